@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -29,6 +29,7 @@ BLOCK_ROWS = 1024
 """Rows per hashed block.  Part of the format: another number gives other content digests."""
 
 _TASK_BYTES = 16 << 20
+_BLOCK_TEXTS = 65_536
 
 
 def bytes_of(array: NDArray[Any]) -> memoryview:
@@ -41,15 +42,21 @@ def digest_rows(rows: FeatureArray) -> str:
     return blake3(bytes_of(rows)).hexdigest()
 
 
+def encoded_blocks(array: NDArray[np.str_]) -> Iterator[list[bytes]]:
+    """Texts of an (n,) ``<U`` array in UTF-8, block by block, for the memory of one block."""
+    for start in range(0, len(array), _BLOCK_TEXTS):
+        yield [text.encode() for text in array[start : start + _BLOCK_TEXTS].tolist()]
+
+
 def digest_label(array: NDArray[Any]) -> str:
     """Return the BLAKE3 digest, in hex, of an (n,) int64 or ``<U`` array; integers and text never share one."""
     hasher = blake3()
     if array.dtype.kind == "U":
-        texts = [text.encode() for text in array.tolist()]
-        lengths = np.fromiter(map(len, texts), dtype="<i8", count=len(texts))
-        hasher.update(f"utf8:{len(texts)}:".encode())
-        hasher.update(lengths.tobytes())
-        hasher.update(b"".join(texts))
+        hasher.update(f"utf8:{array.size}:".encode())
+        for texts in encoded_blocks(array):
+            hasher.update(np.fromiter(map(len, texts), dtype="<i8", count=len(texts)).tobytes())
+        for texts in encoded_blocks(array):
+            hasher.update(b"".join(texts))
     else:
         hasher.update(f"int64:{array.size}:".encode())
         hasher.update(bytes_of(np.ascontiguousarray(array, dtype="<i8")))

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 
 from reid_dist.errors import InputError
+from reid_dist.stores.digests import encoded_blocks
 from reid_dist.stores.folders import folder_at
 
 CHUNK_BYTES = 16 << 20
@@ -91,12 +92,16 @@ def write_label(group: zarr.Group, name: str, values: NDArray[Any]) -> str:
     if values.dtype.kind != "U":
         _write_flat(group, name, values.astype("<i8", copy=False))
         return "int64"
-    texts = [text.encode() for text in values.tolist()]
-    offsets = np.zeros(len(texts) + 1, dtype="<i8")
-    np.cumsum([len(text) for text in texts], out=offsets[1:])
+    offsets, utf8 = np.zeros(len(values) + 1, dtype="<i8"), bytearray()
+    filled = 1
+    for texts in encoded_blocks(values):
+        offsets[filled : filled + len(texts)] = np.fromiter(map(len, texts), dtype="<i8", count=len(texts))
+        utf8 += b"".join(texts)
+        filled += len(texts)
+    np.cumsum(offsets, out=offsets)
     text_group = group.create_group(name)
     _write_flat(text_group, "offsets", offsets)
-    _write_flat(text_group, "utf8", np.frombuffer(b"".join(texts), dtype=np.uint8))
+    _write_flat(text_group, "utf8", np.frombuffer(utf8, dtype=np.uint8))
     return "utf8"
 
 

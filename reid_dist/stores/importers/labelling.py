@@ -336,9 +336,16 @@ def _drop(
     if not kept.any():
         raise InputError(f"no row of {read.part.features!r} is left after dropping {len(drop_pids)} identities")
     notes = [*read.notes, _drop_note(pids[rows], drop_pids)] if drop_pids else read.notes
-    taken = read.labels if kept.all() else {what: values[kept] for what, values in read.labels.items()}
+    taken = read.labels if kept.all() else {what: _kept(values, kept) for what, values in read.labels.items()}
     made = make_labels(int(kept.sum()), **label_arguments(taken), names=vocabularies)
     return LabelledPart(role, read.features, kept, made, tuple(notes))
+
+
+def _kept(values: NDArray[Any], kept: Mask) -> NDArray[Any]:
+    """The kept labels, read-only, so that they are not copied again."""
+    taken = values[kept]
+    taken.flags.writeable = False
+    return taken
 
 
 def _drop_note(pids: NDArray[Any], drop_pids: Sequence[int]) -> str:

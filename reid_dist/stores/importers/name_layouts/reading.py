@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import methodcaller
 from typing import Any
 
@@ -16,11 +16,9 @@ from reid_dist.errors import InputError
 from reid_dist.stores.importers.name_layouts.definition import EVALUATED, Coded, NameLayout, label_of_group
 from reid_dist.stores.importers.source import text_rows
 
-_BLOCK_ROWS = 65_536
+_BLOCK_ROWS = 4096
 _MOST_SHOWN = 10
 _LONGEST_SHOWN = 80
-
-Search = Callable[[str], re.Match[str] | None]
 
 
 class _Vocabulary(defaultdict[Any, int]):
@@ -35,7 +33,7 @@ def path_blocks(names: NDArray[np.str_]) -> Iterator[tuple[int, list[str]]]:
     """First row and names of consecutive blocks, with ``/`` between the components of a path."""
     for start in range(0, len(names), _BLOCK_ROWS):
         block = names[start : start + _BLOCK_ROWS].tolist()
-        if any("\\" in name for name in block):
+        if "\\" in "\n".join(block):
             block = [name.replace("\\", "/") for name in block]
         yield start, block
 
@@ -59,25 +57,17 @@ class UnfitNames:
         return ", ".join(self._first) + (f" and {more} more" if more else "")
 
 
-def _search_of(layout: NameLayout) -> Search:
-    """Return what finds the labels in a path."""
-    searches = [_search_in(pattern) for pattern in layout.patterns]
-    if len(searches) == 1:
-        return searches[0]
-
-    def search(path: str) -> re.Match[str] | None:
-        for each in searches:
-            if (found := each(path)) is not None:
-                return found
-        return None
-
-    return search
-
-
-def _search_in(pattern: re.Pattern[str]) -> Search:
-    if "/" in pattern.pattern:
-        return pattern.search
-    return lambda path: pattern.search(path[path.rfind("/") + 1 :])
+def _found(layout: NameLayout, block: list[str]) -> list[re.Match[str] | None]:
+    """Search the labels in paths: by the first pattern, and where that does not fit by the others."""
+    bases = [path[path.rfind("/") + 1 :] for path in block]
+    whole = ["/" in pattern.pattern for pattern in layout.patterns]
+    found = list(map(layout.patterns[0].search, block if whole[0] else bases))
+    for pattern, of_path in zip(layout.patterns[1:], whole[1:], strict=True):
+        if None not in found:
+            break
+        texts = block if of_path else bases
+        found = [pattern.search(texts[row]) if match is None else match for row, match in enumerate(found)]
+    return found
 
 
 def labels_of_names(names: NDArray[np.str_], layout: NameLayout) -> dict[str, Coded]:
@@ -85,14 +75,14 @@ def labels_of_names(names: NDArray[np.str_], layout: NameLayout) -> dict[str, Co
 
     InputError if a name does not fit.
     """
-    search, groups = _search_of(layout), layout.groups
+    groups = layout.groups
     # A single group comes without a tuple around it.
     values_of = methodcaller("group", *groups, 0)
     vocabularies = [_Vocabulary() for _ in groups]
     codes = [np.empty(len(names), np.int32) for _ in groups]
     unfit = UnfitNames()
     for start, block in path_blocks(names):
-        found = list(map(search, block))
+        found = _found(layout, block)
         fitting = [match for match in found if match is not None]
         if len(fitting) < len(block):
             _add_unfit(unfit, start, block, [match is None for match in found])
@@ -131,21 +121,25 @@ def sets_by_folder(names: NDArray[np.str_], folders: Mapping[str, str]) -> Coded
     sets = list(dict.fromkeys([EVALUATED, *folders.values()]))
     wanted = [(f"/{folder.strip('/')}/", sets.index(name)) for folder, name in folders.items()]
     codes = np.empty(len(names), np.int32)
-    known: dict[str, int] = {}
+    known = _SetsOfFolders(wanted)
     for start, block in path_blocks(names):
-        for row, path in enumerate(block, start):
-            folder = path[: path.rfind("/") + 1]
-            code = known.get(folder)
-            if code is None:
-                code = known[folder] = _set_of_folder(f"/{folder}", wanted)
-            codes[row] = code
+        inside = [path[: path.rfind("/") + 1] for path in block]
+        codes[start : start + len(block)] = np.fromiter(map(known.__getitem__, inside), np.int32, len(block))
     return Coded(text_rows(sets, "sets"), codes)
 
 
-def _set_of_folder(folder: str, wanted: Sequence[tuple[str, int]]) -> int:
-    """Return the set whose folder is the deepest one in a path, and the longest one of these."""
-    found = [(folder.rfind(part) + len(part), len(part), code) for part, code in wanted if part in folder]
-    return max(found)[2] if found else 0
+class _SetsOfFolders(dict[str, int]):
+    """Sets by the folder of an image: that of the deepest wanted part of it, and of the longest one of these."""
+
+    def __init__(self, wanted: Sequence[tuple[str, int]]) -> None:
+        super().__init__()
+        self._wanted = wanted
+
+    def __missing__(self, folder: str) -> int:
+        path = f"/{folder}"
+        found = [(path.rfind(part) + len(part), len(part), code) for part, code in self._wanted if part in path]
+        self[folder] = code = max(found)[2] if found else 0
+        return code
 
 
 def sets_by_label(label: Coded, sets: Mapping[str, str]) -> Coded:
