@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,19 @@ def _array_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def identities(store: FeatureSet) -> int:
     """Count identities as `reid-dist check` does: junk, pid -1, is none."""
     return len(set(store.pids.tolist()) - {-1})
+
+
+def _words(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
+    """Read what texts stand for, by group."""
+    words: dict[str, dict[str, int]] = {}
+    for each in given:
+        found = re.fullmatch(r"(\w+):(.+)=(-?[0-9]{1,18})", each)
+        if found is None:
+            raise click.BadParameter(
+                f"{each!r} is not of the form GROUP:TEXT=N, such as modality:ir=2", param_hint="--word"
+            )
+        words.setdefault(found[1], {})[found[2]] = int(found[3])
+    return words
 
 
 @click.command("ingest")
@@ -75,6 +89,13 @@ def identities(store: FeatureSet) -> int:
     metavar="REGEX",
     help="How names of no known layout hold labels: groups (?P<pid>…) and (?P<camid>…), any other is a label column. "
     "Searched in the base name, or in the path if it holds a /.",
+)
+@click.option(
+    "--word",
+    "words",
+    multiple=True,
+    metavar="GROUP:TEXT=N",
+    help="What a text of a group stands for, such as modality:ir=2, or pid:unknown=-1 for junk. Repeatable.",
 )
 @click.option(
     "--query-list",
@@ -162,6 +183,7 @@ def command(source: str, output: str, **options: Any) -> None:
     from reid_dist.stores.importers import ingest
 
     arrays = {name: options.pop(name) for name in _array_names()}
+    options["words"] = _words(options["words"])
     with rows_progress() as progress:
         named = {name: value for name, value in arrays.items() if value is not None}
         stores = ingest(source, output, named, progress=progress, **options)

@@ -383,3 +383,33 @@ def test_one_run_from_names_to_the_metric(reid_dist: Any, tmp_path: Path) -> Non
     stores = [tmp_path / "out" / f"{side}.zarr" for side in ("query", "gallery")]
     sides = [FeatureSet.from_arrays(features[s], pids[s], camids[s]) for s in (slice(10), slice(10, None))]
     assert evaluate(*stores).result_digest == evaluate(*sides).result_digest
+
+
+# ---- words -----------------------------------------------------------------------------------------------------------
+
+LIGHT = r"(?P<pid>\w+)-(?P<modality>rgb|ir)-(?P<camid>[a-z]+)"
+LIT = ["7-rgb-door.jpg", "unknown-ir-hall.jpg", "8-ir-door.jpg"]
+
+
+def test_words_stand_for_numbers(reid_dist: Any, tmp_path: Path) -> None:
+    features, listed = write_features(tmp_path, LIT)
+    words = ("ingest", features, "--names", listed, "--pattern", LIGHT, "--output", tmp_path / "a.zarr")
+    refused = reid_dist(*words, "--word", "modality:rgb=1")
+    refused.assert_refused("modality must be whole numbers, and names of images hold 'ir'", "--word modality:ir=1")
+    done = reid_dist(*words, *("--word", "modality:rgb=1", "--word", "modality:ir=2", "--word", "pid:unknown=-1"))
+    assert done.code == 0, done.err
+    store = FeatureSet.open(tmp_path / "a.zarr")
+    assert store.pids.tolist() == [7, -1, 8]
+    assert store.columns["modality"].tolist() == [1, 2, 2]
+    assert (store.camids.tolist(), store.camid_names) == ([1, 2, 1], ("door", "hall"))
+
+
+@pytest.mark.parametrize("word", ["modality", "modality:ir", "modality:ir=x", "mod ality:ir=1", "modality:=1"])
+def test_words_that_are_no_words(reid_dist: Any, tmp_path: Path, word: str) -> None:
+    features, listed = write_features(tmp_path, LIT)
+    words = ("--names", listed, "--pattern", LIGHT, "--output", tmp_path / "a.zarr", "--word", word)
+    reid_dist("ingest", features, *words).assert_refused("is not of the form GROUP:TEXT=N")
+    with pytest.raises(InputError, match="unknown group of words 'modalty'; did you mean 'modality'"):
+        open_features(features, names_file=listed, pattern=LIGHT, words={"modalty": {"ir": 1}})
+    with pytest.raises(InputError, match=r"the word 'ir' of modality must stand for a whole number, not 1\.5"):
+        open_features(features, names_file=listed, pattern=LIGHT, words={"modality": {"ir": 1.5}})

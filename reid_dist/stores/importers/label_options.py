@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias, TypedDict
 
 from reid_dist.errors import InputError
@@ -30,6 +31,7 @@ class LabelFields(TypedDict, total=False):
     names_file: Location | None
     layout: str | None
     pattern: str | None
+    words: Mapping[str, Mapping[str, int]]
     lists: Sequence[Location]
     query_lists: Sequence[Location]
     gallery_lists: Sequence[Location]
@@ -50,6 +52,7 @@ class LabelOptions:
     names_file: Location | None = None
     layout: str | None = None
     pattern: str | None = None
+    words: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     lists: Sequence[Location] = ()
     query_lists: Sequence[Location] = ()
     gallery_lists: Sequence[Location] = ()
@@ -58,12 +61,14 @@ class LabelOptions:
     num_query: int | None = None
     drop_pids: Sequence[int] = ()
 
-    @property
+    @cached_property
     def name_layout(self) -> NameLayout:
         """How names and lists hold labels."""
         if self.pattern is not None:
-            return layout_of_pattern(self.pattern)
-        return MARKET1501 if self.layout is None else LAYOUTS.get(self.layout)
+            layout = layout_of_pattern(self.pattern)
+        else:
+            layout = MARKET1501 if self.layout is None else LAYOUTS.get(self.layout)
+        return layout.with_words(self.words) if self.words else layout
 
     @property
     def chooses_layout(self) -> bool:

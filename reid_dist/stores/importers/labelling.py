@@ -30,15 +30,17 @@ from reid_dist.stores.labels import (
     COLUMN_PREFIX,
     Labels,
     as_column,
-    as_numbers,
     label_arguments,
     make_labels,
+    number_in_digits,
     number_jointly,
 )
 from reid_dist.stores.rows import FIRST_OFFENDERS
 
 _BLOCK_BYTES = 8 << 20
 _TRAIN = "train"
+_MOST_WORDS = 10
+_LONGEST_WORD = 80
 
 
 @dataclass(frozen=True)
@@ -246,13 +248,22 @@ def _number(reads: list[_Read], source: Source) -> dict[str, NDArray[np.str_]]:
             if what == "item_ids":
                 read.labels[what] = code.texts[code.codes]
                 continue
-            values, texts = as_numbers(code.texts, what.removeprefix(COLUMN_PREFIX))
-            if texts is not None:
-                raise InputError(f"{what.removeprefix(COLUMN_PREFIX)} must be whole numbers, and names of images hold "
-                                 f"{texts[0]!r}; use a group without a name in the pattern")  # fmt: skip
-            read.labels[what] = values[code.codes]
+            read.labels[what] = _numbers(code.texts, what.removeprefix(COLUMN_PREFIX))[code.codes]
         read.coded.clear()
     return vocabularies
+
+
+def _numbers(texts: NDArray[np.str_], group: str) -> NDArray[np.int64]:
+    """The numbers of texts in digits."""
+    numbers = [number_in_digits(text) for text in texts.tolist()]
+    words = [text[:_LONGEST_WORD] for text, number in zip(texts.tolist(), numbers, strict=True) if number is None]
+    if words:
+        shown = first_few(list(map(repr, words)), _MOST_WORDS)
+        raise InputError(
+            f"{group} must be whole numbers, and names of images hold {shown}; "
+            f"give the number that each stands for, such as --word {group}:{words[0]}=1 (words)"
+        )
+    return np.array(numbers, dtype=np.int64)
 
 
 def _sides(source: Source, read: _Read, options: LabelOptions) -> dict[Role, Mask] | None:

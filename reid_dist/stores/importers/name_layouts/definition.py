@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.registry import Registry
+from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.errors import InputError
 from reid_dist.stores.labels import COLUMN_PREFIX
 
 LABEL_OF_GROUP = {"pid": "pids", "camid": "camids", "item_id": "item_ids"}
+_COMMON_GROUPS = ("pid", "camid")
 EVALUATED = ""
 """The set of rows that are neither query nor gallery by themselves, and that are evaluated."""
 
@@ -91,6 +92,23 @@ class NameLayout:
     def form(self) -> str:
         """The patterns as text."""
         return " or ".join(pattern.pattern for pattern in self.patterns)
+
+    def with_words(self, words: Mapping[str, Mapping[str, int]]) -> NameLayout:
+        """Return the layout with further words, by group; InputError for a group that it does not have."""
+        known = {*self.groups, *({} if self.line is None else self.line.groupindex), *_COMMON_GROUPS}
+        for group, numbers in words.items():
+            if group not in known:
+                raise InputError(did_you_mean("group of words", group, known - {"name"}))
+            for text, number in numbers.items():
+                if isinstance(number, bool) or not isinstance(number, int):
+                    raise InputError(f"the word {text!r} of {group} must stand for a whole number, not {number!r}")
+        merged = {group: {**self.words.get(group, {}), **_written(words.get(group, {}))}
+                  for group in {**self.words, **words}}  # fmt: skip
+        return replace(self, words=merged)
+
+
+def _written(numbers: Mapping[str, int]) -> dict[str, str]:
+    return {text: str(number) for text, number in numbers.items()}
 
 
 LAYOUTS: Registry[NameLayout] = Registry("layout")
