@@ -46,9 +46,26 @@ def make_demo(folder: Path) -> None:
         FeatureSet.from_arrays(features, pids, rng.integers(1, 5, n)).save(folder / "data" / f"{side}.zarr")
 
 
+def make_named(folder: Path) -> None:
+    """Write features, the names of their images, names of the queries, and lists of MSMT17 for as many rows."""
+    rng = np.random.default_rng(1)
+    np.save(folder / "features.npy", rng.standard_normal((40, 8)).astype(np.float32))
+    pids, camids = rng.integers(1, 6, 40), rng.integers(1, 4, 40)
+    sides = ["query" if row < 10 else "bounding_box_test" for row in range(40)]
+    names = [f"{pids[row]:04d}_c{camids[row]}s1_{row:06d}_00.jpg" for row in range(40)]
+    (folder / "names.txt").write_text("".join(f"{side}/{name}\n" for side, name in zip(sides, names, strict=True)))
+    (folder / "query.txt").write_text("".join(f"{name}\n" for name in names[:10]))
+    lines = [
+        f"{pid:04d}/{pid:04d}_000_{camids[row]:02d}_0303noon_{row:04d}_0.jpg {pid}\n" for row, pid in enumerate(pids)
+    ]
+    (folder / "list_query.txt").write_text("".join(lines[:10]))
+    (folder / "list_gallery.txt").write_text("".join(lines[10:]))
+
+
 def test_the_commands_run_in_order(tmp_path: Path, reid_dist: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As written; where a command names no cluster, the first one runs on its own and the others on threads."""
     make_demo(tmp_path / "reid-dist-demo")
+    make_named(tmp_path)
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
     (tmp_path / "cluster_configs").symlink_to(ROOT / "cluster_configs")
     monkeypatch.chdir(tmp_path)
@@ -63,7 +80,21 @@ def test_the_commands_run_in_order(tmp_path: Path, reid_dist: Any, monkeypatch: 
         assert done.code == 0, f"{command}\n{done.err}"
         ran.append(words[0])
     readme = ["ingest", "check", *["evaluate"] * 3, "compare", "plan", "run", "nightly", "nightly", "history"]
-    pipelines = ["plan", "run", "schema", "evaluate", "evaluate", "run", "evaluate", "evaluate", "sweep"]
+    pipelines = [
+        "plan",
+        "run",
+        "schema",
+        "list",
+        "ingest",
+        "ingest",
+        "ingest",
+        "evaluate",
+        "evaluate",
+        "run",
+        "evaluate",
+        "evaluate",
+        "sweep",
+    ]
     nights = ["nightly", "compare", "history"]
     clusters = ["plan", "run", "schema"]
     assert ran == [*readme, *pipelines, *nights, *clusters]
