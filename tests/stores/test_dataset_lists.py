@@ -97,9 +97,6 @@ def test_vehicleid(reid_dist: Any, tmp_path: Path, write: Write) -> None:
     assert done.code == 0, done.err
     store = FeatureSet.open(tmp_path / "out.zarr")
     assert (store.pids.tolist(), store.camids) == ([12, 12, 13], None)
-    # Every identity may be drawn for the gallery.
-    drawn = reid_dist("splits", tmp_path / "out.zarr", "--protocol", "no_cameras", "--repeats", 2, "--draw", "pid")
-    assert drawn.code in (0, 2)
 
 
 def test_veri_wild(tmp_path: Path, write: Write) -> None:

@@ -346,6 +346,36 @@ def test_lists_of_one_side_that_cannot_be(reid_dist: Any, tmp_path: Path, listed
     assert not (tmp_path / "out").exists()
 
 
+def test_sides_of_a_source_with_labels_of_its_own(tmp_path: Path) -> None:
+    """Names choose sides where labels are arrays; one folder or list may be given as it is."""
+    held = {"features": np.eye(3, dtype=np.float32), "pids": [4, 5, 4], "paths": np.array(["a/1", "b/2", "b/3"])}
+    np.savez(tmp_path / "a.npz", **held)
+    query, gallery = ingest(tmp_path / "a.npz", tmp_path / "a", query_folders="a")
+    assert (query.pids.tolist(), gallery.pids.tolist()) == ([4], [5, 4])
+    (tmp_path / "q.txt").write_text("b/2\n")
+    query, gallery = ingest(tmp_path / "a.npz", tmp_path / "b", query_lists=tmp_path / "q.txt")
+    assert (query.pids.tolist(), gallery.pids.tolist()) == ([5], [4, 4])
+    np.savez(tmp_path / "b.npz", features=held["features"], pids=held["pids"])
+    with pytest.raises(InputError, match="--query-folder chooses rows by names of images, and there are none"):
+        ingest(tmp_path / "b.npz", tmp_path / "c", query_folders=["a"])
+    np.savez(tmp_path / "c.npz", qf=np.ones((1, 2)), q_pids=[1], gf=np.ones((1, 2)), g_pids=[1])
+    with pytest.raises(InputError, match=r"holds query and gallery.* and --query-folder was given"):
+        ingest(tmp_path / "c.npz", tmp_path / "c", query_folders=["a"])
+
+
+def test_without_a_layout_folders_choose_sides_only_where_all_rows_are_in_one(tmp_path: Path) -> None:
+    names = [f"{folder}/000{row}_c1s1_1_00.jpg" for row, folder in enumerate(["query", "gallery", "train"])]
+    features, listed = write_features(tmp_path, names)
+    assert [rows_of(store) for store in ingest(features, tmp_path / "a", names_file=listed)] == [[0], [1]]
+    features, listed = write_features(tmp_path, [*names, "0003_c1s1_1_00.jpg"])
+    assert [rows_of(store) for store in ingest(features, tmp_path / "b", names_file=listed)] == [[0, 1, 2, 3]]
+    features, listed = write_features(tmp_path, [names[2], "0003_c1s1_1_00.jpg"])
+    assert rows_of(open_features(features, names_file=listed)) == [0, 1]
+    assert rows_of(open_features(features, names_file=listed, layout="market1501")) == [1]
+    with pytest.raises(InputError, match="is left after dropping 2 identities"):
+        open_features(features, names_file=listed, layout="market1501", drop_pids=[3, 7])
+
+
 def test_rows_in_no_folder_of_a_layout_are_not_guessed(tmp_path: Path) -> None:
     names = ["query/0001_c1s1_1_00.jpg", "bounding_box_test/0001_c2s1_1_00.jpg", "images/0000_c1s1_1_00.jpg"]
     features, listed = write_features(tmp_path, names)

@@ -61,6 +61,13 @@ class LabelOptions:
     num_query: int | None = None
     drop_pids: Sequence[int] = ()
 
+    def __post_init__(self) -> None:
+        """Take a single list or folder for a sequence of one."""
+        for name in ("lists", "query_lists", "gallery_lists", "query_folders", "gallery_folders"):
+            given = getattr(self, name)
+            if isinstance(given, str | os.PathLike):
+                object.__setattr__(self, name, (given,))
+
     @cached_property
     def name_layout(self) -> NameLayout:
         """How names and lists hold labels."""

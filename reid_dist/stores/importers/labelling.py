@@ -112,7 +112,7 @@ def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
         sides = None if read.part.role else _sides(source, read, options)
         flags = {name: read.labels.pop(name) for name in SIDE_LABELS if name in read.labels}
         if sides is None:
-            made.append(_drop(read, read.part.role, _not_train(read, flags), vocabularies, options.drop_pids))
+            made.append(_drop(read, read.part.role, _not_train(read, flags, options), vocabularies, options.drop_pids))
         else:
             made += [_drop(read, role, rows, vocabularies, options.drop_pids) for role, rows in sides.items()]
     return made
@@ -297,7 +297,7 @@ def _named_sides(source: Source, read: _Read, options: LabelOptions) -> dict[Rol
     if sides is not None or read.sets is None:
         return sides
     layout = options.name_layout.name
-    sides = sides_of_sets(read.sets, names, layout, is_chosen=options.chooses_layout)
+    sides = sides_of_sets(read.sets, names, layout, is_chosen=options.layout is not None)
     first = queries_first(source, None, read.n_rows)
     if sides is not None and first is not None and any((sides[role] != first[role]).any() for role in sides):
         raise InputError(
@@ -307,9 +307,9 @@ def _named_sides(source: Source, read: _Read, options: LabelOptions) -> dict[Rol
     return sides
 
 
-def _not_train(read: _Read, flags: Mapping[str, NDArray[Any]]) -> Mask:
-    """Rows that are not marked as training rows, or of another set that is not evaluated."""
-    if read.sets is not None:
+def _not_train(read: _Read, flags: Mapping[str, NDArray[Any]], options: LabelOptions) -> Mask:
+    """Rows that are not marked as training rows, nor of a set that the chosen layout does not evaluate."""
+    if read.sets is not None and options.layout is not None:
         left = rows_left_out(read.sets)
         if left.any() and not left.all():
             sets = sorted({str(name) for name in read.sets.texts[np.unique(read.sets.codes[left])]})
