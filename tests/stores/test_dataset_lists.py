@@ -80,6 +80,16 @@ def test_a_list_as_names_and_as_sides(tmp_path: Path, write: Write) -> None:
     assert stores[0].image_paths.tolist() == [MSMT[1]]
 
 
+def test_labels_that_are_named_come_before_those_of_a_list(tmp_path: Path, write: Write) -> None:
+    features, _ = write(MSMT)
+    every = lines(tmp_path / "list_test.txt", *(f"{name} {name[3]}" for name in MSMT))
+    pids = lines(tmp_path / "pids.txt", "7", "8", "9")
+    found = open_features(features, names_file=every, layout="msmt17", pids_file=pids)
+    assert (found.pids.tolist(), found.camids.tolist()) == ([7, 8, 9], [2, 15, 4])
+    by_list = open_features(features, layout="msmt17", lists=[every], pids_file=pids)
+    assert (by_list.pids.tolist(), by_list.camids.tolist()) == ([7, 8, 9], [2, 15, 4])
+
+
 def test_train_lists_are_left_out(tmp_path: Path, write: Write) -> None:
     features, names = write(MSMT)
     lists = [lines(tmp_path / "list_train.txt", f"{MSMT[0]} 0"), lines(tmp_path / "list_query.txt", f"{MSMT[1]} 1")]

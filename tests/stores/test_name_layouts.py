@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import scipy.io
+from handmade_pth import Tensor, write_pth
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -181,6 +186,27 @@ def test_names_as_they_are_published(reid_dist: Any, tmp_path: Path, name: str) 
     assert f"layout {name}: " in done.out
 
 
+@pytest.mark.parametrize("kind", ["npz", "mat", "parquet", "pth", "h5"])
+def test_names_inside_a_file(tmp_path: Path, kind: str) -> None:
+    names, labels, _ = CASES["ltcc"]
+    features = np.arange(1, 7, dtype=np.float32).reshape(3, 2)
+    path = tmp_path / f"a.{kind}"
+    if kind == "npz":
+        np.savez(path, features=features, img_path=np.array(names))
+    elif kind == "mat":
+        scipy.io.savemat(path, {"features": features, "image_paths": np.array(names, dtype=object)})
+    elif kind == "parquet":
+        pq.write_table(pa.table({"features": features.tolist(), "paths": names}), path)
+    elif kind == "pth":
+        write_pth(path, {"features": Tensor(features), "paths": names})
+    else:
+        with h5py.File(path, "w") as file:
+            file.update({"features": features, "filenames": names})
+    query, gallery = ingest(path, tmp_path / "out", layout="ltcc")
+    assert [*query.columns["clothes"].tolist(), *gallery.columns["clothes"].tolist()] == labels["clothes"]
+    assert (query.image_paths.tolist(), gallery.image_paths.tolist()) == (names[:1], names[1:2])
+
+
 def test_windows_paths_and_bare_names() -> None:
     names = np.array([r"D:\market\query\0002_c1s1_000451_03.jpg", "0003_c2s1_000451_03.jpg"])
     found = labels_of_names(names, LAYOUTS.get("market1501"))
@@ -238,9 +264,13 @@ def test_names_that_do_not_fit_are_counted_and_the_first_ten_shown(reid_dist: An
 
 
 def test_a_group_that_holds_nothing_does_not_fit(tmp_path: Path) -> None:
-    features, listed = write_features(tmp_path, ["12-3.jpg", "-4.jpg", "13.jpg", "14-5.jpg"])
-    with pytest.raises(InputError, match=r"2 of 4 names do not fit .*row 1: '-4.jpg', row 2: '13.jpg';"):
-        open_features(features, names_file=listed, pattern="^(?P<pid>[0-9]*)(?:-(?P<camid>[0-9]))?")
+    names = ["n12-3.jpg", "n-4.jpg", "n13.jpg", "n14-5.jpg"]
+    for more, unfit in (([], ""), (["m15-6.jpg"], ", row 4: 'm15-6.jpg'")):
+        features, listed = write_features(tmp_path, [*names, *more])
+        with pytest.raises(InputError) as refused:
+            open_features(features, names_file=listed, pattern="^n(?P<pid>[0-9]*)(?:-(?P<camid>[0-9]))?")
+        assert f"{2 + len(more)} of {4 + len(more)} names do not fit" in str(refused.value)
+        assert f": row 1: 'n-4.jpg', row 2: 'n13.jpg'{unfit}; choose" in str(refused.value)
 
 
 @pytest.mark.parametrize(

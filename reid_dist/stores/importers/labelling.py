@@ -153,10 +153,12 @@ def _read_part(source: Source, part: Part, options: LabelOptions, table: Mapping
     read = _Read(part, features, labels, [])
     if table:
         labels |= _rows_of_table(read, table)
+    if options.names_file is not None:
+        own = {*options.files, *options.names.given(None)} - {"image_paths"}
+        listed = read_names_file(options.names_file, options.name_layout)
+        labels |= {what: values for what, values in listed.items() if what not in own}
     for what, file in options.files.items():
-        if what == "image_paths":
-            labels |= read_names_file(file, options.name_layout)
-        else:
+        if what != "image_paths":
             labels[what] = _labels_of_file(file)
     return read
 
@@ -290,7 +292,7 @@ def _named_sides(source: Source, read: _Read, options: LabelOptions) -> dict[Rol
     """The rows of query and gallery by folders and lists of the options, by columns, or by the layout of names."""
     names = read.labels.get("image_paths")
     if options.of_sides:
-        if names is None:
+        if names is None or names.dtype.kind != "U":
             raise InputError(f"{options.of_sides[0]} chooses rows by names of images, and there are none; give --names")
         return chosen_sides(names, read.sets, options)
     sides = sides_of(read.labels)

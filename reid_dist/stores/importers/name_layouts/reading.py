@@ -85,7 +85,7 @@ def labels_of_names(names: NDArray[np.str_], layout: NameLayout) -> dict[str, Co
         found = _found(layout, block)
         fitting = [match for match in found if match is not None]
         if len(fitting) < len(block):
-            _add_unfit(unfit, start, block, [match is None for match in found])
+            _add_unfit(unfit, start, block, [match is None or not all(values_of(match)) for match in found])
             continue
         columns = list(zip(*map(values_of, fitting), strict=True))[: len(groups)]
         for column, vocabulary, coded in zip(columns, vocabularies, codes, strict=True):
