@@ -24,8 +24,8 @@ def records_of_names(names: NDArray[np.str_], records: Records, where: str, *, s
     if not len(records["image_paths"]):
         raise InputError(f"{where} holds no names of images; give the lists of these images")
     index = _Index(records["image_paths"], _Keys(_MOST_COMPONENTS, stems=stems))
-    rows, _ = index.rows(names)
-    if (rows < 0).any():
+    rows, unfit = index.rows(names, all_or_none=True)
+    if unfit.count:
         depth = min(_fewest_components(names), _fewest_components(records["image_paths"]))
         index = _Index(records["image_paths"], _Keys(depth, stems=stems))
         rows, unfit = index.rows(names)
@@ -87,8 +87,11 @@ class _Index:
     def _keys_at(self, rows: NDArray[np.int64]) -> list[str]:
         return self._keys.of([text.replace("\\", "/") for text in self._texts[rows].tolist()])
 
-    def rows(self, texts: NDArray[np.str_]) -> tuple[NDArray[np.int64], UnfitNames]:
-        """Return the first row with the key of each text, -1 where there is none, and the texts without a row."""
+    def rows(self, texts: NDArray[np.str_], *, all_or_none: bool = False) -> tuple[NDArray[np.int64], UnfitNames]:
+        """Return the first row with the key of each text, -1 where there is none, and the texts without a row.
+
+        With `all_or_none` the first text without a row is the last one looked for.
+        """
         rows, unfit = np.full(len(texts), -1, np.int64), UnfitNames()
         for start, hashes, keys in self._blocks(texts):
             places = np.minimum(np.searchsorted(self._sorted, hashes), len(self._sorted) - 1)
@@ -99,6 +102,8 @@ class _Index:
                     if found[row] < 0:
                         unfit.add(start + row, key)
             rows[start : start + len(keys)] = found
+            if all_or_none and unfit.count:
+                break
         return rows, unfit
 
     def _further(self, wanted: int, place: int, key: str) -> int:

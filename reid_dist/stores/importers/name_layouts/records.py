@@ -20,6 +20,9 @@ from reid_dist.stores.importers.source import HeldRows, RowArray, Source, open_s
 from reid_dist.stores.importers.text_files import file_of_labels, read_names, read_text
 from reid_dist.stores.labels import as_column
 
+_BLOCK_LINES = 4096
+_BETWEEN, _DIGIT = re.compile(r"[\s;,]"), re.compile("[0-9]")
+
 
 def read_lists(locations: Sequence[Any], layout: NameLayout) -> Records:
     """Read the lists of a data set, one after the other, in the form of a layout; columns of text, (n,) each."""
@@ -51,7 +54,7 @@ def read_name_list(location: Any, layout: NameLayout) -> NDArray[np.str_]:
     """Read the names of a list of one side, (n,): a name a line, or a line in the form of the layout."""
     path = file_of_labels(location)
     names = read_names(path)
-    return names if layout.line is None else _fields(names.tolist(), layout.line, path)["image_paths"]
+    return names if layout.line is None else _fields(names, layout.line, path)["image_paths"]
 
 
 def joined(paths: Sequence[Path], found: Sequence[Records]) -> Records:
@@ -69,31 +72,39 @@ def _text_list(path: Path, layout: NameLayout) -> Records:
     """Read a list of names, or of lines in the form of a layout."""
     listed_set = next((name for form, name in layout.list_sets.items() if fnmatchcase(path.name, form)), None)
     names = read_names(path)
-    records = {"image_paths": names} if layout.line is None else _fields(names.tolist(), layout.line, path)
+    records = {"image_paths": names} if layout.line is None else _fields(names, layout.line, path)
     if listed_set is not None:
         records["split"] = np.full(len(records["image_paths"]), listed_set)
     return records
 
 
-def _fields(lines: list[str], form: re.Pattern[str], path: Path) -> Records:
+def _fields(lines: NDArray[np.str_], form: re.Pattern[str], path: Path) -> Records:
     """Read the groups of a pattern from lines; lines that are names alone are records without labels."""
-    found = [form.fullmatch(line) for line in lines]
-    fitting = [match for match in found if match is not None]
-    if not fitting and not any(re.search(r"[\s;,]", line) for line in lines):
-        return {"image_paths": text_rows(lines, str(path))}
-    unfit = UnfitNames()
-    for row, match in enumerate(found):
-        # The first line may name the columns.
-        if match is None and (row or re.search("[0-9]", lines[0])):
-            unfit.add(row, lines[row])
-    if unfit.count or not fitting:
+    unfit, n_fitting, plain = UnfitNames(), 0, True
+    columns: dict[str, list[NDArray[np.str_]]] = {group: [] for group in form.groupindex}
+    for start in range(0, len(lines), _BLOCK_LINES):
+        block = lines[start : start + _BLOCK_LINES].tolist()
+        found = [form.fullmatch(line) for line in block]
+        fitting = [match for match in found if match is not None]
+        n_fitting += len(fitting)
+        plain = plain and not any(_BETWEEN.search(line) for line in block)
+        for group, blocks in columns.items():
+            blocks.append(np.array([match[group] for match in fitting], dtype=np.str_))
+        for row in np.flatnonzero([match is None for match in found]).tolist():
+            # The first line may name the columns.
+            if start + row or _DIGIT.search(block[0]):
+                unfit.add(start + row, block[row])
+    if plain and not n_fitting:
+        return {"image_paths": lines}
+    if unfit.count or not n_fitting:
         raise InputError(
             f"{unfit.count or len(lines)} of {len(lines)} lines of {path} are not of the form {form.pattern}: "
-            f"{unfit.shown() or lines[:1]}; choose the layout of this list (--layout, see `reid-dist list layouts`)"
+            f"{unfit.shown() or repr(str(lines[0]))}; choose the layout of this list (--layout, see `reid-dist list "
+            "layouts`)"
         )
     return {
-        "image_paths" if group == "name" else label_of_group(group): text_rows([each[group] for each in fitting], group)
-        for group in form.groupindex
+        "image_paths" if group == "name" else label_of_group(group): np.concatenate(blocks)
+        for group, blocks in columns.items()
     }
 
 
