@@ -156,6 +156,21 @@ def test_lists_that_do_not_fit(reid_dist: Any, tmp_path: Path, write: Write, lis
     assert not (tmp_path / "out").exists()
 
 
+def test_lines_of_another_form_anywhere_in_a_list(tmp_path: Path, write: Write) -> None:
+    features, names = write(MSMT)
+    listed = lines(tmp_path / "l.txt", "a1 b", *(f"name{row}" for row in range(5000)))
+    with pytest.raises(InputError, match=r"5001 of 5001 lines of .* row 0: 'a1 b', row 1: 'name0'"):
+        open_features(features, names_file=names, layout="msmt17", lists=[listed])
+
+
+def test_lists_in_order_with_rows_for_training(tmp_path: Path, write: Write) -> None:
+    features, _ = write(MSMT)
+    lists = [lines(tmp_path / f"list_{kind}.txt", f"{name} {at}")
+             for at, (kind, name) in enumerate(zip(("train", "gallery", "query"), MSMT, strict=True))]  # fmt: skip
+    stores = ingest(features, tmp_path / "out", layout="msmt17", lists=lists)
+    assert [(rows_of(store), store.pids.tolist()) for store in stores] == [([2], [2]), ([1], [1])]
+
+
 def test_lists_without_names_of_another_length(tmp_path: Path, write: Write) -> None:
     features, _ = write(MSMT)
     query = lines(tmp_path / "list_query.txt", f"{MSMT[0]} 0")
@@ -397,6 +412,12 @@ def test_records_are_those_of_equal_names(listed: list[str], picked: list[int]) 
     assert rows_in_list(np.array(names), np.array(names[:1]), "list", stems=False).tolist() == [
         name == names[0] for name in names
     ]
+
+
+def test_suffixes_are_those_of_files_and_not_of_folders() -> None:
+    records = {"image_paths": np.array(["v1.0/7", "v1.1/8", ".hidden"]), "pids": np.array([1, 2, 3])}
+    names = np.array(["v1.1/8.jpg", "v1.0/7", ".hidden"])
+    assert records_of_names(names, records, "list", stems=True).tolist() == [1, 0, 2]
 
 
 def test_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

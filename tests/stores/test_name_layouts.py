@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.io
+from blake3 import blake3
 from handmade_pth import Tensor, write_pth
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,8 +20,10 @@ from hypothesis import strategies as st
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.stores import ingest, open_features
+from reid_dist.stores.digests import digest_label
 from reid_dist.stores.importers import LAYOUTS
 from reid_dist.stores.importers.name_layouts import labels_of_names, sets_by_folder
+from reid_dist.stores.importers.text_files import read_names
 
 Labels = dict[str, list[Any]]
 
@@ -263,6 +266,30 @@ def test_names_that_do_not_fit_are_counted_and_the_first_ten_shown(reid_dist: An
     assert not (tmp_path / "out").exists()
 
 
+def test_a_header_is_the_first_line_alone(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("\n\nPaths\n 7.jpg \n\npath\nfiles\n")
+    assert read_names(tmp_path / "list.txt").tolist() == ["7.jpg", "path", "files"]
+    (tmp_path / "list.txt").write_text("7.jpg\npath\n")
+    assert read_names(tmp_path / "list.txt").tolist() == ["7.jpg", "path"]
+    (tmp_path / "list.txt").write_text("")
+    assert read_names(tmp_path / "list.txt").shape == (0,)
+
+
+def test_names_of_many_blocks_come_back(tmp_path: Path) -> None:
+    """Names, their labels and their digest are made block by block."""
+    rng = np.random.default_rng(0)
+    pids, camids = rng.integers(0, 300, 70_001), rng.integers(1, 7, 70_001)
+    names = [f"{pids[row]:04d}_c{camids[row]}s1_{'é' * (row % 3)}{row}.jpg" for row in range(len(pids))]
+    features, listed = write_features(tmp_path, names, dim=1)
+    (store,) = ingest(features, tmp_path / "a.zarr", names_file=listed)
+    assert store.image_paths.tolist() == names
+    np.testing.assert_array_equal(store.pids, pids)
+    np.testing.assert_array_equal(store.camids, camids)
+    written = [name.encode() for name in names]
+    expected = b"utf8:70001:" + np.array([len(text) for text in written], "<i8").tobytes() + b"".join(written)
+    assert digest_label(store.image_paths) == blake3(expected).hexdigest()
+
+
 def test_a_group_that_holds_nothing_does_not_fit(tmp_path: Path) -> None:
     names = ["n12-3.jpg", "n-4.jpg", "n13.jpg", "n14-5.jpg"]
     for more, unfit in (([], ""), (["m15-6.jpg"], ", row 4: 'm15-6.jpg'")):
@@ -404,6 +431,17 @@ def test_without_a_layout_folders_choose_sides_only_where_all_rows_are_in_one(tm
     assert rows_of(open_features(features, names_file=listed, layout="market1501")) == [1]
     with pytest.raises(InputError, match="is left after dropping 2 identities"):
         open_features(features, names_file=listed, layout="market1501", drop_pids=[3, 7])
+
+
+def test_training_images_are_no_other_rows(tmp_path: Path) -> None:
+    names = [f"{folder}/000{row}_c1s1_1_00.jpg" for row, folder in enumerate(["train", "test", "test", "train"])]
+    features, listed = write_features(tmp_path, names)
+    (tmp_path / "q.txt").write_text("0001_c1s1_1_00.jpg\n")
+    options: dict[str, Any] = {"names_file": listed, "query_lists": [tmp_path / "q.txt"]}
+    stores = ingest(features, tmp_path / "a", layout="market1501", **options)
+    assert [rows_of(store) for store in stores] == [[1], [2]]
+    stores = ingest(features, tmp_path / "b", pattern=r"^(?P<pid>[0-9]+)", **options)
+    assert [rows_of(store) for store in stores] == [[1], [0, 2, 3]]
 
 
 def test_rows_in_no_folder_of_a_layout_are_not_guessed(tmp_path: Path) -> None:
