@@ -86,6 +86,9 @@ def test_labels_that_are_named_come_before_those_of_a_list(tmp_path: Path, write
     pids = lines(tmp_path / "pids.txt", "7", "8", "9")
     found = open_features(features, names_file=every, layout="msmt17", pids_file=pids)
     assert (found.pids.tolist(), found.camids.tolist()) == ([7, 8, 9], [2, 15, 4])
+    np.savez(tmp_path / "own.npz", features=np.load(features), own=[4, 5, 6])
+    named = open_features(tmp_path / "own.npz", names={"pids": "own"}, names_file=every, layout="msmt17")
+    assert (named.pids.tolist(), named.camids.tolist()) == ([4, 5, 6], [2, 15, 4])
     by_list = open_features(features, layout="msmt17", lists=[every], pids_file=pids)
     assert (by_list.pids.tolist(), by_list.camids.tolist()) == ([7, 8, 9], [2, 15, 4])
 
@@ -418,6 +421,16 @@ def test_suffixes_are_those_of_files_and_not_of_folders() -> None:
     records = {"image_paths": np.array(["v1.0/7", "v1.1/8", ".hidden"]), "pids": np.array([1, 2, 3])}
     names = np.array(["v1.1/8.jpg", "v1.0/7", ".hidden"])
     assert records_of_names(names, records, "list", stems=True).tolist() == [1, 0, 2]
+    assert records_of_names(np.array(["v1.1/8", "v1.0/7"]), records, "list", stems=True).tolist() == [1, 0]
+
+
+def test_names_of_many_blocks_are_found() -> None:
+    listed = [f"a/{row * 7919 % 10_000}.jpg" for row in range(10_000)]
+    records = {"image_paths": np.array(listed), "pids": np.arange(10_000)}
+    names = [f"a/{row}.jpg" for row in range(9_000)]
+    for folder in ("", "data/"):
+        rows = records_of_names(np.array([folder + name for name in names]), records, "list", stems=False)
+        assert [listed[row] for row in rows] == names
 
 
 def test_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

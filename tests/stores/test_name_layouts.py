@@ -502,6 +502,13 @@ def test_words_stand_for_numbers(reid_dist: Any, tmp_path: Path) -> None:
     assert (store.camids.tolist(), store.camid_names) == ([1, 2, 1], ("door", "hall"))
 
 
+def test_words_are_added_to_those_of_a_layout(tmp_path: Path) -> None:
+    features, listed = write_features(tmp_path, CASES["mars"][0])
+    found = open_features(features, names_file=listed, layout="mars", words={"pid": {"0000": -1}, "frame": {"016": 3}})
+    assert found.pids.tolist() == [65, -1, -1]
+    assert found.columns["frame"].tolist() == [16, 1, 1]
+
+
 @pytest.mark.parametrize("word", ["modality", "modality:ir", "modality:ir=x", "mod ality:ir=1", "modality:=1"])
 def test_words_that_are_no_words(reid_dist: Any, tmp_path: Path, word: str) -> None:
     features, listed = write_features(tmp_path, LIT)
