@@ -38,7 +38,7 @@ def identities(store: FeatureSet) -> int:
 
 
 def _words(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
-    """Read what texts stand for, by group."""
+    """Read what texts denote, by group."""
     words: dict[str, dict[str, int]] = {}
     for each in given:
         found = re.fullmatch(r"(\w+):(.+)=(-?[0-9]{1,18})", each)
@@ -95,7 +95,7 @@ def _words(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
     "words",
     multiple=True,
     metavar="GROUP:TEXT=N",
-    help="What a text of a group stands for, such as modality:ir=2, or pid:unknown=-1 for junk. Repeatable.",
+    help="The number that a text of a group denotes, such as modality:ir=2, or pid:unknown=-1 for junk. Repeatable.",
 )
 @click.option(
     "--query-list",

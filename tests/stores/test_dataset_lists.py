@@ -433,7 +433,7 @@ def test_names_of_many_blocks_are_found() -> None:
         assert [listed[row] for row in rows] == names
 
 
-def test_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_hashes_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts decide, not hashes: all names have one hash here."""
     import reid_dist.stores.importers.name_layouts.matching as matching
 

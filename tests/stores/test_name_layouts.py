@@ -516,5 +516,5 @@ def test_words_that_are_no_words(reid_dist: Any, tmp_path: Path, word: str) -> N
     reid_dist("ingest", features, *words).assert_refused("is not of the form GROUP:TEXT=N")
     with pytest.raises(InputError, match="unknown group of words 'modalty'; did you mean 'modality'"):
         open_features(features, names_file=listed, pattern=LIGHT, words={"modalty": {"ir": 1}})
-    with pytest.raises(InputError, match=r"the word 'ir' of modality must stand for a whole number, not 1\.5"):
+    with pytest.raises(InputError, match=r"the word 'ir' of modality must denote a whole number, not 1\.5"):
         open_features(features, names_file=listed, pattern=LIGHT, words={"modality": {"ir": 1.5}})

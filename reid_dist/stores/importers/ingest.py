@@ -91,7 +91,7 @@ def ingest(
         In place of a layout: a regular expression with the groups ``pid`` and ``camid``, searched in the base name of
         an image, or in its path if it holds a ``/``.  Any other group is a label column of whole numbers.
     words
-        By group of the layout or pattern: texts and the whole numbers that they stand for, such as
+        By group of the layout or pattern: texts and the whole numbers that they denote, such as
         ``{"modality": {"rgb": 1, "ir": 2}}``, or ``{"pid": {"unknown": -1}}`` for junk.
     lists
         Lists of the data set with labels, in the form of the layout.  Images are found in them by name; where there

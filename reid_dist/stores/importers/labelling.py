@@ -263,7 +263,7 @@ def _numbers(texts: NDArray[np.str_], group: str) -> NDArray[np.int64]:
         shown = first_few(list(map(repr, words)), _MOST_WORDS)
         raise InputError(
             f"{group} must be whole numbers, and names of images hold {shown}; "
-            f"give the number that each stands for, such as --word {group}:{words[0]}=1 (words)"
+            f"give the number that each denotes, such as --word {group}:{words[0]}=1 (words)"
         )
     return np.array(numbers, dtype=np.int64)
 

@@ -27,7 +27,7 @@ Reader = Callable[[Sequence[Path]], Records]
 
 
 class Coded(NamedTuple):
-    """Texts of n rows: the distinct ones, (v,) in the order of their first rows, and the place of each row's, (n,)."""
+    """Texts of n rows: each text as written once, (v,), and the place of every row's text among them, (n,)."""
 
     texts: NDArray[np.str_]
     codes: NDArray[np.int32]
@@ -46,7 +46,7 @@ class NameLayout:
         name, or in the path with ``/`` if the expression holds a ``/``.  The groups ``pid``, ``camid`` and ``item_id``
         are these labels; any other group is a label column, which must be whole numbers.
     words
-        By group: texts and what they stand for, such as ``"A"`` for camera 1, or ``"unknown"`` for junk, ``-1``.
+        By group: texts and what they denote, such as ``"A"`` for camera 1, or ``"unknown"`` for junk, ``-1``.
     first_camera
         The camera from which the data set counts; None where it has no cameras.
     folders
@@ -101,7 +101,7 @@ class NameLayout:
                 raise InputError(did_you_mean("group of words", group, known - {"name"}))
             for text, number in numbers.items():
                 if isinstance(number, bool) or not isinstance(number, int):
-                    raise InputError(f"the word {text!r} of {group} must stand for a whole number, not {number!r}")
+                    raise InputError(f"the word {text!r} of {group} must denote a whole number, not {number!r}")
         merged = {group: {**self.words.get(group, {}), **_written(words.get(group, {}))}
                   for group in {**self.words, **words}}  # fmt: skip
         return replace(self, words=merged)

@@ -32,7 +32,7 @@ def records_of_names(names: NDArray[np.str_], records: Records, where: str, *, s
         if unfit.count:
             raise InputError(
                 f"{unfit.count} of {counted(len(names), 'name')} {'is' if unfit.count == 1 else 'are'} not in {where}: "
-                f"{unfit.shown()}; give the lists of these images, or leave these rows out"
+                f"{unfit.shown()}; give the lists of these images, or leave out these rows, or the lists"
             )
     index.refuse_differing(records, rows, where)
     return rows
@@ -131,7 +131,7 @@ class _Index:
             if key == there:
                 raise InputError(
                     f"{where} has several records of {key!r} that differ, records {one} and {other}; give names with "
-                    "the folders that tell them apart, as in the list"
+                    "the folders that distinguish them, as in the list"
                 )
 
 

@@ -111,7 +111,7 @@ def _add_unfit(unfit: UnfitNames, start: int, block: list[str], is_unfit: list[b
 
 
 def _spelled(vocabulary: Mapping[str, int], group: str, layout: NameLayout) -> NDArray[np.str_]:
-    """Texts of a group in the order of their codes, with what the layout's words stand for."""
+    """Texts of a group in the order of their codes, the layout's words as what they denote."""
     words = layout.words.get(group, {})
     return text_rows([words.get(text, text) for text in vocabulary], group)
 

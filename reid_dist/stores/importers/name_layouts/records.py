@@ -41,7 +41,7 @@ def read_names_file(location: Any, layout: NameLayout) -> Records:
 
 
 def _with_words(records: Records, layout: NameLayout) -> Records:
-    """Put what the layout's words stand for in their place."""
+    """Replace the words of a layout by what they denote."""
     made = dict(records)
     for group, words in layout.words.items():
         values = records.get(label_of_group(group))

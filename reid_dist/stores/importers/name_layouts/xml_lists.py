@@ -45,7 +45,7 @@ def _read(path: Path) -> Records:
         if name == _ITEM:
             items.append(attributes)
 
-    # The text is given in UTF-8, whatever its declaration says.
+    # The text is given in UTF-8, whatever encoding it declares.
     parser = expat.ParserCreate("utf-8")
     parser.StartDoctypeDeclHandler = refuse_document_type
     parser.StartElementHandler = start
