@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
 from reid_dist.core.model import RowRange, cut_rows
-from reid_dist.core.numeric import is_whole
+from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.errors import InputError
 
 Int64 = NDArray[np.int64]
@@ -99,6 +99,12 @@ class Confidence:
         }
 
 
+def check_level(level: object) -> None:
+    """Refuse a coverage of intervals that is no number between 0 and 1."""
+    if not is_number(level) or not 0 < level < 1:
+        raise InputError(f"level must lie between 0 and 1, found {level!r}; 0.95 is customary")
+
+
 def few_units(n_units: int, unit: str = "identity") -> str:
     """Return one line about intervals from so few units that they are too narrow; empty where there are enough."""
     if not 0 < n_units < FEW_UNITS:
@@ -130,8 +136,7 @@ def bootstrap_intervals(
     resamples (100,000 identities, 1000 resamples: about half a second).
     """
     _check_draws(unit, n_resamples, seed)
-    if not 0 < level < 1:
-        raise InputError(f"level must lie between 0 and 1, found {level!r}; 0.95 is customary")
+    check_level(level)
     if n_resamples * (1 - level) / 2 < 1 - 1e-9:
         raise InputError(
             f"{n_resamples} resamples have no quantile beyond each end of a {level:.6g} interval; draw at least "

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -30,6 +28,7 @@ from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.splits.draw import Draw, draw_rows
 from reid_dist.evaluation.splits.report import SplitReport
 from reid_dist.metrics.definitions import parse_metrics
+from reid_dist.metrics.repeats import mean_and_spread
 from reid_dist.relevance.protocols import JUNK_PID, PROTOCOLS, Protocol
 from reid_dist.reports import Report
 from reid_dist.reports.documents import plain
@@ -310,7 +309,7 @@ def _summarise(
     per_split = {name: np.array([split.metrics[name] for split in splits]) for name in first.metrics}
     means, spreads = {}, {}
     for name, values in per_split.items():
-        means[name], spreads[name] = _mean_and_spread(values.tolist())
+        means[name], spreads[name] = mean_and_spread(values.tolist())
     return SplitReport(
         metrics=means,
         spread=spreads,
@@ -335,13 +334,6 @@ def _summarise(
         timing={"total": seconds},
         notes=notes,
     )
-
-
-def _mean_and_spread(values: list[float]) -> tuple[float, float]:
-    """Mean and sample standard deviation, from exact sums; NaN where a value, or a second one, is missing."""
-    if not all(map(math.isfinite, values)):
-        return math.nan, math.nan
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else math.nan
 
 
 def _notes(query: FeatureSet, gallery: FeatureSet, draw: Draw, drawn: _Population) -> list[str]:

@@ -13,8 +13,7 @@ models the uncertainty of ``s``, which is large when runs are few; ``v`` are its
 variance of ``s`` in samples of ``n`` for what ``1 / 2 v`` is to a standard deviation.  For Qn that is about
 ``0.82 n - 3.5`` (0.82 is its efficiency for large ``n``, the rest was found by simulation), rounded down.
 
-Sources: Rousseeuw and Croux, JASA 1993 (Qn), with the factors for few values of Croux and Rousseeuw, COMPSTAT 1992;
-Abramowitz and Stegun 26.7.3 and 26.7.4 (t).
+Source: Rousseeuw and Croux, JASA 1993 (Qn), with the factors for few values of Croux and Rousseeuw, COMPSTAT 1992.
 """
 
 from __future__ import annotations
@@ -24,6 +23,8 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from reid_dist.metrics.repeats import t_quantile
 
 Float64 = NDArray[np.float64]
 
@@ -57,34 +58,3 @@ def spread(values: Float64) -> float:
 def degrees_of_freedom(n: int) -> int:
     """Degrees of freedom of the t distribution that models the uncertainty of Qn of `n` values."""
     return max(1, math.floor(0.82 * n - 3.5))
-
-
-def t_quantile(probability: float, degrees: int) -> float:
-    """Quantile of Student's t, for a probability of at least 0.5 and below 1, and whole degrees of freedom."""
-    # In terms of the angle, t = sqrt(degrees) tan(angle), the range is finite, and bisection needs no first guess.
-    low, high = 0.0, math.pi / 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        if _central_probability(middle, degrees) < 2 * probability - 1:
-            low = middle
-        else:
-            high = middle
-    return math.sqrt(degrees) * math.tan(low)
-
-
-def _central_probability(angle: float, degrees: int) -> float:
-    """P(-t < T < t) for t = sqrt(degrees) tan(angle): a finite sum for whole degrees of freedom."""
-    sine, cosine = math.sin(angle), math.cos(angle)
-    if degrees == 1:
-        return 2 * angle / math.pi
-    if degrees % 2:
-        term = total = cosine
-        for j in range(3, degrees - 1, 2):
-            term *= cosine**2 * (j - 1) / j
-            total += term
-        return 2 / math.pi * (angle + sine * total)
-    term = total = 1.0
-    for j in range(2, degrees - 1, 2):
-        term *= cosine**2 * (j - 1) / j
-        total += term
-    return sine * total

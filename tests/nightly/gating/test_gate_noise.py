@@ -1,4 +1,4 @@
-"""The noise floor: its quantiles, its spread, and how sure it is of it."""
+"""The noise floor: its spread, and how sure it is of it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reid_dist.nightly.gating.noise import degrees_of_freedom, noise_floor, spread, t_quantile
-
-
-@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 8, 13, 30, 201])
-@pytest.mark.parametrize("probability", [0.5, 0.7, 0.95, 0.995, 0.9999])
-def test_quantiles_are_those_of_scipy(probability: float, degrees: int) -> None:
-    assert t_quantile(probability, degrees) == pytest.approx(stats.t.ppf(probability, degrees), rel=1e-9, abs=1e-12)
+from reid_dist.nightly.gating.noise import degrees_of_freedom, noise_floor, spread
 
 
 @pytest.mark.quick_cases(4)
