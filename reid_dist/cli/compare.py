@@ -62,23 +62,16 @@ def command(baseline: Path, candidate: Path, output: Path | None, as_json: bool,
       reid-dist compare nightly.db#11:resnet50/market1501/plain nightly.db#latest:resnet50/market1501/plain
     """
     from reid_dist.cli.comparison_table import print_comparison
-    from reid_dist.errors import StoreError, StoreExistsError
+    from reid_dist.cli.saved_json import refuse_existing, write_json
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.comparison import compare
-    from reid_dist.reports.files import write_together
     from reid_dist.reports.verdicts import SMALLEST_EFFECT
 
-    if output is not None and output.exists():
-        raise StoreExistsError(f"{output} is there already; choose another --output")
+    refuse_existing(output)
     given = {name: value for name, value in options.items() if value not in (None, ())}
     comparison = compare(load_report(baseline), load_report(candidate), **{"minimum_effect": SMALLEST_EFFECT, **given})
     if output is not None:
-        content = comparison.to_json().encode("ascii")
-        try:
-            write_together(output.parent, {output.name: lambda file: file.write(content)})
-        except StoreError as error:
-            cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
-            raise StoreError(f"cannot write {output}: {cause.strerror or error}; choose another --output") from None
+        write_json(output, comparison.to_json())
     if as_json:
         click.echo(comparison.to_json(), nl=False)
     else:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_runs import run
 
 from reid_dist import FeatureSet, Report, evaluate
 from reid_dist.errors import InputError, UnknownNameError
@@ -16,32 +17,6 @@ from reid_dist.relevance.protocols import ZERO
 from reid_dist.reports.comparison import Comparison, MetricComparison, compare
 
 NAN = float("nan")
-
-
-def run(ap: Any, pids: Any, *, protocol: dict[str, Any] | None = None, **changes: Any) -> Report:
-    """A report with the given AP per query, and an INP of half of it."""
-    values, labels = np.asarray(ap, float), np.asarray(pids)
-    invalid_query = (protocol or {}).get("invalid_query", "left out")
-    counted = np.nan_to_num(values) if invalid_query == ZERO else values[~np.isnan(values)]
-    described = {
-        "uri": "memory", "shape": [len(labels), 8], "dtype": "float32", "content_digest": "c0", "labels_digest": "l0"
-    }  # fmt: skip
-    document: dict[str, Any] = {
-        "metrics": {"mAP": float(np.mean(counted)), "TAR@FAR=0.01": 0.5},
-        "curves": {"CMC": np.array([0.5, 1.0])},
-        "counts": {
-            "n_query": len(labels), "n_valid": int(np.sum(~np.isnan(values))), "n_gallery": 100, "n_junk": 0,
-            "n_invalid_by_reason": {},
-        },
-        "per_query": {
-            "AP": values, "INP": values / 2, "first_rank": np.ones(len(labels)), "pid": labels, "camid": labels % 3
-        },
-        "protocol": {"name": "market1501", "summary": "prose", "invalid_query": "left out"} | (protocol or {}),
-        "distance": {"name": "cosine", "definition": "prose"},
-        "inputs": {"query": dict(described), "gallery": described | {"shape": [100, 8]}},
-        "environment": {"reid_dist": "0.1.0"},
-    }  # fmt: skip
-    return Report(**(document | changes))
 
 
 def changed_inputs(report: Report, side: str, **fields: Any) -> dict[str, Any]:
@@ -269,7 +244,7 @@ def test_compared_options_may_differ_and_are_listed() -> None:
         "query.content_digest: c0 baseline, c1 candidate",
         "distances.content_digest: absent baseline, d1 candidate",
         "distance.name: cosine baseline, euclidean candidate",
-        "rerank: none baseline, name=k_reciprocal, k1=20 candidate",
+        "rerank: none baseline, k_reciprocal(k1=20) candidate",
         "version of reid_dist: 0.1.0 baseline, 0.2.0 candidate",
     ]
     assert found.conditions == ()

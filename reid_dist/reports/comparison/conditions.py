@@ -1,19 +1,24 @@
-"""What must be equal in two runs for their values to mean the same, and what may differ because it is compared."""
+"""What must be equal in runs for their values to mean the same, and what may differ because it is compared."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from reid_dist.errors import InputError
 from reid_dist.reports import Report
-from reid_dist.reports.comparison.values import Difference
-from reid_dist.reports.words import flatten, scalar
+from reid_dist.reports.comparison.values import Difference, Disagreement
+from reid_dist.reports.words import call, flatten, metric_words, scalar
 
 # Entries of a description in prose; the wording is no part of the meaning.
 _PROSE: Final = frozenset({"summary", "source", "definition"})
+
+# Options that define metrics, where other entries of a report do not hold them.
+_OPTIONS: Final = ("max_rank", "single_shot_draws")
+_GROUND_TRUTH: Final = "ground_truth"
+_VERSION: Final = "version of reid_dist"
 
 
 def differing_conditions(baseline: Report, candidate: Report) -> Iterator[Difference]:
@@ -35,9 +40,32 @@ def differing_options(baseline: Report, candidate: Report) -> Iterator[Differenc
             yield from _differing(name, _content(before), _content(after))
     for name in ("distance", "expand", "rerank"):
         yield from _differing(name, getattr(baseline, name), getattr(candidate, name))
-    yield from _differing(
-        "version of reid_dist", baseline.environment.get("reid_dist"), candidate.environment.get("reid_dist")
-    )
+    yield from _differing(_VERSION, baseline.environment.get("reid_dist"), candidate.environment.get("reid_dist"))
+
+
+def differing_conventions(reports: Sequence[Report], metrics: Sequence[str]) -> Iterator[Disagreement]:
+    """Whatever makes the values of these metrics differ in meaning between runs of one benchmark.
+
+    Features, labels, numbers of rows and ground truth are inputs, which differ between models and splits.
+    """
+    protocols = [
+        {name: value for name, value in report.protocol.items() if name != _GROUND_TRUTH} for report in reports
+    ]
+    yield from _disagreements("protocol", protocols)
+    for name in ("distance", "expand", "rerank"):
+        yield from _disagreements(name, [getattr(report, name) for report in reports])
+    yield from _disagreements("order of ties", [report.ties.get("rule", "not recorded") for report in reports])
+    for name in _OPTIONS:
+        yield from _disagreements(name, [report.options.get(name, "not recorded") for report in reports])
+    for name in metrics:
+        yield from _disagreements(
+            f"definition of {name}", [metric_words(name, report.definitions) for report in reports]
+        )
+
+
+def differing_versions(reports: Sequence[Report]) -> Iterator[Disagreement]:
+    """Versions of this package, if the runs are not of one."""
+    yield from _disagreements(_VERSION, [report.environment.get("reid_dist") for report in reports])
 
 
 def _input(report: Report, name: str) -> Mapping[str, Any]:
@@ -51,15 +79,21 @@ def _content(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differing(what: str, before: object, after: object) -> Iterator[Difference]:
-    """Differences of two plain values; of two mappings, field by field and without their prose."""
-    if not (isinstance(before, Mapping) and isinstance(after, Mapping)):
-        texts = scalar(before), scalar(after)
-        if texts[0] != texts[1]:
-            yield Difference(what, *texts)
+    """Differences of two values."""
+    yield from (Difference(each.what, *each.values) for each in _disagreements(what, (before, after)))
+
+
+def _disagreements(what: str, values: Sequence[object]) -> Iterator[Disagreement]:
+    """Disagreements of plain values, one per run; of mappings, field by field and without their prose."""
+    mappings = [each for each in values if isinstance(each, Mapping)]
+    if len(mappings) < len(values):
+        texts = tuple(call(each) if isinstance(each, Mapping) else scalar(each) for each in values)
+        if len(set(texts)) > 1:
+            yield Disagreement(what, texts)
         return
-    fields = [{name: text for name, text in flatten(each) if name not in _PROSE} for each in (before, after)]
-    for name in dict.fromkeys([*fields[0], *fields[1]]):
-        yield from _differing(f"{what}.{name}", *(each.get(name, "absent") for each in fields))
+    fields = [{name: text for name, text in flatten(each) if name not in _PROSE} for each in mappings]
+    for name in dict.fromkeys(name for each in fields for name in each):
+        yield from _disagreements(f"{what}.{name}", [each.get(name, "absent") for each in fields])
 
 
 def _unlike_queries(baseline: Report, candidate: Report) -> str:

@@ -11,13 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.numeric import is_number, is_whole
-from reid_dist.core.registry import did_you_mean
-from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import Confidence, bootstrap_intervals, few_units, sign_flip_p_values
-from reid_dist.metrics.definitions import exact_mean, metric_names, parse_metric, reported_name
-from reid_dist.relevance.protocols import ZERO
+from reid_dist.metrics.definitions import exact_mean
 from reid_dist.reports import Report
 from reid_dist.reports.comparison.conditions import differing_conditions, differing_options, refuse_unlike
+from reid_dist.reports.comparison.selection import (
+    choose_metrics,
+    is_whole_column,
+    mean_of_queries,
+    metric_value_of,
+    per_query_column,
+    zero_for_invalid,
+)
 from reid_dist.reports.comparison.values import ChangedQuery, Comparison, MetricComparison
 from reid_dist.reports.verdicts import ROUNDING, SMALLEST_EFFECT, decidable, verdict_of
 
@@ -77,7 +83,7 @@ def compare(
     _check_options(minimum_effect, n_changed)
     conditions = tuple(differing_conditions(baseline, candidate))
     refuse_unlike(baseline, candidate, conditions, allow_different=allow_different)
-    names, missing = _choose(metrics, baseline, candidate)
+    names, missing = choose_metrics(metrics, (("the baseline", baseline), ("the candidate", candidate)))
     pairs = {name: _pair(name, baseline, candidate) for name in names}
     differences = {name: pair.difference for name, pair in pairs.items() if not pair.untested}
     pids = _units(baseline, unit)
@@ -86,7 +92,7 @@ def compare(
     compared = []
     for name, pair in pairs.items():
         plain = MetricComparison(
-            name, _value(baseline, name), _value(candidate, name), math.nan, untested=pair.untested
+            name, metric_value_of(baseline, name), metric_value_of(candidate, name), math.nan, untested=pair.untested
         )
         if pair.untested:
             compared.append(replace(plain, difference=plain.candidate - plain.baseline))
@@ -129,76 +135,22 @@ class _Pair:
         return self.candidate - self.baseline
 
 
-def _choose(metrics: str | Sequence[str] | None, baseline: Report, candidate: Report) -> tuple[list[str], list[str]]:
-    """Names of the metrics to compare, and a note for each that only one run has."""
-    runs = {"baseline": baseline, "candidate": candidate}
-    known = list(dict.fromkeys(name for report in runs.values() for name in (*report.metrics, *report.bounds)))
-    chosen, notes = [], []
-    for name in known if metrics is None else dict.fromkeys(map(reported_name, metric_names(metrics))):
-        having = [run for run, report in runs.items() if _has(report, name)]
-        if len(having) == 2:
-            chosen.append(name)
-        elif metrics is None:
-            notes.append(f"{name}: only the {having[0]} has it")
-        elif having:
-            lacking = next(run for run in runs if run not in having)
-            raise InputError(f"the {lacking} has no metric {name!r}; evaluate it again with that metric")
-        else:
-            raise UnknownNameError(did_you_mean("metric", name, known))
-    if not chosen:
-        raise InputError(f"the runs have no metric in common: {', '.join(known)}; evaluate one of them again")
-    return chosen, notes
-
-
-def _column(name: str) -> str:
-    """Name of the per-query values that a metric is the mean of; empty if it is none."""
-    try:
-        return parse_metric(name).per_query_name
-    except InputError:
-        return ""
-
-
-def _has(report: Report, name: str) -> bool:
-    return name in report.metrics or name in report.bounds or _is_whole(report, _column(name))
-
-
-def _is_whole(report: Report, column: str) -> bool:
-    """Whether every valid query has a value; lists that were cut give some of them none."""
-    if column not in report.per_query:
-        return False
-    return int(np.count_nonzero(~np.isnan(report.per_query[column]))) == int(report.counts["n_valid"])
-
-
-def _zero_for_invalid(report: Report) -> bool:
-    return bool(report.protocol.get("invalid_query") == ZERO)
-
-
-def _mean(report: Report, column: str) -> float:
-    return exact_mean(report.per_query[column], zero_for_invalid=_zero_for_invalid(report))
-
-
-def _value(report: Report, name: str) -> float:
-    if name in report.metrics or name in report.bounds:
-        return report.metrics.get(name, math.nan)
-    return _mean(report, _column(name))
-
-
 def untestable(report: Report, name: str) -> str:
     """Return why a metric of a report has no values per query that it is the mean of; empty if it has them."""
     if name in report.bounds:
         return _REASONS[0]
-    if not _is_whole(report, _column(name)):
+    if not is_whole_column(report, per_query_column(name)):
         return _REASONS[1]
     # A guard against a column of the right name and another meaning.
-    if not abs(_mean(report, _column(name)) - _value(report, name)) <= ROUNDING:
+    if not abs(mean_of_queries(report, per_query_column(name)) - metric_value_of(report, name)) <= ROUNDING:
         return _REASONS[2]
     return ""
 
 
 def query_values(report: Report, name: str) -> Float64:
     """Return what a metric is the mean of, shape (n_query,), float64; NaN where a query does not count."""
-    values = report.per_query[_column(name)]
-    return np.nan_to_num(values, nan=0.0) if _zero_for_invalid(report) else values
+    values = report.per_query[per_query_column(name)]
+    return np.nan_to_num(values, nan=0.0) if zero_for_invalid(report) else values
 
 
 def _pair(name: str, baseline: Report, candidate: Report) -> _Pair:
@@ -207,9 +159,9 @@ def _pair(name: str, baseline: Report, candidate: Report) -> _Pair:
     reasons = [reason for report in runs if (reason := untestable(report, name))]
     if reasons:
         return _Pair(nothing, nothing, min(reasons, key=_REASONS.index))
-    if all(map(_zero_for_invalid, runs)):
+    if all(map(zero_for_invalid, runs)):
         return _Pair(query_values(baseline, name), query_values(candidate, name))
-    before, after = (report.per_query[_column(name)] for report in runs)
+    before, after = (report.per_query[per_query_column(name)] for report in runs)
     unpaired = np.isnan(before) | np.isnan(after)
     return _Pair(np.where(unpaired, np.nan, before), np.where(unpaired, np.nan, after))
 
@@ -284,7 +236,7 @@ def _warnings(baseline: Report, candidate: Report, confidence: Confidence) -> It
     n_valid = [int(report.counts["n_valid"]) for report in (baseline, candidate)]
     if n_valid[0] != n_valid[1]:
         yield f"{n_valid[0]} queries are valid in the baseline, {n_valid[1]} in the candidate"
-    if _zero_for_invalid(baseline) != _zero_for_invalid(candidate):
+    if zero_for_invalid(baseline) != zero_for_invalid(candidate):
         yield "one run counts invalid queries as 0 and the other leaves them out; here they are left out"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -12,6 +13,8 @@ from reid_dist.reports.verdicts import UNDECIDED, WORSE
 
 SCHEMA: Final = 1
 """The version of the comparison as JSON."""
+
+_MOST_NAMED: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,31 @@ class Difference:
 
     def __str__(self) -> str:
         return f"{self.what}: {self.baseline} in the baseline, {self.candidate} in the candidate"
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Something in which several runs differ, and what it is in each, in words."""
+
+    what: str
+    values: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return self.worded([f"run {number}" for number in range(1, len(self.values) + 1)])
+
+    def worded(self, labels: Sequence[str]) -> str:
+        """Return every value with its runs, which have these names."""
+        runs: dict[str, list[str]] = {}
+        for label, value in zip(labels, self.values, strict=True):
+            runs.setdefault(value, []).append(label)
+        return f"{self.what}: {', '.join(f'{value} in {some_runs(named)}' for value, named in runs.items())}"
+
+
+def some_runs(labels: Sequence[str]) -> str:
+    """Return the names of runs, the first few of many, joined for a sentence."""
+    more = len(labels) - _MOST_NAMED
+    *others, last = [*labels[:_MOST_NAMED], f"{more} more"] if more > 0 else labels
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 @dataclass(frozen=True, slots=True)

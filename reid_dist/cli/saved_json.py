@@ -1,0 +1,24 @@
+"""Results of commands as one JSON file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reid_dist.errors import StoreError, StoreExistsError
+from reid_dist.reports.files import write_together
+
+
+def refuse_existing(output: Path | None) -> None:
+    """Refuse a file that exists."""
+    if output is not None and output.exists():
+        raise StoreExistsError(f"{output} is there already; choose another --output")
+
+
+def write_json(output: Path, text: str) -> None:
+    """Write ASCII text to a new file, whole or not at all."""
+    content = text.encode("ascii")
+    try:
+        write_together(output.parent, {output.name: lambda file: file.write(content)})
+    except StoreError as error:
+        cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+        raise StoreError(f"cannot write {output}: {cause.strerror or error}; choose another --output") from None
