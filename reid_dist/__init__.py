@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from reid_dist.evaluation.sweeps import sweep_parameters
     from reid_dist.relevance.protocols import compose_protocol
     from reid_dist.reports import Report
+    from reid_dist.reports.averages import average_runs
     from reid_dist.reports.comparison import compare
     from reid_dist.stages.reranking import NeighbourGraph, jaccard_distances, rerank_blocks
     from reid_dist.stores import DistanceBlock, FeatureSet, LabelledRows, ingest
@@ -30,6 +31,7 @@ __all__ = [
     "NeighbourGraph",
     "Report",
     "__version__",
+    "average_runs",
     "compare",
     "compose_protocol",
     "evaluate",
@@ -52,6 +54,7 @@ _HOMES = {
     "LabelledRows": "reid_dist.stores",
     "NeighbourGraph": "reid_dist.stages.reranking",
     "Report": "reid_dist.reports",
+    "average_runs": "reid_dist.reports.averages",
     "compare": "reid_dist.reports.comparison",
     "compose_protocol": "reid_dist.relevance.protocols",
     "evaluate": "reid_dist.evaluation.evaluate",

@@ -12,7 +12,12 @@ from help_texts import examples
 from reid_dist import FeatureSet
 
 # `run`, `plan` and their overrides are run in test_command.py, nights and histories where they are tested.
-COMMANDS = ("ingest", "check", "evaluate", "pool", "splits", "sweep", "compare", "report", "list", "schema")
+COMMANDS = ("ingest", "check", "evaluate", "pool", "splits", "sweep", "compare", "average", "report", "list", "schema")
+EVALUATED = {
+    "compare": ("plain", "reranked"),
+    "average": ("split1", "split2", "split3", "g1", "g2"),
+    "report": ("plain", "reranked", "other"),
+}
 COMPUTING = ("evaluate", "splits", "sweep")
 N_QUERY, N_GALLERY, DIM = 24, 60, 8
 
@@ -56,8 +61,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_they_run_as_they_stand(reid_dist, workplace: Path, name: str) -> None:
-    # What `compare` and `report` look at: runs of the examples of `evaluate`.
-    for run in ("plain", "reranked", "other") if name in ("compare", "report") else ():
+    # Runs that `compare`, `average` and `report` read.
+    for run in EVALUATED.get(name, ()):
         words = ("q.zarr", "g.zarr", "--cluster", "threads.yaml", "--output", f"results/{run}")
         assert reid_dist("evaluate", *words).code == 0
     # Targets of examples of other commands must be free for those of this one.

@@ -347,6 +347,19 @@ def test_compare_takes_entries_and_directories(reid_dist, nights: Path, tmp_path
     assert "nightly.db#1:resnet50" in "".join(table.out.split())
 
 
+def test_average_takes_entries_and_directories(reid_dist, nights: Path, tmp_path: Path) -> None:
+    report_of(0).save(tmp_path / "first")
+    entries = reid_dist("average", f"{nights}#1:{NAME}", f"{nights}#2:{NAME}", "--json")
+    mixed = reid_dist("average", tmp_path / "first", f"{nights}#2:{NAME}", "--json")
+    assert entries.err == mixed.err == ""
+    found, other = json.loads(entries.out), json.loads(mixed.out)
+    values = [report_of(number).metrics["mAP"] for number in (0, 1)]
+    assert found["metrics"]["mAP"]["values"] == values
+    assert math.isclose(found["metrics"]["mAP"]["mean"], sum(values) / 2)
+    assert found["metrics"] == other["metrics"]
+    assert [run["name"] for run in found["runs"]] == [f"{nights}#1:{NAME}", f"{nights}#2:{NAME}"]
+
+
 @pytest.mark.parametrize(
     ("address", "words"),
     [
@@ -360,7 +373,7 @@ def test_compare_takes_entries_and_directories(reid_dist, nights: Path, tmp_path
     ],
 )
 def test_ambiguous_and_invalid_addresses(reid_dist, nights: Path, address: str, words: str) -> None:
-    for command in (("compare", f"{nights}#1:{NAME}"), ("report",)):
+    for command in (("compare", f"{nights}#1:{NAME}"), ("average", f"{nights}#1:{NAME}"), ("report",)):
         assert words in refusal(reid_dist, *command, f"{nights}{address}")
 
 

@@ -1,0 +1,218 @@
+"""Mean, spread and interval of metrics over several runs of one benchmark.
+
+Some benchmarks report a mean over runs: ten models, each trained on its own split (RegDB), ten splits into training and
+test identities (PRID 2011, iLIDS-VID), two galleries (IJB-C).  Each run is an evaluation of its own, with its own
+features, labels and numbers of rows.  The conventions must agree: protocol, distance, expansion, re-ranking, order of
+ties, ``max_rank``, draws of single-shot metrics, definitions of the metrics.
+
+Every run has the weight 1, however many queries it has.  The interval is Student's t over the runs, see
+:mod:`reid_dist.metrics.repeats`: it describes how the mean varies with models or splits.  How a value varies with the
+queries of one run is what ``confidence`` of a report describes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from reid_dist.errors import InputError
+from reid_dist.metrics.confidence import Interval, check_level
+from reid_dist.metrics.repeats import mean_and_spread, mean_interval
+from reid_dist.reports.comparison.conditions import differing_conventions, differing_versions
+from reid_dist.reports.comparison.selection import choose_metrics, metric_value_of
+from reid_dist.reports.comparison.values import Disagreement, some_runs
+from reid_dist.reports.documents import plain
+from reid_dist.reports.report import Report
+
+SCHEMA: Final = 1
+"""The version of averages as JSON."""
+
+_FEWEST: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class AveragedRun:
+    """One of the runs: its name, its result digest, and its counts."""
+
+    name: str
+    result_digest: str
+    n_query: int
+    n_valid: int
+    n_gallery: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetricAverage:
+    """One metric over all runs.
+
+    Attributes
+    ----------
+    name
+        Of the metric.
+    mean
+        Over the runs; NaN where a run has no value.
+    spread
+        Sample standard deviation over the runs (ddof 1); NaN like the mean.
+    lowest, highest
+        Least and largest value; NaN like the mean.
+    interval
+        Student's t interval of the mean; None where there is no mean.
+    values
+        One per run, NaN where it has none.
+    """
+
+    name: str
+    mean: float
+    spread: float
+    lowest: float
+    highest: float
+    interval: Interval | None
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunAverage:
+    """Metrics over several runs.
+
+    Attributes
+    ----------
+    runs
+        The runs, in the order in which they were given.
+    metrics
+        One entry for each metric that all runs have.
+    level
+        Nominal coverage of the intervals.
+    conditions
+        Conventions that should have been equal and are not; empty unless `allow_different` let them pass.
+    notes
+        Remarks on the validity of the numbers.
+    """
+
+    runs: tuple[AveragedRun, ...]
+    metrics: tuple[MetricAverage, ...]
+    level: float
+    conditions: tuple[Disagreement, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def n_runs(self) -> int:
+        """Number of runs."""
+        return len(self.runs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the averages as plain Python values; what is not a finite number is None."""
+        described: dict[str, Any] = plain(asdict(self))
+        for metric in described["metrics"]:
+            metric["interval"] = metric["interval"] and [metric["interval"][end] for end in ("low", "high")]
+        return {"schema": SCHEMA} | described | {"metrics": {each.pop("name"): each for each in described["metrics"]}}
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as indented ASCII JSON."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+
+def average_runs(
+    reports: Sequence[Report],
+    *,
+    names: Sequence[str] | None = None,
+    metrics: str | Sequence[str] | None = None,
+    level: float = 0.95,
+    allow_different: bool = False,
+) -> RunAverage:
+    """Mean, spread and interval of metrics over several runs of one benchmark.
+
+    Parameters
+    ----------
+    reports
+        Two runs or more.  Features, labels and numbers of rows may differ.
+    names
+        One for each run, for messages and results; None for ``run 1``, ``run 2``, ….
+    metrics
+        Names; None for all that all runs have.  A metric that a report does not list is taken from its per-query
+        values, if it has them.
+    level
+        Nominal coverage of the intervals, between 0 and 1.
+    allow_different
+        Average although conventions differ: protocol, distance, expansion, re-ranking, order of ties, ``max_rank``,
+        draws of single-shot metrics, definitions of metrics.  The differences are in `conditions`.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than two runs, or conventions differ; the message names every difference.
+    UnknownNameError
+        For a metric that no run has.
+    """
+    if isinstance(reports, Report):
+        raise InputError("reports must be a sequence of reports, found one; an average needs two runs or more")
+    reports = tuple(reports)
+    _check_runs(reports)
+    check_level(level)
+    labels = [f"run {number}" for number in range(1, len(reports) + 1)]
+    if names is not None:
+        if len(names) != len(reports):
+            raise InputError(f"names must have one entry for each of {len(reports)} runs, found {len(names)}")
+        labels = [f"{label} ({name})" for label, name in zip(labels, names, strict=True)]
+    chosen, missing = choose_metrics(metrics, tuple(zip(labels, reports, strict=True)))
+    conditions = tuple(differing_conventions(reports, chosen))
+    if conditions and not allow_different:
+        named = "; ".join(each.worded(labels) for each in conditions)
+        raise InputError(
+            f"the runs have different conventions: {named}; evaluate again under equal "
+            "conventions, or average all the same with allow_different=True, --allow-different"
+        )
+    averages = tuple(_average(name, reports, level) for name in chosen)
+    return RunAverage(
+        runs=tuple(map(_described, labels if names is None else map(str, names), reports)),
+        metrics=averages,
+        level=float(level),
+        conditions=conditions,
+        notes=(*missing, *_without_value(averages, reports, labels), *_warnings(reports, labels)),
+    )
+
+
+def _check_runs(reports: Sequence[object]) -> None:
+    for number, report in enumerate(reports, 1):
+        if not isinstance(report, Report):
+            raise InputError(f"run {number} must be a Report, found {type(report).__name__}")
+    if len(reports) < _FEWEST:
+        raise InputError(f"an average needs two runs or more, found {len(reports)}")
+
+
+def _described(name: str, report: Report) -> AveragedRun:
+    counts = (int(report.counts[each]) for each in ("n_query", "n_valid", "n_gallery"))
+    return AveragedRun(name, report.result_digest, *counts)
+
+
+def _average(name: str, reports: Sequence[Report], level: float) -> MetricAverage:
+    values = tuple(metric_value_of(report, name) for report in reports)
+    mean, spread = mean_and_spread(values)
+    if math.isnan(mean):
+        return MetricAverage(name, mean, spread, math.nan, math.nan, None, values)
+    return MetricAverage(name, mean, spread, min(values), max(values), mean_interval(values, level), values)
+
+
+def _without_value(
+    averages: Sequence[MetricAverage], reports: Sequence[Report], labels: Sequence[str]
+) -> Iterator[str]:
+    for metric in averages:
+        lacking: dict[str, list[str]] = {}
+        for label, report, value in zip(labels, reports, metric.values, strict=True):
+            if not math.isfinite(value):
+                reason = "known only between bounds" if metric.name in report.bounds else "no value"
+                lacking.setdefault(reason, []).append(label)
+        for reason, runs in lacking.items():
+            yield f"{metric.name}: no mean ({reason} in {some_runs(runs)})"
+
+
+def _warnings(reports: Sequence[Report], labels: Sequence[str]) -> Iterator[str]:
+    runs: dict[str, list[str]] = {}
+    for label, report in zip(labels, reports, strict=True):
+        runs.setdefault(report.result_digest, []).append(label)
+    for same in runs.values():
+        if len(same) > 1:
+            yield f"{some_runs(same)} have the same result, to the last bit: a run that is given twice counts twice"
+    yield from (each.worded(labels) for each in differing_versions(reports))
