@@ -30,7 +30,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, FOURTH, GIVEN, LANES, RUN, THIRD, PairRows, fold
+from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, LANES, RUN, TERMS, PairRows, fold
 from reid_dist.kernels.settings import inner_kernel
 
 # Shortest squared length of a row that is bounded.
@@ -65,15 +65,12 @@ def _sum_products(
             stop = start + RUN
             xs, ys, zs = x[start:stop], y[start:stop], z[start:stop]
             for lane in range(LANES):
-                second, third, fourth = lane + LANES, lane + THIRD, lane + FOURTH
-                total = lanes[lane] + xs[lane] * ys[lane]
-                other = others[lane] + xs[lane] * zs[lane]
-                total += xs[second] * ys[second]
-                other += xs[second] * zs[second]
-                total += xs[third] * ys[third]
-                other += xs[third] * zs[third]
-                lanes[lane] = total + xs[fourth] * ys[fourth]
-                others[lane] = other + xs[fourth] * zs[fourth]
+                total, other = lanes[lane], others[lane]
+                for term in range(TERMS):
+                    at = lane + term * LANES
+                    total += xs[at] * ys[at]
+                    other += xs[at] * zs[at]
+                lanes[lane], others[lane] = total, other
         for start in range(whole, n, LANES):
             for lane in range(min(LANES, n - start)):
                 at = start + lane

@@ -26,9 +26,8 @@ LANES = 32
 
 # Four terms of a lane are added together, so that lanes are loaded and stored less often: the elements of such a run,
 # and the first of its third and of its fourth terms.  Computed here, as the compiler takes time for every operation.
-RUN = 4 * LANES
-THIRD = 2 * LANES
-FOURTH = 3 * LANES
+TERMS = 4
+RUN = TERMS * LANES
 
 COSINE = 0
 SQEUCLIDEAN = 1
@@ -110,21 +109,16 @@ def _dot(x: NDArray[np.float32], y: NDArray[np.float32], lanes: NDArray[np.float
         lanes[lane] = 0.0
     whole = n - n % RUN
     for start in range(0, whole, RUN):
-        stop = start + RUN
-        xs, ys = x[start:stop], y[start:stop]
+        xs, ys = x[start : start + RUN], y[start : start + RUN]
         for lane in range(LANES):
-            second, third, fourth = lane + LANES, lane + THIRD, lane + FOURTH
-            total = lanes[lane] + np.float64(xs[lane]) * ys[lane]
-            total += np.float64(xs[second]) * ys[second]
-            total += np.float64(xs[third]) * ys[third]
-            lanes[lane] = total + np.float64(xs[fourth]) * ys[fourth]
-    tail = n - n % LANES
-    for start in range(whole, tail, LANES):
-        xs, ys = x[start : start + LANES], y[start : start + LANES]
-        for lane in range(LANES):
-            lanes[lane] += np.float64(xs[lane]) * ys[lane]
-    for lane in range(n - tail):
-        lanes[lane] += np.float64(x[tail + lane]) * y[tail + lane]
+            total = lanes[lane]
+            for term in range(TERMS):
+                at = lane + term * LANES
+                total += np.float64(xs[at]) * ys[at]
+            lanes[lane] = total
+    for start in range(whole, n, LANES):
+        for lane in range(min(LANES, n - start)):
+            lanes[lane] += np.float64(x[start + lane]) * y[start + lane]
     return fold(lanes)
 
 
@@ -146,27 +140,18 @@ def _two_dots(
         stop = start + RUN
         xs, ys, zs = x[start:stop], y[start:stop], z[start:stop]
         for lane in range(LANES):
-            second, third, fourth = lane + LANES, lane + THIRD, lane + FOURTH
-            total = lanes[lane] + xs[lane] * ys[lane]
-            other = others[lane] + xs[lane] * zs[lane]
-            total += xs[second] * ys[second]
-            other += xs[second] * zs[second]
-            total += xs[third] * ys[third]
-            other += xs[third] * zs[third]
-            lanes[lane] = total + xs[fourth] * ys[fourth]
-            others[lane] = other + xs[fourth] * zs[fourth]
+            total, other = lanes[lane], others[lane]
+            for term in range(TERMS):
+                at = lane + term * LANES
+                total += xs[at] * ys[at]
+                other += xs[at] * zs[at]
+            lanes[lane], others[lane] = total, other
     for start in range(whole, n, LANES):
         for lane in range(min(LANES, n - start)):
             at = start + lane
             lanes[lane] += x[at] * y[at]
             others[lane] += x[at] * z[at]
     return fold(lanes), fold(others)
-
-
-@inner_kernel
-def _squared(x: np.float32, y: np.float32) -> float:
-    difference = np.float64(x) - y
-    return difference * difference
 
 
 @inner_kernel
@@ -177,21 +162,18 @@ def _squared_difference(x: NDArray[np.float32], y: NDArray[np.float32], lanes: N
         lanes[lane] = 0.0
     whole = n - n % RUN
     for start in range(0, whole, RUN):
-        stop = start + RUN
-        xs, ys = x[start:stop], y[start:stop]
+        xs, ys = x[start : start + RUN], y[start : start + RUN]
         for lane in range(LANES):
-            second, third, fourth = lane + LANES, lane + THIRD, lane + FOURTH
-            total = lanes[lane] + _squared(xs[lane], ys[lane])
-            total += _squared(xs[second], ys[second])
-            total += _squared(xs[third], ys[third])
-            lanes[lane] = total + _squared(xs[fourth], ys[fourth])
-    tail = n - n % LANES
-    for start in range(whole, tail, LANES):
-        xs, ys = x[start : start + LANES], y[start : start + LANES]
-        for lane in range(LANES):
-            lanes[lane] += _squared(xs[lane], ys[lane])
-    for lane in range(n - tail):
-        lanes[lane] += _squared(x[tail + lane], y[tail + lane])
+            total = lanes[lane]
+            for term in range(TERMS):
+                at = lane + term * LANES
+                difference = np.float64(xs[at]) - ys[at]
+                total += difference * difference
+            lanes[lane] = total
+    for start in range(whole, n, LANES):
+        for lane in range(min(LANES, n - start)):
+            difference = np.float64(x[start + lane]) - y[start + lane]
+            lanes[lane] += difference * difference
     return fold(lanes)
 
 

@@ -5,13 +5,20 @@ others call is optimized in each of them again, so that its own passes, some thi
 kernels, which only kernels call, are neither optimized nor made machine code on their own, and of the others the code
 before optimization is linked, which is also shorter.  The class of Numba that does this is not public:
 `inner_options` and `outer_options` return no options for a Numba that lacks it.
+
+Most of the other time is Numba's own Python code.  It is spared signatures that are known
+(`reid_dist.kernels.signatures`), passes that change nothing in kernels, collections of garbage, and the counting of
+references in kernels that make no array: their arrays belong to the caller.
 """
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
-from numba.core import codegen, compiler, compiler_machinery, typed_passes
+from numba.core import codegen, compiler, compiler_machinery, ir, typed_passes, untyped_passes
+
+from reid_dist.kernels.signatures import remembering
 
 # Untyped, and absent in a Numba that has changed.
 _Library: Any = getattr(codegen, "JITCodeLibrary", object)
@@ -105,6 +112,27 @@ class _InnerLibrary(_OuterLibrary):
         return self.serialize_using_bitcode()
 
 
+# Expressions that make no array, but at most a view of one.
+_VIEWS = ("getitem", "static_getitem", "getattr", "cast", "build_tuple", "exhaust_iter")
+
+
+def _is_counted(state: Any) -> bool:
+    """Whether references to arrays have to be counted: the function makes arrays, or returns them."""
+    models = state.targetctx.data_model_manager
+
+    def holds_memory(numba_type: Any) -> bool:
+        return bool(models[numba_type].contains_nrt_meminfo())
+
+    if holds_memory(state.return_type):
+        return True
+    for block in state.func_ir.blocks.values():
+        for statement in block.find_insts(ir.Assign):
+            made = isinstance(statement.value, ir.Expr) and statement.value.op not in _VIEWS
+            if made and holds_memory(state.typemap[statement.target.name]):
+                return True
+    return False
+
+
 class _MakeLibrary(_Pass):  # type: ignore[misc]
     """Pass that makes the library of a function, before its lowering would."""
 
@@ -114,6 +142,10 @@ class _MakeLibrary(_Pass):  # type: ignore[misc]
         _Pass.__init__(self)
 
     def run_pass(self, state: Any) -> bool:
+        if not _is_counted(state):
+            # A context for this function alone, without the counters that it may hold.
+            state.targetctx = state.targetctx.subtarget(enable_nrt=False)
+            vars(state.targetctx).pop("nrt", None)
         state.library = self.library(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
         return False
@@ -131,14 +163,33 @@ class _MakeOuter(_MakeLibrary):
     library = _OuterLibrary
 
 
+# Passes for closures, comprehensions and expressions of whole arrays, which kernels do not contain.
+_NEEDLESS = (untyped_passes.InlineClosureLikes, typed_passes.NopythonRewrites)
+
+
 class _OuterCompiler(_Compiler):  # type: ignore[misc]
     """Numba's own passes, with the library of another one."""
 
     make: type[_MakeLibrary] = _MakeOuter
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.state.typingctx = self.state.targetctx.typing_context = remembering(self.state.typingctx)
+
+    def compile_extra(self, function: Any) -> Any:
+        """Compile a function; meanwhile no cyclic garbage is collected, which takes a tenth of the time."""
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return super().compile_extra(function)
+        finally:
+            if collects:
+                gc.enable()
+
     def define_pipelines(self) -> list[Any]:
         passes = _Passes.define_nopython_pipeline(self.state)
-        passes.add_pass_after(self.make, typed_passes.NopythonRewrites)
+        passes.passes = [entry for entry in passes.passes if entry[0] not in _NEEDLESS]
+        passes.add_pass_after(self.make, typed_passes.InlineOverloads)
         passes.finalize()
         return [passes]
 

@@ -23,12 +23,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from reid_dist.kernels.canonical import LANES, PairRows, falling_at, row_distances
+from reid_dist.kernels.canonical import GIVEN, LANES, PairRows, falling_at, pair_distances, row_distances
 from reid_dist.kernels.selection import order_of, select
 from reid_dist.kernels.settings import inner_kernel, kernel
 
 BLOCK = 512
 PATCH = 64
+
+# Lists that are settled together.
+_SETTLED = 1024
 
 
 class Candidates(NamedTuple):
@@ -193,17 +196,36 @@ def collect_tile(
                             thin_and_add(q, column, piece[c], lists, lanes)
 
 
-@kernel
 def settle(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.float64]) -> None:
     """Write the k nearest columns by (canonical distance, column) to `index` and `distance`, shapes (n_query, k).
 
     Entries beyond the end of a list are not written.
     """
-    lanes = np.empty(LANES, np.float64)
-    for q in range(lists.size.shape[0]):
-        thin(q, lists)
-        distances = _settle_one(q, lists, lanes)
-        order = order_of(distances)
-        for place in range(len(order)):
-            index[q, place] = lists.column[q, order[place]]
-            distance[q, place] = distances[order[place]]
+    rows, swapped = lists.rows, lists.rows.kind != GIVEN and not lists.rows.rescoring.active
+    if swapped:
+        # The distance is the same in both directions, and pairs of a gallery row are consecutive.
+        rows = PairRows(rows.kind, rows.gallery, rows.query, rows.gallery_norm, rows.query_norm)
+    for start in range(0, len(lists.size), _SETTLED):
+        block = slice(start, start + _SETTLED)
+        query, place = np.nonzero(_entries(lists, block))
+        column, owner = lists.column[block][query, place].astype(np.int64), query + start
+        found = pair_distances(rows, column, owner) if swapped else pair_distances(rows, owner, column)
+        n = np.bincount(query, minlength=len(lists.size[block]))
+        # Left-aligned rows; columns ascend, so that a stable sort is by (distance, column).
+        filled = np.arange(n.max(initial=0)) < n[:, None]
+        columns, distances = np.zeros(filled.shape, np.int64), np.full(filled.shape, np.inf)
+        columns[filled], distances[filled] = column, found
+        order = np.argsort(distances, axis=1, kind="stable")[:, : lists.k]
+        kept = filled[:, : lists.k]
+        index[block, : kept.shape[1]][kept] = np.take_along_axis(columns, order, 1)[kept]
+        distance[block, : kept.shape[1]][kept] = np.take_along_axis(distances, order, 1)[kept]
+
+
+def _entries(lists: Candidates, block: slice) -> NDArray[np.bool_]:
+    """Whether entries of some lists are used and not more than two bands below the k-th best value."""
+    value, size, epsilon = lists.value[block], lists.size[block, None], lists.epsilon[block, None]
+    used = np.arange(value.shape[1]) < size
+    value = np.where(used, value, -np.inf)
+    best = np.partition(value, -lists.k, axis=1)[:, -lists.k, None]
+    edge = best.astype(np.float64) - 2.0 * epsilon
+    return used & (value >= edge - np.abs(edge) * 2.0**-22 - 2.0**-125)

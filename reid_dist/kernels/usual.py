@@ -30,7 +30,7 @@ from reid_dist.kernels.reciprocal import SparseRows, gaussian_rows, mean_rows, r
 from reid_dist.kernels.rescoring import mixed_values
 from reid_dist.kernels.selection import order_of
 from reid_dist.kernels.settings import is_compiled
-from reid_dist.kernels.topk import collect_tile, make_candidates, settle, thin
+from reid_dist.kernels.topk import collect_tile, make_candidates, thin
 
 _type_of: Any = typeof
 
@@ -89,6 +89,5 @@ def _examples() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield decide, (doubts, n, ints, bands, rows, counts)
     yield settle_many, (q, n, limit, row, doubts, n, bands, counts)
     yield settle_few, (q, n, limit, row, ints, bands, rows, counts)
-    yield settle, (lists, np.empty((1, 1), np.int64), np.empty((1, 1), np.float64))
     yield collect_tile, (tile, tile, ints, q, n, lists)
     yield count_tile, (ScreenedTile(tile, tile, ints, n, ints, bands, rows, 0), counts, limit)

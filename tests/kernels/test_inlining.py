@@ -1,0 +1,155 @@
+"""Compilation of kernels with fewer steps than Numba's own: references, collections, and signatures."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numba import njit
+from numba.core import event
+from numba.core.errors import TypingError
+from numba.core.runtime import _nrt_python, rtsys
+
+from reid_dist.kernels.inlining import inner_options, outer_options
+
+
+def outer(function: Callable[..., Any]) -> Any:
+    return njit(error_model="numpy", **outer_options())(function)
+
+
+def inner(function: Callable[..., Any]) -> Any:
+    return njit(error_model="numpy", no_cpython_wrapper=True, **inner_options())(function)
+
+
+@inner
+def add_to(values: Any, term: Any) -> None:
+    for place in range(len(values)):
+        values[place] += term[place]
+
+
+@outer
+def add_halves(values: Any) -> float:
+    middle = len(values) // 2
+    add_to(values[:middle], values[middle:])
+    return float(values[0])
+
+
+@outer
+def sum_of_made(n: int) -> float:
+    total = 0.0
+    for length in range(n):
+        made = np.zeros(2 * length + 2)
+        made[length + 1 :] = 1.0
+        add_to(made[: length + 1], made[length + 1 :])
+        total += made[0]
+    return total
+
+
+@outer
+def tail(values: Any) -> Any:
+    return values[1:]
+
+
+@pytest.fixture
+def allocations() -> Iterator[Callable[[], int]]:
+    """Number of arrays of kernels that are in memory."""
+    enabled = _nrt_python.memsys_stats_enabled()
+    _nrt_python.memsys_enable_stats()
+
+    def held() -> int:
+        stats = rtsys.get_allocation_stats()
+        return int(stats.alloc - stats.free)
+
+    yield held
+    if not enabled:
+        _nrt_python.memsys_disable_stats()
+
+
+def test_a_kernel_of_views_counts_no_references() -> None:
+    values = np.array([1.0, 2.0, 3.0, 4.0])
+    references = sys.getrefcount(values)
+    assert add_halves(values) == 4.0
+    assert values.tolist() == [4.0, 6.0, 3.0, 4.0]
+    assert sys.getrefcount(values) == references
+    assert "NRT_" not in next(iter(add_halves.inspect_llvm().values()))
+
+
+def test_arrays_that_a_kernel_makes_are_released(allocations: Callable[[], int]) -> None:
+    assert sum_of_made(1) == 1.0
+    before = allocations()
+    assert sum_of_made(1000) == 1000.0
+    assert allocations() == before
+
+
+def test_a_returned_view_keeps_its_memory(allocations: Callable[[], int]) -> None:
+    values = np.arange(1000.0)
+    references, before = sys.getrefcount(values), allocations()
+    found = tail(values)
+    assert sys.getrefcount(values) > references
+    assert found.tolist() == list(range(1, 1000))
+    del found
+    assert sys.getrefcount(values) == references
+    assert allocations() == before
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_garbage_is_collected_after_a_compilation_as_before_it(collects: bool) -> None:
+    @outer
+    def broken(value: float) -> Any:
+        return value.nothing  # type: ignore[attr-defined]
+
+    @outer
+    def whole(value: float) -> Any:
+        return value
+
+    before = gc.isenabled()
+    try:
+        (gc.enable if collects else gc.disable)()
+        with pytest.raises(TypingError):
+            broken(1.0)
+        assert gc.isenabled() == collects
+        assert whole(1.0) == 1.0
+        assert gc.isenabled() == collects
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+class _Compiled(event.Listener):
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def on_start(self, event: Any) -> None:
+        self.names.append(event.data["dispatcher"].py_func.__qualname__)
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+def test_arrays_of_several_lengths_need_one_compilation() -> None:
+    # A type that no kernel of the package makes.
+    @outer
+    def lengths() -> int:
+        return len(np.empty(3, np.uint16)) + len(np.empty(5, np.uint16))
+
+    heard = _Compiled()
+    with event.install_listener("numba:compile", heard):
+        assert lengths() == 8
+    assert len([name for name in heard.names if "empty" in name]) == 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(1, 2), (2.5, 2), (np.float32(0.5), np.float64(2)), (np.uint8(3), np.int64(4))]
+)
+def test_operators_are_those_of_numpy(one: Any, other: Any) -> None:
+    # The second occurrence of each operator has known types.
+    @outer
+    def combined(a: Any, b: Any) -> Any:
+        return a + b, a * b, a - b, a < b, a == b, max(a, b), (a + b) + b, max(b, a), min(b, a)
+
+    sums = (one + other, one * other, one - other, one < other, one == other)
+    expected = (*sums, max(one, other), one + other + other, max(one, other), min(one, other))
+    assert combined(one, other) == expected
