@@ -91,7 +91,10 @@ def make_pending(most: int, like: NDArray[np.floating]) -> Pending:
     """Allocate `Pending` for `most` values of the type of `like`, and one more that is written and discarded."""
     capacity = most + 1
     return Pending(
-        np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.empty(capacity, like.dtype), np.empty(capacity)
+        np.empty(capacity, np.int64),
+        np.empty(capacity, np.int64),
+        np.empty(capacity, like.dtype),
+        np.empty(capacity, np.float64),
     )
 
 

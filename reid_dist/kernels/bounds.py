@@ -44,13 +44,20 @@ def _gamma(roundings: float, roundoff: float) -> float:
 
 @inner_kernel
 def _sum_products(
-    rows: PairRows, query_index: NDArray[np.int64], gallery_index: NDArray[np.int64], sums: NDArray[np.float64]
+    rows: PairRows,
+    query_index: NDArray[np.int64],
+    gallery_index: NDArray[np.int64],
+    sums: NDArray[np.float64],
+    lanes: NDArray[np.float32],
+    others: NDArray[np.float32],
 ) -> None:
-    """Write the sums, in float32, of the products of listed pairs; consecutive pairs of a query two at a time."""
+    """Write the sums, in float32, of the products of listed pairs; consecutive pairs of a query two at a time.
+
+    `lanes` and `others` are scratch of shape (32,).
+    """
     query, gallery = rows.query, rows.gallery
     n = query.shape[1]
     whole = n - n % RUN
-    lanes, others = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
     done = 0
     while done < len(sums):
         i = query_index[done]
@@ -97,7 +104,8 @@ def bound_pairs(
         least[:] = -np.inf
         most[:] = np.inf
         return
-    _sum_products(rows, query_index, gallery_index, least)
+    lanes, others = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
+    _sum_products(rows, query_index, gallery_index, least, lanes, others)
     dim = rows.query.shape[1]
     single = _gamma(math.ceil(dim / LANES) + 7.0, 2.0**-24)
     double = _gamma(4.0 * dim + 100.0, 2.0**-53)

@@ -196,8 +196,7 @@ def plain_distance(
 ) -> float:
     """Canonical distance of two rows, not rescored; `xx` and `yy` are their canonical squared norms, for ``COSINE``.
 
-    Cosine is 1 - xy / sqrt(xx * yy), and 1 if a row is zero.  `lanes` is scratch of shape (32,), float64, here and
-    below.
+    Cosine is 1 - xy / sqrt(xx * yy), and 1 if a row is zero.  `lanes` is scratch of shape (32,), float64.
     """
     if kind == GIVEN:
         return np.float64(x[np.int64(y[0])])
@@ -281,7 +280,6 @@ def _distances_from(
     distances: NDArray[np.float64],
     wide: NDArray[np.float64],
     lanes: NDArray[np.float64],
-    others: NDArray[np.float64],
 ) -> None:
     """Write the plain distances of row `x` and rows ``rows[index]``, none of them ``GIVEN``, to `distances`."""
     if kind != COSINE:
@@ -289,12 +287,13 @@ def _distances_from(
             total = _squared_difference(x, rows[index[p]], lanes)
             distances[p] = math.sqrt(total) if kind == EUCLIDEAN else total
         return
+    own, others = lanes[:LANES], lanes[LANES:]
     if len(index) > 1:
         for k in range(len(wide)):
             wide[k] = x[k]
     for p in range(1, len(index), 2):
         j, k = index[p - 1], index[p]
-        first, second = _two_dots(wide, rows[j], rows[k], lanes, others)
+        first, second = _two_dots(wide, rows[j], rows[k], own, others)
         distances[p - 1] = _cosine(first, xx, norms[j])
         distances[p] = _cosine(second, xx, norms[k])
     if len(index) % 2:
@@ -302,17 +301,19 @@ def _distances_from(
         distances[-1] = _cosine(_dot(x, rows[j], lanes), xx, norms[j])
 
 
-@kernel
-def pair_distances(
-    rows: PairRows, query_index: NDArray[np.int64], gallery_index: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Canonical distances of listed pairs, shape (n,), float64; fastest if pairs of a gallery row are consecutive."""
+@inner_kernel
+def write_distances(
+    rows: PairRows,
+    query_index: NDArray[np.int64],
+    gallery_index: NDArray[np.int64],
+    distances: NDArray[np.float64],
+    wide: NDArray[np.float64],
+    lanes: NDArray[np.float64],
+) -> None:
+    """Write the canonical distances of listed pairs to `distances`; `wide` and `lanes` are as in `row_distances`."""
     # Fields are extracted once: passing the tuple costs as much as a short sum.
     kind, query, gallery, rescoring = rows.kind, rows.query, rows.gallery, rows.rescoring
     query_norm, gallery_norm = rows.query_norm, rows.gallery_norm
-    distances = np.empty(query_index.shape[0], np.float64)
-    lanes, others = np.empty(LANES, np.float64), np.empty(LANES, np.float64)
-    wide = np.empty(gallery.shape[1], np.float64)
     done = 0
     while done < len(distances):
         j = gallery_index[done]
@@ -324,11 +325,21 @@ def pair_distances(
             for p in range(len(index)):
                 found[p] = query[index[p], np.int64(own[0])]
         else:
-            _distances_from(kind, own, gallery_norm[j], query, query_norm, index, found, wide, lanes, others)
+            _distances_from(kind, own, gallery_norm[j], query, query_norm, index, found, wide, lanes)
         if rescoring.active:
             for p in range(len(index)):
                 found[p] = _rescored(rescoring, index[p], j, found[p])
         done = stop
+
+
+@kernel
+def pair_distances(
+    rows: PairRows, query_index: NDArray[np.int64], gallery_index: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Canonical distances of listed pairs, shape (n,), float64; fastest if pairs of a gallery row are consecutive."""
+    distances = np.empty(query_index.shape[0], np.float64)
+    wide, lanes = np.empty(rows.gallery.shape[1], np.float64), np.empty(2 * LANES, np.float64)
+    write_distances(rows, query_index, gallery_index, distances, wide, lanes)
     return distances
 
 
@@ -344,15 +355,15 @@ def row_distances(
     """Write the canonical distances of query `i` and some gallery columns, shape (n,), to `distances`.
 
     A call per pair costs several times as much: here the fields of `rows` are read once, and the query is widened to
-    float64 once.  `wide` and `lanes` are scratch of shapes (dim,) and (32,).
+    float64 once.  `wide` and `lanes` are scratch of shapes (dim,) and (64,), float64.
     """
     own = rows.query[i]
     if rows.kind == GIVEN:
         for p in range(len(columns)):
             distances[p] = own[np.int64(rows.gallery[columns[p], 0])]
     else:
-        norm, norms, others = rows.query_norm[i], rows.gallery_norm, np.empty(LANES, np.float64)
-        _distances_from(rows.kind, own, norm, rows.gallery, norms, columns, distances, wide, lanes, others)
+        norm, norms = rows.query_norm[i], rows.gallery_norm
+        _distances_from(rows.kind, own, norm, rows.gallery, norms, columns, distances, wide, lanes)
     if rows.rescoring.active:
         for p in range(len(columns)):
             distances[p] = _rescored(rows.rescoring, i, columns[p], distances[p])

@@ -41,7 +41,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.bins import Pending, fill_steps, first_reached, make_pending, make_steps, place
+from reid_dist.kernels.bins import Pending, Steps, fill_steps, first_reached, make_pending, make_steps, place
 from reid_dist.kernels.canonical import LANES, PairRows, row_distances
 from reid_dist.kernels.deciding import (
     BATCH,
@@ -69,6 +69,8 @@ _FEW_REACHED = 16
 class Row(NamedTuple):
     """Intermediate results of one row of a tile before they are added to the counts."""
 
+    # Values of a block less the biases, shape (BLOCK,), in the type of the tile.
+    values: NDArray[np.floating]
     # For few thresholds: values above the upper edge of each, shape (FEW_THRESHOLDS,), int32.
     above: NDArray[np.int32]
     # For many thresholds: values by the nearest threshold passed, shape (2, 2 * most + 2), int32; see `place`.
@@ -220,33 +222,15 @@ def settle_many(
     return int(n - n_doubts)
 
 
-@kernel
-def count_tile(screened: ScreenedTile, counts: RankCounts, limit: int) -> tuple[int, int]:
-    """Add the rows of a tile to the counts of its queries; `screened.ties` is not read.
-
-    At most `limit` pairs inside bands are decided.  Returns the number of rows added, all of them unless the next one
-    would have exceeded `limit`, and the number of decided pairs.
-    """
+@inner_kernel
+def _count_rows(
+    screened: ScreenedTile, counts: RankCounts, limit: int, row: Row, steps: Steps, doubts: Doubts
+) -> tuple[int, int]:
+    """Do as `count_tile` does, in given memory."""
     tile, bias, bias_of, column_start = screened.values, screened.bias, screened.bias_of, screened.column_start
     row_of, bands, rows = screened.row_of, screened.bands, screened.rows
     n_columns = tile.shape[1]
-    buffer = np.empty(BLOCK, tile.dtype)
     # Typed zeros: the type of a literal is its value, and every kernel that takes one would be compiled once more.
-    most = int(np.int64(0))
-    for i in range(tile.shape[0]):
-        most = max(most, bands.indptr[i + 1] - bands.indptr[i])
-    steps = make_steps(most, BLOCK, tile)
-    row = Row(
-        np.empty(FEW_THRESHOLDS, np.int32),
-        np.empty((2, 2 * most + 2), np.int32),
-        make_pending(n_columns * max(1, min(most, FEW_THRESHOLDS)), tile),
-        np.full(n_columns, -1, np.int64),
-        np.empty(n_columns, np.int64),
-        np.empty(n_columns, np.int64),
-        np.empty(rows.query.shape[1], np.float64),
-        np.empty(LANES, np.float64),
-    )
-    doubts = make_doubts(BATCH + n_columns)
     n_doubts = int(np.int64(0))
     decided = int(np.int64(0))
     for q in range(tile.shape[0]):
@@ -266,7 +250,7 @@ def count_tile(screened: ScreenedTile, counts: RankCounts, limit: int) -> tuple[
             stop = min(start + BLOCK, n_columns)
             source = tile[q, start:stop]
             shift = bias[bias_of[q], start:stop]
-            values = buffer[: stop - start]
+            values = row.values[: stop - start]
             reached = np.int32(0)
             for k in range(len(values)):
                 value = source[k] - shift[k]
@@ -309,3 +293,29 @@ def count_tile(screened: ScreenedTile, counts: RankCounts, limit: int) -> tuple[
             return q, decided
     decide(doubts, n_doubts, row_of, bands, rows, counts)
     return tile.shape[0], decided
+
+
+@kernel
+def count_tile(screened: ScreenedTile, counts: RankCounts, limit: int) -> tuple[int, int]:
+    """Add the rows of a tile to the counts of its queries; `screened.ties` is not read.
+
+    At most `limit` pairs inside bands are decided.  Returns the number of rows added, all of them unless the next one
+    would have exceeded `limit`, and the number of decided pairs.
+    """
+    tile, indptr, dim = screened.values, screened.bands.indptr, screened.rows.query.shape[1]
+    n_columns = tile.shape[1]
+    most = int(np.int64(0))
+    for i in range(tile.shape[0]):
+        most = max(most, indptr[i + 1] - indptr[i])
+    row = Row(
+        np.empty(BLOCK, tile.dtype),
+        np.empty(FEW_THRESHOLDS, np.int32),
+        np.empty((2, 2 * most + 2), np.int32),
+        make_pending(n_columns * max(1, min(most, FEW_THRESHOLDS)), tile),
+        np.full(n_columns, -1, np.int64),
+        np.empty(n_columns, np.int64),
+        np.empty(n_columns, np.int64),
+        np.empty(dim, np.float64),
+        np.empty(2 * LANES, np.float64),
+    )
+    return _count_rows(screened, counts, limit, row, make_steps(most, BLOCK, tile), make_doubts(BATCH + n_columns, dim))

@@ -73,7 +73,7 @@ def make_scratch(tile: ScreenedTile) -> Scratch:
         np.empty(BLOCK, values.dtype),
         make_steps(most, 1, values),
         np.empty(tile.rows.query.shape[1], np.float64),
-        np.empty(LANES, np.float64),
+        np.empty(2 * LANES, np.float64),
     )
 
 

@@ -1,4 +1,4 @@
-"""The k-th of some values, and the order of short lists, for thousands of lists of some hundred values."""
+"""The k-th of some values, for thousands of lists of some hundred values."""
 
 from __future__ import annotations
 
@@ -8,9 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.settings import inner_kernel
-
-# Up to here sorting by insertion beats merging.
-_SHORT = 64
 
 
 @inner_kernel
@@ -49,34 +46,3 @@ def select(values: NDArray[np.floating], place: int) -> Any:
         else:
             break
     return values[place]
-
-
-@inner_kernel
-def order_of(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Places of the values in ascending order, shape (n,), int64; those of equal values ascend; none is NaN."""
-    n = len(values)
-    order = np.empty(n, np.int64)
-    for start in range(0, n, _SHORT):
-        for place in range(start, min(start + _SHORT, n)):
-            value = values[place]
-            at = place
-            while at > start and value < values[order[at - 1]]:
-                order[at] = order[at - 1]
-                at -= 1
-            order[at] = place
-    width = _SHORT
-    while width < n:
-        merged = np.empty(n, np.int64)
-        for start in range(0, n, 2 * width):
-            left, right = start, min(start + width, n)
-            middle, stop = right, min(start + 2 * width, n)
-            for at in range(start, stop):
-                if left < middle and (right == stop or not values[order[right]] < values[order[left]]):
-                    merged[at] = order[left]
-                    left += 1
-                else:
-                    merged[at] = order[right]
-                    right += 1
-        order = merged
-        width *= 2
-    return order

@@ -25,9 +25,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.canonical import LANES, falling_at, pair_distance
+from reid_dist.kernels.canonical import falling_at, pair_distance
 from reid_dist.kernels.settings import inner_kernel, kernel
-from reid_dist.kernels.topk import Candidates, thin_and_add
+from reid_dist.kernels.topk import Candidates, make_scratch, thin_and_add
 
 
 class Side(NamedTuple):
@@ -72,12 +72,13 @@ def collect_both(
     # Whole words of eight bytes; those beyond the last column stay 0.
     words = np.zeros((n_columns + 7) // 8, np.uint64)
     passes = words.view(np.uint8)[:n_columns]
-    lanes = np.empty(LANES, np.float64)
+    row_lists, column_lists = row_side.lists, column_side.lists
+    longest = max(row_lists.value.shape[1], column_lists.value.shape[1])
+    scratch = make_scratch(longest, row_lists.rows.query.shape[1])
     bias = column_side.bias[column_start : column_start + n_columns]
     column_level = column_side.lists.level[column_start : column_start + n_columns]
     column_lower_bound = column_side.lower_bound[column_start : column_start + n_columns]
     # Unpacked once, outside of the loops.
-    row_lists, column_lists = row_side.lists, column_side.lists
     row_value, row_column, row_size, row_level = row_lists.value, row_lists.column, row_lists.size, row_lists.level
     column_value, column_column, column_size = column_lists.value, column_lists.column, column_lists.size
     capacity = row_value.shape[1]
@@ -115,9 +116,9 @@ def collect_both(
                         row_column[row, row_size[row]] = column
                         row_size[row] += 1
                     else:
-                        thin_and_add(row, column, mine, row_lists, lanes)
+                        thin_and_add(row, column, mine, row_lists, scratch)
                 if mine <= lower_bound:
-                    _reach(row_side, row, column, lanes)
+                    _reach(row_side, row, column, scratch.lanes)
                     lower_bound = row_side.lower_bound[row]
                 if not both:
                     continue
@@ -128,9 +129,9 @@ def collect_both(
                         column_column[column, column_size[column]] = row
                         column_size[column] += 1
                     else:
-                        thin_and_add(column, row, theirs, column_lists, lanes)
+                        thin_and_add(column, row, theirs, column_lists, scratch)
                 if theirs <= column_lower_bound[c]:
-                    _reach(column_side, column, row, lanes)
+                    _reach(column_side, column, row, scratch.lanes)
 
 
 @kernel
@@ -141,8 +142,8 @@ def collect_one(
     n_columns = tile.shape[1]
     words = np.zeros((n_columns + 7) // 8, np.uint64)
     passes = words.view(np.uint8)[:n_columns]
-    lanes = np.empty(LANES, np.float64)
     lists = side.lists
+    scratch = make_scratch(lists.value.shape[1], lists.rows.query.shape[1])
     list_value, list_column, list_size, list_level = lists.value, lists.column, lists.size, lists.level
     capacity = list_value.shape[1]
     for i in range(tile.shape[0]):
@@ -166,6 +167,6 @@ def collect_one(
                         list_column[row, list_size[row]] = column_start + c
                         list_size[row] += 1
                     else:
-                        thin_and_add(row, column_start + c, value, lists, lanes)
+                        thin_and_add(row, column_start + c, value, lists, scratch)
                 if value <= side.lower_bound[row]:
-                    _reach(side, row, column_start + c, lanes)
+                    _reach(side, row, column_start + c, scratch.lanes)

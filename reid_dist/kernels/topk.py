@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.kernels.canonical import GIVEN, LANES, PairRows, falling_at, pair_distances, row_distances
-from reid_dist.kernels.selection import order_of, select
+from reid_dist.kernels.selection import select
 from reid_dist.kernels.settings import inner_kernel, kernel
 
 BLOCK = 512
@@ -72,16 +72,40 @@ def make_candidates(
     return Candidates(value, column, np.zeros(n_query, np.int64), level, k, rows, epsilon, centre, slope)
 
 
+class Scratch(NamedTuple):
+    """Memory of `thin_and_add`, for lists of ``capacity`` entries of rows with ``dim`` elements."""
+
+    # Values or distances to select from, distances and columns of a list, shape (capacity,); float64 and int64.
+    selected: NDArray[np.float64]
+    distance: NDArray[np.float64]
+    column: NDArray[np.int64]
+    # Scratch of `row_distances`, shapes (dim,) and (64,), float64.
+    wide: NDArray[np.float64]
+    lanes: NDArray[np.float64]
+
+
 @inner_kernel
-def thin(q: int, lists: Candidates) -> None:
-    """Remove entries more than two bands below the k-th best value."""
+def make_scratch(capacity: int, dim: int) -> Scratch:
+    """Allocate `Scratch`."""
+    return Scratch(
+        np.empty(capacity, np.float64),
+        np.empty(capacity, np.float64),
+        np.empty(capacity, np.int64),
+        np.empty(dim, np.float64),
+        np.empty(2 * LANES, np.float64),
+    )
+
+
+@inner_kernel
+def _thin(q: int, lists: Candidates, scratch: Scratch) -> None:
+    """Remove entries more than two bands below the k-th best value, from a list of more than k."""
     size = lists.size[q]
-    if size <= lists.k:
-        return
-    best = select(lists.value[q, :size].copy(), size - lists.k)
-    # Computed in float64 and lowered by two float32 roundings of its size, so that the level is never too high once it
-    # is rounded to the type of the tiles, where it is stored.
-    edge = np.float64(best) - 2.0 * lists.epsilon[q]
+    values = scratch.selected[:size]
+    for c in range(len(values)):
+        values[c] = lists.value[q, c]
+    # Lowered by two float32 roundings of its size, so that the level is never too high once it is rounded to the type
+    # of the tiles, where it is stored.
+    edge = select(values, size - lists.k) - 2.0 * lists.epsilon[q]
     level = edge - abs(edge) * 2.0**-22 - 2.0**-125
     kept = 0
     for c in range(size):
@@ -95,43 +119,37 @@ def thin(q: int, lists: Candidates) -> None:
 
 
 @inner_kernel
-def _settle_one(q: int, lists: Candidates, lanes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Keep the k best of a list by canonical distance, in ascending order of column; return their distances."""
+def _settle_one(q: int, lists: Candidates, scratch: Scratch) -> float:
+    """Keep the k best of a longer list by (canonical distance, column); return the largest distance."""
     size = lists.size[q]
-    distances = np.empty(size, np.float64)
-    columns = np.empty(size, np.int64)
+    columns, distances, values = scratch.column[:size], scratch.distance[:size], scratch.selected[:size]
     for c in range(size):
         columns[c] = lists.column[q, c]
-    row_distances(lists.rows, q, columns, distances, np.empty(lists.rows.query.shape[1], np.float64), lanes)
-    if size <= lists.k:
-        return distances
-    order = order_of(distances)
-    keep = np.zeros(size, np.bool_)
-    for place in range(lists.k):
-        keep[order[place]] = True
+    row_distances(lists.rows, q, columns, distances, scratch.wide, scratch.lanes)
+    for c in range(size):
+        values[c] = distances[c]
+    largest = select(values, lists.k - 1)
+    # Columns ascend: of the entries at the largest distance, the first ones stay.
+    at_largest = lists.k
+    for c in range(size):
+        at_largest -= int(distances[c] < largest)
     kept = 0
     for c in range(size):
-        if keep[c]:
+        if distances[c] < largest or (distances[c] == largest and at_largest > 0):
+            at_largest -= int(distances[c] == largest)
             lists.value[q, kept] = lists.value[q, c]
             lists.column[q, kept] = lists.column[q, c]
-            distances[kept] = distances[c]
             kept += 1
     lists.size[q] = kept
-    return distances[:kept]
+    return float(largest)
 
 
 @inner_kernel
-def thin_and_add(q: int, column: int, value: np.floating, lists: Candidates, lanes: NDArray[np.float64]) -> None:
-    """Thin the full list of query `q`, and add a column if its value still reaches the level.
-
-    `lanes` is scratch of shape (32,), float64.
-    """
-    thin(q, lists)
+def thin_and_add(q: int, column: int, value: np.floating, lists: Candidates, scratch: Scratch) -> None:
+    """Thin the full list of query `q`, and add a column if its value still reaches the level."""
+    _thin(q, lists, scratch)
     if lists.size[q] > lists.value.shape[1] - 32:
-        distances = _settle_one(q, lists, lanes)
-        largest = distances[0]
-        for p in range(1, len(distances)):
-            largest = max(largest, distances[p])
+        largest = _settle_one(q, lists, scratch)
         edge = lists.centre[q] - lists.slope * falling_at(lists.rows, q, largest, 1.0) - lists.epsilon[q]
         settled = edge - abs(edge) * 2.0**-22 - 2.0**-125
         if settled > np.float64(lists.level[q]):
@@ -143,22 +161,19 @@ def thin_and_add(q: int, column: int, value: np.floating, lists: Candidates, lan
     lists.size[q] += 1
 
 
-@kernel
-def collect_tile(
+@inner_kernel
+def _collect_rows(
     tile: NDArray[np.floating],
     bias: NDArray[np.floating],
     bias_of: NDArray[np.int64],
     query_start: int,
     column_start: int,
     lists: Candidates,
+    buffer: NDArray[np.floating],
+    scratch: Scratch,
 ) -> None:
-    """Add one tile to the lists of its queries.
-
-    `tile`, `bias`, `bias_of` and `column_start` are as in `count_tile`; `query_start` is the first query of the tile.
-    """
+    """Do as `collect_tile` does, in given memory; `buffer` has shape (BLOCK,) and the type of the tile."""
     n_columns = tile.shape[1]
-    buffer = np.empty(BLOCK, tile.dtype)
-    lanes = np.empty(LANES, np.float64)
     # Unpacked once, outside of the loops; passing the tuple to a kernel takes longer than adding an entry.
     list_value, list_column, list_size, list_level = lists.value, lists.column, lists.size, lists.level
     capacity = list_value.shape[1]
@@ -193,7 +208,25 @@ def collect_tile(
                             list_column[q, list_size[q]] = column
                             list_size[q] += 1
                         else:
-                            thin_and_add(q, column, piece[c], lists, lanes)
+                            thin_and_add(q, column, piece[c], lists, scratch)
+
+
+@kernel
+def collect_tile(
+    tile: NDArray[np.floating],
+    bias: NDArray[np.floating],
+    bias_of: NDArray[np.int64],
+    query_start: int,
+    column_start: int,
+    lists: Candidates,
+) -> None:
+    """Add one tile to the lists of its queries.
+
+    `tile`, `bias`, `bias_of` and `column_start` are as in `count_tile`; `query_start` is the first query of the tile.
+    """
+    buffer = np.empty(BLOCK, tile.dtype)
+    scratch = make_scratch(lists.value.shape[1], lists.rows.query.shape[1])
+    _collect_rows(tile, bias, bias_of, query_start, column_start, lists, buffer, scratch)
 
 
 def settle(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.float64]) -> None:

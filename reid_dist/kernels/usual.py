@@ -28,9 +28,8 @@ from reid_dist.kernels.jaccard import overlap_block, overlap_pairs, row_sums
 from reid_dist.kernels.lists import listed_distances, merge_lists
 from reid_dist.kernels.reciprocal import SparseRows, gaussian_rows, mean_rows, reciprocal_sets
 from reid_dist.kernels.rescoring import mixed_values
-from reid_dist.kernels.selection import order_of
 from reid_dist.kernels.settings import is_compiled
-from reid_dist.kernels.topk import collect_tile, make_candidates, thin
+from reid_dist.kernels.topk import Scratch, collect_tile, make_candidates, thin_and_add
 
 _type_of: Any = typeof
 
@@ -75,19 +74,18 @@ def _examples() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     lists = make_candidates(k, rows, float64s, float64s, value)
     steps = Steps(floats, floats, unsigned, unsigned, unsigned, unsigned, unsigned)
     pending = Pending(ints, ints, floats, float64s)
-    row = Row(small, np.empty((1, 1), np.int32), pending, ints, ints, ints, float64s, float64s)
+    row = Row(floats, small, np.empty((1, 1), np.int32), pending, ints, ints, ints, float64s, float64s)
     bands = Bands(ints, floats, floats, float64s, ints, ints, ints, ints)
     counts = RankCounts(small, small, small)
-    doubts = Doubts(ints, ints, ints, float64s, float64s)
-    yield thin, (q, lists)
-    yield order_of, (float64s,)
-    yield falling_at, (rows, q, value, value)
+    doubts = Doubts(ints, ints, ints, float64s, float64s, float64s, float64s)
     yield fill_steps, (floats, floats, floats, steps)
     yield place, (floats, n, edge, edge, edge, steps, row.placed, pending, n)
     yield compare_few, (floats, n, floats, floats, small, pending, n)
     yield note_reached, (floats, n, edge, pending, n)
-    yield decide, (doubts, n, ints, bands, rows, counts)
     yield settle_many, (q, n, limit, row, doubts, n, bands, counts)
+    yield falling_at, (rows, q, value, value)
+    yield decide, (doubts, n, ints, bands, rows, counts)
     yield settle_few, (q, n, limit, row, ints, bands, rows, counts)
+    yield thin_and_add, (q, n, edge, lists, Scratch(float64s, float64s, ints, float64s, float64s))
     yield collect_tile, (tile, tile, ints, q, n, lists)
     yield count_tile, (ScreenedTile(tile, tile, ints, n, ints, bands, rows, 0), counts, limit)

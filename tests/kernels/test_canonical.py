@@ -116,5 +116,5 @@ def test_distances_of_a_row_are_those_of_its_pairs(kind: int, dim: int, n: int) 
     columns = np.array([4, 0, 3, 8, 3, 4, 1])[:n]
     rows = PairRows(kind, x, y, squared_norms(x), squared_norms(y))
     found = np.empty(n)
-    row_distances(rows, 1, columns, found, np.empty(dim), np.empty(LANES))
+    row_distances(rows, 1, columns, found, np.empty(dim), np.empty(2 * LANES))
     assert found.tolist() == pairwise(kind, x, y)[1, columns].tolist()

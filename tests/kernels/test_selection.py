@@ -1,4 +1,4 @@
-"""The k-th of some values, and the order of lists, against NumPy."""
+"""The k-th of some values, against NumPy."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reid_dist.kernels.selection import order_of, select
+from reid_dist.kernels.selection import select
 from tests.compiled import from_python
 
-order_of, select = map(from_python, (order_of, select))
+select = from_python(select)
 
 # Few different values, so that many are equal; and some beyond all others.
 VALUES = st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 1.0, 2.0, np.inf]) | st.floats(-3, 3), min_size=1)
@@ -32,14 +32,3 @@ def test_select_from_values_in_some_order(n: int, made: str) -> None:
         "sawtooth": np.arange(n) % 7,
     }[made].astype(np.float32)
     assert [select(values.copy(), place) for place in range(n)] == sorted(values)
-
-
-@given(VALUES)
-def test_order(values: list[float]) -> None:
-    np.testing.assert_array_equal(order_of(np.array(values)), np.argsort(values, kind="stable"))
-
-
-@pytest.mark.parametrize("n", [64, 65, 300])
-def test_order_of_long_lists_keeps_equal_values_in_place(n: int) -> None:
-    values = np.random.default_rng(n).integers(0, 5, n).astype(float)
-    np.testing.assert_array_equal(order_of(values), np.argsort(values, kind="stable"))
