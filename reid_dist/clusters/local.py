@@ -126,6 +126,8 @@ def open_local(config: LocalCluster) -> Iterator[Client]:
     """Start workers, and stop them; raises `ClusterError` if they cannot be started."""
     import distributed
 
+    # Dask would import pandas, if it is installed, to name it to the process that workers are forked from, which runs.
+    vars(distributed.utils)["_forkserver_preload_set"] = True
     workers, threads = shares(config)
     limit = memory_of_worker(config)
     _refuse_without_files(workers)

@@ -182,3 +182,29 @@ def _is_fork_server(process: int) -> bool:
         words = Path(f"/proc/{process}/cmdline").read_bytes()
         return b"multiprocessing.forkserver" in words and b"reid_dist" in words
     return False
+
+
+def test_the_fork_server_is_started_before_anything_large_is_imported() -> None:
+    program = "import sys, reid_dist.clusters.workers; print(sorted({'dask', 'numba', 'pydantic'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
+
+
+_OPENED = """
+import sys
+from reid_dist.clusters import LocalCluster, connect
+
+if __name__ == "__main__":
+    with connect(LocalCluster(kind="local", workers=1, threads_per_worker=1)) as client:
+        assert client.submit(abs, -1).result() == 1
+        print("pandas" in sys.modules)
+"""
+
+
+def test_dask_does_not_import_pandas_for_workers_that_are_forked(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    (tmp_path / "program.py").write_text(_OPENED)
+    done = subprocess.run(
+        [sys.executable, "program.py"], capture_output=True, text=True, check=True, timeout=90, cwd=tmp_path
+    )
+    assert done.stdout == "False\n"
