@@ -174,7 +174,8 @@ class _OuterCompiler(_Compiler):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.state.typingctx = self.state.targetctx.typing_context = remembering(self.state.typingctx)
+        options = {"no_cfunc_wrapper": True, "no_cpython_wrapper": True, **inner_options()}
+        self.state.typingctx = self.state.targetctx.typing_context = remembering(self.state.typingctx, options)
 
     def compile_extra(self, function: Any) -> Any:
         """Compile a function; meanwhile no cyclic garbage is collected, which takes a tenth of the time."""
