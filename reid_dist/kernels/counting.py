@@ -223,7 +223,7 @@ def settle_many(
 
 
 @inner_kernel
-def _count_rows(
+def count_rows(
     screened: ScreenedTile, counts: RankCounts, limit: int, row: Row, steps: Steps, doubts: Doubts
 ) -> tuple[int, int]:
     """Do as `count_tile` does, in given memory."""
@@ -318,4 +318,4 @@ def count_tile(screened: ScreenedTile, counts: RankCounts, limit: int) -> tuple[
         np.empty(dim, np.float64),
         np.empty(2 * LANES, np.float64),
     )
-    return _count_rows(screened, counts, limit, row, make_steps(most, BLOCK, tile), make_doubts(BATCH + n_columns, dim))
+    return count_rows(screened, counts, limit, row, make_steps(most, BLOCK, tile), make_doubts(BATCH + n_columns, dim))

@@ -2,7 +2,8 @@
 
 The first tasks of the workers need the canonical distances and the last ones the k nearest rows: the list begins with
 kernels that need neither.  With re-ranking, whose neighbours take the workers a while, it begins with the kernels that
-come after these.  A kernel that another process compiles meanwhile is loaded from the cache.
+come after these.  A kernel that another process compiles meanwhile is loaded from the cache.  The workers come to
+`count_tile` when all that it calls is compiled; this process compiles `collect_tile` beside it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from reid_dist.kernels.canonical import PairRows, falling_at, read_only
 from reid_dist.kernels.counting import (
     Row,
     compare_few,
+    count_rows,
     count_tile,
     note_reached,
     settle_few,
@@ -78,6 +80,7 @@ def _examples() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     bands = Bands(ints, floats, floats, float64s, ints, ints, ints, ints)
     counts = RankCounts(small, small, small)
     doubts = Doubts(ints, ints, ints, float64s, float64s, float64s, float64s)
+    screened = ScreenedTile(tile, tile, ints, n, ints, bands, rows, 0)
     yield fill_steps, (floats, floats, floats, steps)
     yield place, (floats, n, edge, edge, edge, steps, row.placed, pending, n)
     yield compare_few, (floats, n, floats, floats, small, pending, n)
@@ -86,6 +89,7 @@ def _examples() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield falling_at, (rows, q, value, value)
     yield decide, (doubts, n, ints, bands, rows, counts)
     yield settle_few, (q, n, limit, row, ints, bands, rows, counts)
+    yield count_rows, (screened, counts, limit, row, steps, doubts)
     yield thin_and_add, (q, n, edge, lists, Scratch(float64s, float64s, ints, float64s, float64s))
     yield collect_tile, (tile, tile, ints, q, n, lists)
-    yield count_tile, (ScreenedTile(tile, tile, ints, n, ints, bands, rows, 0), counts, limit)
+    yield count_tile, (screened, counts, limit)
