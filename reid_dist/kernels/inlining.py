@@ -3,8 +3,8 @@
 Numba optimizes every compiled function together with all that it calls, and makes machine code of it.  A kernel that
 others call is optimized in each of them again, so that its own passes, some third of the work, are left out here: inner
 kernels, which only kernels call, are neither optimized nor made machine code on their own, and of the others the code
-before optimization is linked, which is also shorter.  The class of Numba that does this is not public:
-`inner_options` and `outer_options` return no options for a Numba that lacks it.
+before optimization is linked, which is also shorter.  The classes of Numba that do this are not public:
+`reid_dist.kernels.settings` imports this module for the versions that it was written for.
 
 Most of the other time is Numba's own Python code.  It is spared signatures that are known
 (`reid_dist.kernels.signatures`), passes that change nothing in kernels, collections of garbage, and the counting of
@@ -14,47 +14,18 @@ references in kernels that make no array: their arrays belong to the caller.
 from __future__ import annotations
 
 import gc
-from typing import Any
+from typing import Any, Final
 
 from numba.core import codegen, compiler, compiler_machinery, ir, typed_passes, untyped_passes
 
 from reid_dist.kernels.signatures import remembering
 
-# Untyped, and absent in a Numba that has changed.
-_Library: Any = getattr(codegen, "JITCodeLibrary", object)
+# Untyped.
+_Library: Any = codegen.JITCodeLibrary
 _Compiler: Any = compiler.CompilerBase
 _Pass: Any = compiler_machinery.AnalysisPass
 _Passes: Any = compiler.DefaultPassBuilder
 _register: Any = compiler_machinery.register_pass
-
-# Methods of the library that are replaced or called here.
-_NEEDED = (
-    "_ensure_finalized",
-    "_finalize_dynamic_globals",
-    "_finalize_final_module",
-    "_get_module_for_linking",
-    "_optimize_functions",
-    "_optimize_final_module",
-    "_verify_declare_only_symbols",
-    "enable_object_caching",
-    "get_pointer_to_function",
-    "serialize_using_bitcode",
-    "serialize_using_object_code",
-)
-
-
-def inner_options() -> dict[str, Any]:
-    """Options of `numba.njit` for kernels that only other kernels call."""
-    return _options(_InnerCompiler)
-
-
-def outer_options() -> dict[str, Any]:
-    """Options of `numba.njit` for kernels that Python calls, and possibly other kernels."""
-    return _options(_OuterCompiler)
-
-
-def _options(compiler_class: type[_Compiler]) -> dict[str, Any]:
-    return {"pipeline_class": compiler_class} if all(hasattr(_Library, name) for name in _NEEDED) else {}
 
 
 class _Codegen:
@@ -174,7 +145,7 @@ class _OuterCompiler(_Compiler):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        options = {"no_cfunc_wrapper": True, "no_cpython_wrapper": True, **inner_options()}
+        options = {"no_cfunc_wrapper": True, "no_cpython_wrapper": True, **INNER_OPTIONS}
         self.state.typingctx = self.state.targetctx.typing_context = remembering(self.state.typingctx, options)
 
     def compile_extra(self, function: Any) -> Any:
@@ -197,3 +168,10 @@ class _OuterCompiler(_Compiler):  # type: ignore[misc]
 
 class _InnerCompiler(_OuterCompiler):
     make = _MakeInner
+
+
+INNER_OPTIONS: Final[dict[str, Any]] = {"pipeline_class": _InnerCompiler}
+"""Options of `numba.njit` for kernels that only other kernels call."""
+
+OUTER_OPTIONS: Final[dict[str, Any]] = {"pipeline_class": _OuterCompiler}
+"""Options of `numba.njit` for kernels that Python calls, and possibly other kernels."""

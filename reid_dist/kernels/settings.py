@@ -34,11 +34,22 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 from uuid import uuid4
 
+import numba
 from numba import config, njit
 from numba.core import event
 
-from reid_dist.kernels.inlining import inner_options, outer_options
 from reid_dist.kernels.sharing import share_compilation
+
+# Versions of Numba whose internals `reid_dist.kernels.inlining` was written for; with others, kernels are compiled as
+# usual, which takes about twice as long.
+_INTERNALS_OF = ("0.68.",)
+
+_INNER: dict[str, Any] = {}
+_OUTER: dict[str, Any] = {}
+if numba.__version__.startswith(_INTERNALS_OF):
+    from reid_dist.kernels import inlining
+
+    _INNER, _OUTER = inlining.INNER_OPTIONS, inlining.OUTER_OPTIONS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -52,12 +63,12 @@ def sources_stamp() -> tuple[tuple[str, int, int], ...]:
 
 def kernel(function: F) -> F:
     """Compile a function of arrays and numbers at its first call; the declared types are kept for readers and mypy."""
-    return cast("F", _kept(_cached(function, no_cfunc_wrapper=True, **outer_options())))
+    return cast("F", _kept(_cached(function, no_cfunc_wrapper=True, **_OUTER)))
 
 
 def inner_kernel(function: F) -> F:
     """Compile as `kernel` does, to be called by other kernels only: conversion of Python objects is left out."""
-    return cast("F", _kept(_cached(function, no_cfunc_wrapper=True, no_cpython_wrapper=True, **inner_options())))
+    return cast("F", _kept(_cached(function, no_cfunc_wrapper=True, no_cpython_wrapper=True, **_INNER)))
 
 
 def _kept(compiled: Any) -> Any:

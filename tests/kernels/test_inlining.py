@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,15 +17,43 @@ from numba.core import event
 from numba.core.errors import TypingError
 from numba.core.runtime import _nrt_python, rtsys
 
-from reid_dist.kernels.inlining import inner_options, outer_options
+from reid_dist.kernels.inlining import INNER_OPTIONS, OUTER_OPTIONS
 
 
 def outer(function: Callable[..., Any]) -> Any:
-    return njit(error_model="numpy", **outer_options())(function)
+    return njit(error_model="numpy", **OUTER_OPTIONS)(function)
 
 
 def inner(function: Callable[..., Any]) -> Any:
-    return njit(error_model="numpy", no_cpython_wrapper=True, **inner_options())(function)
+    return njit(error_model="numpy", no_cpython_wrapper=True, **INNER_OPTIONS)(function)
+
+
+# Another version of Numba, whose internals may differ: kernels are compiled by its own passes alone.
+_OTHER_VERSION = """
+import sys
+import numba
+numba.__version__ = "0.99.0"
+import numpy as np
+from reid_dist import FeatureSet, evaluate
+rng = np.random.default_rng(0)
+sets = (rng.standard_normal((n, 16)).astype(np.float32) for n in (20, 200))
+made = [FeatureSet.from_arrays(each, np.arange(len(each)) % 10, np.arange(len(each)) % 7) for each in sets]
+print(evaluate(*made, topk=3, confidence=None).result_digest, "reid_dist.kernels.inlining" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_kernels_of_another_numba(tmp_path: Path) -> None:
+    """They are compiled without its internals, and give the same digest."""
+    usual = _OTHER_VERSION.replace('numba.__version__ = "0.99.0"', "")
+    printed = []
+    for program in (_OTHER_VERSION, usual):
+        words = [sys.executable, "-c", program]
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / str(len(printed)))}
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment, check=False)
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout.split())
+    assert printed == [[printed[0][0], "False"], [printed[0][0], "True"]]
 
 
 @inner
