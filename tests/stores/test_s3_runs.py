@@ -153,6 +153,7 @@ def test_a_neighbour_graph(sides: Sides, bucket: Bucket) -> None:
         NeighbourGraph.open(bucket.uri("graph.zarr")).to_scipy()
 
 
+@pytest.mark.slow
 def test_a_pooling_there_is_resumed(
     sides: Sides, bucket: Bucket, tmp_path: Path, reid_dist, monkeypatch: pytest.MonkeyPatch
 ) -> None:
