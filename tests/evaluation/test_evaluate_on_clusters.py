@@ -86,6 +86,7 @@ def test_neighbours(two_workers, distance):
     assert here.distance.tobytes() == there.distance.tobytes()
 
 
+@pytest.mark.slow
 def test_neighbours_within_one_set(two_workers):
     items = as_feature_set(sets()[1].take(range(700)))
     here = nearest(items, items, k=12)

@@ -74,6 +74,7 @@ def test_pairs(two_workers, distance):
         assert there.verification == here.verification
 
 
+@pytest.mark.slow
 def test_draws(two_workers):
     query, gallery = sets()
     options = {"metrics": ["CMC_single_shot@1"], "single_shot_draws": 5, "seed": 9}

@@ -11,6 +11,7 @@ from evaluate_sets import N_GALLERY, N_QUERY, open_labels
 from reid_dist import DistanceBlock, LabelledRows, evaluate_distances
 
 
+@pytest.mark.slow
 def test_label_columns_of_labels_alone(answer, data, tmp_path):
     """Columns of one's own in a file of labels break a block down, and are looked at by a protocol of lists."""
     with np.load(data / "labels.npz") as arrays:
