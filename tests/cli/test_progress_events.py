@@ -100,13 +100,13 @@ import os, subprocess, sys, warnings
 from reid_dist.cli import options
 real = options.choose_cluster
 
-def noisy(*words):
+def noisy(*words, **options_of_cluster):
     print("from Python", file=sys.stderr)
     warnings.warn("a warning")
     os.write(2, b"from C, without an end")
     subprocess.run([sys.executable, "-c", "import sys; print('from a child', file=sys.stderr)"])
     {then}
-    return real(*words)
+    return real(*words, **options_of_cluster)
 
 options.choose_cluster = noisy
 from reid_dist.cli import main
