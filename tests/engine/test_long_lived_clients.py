@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from distributed import Client, span
 from local_workers import started
+from processes import wait_until
 
 from reid_dist import FeatureSet, evaluate
 
@@ -57,14 +58,28 @@ def _evaluate(saved: tuple[FeatureSet, FeatureSet], client: Client, n: int) -> N
         evaluate(*saved, client=client, max_rank=5 + k)
 
 
+def _kept(client: Client) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
+    """Counts once no task is left: the client releases tasks by messages that nothing waits for."""
+
+    def counts() -> tuple[dict[str, int], dict[str, dict[str, int]]]:
+        return client.run_on_scheduler(_on_scheduler), client.run(_on_worker)
+
+    def is_released() -> bool:
+        scheduler, workers = counts()
+        return not scheduler["tasks"] and not any(each["tasks"] for each in workers.values())
+
+    wait_until(is_released, "the release of all tasks", 20)
+    return counts()
+
+
 def test_nothing_is_kept_of_evaluations(saved, tmp_path: Path) -> None:
     with started(1, tmp_path, **_HERE) as client:
         _evaluate(saved, client, 2)
-        before = client.run_on_scheduler(_on_scheduler), client.run(_on_worker)
+        before = _kept(client)
         assert before[0]["task_prefixes"] > 2
         assert [each["spans"] for each in before[1].values()] == [1]
         _evaluate(saved, client, 6)
-        assert (client.run_on_scheduler(_on_scheduler), client.run(_on_worker)) == before
+        assert _kept(client) == before
 
 
 @pytest.mark.slow
