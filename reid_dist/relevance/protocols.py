@@ -35,6 +35,7 @@ A label after ``!`` must differ instead: ``(pid, !clothes)``.
 """
 
 NOT = "!"
+"""Before a label of a junk rule in which query and item must differ."""
 
 SAME_CAMERA: JunkRule = ("pid", "camid")
 OWN_ROW: JunkRule = ("item_id",)
@@ -116,7 +117,7 @@ class Protocol:
         if self.is_listed:
             return f"listed as {' or '.join(self.relevant_lists)}"
         if SAME_CAMERA in self.junk or WHOLE_CAMERA in self.junk:
-            others = [rule_in_words(rule) for rule in self.junk if rule not in (SAME_CAMERA, WHOLE_CAMERA)]
+            others = [_in_words(rule) for rule in self.junk if rule not in (SAME_CAMERA, WHOLE_CAMERA)]
             return "same pid, other camid" + (f", not junk by {', '.join(others)}" if others else "")
         if OWN_ROW in self.junk and len(self.junk) == 1:
             return "same pid, not itself"
@@ -128,7 +129,7 @@ class Protocol:
         if self.is_listed:
             return f"listed as {' or '.join(self.junk_lists)}"
         words = {OWN_ROW: "the query's own row", WHOLE_CAMERA: "every item of the query's camera"}
-        parts = [words.get(rule, f"same {rule_in_words(rule)}") for rule in self.junk]
+        parts = [words.get(rule, f"same {_in_words(rule)}") for rule in self.junk]
         parts += [] if self.junk_pid is None else [f"pid {self.junk_pid}"]
         if self.gallery_cameras is not None:
             parts.append(f"cameras other than {', '.join(map(str, self.gallery_cameras))}")
@@ -151,7 +152,7 @@ class Protocol:
         return described
 
 
-def rule_in_words(rule: JunkRule) -> str:
+def _in_words(rule: JunkRule) -> str:
     """Return the labels of a junk rule: ``pid and other clothes``."""
     shared = [label for label in rule if not label.startswith(NOT)]
     return " and ".join([*shared, *(f"other {label.removeprefix(NOT)}" for label in rule if label.startswith(NOT))])

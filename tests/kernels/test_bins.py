@@ -7,11 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reid_dist.kernels.bins import BINS, bin_of, fill_steps, make_pending, make_steps, place
+from reid_dist.kernels.bins import (
+    BINS,
+    _fill_by_bin,
+    _fill_by_threshold,
+    bin_of,
+    fill_steps,
+    make_pending,
+    make_steps,
+    place,
+)
 from tests.compiled import from_python
 
-bin_of, fill_steps, make_pending, make_steps, place = map(
-    from_python, (bin_of, fill_steps, make_pending, make_steps, place)
+bin_of, fill_steps, make_pending, make_steps, place, fill_by_bin, fill_by_threshold = map(
+    from_python, (bin_of, fill_steps, make_pending, make_steps, place, _fill_by_bin, _fill_by_threshold)
 )
 
 SPREADS = ("even", "outliers", "heap", "few values", "equal")
@@ -89,3 +98,17 @@ def test_bins_stay_within_the_table(value: float, scale: float) -> None:
         assert 1 <= found <= BINS + 2
         # Not a number, where both are out of reach, counts as below.
         assert (found == 1) == (not value * scale > -1)
+
+
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 900), widest=st.sampled_from([0, 1, 2, 40, 5000]))
+@settings(max_examples=100, deadline=None)
+def test_both_ways_to_fill_a_table_agree(seed: int, n: int, widest: int) -> None:
+    """By threshold and by bin, for crowded and for wide bands; both edges fall from one threshold to the next."""
+    rng = np.random.default_rng(seed)
+    enters = np.sort(rng.integers(1, BINS + 3, n))[::-1]
+    leaves = np.minimum.accumulate(np.minimum(enters + rng.integers(0, widest + 1, n), BINS + 2))
+    edges = np.ascontiguousarray(enters, np.uint32), np.ascontiguousarray(np.maximum(leaves, enters), np.uint32)
+    tables = np.zeros((2, BINS + 3 + 64), np.uint32)
+    for fill, table in zip((fill_by_threshold, fill_by_bin), tables, strict=True):
+        fill(*edges, np.uint32(n + 1), table)
+    assert tables[0, : BINS + 3].tolist() == tables[1, : BINS + 3].tolist()
