@@ -24,8 +24,7 @@ from reid_dist.kernels.settings import inner_kernel, kernel
 
 LANES = 32
 
-# Four terms of a lane are added together, so that lanes are loaded and stored less often: the elements of such a run,
-# and the first of its third and of its fourth terms.  Computed here, as the compiler takes time for every operation.
+# Four terms of a lane are added together, so that lanes are loaded and stored less often; elements of such a run.
 TERMS = 4
 RUN = TERMS * LANES
 
