@@ -31,8 +31,13 @@ def state_of(pid: int) -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is a process of this number, other than a zombie."""
-    return state_of(pid) not in ("", "Z", "X")
+    """Whether there is a process of this number, other than a zombie without threads."""
+    if state_of(pid) not in ("", "Z", "X"):
+        return True
+    # Threads of a killed process can end after the first one.
+    with contextlib.suppress(OSError):
+        return len([*Path(f"/proc/{pid}/task").iterdir()]) > 1
+    return False
 
 
 def running(belongs: Callable[[int], bool]) -> list[psutil.Process]:

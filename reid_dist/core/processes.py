@@ -7,16 +7,25 @@ import os
 from pathlib import Path
 from typing import TextIO
 
-_START = 19  # place of the start time behind the name of the program
+# Places of fields in the kernel's table, behind the name of the program.
+_STATE = 0
+_THREADS = 17
+_START = 19
 
 
 def start_of(pid: int) -> str | None:
     """When a process of this host was started, in ticks of its clock; None without such a process or table."""
+    fields = _fields_of(pid)
+    return None if fields is None else fields[_START]
+
+
+def _fields_of(pid: int) -> list[str] | None:
     try:
         # The name of the program, in parentheses, may hold spaces.
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[_START]
-    except (OSError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
         return None
+    return fields if len(fields) > _START else None
 
 
 def has_ended(pid: int, started: str | None) -> bool:
@@ -30,9 +39,15 @@ def has_ended(pid: int, started: str | None) -> bool:
         pass
     except (OSError, OverflowError, TypeError):
         return False
+    fields = _fields_of(pid)
+    if fields is None:
+        return False
+    # A zombie keeps its number until its parent takes note of its end, which a container without an init never does.
+    # The first thread of a killed process can be one while others still end.
+    if fields[_STATE] in ("Z", "X") and int(fields[_THREADS]) <= 1:
+        return True
     # The number of a process is used again after some time.
-    now = start_of(pid)
-    return None not in (now, started) and now != started
+    return started is not None and fields[_START] != started
 
 
 def discard_output(stream: TextIO) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import stat
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import state_of, wait_until
 
 import reid_dist.core.temporary as temporary
 from reid_dist.core.processes import discard_output, has_ended, start_of
@@ -113,6 +115,29 @@ def test_processes_by_number_and_start() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         begun = start_of(process.pid)
     assert has_ended(process.pid, begun)
+
+
+def test_a_zombie_has_ended() -> None:
+    """In a container without an init, the number of a killed process is never free again."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        begun = start_of(process.pid)
+        wait_until(lambda: state_of(process.pid) == "Z", "the end of the process")
+        assert has_ended(process.pid, begun)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the number of a system call differs by architecture")
+def test_a_process_with_a_running_thread_has_not_ended() -> None:
+    code = (
+        "import ctypes, threading, time\n"
+        "threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "ctypes.CDLL(None).syscall(60, 0)  # the end of the main thread alone\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        begun = start_of(process.pid)
+        wait_until(lambda: state_of(process.pid) == "Z", "the end of the main thread")
+        assert not has_ended(process.pid, begun)
+        process.kill()
+        wait_until(lambda: has_ended(process.pid, begun), "the end of the process")
 
 
 def test_discarded_output_leaves_no_open_file(tmp_path: Path) -> None:
