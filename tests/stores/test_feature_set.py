@@ -77,6 +77,18 @@ def test_content_digest_does_not_depend_on_how_rows_are_kept_or_come(
     np.testing.assert_array_equal(stored.read_raw(n // 3, n), arrays.features[n // 3 :])
 
 
+@pytest.mark.parametrize(("first", "later"), [(["pids"], []), (["pids"], ["pids", "camids"]), ([], ["pids"])])
+def test_every_block_gives_the_same_labels(tmp_path: Path, first: list[str], later: list[str]) -> None:
+    rows, labels = np.ones((2, 3), np.float32), np.arange(2)
+    writer = FeatureWriter(tmp_path / "a.zarr", dim=3)
+    writer.append(rows, **dict.fromkeys(first, labels))
+    with pytest.raises(InputError, match="give the same labels with every block") as error:
+        writer.append(rows, **dict.fromkeys(later, labels))
+    assert f"gives {sorted(later) or 'no labels'}, earlier ones {first or 'none'};" in str(error.value)
+    assert writer.n_rows == 2
+    writer.abort()
+
+
 def test_content_digest_is_the_documented_one() -> None:
     features = np.random.default_rng(0).standard_normal((1500, 2), np.float32)
     pids = np.arange(1500)
