@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from workspace_runs import run, stamps
 
 from reid_dist.errors import StoreError
 from reid_dist.stores import Workspace
+from reid_dist.stores.workspace import inner_folder
 
 
 def test_a_part_is_what_was_written(tmp_path):
@@ -44,6 +46,18 @@ def test_stages_are_identified_by_what_they_depend_on(tmp_path):
     workspace.remove(first)
     assert len(workspace.stages("thing")) == 2
     assert Workspace(str(tmp_path / "nowhere")).stages("thing") == []
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_parts_of_interrupted_work_within_a_workspace(tmp_path, finished):
+    """The workspace around it holds parts, so that it is kept and named; work without parts leaves nothing."""
+    with contextlib.suppress(KeyboardInterrupt), inner_folder(tmp_path / "parts", "5" * 64) as folder:
+        stage = Workspace(str(folder)).stage("thing", [1], {})
+        if finished:
+            stage.write("part", {"one": np.arange(9)})
+        raise KeyboardInterrupt
+    assert Workspace(str(tmp_path / "parts")).holds_parts() == finished
+    assert folder.exists() == finished
 
 
 def test_a_half_written_part_is_never_seen(tmp_path, monkeypatch):
