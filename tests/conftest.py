@@ -5,17 +5,18 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Generator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from processes import COMMAND
 from sampling import QUICK, THOROUGH, spread_cases
 from xdist.scheduler import LoadScopeScheduling
 
@@ -79,22 +80,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for place, test in enumerate(tests):
             if place not in quick:
                 test.add_marker(pytest.mark.slow)
-    items[:] = _kernels_first(items)
+    # The longest units first; at the end the other processes would wait for them.
+    items.sort(key=lambda item: not any(word in item.name for word in _ONE_OF_ALL))
 
 
-def _kernels_first(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Begin with the tests of kernels, from both ends of their list.
-
-    Processes that begin with whole evaluations would wait for one another while each kernel is compiled; these compile
-    different ones.
-    """
-    kernels = [item for item in items if item.path.parent.name == "kernels"]
-    others = [item for item in items if item.path.parent.name != "kernels"]
-    middle = (len(kernels) + 1) // 2
-    ends = zip_longest(kernels[:middle], reversed(kernels[middle:]))
-    # The longest units; at the end the other processes would wait for them.
-    others.sort(key=lambda item: not any(word in item.name for word in _ONE_OF_ALL))
-    return [item for pair in ends for item in pair if item is not None] + others
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile all kernels before a run of all tests, on all cores; its processes would wait for one another."""
+    config = session.config
+    distributes = not hasattr(config, "workerinput") and config.getoption("numprocesses", default=None)
+    if distributes and config.args_source is not pytest.Config.ArgsSource.ARGS:
+        subprocess.run([*COMMAND, "compile"], check=False)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:

@@ -7,7 +7,7 @@ import gc
 import logging
 import multiprocessing
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,16 +104,25 @@ class _Compiling:
 def compile_beside_workers(*, reranks: bool = False) -> None:
     """Start a process that compiles the kernels of a usual evaluation, if the cache lacks them; do not wait for it.
 
-    It is forked from the process that local workers are forked from, and ends with this process at the latest.  Without
-    a cache that both can read, or without a second core, it would be of no use.  A call while it runs does nothing.
+    Without a cache that both can read, or without a second core, it would be of no use.  A call while it runs does
+    nothing.
     """
     running = _Compiling.process is not None and _Compiling.process.is_alive()
     if running or usable_cores() < 2 or cache_folder() is None or not lacks_usual(reranks=reranks):
         return
-    process = multiprocessing.get_context("forkserver").Process(target=_compile, args=(reranks,), daemon=True)
+    _Compiling.process = start_process(_compile, reranks)
+
+
+def start_process(work: Callable[..., None], *arguments: object) -> ForkServerProcess | None:
+    """Fork a process from the one that local workers are forked from; None where the system refuses.
+
+    It ends with this process at the latest.
+    """
+    process = multiprocessing.get_context("forkserver").Process(target=work, args=arguments, daemon=True)
     with contextlib.suppress(OSError, EOFError):
         process.start()
-        _Compiling.process = process
+        return process
+    return None
 
 
 def _compile(reranks: bool) -> None:

@@ -8,6 +8,7 @@ have to repeat.
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,15 +16,20 @@ from typing import Any, Final
 
 import numpy as np
 
+from reid_dist.clusters.local import start_process
+from reid_dist.clusters.workers import prepare_local_workers
+from reid_dist.core.environment import usable_cores
 from reid_dist.core.temporary import temporary_directory
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
 from reid_dist.evaluation.search import nearest
-from reid_dist.kernels.settings import compiled_spans
+from reid_dist.kernels.settings import cache_folder
 from reid_dist.metrics.definitions import PAIRS, PROBES, RANKS, example_names
 from reid_dist.stores import DistanceBlock, FeatureSet
 
+# Each takes some 300 MB, and one kernel is compiled by one process.
+_MOST_PROCESSES: Final = 4
 _DIM: Final = 8
 _TILE: Final = 64
 _RERANKING: Final = "k_reciprocal(k1=4,k2=2)"
@@ -43,16 +49,50 @@ _PAIRS: Final = ("mAP", *example_names(PAIRS, PROBES))
 def compile_all(progress: Progress) -> int:
     """Compile every kernel of evaluation, search, re-ranking and expansion that the cache lacks; return their number.
 
-    The stage of `progress` is ``compile``.
+    The stage of `progress` is ``compile``.  Several processes run the same jobs, each from another one on, and load
+    what another has compiled.
     """
-    before = len(compiled_spans())
+    before = _kept()
     with temporary_directory() as folder:
+        n_processes = min(usable_cores(), _MOST_PROCESSES)
+        if n_processes > 1:
+            prepare_local_workers()
+        others = [
+            start_process(_run_jobs, str(Path(folder, str(number))), number / n_processes)
+            for number in range(1, n_processes)
+        ]
+        try:
+            _run_jobs(folder, 0.0, progress)
+        finally:
+            # This process has run all jobs.
+            for process in others:
+                if process is not None:
+                    process.kill()
+                    process.join()
+    return len(_kept() - before)
+
+
+def _kept() -> set[str]:
+    """Names of the files of machine code in the cache."""
+    place = cache_folder()
+    return set() if place is None else {path.name for path in place.glob("*.nbc")}
+
+
+def _run_jobs(folder: str, share: float, progress: Progress | None = None) -> None:
+    """Run all jobs, beginning after this share of them."""
+    # Collecting garbage would be a tenth of the time.
+    gc.disable()
+    try:
         jobs = [*_jobs(Path(folder))]
-        progress.start({"compile": len(jobs)})
-        for job in jobs:
+        first = int(share * len(jobs))
+        if progress is not None:
+            progress.start({"compile": len(jobs)})
+        for job in jobs[first:] + jobs[:first]:
             job()
-            progress.advance("compile")
-    return len(compiled_spans()) - before
+            if progress is not None:
+                progress.advance("compile")
+    finally:
+        gc.enable()
 
 
 def _jobs(folder: Path) -> Iterator[Callable[[], Any]]:
