@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted, first_few
 from reid_dist.core.model import Labels
+from reid_dist.evaluation.pid_hints import disjoint_pid_hints
 from reid_dist.relevance.protocols import SAME_CAMERA, WHOLE_CAMERA, Protocol
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.overlap import shared_items
@@ -33,7 +34,7 @@ def explain_no_valid_query(
     shared = np.setdiff1d(np.intersect1d(near.pids, far.pids), [] if protocol.junk_pid is None else protocol.junk_pid)
     pids = f"query pids {_span(query)}, gallery pids {_span(gallery)}, {len(shared)} in common"
     hints = [
-        *_pid_hints(near, far, protocol, len(shared)),
+        *_pid_hints(query, gallery, labels, protocol, len(shared)),
         *_camera_hints(query, gallery, labels, protocol, invalid),
     ]
     return f"{found}: {pids}; {'; '.join(hints) or 'check the labels'}"
@@ -53,8 +54,11 @@ def _name(number: np.int64, names: tuple[str, ...]) -> str:
     return repr(names[int(number) - 1]) if number > 0 else str(number)
 
 
-def _pid_hints(near: Labels, far: Labels, protocol: Protocol, n_shared: int) -> list[str]:
+def _pid_hints(
+    query: LabelledSet, gallery: LabelledSet, labels: tuple[Labels, Labels], protocol: Protocol, n_shared: int
+) -> list[str]:
     hints = []
+    near, far = labels
     for side, other, pids in (("queries", "gallery rows", near.pids), ("gallery rows", "queries", far.pids)):
         n_junk = 0 if protocol.junk_pid is None else int((pids == protocol.junk_pid).sum())
         if n_junk and n_junk == len(pids):
@@ -63,7 +67,8 @@ def _pid_hints(near: Labels, far: Labels, protocol: Protocol, n_shared: int) -> 
         elif n_junk and not n_shared:
             hints.append(f"{n_junk} {side} have pid {protocol.junk_pid}, which marks junk: are these labels meant so?")
     if not n_shared:
-        hints.append("check that both sets are of one split and number their identities alike")
+        cures = [*disjoint_pid_hints(query, gallery)]
+        hints += cures or ["check that both sets are of one split and number their identities alike"]
     return hints
 
 
