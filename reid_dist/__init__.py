@@ -13,6 +13,7 @@ from reid_dist._version import __version__
 if TYPE_CHECKING:
     from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
     from reid_dist.evaluation.lists import evaluate_lists
+    from reid_dist.evaluation.pairs import evaluate_pairs
     from reid_dist.evaluation.pooling import pool
     from reid_dist.evaluation.search import k_reciprocal_graph, nearest, reranked_distances
     from reid_dist.evaluation.splits import evaluate_splits
@@ -37,6 +38,7 @@ __all__ = [
     "evaluate",
     "evaluate_distances",
     "evaluate_lists",
+    "evaluate_pairs",
     "evaluate_splits",
     "ingest",
     "jaccard_distances",
@@ -60,6 +62,7 @@ _HOMES = {
     "evaluate": "reid_dist.evaluation.evaluate",
     "evaluate_distances": "reid_dist.evaluation.evaluate",
     "evaluate_lists": "reid_dist.evaluation.lists",
+    "evaluate_pairs": "reid_dist.evaluation.pairs",
     "evaluate_splits": "reid_dist.evaluation.splits",
     "ingest": "reid_dist.stores",
     "jaccard_distances": "reid_dist.stages.reranking",

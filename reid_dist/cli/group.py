@@ -33,6 +33,7 @@ _COMMANDS = {
     "plan": "Show what a job is made of and whether it fits.",
     "compare": "Compare two runs on the same queries.",
     "average": "Average runs of one benchmark; print mean, spread and interval.",
+    "pairs": "Verify listed pairs of rows: EER, TAR at given FAR, accuracy.",
     "pool": "Make one row of every tracklet, or of every identity and camera.",
     "splits": "Evaluate on galleries drawn at random; print mean and spread.",
     "sweep": "Evaluate an expansion or a re-ranking over its parameters.",

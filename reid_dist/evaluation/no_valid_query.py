@@ -67,8 +67,8 @@ def _pid_hints(
         elif n_junk and not n_shared:
             hints.append(f"{n_junk} {side} have pid {protocol.junk_pid}, which marks junk: are these labels meant so?")
     if not n_shared:
-        cures = [*disjoint_pid_hints(query, gallery)]
-        hints += cures or ["check that both sets are of one split and number their identities alike"]
+        hints.append("check that both sets are of one split and number their identities alike")
+        hints += disjoint_pid_hints(query, gallery)
     return hints
 
 

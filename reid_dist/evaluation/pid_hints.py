@@ -16,6 +16,8 @@ from reid_dist.stores.importers.name_layouts import LAYOUTS, NameLayout, labels_
 
 # Share of the query's identities that have to be in the gallery: a split can lack some.
 _LEAST_SHARE: Final = 0.9
+# Share of the gallery's identities that shifted ones have to be: some of a long range of numbers prove nothing.
+_LEAST_SHARE_OF_RANGE: Final = 0.5
 _NUMBERS: Final = re.compile(r"[0-9]+")
 _SAMPLE: Final = 256
 
@@ -37,10 +39,10 @@ def _shift_hint(query: NDArray[np.int64], gallery: NDArray[np.int64]) -> Iterato
         return
     for shift in dict.fromkeys([int(far[0] - near[0]), int(far[-1] - near[-1])]):
         found = int(np.isin(near + shift, far).sum())
-        if found >= _LEAST_SHARE * len(near):
+        if found >= max(_LEAST_SHARE * len(near), _LEAST_SHARE_OF_RANGE * len(far)):
             yield (
-                f"{found} of the query pids {'plus' if shift > 0 else 'minus'} {abs(shift)} are gallery pids: if both "
-                "sets have the same identities, number them alike"
+                f"{found} of the query pids {'plus' if shift > 0 else 'minus'} {abs(shift)} are gallery pids, if they "
+                "denote the same identities"
             )
             return
 

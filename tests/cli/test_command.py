@@ -27,7 +27,7 @@ from reid_dist.stores.importers import FORMATS, LAYOUTS
 
 COMMANDS = (
     *("demo", "ingest", "check", "evaluate", "run", "plan", "compare", "pool", "splits", "sweep", "report", "list"),
-    *("average", "compile", "schema"),
+    *("average", "compile", "pairs", "schema"),
 )
 
 

@@ -12,7 +12,20 @@ from help_texts import examples
 from reid_dist import FeatureSet
 
 # `run`, `plan` and their overrides are run in test_command.py, nights and histories where they are tested.
-COMMANDS = ("ingest", "check", "evaluate", "pool", "splits", "sweep", "compare", "average", "report", "list", "schema")
+COMMANDS = (
+    "ingest",
+    "check",
+    "evaluate",
+    "pairs",
+    "pool",
+    "splits",
+    "sweep",
+    "compare",
+    "average",
+    "report",
+    "list",
+    "schema",
+)
 EVALUATED = {
     "compare": ("plain", "reranked"),
     "average": ("split1", "split2", "split3", "g1", "g2"),
@@ -49,6 +62,11 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "query.txt").write_text("".join(f"{row % 9:04d}_c{1 + row % 5}s1_{row}_00.jpg\n" for row in range(40)))
     rows = "".join(f"{row % 9},{row < 20},{row >= 20}\n" for row in range(3400))
     (tmp_path / "df.csv").write_text(f"label,is_query,is_gallery\n{rows}")
+    for path in ("faces.zarr", "g1.zarr", "g2.zarr"):
+        store.save(tmp_path / path)
+    (tmp_path / "lfw_pairs.txt").write_text("".join(f"{row} {row + 1} {row % 2}\n" for row in range(40)))
+    rows = "".join(f"{row},{59 - row},{row % 2}\n" for row in range(40))
+    (tmp_path / "matches.csv").write_text(f"left,right,same\n{rows}")
     np.savez(tmp_path / "labels.npz", **{name: array for name, array in held.items() if not name.endswith("_f")})
     np.save(tmp_path / "distmat.npy", rng.random((N_QUERY, N_GALLERY)))
     lists = ", ".join(f'{{"ok": [{row}, {row + 1}], "junk": []}}' for row in range(N_QUERY))

@@ -32,13 +32,17 @@ def _refusal(query, gallery, paths=None) -> str:
 def test_shifted_numbers(shift: int, words: str) -> None:
     query = _QUERY + 50
     message = _refusal(query, query[:10] + shift)
-    assert message.startswith(f"10 of the query pids {words} are gallery pids")
+    assert message.startswith(f"{_GENERAL}; 10 of the query pids {words} are gallery pids, if they denote")
     assert evaluate(*_sets(query + shift, query[:10] + shift)).counts["n_valid"] > 0
 
 
 def test_a_gallery_with_other_identities_at_one_end() -> None:
     gallery = np.concatenate([_GALLERY + 1000, [5000]])[-60:]
     assert "plus 1000" in _refusal(_QUERY, gallery)
+
+
+def test_some_of_a_long_range_of_numbers() -> None:
+    assert _refusal(_QUERY, np.arange(1000, 1060)) == _GENERAL
 
 
 def test_unrelated_numbers() -> None:

@@ -1,6 +1,6 @@
 """Verification and open-set search: thresholds over all pairs or probes, and acceptance rates under them."""
 
-from reid_dist.engine.verification.crossings import Crossing, Level, ThresholdSearch
+from reid_dist.engine.verification.crossings import Crossing, Level, ThresholdSearch, crossing_of
 from reid_dist.engine.verification.measures import (
     ROC_RATES,
     Pairs,
@@ -11,6 +11,7 @@ from reid_dist.engine.verification.measures import (
     needs_probes,
     pairs_of,
     refuse_without_non_mated,
+    verify_pairs,
     wanted_levels,
 )
 
@@ -21,11 +22,13 @@ __all__ = [
     "Pairs",
     "ThresholdSearch",
     "Verification",
+    "crossing_of",
     "identification_rates",
     "make_verification",
     "needs_pairs",
     "needs_probes",
     "pairs_of",
     "refuse_without_non_mated",
+    "verify_pairs",
     "wanted_levels",
 ]

@@ -81,6 +81,20 @@ class Crossing:
     up_to: int
 
 
+def crossing_of(level: Level, impostor: Float64, genuine: Float64) -> Crossing:
+    """Crossing of a level that is reached, from all distances, each ascending, (n_impostor,) and (n_genuine,)."""
+    distances = np.union1d(impostor, genuine) if level.per_genuine else impostor
+
+    def up_to(values: Float64, distance: float) -> int:
+        return int(np.searchsorted(values, distance, "right"))
+
+    def is_reached(place: int) -> bool:
+        return level.reached(up_to(impostor, distances[place]), up_to(genuine, distances[place]))
+
+    distance = float(distances[_first(len(distances), is_reached)])
+    return Crossing(distance, int(np.searchsorted(impostor, distance, "left")), up_to(impostor, distance))
+
+
 @dataclass(frozen=True)
 class _Open:
     """A level not yet found: its proven range, and guesses within."""

@@ -133,18 +133,35 @@ def make_verification(
     Metrics of other kinds are ignored.  Raises `InputError` if open-set metrics are requested, and every query has its
     identity in the gallery.
     """
-    pairs = pairs_of(result.ranked)
+    found = Verification()
+    if needs_pairs(metrics, roc):
+        found = verify_pairs(metrics, roc, pairs_of(result.ranked), crossings)
+    values, counts, thresholds = dict(found.metrics), dict(found.counts), dict(found.thresholds)
+    if result.probes is not None:
+        probes = _OpenSet(result.ranked, result.probes)
+        counts |= {"n_mated": probes.n_mated, "n_non_mated": len(probes.non_mated)}
+        thresholds |= {metric.name: probes.threshold(metric.false_accept_rate) for metric in _open_set(metrics)}
+        values |= identification_rates(metrics, result)
+    return Verification(
+        values,
+        found.curves,
+        counts,
+        {metric.name: thresholds[metric.name] for metric in metrics if metric.name in thresholds},
+    )
+
+
+def verify_pairs(
+    metrics: Sequence[Metric], roc: bool, pairs: Pairs, crossings: Mapping[Level, Crossing]
+) -> Verification:
+    """Compute the metrics over pairs among `metrics`, and the ROC, from the crossings of `wanted_levels`."""
     values: dict[str, float] = {}
     thresholds: dict[str, float] = {}
-    counts: dict[str, int] = {}
     curves: dict[str, Float64] = {}
 
     def threshold_at(rate: Fraction) -> float:
         level = _level(rate, pairs)
         return math.inf if level is None else crossings[level].distance
 
-    if needs_pairs(metrics, roc):
-        counts |= {"n_genuine": pairs.n_genuine, "n_impostor": pairs.n_impostor}
     for metric in metrics:
         if metric.family.needs == PAIRS and metric.family.takes_share:
             thresholds[metric.name] = threshold_at(metric.false_accept_rate)
@@ -160,17 +177,7 @@ def make_verification(
             "ROC_TAR": np.array([pairs.accepted(threshold) for threshold in reached]),
             "ROC_threshold": np.array(reached),
         }
-    if result.probes is not None:
-        probes = _OpenSet(result.ranked, result.probes)
-        counts |= {"n_mated": probes.n_mated, "n_non_mated": len(probes.non_mated)}
-        thresholds |= {metric.name: probes.threshold(metric.false_accept_rate) for metric in _open_set(metrics)}
-        values |= identification_rates(metrics, result)
-    return Verification(
-        values,
-        curves,
-        counts,
-        {metric.name: thresholds[metric.name] for metric in metrics if metric.name in thresholds},
-    )
+    return Verification(values, curves, {"n_genuine": pairs.n_genuine, "n_impostor": pairs.n_impostor}, thresholds)
 
 
 def identification_rates(metrics: Sequence[Metric], result: BlockResult) -> dict[str, float]:
