@@ -76,7 +76,7 @@ def _inverse_negative_penalty(ranked: RankedQueries, _: int) -> Float64:
     "CMC@k",
     "CMC@k",
     "[r_1 <= k]: a match among the first k",
-    "Zheng et al., ICCV 2015; rank-k accuracy",
+    "Zheng et al., ICCV 2015; rank-k accuracy; Recall@k of metric learning (SOP, CUB-200, In-Shop)",
     explanation="CMC@k: the share of queries that have a relevant item among the first k kept items. A list shorter "
     "than k holds its last value.",
     never_rises=True,
@@ -193,7 +193,8 @@ def _precision(ranked: RankedQueries, k: int) -> Float64:
     "R@k",
     "#{r_j <= k} / n",
     "TREC `recall_k`",
-    explanation="Mean recall at each rank k: relevant items in the first k / all of them.",
+    explanation="Mean recall at each rank k: relevant items in the first k / all of them. What metric learning (SOP, "
+    "CUB-200, In-Shop) calls Recall@k is CMC@k.",
     never_rises=True,
 )
 def _recall(ranked: RankedQueries, k: int) -> Float64:
