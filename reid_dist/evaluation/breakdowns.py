@@ -4,7 +4,8 @@ Tables (JSON), one entry per group except where noted; None where a group has no
 queries (camera, identity, label) under a protocol that counts an invalid query as 0, whose means are 0 there:
 
 ``camera``, ``identity``, a label column
-    ``camid``, ``pid`` or ``value`` of the group, ``n_query``, ``n_valid`` and every metric.
+    ``camid``, ``pid`` or ``value`` of the group, ``n_query``, ``n_valid`` and every metric; ``mean_of_groups``: the
+    mean of every metric over the groups that have it, each with the weight 1 (the macro mean, by identity).
 ``camera_pair``
     ``query_camid`` and ``gallery_camid``; ``n_valid`` and every metric as rows of query cameras with one entry per
     gallery camera.  A cell holds the metric with that camera's rows alone in the gallery.
@@ -31,6 +32,7 @@ from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.partitions import Partitions, PartValues
 from reid_dist.engine.tasks import set_labels
 from reid_dist.metrics.definitions import exact_mean
+from reid_dist.reports.extras import MEAN_OF_GROUPS
 from reid_dist.stores import LabelledSet
 
 Float64 = NDArray[np.float64]
@@ -96,14 +98,16 @@ def _by_label(
     kinds, inverse, counts = np.unique(column.labels, return_inverse=True, return_counts=True)
     order = np.argsort(inverse, kind="stable")
     groups = np.split(order, np.cumsum(counts)[:-1])
+    means = {
+        metric: np.array([exact_mean(each[group], zero_for_invalid=zero_for_invalid) for group in groups])
+        for metric, each in values.items()
+    }
     return {
         column.key: _names(kinds, column.names),
         "n_query": counts.tolist(),
         "n_valid": [int(valid[group].sum()) for group in groups],
-        **{
-            metric: [_defined(exact_mean(each[group], zero_for_invalid=zero_for_invalid)) for group in groups]
-            for metric, each in values.items()
-        },
+        **{metric: [_defined(mean) for mean in of_groups.tolist()] for metric, of_groups in means.items()},
+        MEAN_OF_GROUPS: {metric: _mean(of_groups, False) for metric, of_groups in means.items()},
     }
 
 
@@ -155,7 +159,7 @@ def _gallery_sizes(
 
 
 def _mean(values: Float64, zero_for_invalid: bool) -> float | None:
-    """Mean in a partition of the gallery; None where no query is valid in it."""
+    """Mean of the values that are not NaN; None where all are."""
     return None if np.isnan(values).all() else _defined(exact_mean(values, zero_for_invalid=zero_for_invalid))
 
 

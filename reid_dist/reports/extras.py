@@ -17,6 +17,9 @@ from reid_dist.reports.documents import plain
 BREAKDOWN_KEYS: Final = {"camera": "camid", "identity": "pid"}
 """Column that names the groups of a breakdown; ``value`` for every label column."""
 
+MEAN_OF_GROUPS: Final = "mean_of_groups"
+"""Entry of a breakdown by groups of queries: the mean over the groups, by metric."""
+
 _UNITS: Final = ("identity", "query")
 _ORDERS: Final = ("stored", "random")
 
@@ -90,11 +93,16 @@ def checked_run(run: Mapping[str, str]) -> dict[str, str]:
 def _checked_groups(name: str, table: Mapping[str, Any]) -> dict[str, Any]:
     key = BREAKDOWN_KEYS.get(name, "value")
     checked = _described(f"breakdown {name!r}", table, (key, "n_query", "n_valid"))
+    # Reports of earlier versions do not have it.
+    means = checked.pop(MEAN_OF_GROUPS, {})
     _require_columns(name, key, checked, tuple(checked))
     for column in ("n_query", "n_valid"):
         _require_counts(f"breakdown {name!r}", [(column, count) for count in checked[column]])
     _require_numbers(name, {column: checked[column] for column in checked if column != key})
-    return checked
+    if not isinstance(means, dict) or not means.keys() <= checked.keys():
+        raise InputError(f"breakdown {name!r}: {MEAN_OF_GROUPS!r} must be a mapping from metrics, found {means!r}")
+    _require_numbers(name, {f"{MEAN_OF_GROUPS} of {metric}": [mean] for metric, mean in means.items()})
+    return checked | ({MEAN_OF_GROUPS: means} if means else {})
 
 
 def _checked_sizes(name: str, table: Mapping[str, Any]) -> dict[str, Any]:

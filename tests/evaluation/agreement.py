@@ -120,6 +120,10 @@ def assert_groups(table, column, expected, metrics):
         assert (table["n_query"][row], table["n_valid"][row]) == (n_query, n_valid), value
         for name in metrics:
             assert_cell(table[name][row], None if means is None else means[name], value, name)
+    known = [means for _, _, means in expected.values() if means is not None]
+    for name in metrics:
+        macro = sum(means[name] for means in known) / len(known) if known else None
+        assert_cell(table["mean_of_groups"][name], macro, "mean of groups", name)
 
 
 def assert_pairs(table, expected):

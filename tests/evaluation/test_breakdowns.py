@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from functools import cache
 
 import numpy as np
@@ -96,9 +97,11 @@ def test_tables_by_hand():
     assert set(report.breakdowns) == set(ALL)
     assert report.breakdowns["camera"] == {
         "camid": [0, 1], "n_query": [1, 2], "n_valid": [1, 1], "mAP": [0.5, 1.0], "CMC@1": [0.0, 1.0],
+        "mean_of_groups": {"mAP": 0.75, "CMC@1": 0.5},
     }  # fmt: skip
     assert report.breakdowns["identity"] == {
         "pid": [1, 2, 3], "n_query": [1] * 3, "n_valid": [1, 1, 0], "mAP": [0.5, 1.0, None], "CMC@1": [0.0, 1.0, None],
+        "mean_of_groups": {"mAP": 0.75, "CMC@1": 0.5},
     }  # fmt: skip
     assert report.breakdowns["camera_pair"] == {
         "query_camid": [0, 1],
@@ -122,6 +125,7 @@ def test_invalid_queries_that_count_as_0_have_means_of_0():
     )
     assert report.breakdowns["camera"] == {
         "camid": [0, 1, 2], "n_query": [1] * 3, "n_valid": [1, 1, 0], "mAP": [0.5, 1.0, 0.0],
+        "mean_of_groups": {"mAP": 0.5},
     }  # fmt: skip
     assert report.breakdowns["identity"]["mAP"] == [0.5, 1.0, 0.0]
     assert sum(report.breakdowns["camera"]["mAP"]) / 3 == report.metrics["mAP"] == 0.5
@@ -294,6 +298,9 @@ def test_texts_on_a_page(protocol):
     worst = report.breakdowns["identity"]
     place = min((value, at) for at, value in enumerate(worst["mAP"]) if value is not None)[1]
     assert worst["pid"][place] in page
+    macro = f"{100 * worst['mean_of_groups']['mAP']:.2f} %"
+    assert f"mean of groups {macro}" in lines
+    assert re.search(rf"mean of groups<.{{0,200}}{macro.replace(' %', '.%')}", page, re.DOTALL)
     assert f"pid {worst['pid'][place]}" in lines
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from reid_dist.core import formatting
 from reid_dist.core.formatting import counted
 from reid_dist.reports import words
-from reid_dist.reports.extras import BREAKDOWN_KEYS
+from reid_dist.reports.extras import BREAKDOWN_KEYS, MEAN_OF_GROUPS
 from reid_dist.reports.plots.curves import distractor_plot, distractor_scale
 from reid_dist.reports.plots.heat import heat_map, heat_map_is_wide
 from reid_dist.reports.report_data import ReportData
@@ -72,12 +72,14 @@ def breakdown_line(name: str, table: Mapping[str, Any]) -> str:
             for value, label in (end(known, key=operator.itemgetter(0)) for end in (min, max))
         )
         what += f", {metrics[0]} {low} to {high}"
+    if table.get(MEAN_OF_GROUPS) and known:
+        what += f", mean of groups {words.metric_value(metrics[0], table[MEAN_OF_GROUPS][metrics[0]])}"
     return f"{what} ({where})"
 
 
 def _metrics(name: str, table: Mapping[str, Any]) -> list[str]:
     """Return the columns of metrics of a breakdown."""
-    others = _OTHERS.get(name, (BREAKDOWN_KEYS.get(name, "value"), *_COUNTS))
+    others = _OTHERS.get(name, (BREAKDOWN_KEYS.get(name, "value"), *_COUNTS, MEAN_OF_GROUPS))
     return [column for column in table if column not in others]
 
 
@@ -106,6 +108,10 @@ def _groups(name: str, table: Mapping[str, Any], report: ReportData) -> dict[str
         ]
         for place in places[:most]
     ]
+    if means := table.get(MEAN_OF_GROUPS):
+        caption.append("The last row is the mean of all groups, each with the weight 1.")
+        counts = (formatting.integer(sum(table[count])) for count in _COUNTS)
+        rows.append(["mean of groups", *counts, *(_value(metric, means[metric]) for metric in metrics)])
     return {"caption": " ".join(caption), "table": {"heads": heads, "rows": rows}}
 
 
