@@ -37,7 +37,7 @@ def _metrics(comparison: Comparison) -> Table:
 
 
 def _points(difference: float) -> str:
-    """Return a difference of shares in points; a rounded zero has no sign."""
+    """Return a difference of shares in points; zero has no sign, and a small difference keeps its own."""
     if math.isnan(difference):
         return "-"
     text = f"{100 * difference:+.2f}"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet, Report, evaluate
+from reid_dist.cli.comparison_table import print_comparison
 from reid_dist.reports.comparison import compare
 
 
@@ -135,6 +136,17 @@ def test_a_p_value_below_what_is_shown_is_no_zero(reid_dist, runs) -> None:
     assert "<0.0001" in next(line for line in done.out.splitlines() if line.split()[:1] == ["mAP"])
     shown = reid_dist("compare", runs["good"], runs["bad"], "--metric", "mAP", "--json").out
     assert json.loads(shown)["metrics"]["mAP"]["p_value"] == 1 / 10_001
+
+
+@pytest.mark.parametrize(
+    ("difference", "shown"), [(0.0, "0.00"), (-0.0, "0.00"), (1e-6, "+0.00"), (-1e-6, "-0.00"), (0.0123, "+1.23")]
+)
+def test_zero_has_no_sign_and_a_small_difference_has_one(runs, capsys, difference: float, shown: str) -> None:
+    comparison = compare(Report.load(runs["good"]), Report.load(runs["bad"]), metrics=["mAP"], n_resamples=100)
+    changed = replace(comparison, metrics=tuple(replace(each, difference=difference) for each in comparison.metrics))
+    print_comparison(changed, Path("one"), Path("two"))
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith(" mAP"))
+    assert line.replace("%", "").split()[3] == shown
 
 
 def test_equal_runs_are_called_identical(reid_dist, runs) -> None:

@@ -180,11 +180,15 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         ("engine/verification/measures.py", "sums = near[0] + near[1],", "sums = near[0] - near[1],"),
         ("engine/verification/measures.py", "return roc or any(", "return roc and any("),
-        ("engine/verification/crossings.py", "return first, last + 1\n", "return first, last\n"),
         (
             "engine/verification/crossings.py",
-            "return (self._range(last - self._error_at(last), np.inf),)",
-            "return (self._range(last + self._error_at(last), np.inf),)",
+            'Crossing(distance, nearer(place, "left"), nearer(place, "right"))',
+            'Crossing(distance, nearer(place, "left"), nearer(place, "left"))',
+        ),
+        (
+            "engine/verification/crossings.py",
+            "keys = np.union1d(keys, genuine >> shift)",
+            "keys = np.union1d(keys, genuine)",
         ),
     ],
     "command line": [

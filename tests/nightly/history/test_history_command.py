@@ -253,6 +253,13 @@ def test_accept_makes_a_baseline(reid_dist, nights: Path) -> None:
         assert refusal(reid_dist, "history", "accept", f"{nights}{address}", "--why", why)
 
 
+def test_prune_prints_numbers_of_runs_with_gaps(reid_dist, nights: Path) -> None:
+    reid_dist("history", "accept", f"{nights}#3:{NAME}", "--why", "smaller model")
+    dry = reid_dist("history", "prune", nights, "--keep", 0, "--dry-run")
+    assert dry.out.startswith("would remove: 1 run (2), ")
+    assert "kept: run 1, 3, as" in dry.out
+
+
 def test_prune_prints_what_it_removes(reid_dist, nights: Path) -> None:
     dry = reid_dist("history", "prune", nights, "--keep", 0, "--dry-run")
     assert dry.out.splitlines() == [

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from workspace_runs import run, stamps
 
-from reid_dist.errors import StoreError
+from reid_dist.errors import DamagedPartError, StoreError
 from reid_dist.stores import Workspace
 from reid_dist.stores.workspace import inner_folder
 
@@ -58,6 +59,29 @@ def test_parts_of_interrupted_work_within_a_workspace(tmp_path, finished):
         raise KeyboardInterrupt
     assert Workspace(str(tmp_path / "parts")).holds_parts() == finished
     assert folder.exists() == finished
+
+
+def test_a_description_of_another_version_is_not_read(tmp_path):
+    """Two runs that began one stage with other descriptions: what one of them wrote is not the other's."""
+    first = Workspace(str(tmp_path / "one")).stage("thing", [1], {"rows": 5})
+    other = Workspace(str(tmp_path / "two")).stage("thing", [1], {"rows": 6})
+    assert first.description["rows"] == 5
+    shutil.copy(Path(other.path) / "stage.json", Path(first.path) / "stage.json")
+    with pytest.raises(DamagedPartError, match="missing or not what was written"):
+        first.description  # noqa: B018
+
+
+def test_foreign_parts_are_counted_and_removed(tmp_path):
+    """A part that was copied from another stage, and one that cannot be read, make room for the stage's own."""
+    stage, other = (Workspace(str(tmp_path / name)).stage("thing", [1], {"n": name}) for name in ("one", "two"))
+    for part in ("own", "foreign", "damaged"):
+        stage.write(part, {"one": np.arange(9)})
+        other.write(part, {"one": np.arange(9)})
+    shutil.copy(Path(other.path) / "foreign.npz", Path(stage.path) / "foreign.npz")
+    (Path(stage.path) / "damaged.npz").write_bytes(b"PK")
+    assert stage.remove_foreign_parts() == 2
+    assert sorted(stage.done()) == ["own"]
+    assert stage.remove_foreign_parts() == 0
 
 
 def test_a_half_written_part_is_never_seen(tmp_path, monkeypatch):
