@@ -11,7 +11,7 @@ from reid_dist.core.formatting import counted, have
 from reid_dist.core.numeric import is_whole
 from reid_dist.engine.distances import Distance
 from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import LARGEST_RANK, PAIRS, PROBES, SINGLE_SHOT, Metric
+from reid_dist.metrics.definitions import LARGEST_RANK, NEAREST, PAIRS, PROBES, SINGLE_SHOT, Metric
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.protocols import OWN_ROW, Protocol
 from reid_dist.stores import FeatureSet, LabelledSet
@@ -194,7 +194,7 @@ def check_metrics(metrics: list[Metric], protocol: Protocol) -> None:
     if not metrics:
         raise InputError("metrics is an empty list; name at least one, or leave it out for the usual ones")
     for metric in metrics:
-        if metric.family.needs in (SINGLE_SHOT, PROBES) and protocol.is_listed:
+        if metric.family.needs in (SINGLE_SHOT, PROBES, NEAREST) and protocol.is_listed:
             raise InputError(
                 f"metric {metric.name!r} needs identities, and protocol {protocol.name!r} goes by lists; use a "
                 "protocol by labels, such as no_cameras, or a rank metric"
@@ -207,7 +207,8 @@ def refuse_thresholds(metrics: list[Metric], roc: bool, variant: str, *, by_row_
     `by_row_maximum` is whether the variant divides the distances of each query by their maximum, so that distances of
     different queries are not comparable to one threshold.
     """
-    unfit = [metric.name for metric in metrics if metric.family.needs in (PAIRS, PROBES)] + (["roc"] if roc else [])
+    unfit = [metric.name for metric in metrics if metric.family.needs in (PAIRS, PROBES, NEAREST)]
+    unfit += ["roc"] if roc else []
     if not unfit:
         return
     if by_row_maximum:

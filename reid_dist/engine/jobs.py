@@ -72,6 +72,8 @@ class EvaluationJob(SearchJob):
     part_metrics: tuple[str, ...] = ()
     # Whether the nearest visible gallery row of every query is computed, for open-set metrics.
     probes: bool = False
+    # Whether that is the nearest negative, also of queries with relevant rows.
+    nearest_negatives: bool = False
     # Whether a histogram of the distances of all impostors is computed, for verification.
     impostors: bool = False
     # Edges ``lo, hi, lo, hi, …`` of brackets of distances.  With any, impostors are counted exactly around them, and
@@ -97,8 +99,8 @@ class EvaluationJob(SearchJob):
 class Probes:
     """Queries of open-set search."""
 
-    # Distance of the nearest gallery row that is not junk, of queries that are not mated, shape (n_query,), float64;
-    # infinite without such a row.
+    # Distance of the nearest gallery row that is not junk, of queries that are not mated, or of the nearest negative of
+    # every query, shape (n_query,), float64; infinite without such a row.
     nearest_kept: NDArray[np.float64]
     # As in `Relevance`.
     mated: NDArray[np.bool_]

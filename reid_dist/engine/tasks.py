@@ -155,7 +155,9 @@ def reductions(job: SearchJob, relevance: Relevance | None, targets: Targets | N
         wanted["ranks"] = CountNearer(targets, gallery_index(job).mask, job.distance)
     wanted |= nearest
     if job.probes and relevance is not None:
-        wanted["probes"] = KeepNearest(1, job.distance, relevance.hidden, gallery_index(job).mask)
+        wanted["probes"] = KeepNearest(
+            1, job.distance, relevance.hidden, gallery_index(job).mask, strikes=job.nearest_negatives
+        )
     if targets is not None:
         wanted |= _single_shot(job, targets)
     if relevance is not None and (job.impostors or job.brackets):

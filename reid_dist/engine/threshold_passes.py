@@ -15,6 +15,7 @@ from reid_dist.engine.verification import (
     ThresholdSearch,
     Verification,
     make_verification,
+    needs_nearest,
     needs_pairs,
     needs_probes,
     pairs_of,
@@ -30,7 +31,8 @@ _PROBE_BYTES = 1200
 
 def held_by_verification(metrics: Sequence[Metric], roc: bool) -> Besides:
     """Additional memory of a job for verification and open-set metrics and the ROC."""
-    return Besides(_PROBE_BYTES if needs_probes(metrics) else 0, pairs=needs_pairs(metrics, roc))
+    per_query = _PROBE_BYTES if needs_probes(metrics) or needs_nearest(metrics) else 0
+    return Besides(per_query, pairs=needs_pairs(metrics, roc))
 
 
 def refuse_early(job: EvaluationJob, metrics: Sequence[Metric]) -> None:
@@ -53,7 +55,8 @@ def verify(
     requested or no query is valid.  Raises `InputError` if there are no impostors or no non-mated queries, with a
     remedy, and `RunFailedError` as `reid_dist.engine.graph.rank_queries`.
     """
-    if not (needs_pairs(metrics, roc) or needs_probes(metrics)) or not len(result.ranked.rank):
+    is_requested = needs_pairs(metrics, roc) or needs_probes(metrics) or needs_nearest(metrics)
+    if not is_requested or not len(result.ranked.rank):
         return None
     found: dict[Level, Crossing] = {}
     if result.impostors is not None:

@@ -25,7 +25,7 @@ from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
 from reid_dist.evaluation.search import nearest
 from reid_dist.kernels.settings import cache_folder
-from reid_dist.metrics.definitions import PAIRS, PROBES, RANKS, example_names
+from reid_dist.metrics.definitions import NEAREST, PAIRS, PROBES, RANKS, example_names
 from reid_dist.stores import DistanceBlock, FeatureSet
 
 # Each takes some 300 MB, and one kernel is compiled by one process.
@@ -43,7 +43,7 @@ _RERANKINGS: Final = (
 )
 _EXPANSIONS: Final = ("aqe(k=2)", "dba(k=2)+aqe(k=2)", "fastreid(k=2,alpha=3,times=2)")
 _EVERY_RANK: Final = example_names(RANKS)
-_PAIRS: Final = ("mAP", *example_names(PAIRS, PROBES))
+_PAIRS: Final = ("mAP", *example_names(PAIRS, PROBES, NEAREST))
 
 
 def compile_all(progress: Progress) -> int:

@@ -98,7 +98,7 @@ def make_report(
         breakdowns=make_breakdowns(
             checked.breakdowns, query, values, queries.valid, result.in_parts, job, zero_for_invalid=zero
         ),
-        verification=None if verification is None else verification.describe(),
+        verification=verification.describe() if verification is not None and verification.counts else None,
         notes=[
             *side_notes(query, gallery, protocol),
             *own_row_notes(query, gallery, protocol, ranked),

@@ -28,6 +28,7 @@ RANKS = "ranks"
 SINGLE_SHOT = "single_shot"
 PAIRS = "pairs"
 PROBES = "probes"
+NEAREST = "nearest"
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class MetricFamily:
         Values of all queries, shape (n_query,), float64; those of invalid queries are ignored.  Takes the ranks and
         the parameter (0 when there is none).  None where ranks alone do not determine it.
     needs
-        What it is computed from: ``ranks``; ``single_shot`` draws; ``pairs``, all that are not junk; or ``probes``.
+        What it is computed from: ``ranks``; ``single_shot`` draws; ``pairs``, all that are not junk; ``probes``; or
+        the ``nearest`` kept row of every query.
     lower_is_better
         True for error rates.
     is_share

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
 from reid_dist.core.segments import segment_sums
-from reid_dist.metrics.definitions import METRICS, PAIRS, PROBES, SINGLE_SHOT, MetricFamily, rank_metric
+from reid_dist.metrics.definitions import METRICS, NEAREST, PAIRS, PROBES, SINGLE_SHOT, MetricFamily, rank_metric
 
 Float64 = NDArray[np.float64]
 
@@ -249,6 +249,15 @@ for _family in (
         "relevant and nearer than the threshold; its FAR is the share of non-mated queries whose nearest row is nearer "
         "than the threshold.",
         needs=PROBES,
+    ),
+    MetricFamily(
+        "GAP",
+        "(1/M) sum of c_i / i over the correct of all queries, c_i correct among the first i by nearest distance",
+        "Perronnin et al., CVPR 2009; Google Landmarks v2 recognition (uAP)",
+        explanation="GAP (global average precision, also uAP): the nearest kept row of every query is its answer, and "
+        "its distance the confidence. All answers are in one ranking by distance, then by query; M is the number of "
+        "valid queries.",
+        needs=NEAREST,
     ),
 ):
     METRICS.register(_family)

@@ -24,10 +24,11 @@ class KeepNearest:
     # Registered, re-ranked or precomputed distance.
     distance: Distance
     # Gallery rows to omit: those hidden from all queries or from some.  Single rows hidden from a query are omitted if
-    # they may have another pid; its positives and its junk of the same pid may remain, as the lists are read only for
-    # queries without either.  None to list all rows.
+    # they may have another pid, or with `strikes`; otherwise its positives and its junk of the same pid may remain, and
+    # the lists are read only for queries without either.  None to list all rows.
     hidden: Hidden | None = None
     mask: GalleryMask | None = None
+    strikes: bool = False
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Nearest:
         """Make an accumulator for a block pair."""
@@ -68,8 +69,8 @@ class _Nearest(Accumulator[Neighbours]):
     def _struck(
         self, values: NDArray[np.floating], columns: RowRange, queries: RowRange, hidden: HiddenColumns
     ) -> NDArray[np.floating]:
-        """Exclude rows hidden from single queries that may have another pid, in a copy of `values`; they are rare."""
-        if self._reduction.hidden is None or not self._reduction.hidden.crosses:
+        """Exclude rows hidden from single queries, in a copy of `values`; they are few."""
+        if self._reduction.hidden is None or not (self._reduction.hidden.crosses or self._reduction.strikes):
             return values
         indptr = hidden.indptr[queries.start : queries.stop + 1]
         column = hidden.column[indptr[0] : indptr[-1]] - columns.start

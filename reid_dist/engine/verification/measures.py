@@ -20,7 +20,7 @@ from reid_dist.core.model import RankedQueries
 from reid_dist.engine.jobs import BlockResult, Probes
 from reid_dist.engine.verification.crossings import Crossing, Level
 from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import PAIRS, PROBES, Metric
+from reid_dist.metrics.definitions import NEAREST, PAIRS, PROBES, Metric
 from reid_dist.relevance.protocols import REASONS
 
 Float64 = NDArray[np.float64]
@@ -86,6 +86,11 @@ def needs_probes(metrics: Sequence[Metric]) -> bool:
     return any(metric.family.needs == PROBES for metric in metrics)
 
 
+def needs_nearest(metrics: Sequence[Metric]) -> bool:
+    """Whether metrics over the nearest kept row of every query are requested."""
+    return any(metric.family.needs == NEAREST for metric in metrics)
+
+
 def pairs_of(ranked: RankedQueries) -> Pairs:
     """Sort the distances of the genuine pairs, and count the impostors."""
     counted = ranked.reason != _NOT_COUNTED
@@ -137,11 +142,11 @@ def make_verification(
     if needs_pairs(metrics, roc):
         found = verify_pairs(metrics, roc, pairs_of(result.ranked), crossings)
     values, counts, thresholds = dict(found.metrics), dict(found.counts), dict(found.thresholds)
-    if result.probes is not None:
+    if result.probes is not None and needs_probes(metrics):
         probes = _OpenSet(result.ranked, result.probes)
         counts |= {"n_mated": probes.n_mated, "n_non_mated": len(probes.non_mated)}
         thresholds |= {metric.name: probes.threshold(metric.false_accept_rate) for metric in _open_set(metrics)}
-        values |= identification_rates(metrics, result)
+    values |= identification_rates(metrics, result)
     return Verification(
         values,
         found.curves,
@@ -181,11 +186,19 @@ def verify_pairs(
 
 
 def identification_rates(metrics: Sequence[Metric], result: BlockResult) -> dict[str, float]:
-    """Compute the open-set metrics among `metrics`, by name; ranks may follow another rule of ties."""
+    """Compute the metrics over probes and nearest rows among `metrics`; ranks may follow another rule of ties."""
     if result.probes is None:
         return {}
-    probes = _OpenSet(result.ranked, result.probes)
-    return {metric.name: probes.identified(probes.threshold(metric.false_accept_rate)) for metric in _open_set(metrics)}
+    found: dict[str, float] = {}
+    if needs_probes(metrics):
+        probes = _OpenSet(result.ranked, result.probes)
+        found = {
+            metric.name: probes.identified(probes.threshold(metric.false_accept_rate)) for metric in _open_set(metrics)
+        }
+    if needs_nearest(metrics):
+        value = _global_average_precision(result.ranked, result.probes)
+        found |= {metric.name: value for metric in metrics if metric.family.needs == NEAREST}
+    return found
 
 
 def _open_set(metrics: Sequence[Metric]) -> list[Metric]:
@@ -199,6 +212,19 @@ def _equal_error_rate(pairs: Pairs, crossing: Crossing) -> Fraction:
     far = Fraction(crossing.up_to, pairs.n_impostor), Fraction(genuine[1], pairs.n_genuine)
     sums = near[0] + near[1], far[0] + far[1]
     return near[0] + (1 - sums[0]) / (sums[1] - sums[0]) * (far[0] - near[0])
+
+
+def _global_average_precision(ranked: RankedQueries, probes: Probes) -> float:
+    """Average precision of one ranking of all queries by the distance of the nearest kept row, then by query."""
+    valid = ranked.n_relevant > 0
+    is_correct = valid & (ranked.first_rank == 1)
+    nearest = probes.nearest_kept.copy()
+    nearest[is_correct] = ranked.distance[ranked.indptr[:-1][is_correct]]
+    # Queries of other cameras, and those that keep no row, have no answer.
+    answers = np.flatnonzero((ranked.reason != _NOT_COUNTED) & np.isfinite(nearest))
+    ordered = is_correct[answers[np.argsort(nearest[answers], kind="stable")]]
+    number = np.flatnonzero(ordered) + 1
+    return math.fsum(np.arange(1, len(number) + 1) / number) / int(valid.sum())
 
 
 class _OpenSet:
