@@ -38,7 +38,8 @@ from reid_dist.cli.options import (
 )
 @option("--seed", group=DRAW, type=int, default=0, show_default=True, metavar="N", help="Of the draw.")
 @shared_options(
-    *("protocol", "distance", "metrics", "max_rank", "chunk_rows"), max_rank={"help": "Length of the CMC curve."}
+    *("protocol", "distance", "metrics", "max_rank", "collapse", "chunk_rows"),
+    max_rank={"help": "Length of the CMC curve."},
 )
 @cluster_options
 @output_options(
@@ -52,13 +53,13 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options:
     """Evaluate QUERY against galleries drawn at random from GALLERY; print mean and spread of every metric.
 
     Every split keeps some rows of every gallery identity, by default one. VehicleID takes the other rows as queries,
-    SYSU-MM01 draws under every camera. The CMC of SYSU-MM01 ranks distinct identities, and CMC@k here ranks rows: of
-    its published numbers, rank 1 and mAP alone agree with these.
+    SYSU-MM01 draws under every camera. The CMC of SYSU-MM01 ranks distinct identities: add --collapse CMC:pid. Without
+    it CMC@k ranks rows, and rank 1 and mAP alone agree with published numbers.
 
     \b
     Examples:
       reid-dist splits data/vid.zarr data/vid.zarr --rest-as-queries --protocol no_cameras --output results/vid
-      reid-dist splits data/ir.zarr data/rgb.zarr --per-camera --repeats 10 --seed 1 --metric mAP --metric CMC@1
+      reid-dist splits data/ir.zarr data/rgb.zarr --per-camera --collapse CMC:pid --metric mAP,CMC@1,CMC@10
       reid-dist splits data/ir.zarr data/rgb.zarr --per-camera --output results/rgb --resume
     """
     from reid_dist.cli.splitting import deliver_splits, evaluate_drawn

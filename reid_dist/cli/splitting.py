@@ -85,6 +85,7 @@ def deliver_splits(report: SplitReport, *, as_json: bool, output: Path | None) -
         "queries": f"{_span(counts['n_valid'])} valid of {_span(counts['n_query'])}",
         "gallery": f"{_span(counts['n_gallery'])} rows of {counted(counts['n_identity'], 'identity')}",
         "protocol": f"{report.protocol['name']}, {report.distance['name']} distance",
+        **({"ranked": report.protocol["ranked"]} if "ranked" in report.protocol else {}),
     }
     caution = splits_caution(counts, report.protocol, report.notes)
     deliver_table(report, caution, aligned(rows, n_left=1), {}, facts, as_json=as_json, output=output)

@@ -32,7 +32,7 @@ from reid_dist.cli.options import (
 @option("--lambda-value", group=SWEPT, metavar="VALUES", help="Weights of the plain distance, 0 to 1.")
 @option("--variant", group=SWEPT, metavar="NAMES", help=f"Variants of the re-ranking: {', '.join(VARIANTS)}.")
 @shared_options(
-    *("protocol", "distance", "metrics", "max_rank", "ground_truth", "chunk_rows"),
+    *("protocol", "distance", "metrics", "max_rank", "collapse", "ground_truth", "chunk_rows"),
     metrics={"help": "mAP, CMC@10 (or rank-10), …; repeatable, or with commas.  [default: mAP, CMC@1, mINP]"},
     max_rank={"help": "Length of the curves in the digests."},
 )

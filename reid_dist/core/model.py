@@ -99,6 +99,22 @@ class Hidden:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupMembers:
+    """The items of the groups that hold positives of some queries, where groups of gallery items are ranked."""
+
+    # Kept gallery rows ``row[indptr[i]:indptr[i + 1]]`` of query ``i``, ascending, int64.
+    indptr: Int64
+    row: Int64
+    # The group of each row, and whether the row is a positive itself; int32 and bool.
+    group: NDArray[np.int32]
+    relevant: NDArray[np.bool_]
+    # The rows that no query counts among the items of other groups: these, and its own junk.
+    hidden: Hidden
+    # Groups with a kept item, (n_query,), int64.
+    n_kept: Int64
+
+
+@dataclass(frozen=True, slots=True)
 class Relevance:
     """Relevant and junk items of a block of queries, and why a query has none."""
 
@@ -113,11 +129,20 @@ class Relevance:
     mated: NDArray[np.bool_]
     # Index into `reid_dist.relevance.protocols.REASONS`, (n_query,); 0 for a valid query.
     reason: NDArray[np.uint8]
+    # The groups of the positives, if groups of gallery items are ranked.
+    members: GroupMembers | None = None
 
     @property
     def n_query(self) -> int:
         """Number of queries in the block."""
         return len(self.n_kept)
+
+    @property
+    def listed(self) -> tuple[Int64, Int64]:
+        """Start offsets and gallery rows of the pairs whose distances are thresholds: positives, or their groups."""
+        if self.members is None:
+            return self.relevant_indptr, self.relevant_row
+        return self.members.indptr, self.members.row
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +163,27 @@ class Targets:
     def positive_indptr(self) -> Int64:
         """Positives of query ``i`` are ``positive_indptr[i]:positive_indptr[i + 1]``."""
         return self.positive_start[self.indptr]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTargets:
+    """The thresholds of groups of gallery items: of every group with a positive, the distance of its nearest item."""
+
+    # Every group as one positive, at the gallery row of its nearest item; or the first one of each query alone.
+    targets: Targets
+    # The items of all these groups as in `GroupMembers`, and for each the position of its group, or of the first group
+    # of its query, in ``targets.positive_row``; int64.
+    indptr: Int64
+    row: Int64
+    positive: Int64
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """The thresholds of a block of queries: of its positives, and of groups if groups are ranked."""
+
+    items: Targets
+    groups: GroupTargets | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,12 @@ from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted, have
 from reid_dist.core.numeric import is_whole
+from reid_dist.core.registry import did_you_mean
 from reid_dist.engine.distances import Distance
-from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import LARGEST_RANK, NEAREST, PAIRS, PROBES, SINGLE_SHOT, Metric
+from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.metrics.definitions import LARGEST_RANK, METRICS, NEAREST, PAIRS, PROBES, RANKS, SINGLE_SHOT, Metric
 from reid_dist.relevance.ground_truth import GroundTruth
+from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import OWN_ROW, Protocol
 from reid_dist.stores import FeatureSet, LabelledSet
 from reid_dist.stores.labels import ambiguous_numbers, join_item_ids, numbers_among
@@ -199,6 +202,43 @@ def check_metrics(metrics: list[Metric], protocol: Protocol) -> None:
                 f"metric {metric.name!r} needs identities, and protocol {protocol.name!r} goes by lists; use a "
                 "protocol by labels, such as no_cameras, or a rank metric"
             )
+
+
+def check_collapse(
+    collapse: Collapse | None, metrics: list[Metric], protocol: Protocol, gallery: LabelledSet, others: Sequence[str]
+) -> None:
+    """Raise `InputError` for a ranking by group that cannot be computed.
+
+    `others` are the requested outputs that may not fit: breakdowns, and ``roc``.
+    """
+    if collapse is None:
+        return
+    known = ["pid", *(["camid"] if gallery.camids is not None else []), *sorted(gallery.columns)]
+    if collapse.label not in known:
+        raise UnknownNameError(did_you_mean("label of the gallery to collapse", collapse.label, known))
+    stems = list(dict.fromkeys(family.stem for family in METRICS if family.needs == RANKS))
+    for family in collapse.families:
+        if family not in stems:
+            raise UnknownNameError(did_you_mean("metric of ranks to collapse", family, stems))
+    single = [metric.name for metric in metrics if metric.family.needs == SINGLE_SHOT]
+    if single or protocol.cmc_family == "CMC_single_shot":
+        raise InputError(
+            f"{', '.join(single) or protocol.name} draws single gallery items of each identity, and collapse ranks "
+            "groups of items; leave collapse out, or use a protocol with cmc_family CMC, such as market1501"
+        )
+    cut = [name for name in others if name in ("camera_pair", "gallery_size")]
+    if cut:
+        raise InputError(
+            f"the breakdown {cut[0]!r} ranks parts of the gallery, which cut the groups of collapse "
+            f"{collapse.label!r}; request it in a run without collapse"
+        )
+    pairs = [metric.name for metric in metrics if metric.family.needs in (PAIRS, PROBES)]
+    pairs += [name for name in others if name == "roc"]
+    if pairs and not collapse.families:
+        raise InputError(
+            f"{', '.join(pairs)} compare single items, and with collapse {collapse.label!r} groups are ranked; leave "
+            f"them out, or let the CMC alone rank groups (collapse CMC:{collapse.label})"
+        )
 
 
 def refuse_thresholds(metrics: list[Metric], roc: bool, variant: str, *, by_row_maximum: bool) -> None:

@@ -67,7 +67,7 @@ def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> Ta
                     graph.add(f"relevant-{at}-{place}", relevant_task, job, rows, cut, relevance, stage="pairs")
                     for place, cut in enumerate(cut_rows(job.plan.gallery.n_rows, pair_rows_per_task))
                 ]
-                targets = graph.add(f"targets-{at}", targets_task, relevance, parts)
+                targets = graph.add(f"targets-{at}", targets_task, job, relevance, parts)
         partials = []
         for place, cut in gallery_blocks:
             key, part = f"sweep-{at}-{place}", f"sweep-{block:05d}-{place:05d}"
@@ -123,6 +123,7 @@ def rank_queries(job: EvaluationJob, execution: Execution, truth: GroundTruth | 
     neighbours = [block.neighbours for block in blocks if block.neighbours is not None]
     in_parts = [block.in_parts for block in blocks if block.in_parts is not None]
     probes = [block.probes for block in blocks if block.probes is not None]
+    grouped = [block.grouped for block in blocks if block.grouped is not None]
     impostors = [block.impostors for block in blocks if block.impostors is not None]
     return BlockResult(
         ranked=RankedQueries.concatenate([block.ranked for block in blocks]),
@@ -131,6 +132,7 @@ def rank_queries(job: EvaluationJob, execution: Execution, truth: GroundTruth | 
         probes=Probes(_join(probes, "nearest_kept"), _join(probes, "mated")) if probes else None,
         single_shot=_join(blocks, "single_shot"),
         impostors=add_histograms(impostors) if impostors else None,
+        grouped=RankedQueries.concatenate(grouped) if grouped else None,
     )
 
 

@@ -14,6 +14,8 @@ from reid_dist.engine.partitions import Partitions, PartValues
 from reid_dist.engine.plan import Plan
 from reid_dist.engine.reductions import ImpostorHistogram, SingleShot
 from reid_dist.engine.scorers import Scorer
+from reid_dist.metrics.definitions import METRICS
+from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.stores import LabelledSet
 
@@ -85,6 +87,23 @@ class EvaluationJob(SearchJob):
     tie_rules: bool = False
 
     @property
+    def collapse(self) -> Collapse | None:
+        """Definition of a ranking by group, if groups of gallery items are ranked."""
+        return None if self.protocol.collapse is None else Collapse.parse(self.protocol.collapse)
+
+    @property
+    def ranks_items(self) -> bool:
+        """Whether some metrics rank single items."""
+        return self.collapse is None or bool(self.collapse.families)
+
+    @property
+    def first_group_alone(self) -> bool:
+        """Whether the metrics that rank groups need the rank of the first relevant group only."""
+        collapse = self.collapse
+        stems = () if collapse is None else collapse.families
+        return bool(stems) and all(family.first_alone for family in METRICS if family.stem in stems)
+
+    @property
     def assigns_all(self) -> bool:
         """Whether a result covers all queries, including those without positives."""
         return self.probes or self.impostors or bool(self.brackets)
@@ -110,7 +129,7 @@ class Probes:
 class BlockResult:
     """Results of an evaluation for a block of queries; None for results that were not requested."""
 
-    # Ranks of the positives.
+    # Ranks of the positives; of the relevant groups, if every metric ranks groups.
     ranked: RankedQueries
     # The nearest gallery rows, junk included.
     neighbours: Neighbours | None
@@ -123,3 +142,6 @@ class BlockResult:
     single_shot: NDArray[np.float64]
     # Histogram of the distances of all impostors.
     impostors: ImpostorHistogram | None
+    # Ranks of the relevant groups, if some metrics rank groups and others items; of the first one of each query, if
+    # these metrics need no other.
+    grouped: RankedQueries | None = None

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import Labels, Relevance, RowRange, Targets
+from reid_dist.core.model import GroupTargets, Labels, Relevance, RowRange, Targets, Thresholds
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.jobs import BlockResult, EvaluationJob, Probes, SearchJob
 from reid_dist.engine.partitions import GalleryPartitions, rank_in_partitions
 from reid_dist.engine.reductions import (
     PARTIAL_RESULTS,
     CollectImpostors,
+    CountGroups,
     CountImpostors,
     CountNearer,
     FeatureBlock,
@@ -29,8 +30,9 @@ from reid_dist.engine.reductions import (
     MergedReduction,
     Visibility,
     add_counts,
-    make_targets,
+    make_thresholds,
     rank,
+    rank_groups,
     relevant_places,
 )
 from reid_dist.engine.tile_loop import run_tiles
@@ -38,6 +40,7 @@ from reid_dist.kernels.deciding import BEFORE, BEHIND
 from reid_dist.metrics.definitions import parse_metric
 from reid_dist.relevance.assignment import GalleryIndex, assign_listed_relevance, assign_relevance
 from reid_dist.relevance.ground_truth import GroundTruth
+from reid_dist.relevance.groups import GroupIndex
 from reid_dist.relevance.protocols import REASONS, Protocol
 from reid_dist.stores import LabelledSet, Stage
 from reid_dist.stores.encoding import decode, encode
@@ -55,6 +58,7 @@ class _Gallery:
     index: GalleryIndex
     parts: GalleryPartitions | None
     identities: Identities | None
+    groups: GroupIndex | None
 
 
 class _GalleryCache:
@@ -75,7 +79,9 @@ class _GalleryCache:
                 index = GalleryIndex(labels, job.protocol)
                 parts = None if job.parts is None else GalleryPartitions(job.parts, labels)
                 identities = Identities.make(labels.pids, index.mask) if drawn else None
-                self._gallery, self._key = _Gallery(index, parts, identities), key
+                collapse = job.collapse
+                groups = None if collapse is None else GroupIndex(labels, collapse.label, index.mask)
+                self._gallery, self._key = _Gallery(index, parts, identities, groups), key
             return self._gallery
 
 
@@ -109,7 +115,7 @@ def joined_label_set(
         pids = join_numbers(pids, features.pid_names, query.pid_names, gallery.pid_names)
     if "camids" in joined and camids is not None:
         camids = join_numbers(camids, features.camid_names, query.camid_names, gallery.camid_names)
-    wanted = () if protocol is None else protocol.label_columns
+    wanted = () if protocol is None else (*protocol.label_columns, *protocol.grouping_columns)
     columns = {name: values for name, values in features.columns.items() if name in wanted} if wanted else {}
     return Labels(pids, camids, item_ids, columns)
 
@@ -119,47 +125,61 @@ def joined_label_set(
 
 def relevance_task(job: EvaluationJob, rows: RowRange) -> Relevance:
     """Assign relevance to a block of queries by labels."""
-    return assign_relevance(job.protocol, set_labels(job, job.query).take(rows), gallery_index(job))
+    relevance = assign_relevance(job.protocol, set_labels(job, job.query).take(rows), gallery_index(job))
+    return _with_groups(job, relevance)
 
 
 def listed_relevance_task(job: EvaluationJob, truth: GroundTruth) -> Relevance:
     """Assign relevance to a block of queries by its lists."""
-    return assign_listed_relevance(job.protocol, truth, job.gallery.n_rows)
+    return _with_groups(job, assign_listed_relevance(job.protocol, truth, job.gallery.n_rows))
+
+
+def _with_groups(job: EvaluationJob, relevance: Relevance) -> Relevance:
+    """Add the groups of the positives, if groups of gallery items are ranked."""
+    groups = _GALLERY.get(job).groups
+    return relevance if groups is None else groups.with_members(relevance, listed=job.protocol.is_listed)
 
 
 def relevant_task(
     job: SearchJob, rows: RowRange, gallery_rows: RowRange, relevance: Relevance
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Positions in the relevance and canonical distances of the positives in a range of gallery rows, both (n,).
+    """Positions in the listed pairs and canonical distances of those in a range of gallery rows, both (n,).
 
     The rows are read singly and unverified; the tile tasks read all of them verified, and compare.
     """
     place, owner = relevant_places(relevance, gallery_rows)
     if not len(place):
         return place, np.empty(0)
-    return place, job.scorer.pair_distances(rows, owner, relevance.relevant_row[place])
+    return place, job.scorer.pair_distances(rows, owner, relevance.listed[1][place])
 
 
-def targets_task(relevance: Relevance, parts: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]]) -> Targets:
-    """Compute thresholds from the distances of all positives."""
-    return make_targets(relevance, parts)
+def targets_task(
+    job: EvaluationJob, relevance: Relevance, parts: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]]
+) -> Thresholds:
+    """Compute thresholds from the distances of all listed pairs."""
+    return make_thresholds(relevance, parts, first_group_alone=job.first_group_alone)
 
 
-def reductions(job: SearchJob, relevance: Relevance | None, targets: Targets | None) -> dict[str, MergedReduction[Any]]:
+def reductions(
+    job: SearchJob, relevance: Relevance | None, targets: Thresholds | None
+) -> dict[str, MergedReduction[Any]]:
     """Reductions of the tile tasks, by name."""
     nearest = {"topk": KeepNearest(job.topk, job.distance)} if job.topk else {}
     if not isinstance(job, EvaluationJob):
         return {**nearest}
     wanted: dict[str, MergedReduction[Any]] = {}
     if targets is not None:
-        wanted["ranks"] = CountNearer(targets, gallery_index(job).mask, job.distance)
+        if job.ranks_items:
+            wanted["ranks"] = CountNearer(targets.items, gallery_index(job).mask, job.distance)
+        if targets.groups is not None:
+            wanted["groups"] = _group_reduction(job, targets.groups)
     wanted |= nearest
     if job.probes and relevance is not None:
         wanted["probes"] = KeepNearest(
             1, job.distance, relevance.hidden, gallery_index(job).mask, strikes=job.nearest_negatives
         )
     if targets is not None:
-        wanted |= _single_shot(job, targets)
+        wanted |= _single_shot(job, targets.items)
     if relevance is not None and (job.impostors or job.brackets):
         counted = relevance.reason != REASONS.index("camera_not_counted")
         visibility = Visibility(relevance.hidden, gallery_index(job).mask, counted, job.distance)
@@ -168,6 +188,13 @@ def reductions(job: SearchJob, relevance: Relevance | None, targets: Targets | N
         if job.brackets:
             wanted["bracketed"] = CollectImpostors(visibility, job.brackets, job.plan.bracket_counts)
     return wanted
+
+
+def _group_reduction(job: EvaluationJob, targets: GroupTargets) -> CountGroups:
+    gallery = _GALLERY.get(job)
+    if gallery.groups is None:
+        raise AssertionError("thresholds of groups belong to a ranking by group")
+    return CountGroups(targets, gallery.index.mask, job.distance, gallery.groups.groups)
 
 
 def _single_shot(job: EvaluationJob, targets: Targets) -> dict[str, ListBefore]:
@@ -185,7 +212,7 @@ def _single_shot(job: EvaluationJob, targets: Targets) -> dict[str, ListBefore]:
 
 
 def tile_task(
-    job: SearchJob, rows: RowRange, gallery_rows: RowRange, relevance: Relevance | None, targets: Targets | None
+    job: SearchJob, rows: RowRange, gallery_rows: RowRange, relevance: Relevance | None, targets: Thresholds | None
 ) -> Partials:
     """Compute the partial results of a block pair."""
     wanted = reductions(job, relevance, targets)
@@ -208,7 +235,7 @@ def kept_tile_task(
     rows: RowRange,
     gallery_rows: RowRange,
     relevance: Relevance | None,
-    targets: Targets | None,
+    targets: Thresholds | None,
 ) -> Partials:
     """Compute and store the partial results of a block pair, or read them if they are stored.
 
@@ -240,7 +267,7 @@ def _split(job: SearchJob, gallery: FeatureBlock) -> list[FeatureBlock]:
 
 
 def merge_task(
-    job: SearchJob, relevance: Relevance | None, targets: Targets | None, partials: Sequence[Partials]
+    job: SearchJob, relevance: Relevance | None, targets: Thresholds | None, partials: Sequence[Partials]
 ) -> Partials:
     """Merge partial results of different gallery blocks."""
     wanted = reductions(job, relevance, targets)
@@ -248,11 +275,11 @@ def merge_task(
 
 
 def curves_task(
-    job: EvaluationJob, rows: RowRange, targets: Targets, merged: Mapping[str, Any], queries: RowRange
+    job: EvaluationJob, rows: RowRange, targets: Thresholds, merged: Mapping[str, Any], queries: RowRange
 ) -> NDArray[np.float64]:
     """Compute the single-shot CMC of some queries of a block; see `BlockResult`."""
     query_row = np.arange(rows.start, rows.stop)
-    each = _single_shot(job, targets).items()
+    each = _single_shot(job, targets.items).items()
     return np.stack([reduction.finish(merged[name], queries, query_row) for name, reduction in each], axis=-1)
 
 
@@ -264,18 +291,28 @@ def select_task(name: str, merged: Mapping[str, Any]) -> Any:
 def ranking_task(
     job: EvaluationJob,
     relevance: Relevance,
-    targets: Targets,
+    targets: Thresholds,
     merged: Mapping[str, Any],
     curves: Sequence[NDArray[np.float64]],
 ) -> BlockResult:
     """Rank a block of queries from merged partial results and pieces of single-shot CMC."""
     parts = _GALLERY.get(job).parts
     metrics = [parse_metric(name) for name in job.part_metrics]
-    nearest = merged.get("probes")
+    nearest, items, counts = merged.get("probes"), targets.items, merged.get("ranks")
+    ranked = None if counts is None else rank(relevance, items, add_counts(list(counts.values())))
+    grouped = None
+    if targets.groups is not None:
+        found = _group_reduction(job, targets.groups).finish(merged["groups"])
+        grouped = rank_groups(relevance, targets.groups, found)
+    if ranked is None:
+        ranked, grouped = grouped, None
+    if ranked is None:
+        raise AssertionError("an evaluation ranks items, groups, or both")
     return BlockResult(
-        ranked=rank(relevance, targets, add_counts(list(merged["ranks"].values()))),
+        ranked=ranked,
+        grouped=grouped,
         neighbours=merged.get("topk"),
-        in_parts=None if parts is None else rank_in_partitions(relevance, targets, merged["ranks"], parts, metrics),
+        in_parts=None if parts is None else rank_in_partitions(relevance, items, counts or {}, parts, metrics),
         probes=None if nearest is None else Probes(nearest.distance[:, 0], relevance.mated),
         single_shot=np.concatenate(curves) if curves else np.empty((relevance.n_query, 0, 1)),
         impostors=merged.get("impostors"),

@@ -110,6 +110,9 @@ def _jobs(folder: Path) -> Iterator[Callable[[], Any]]:
         yield partial(with_features, breakdowns=["camera", "camera_pair", "identity", "gallery_size"], ties=True)
         yield partial(with_features, breakdowns=["gallery_size"], gallery_order="random", topk=3)
         yield partial(with_features, metrics=_PAIRS, roc=True)
+        yield partial(with_features, collapse="camid")
+        yield partial(with_features, collapse="pid", protocol="no_cameras")
+        yield partial(with_features, collapse="CMC:pid", rerank=_RERANKING)
         yield partial(with_features, protocol="cuhk03_separate_cameras")
         yield partial(with_features, protocol="cuhk03", rerank=_RERANKING)
         yield partial(with_features, protocol="cuhk03", single_shot_draws=3)
@@ -130,6 +133,7 @@ def _jobs(folder: Path) -> Iterator[Callable[[], Any]]:
             yield partial(evaluate, query, gallery, metrics=_EVERY_RANK, ties=True, topk=3)
             yield partial(evaluate, query, gallery, distance="euclidean", metrics=_PAIRS, roc=True)
             yield partial(evaluate, query, gallery, protocol="cuhk03")
+            yield partial(evaluate, query, gallery, collapse="camid")
             yield partial(evaluate, query, gallery, rerank=_RERANKING, protocol="cuhk03")
 
 
@@ -169,3 +173,4 @@ def _with_distances(query: FeatureSet, gallery: FeatureSet, folder: Path) -> Non
         for each in (block, block.save(str(path))):
             evaluate_distances(each, query, gallery, metrics=_EVERY_RANK, topk=3, ties=True, chunk_rows=_TILE)
             evaluate_distances(each, query, gallery, metrics=_PAIRS, chunk_rows=_TILE)
+            evaluate_distances(each, query, gallery, collapse="camid", chunk_rows=_TILE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -12,6 +12,7 @@ from reid_dist.core.formatting import have
 from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.core.registry import did_you_mean
 from reid_dist.engine.checks import (
+    check_collapse,
     check_ground_truth,
     check_labels,
     check_metrics,
@@ -23,6 +24,7 @@ from reid_dist.errors import InputError
 from reid_dist.evaluation.options import OPTIONS, RANKING_OPTIONS, EvaluationOptions, Form, Option, Source, requests
 from reid_dist.metrics.definitions import RANKS, Metric, default_metrics, parse_metrics
 from reid_dist.relevance.ground_truth import GroundTruth, read_ground_truth
+from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 from reid_dist.stages.expansion import Expansion, parse_expand
 from reid_dist.stages.reranking import KReciprocal, parse_rerank
@@ -47,6 +49,7 @@ class CheckedOptions:
     joined: tuple[str, ...]
     rerank: KReciprocal | None = None
     expand: tuple[Expansion, ...] = ()
+    collapse: Collapse | None = None
 
     @property
     def rank_metrics(self) -> list[Metric]:
@@ -58,6 +61,9 @@ class CheckedOptions:
         """Read and check options; errors are those of `evaluate`."""
         given = options["protocol"]
         protocol = given if isinstance(given, Protocol) else PROTOCOLS.get(given)
+        collapse = options["collapse"] if options["collapse"] is not None else protocol.collapse
+        collapsed = None if collapse is None else Collapse.parse(collapse)
+        protocol = replace(protocol, collapse=collapse)
         values = cast(
             "EvaluationOptions", {name: _checked(OPTIONS[name], value) for name, value in dict(options).items()}
         )
@@ -68,6 +74,8 @@ class CheckedOptions:
         check_ground_truth(protocol, truth)
         breakdowns = parse_breakdowns(values["breakdowns"], list(query.columns))
         partitions = _partitions(breakdowns, values, query, gallery)
+        requested = [*breakdowns, *(["roc"] if values["roc"] else [])]
+        check_collapse(collapsed, metrics, protocol, gallery, requested)
         rows_are_items = check_labels(query, gallery, protocol)
         by_camera = partitions is not None and partitions.cameras
         joined = joined_labels(query, gallery, protocol, camids=by_camera)
@@ -78,7 +86,9 @@ class CheckedOptions:
         if values["metrics"] is not None:
             # Under one spelling each, so that runs that differ in spelling alone are one run.
             values["metrics"] = [metric.name for metric in metrics]
-        return cls(values, protocol, truth, metrics, breakdowns, partitions, rows_are_items, joined, rerank, expand)
+        return cls(
+            values, protocol, truth, metrics, breakdowns, partitions, rows_are_items, joined, rerank, expand, collapsed
+        )
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------

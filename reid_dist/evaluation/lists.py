@@ -74,6 +74,11 @@ def evaluate_lists(
     refuse_options_of_features(options, LISTS)
     refuse_options(options, LISTS, "cannot be had from top-k lists; evaluate the feature stores or a distance block")
     checked = CheckedOptions.of(complete(options), query, gallery)
+    if checked.collapse is not None:
+        raise InputError(
+            f"protocol {checked.protocol.name!r} ranks groups of gallery items ({checked.protocol.collapse}), and "
+            "top-k lists hold items; evaluate the feature stores or a distance block"
+        )
     rows, near = _as_lists(index, distance)
     of = query, gallery, checked.joined, checked.protocol, checked.rows_are_items
     labels = joined_label_set(query, *of), joined_label_set(gallery, *of)

@@ -125,6 +125,22 @@ class _Conventions(TypedDict, total=False):
             help="Length of the curves over ranks.",
         ),
     ]
+    collapse: Annotated[
+        str | None,
+        Option(
+            default=None,
+            heading="Conventions",
+            metavar="LABEL",
+            recorded=False,
+            refused_by=(LISTS,),
+            help="Rank groups of gallery items with one label, each at its nearest kept item: pid, camid or a label "
+            "column; CMC:pid for CMC alone.",
+            doc='Rank groups of gallery items with one label, each at its nearest kept item: ``"pid"``, ``"camid"`` or '
+            'a label column of the gallery; ``"CMC:pid"`` for the CMC alone (SYSU-MM01, LLCM), while the other metrics '
+            "rank items.  A group is relevant if any kept item of it is.  None for the convention of the protocol, "
+            "which ranks items unless it has a ``collapse``.",
+        ),
+    ]
     ground_truth: Annotated[
         "Source | GroundTruth | None",
         Option(

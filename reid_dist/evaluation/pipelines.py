@@ -29,6 +29,7 @@ from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
 from reid_dist.evaluation.options import JOB_OPTIONS, OPTIONS, SWEEP, EvaluationOptions, Form, Option
 from reid_dist.metrics.definitions import metric_names, parse_metric
+from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol, compose_protocol
 from reid_dist.stages.expansion import make_step, parse_expand
 from reid_dist.stages.reranking import parse_rerank
@@ -55,6 +56,7 @@ class ProtocolComponents(BaseModel):
     cmc_family: Literal["CMC", "CMC_allshots", "CMC_single_shot"] | None = None
     ap_family: Literal["mAP", "mAP_trapezoid"] | None = None
     reported: tuple[str, ...] | None = None
+    collapse: str | None = Field(default=None, description="Label of gallery items that are one entry of the ranking.")
 
     def compose(self) -> Protocol:
         """Make the protocol; components that do not fit are refused."""
@@ -221,6 +223,7 @@ def wrong_names(content: Mapping[str, Any]) -> Iterator[str]:
         ("distance", content.get("distance"), DISTANCES.get),
         ("expand", content.get("expand"), _parse_swept if content.get("sweep") is not None else parse_expand),
         ("rerank", content.get("rerank"), parse_rerank),
+        ("collapse", content.get("collapse"), Collapse.parse),
     ]
     metrics = content.get("metrics")
     texts = {"metrics": metrics} if isinstance(metrics, str) else {}

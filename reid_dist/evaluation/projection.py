@@ -9,13 +9,23 @@ from numpy.typing import NDArray
 
 from reid_dist.clusters.workers import workers_of, workers_started_again
 from reid_dist.core.environment import usable_cores
-from reid_dist.engine.plan import DEFAULT_MEMORY, MERGED_AT_ONCE, NOTHING_BESIDES, Besides, Plan, make_plan
-from reid_dist.engine.reductions import SingleShot
+from reid_dist.engine.plan import (
+    DEFAULT_MEMORY,
+    DEFAULT_TILE_GALLERY,
+    MERGED_AT_ONCE,
+    NOTHING_BESIDES,
+    Besides,
+    Plan,
+    make_plan,
+)
+from reid_dist.engine.reductions import SingleShot, group_bytes
 from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.task_graph import Execution, Progress
 from reid_dist.engine.threshold_passes import held_by_verification
 from reid_dist.errors import ClusterError
 from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.relevance.ground_truth import RowLists
+from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.stages.neighbours import Resources
 from reid_dist.stages.reranking.plan import bytes_per_query
@@ -39,6 +49,11 @@ def held_besides(
         sizes = _identity_sizes(checked.protocol, gallery)
         n_rules = 3 if checked.values["ties"] else 1
         held += Besides(n_rules * shot.query_bytes(sizes, per_query), values_per_query=n_rules * shot.max_rank)
+    if checked.collapse is not None:
+        sizes = _group_numbers(checked.collapse, gallery)
+        rows = min(scorer.shapes[1].chunk_rows, DEFAULT_TILE_GALLERY)
+        # Relevance and thresholds of groups, besides those of items.
+        held += Besides(group_bytes(sizes, rows, per_query) + int(160 * per_query))
     if checked.partitions is not None:
         camids = gallery.camids if checked.partitions.cameras else None
         n_cameras = 0 if camids is None else len(np.unique(camids))
@@ -62,16 +77,41 @@ def _identity_sizes(protocol: Protocol, gallery: LabelledSet) -> NDArray[np.int6
 
 
 def most_relevant(checked: CheckedOptions, query: LabelledSet, gallery: LabelledSet) -> float:
-    """Relevant pairs of a query, mean over the fullest thousand queries in a row."""
+    """Relevant pairs of a query, mean over the fullest thousand queries in a row.
+
+    Where groups are ranked, these are the items of the groups that hold relevant items.
+    """
+    group = None if checked.collapse is None else _group_numbers(checked.collapse, gallery)
     if checked.truth is not None:
-        counts = sum(np.diff(lists.indptr) for lists in checked.truth.lists.values())
-        return _fullest(np.asarray(counts))
-    return _most_matches(query, gallery)
+        counts = [_of_lists(lists, group) for lists in checked.truth.lists.values()]
+        return _fullest(np.sum(counts, axis=0))
+    return _most_matches(query, gallery, group)
 
 
-def _most_matches(query: LabelledSet, gallery: LabelledSet) -> float:
-    """Gallery items with the query's pid, mean over the fullest thousand queries in a row."""
-    pids, counts = np.unique(gallery.pids, return_counts=True)
+def _of_lists(lists: RowLists, group: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Rows of every list, shape (n_query,), or the rows of their groups."""
+    if group is None:
+        return np.diff(lists.indptr)
+    running: NDArray[np.int64] = np.concatenate([[0], np.cumsum(np.bincount(group)[group[lists.rows]])])
+    return np.diff(running[lists.indptr])
+
+
+def _group_numbers(collapse: Collapse, gallery: LabelledSet) -> NDArray[np.int64]:
+    """Number of the group of every gallery row, shape (n_gallery,), int64."""
+    columns = {**gallery.columns, "pid": gallery.pids}
+    if gallery.camids is not None:
+        columns["camid"] = gallery.camids
+    group: NDArray[np.int64] = np.unique(columns[collapse.label], return_inverse=True)[1]
+    return group
+
+
+def _most_matches(query: LabelledSet, gallery: LabelledSet, group: NDArray[np.int64] | None) -> float:
+    """Gallery items with the query's pid or of their groups, mean over the fullest thousand queries in a row."""
+    pids, code, counts = np.unique(gallery.pids, return_inverse=True, return_counts=True)
+    if group is not None:
+        size = np.bincount(group)
+        pairs = np.unique(code * len(size) + group)
+        counts = np.bincount(pairs // max(1, len(size)), size[pairs % max(1, len(size))]).astype(np.int64)
     place = np.minimum(np.searchsorted(pids, query.pids), len(pids) - 1)
     return _fullest(np.where(pids[place] == query.pids, counts[place], 0))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from reid_dist.metrics.definitions import (
 from reid_dist.metrics.ties import RULES, extreme_ranks
 from reid_dist.relevance.assignment import assign_listed_relevance, assign_relevance, flag_listed
 from reid_dist.relevance.ground_truth import GroundTruth
+from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import REASONS, Protocol
 from reid_dist.reports import Report, TopK
 from reid_dist.reports.notes import own_row_notes, side_notes, threshold_notes
@@ -57,8 +59,11 @@ def make_report(
         raise InputError(explain_no_valid_query(query, gallery, labels, protocol, queries.invalid))
     zero, truth = protocol.zero_for_invalid, checked.truth
 
+    ranks = RanksOf(result, checked.collapse)
     values = {
-        metric.name: _values(metric, ranked, result) for metric in checked.metrics if metric.family.has_per_query_values
+        metric.name: _values(metric, ranks(metric.family.stem), result)
+        for metric in checked.metrics
+        if metric.family.has_per_query_values
     }
     singles = {} if verification is None else verification.metrics
     metrics = {
@@ -68,8 +73,13 @@ def make_report(
         for metric in checked.metrics
     }
     per_query: dict[str, NDArray[Any]] = {
-        **{name: metric.values(ranked) for name, metric in _ALWAYS.items()},
+        **{name: metric.values(ranks(metric.family.stem)) for name, metric in _ALWAYS.items()},
         "first_rank": np.where(queries.valid, ranked.first_rank, np.nan),
+        **(
+            {}
+            if result.grouped is None
+            else {"first_group_rank": np.where(queries.valid, result.grouped.first_rank, np.nan)}
+        ),
         "last_rank": np.where(queries.valid, ranked.last_rank, np.nan),
         "n_relevant": ranked.n_relevant,
         "n_kept": ranked.n_kept,
@@ -82,7 +92,7 @@ def make_report(
     return Report(
         metrics=metrics,
         curves={
-            **_curves(protocol, ranked, result, checked.values["max_rank"]),
+            **_curves(protocol, ranks, result, checked.values["max_rank"]),
             **({} if verification is None else verification.curves),
         },
         counts=queries.counts(gallery, _junk_rows(gallery, protocol)),
@@ -90,10 +100,10 @@ def make_report(
         protocol=described_protocol(checked) | ({} if single_shot is None else {"single_shot": single_shot}),
         distance=job.distance.describe(),
         inputs={"query": query.describe(), "gallery": gallery.describe()},
-        ties=_ties(ranked, result, checked, zero),
+        ties=_ties(ranks, result, checked, zero),
         environment=describe_environment(),
         topk=_topk(job, result.neighbours, truth),
-        definitions={metric.name: metric.family.summary for metric in checked.metrics},
+        definitions={metric.name: _definition(metric, checked.collapse) for metric in checked.metrics},
         confidence=None if confidence is None else confidence.describe(),
         breakdowns=make_breakdowns(
             checked.breakdowns, query, values, queries.valid, result.in_parts, job, zero_for_invalid=zero
@@ -108,6 +118,28 @@ def make_report(
             *dict.fromkeys([*query.notes, *gallery.notes]),
         ],
     )
+
+
+class RanksOf:
+    """The ranks that a metric is computed from: of items, or of groups."""
+
+    def __init__(self, result: BlockResult, collapse: Collapse | None) -> None:
+        self.ranked = result.ranked
+        self._grouped = result.grouped
+        self._collapse = collapse
+
+    def __call__(self, family: str) -> RankedQueries:
+        """Ranks for a metric, by its name before the parameter."""
+        if self._grouped is None or self._collapse is None or not self._collapse.covers(family):
+            return self.ranked
+        return self._grouped
+
+
+def _definition(metric: Metric, collapse: Collapse | None) -> str:
+    """Definition of a metric in words, with what it ranks."""
+    if collapse is None or metric.family.needs != RANKS or not collapse.covers(metric.family.stem):
+        return metric.family.summary
+    return f"{metric.family.summary}; items are groups by {collapse.label}"
 
 
 class QueryCounts:
@@ -174,22 +206,28 @@ def _values(metric: Metric, ranked: RankedQueries, result: BlockResult, rule: in
     return result.single_shot[:, metric.parameter - 1, rule]
 
 
-def _curves(
-    protocol: Protocol, ranked: RankedQueries, result: BlockResult, max_rank: int
-) -> dict[str, NDArray[np.float64]]:
+def _curves(protocol: Protocol, ranks: RanksOf, result: BlockResult, max_rank: int) -> dict[str, NDArray[np.float64]]:
     """The protocol's CMC first, then precision and recall at every rank, and precision at every recall."""
     zero = protocol.zero_for_invalid
-    curves = rank_curves(ranked, max_rank, zero_for_invalid=zero)
+
+    @cache
+    def curves(of_groups: bool) -> dict[str, NDArray[np.float64]]:
+        ranked = result.grouped if of_groups and result.grouped is not None else ranks.ranked
+        return rank_curves(ranked, max_rank, zero_for_invalid=zero)
+
+    def curve(name: str) -> NDArray[np.float64]:
+        return curves(ranks(name) is result.grouped)[name]
+
     makers: dict[str, Callable[[], NDArray[np.float64]]] = {
-        "CMC": lambda: cmc_curve(ranked, max_rank, zero_for_invalid=zero),
-        "CMC_allshots": lambda: curves["CMC_allshots"],
+        "CMC": lambda: cmc_curve(ranks("CMC"), max_rank, zero_for_invalid=zero),
+        "CMC_allshots": lambda: curve("CMC_allshots"),
         "CMC_single_shot": lambda: _single_shot_curve(result, max_rank, zero),
     }
     return {
         protocol.cmc_family: makers[protocol.cmc_family](),
-        "precision_recall": mean_precision_recall(ranked, zero_for_invalid=zero),
-        "P": curves["P"],
-        "R": curves["R"],
+        "precision_recall": mean_precision_recall(ranks.ranked, zero_for_invalid=zero),
+        "P": curve("P"),
+        "R": curve("R"),
     }
 
 
@@ -198,8 +236,9 @@ def _single_shot_curve(result: BlockResult, max_rank: int, zero: bool) -> NDArra
     return np.array([exact_mean(column, zero_for_invalid=zero) for column in columns])
 
 
-def _ties(ranked: RankedQueries, result: BlockResult, checked: CheckedOptions, zero: bool) -> dict[str, Any]:
+def _ties(ranks: RanksOf, result: BlockResult, checked: CheckedOptions, zero: bool) -> dict[str, Any]:
     """The rule, how many positives it settles, and on request what the other two rules would give."""
+    ranked = ranks.ranked
     ties: dict[str, Any] = {
         "rule": "distance, then gallery row",
         "n_tied_positives": int((ranked.tied > 0).sum()),
@@ -209,7 +248,8 @@ def _ties(ranked: RankedQueries, result: BlockResult, checked: CheckedOptions, z
             per_query = [metric for metric in checked.metrics if metric.family.has_per_query_values]
             ties[rule] = {
                 metric.name: exact_mean(
-                    _values(metric, extreme_ranks(metric, ranked, rule), result, place), zero_for_invalid=zero
+                    _values(metric, extreme_ranks(metric, ranks(metric.family.stem), rule), result, place),
+                    zero_for_invalid=zero,
                 )
                 for metric in per_query
             }

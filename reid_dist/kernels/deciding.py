@@ -22,6 +22,7 @@ BATCH = 1024
 # Order of a negative and a positive at equal distances; see `ScreenedTile`.
 BEFORE = 1
 BEHIND = 2
+APART = 3
 
 
 class Bands(NamedTuple):
@@ -62,7 +63,8 @@ class ScreenedTile(NamedTuple):
     # Features of the queries and of the columns of the tile.
     rows: PairRows
     # 0 where equal distances are in the order of gallery rows, ``BEFORE`` where an item at the distance of positives
-    # comes before all of them, ``BEHIND`` where it comes after.
+    # comes before all of them, ``BEHIND`` where it comes after; ``APART`` for the order of gallery rows with places of
+    # their own for tied items (`reid_dist.kernels.placing.place_row`).
     ties: int
 
 

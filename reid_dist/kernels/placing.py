@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from reid_dist.kernels.bins import Steps, bin_of, fill_steps, first_reached, make_steps
 from reid_dist.kernels.canonical import LANES, row_distances
 from reid_dist.kernels.counting import BLOCK, PATCH
-from reid_dist.kernels.deciding import BEFORE, BEHIND, ScreenedTile, first_at_least
+from reid_dist.kernels.deciding import APART, BEFORE, BEHIND, ScreenedTile, first_at_least
 from reid_dist.kernels.settings import inner_kernel
 
 # Below this, bisection is faster than the preparation of the other methods.
@@ -163,6 +163,11 @@ def place_row(tile: ScreenedTile, q: int, n_active: int, scratch: Scratch) -> tu
     Writes to `scratch`: `column`, and in `place` the first positive (numbered within the query) that the item in this
     column comes before; `n_active` or more if it comes before no active positive.  `n_active` is at least 1.
 
+    With ``tile.ties == APART``, places are finer: an item nearer than threshold ``u`` (numbered within the query), and
+    not nearer than the one before it, is at place ``s + 2u``, ``s`` being the first positive of the threshold; an item
+    tied with the threshold is at place ``p + 2u + 1``, where ``p`` is the first of the positives at this distance with
+    a higher gallery row, or the one after them.
+
     Returns the number of items, and the number of canonically decided pairs.
     """
     bands = tile.bands
@@ -181,6 +186,8 @@ def place_row(tile: ScreenedTile, q: int, n_active: int, scratch: Scratch) -> tu
         _look_up(lower, upper, n, scratch)
     start = bands.positive_start[first : last + 1]
     place = scratch.place[:n]
+    # Places of a threshold besides those of its positives.
+    apart = 2 if tile.ties == APART else 0
     decided = 0
     for c in range(len(place)):
         if nearest[c] < 0:
@@ -191,7 +198,7 @@ def place_row(tile: ScreenedTile, q: int, n_active: int, scratch: Scratch) -> tu
                 scratch.inside[decided] = c
                 scratch.inside_column[decided] = scratch.column[c]
                 decided += 1
-        place[c] = start[nearest[c]] - own
+        place[c] = start[nearest[c]] - own + apart * nearest[c]
     if decided:
         columns, distances = scratch.inside_column[:decided], scratch.distance[:decided]
         row_distances(tile.rows, q, columns, distances, scratch.wide, scratch.lanes)
@@ -200,10 +207,12 @@ def place_row(tile: ScreenedTile, q: int, n_active: int, scratch: Scratch) -> tu
         distance = scratch.distance[p]
         a = first_at_least(bands.distance, first + nearest[c], last, distance)
         settled = bands.positive_start[a]
+        among = apart * (a - first)
         if a < last and distance == bands.distance[a] and tile.ties != BEFORE:
             settled = bands.positive_start[a + 1]
             if tile.ties != BEHIND:
                 row = tile.row_of[scratch.column[c]]
                 settled = first_at_least(bands.positive_row, bands.positive_start[a], settled, row + 1)
-        place[c] = settled - own
+            among += apart // 2
+        place[c] = settled - own + among
     return n, decided

@@ -62,6 +62,8 @@ class MetricFamily:
     per_found
         Whether its denominator counts the positives among the first k, so that it may rise when a positive moves down.
         Lists of k items determine such a metric.
+    first_alone
+        Whether the rank of the first positive determines it.
     needs_last
         Whether it is undefined without the rank of the last positive: named metrics of cut lists are then refused.
     headline
@@ -81,6 +83,7 @@ class MetricFamily:
     is_share: bool = True
     never_rises: bool = False
     per_found: bool = False
+    first_alone: bool = False
     needs_last: bool = False
     headline: Literal["average", "match", "last", ""] = ""
     in_every_report: bool = False

@@ -80,6 +80,7 @@ def _inverse_negative_penalty(ranked: RankedQueries, _: int) -> Float64:
     explanation="CMC@k: the share of queries that have a relevant item among the first k kept items. A list shorter "
     "than k holds its last value.",
     never_rises=True,
+    first_alone=True,
     headline="match",
 )
 def _cumulative_match(ranked: RankedQueries, k: int) -> Float64:
@@ -160,6 +161,7 @@ def _average_precision_found(ranked: RankedQueries, k: int) -> Float64:
     "1 / r_1",
     "TREC `recip_rank`",
     never_rises=True,
+    first_alone=True,
 )
 def _reciprocal_rank(ranked: RankedQueries, _: int) -> Float64:
     return 1.0 / ranked.first_rank

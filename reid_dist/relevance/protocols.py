@@ -15,6 +15,7 @@ import numpy as np
 from reid_dist.core.numeric import is_whole
 from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.relevance.groups import Collapse
 
 JUNK_PID = -1
 
@@ -64,6 +65,9 @@ class Protocol:
         The curve and the average precision that the protocol reports.
     reported
         Metrics that are reported beside them.
+    collapse
+        Label of gallery items that are one entry of the ranking, such as ``pid``, or ``CMC:pid`` for one metric alone;
+        None where single items are ranked.  See `reid_dist.relevance.groups`.
     """
 
     name: str
@@ -79,6 +83,7 @@ class Protocol:
     cmc_family: str = "CMC"
     ap_family: str = "mAP"
     reported: tuple[str, ...] = ()
+    collapse: str | None = None
 
     @property
     def is_listed(self) -> bool:
@@ -100,6 +105,12 @@ class Protocol:
     def label_columns(self) -> tuple[str, ...]:
         """Label columns that the rules look at."""
         return tuple(sorted(self._labels - {"pid", "camid", "item_id"}))
+
+    @property
+    def grouping_columns(self) -> tuple[str, ...]:
+        """Label columns by which gallery items are grouped."""
+        label = None if self.collapse is None else Collapse.parse(self.collapse).label
+        return () if label in (None, "pid", "camid") else (str(label),)
 
     @property
     def _labels(self) -> set[str]:
@@ -149,6 +160,9 @@ class Protocol:
         }
         if self.query_cameras is not None:
             described["query_cameras"] = ", ".join(map(str, self.query_cameras))
+        if self.collapse is not None:
+            described["collapse"] = self.collapse
+            described["ranked"] = Collapse.parse(self.collapse).in_words
         return described
 
 
@@ -226,6 +240,8 @@ def _refuse_unusable(protocol: Protocol) -> None:
         cameras = getattr(protocol, part)
         if cameras is not None and not (_is_list_of(int, cameras) and cameras):
             refuse(part, "list whole numbers")
+    if protocol.collapse is not None:
+        Collapse.parse(protocol.collapse)
     if protocol.query_cameras is not None and protocol.zero_for_invalid:
         raise InputError(
             f"protocol {protocol.name!r}: query_cameras leave queries out, and with invalid_query {ZERO!r} they would "

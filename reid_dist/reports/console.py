@@ -152,6 +152,8 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
         pairs = f"{integer(counts['n_relevant'])} relevant, {pairs}"
     yield "pairs", pairs
     yield "protocol", named(report.protocol, "summary")
+    if "ranked" in report.protocol:
+        yield "ranked", str(report.protocol["ranked"])
     yield "distance", named(report.distance, "definition")
     for name, value in (("expand", report.expand), ("rerank", report.rerank)):
         if value is not None:

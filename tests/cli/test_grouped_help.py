@@ -70,6 +70,7 @@ def test_choices_are_named(reid_dist, name: str) -> None:
 def test_help_of_splits_names_the_comparable_published_numbers(reid_dist) -> None:
     words = " ".join(reid_dist("splits", "--help").out.split())
     assert "CMC of SYSU-MM01 ranks distinct identities" in words
+    assert "add --collapse CMC:pid" in words
     assert "rank 1 and mAP alone agree" in words
 
 

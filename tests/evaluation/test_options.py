@@ -85,7 +85,7 @@ def test_an_option_that_is_added_in_one_place_is_everywhere() -> None:
             evaluate_lists,
             {
                 *("expand", "rerank", "topk", "ties", "breakdowns", "gallery_sizes", "gallery_order"),
-                *("single_shot_draws", "roc"),
+                *("single_shot_draws", "roc", "collapse"),
             },
         ),
         (

@@ -52,7 +52,7 @@ def test_options_of_a_job_are_those_of_evaluate():
     given = {
         "protocol": "cuhk03", "metrics": ("mAP", "P@3"), "max_rank": 7, "ground_truth": "gt.json", "topk": 4,
         "ties": True, "breakdowns": ("camera", "clothes"), "gallery_sizes": (10, 0.5, 1.0), "gallery_order": "random",
-        "single_shot_draws": 3, "roc": True, "confidence": None, "seed": 9, "chunk_rows": 100,
+        "single_shot_draws": 3, "roc": True, "confidence": None, "seed": 9, "chunk_rows": 100, "collapse": "CMC:pid",
         "expand": "aqe(k=2)", "rerank": "k_reciprocal(k1=9)", "distance": "euclidean",
     }  # fmt: skip
     options = PipelineJob(query="a", gallery="b", **given).options()
@@ -84,6 +84,7 @@ seed: 3
         "rerank": None,
         "single_shot_draws": None,
         "seed": 3,
+        "collapse": None,
         "chunk_rows": None,
         "k": "1:10",
         "alpha": (0, 2.5),

@@ -7,6 +7,7 @@ nothing of the package under test.  Each file is one topic, written from the for
     rank_metrics   functions of the ranks of the positives, and the same numbers found by walking down a list
     single_shot    the expectation over single-shot galleries, by formula and by trying every draw
     verification   pairs and thresholds: TAR@FAR, EER, ROC, DIR@FAR
+    groups         groups of items as entries of a list, and the CMC over identities of SYSU-MM01
     evaluation     a whole report
     breakdowns     the report of each part, evaluated as a set of its own
     reranking      k-reciprocal re-ranking on whole matrices, each stage of it

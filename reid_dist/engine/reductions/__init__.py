@@ -11,6 +11,7 @@ from reid_dist.engine.reductions.base import (
     pair_rows,
 )
 from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts
+from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, group_bytes
 from reid_dist.engine.reductions.identities import Identities
 from reid_dist.engine.reductions.impostors import (
     BracketCounts,
@@ -32,11 +33,12 @@ from reid_dist.engine.reductions.surroundings import (
     SurroundQueries,
     merge_surroundings,
 )
-from reid_dist.engine.reductions.targets import make_targets, rank, relevant_places
+from reid_dist.engine.reductions.targets import make_targets, make_thresholds, rank, rank_groups, relevant_places
 from reid_dist.engine.reductions.tiles import Precision, Products, Tile
 
 PARTIAL_RESULTS = (
     BracketCounts,
+    GroupCounts,
     ImpostorHistogram,
     KeyCounts,
     ListedItems,
@@ -51,9 +53,11 @@ __all__ = [
     "Accumulator",
     "BracketCounts",
     "CollectImpostors",
+    "CountGroups",
     "CountImpostors",
     "CountNearer",
     "FeatureBlock",
+    "GroupCounts",
     "GroupedCounts",
     "HiddenColumns",
     "Identities",
@@ -80,11 +84,14 @@ __all__ = [
     "add_histograms",
     "distance_of",
     "falling_of",
+    "group_bytes",
     "make_targets",
+    "make_thresholds",
     "merge_surroundings",
     "ordered_keys",
     "pair_rows",
     "rank",
+    "rank_groups",
     "relevant_places",
     "screen_pairs",
 ]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, RowRange, Targets
 from reid_dist.kernels.trials import ItemTable
+from reid_dist.relevance.groups import Groups
 
 Int64 = NDArray[np.int64]
 
@@ -43,20 +44,18 @@ class Identities:
     @classmethod
     def make(cls, pids: Int64, mask: GalleryMask) -> Identities:
         """Number the identities of a gallery, from the pids of all its rows, shape (n_gallery,)."""
-        rows = np.flatnonzero(~mask.junk_row)
-        pid, identity = np.unique(pids[rows], return_inverse=True)
-        size = np.bincount(identity, minlength=len(pid))
-        of_row = np.full(len(pids), -1, np.int32)
-        of_row[rows] = identity
-        label_indptr = np.zeros(len(pid) + 1, np.int64)
+        groups = Groups.make(pids, mask)
+        label_indptr = np.zeros(len(groups) + 1, np.int64)
         label = label_size = np.empty(0, np.int64)
         if mask.label is not None:
+            rows = np.flatnonzero(~mask.junk_row)
             kinds, code = np.unique(mask.label[rows], return_inverse=True)
-            found, label_size = np.unique(identity * len(kinds) + code, return_counts=True)
+            found, label_size = np.unique(groups.of_row[rows] * len(kinds) + code, return_counts=True)
             owner, code = np.divmod(found, max(1, len(kinds)))
             label = kinds[code]
-            np.cumsum(np.bincount(owner, minlength=len(pid)), out=label_indptr[1:])
-        return cls(pid, size, of_row, label_indptr, label, label_size, oversized_groups(size))
+            np.cumsum(np.bincount(owner, minlength=len(groups)), out=label_indptr[1:])
+        size = groups.size
+        return cls(groups.value, size, groups.of_row, label_indptr, label, label_size, oversized_groups(size))
 
     def of_queries(self, targets: Targets) -> Int64:
         """Identity of each query, from its positives, shape (n_query,), int64; -1 for a query without positives."""

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import RankedQueries, Relevance, RowRange, Targets
+from reid_dist.core.model import (
+    GroupMembers,
+    GroupTargets,
+    RankedQueries,
+    Relevance,
+    RowRange,
+    Targets,
+    Thresholds,
+)
 from reid_dist.core.segments import owners, segment_running_sums
 from reid_dist.engine.reductions.counts import PartialCounts
 
@@ -19,13 +29,59 @@ _MANY = 64
 
 
 def relevant_places(relevance: Relevance, rows: RowRange) -> tuple[Int64, Int64]:
-    """Find the positives that lie in a range of gallery rows.
+    """Find the listed pairs of `Relevance.listed` that lie in a range of gallery rows.
 
-    Returns positions in ``relevance.relevant_row``, ascending, and the query of each, both shape (n,), int64.
+    Returns positions in the list, ascending, and the query of each, both shape (n,), int64.
     """
-    relevant = relevance.relevant_row
-    place = np.flatnonzero((relevant >= rows.start) & (relevant < rows.stop))
-    return place, owners(place, relevance.relevant_indptr)
+    indptr, row = relevance.listed
+    place = np.flatnonzero((row >= rows.start) & (row < rows.stop))
+    return place, owners(place, indptr)
+
+
+def make_thresholds(
+    relevance: Relevance, parts: Sequence[tuple[Int64, NDArray[np.float64]]], *, first_group_alone: bool = False
+) -> Thresholds:
+    """Compute the thresholds of a block of queries; of the first relevant group of each query alone on request.
+
+    `parts` are positions in the list of `Relevance.listed` and canonical distances; together all pairs, in any order.
+    """
+    members = relevance.members
+    if members is None:
+        return Thresholds(make_targets(relevance, parts))
+    distance = np.full(len(members.row), np.nan)
+    for place, values in parts:
+        distance[place] = values
+    items = make_targets(relevance, [(np.arange(len(relevance.relevant_row)), distance[members.relevant])])
+    return Thresholds(items, _group_targets(relevance, members, distance, first_group_alone))
+
+
+def _group_targets(
+    relevance: Relevance, members: GroupMembers, distance: NDArray[np.float64], first_alone: bool
+) -> GroupTargets:
+    """Thresholds of groups with a positive, from the distances of all of their items."""
+    owner = np.repeat(np.arange(relevance.n_query), np.diff(members.indptr))
+    # The items of one threshold are those of a group, or of all groups of a query; the nearest comes first.
+    keys: list[NDArray[Any]] = [distance, owner] if first_alone else [distance, members.group, owner]
+    order = np.lexsort(keys)
+    opens = np.ones(len(order), np.bool_)
+    opens[1:] = np.logical_or.reduce([np.diff(key[order]) != 0 for key in keys[1:]])
+    start = np.flatnonzero(opens)
+    nearest = order[start]
+    # In the order of queries and gallery rows.
+    by_row = np.argsort(nearest)
+    rows = nearest[by_row]
+    grouped = replace(
+        relevance,
+        relevant_indptr=np.searchsorted(rows, members.indptr),
+        relevant_row=members.row[rows],
+        hidden=members.hidden,
+    )
+    targets = make_targets(grouped, [(np.arange(len(rows)), distance[rows])])
+    place = np.empty(len(rows), np.int64)
+    place[by_row] = np.lexsort((targets.positive_row, owner[rows]))
+    positive = np.empty(len(order), np.int64)
+    positive[order] = np.repeat(place, np.diff(np.append(start, len(order))))
+    return GroupTargets(targets, members.indptr, members.row, positive)
 
 
 def make_targets(relevance: Relevance, parts: Sequence[tuple[Int64, NDArray[np.float64]]]) -> Targets:
@@ -67,6 +123,13 @@ def _by_distance(distance: NDArray[np.float64], owner: Int64, indptr: Int64) -> 
             found = np.argsort(own, kind="stable")
         order[start:stop] = start + found
     return order
+
+
+def rank_groups(relevance: Relevance, targets: GroupTargets, counts: PartialCounts) -> RankedQueries:
+    """Compute ranks of groups as `rank` does those of items; `counts` count groups."""
+    if relevance.members is None:
+        raise AssertionError("relevance was assigned without groups")
+    return rank(replace(relevance, n_kept=relevance.members.n_kept), targets.targets, counts)
 
 
 def rank(relevance: Relevance, targets: Targets, counts: PartialCounts) -> RankedQueries:

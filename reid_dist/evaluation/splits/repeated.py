@@ -210,7 +210,7 @@ def _identity(query: FeatureSet, gallery: FeatureSet, draw: Draw, rules: Protoco
     """Fingerprint of everything that the values of all splits depend on."""
     metrics = None if options["metrics"] is None else [metric.name for metric in parse_metrics(options["metrics"])]
     values = {**recorded(options), "metrics": metrics}
-    values |= {name: options[name] for name in ("distance", "expand", "rerank")}
+    values |= {name: options[name] for name in ("distance", "expand", "rerank", "collapse")}
     return fingerprint(__version__, query.content_digest, gallery.content_digest, draw, rules, values)
 
 

@@ -57,6 +57,8 @@ def _subjects(report: ReportData) -> Iterator[tuple[str, str]]:
     yield "Relevant items", _sentence(_text(protocol, "relevant"))
     if junk := _text(protocol, "junk"):
         yield "Junk", f"{_sentence(junk)} Junk is invisible: neither right nor wrong, and no rank counts it."
+    if ranked := _text(protocol, "ranked"):
+        yield "Ranked", _sentence(ranked)
     yield "Queries without a relevant item", _invalid(report)
     if cameras := _text(protocol, "query_cameras"):
         yield "Query cameras", f"Only queries of the cameras {cameras} count."

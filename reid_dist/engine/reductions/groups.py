@@ -1,0 +1,247 @@
+"""Counts of the groups of gallery items that come before each relevant group: the reduction for ranking by group.
+
+A group comes before a relevant group if any of its kept items does.  So the place of a group is the least place of its
+items: an integer, whose minimum over gallery blocks is the same in any order and grouping.  A partial result counts the
+groups of which it holds every item, by place, and lists the places of the others, whose items lie in several blocks.
+No array has an element per query and group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import GalleryMask, GroupTargets
+from reid_dist.core.segments import owners, segment_running_sums
+from reid_dist.engine.distances import Distance, Screen
+from reid_dist.engine.plan import MERGED_AT_ONCE
+from reid_dist.engine.reductions.bands import ScreenedTargets, most_decided
+from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, pair_rows
+from reid_dist.engine.reductions.counts import PartialCounts, SparseCounts
+from reid_dist.engine.reductions.tiles import Precision, Tile
+from reid_dist.errors import DamagedStoreError
+from reid_dist.kernels.canonical import pair_distances, read_only
+from reid_dist.kernels.deciding import APART, ScreenedTile
+from reid_dist.kernels.groups import GroupLists, count_groups, list_groups, merge_groups, nowhere, settle_groups
+from reid_dist.relevance.groups import Groups
+
+Int64 = NDArray[np.int64]
+
+# Rows of the largest gallery block, by which the memory of a job is projected.
+_LARGEST_BLOCK = 65536
+_WIDEST_TILE = 1536
+
+# Share of an array from which it is not copied to be without its rest.
+_MOSTLY = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCounts:
+    """Groups before the relevant groups of a block of queries, from some gallery blocks.
+
+    Stored in workspaces by the names of its fields.
+    """
+
+    # Groups whose items all lie in these blocks, by place: int32, those of query ``i`` from ``start[i]`` on; see
+    # `CountGroups.start_of_places`.
+    count: NDArray[np.int32]
+    # Other groups: entries ``entry[indptr[i]:indptr[i + 1]]`` of query ``i``, place above and group in the low bits.
+    indptr: Int64
+    entry: NDArray[np.signedinteger]
+
+
+@dataclass(frozen=True, slots=True)
+class CountGroups:
+    """Count groups before every relevant group, tied with it, and tied with it at a lower gallery row.
+
+    The places of a query are those of `reid_dist.kernels.placing.place_row` with ``APART``.
+    """
+
+    # Thresholds of the block of queries.
+    targets: GroupTargets
+    # Gallery rows hidden from all queries.
+    mask: GalleryMask
+    # Registered, re-ranked or precomputed distance.
+    distance: Distance
+    # Groups of the gallery.
+    groups: Groups
+
+    @property
+    def start_of_places(self) -> Int64:
+        """First place of every query, and their number at the end, shape (n_query + 1,), int64."""
+        targets = self.targets.targets
+        return targets.positive_indptr + 2 * targets.indptr
+
+    @property
+    def bits(self) -> int:
+        """Number of low bits of an entry that hold the group."""
+        return _bits(len(self.groups))
+
+    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Listing:
+        """Make an accumulator for a block pair."""
+        return _Listing(self, query, gallery, screen)
+
+    def combine(self, partials: Sequence[GroupCounts]) -> GroupCounts:
+        """Add counts, and take the least place of every other group."""
+        if len(partials) > MERGED_AT_ONCE:
+            rest = self.combine(partials[MERGED_AT_ONCE - 1 :])
+            return self.combine([*partials[: MERGED_AT_ONCE - 1], rest])
+        count = sum((partial.count for partial in partials[1:]), partials[0].count.copy())
+        # A tuple of one length and type, so that one kernel is compiled.
+        none = GroupCounts(count, np.zeros_like(partials[0].indptr), partials[0].entry[:0])
+        parts = [*partials, *[none] * (MERGED_AT_ONCE - len(partials))]
+        merged = np.empty(sum(len(part.entry) for part in parts), none.entry.dtype)
+        indptr = np.empty_like(none.indptr)
+        bounds = np.stack([part.indptr for part in parts])
+        merge_groups(
+            tuple(read_only(part.entry) for part in parts), bounds, self.bits, nowhere(len(self.groups)), indptr, merged
+        )
+        return GroupCounts(count, indptr, _trimmed(merged, indptr[-1]))
+
+    def finish(self, merged: GroupCounts) -> PartialCounts:
+        """Convert the result of the whole gallery to counts of groups, as `CountNearer` gives them of items."""
+        targets, start = self.targets.targets, self.start_of_places
+        count = merged.count.astype(np.int64)
+        count_groups(read_only(merged.entry), read_only(merged.indptr), self.bits, start, count)
+        # Per threshold: the place of groups that are nearer, then one place before every positive and one behind.
+        opens = targets.positive_start + 2 * np.arange(len(targets.positive_start))
+        nearer = count[opens[:-1]]
+        running = np.concatenate([[0], np.cumsum(count)])
+        tied = running[opens[1:]] - running[opens[:-1] + 1]
+        # Those tied with the threshold before are nearer than this one.
+        nearer[1:] += tied[:-1]
+        first = targets.indptr[:-1][np.diff(targets.indptr) > 0]
+        nearer[first] = count[opens[first]]
+        of_positive = np.repeat(np.arange(len(tied)), np.diff(targets.positive_start))
+        before = count[np.arange(len(targets.positive_row)) + 2 * of_positive + 1]
+        return PartialCounts(
+            segment_running_sums(nearer, targets.indptr), SparseCounts.of(tied), SparseCounts.of(before)
+        )
+
+
+def group_bytes(group: Int64, block_rows: int, per_query: float) -> int:
+    """Project the bytes of a task per query, partial results that wait to be merged included.
+
+    `group` is the number of the group of every gallery row, shape (n_gallery,); `block_rows` are the rows that a
+    gallery block has at least; `per_query` is the mean number of items in relevant groups.
+    """
+    rows = np.arange(len(group))
+    first, last = np.full(group.max(initial=-1) + 1, len(group)), np.zeros(group.max(initial=-1) + 1, np.int64)
+    np.minimum.at(first, group, rows)
+    np.maximum.at(last, group, rows)
+    size = np.bincount(group)
+    # Groups with items in several blocks, and their items: there are no more entries, as parts have different rows.
+    is_open = first // block_rows != last // block_rows
+    n_open = int(is_open.sum())
+    n_entries = min(n_open * (MERGED_AT_ONCE + 3), int(size[is_open].sum()) + 3 * n_open)
+    itemsize = _entry_type(_bits(len(first)), int(per_query)).itemsize
+    listed = min(len(group), _LARGEST_BLOCK, 2 * int((size > 1).sum()) + _WIDEST_TILE)
+    # Places are at most three per positive, int32.
+    places = int(per_query * 3 * 4 * (MERGED_AT_ONCE + 3))
+    return itemsize * (listed + n_entries) + places
+
+
+def _bits(n_group: int) -> int:
+    return max(1, (n_group - 1).bit_length())
+
+
+def _entry_type(bits: int, most_places: int) -> np.dtype[np.signedinteger]:
+    return np.dtype(np.int32 if (most_places + 1) << bits <= np.iinfo(np.int32).max else np.int64)
+
+
+def _trimmed(entry: NDArray[np.signedinteger], n: int) -> NDArray[np.signedinteger]:
+    """Return the first `n` entries, without the memory of many others."""
+    return entry[:n] if n >= _MOSTLY * len(entry) else entry[:n].copy()
+
+
+class _Listing(Accumulator[GroupCounts]):
+    """Accumulator of `CountGroups`."""
+
+    def __init__(self, reduction: CountGroups, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
+        self._reduction = reduction
+        targets = reduction.targets.targets
+        self._thresholds = ScreenedTargets(targets, reduction.mask, reduction.distance, query, gallery, screen, APART)
+        self._exact = screen.exact
+        self._start = reduction.start_of_places
+        self._most_places = int(np.diff(self._start).max(initial=0))
+        if not gallery.in_memory:
+            self._check_thresholds(query, gallery)
+        # Groups of the block, without those of a single item, in the order of their numbers.
+        groups, of_column = reduction.groups, reduction.groups.of_row[gallery.numbers]
+        several = np.append(groups.size > 1, False)[of_column]
+        self._number, local, held = np.unique(of_column[several], return_inverse=True, return_counts=True)
+        self._group_of = np.full(len(gallery), -1, np.int32)
+        self._group_of[several] = local
+        self._is_whole = held == groups.size[self._number]
+        self._bits = _bits(len(self._number))
+        self._count = np.zeros(self._start[-1], np.int32)
+        self._lists: GroupLists | None = None
+
+    def _check_thresholds(self, query: FeatureBlock, gallery: FeatureBlock) -> None:
+        """Compare the thresholds with distances of verified rows of this block.
+
+        Thresholds were computed from single rows, read without verification.  Raises `DamagedStoreError` if the nearest
+        item of a group has another distance, or another item comes before it.
+        """
+        groups, targets = self._reduction.targets, self._reduction.targets.targets
+        place, column = gallery.find(groups.row)
+        row, positive = groups.row[place], groups.positive[place]
+        again = pair_distances(
+            pair_rows(self._reduction.distance, query, gallery), owners(place, groups.indptr), column
+        )
+        threshold = np.searchsorted(targets.positive_start, positive, "right") - 1
+        distance, nearest = targets.distance[threshold], targets.positive_row[positive]
+        precedes = (again < distance) | ((again == distance) & (row < nearest))
+        wrong = np.where(row == nearest, again != distance, precedes)
+        if wrong.any():
+            raise DamagedStoreError(
+                f"gallery row {row[np.argmax(wrong)]} was read with other features than before; the store changed, or "
+                "its storage is not reliable: run `reid-dist check` on it"
+            )
+
+    @property
+    def lower_bound(self) -> NDArray[np.floating]:
+        """Screening values of the farthest thresholds, shape (n_query,)."""
+        return self._thresholds.lower_bound
+
+    def _make_lists(self, n_column: int) -> GroupLists:
+        """Create empty lists; their memory is allocated as they grow."""
+        n_query = len(self._start) - 1
+        # A reduced list twice over, so that lists are rarely reduced, and a tile; at most the whole block.
+        capacity = min(int((self._group_of >= 0).sum()) + n_column, 2 * len(self._number) + n_column)
+        return GroupLists(
+            entry=np.empty((n_query, capacity), _entry_type(self._bits, self._most_places)),
+            size=np.zeros(n_query, np.int64),
+            counted=self._count,
+            start=self._start,
+            least=nowhere(len(self._number)),
+        )
+
+    def absorb(self, tile: Tile) -> None:
+        """List items of one tile; if its bands are too crowded, the tile or its rest is screened in float64."""
+        if self._lists is None:
+            # The first tile of a block is the widest.
+            self._lists = self._make_lists(len(tile.columns))
+        done = 0
+        precision = self._thresholds.precision(tile)
+        if precision is not Precision.WIDE:
+            limit = tile.size if self._exact else most_decided(tile.size)
+            done, decided = self._list(self._thresholds.screened(tile, precision, 0), tile, 0, self._lists, limit)
+            self._thresholds.note(tile, precision, decided if done == len(tile.queries) else tile.size)
+        if done < len(tile.queries):
+            self._list(self._thresholds.screened(tile, Precision.WIDE, done), tile, done, self._lists, tile.size)
+
+    def _list(self, screened: ScreenedTile, tile: Tile, first: int, lists: GroupLists, limit: int) -> tuple[int, int]:
+        group_of = self._group_of[tile.columns.start : tile.columns.stop]
+        return list_groups(screened, tile.queries.start + first, group_of, self._bits, lists, limit)
+
+    def result(self) -> GroupCounts:
+        """Return the counts and lists of the block pair."""
+        lists, bits = self._lists or self._make_lists(0), self._reduction.bits
+        indptr = np.empty(len(self._start), np.int64)
+        entry = np.empty(lists.size.sum(), _entry_type(bits, self._most_places))
+        settle_groups(lists, self._bits, self._is_whole, self._number.astype(np.int64), bits, indptr, entry)
+        return GroupCounts(self._count, indptr, _trimmed(entry, indptr[-1]))
