@@ -84,6 +84,7 @@ def test_the_commands_run_in_order(tmp_path: Path, reid_dist: Any, monkeypatch: 
         "plan",
         "run",
         "schema",
+        "evaluate",
         "list",
         "ingest",
         "ingest",
