@@ -19,7 +19,7 @@ import numpy as np
 from reid_dist import FeatureSet, evaluate
 from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks import expansion, gates, nights, planning, reranking, scheduler, workers
-from tests.benchmarks.measure import bare_product, interleave, ratio_line, run_process, seconds_of
+from tests.benchmarks.measure import bare_product, cpu_seconds_of, interleave, ratio_line, run_process, seconds_of
 from tests.benchmarks.sets import GOOD, N_CAMERA, feature_sets, make_shape, save_sets
 
 BAD, RANDOM = 3.0, 1e4
@@ -138,6 +138,25 @@ def extras(scale: float, repeats: int) -> None:
             print(ratio_line(f"{query.n_rows} x {gallery.n_rows} x 512, {model}, {name}", each, plain))
 
 
+def groups(scale: float, repeats: int) -> None:
+    """CPU time of a ranking by group as a ratio to that of items; tracks are the images of an identity in a camera."""
+    for model, noise in (("well-trained", GOOD), ("badly trained", BAD), ("random features", RANDOM)):
+        query, gallery = make_sets(make_shape(1000 * scale, 100_000 * scale, noise))
+        in_order = np.lexsort((gallery.camids, gallery.pids))
+        rows = {"tracks in stored order": in_order, "tracks scattered": np.random.default_rng(0).permutation(in_order)}
+        near = FeatureSet.from_arrays(query.features, query.pids, query.camids)
+        for layout, order in rows.items():
+            pids, camids = gallery.pids[order], gallery.camids[order]
+            columns = {"track": pids * N_CAMERA + camids}
+            far = FeatureSet.from_arrays(gallery.features[order], pids, camids, columns=columns)
+            plainly = partial(evaluate, near, far, confidence=None)
+            collapsed = ("pid", "CMC:pid", "track", "CMC:track")
+            actions = [partial(cpu_seconds_of, partial(plainly, collapse=each)) for each in (None, *collapsed)]
+            plain, *taken = interleave(repeats, *actions)
+            for name, each in zip(collapsed, taken, strict=True):
+                print(ratio_line(f"{near.n_rows} x {far.n_rows} x 512, {model}, {layout}, {name}", each, plain))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=tuple(KINDS))
@@ -156,6 +175,7 @@ KINDS: dict[str, Callable[[float, int, str | None], None]] = {
     "positives": lambda scale, repeats, _: positives(scale, repeats),
     "store": store,
     "scaling": lambda scale, repeats, _: scaling(scale, repeats),
+    "groups": lambda scale, repeats, _: groups(scale, repeats),
     "extras": lambda scale, repeats, _: extras(scale, repeats),
     "expansion-sweep": lambda scale, repeats, _: expansion.expansion_sweep(scale, repeats),
     "neighbours": lambda scale, repeats, _: reranking.neighbours(scale, repeats),

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-__all__ = ["Usage", "bare_product", "interleave", "ratio_line", "run_process", "seconds_of"]
+__all__ = ["Usage", "bare_product", "cpu_seconds_of", "interleave", "ratio_line", "run_process", "seconds_of"]
 
 _COLUMNS = 8192
 
@@ -76,6 +76,13 @@ def run_process(words: Sequence[str], *, watched: bool, cwd: Path | None = None)
     if running.returncode:
         raise RuntimeError(f"{' '.join(words)} ended with {running.returncode}: {message[-500:]}")
     return Usage(seconds, *peaks)
+
+
+def cpu_seconds_of(action: Callable[[], object]) -> float:
+    """CPU seconds of this process that a call takes, all threads together: other work on the machine hardly counts."""
+    begin = time.process_time()
+    action()
+    return time.process_time() - begin
 
 
 def seconds_of(action: Callable[[], object]) -> float:
