@@ -232,7 +232,7 @@ def check_collapse(
             f"the breakdown {cut[0]!r} ranks parts of the gallery, which cut the groups of collapse "
             f"{collapse.label!r}; request it in a run without collapse"
         )
-    pairs = [metric.name for metric in metrics if metric.family.needs in (PAIRS, PROBES)]
+    pairs = [metric.name for metric in metrics if metric.family.needs in (PAIRS, PROBES, NEAREST)]
     pairs += [name for name in others if name == "roc"]
     if pairs and not collapse.families:
         raise InputError(

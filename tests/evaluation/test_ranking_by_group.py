@@ -325,6 +325,7 @@ def test_a_sweep_ranks_groups_at_every_point():
         ({"collapse": 3}, "found 3"),
         ({"collapse": "pid", "metrics": ["TAR@FAR=0.1"]}, "collapse CMC:pid"),
         ({"collapse": "pid", "metrics": ["mAP", "DIR@FAR=0.1"]}, "compare single items"),
+        ({"collapse": "pid", "metrics": ["mAP", "GAP"]}, "GAP compare single items"),
         ({"collapse": "pid", "roc": True}, "roc compare single items"),
         ({"collapse": "pid", "metrics": ["CMC_single_shot@1"]}, "leave collapse out"),
         ({"collapse": "CMC:pid", "protocol": "cuhk03"}, "leave collapse out"),
