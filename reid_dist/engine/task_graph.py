@@ -24,6 +24,7 @@ from reid_dist.clusters.compilation import Spans, compilation_of, report_to_sche
 from reid_dist.clusters.failures import cluster_failures
 from reid_dist.core.model import RowRange
 from reid_dist.engine.blas import one_blas_thread
+from reid_dist.engine.distances.integers import chosen_screen
 from reid_dist.engine.plan import DEFAULT_MEMORY, MERGED_AT_ONCE
 from reid_dist.errors import ReidDistError, RunFailedError
 from reid_dist.kernels.settings import compiled_spans, listen
@@ -182,8 +183,10 @@ class TaskGraph:
 def execute(graph: TaskGraph, client: Client | None, n_threads: int, progress: Progress) -> list[Any]:
     """Run a graph, in `n_threads` threads of this process or on a cluster; return the results of its final tasks.
 
-    Raises `RunFailedError` if the cluster lost the job; the message gives the cause.
+    Raises `RunFailedError` if the cluster lost the job; the message gives the cause.  Raises `InputError` if the
+    environment forces an unknown screen.
     """
+    chosen_screen()
     progress.start({stage: len(keys) for stage, keys in graph.stages.items()})
     with compilation_of(client, progress.compiling, progress.compiled):
         return _run_here(graph, n_threads, progress) if client is None else _run_there(graph, client, progress)

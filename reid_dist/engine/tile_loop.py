@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from reid_dist.core.model import cut_rows, even_rows
+from reid_dist.core.model import Neighbours, cut_rows, even_rows
 from reid_dist.engine.distances import Distance
+from reid_dist.engine.distances.integers import forced_screen
+from reid_dist.engine.distances.quantised import quantise
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import (
     FeatureBlock,
+    KeepNearest,
     Precision,
     Products,
     Reduction,
     Seed,
     SurroundBoth,
     Surroundings,
+    SurroundQueries,
     Tile,
+    merge_surroundings,
     pair_rows,
     screen_pairs,
 )
+from reid_dist.engine.reductions.coarse import CoarseQueries, CoarseSurroundings
+
+# Rows and columns of a tile of integers, which is read while it is in the cache of a core.
+_COARSE_ROWS, _COARSE_COLUMNS = 256, 1024
+
+# Gallery rows that bound the distances of a query's nearest ones, at least, and per row of its list; and how many times
+# as many the gallery has at least.
+_FIRST_ROWS, _FIRST_PER_NEIGHBOUR, _LEAST_TIMES = 1024, 16, 16
 
 
 def run_tiles(
@@ -38,6 +52,23 @@ def run_tiles(
 
     `triangle` omits the tiles below the diagonal, for a block against itself in square tiles.
     """
+    if len(reductions) == 1 and isinstance(reductions[0], KeepNearest | SurroundQueries):
+        lists = _run_coarse_queries(query, gallery, distance, tile, reductions[0])
+        if lists is not None:
+            return [lists]
+    return _run_plain_tiles(query, gallery, distance, tile, reductions, triangle=triangle)
+
+
+def _run_plain_tiles(
+    query: FeatureBlock,
+    gallery: FeatureBlock,
+    distance: Distance,
+    tile: TileShape,
+    reductions: Sequence[Reduction[Any]],
+    *,
+    triangle: bool = False,
+) -> list[Any]:
+    """Do as `run_tiles` does by products of floating-point numbers."""
     pairs = pair_rows(distance, query, gallery)
     screen = screen_pairs(distance, pairs, np.float32)
     accumulators = [reduction.start(query, gallery, screen) for reduction in reductions]
@@ -79,6 +110,80 @@ def run_symmetric_tiles(
 
     Tiles have `tile_rows` rows and columns; see `SurroundBoth` for the other parameters and the result.
     """
+    if second is not None and seeds is not None:
+        coarse = _run_coarse_tiles(first, second, distance, tile_rows, k, seeds)
+        if coarse is not None:
+            return coarse
     gallery, tile = first if second is None else second, TileShape(tile_rows, tile_rows)
     (found,) = run_tiles(first, gallery, distance, tile, [SurroundBoth(k, distance, seeds)], triangle=second is None)
     return list(found)
+
+
+def _run_coarse_tiles(
+    first: FeatureBlock,
+    second: FeatureBlock,
+    distance: Distance,
+    tile_rows: int,
+    k: int,
+    seeds: tuple[Seed, Seed],
+) -> list[Surroundings] | None:
+    """Do as `run_symmetric_tiles` does by products of eight-bit integers; None where those of float32 are preferred."""
+    products = quantise(screen_pairs(distance, pair_rows(distance, first, second), np.float32))
+    if products is None:
+        return None
+    reduction = CoarseSurroundings(first, second, distance, k, seeds, products)
+    n_rows, n_columns = _coarse_shape(first, second, TileShape(tile_rows, tile_rows))
+    for columns in cut_rows(len(second), n_columns):
+        for rows in cut_rows(len(first), n_rows):
+            reduction.absorb(rows, columns)
+            if reduction.is_crowded:
+                return None
+    return reduction.result()
+
+
+def _run_coarse_queries(
+    query: FeatureBlock,
+    gallery: FeatureBlock,
+    distance: Distance,
+    tile: TileShape,
+    reduction: KeepNearest | SurroundQueries,
+) -> Any | None:
+    """Partial result of lists of queries by products of eight-bit integers; None where those of float32 are preferred.
+
+    The first gallery rows are compared by products of float32, and give bounds for the others.
+    """
+    n_first = max(_FIRST_ROWS, _FIRST_PER_NEIGHBOUR * reduction.k)
+    surrounds = isinstance(reduction, SurroundQueries)
+    hides = isinstance(reduction, KeepNearest) and reduction.hidden is not None
+    least = n_first * (_LEAST_TIMES if forced_screen() is None else 1)
+    if hides or query.reranked is not None or len(gallery) <= least:
+        return None
+    rest = _part(gallery, slice(n_first, None))
+    products = quantise(screen_pairs(distance, pair_rows(distance, query, rest), np.float32))
+    if products is None:
+        return None
+    (head,) = _run_plain_tiles(query, _part(gallery, slice(n_first)), distance, tile, [reduction])
+    unknown = np.full(len(query), np.inf)
+    reach = head.distance[:, reduction.k - 1] if head.distance.shape[1] >= reduction.k else unknown
+    seed = Seed(reach, head.farthest if surrounds else -unknown)
+    coarse = CoarseQueries(query, rest, distance, reduction.k, seed, products, farthest=surrounds)
+    n_rows, n_columns = _coarse_shape(query, rest, tile)
+    for columns in cut_rows(len(rest), n_columns):
+        coarse.absorb(columns, n_rows)
+        if coarse.is_crowded:
+            return None
+    found = coarse.result()
+    if isinstance(reduction, SurroundQueries):
+        return merge_surroundings(head, found, reduction.k)
+    return reduction.combine([head, Neighbours(found.index, found.distance)])
+
+
+def _part(block: FeatureBlock, rows: slice) -> FeatureBlock:
+    """Consecutive rows of a block, not copied."""
+    return replace(block, numbers=block.numbers[rows], features=block.features[rows], norm=block.norm[rows])
+
+
+def _coarse_shape(query: FeatureBlock, gallery: FeatureBlock, tile: TileShape) -> tuple[int, int]:
+    """Queries and gallery rows of a tile of integers."""
+    most_rows, most_columns = min(tile.query, _COARSE_ROWS), min(tile.gallery, _COARSE_COLUMNS)
+    return even_rows(len(query), most_rows), even_rows(len(gallery), most_columns)

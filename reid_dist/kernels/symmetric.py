@@ -44,7 +44,7 @@ class Side(NamedTuple):
 
 
 @inner_kernel
-def _reach(side: Side, item: int, other: int, lanes: NDArray[np.float64]) -> None:
+def reach_farther(side: Side, item: int, other: int, lanes: NDArray[np.float64]) -> None:
     """Compare a pair with the item's largest distance, and lower the bound when it is larger."""
     lists = side.lists
     distance = pair_distance(lists.rows, item, other, lanes)
@@ -118,7 +118,7 @@ def collect_both(
                     else:
                         thin_and_add(row, column, mine, row_lists, scratch)
                 if mine <= lower_bound:
-                    _reach(row_side, row, column, scratch.lanes)
+                    reach_farther(row_side, row, column, scratch.lanes)
                     lower_bound = row_side.lower_bound[row]
                 if not both:
                     continue
@@ -131,7 +131,7 @@ def collect_both(
                     else:
                         thin_and_add(column, row, theirs, column_lists, scratch)
                 if theirs <= column_lower_bound[c]:
-                    _reach(column_side, column, row, scratch.lanes)
+                    reach_farther(column_side, column, row, scratch.lanes)
 
 
 @kernel
@@ -169,4 +169,4 @@ def collect_one(
                     else:
                         thin_and_add(row, column_start + c, value, lists, scratch)
                 if value <= side.lower_bound[row]:
-                    _reach(side, row, column_start + c, scratch.lanes)
+                    reach_farther(side, row, column_start + c, scratch.lanes)

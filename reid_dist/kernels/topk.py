@@ -97,16 +97,19 @@ def make_scratch(capacity: int, dim: int) -> Scratch:
 
 
 @inner_kernel
+def lowered(edge: float) -> float:
+    """Lower an edge by two float32 roundings of its size, so that it is never too high in the type of the tiles."""
+    return edge - abs(edge) * 2.0**-22 - 2.0**-125
+
+
+@inner_kernel
 def _thin(q: int, lists: Candidates, scratch: Scratch) -> None:
     """Remove entries more than two bands below the k-th best value, from a list of more than k."""
     size = lists.size[q]
     values = scratch.selected[:size]
     for c in range(len(values)):
         values[c] = lists.value[q, c]
-    # Lowered by two float32 roundings of its size, so that the level is never too high once it is rounded to the type
-    # of the tiles, where it is stored.
-    edge = select(values, size - lists.k) - 2.0 * lists.epsilon[q]
-    level = edge - abs(edge) * 2.0**-22 - 2.0**-125
+    level = lowered(select(values, size - lists.k) - 2.0 * lists.epsilon[q])
     kept = 0
     for c in range(size):
         if lists.value[q, c] >= level:
@@ -119,7 +122,7 @@ def _thin(q: int, lists: Candidates, scratch: Scratch) -> None:
 
 
 @inner_kernel
-def _settle_one(q: int, lists: Candidates, scratch: Scratch) -> float:
+def settle_one(q: int, lists: Candidates, scratch: Scratch) -> float:
     """Keep the k best of a longer list by (canonical distance, column); return the largest distance."""
     size = lists.size[q]
     columns, distances, values = scratch.column[:size], scratch.distance[:size], scratch.selected[:size]
@@ -149,9 +152,8 @@ def thin_and_add(q: int, column: int, value: np.floating, lists: Candidates, scr
     """Thin the full list of query `q`, and add a column if its value still reaches the level."""
     _thin(q, lists, scratch)
     if lists.size[q] > lists.value.shape[1] - 32:
-        largest = _settle_one(q, lists, scratch)
-        edge = lists.centre[q] - lists.slope * falling_at(lists.rows, q, largest, 1.0) - lists.epsilon[q]
-        settled = edge - abs(edge) * 2.0**-22 - 2.0**-125
+        largest = settle_one(q, lists, scratch)
+        settled = lowered(lists.centre[q] - lists.slope * falling_at(lists.rows, q, largest, 1.0) - lists.epsilon[q])
         if settled > np.float64(lists.level[q]):
             lists.level[q] = settled
     if not value >= lists.level[q]:
@@ -229,10 +231,12 @@ def collect_tile(
     _collect_rows(tile, bias, bias_of, query_start, column_start, lists, buffer, scratch)
 
 
-def settle(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.float64]) -> None:
+def settle(
+    lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.float64], *, with_values: bool = True
+) -> None:
     """Write the k nearest columns by (canonical distance, column) to `index` and `distance`, shapes (n_query, k).
 
-    Entries beyond the end of a list are not written.
+    Entries beyond the end of a list are not written.  Without `with_values`, the lists hold no screening values.
     """
     rows, swapped = lists.rows, lists.rows.kind != GIVEN and not lists.rows.rescoring.active
     if swapped:
@@ -240,7 +244,7 @@ def settle(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.flo
         rows = PairRows(rows.kind, rows.gallery, rows.query, rows.gallery_norm, rows.query_norm)
     for start in range(0, len(lists.size), _SETTLED):
         block = slice(start, start + _SETTLED)
-        query, place = np.nonzero(_entries(lists, block))
+        query, place = np.nonzero(_entries(lists, block) if with_values else _used(lists, block))
         column, owner = lists.column[block][query, place].astype(np.int64), query + start
         found = pair_distances(rows, column, owner) if swapped else pair_distances(rows, owner, column)
         n = np.bincount(query, minlength=len(lists.size[block]))
@@ -254,11 +258,16 @@ def settle(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.flo
         distance[block, : kept.shape[1]][kept] = np.take_along_axis(distances, order, 1)[kept]
 
 
+def _used(lists: Candidates, block: slice) -> NDArray[np.bool_]:
+    """Whether entries of some lists are used."""
+    used: NDArray[np.bool_] = np.arange(lists.column.shape[1]) < lists.size[block, None]
+    return used
+
+
 def _entries(lists: Candidates, block: slice) -> NDArray[np.bool_]:
     """Whether entries of some lists are used and not more than two bands below the k-th best value."""
-    value, size, epsilon = lists.value[block], lists.size[block, None], lists.epsilon[block, None]
-    used = np.arange(value.shape[1]) < size
-    value = np.where(used, value, -np.inf)
+    used, epsilon = _used(lists, block), lists.epsilon[block, None]
+    value = np.where(used, lists.value[block], -np.inf)
     best = np.partition(value, -lists.k, axis=1)[:, -lists.k, None]
     edge = best.astype(np.float64) - 2.0 * epsilon
     return used & (value >= edge - np.abs(edge) * 2.0**-22 - 2.0**-125)

@@ -124,6 +124,11 @@ class Screen(ABC):
         """Set centre, error bound and largest bias."""
         return
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Queries, gallery rows and elements per row."""
+        return len(self._query), *self._gallery.shape
+
     def mirrored(self) -> Mirrored:
         """Return the screening of the transposed products, with gallery rows as queries and queries as columns."""
         raise AssertionError("distances that may be asymmetric are not screened both ways")
@@ -161,17 +166,17 @@ class Screen(ABC):
             size = len(self._query) if every else len(queries)
             self._prepared = np.empty((size, self._query.shape[1]), self.dtype)
             if every:
-                self._prepare(RowRange(0, size), self._prepared)
+                self.prepare_queries(RowRange(0, size), self._prepared)
         if self.dtype == np.float32:
             return [panel[queries.start : queries.stop] for panel in self._panels(self._prepared)]
         if len(self._prepared) < len(queries):
             self._prepared = np.empty((len(queries), self._query.shape[1]), self.dtype)
         prepared = self._prepared[: len(queries)]
-        self._prepare(queries, prepared)
+        self.prepare_queries(queries, prepared)
         return self._panels(prepared)
 
-    def _prepare(self, queries: RowRange, out: Values) -> None:
-        """Write the prepared rows of some queries to `out`, shape (n, dim)."""
+    def prepare_queries(self, queries: RowRange, out: Values) -> None:
+        """Write the prepared rows of some queries to `out`, shape (n, dim), in the dtype of the products."""
         raise AssertionError("a screen that does not multiply prepares no queries")
 
     def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
@@ -233,7 +238,8 @@ class UnitScreen(Screen):
         error = _gamma(self._n_roundings, _ROUNDOFF[self.dtype]) + _gamma(2 * dim + 32, 2.0**-53)
         self.epsilon = np.full(n_query, error + (2 * dim + 4) * _TINY[self.dtype])
 
-    def _prepare(self, queries: RowRange, out: Values) -> None:
+    def prepare_queries(self, queries: RowRange, out: Values) -> None:
+        """Scale some queries."""
         rows = slice(queries.start, queries.stop)
         self._scale(self._query[rows], self._query_norm[rows], out)
 
@@ -284,7 +290,8 @@ class CentredScreen(Screen):
         self.largest_bias = float(self._half.max(initial=0.0))
         self.epsilon = self._bound(self.centre, self._half, self._query.shape[1])
 
-    def _prepare(self, queries: RowRange, out: Values) -> None:
+    def prepare_queries(self, queries: RowRange, out: Values) -> None:
+        """Centre some queries."""
         self._move(self._query[queries.start : queries.stop], out)
 
     def _move(self, rows: Rows, out: Values) -> None:

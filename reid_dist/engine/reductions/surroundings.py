@@ -43,7 +43,7 @@ class Seed:
     farthest: Float64
 
 
-def _empty_side(
+def make_side(
     distance: Distance,
     k: int,
     block: FeatureBlock,
@@ -83,7 +83,7 @@ class _QuerySide(Accumulator[Surroundings]):
         self._query = query
         self._gallery = gallery
         screening = screen.centre, screen.epsilon, np.empty(0, screen.dtype)
-        self._side = _empty_side(reduction.distance, reduction.k, query, gallery, screening, screen)
+        self._side = make_side(reduction.distance, reduction.k, query, gallery, screening, screen)
 
     def absorb(self, tile: Tile) -> None:
         """Add one tile."""
@@ -91,7 +91,7 @@ class _QuerySide(Accumulator[Surroundings]):
 
     def result(self) -> Surroundings:
         """Return all lists, decided by canonical distance, and the largest distances."""
-        return _settled(self._side, self._query, self._gallery)
+        return settle_side(self._side, self._query, self._gallery)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +122,12 @@ class _BothSides(Accumulator[list[Surroundings]]):
         self._unseeded = reduction.seeds is None
         distance, k, mirrored = reduction.distance, reduction.k, screen.mirrored()
         screening = screen.centre, screen.epsilon, mirrored.row_bias
-        self._near = self._far = _empty_side(distance, k, first, second, screening, screen)
+        self._near = self._far = make_side(distance, k, first, second, screening, screen)
         if second is not first:
             screening = mirrored.centre, mirrored.epsilon, mirrored.column_bias
-            self._far = _empty_side(distance, k, second, first, screening, screen)
+            self._far = make_side(distance, k, second, first, screening, screen)
         for side, seed in zip((self._near, self._far), reduction.seeds or (), strict=False):
-            _apply_seed(side, seed)
+            apply_seed(side, seed)
 
     def absorb(self, tile: Tile) -> None:
         """Add one tile, to the lists of its rows and of its columns."""
@@ -141,11 +141,11 @@ class _BothSides(Accumulator[list[Surroundings]]):
 
     def result(self) -> list[Surroundings]:
         """Return the results of the first block, and of the second unless it is the same."""
-        found = [_settled(self._near, self._first, self._second)]
-        return found if self._near is self._far else [*found, _settled(self._far, self._second, self._first)]
+        found = [settle_side(self._near, self._first, self._second)]
+        return found if self._near is self._far else [*found, settle_side(self._far, self._second, self._first)]
 
 
-def _apply_seed(side: Side, seed: Seed) -> None:
+def apply_seed(side: Side, seed: Seed) -> None:
     """Set initial thresholds for nearest and farthest items from the seed bounds."""
     lists = side.lists
     for known, of, sign, into in (
@@ -186,10 +186,11 @@ def _rounding(edge: Float64) -> Float64:
     return np.asarray(np.abs(edge) * 2.0**-22 + 2.0**-125)
 
 
-def _settled(side: Side, block: FeatureBlock, against: FeatureBlock) -> Surroundings:
+def settle_side(side: Side, block: FeatureBlock, against: FeatureBlock, *, with_values: bool = True) -> Surroundings:
+    """Decide the lists of a side by canonical distance; `with_values` is as in `reid_dist.kernels.topk.settle`."""
     column = np.full((len(block), side.lists.k), -1, np.int64)
     distance = np.full((len(block), side.lists.k), np.inf)
-    settle(side.lists, column, distance)
+    settle(side.lists, column, distance, with_values=with_values)
     return Surroundings(np.where(column < 0, -1, against.numbers[column]), distance, np.maximum(side.farthest, 0.0))
 
 

@@ -69,7 +69,7 @@ def rows_of_a_tile(chunk_rows: int | None) -> int:
 def block_bytes(block_rows: int, dim: int, k: int) -> int:
     """Projected peak memory of a task that compares two blocks, in bytes."""
     features = 2 * block_rows * dim * 8
-    lists = 2 * block_rows * ((2 * k + 64) * 8 + 40 * k + 64)
+    lists = 2 * block_rows * ((2 * k + 64) * 12 + 40 * k + 64)
     # Seed bounds of one block: as read, concatenated and sorted.  Those of the other block are freed by then.
     found = 3 * MOST_SEEDS * block_rows * k * 8
     return features + max(lists, found) + 16 * TILE_ROWS * TILE_ROWS + 8 * TILE_ROWS * dim

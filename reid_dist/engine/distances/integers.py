@@ -1,0 +1,160 @@
+"""Matrix products of eight-bit integers by ONNX Runtime, exact in int32.
+
+Such products take a quarter of the time of float32 on processors with instructions for them (VNNI, AMX).  Without
+these, kernels may add two products in 16 bits, which saturates: a product is used only if it gives the exact integers
+on this machine for the largest factors, and if it is so much faster than float32 that the larger bounds of its values
+pay.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import time
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.errors import InputError
+
+VARIABLE: Final = "REID_DIST_SCREEN"
+"""Environment variable that forces the products: ``float32`` or ``int8``."""
+
+# Nanoseconds per pair that larger bounds cost: of ends instead of values, and of more entries of lists.
+_COST_OF_A_PAIR = 1.25
+
+# A model of one node: Y = MatMulInteger(A, B), opset 13, written out so that the package that builds models is not
+# needed.  Fields of onnx.proto, each as tag, length and content.
+_UINT8, _INT8, _INT32 = 2, 3, 6
+
+
+def _field(number: int, content: bytes | int) -> bytes:
+    """One field of a protocol buffer: a number or bytes."""
+    if isinstance(content, int):
+        return bytes([number << 3, content])
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+def _value(name: str, kind: int) -> bytes:
+    """A matrix of unknown shape: ValueInfoProto."""
+    shape = _field(1, _field(2, b"m")) + _field(1, _field(2, b"n"))
+    tensor = _field(1, kind) + _field(2, shape.replace(b"m", name.encode()).replace(b"n", name.lower().encode()))
+    return _field(1, name.encode()) + _field(2, _field(1, tensor))
+
+
+def _model() -> bytes:
+    node = b"".join(
+        (_field(1, b"A"), _field(1, b"B"), _field(2, b"Y"), _field(4, b"MatMulInteger")),
+    )
+    graph = b"".join(
+        (
+            _field(1, node),
+            _field(2, b"g"),
+            _field(11, _value("A", _UINT8)),
+            _field(11, _value("B", _INT8)),
+            _field(12, _value("Y", _INT32)),
+        )
+    )
+    return _field(1, 8) + _field(7, graph) + _field(8, _field(2, 13))
+
+
+class IntegerProduct:
+    """Products of unsigned by signed eight-bit matrices, computed in the thread that calls."""
+
+    def __init__(self) -> None:
+        runtime: Any = importlib.import_module("onnxruntime")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        options.enable_cpu_mem_arena = False
+        self._session = runtime.InferenceSession(_model(), options, providers=["CPUExecutionProvider"])
+
+    def multiply(self, left: NDArray[np.uint8], right: NDArray[np.int8], out: NDArray[np.int32]) -> None:
+        """Write the product of `left`, (m, dim), and `right`, (dim, n), to `out`, (m, n); all in C order."""
+        binding = self._session.io_binding()
+        for name, array in (("A", left), ("B", right)):
+            binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
+        binding.bind_output("Y", "cpu", 0, np.int32, out.shape, out.ctypes.data)
+        self._session.run_with_iobinding(binding)
+
+
+def _is_exact(product: IntegerProduct) -> bool:
+    """Whether the largest factors, and random ones, give exact integers, in shapes of every kind."""
+    rng = np.random.default_rng(0)
+    for m, dim, n in ((5, 67, 33), (64, 512, 96), (17, 2048, 16)):
+        for left, right in (
+            (np.full((m, dim), 255, np.uint8), np.full((dim, n), -128, np.int8)),
+            (np.full((m, dim), 255, np.uint8), np.full((dim, n), 127, np.int8)),
+            (rng.integers(0, 256, (m, dim), np.uint8), rng.integers(-128, 128, (dim, n), np.int8)),
+        ):
+            out = np.empty((m, n), np.int32)
+            product.multiply(left, right, out)
+            if not np.array_equal(out, left.astype(np.int64) @ right.astype(np.int64)):
+                return False
+    return True
+
+
+@cache
+def _is_faster(product: IntegerProduct, dim: int) -> bool:
+    """Whether products of rows of `dim` elements save more than larger bounds cost, by three repetitions."""
+    m = n = 512
+    left, right, out = np.ones((m, dim), np.uint8), np.ones((dim, n), np.int8), np.empty((m, n), np.int32)
+    rows, columns, values = np.ones((m, dim), np.float32), np.ones((n, dim), np.float32), np.empty((m, n), np.float32)
+    taken: list[tuple[int, int]] = []
+    for _ in range(4):
+        began = time.thread_time_ns()
+        product.multiply(left, right, out)
+        between = time.thread_time_ns()
+        np.dot(rows, columns.T, out=values)
+        taken.append((between - began, time.thread_time_ns() - between))
+    integers, floats = (min(times) for times in zip(*taken[1:], strict=True))
+    return bool(floats - integers > _COST_OF_A_PAIR * m * n)
+
+
+@cache
+def _exact_product() -> IntegerProduct | None:
+    """Products that are exact on this machine; None without them."""
+    try:
+        product = IntegerProduct()
+    except ImportError:
+        return None
+    return product if _is_exact(product) else None
+
+
+def chosen_screen() -> str | None:
+    """The products that the environment forces, ``float32`` or ``int8``; None if it leaves the choice.
+
+    Raises `InputError` if it forces something unknown.
+    """
+    chosen = os.environ.get(VARIABLE) or None
+    if chosen not in (None, "float32", "int8"):
+        raise InputError(f"{VARIABLE} is {chosen!r}; it may be float32 or int8, or unset for the faster one")
+    return chosen
+
+
+def forced_screen() -> str | None:
+    """Do as `chosen_screen` does on a machine that multiplies.
+
+    Raises `InputError` also if integers are forced that cannot be used.
+    """
+    chosen = chosen_screen()
+    if chosen == "int8" and _exact_product() is None:
+        if importlib.util.find_spec("onnxruntime") is None:
+            raise InputError(f"{VARIABLE} is int8, and onnxruntime is not installed: pip install 'reid-dist[int8]'")
+        raise InputError(f"{VARIABLE} is int8, and products of integers are not exact on this machine; unset it")
+    return chosen
+
+
+def integer_product(dim: int) -> IntegerProduct | None:
+    """The product to screen rows of `dim` elements with; None for products in float32.
+
+    Raises `InputError` as `forced_screen` does.
+    """
+    forced = forced_screen()
+    if forced == "float32":
+        return None
+    product = _exact_product()
+    return product if product is not None and (forced == "int8" or _is_faster(product, dim)) else None

@@ -1,0 +1,172 @@
+r"""Products of rows in eight bits, exact as integers, and bounds on how far they are from the products of the rows.
+
+*Rows.*  A prepared row (of length 1, or centred) is ``x = s X + e`` with integers ``X`` from -127 to 127, and its
+residual is ``e = t E + g`` with integers ``E`` of that range and ``t = s / 254``; likewise ``y``.  Upper bounds of the
+lengths ``|x|``, ``|e|`` and ``|g|`` are measured: see `reid_dist.kernels.quantising`.
+
+*Products.*  By the inequality of Cauchy and Schwarz,
+
+    ``|x y - s_x s_y X Y| = |e_x (s_y Y) + x e_y| <= |e_x| (|y| + |e_y|) + |x| |e_y|``.
+
+With ``a = s X`` and ``b = t E``, a product with residuals is ``p = a_x a_y + a_x b_y + b_x a_y``, and
+
+    ``|x y - p| = |g_x y + (a_x + b_x) g_y + b_x b_y|
+    <= |g_x| |y| + (|x| + |g_x|) |g_y| + (|e_x| + |g_x|) (|e_y| + |g_y|)``.
+
+The integers themselves are exact: a term of the first product is at most ``255 * 127``, and rows with more than
+2^31 / (255 * 127) elements are not quantised.
+
+*Roundings*, of unit roundoff ``u = 2^-24``.  A value is an integer, converted, times two scales: three roundings of at
+most ``m = (|x| + |e_x|) (|y| + |e_y|)``.  The bound of its error is at most ``2 m`` and carries four more, its sum with
+the value one of ``3 m``, and the difference of this end and a bias one of ``3 m`` and of the bias.  These are less than
+``17 m u`` and the bias times ``u``.  Values with residuals are computed in float64 from the rounded first value.
+Factors of the bounds contain ``32 m u``; the bias and underflow are added to the bound of the float32 screen, which
+also covers the preparation of rows and the rounding of the bias to float32: see `reid_dist.engine.reductions.coarse`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.engine.distances.integers import IntegerProduct, forced_screen, integer_product
+from reid_dist.engine.distances.screening import Float64, Screen, Values
+from reid_dist.kernels.coarse import Factors
+from reid_dist.kernels.quantising import LARGEST, OFFSET, quantise_rows, transpose_bytes
+
+# Rows that are prepared in float32 at a time, before they are quantised.
+_PREPARED = 1024
+
+# Smaller blocks are not worth the preparation, nor the import of the library.
+_LEAST_QUERIES, _LEAST_ROWS = 256, 2048
+# Integer products of longer rows may exceed int32.
+_LARGEST_DIM = (1 << 31) // ((LARGEST + OFFSET) * LARGEST)
+
+
+class Quantised:
+    """Rows in eight bits.
+
+    Attributes
+    ----------
+    integers
+        Integers of rows and of their residuals, shape (n, 2, dim), int8.
+    scale, fine_scale
+        Scales of both, shape (n,), float32.
+    bounds
+        Upper bounds of the lengths of rows, residuals and residuals of residuals, shape (n, 3), float64.
+    total
+        Sums of the integers of rows, shape (n,), int32.
+    """
+
+    def __init__(self, n: int, dim: int) -> None:
+        self.integers = np.empty((n, 2, dim), np.int8)
+        self.scale, self.fine_scale = np.empty(n, np.float32), np.empty(n, np.float32)
+        self.bounds = np.empty((n, 3))
+        self.total = np.empty(n, np.int32)
+
+    def fill(self, rows: RowRange, prepared: Values) -> None:
+        """Quantise some rows."""
+        here = slice(rows.start, rows.stop)
+        quantise_rows(
+            prepared,
+            self.integers[here],
+            self.scale[here],
+            self.fine_scale[here],
+            self.bounds[here],
+            self.total[here],
+        )
+
+    @property
+    def factors(self) -> Factors:
+        """Factors of values and errors, rounded up."""
+        length, residual, end = self.bounds.T
+        more = 1.0 + 2.0**-20
+        # 32 roundings of the largest value.
+        rounded = 2.0**-19 * (length + residual)
+        return Factors(
+            integers=self.integers,
+            scale=self.scale,
+            fine_scale=self.fine_scale,
+            spread=_rounded_up(more * residual + rounded),
+            fine_spread=_rounded_up(more * end + rounded),
+            length=_rounded_up(more * (length + end)),
+            span=_rounded_up(length + residual),
+            residual=_rounded_up(more * residual),
+            fine_residual=_rounded_up(more * end),
+            omitted=_rounded_up(more * (residual + end)),
+            shift=np.int32(OFFSET) * self.total,
+        )
+
+
+class QuantisedProducts:
+    """Integer products of two blocks, with the factors of the values and errors that belong to them.
+
+    Parameters
+    ----------
+    plain
+        Screen of both blocks in float32, not in parts.
+    product
+        Integer products.
+
+    Attributes
+    ----------
+    queries
+        All queries.
+    """
+
+    def __init__(self, plain: Screen, product: IntegerProduct) -> None:
+        self.plain, self._product = plain, product
+        n_query, n_gallery, dim = plain.shape
+        self._scratch = np.empty((min(_PREPARED, max(n_query, n_gallery)), dim), np.float32)
+        self.queries = Quantised(n_query, dim)
+        for cut in cut_rows(n_query, _PREPARED):
+            prepared = self._scratch[: len(cut)]
+            plain.prepare_queries(cut, prepared)
+            self.queries.fill(cut, prepared)
+        self._columns: Quantised | None = None
+        self._place = RowRange(0, 0)
+        self._right: NDArray[np.int8] = np.empty((0, 0), np.int8)
+        self._memory: NDArray[np.int32] = np.empty(0, np.int32)
+
+    def columns(self, columns: RowRange) -> Quantised:
+        """Quantise some gallery rows."""
+        found = Quantised(len(columns), self._scratch.shape[1])
+        for cut in cut_rows(len(columns), _PREPARED):
+            start = columns.start + cut.start
+            rows, _ = self.plain.gallery_tile(start, start + len(cut), self._scratch[: len(cut)])
+            found.fill(cut, rows)
+        return found
+
+    def tile(self, queries: RowRange, quantised: Quantised, columns: RowRange) -> NDArray[np.int32]:
+        """Products of the integers of some queries, plus `OFFSET`, and some rows, shape (n_query, n_column).
+
+        `columns` are places among quantised gallery rows.  The next call overwrites the products.
+        """
+        if quantised is not self._columns or columns != self._place:
+            integers = quantised.integers[columns.start : columns.stop, 0]
+            self._right = np.empty((integers.shape[1], len(columns)), np.int8)
+            transpose_bytes(integers, self._right)
+            self._columns, self._place = quantised, columns
+        size = len(queries) * len(columns)
+        if len(self._memory) < size:
+            self._memory = np.empty(size, np.int32)
+        products = self._memory[:size].reshape(len(queries), len(columns))
+        left = self.queries.integers[queries.start : queries.stop, 0].view(np.uint8) ^ np.uint8(OFFSET)
+        self._product.multiply(left, self._right, products)
+        return products
+
+
+def _rounded_up(values: Float64) -> NDArray[np.float32]:
+    rounded: NDArray[np.float32] = np.nextafter(values.astype(np.float32), np.float32(np.inf))
+    return rounded
+
+
+def quantise(plain: Screen) -> QuantisedProducts | None:
+    """Products in eight bits for a float32 screen; None where they are not available, or not faster."""
+    n_query, n_gallery, dim = plain.shape
+    small = n_query < _LEAST_QUERIES or n_gallery < _LEAST_ROWS
+    if plain.exact or dim > _LARGEST_DIM or (small and forced_screen() is None):
+        return None
+    product = integer_product(dim)
+    return None if product is None else QuantisedProducts(plain, product)

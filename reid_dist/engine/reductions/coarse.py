@@ -1,0 +1,127 @@
+"""Nearest and farthest items from products of eight-bit integers, for both of two blocks of one set, or for queries.
+
+The lists are those of `reid_dist.engine.reductions.surroundings`, entry by entry.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.engine.distances import Distance, Mirrored
+from reid_dist.engine.distances.quantised import QuantisedProducts
+from reid_dist.engine.reductions.base import FeatureBlock
+from reid_dist.engine.reductions.surroundings import Seed, Surroundings, apply_seed, make_side, settle_side
+from reid_dist.kernels.coarse import CoarseSide, Factors, collect_coarse, collect_coarse_rows, refine_lists
+from reid_dist.kernels.symmetric import Side
+
+# Entries of lists that are made fine in the time that products of eight-bit integers save per element of a pair, and
+# the number of them beyond that at which products of float32 are preferred.
+_SAVED_PER_ELEMENT, _MOST_WORK = 1.0 / 4096.0, 1 << 16
+
+
+class CoarseSurroundings:
+    """The k nearest items of each item of two blocks in the other block, and its largest distance.
+
+    `seeds` are bounds for the items of both blocks, as in `SurroundBoth`.
+    """
+
+    def __init__(
+        self,
+        first: FeatureBlock,
+        second: FeatureBlock,
+        distance: Distance,
+        k: int,
+        seeds: tuple[Seed, Seed],
+        products: QuantisedProducts,
+    ) -> None:
+        self._first, self._second = first, second
+        self._products, self._columns = products, products.columns(RowRange(0, len(second)))
+        plain, mirrored = products.plain, products.plain.mirrored()
+        slack = _slack(mirrored)
+        near = plain.centre, plain.epsilon + slack, mirrored.row_bias
+        far = mirrored.centre, mirrored.epsilon + slack, mirrored.column_bias
+        own, other = products.queries.factors, self._columns.factors
+        self._near = _coarse_side(make_side(distance, k, first, second, near, plain), seeds[0], own, other)
+        self._far = _coarse_side(make_side(distance, k, second, first, far, plain), seeds[1], other, own)
+        self._work, self._saved = 0.0, _SAVED_PER_ELEMENT * first.features.shape[1]
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many pairs passed so far that products of float32 are faster."""
+        return self._work > _MOST_WORK
+
+    def absorb(self, rows: RowRange, columns: RowRange) -> None:
+        """Add one tile, to the lists of its rows and of its columns; tiles with the same columns follow each other."""
+        tile = self._products.tile(rows, self._columns, columns)
+        self._work += collect_coarse(tile, rows.start, columns.start, self._near, self._far) - self._saved * tile.size
+
+    def result(self) -> list[Surroundings]:
+        """Return the results of both blocks, decided by canonical distance."""
+        for coarse in (self._near, self._far):
+            refine_lists(coarse)
+        return [
+            settle_side(self._near.side, self._first, self._second, with_values=False),
+            settle_side(self._far.side, self._second, self._first, with_values=False),
+        ]
+
+
+class CoarseQueries:
+    """The k nearest gallery rows of every query, and its largest distance.
+
+    `seed` holds bounds for the queries from other gallery rows; without `farthest`, largest distances are not computed.
+    Gallery rows are quantised tile by tile.
+    """
+
+    def __init__(
+        self,
+        query: FeatureBlock,
+        gallery: FeatureBlock,
+        distance: Distance,
+        k: int,
+        seed: Seed,
+        products: QuantisedProducts,
+        *,
+        farthest: bool,
+    ) -> None:
+        self._query, self._gallery, self._products = query, gallery, products
+        plain, mirrored = products.plain, products.plain.mirrored()
+        screening = plain.centre, plain.epsilon + _slack(mirrored), mirrored.row_bias
+        self._bias, own = mirrored.column_bias, products.queries.factors
+        self._side = _coarse_side(make_side(distance, k, query, gallery, screening, plain), seed, own, own)
+        if not farthest:
+            self._side.side.lower_bound[:] = -np.inf
+        self._work, self._saved = 0.0, _SAVED_PER_ELEMENT * query.features.shape[1]
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many pairs passed so far that products of float32 are faster."""
+        return self._work > _MOST_WORK
+
+    def absorb(self, columns: RowRange, n_rows: int) -> None:
+        """Add the tiles of all queries, `n_rows` at a time, and some gallery rows, in ascending order."""
+        quantised = self._products.columns(columns)
+        side = self._side._replace(other=quantised.factors, first_other=columns.start)
+        bias = self._bias[columns.start : columns.stop]
+        for rows in cut_rows(len(self._query), n_rows):
+            tile = self._products.tile(rows, quantised, RowRange(0, len(columns)))
+            work = collect_coarse_rows(tile, bias, rows.start, columns.start, side)
+            self._work += work - self._saved * tile.size
+        # Entries are made fine while their integers are there.
+        self._work += refine_lists(side)
+
+    def result(self) -> Surroundings:
+        """Return all lists, decided by canonical distance."""
+        return settle_side(self._side.side, self._query, self._gallery, with_values=False)
+
+
+def _slack(mirrored: Mirrored) -> float:
+    """Error of the difference of an end and a bias, beyond that of a float32 value, and of underflow."""
+    biases = mirrored.row_bias, mirrored.column_bias
+    return 2.0**-120 + 2.0**-22 * max(float(np.abs(bias).max(initial=0.0)) for bias in biases)
+
+
+def _coarse_side(side: Side, seed: Seed, own: Factors, other: Factors) -> CoarseSide:
+    """Coarse side of an empty one, with thresholds from seed bounds."""
+    apply_seed(side, seed)
+    return CoarseSide(side, np.empty_like(side.lists.value), np.zeros_like(side.lists.size), own, other)

@@ -1,0 +1,261 @@
+"""Nearest and farthest items from products of eight-bit integers: see `reid_dist.engine.distances.quantised`.
+
+A product of integers, times the scales of its rows, differs from the product ``p`` of the prepared rows by at most ``e
+= spread * span + length * residual``, of factors of the row and of the column (`Factors`).  Where the float32 values of
+`reid_dist.kernels.symmetric` are compared with a level, here the upper end ``p + e`` is, and the lower end ``p - e``
+with a lower bound.
+
+More ends pass than values would.  Lists therefore hold two kinds of entries: *fine* ones, whose values were corrected
+by products with residuals and have some hundred times narrower bounds, and after these the others.  A full list is made
+fine, and entries that are certainly farther than k items are removed: if the k-th largest lower end is ``v``, then k
+items are truly at least as near as ``v - epsilon``, and an entry with an upper end below ``v - 2 epsilon`` is strictly
+farther than all of them.  If that leaves too many, canonical distances decide.  The ``epsilon`` of the lists is that of
+the float32 screen, which bounds the error of an exact product of prepared rows as well.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.kernels.canonical import falling_at
+from reid_dist.kernels.selection import select
+from reid_dist.kernels.settings import inner_kernel, kernel
+from reid_dist.kernels.symmetric import Side, reach_farther
+from reid_dist.kernels.topk import Scratch, lowered, make_scratch, settle_one
+
+# Entries that are made fine in the time of a canonical distance.
+_PER_DISTANCE = 6
+
+
+class Factors(NamedTuple):
+    """Rows in eight bits, and factors of values and errors; shapes (n,), float32, if not stated otherwise."""
+
+    # Integers of rows and of their residuals, shape (n, 2, dim), int8, with their scales.
+    integers: NDArray[np.int8]
+    scale: NDArray[np.float32]
+    fine_scale: NDArray[np.float32]
+    # Factors of errors: of the row, for products of integers and for those with residuals.
+    spread: NDArray[np.float32]
+    fine_spread: NDArray[np.float32]
+    length: NDArray[np.float32]
+    # Of the column, for both; of both, for products with residuals.
+    span: NDArray[np.float32]
+    residual: NDArray[np.float32]
+    fine_residual: NDArray[np.float32]
+    omitted: NDArray[np.float32]
+    # Share of the offset of the row in the products of a column, int32.
+    shift: NDArray[np.int32]
+
+
+class CoarseSide(NamedTuple):
+    """State of the items of one side of a tile of integers."""
+
+    # As for tiles of float32; the values of entries are upper ends.
+    side: Side
+    # Lower ends of fine entries, and values of the others, shape (n, capacity), float32.
+    lower: NDArray[np.float32]
+    # Number of fine entries of each list, shape (n,), int64.
+    n_fine: NDArray[np.int64]
+    # Of this side, and of the other one, from an item on.
+    own: Factors
+    other: Factors
+    first_other: int = 0
+
+
+@inner_kernel
+def _refine(q: int, coarse: CoarseSide, scratch: Scratch) -> int:
+    """Make all entries of a list fine, and remove those below the level; return the number that were not."""
+    lists, own, other = coarse.side.lists, coarse.own, coarse.other
+    upper, lower, column = lists.value[q], coarse.lower[q], lists.column[q]
+    first, size = coarse.n_fine[q], lists.size[q]
+    own_scale, own_fine = np.float64(own.scale[q]), np.float64(own.fine_scale[q])
+    spread, length, omitted = np.float64(own.fine_spread[q]), np.float64(own.length[q]), np.float64(own.omitted[q])
+    x, rest = own.integers[q, 0], own.integers[q, 1]
+    for p in range(first, size):
+        j = column[p] - coarse.first_other
+        y, other_rest = other.integers[j, 0], other.integers[j, 1]
+        one = np.int32(0)
+        two = np.int32(0)
+        for k in range(len(x)):
+            # Numba would add in 64 bits, which takes three times as long.
+            one = np.int32(one + np.int32(np.int32(x[k]) * np.int32(other_rest[k])))
+            two = np.int32(two + np.int32(np.int32(rest[k]) * np.int32(y[k])))
+        value = np.float64(lower[p])
+        value += own_scale * np.float64(other.fine_scale[j]) * np.float64(one)
+        value += own_fine * np.float64(other.scale[j]) * np.float64(two)
+        error = spread * other.span[j] + length * other.fine_residual[j] + omitted * other.omitted[j]
+        low, high = value - error, value + error
+        # Outward by more than a rounding to float32.
+        lower[p] = low - abs(low) * 2.0**-22 - 2.0**-125
+        upper[p] = high + abs(high) * 2.0**-22 + 2.0**-125
+    level = float(lists.level[q])
+    if size >= lists.k:
+        values = scratch.selected[:size]
+        for p in range(size):
+            values[p] = lower[p]
+        level = max(level, lowered(select(values, size - lists.k) - 2.0 * lists.epsilon[q]))
+    kept = 0
+    for p in range(size):
+        if upper[p] >= level:
+            upper[kept], lower[kept], column[kept] = upper[p], lower[p], column[p]
+            kept += 1
+    lists.size[q] = coarse.n_fine[q] = kept
+    lists.level[q] = level
+    return int(size - first)
+
+
+@inner_kernel
+def _make_room(q: int, coarse: CoarseSide, scratch: Scratch) -> int:
+    """Make room in a full list; return the number of entries made fine, or as many as took the same time."""
+    n = _refine(q, coarse, scratch)
+    lists = coarse.side.lists
+    if lists.size[q] > lists.value.shape[1] - 32:
+        n += _PER_DISTANCE * lists.size[q]
+        largest = settle_one(q, lists, scratch)
+        level = lowered(lists.centre[q] - lists.slope * falling_at(lists.rows, q, largest, 1.0) - lists.epsilon[q])
+        lists.level[q] = max(np.float64(lists.level[q]), level)
+        for p in range(lists.size[q]):
+            # The distances are known; these entries stay until nearer ones are found.
+            coarse.lower[q, p] = lists.level[q]
+            lists.value[q, p] = np.inf
+        coarse.n_fine[q] = lists.size[q]
+    return n
+
+
+@inner_kernel
+def _add(q: int, column: int, upper: np.float32, value: np.float32, coarse: CoarseSide, scratch: Scratch) -> int:
+    """Add an entry to the list of an item; returns as `_make_room`."""
+    lists = coarse.side.lists
+    n = 0
+    if lists.size[q] == lists.value.shape[1]:
+        n = _make_room(q, coarse, scratch)
+        if not upper >= lists.level[q]:
+            return n
+    size = lists.size[q]
+    lists.value[q, size], coarse.lower[q, size], lists.column[q, size] = upper, value, column
+    lists.size[q] = size + 1
+    return n
+
+
+@kernel
+def collect_coarse(
+    tile: NDArray[np.int32], row_start: int, column_start: int, rows: CoarseSide, columns: CoarseSide
+) -> int:
+    """Add one tile of integer products to the lists of its rows and of its columns, which are different items.
+
+    The arguments are as in `reid_dist.kernels.symmetric.collect_both`.  Returns the number of entries made fine, or as
+    many as took the same time.
+    """
+    n_columns = tile.shape[1]
+    stop = column_start + n_columns
+    # Whole words of eight bytes; those beyond the last column stay 0.
+    words = np.zeros((n_columns + 7) // 8, np.uint64)
+    passes = words.view(np.uint8)[:n_columns]
+    longest = max(rows.side.lists.value.shape[1], columns.side.lists.value.shape[1])
+    scratch = make_scratch(longest, rows.side.lists.rows.query.shape[1])
+    near, far = rows.own, columns.own
+    scale, span, residual = far.scale[column_start:stop], far.span[column_start:stop], far.residual[column_start:stop]
+    shift, bias = far.shift[column_start:stop], columns.side.bias[column_start:stop]
+    column_level = columns.side.lists.level[column_start:stop]
+    column_lower_bound = columns.side.lower_bound[column_start:stop]
+    row_level = rows.side.lists.level
+    n_fine = 0
+    for i in range(tile.shape[0]):
+        row = row_start + i
+        level, lower_bound, own = row_level[row], rows.side.lower_bound[row], rows.side.bias[row]
+        factor, spread, length = near.scale[row], near.spread[row], near.length[row]
+        products = tile[i]
+        for c in range(len(products)):
+            value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
+            error = spread * span[c] + length * residual[c]
+            upper = value + error
+            lower = value - error
+            passes[c] = (
+                np.uint8(upper - bias[c] >= level)
+                | np.uint8(lower - bias[c] <= lower_bound)
+                | np.uint8(upper - own >= column_level[c])
+                | np.uint8(lower - own <= column_lower_bound[c])
+            )
+        for word in range(len(words)):
+            if words[word] == 0:
+                continue
+            for c in range(word * 8, min(word * 8 + 8, n_columns)):
+                if passes[c] == 0:
+                    continue
+                column = column_start + c
+                value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
+                error = spread * span[c] + length * residual[c]
+                upper = value + error
+                lower = value - error
+                if upper - bias[c] >= row_level[row]:
+                    n_fine += _add(row, column, upper - bias[c], value - bias[c], rows, scratch)
+                if lower - bias[c] <= rows.side.lower_bound[row]:
+                    reach_farther(rows.side, row, column, scratch.lanes)
+                    n_fine += _PER_DISTANCE
+                if upper - own >= column_level[c]:
+                    n_fine += _add(column, row, upper - own, value - own, columns, scratch)
+                if lower - own <= column_lower_bound[c]:
+                    reach_farther(columns.side, column, row, scratch.lanes)
+                    n_fine += _PER_DISTANCE
+    return n_fine
+
+
+@kernel
+def collect_coarse_rows(
+    tile: NDArray[np.int32], bias: NDArray[np.float32], row_start: int, column_start: int, rows: CoarseSide
+) -> int:
+    """Add one tile of integer products to the lists of its rows only; `bias` belongs to the columns of the tile.
+
+    Returns as `collect_coarse` does.  The columns begin with ``rows.first_other``.
+    """
+    n_columns = tile.shape[1]
+    words = np.zeros((n_columns + 7) // 8, np.uint64)
+    passes = words.view(np.uint8)[:n_columns]
+    side, near, far = rows.side, rows.own, rows.other
+    scratch = make_scratch(side.lists.value.shape[1], side.lists.rows.query.shape[1])
+    scale, span, residual, shift = far.scale, far.span, far.residual, far.shift
+    row_level = side.lists.level
+    n_fine = 0
+    for i in range(tile.shape[0]):
+        row = row_start + i
+        level, lower_bound = row_level[row], side.lower_bound[row]
+        factor, spread, length = near.scale[row], near.spread[row], near.length[row]
+        products = tile[i]
+        for c in range(len(products)):
+            value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
+            error = spread * span[c] + length * residual[c]
+            upper = value + error
+            lower = value - error
+            passes[c] = np.uint8(upper - bias[c] >= level) | np.uint8(lower - bias[c] <= lower_bound)
+        for word in range(len(words)):
+            if words[word] == 0:
+                continue
+            for c in range(word * 8, min(word * 8 + 8, n_columns)):
+                if passes[c] == 0:
+                    continue
+                column = column_start + c
+                value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
+                error = spread * span[c] + length * residual[c]
+                upper = value + error
+                lower = value - error
+                if upper - bias[c] >= row_level[row]:
+                    n_fine += _add(row, column, upper - bias[c], value - bias[c], rows, scratch)
+                if lower - bias[c] <= side.lower_bound[row]:
+                    reach_farther(side, row, column, scratch.lanes)
+                    n_fine += _PER_DISTANCE
+    return n_fine
+
+
+@kernel
+def refine_lists(coarse: CoarseSide) -> int:
+    """Remove entries of all lists that are certainly not among the k nearest; return the number made fine."""
+    lists = coarse.side.lists
+    scratch = make_scratch(lists.value.shape[1], lists.rows.query.shape[1])
+    n_fine = 0
+    for q in range(len(lists.size)):
+        if lists.size[q] > coarse.n_fine[q]:
+            n_fine += _refine(q, coarse, scratch)
+    return n_fine

@@ -1,0 +1,389 @@
+"""Neighbours by products of eight-bit integers: bounds that hold, and the bits of products in float32."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import DISTANCES
+from reranking_runs import bare
+from sampling import examples
+from strategies import KINDS, features, seeds
+from test_neighbours import assert_same, block_of, canonical_matrix, plain_surroundings
+
+from reid_dist import nearest
+from reid_dist.core.model import RowRange
+from reid_dist.engine import tile_loop
+from reid_dist.engine.distances import DISTANCES as REGISTERED
+from reid_dist.engine.distances import integers, quantised
+from reid_dist.engine.distances.quantised import Quantised, quantise
+from reid_dist.engine.plan import TileShape
+from reid_dist.engine.reductions import (
+    KeepNearest,
+    Seed,
+    Surroundings,
+    SurroundQueries,
+    coarse,
+    pair_rows,
+    screen_pairs,
+)
+from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
+from reid_dist.errors import InputError
+from reid_dist.kernels.quantising import OFFSET
+
+pytest.importorskip("onnxruntime")
+
+DIMS = (1, 7, 31, 64, 512, 2048, 4099)
+HARD = ("one_giant", "heavy_tails", "denormal", "norms", "offset")
+
+
+@pytest.fixture(autouse=True)
+def eight_bits(monkeypatch):
+    """Integers for all blocks, however small, and for as many candidates as there are."""
+    monkeypatch.setenv(integers.VARIABLE, "int8")
+
+
+@st.composite
+def hard_rows(draw, n_rows, dim, name):
+    """Rows (n_rows, dim), float32, of a kind that is hard to quantise or full of ties, for a distance."""
+    kind = draw(st.sampled_from((*KINDS, *HARD)))
+    if kind in KINDS:
+        return draw(features(n_rows, dim, kind)).astype(np.float32)
+    rng = np.random.default_rng(draw(seeds()))
+    rows = rng.normal(size=(n_rows, dim))
+    if kind == "one_giant":
+        rows[np.arange(n_rows), rng.integers(0, dim, n_rows)] *= 1e4
+    elif kind == "heavy_tails":
+        rows = np.sign(rows) * np.abs(rows) ** 7
+    elif kind == "denormal":
+        rows *= 1e-42 if name == "cosine" else 1e-30
+    elif kind == "norms":
+        rows *= 10.0 ** rng.uniform(-15, 15, (n_rows, 1))
+    else:
+        rows += 30.0
+    rows = rows.astype(np.float32)
+    # Exact duplicates.
+    rows[rng.integers(0, n_rows, n_rows // 3)] = rows[rng.integers(0, n_rows)]
+    return rows
+
+
+@st.composite
+def hard_blocks(draw, name, dims=DIMS):
+    """Rows of two blocks."""
+    n, m = draw(st.integers(1, 40)), draw(st.integers(1, 40))
+    rows = draw(hard_rows(n + m, draw(st.sampled_from(dims)), name))
+    return rows[:n], rows[n:]
+
+
+def products_of(near, far, distance):
+    """Screen in float32 and products in eight bits of two blocks."""
+    plain = screen_pairs(distance, pair_rows(distance, near, far), np.float32)
+    products = quantise(plain)
+    assert products is not None
+    return plain, products
+
+
+def prepared_rows(plain):
+    """Prepared rows of queries and gallery, float64."""
+    n_query, n_gallery, dim = plain.shape
+    query, gallery = np.empty((n_query, dim), np.float32), np.empty((n_gallery, dim), np.float32)
+    plain.prepare_queries(RowRange(0, n_query), query)
+    plain.gallery_tile(0, n_gallery, gallery)
+    return query.astype(np.longdouble), gallery.astype(np.longdouble)
+
+
+# ------------------------------------------------------------------------------------------------- bounds of values
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+@settings(max_examples=examples(60))
+@given(data=st.data())
+def test_products_lie_within_their_bounds(name, data):
+    """Values by integers, with and without residuals, against products in extended precision."""
+    near, far = map(block_of, data.draw(hard_blocks(name)))
+    plain, products = products_of(near, far, REGISTERED.get(name))
+    x, y = prepared_rows(plain)
+    exact = x @ y.T
+    every = RowRange(0, len(y))
+    columns = products.columns(every)
+    one, two = products.queries.factors, columns.factors
+
+    tile = products.tile(RowRange(0, len(x)), columns, every).astype(np.int64)
+    whole = [each.integers.astype(np.int64) for each in (one, two)]
+    np.testing.assert_array_equal(tile - two.shift, whole[0][:, 0] @ whole[1][:, 0].T)
+    assert np.array_equal(two.shift, OFFSET * whole[1][:, 0].sum(axis=1))
+
+    def outer(left, right):
+        return np.multiply.outer(left.astype(np.longdouble), right.astype(np.longdouble))
+
+    # Values below the range of float32 may be lost: levels are lowered by more.
+    tiny = 2.0**-120
+    value = outer(one.scale, two.scale) * (tile - two.shift)
+    error = outer(one.spread, two.span) + outer(one.length, two.residual)
+    assert (np.abs(value - exact) <= error + tiny).all()
+    value += outer(one.scale, two.fine_scale) * (whole[0][:, 0] @ whole[1][:, 1].T)
+    value += outer(one.fine_scale, two.scale) * (whole[0][:, 1] @ whole[1][:, 0].T)
+    error = outer(one.fine_spread, two.span) + outer(one.length, two.fine_residual) + outer(one.omitted, two.omitted)
+    assert (np.abs(value - exact) <= error + tiny).all()
+
+
+@settings(max_examples=examples(60))
+@given(data=st.data())
+def test_lengths_of_residuals_are_not_too_small(data):
+    rows = data.draw(hard_rows(12, data.draw(st.sampled_from(DIMS)), "cosine"))
+    found = Quantised(*rows.shape)
+    found.fill(RowRange(0, len(rows)), rows)
+    exact = rows.astype(np.longdouble)
+    for place, parts in enumerate(
+        (
+            0.0,
+            found.scale[:, None].astype(np.longdouble) * found.integers[:, 0],
+            found.fine_scale[:, None].astype(np.longdouble) * found.integers[:, 1],
+        )
+    ):
+        exact = exact - parts
+        length = np.sqrt((exact * exact).sum(axis=1))
+        assert (found.bounds[:, place] >= length).all()
+        # Nor too large, where squares are in the range of float32.
+        usual = np.abs(rows).max(axis=1) > 1e-11
+        assert (found.bounds[usual, place] <= 1.01 * length[usual] + 1e-6 * found.bounds[usual, 0]).all()
+
+
+# ------------------------------------------------------------------------------------------------------ the sweep
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+@settings(max_examples=examples(60))
+@given(k=st.integers(1, 12), tile=st.sampled_from([3, 17, 64]), data=st.data())
+def test_sweep_with_seeds(name, k, tile, data):
+    """Any reach that is a distance there is, or between two; any farthest that something is at."""
+    distance = REGISTERED.get(name)
+    rows = data.draw(hard_blocks(name))
+    near, far = block_of(rows[0]), block_of(rows[1], 100)
+    matrix = canonical_matrix(near, far, distance)
+    values = [*np.unique(matrix).tolist()[:200], np.inf, float(matrix.mean())]
+    bounds = [*np.unique(matrix).tolist()[:200], -np.inf, 0.0]
+
+    def seed(n):
+        reach = data.draw(st.lists(st.sampled_from(values), min_size=n, max_size=n))
+        farthest = data.draw(st.lists(st.sampled_from(bounds), min_size=n, max_size=n))
+        return Seed(np.array(reach), np.array(farthest))
+
+    known = seed(len(near)), seed(len(far))
+    found = tile_loop._run_coarse_tiles(near, far, distance, tile, k, known)
+    assert found is not None
+    for side, each, table, numbers in zip(found, known, (matrix, matrix.T), (far.numbers, near.numbers), strict=True):
+        expected = plain_surroundings(table, numbers, min(k, table.shape[1]))
+        farthest = np.maximum(expected.farthest, each.farthest)
+        assert_same(side, Surroundings(expected.index, expected.distance, farthest), within=each.reach)
+
+
+def test_lists_that_overflow():
+    """Hundreds of equal rows, nearer and farther ones after them: bounds cannot decide, and distances do."""
+    rng = np.random.default_rng(3)
+    distance = REGISTERED.get("cosine")
+    near = block_of(rng.normal(size=(5, 64)))
+    equal = np.repeat(rng.normal(size=(3, 64)), 200, axis=0)
+    far = block_of(np.concatenate([equal, rng.normal(size=(200, 64)), near.features, equal]), 10)
+    matrix = canonical_matrix(near, far, distance)
+    unknown = tuple(Seed(np.full(len(each), np.inf), np.full(len(each), -np.inf)) for each in (near, far))
+    found = tile_loop._run_coarse_tiles(near, far, distance, 256, 4, unknown)
+    assert_same(found[0], plain_surroundings(matrix, far.numbers, 4))
+    assert_same(found[1], plain_surroundings(matrix.T, near.numbers, 4))
+
+
+def rows_at_the_edge(dim, sign):
+    """A query, and a row whose product with it is off by nearly all of its bound, in the direction of `sign`.
+
+    All elements of the query are equal, so that its integers are exact; every element of the other row lies half a step
+    beside an integer, on the same side.
+    """
+    rng = np.random.default_rng(dim)
+    row = rng.integers(-60, 100, dim) + sign * 0.499
+    row[0] = 127.0
+    return np.ones((1, dim), np.float32), row[None].astype(np.float32)
+
+
+def nearest_at_the_edge(dim):
+    """List of the query among rows, with a level exactly at the canonical distance of the one at the edge."""
+    distance = REGISTERED.get("cosine")
+    query, row = rows_at_the_edge(dim, 1.0)
+    near, far = block_of(query), block_of(np.concatenate([row, -np.ones((3, dim))]), 10)
+    matrix = canonical_matrix(near, far, distance)
+    known = Seed(matrix[:, 0].copy(), np.full(1, 2.0)), Seed(np.full(4, np.inf), np.full(4, 2.0))
+    found = tile_loop._run_coarse_tiles(near, far, distance, 8, 1, known)
+    return found[0].index.tolist(), found[0].distance.tolist(), matrix[:, :1].tolist()
+
+
+@pytest.mark.parametrize("dim", [64, 512, 2048])
+def test_level_at_the_edge_of_a_bound(dim):
+    """The errors of these values reach 99 % of their bounds."""
+    near, far = (block_of(rows) for rows in rows_at_the_edge(dim, 1.0))
+    plain, products = products_of(near, far, REGISTERED.get("cosine"))
+    x, y = prepared_rows(plain)
+    columns = products.columns(RowRange(0, 1))
+    one, two = products.queries.factors, columns.factors
+    tile = products.tile(RowRange(0, 1), columns, RowRange(0, 1)).astype(np.float64) - two.shift
+    error = one.spread * two.span + one.length * two.residual
+    assert 0.98 * error < (x @ y.T - one.scale * two.scale * tile)[0, 0] <= error
+    index, found, expected = nearest_at_the_edge(dim)
+    assert index == [[10]]
+    assert found == expected
+
+
+def test_smaller_bounds_are_noticed(monkeypatch):
+    """With half the bound, the nearest row of the same set is missed."""
+    whole = Quantised.factors.fget
+
+    def halved(rows):
+        factors = whole(rows)
+        names = ("spread", "fine_spread", "residual", "fine_residual", "omitted")
+        return factors._replace(**{name: getattr(factors, name) * np.float32(0.5) for name in names})
+
+    monkeypatch.setattr(Quantised, "factors", property(halved))
+    assert nearest_at_the_edge(512)[0] == [[-1]]
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+@settings(max_examples=examples(60))
+@given(k=st.integers(1, 12), shape=st.sampled_from([(3, 5), (64, 17), (64, 64)]), data=st.data())
+def test_lists_of_queries(name, k, shape, data):
+    """Nearest and farthest gallery rows, bounded by the first ones of the gallery."""
+    distance, tile = REGISTERED.get(name), TileShape(*shape)
+    rows = data.draw(hard_blocks(name))
+    near, far = block_of(rows[0]), block_of(rows[1], 100)
+    expected = plain_surroundings(canonical_matrix(near, far, distance), far.numbers, k)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tile_loop, "_FIRST_ROWS", data.draw(st.integers(1, 30)))
+        patch.setattr(tile_loop, "_FIRST_PER_NEIGHBOUR", 0)
+        (found,) = run_tiles(near, far, distance, tile, [SurroundQueries(k, distance)])
+        (listed,) = run_tiles(near, far, distance, tile, [KeepNearest(k, distance)])
+    width = found.index.shape[1]
+    assert_same(found, Surroundings(expected.index[:, :width], expected.distance[:, :width], expected.farthest))
+    assert (expected.index[:, width:] == -1).all()
+    np.testing.assert_array_equal(listed.index, expected.index)
+    np.testing.assert_array_equal(listed.distance, expected.distance)
+
+
+def test_fewer_first_rows_than_neighbours(monkeypatch):
+    """First rows that are nearer than all others bound nothing if they are fewer than the list holds."""
+    monkeypatch.setattr(tile_loop, "_FIRST_ROWS", 3)
+    monkeypatch.setattr(tile_loop, "_FIRST_PER_NEIGHBOUR", 0)
+    rng = np.random.default_rng(4)
+    distance, rows = REGISTERED.get("cosine"), rng.normal(size=(40, 64))
+    near, far = block_of(rows[:1]), block_of(np.concatenate([rows[:1] + 0.01 * rows[1:4], rows[4:]]), 100)
+    expected = plain_surroundings(canonical_matrix(near, far, distance), far.numbers, 5)
+    for reduction in (SurroundQueries(5, distance), KeepNearest(5, distance)):
+        (found,) = run_tiles(near, far, distance, TileShape(64, 16), [reduction])
+        np.testing.assert_array_equal(found.index, expected.index)
+        np.testing.assert_array_equal(found.distance, expected.distance)
+
+
+# -------------------------------------------------------------------------------------------------- whole searches
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("name", DISTANCES)
+@settings(max_examples=examples(15), deadline=None)
+@given(k=st.integers(2, 40), data=st.data())
+def test_same_bits_as_in_float32(name, k, data):
+    n = data.draw(st.integers(80, 300))
+    rows = data.draw(hard_rows(n, data.draw(st.sampled_from((1, 7, 64, 512))), name))
+    if data.draw(st.booleans()):
+        rows = np.clip(rows, -6e4, 6e4).astype(np.float16)
+    items = bare(rows)
+    found = {}
+    for screen in ("int8", "float32"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(integers.VARIABLE, screen)
+            found[screen] = nearest(items, items, k=k, distance=name, chunk_rows=32)
+    assert found["int8"].index.tobytes() == found["float32"].index.tobytes()
+    assert found["int8"].distance.tobytes() == found["float32"].distance.tobytes()
+
+
+def test_crowded_blocks_are_computed_in_float32(monkeypatch):
+    """The result is the same, wherever integers are given up."""
+    rng = np.random.default_rng(8)
+    distance = REGISTERED.get("cosine")
+    near, far = block_of(rng.normal(size=(90, 64))), block_of(rng.normal(size=(70, 64)), 100)
+    unknown = tuple(Seed(np.full(len(each), np.inf), np.full(len(each), -np.inf)) for each in (near, far))
+    expected = run_symmetric_tiles(near, far, distance, 32, 3, unknown)
+    for most in (-1e9, 0, 500):
+        monkeypatch.setattr(coarse, "_MOST_WORK", most)
+        for one, two in zip(run_symmetric_tiles(near, far, distance, 32, 3, unknown), expected, strict=True):
+            assert_same(one, two)
+    monkeypatch.setattr(coarse, "_MOST_WORK", -1e9)
+    assert tile_loop._run_coarse_tiles(near, far, distance, 32, 3, unknown) is None
+
+
+# ---------------------------------------------------------------------------------------------- choice of products
+
+
+def test_products_of_integers_are_exact():
+    product = integers.integer_product(512)
+    rng = np.random.default_rng(0)
+    left, right = rng.integers(0, 256, (33, 700), np.uint8), rng.integers(-128, 128, (700, 45), np.int8)
+    out = np.empty((33, 45), np.int32)
+    product.multiply(left, right, out)
+    np.testing.assert_array_equal(out, left.astype(np.int64) @ right.astype(np.int64))
+
+
+def test_unknown_screens_are_refused(monkeypatch):
+    monkeypatch.setenv(integers.VARIABLE, "int4")
+    rows = bare(np.eye(5, dtype=np.float32))
+    with pytest.raises(InputError, match="REID_DIST_SCREEN is 'int4'; it may be float32 or int8"):
+        nearest(rows, rows, k=2)
+
+
+def test_products_that_saturate_are_not_used(monkeypatch):
+    """As those of processors that add two products in 16 bits."""
+
+    class Saturating(integers.IntegerProduct):
+        def multiply(self, left, right, out):
+            super().multiply(left, right, out)
+            np.clip(out, -(1 << 15), (1 << 15) - 1, out=out)
+
+    monkeypatch.setattr(integers, "IntegerProduct", Saturating)
+    integers._exact_product.cache_clear()
+    try:
+        with pytest.raises(InputError, match="not exact on this machine"):
+            integers.integer_product(512)
+        monkeypatch.delenv(integers.VARIABLE)
+        assert integers.integer_product(512) is None
+    finally:
+        integers._exact_product.cache_clear()
+
+
+def test_without_the_library_products_are_float32(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.setattr(integers.importlib.util, "find_spec", lambda name: None)
+    integers._exact_product.cache_clear()
+    try:
+        with pytest.raises(InputError, match=r"onnxruntime is not installed: pip install 'reid-dist\[int8\]'"):
+            integers.integer_product(512)
+        monkeypatch.delenv(integers.VARIABLE)
+        assert integers.integer_product(512) is None
+    finally:
+        integers._exact_product.cache_clear()
+
+
+def test_slower_products_are_not_used(monkeypatch):
+    monkeypatch.delenv(integers.VARIABLE)
+    monkeypatch.setattr(integers, "_is_faster", lambda product, dim: dim >= 100)
+    assert integers.integer_product(99) is None
+    assert integers.integer_product(100) is not None
+    monkeypatch.setenv(integers.VARIABLE, "float32")
+    assert integers.integer_product(100) is None
+
+
+def test_rows_too_long_for_32_bits_are_computed_in_float32():
+    longest = quantised._LARGEST_DIM
+    assert longest * 127 * 255 < 2**31
+    rows = block_of(np.ones((2, longest + 1), np.float32))
+    assert (
+        quantise(screen_pairs(REGISTERED.get("cosine"), pair_rows(REGISTERED.get("cosine"), rows, rows), np.float32))
+        is None
+    )
