@@ -183,10 +183,11 @@ def test_crowded_bands_are_settled_in_float64(distance: str, monkeypatch: pytest
         assert curve == pytest.approx([float(value) for value in case.by_definition(q, 8)], abs=1e-13)
 
 
-def test_junk_of_another_identity_is_hidden() -> None:
+@pytest.mark.parametrize("other", [0, 8])
+def test_junk_of_another_identity_is_hidden(other: int) -> None:
     """The query's own row has another pid in the gallery: that identity has one item less for this query."""
     query = (np.zeros((1, 1)), [1], [0], [50])
-    gallery = (np.array([[9.0], [1.0], [0.0], [3.0]]), [8, 8, 8, 1], [1, 1, 1, 1], [1, 2, 50, 4])
+    gallery = (np.array([[9.0], [1.0], [0.0], [3.0]]), [other, other, other, 1], [1, 1, 1, 1], [1, 2, 50, 4])
     case = Gallery(query, gallery, "same_set", shot=SingleShot(2))
     assert case.curves(case.lists(2)).tolist() == [[0.5, 1.0]]
     unseen = Gallery((np.zeros((1, 1)), [1], [0], [51]), gallery, "same_set", shot=SingleShot(2))
