@@ -250,3 +250,12 @@ def silence_libraries() -> None:
     warnings = sys.modules.get("warnings")
     if warnings is not None:
         warnings.simplefilter("ignore")
+    # Extension modules print an exception that reaches them while they are imported, and raise another one.
+    sys.excepthook = _discard
+
+
+def _discard(*_: object) -> None:
+    # The interpreter keeps a printed exception, which is not lost for as long.
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        if hasattr(sys, name):
+            setattr(sys, name, None)

@@ -111,6 +111,14 @@ def test_an_exception_that_a_library_catches_is_raised_again(tmp_path: Path) -> 
     assert ended.seconds < 15
 
 
+def test_an_exception_that_an_extension_module_prints_is_raised_again(tmp_path: Path) -> None:
+    """As ``import_array`` of NumPy's C interface does: PyErr_Print keeps the exception and calls this hook."""
+    printed = "kind, sys.last_value, trace = sys.exc_info(); sys.excepthook(kind, sys.last_value, trace)"
+    ended = Ended(tmp_path, _CAUGHT.format(then=printed))
+    assert (ended.code, ended.lines) == (130, ["Interrupted."])
+    assert ended.seconds < 9
+
+
 def test_an_exception_that_a_destructor_loses_is_raised_again(tmp_path: Path) -> None:
     work = "Dies(); time.sleep(20)"
     dies = f"class Dies:\n    def __del__(self):\n        {_SEND.format(name='SIGTERM')}\n        time.sleep(0.1)\n"
