@@ -19,6 +19,7 @@ def _saved(path: Path, seed: int, n_rows: int = 12) -> None:
     np.savez(path, features=features, pids=np.arange(n_rows) % 4, camids=np.arange(n_rows) % 3)
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("n_bytes", N_BYTES)
 @pytest.mark.parametrize("letter", ["n", "é"])
 @pytest.mark.parametrize("command", ["ingest", "pool"])

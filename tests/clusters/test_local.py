@@ -108,6 +108,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("sent", "shown"), [(b"\x80\x04\x95", []), (b"", []), (b"cno.such\nname\n.", ["no"])])
 def test_processes_that_are_ended_half_way_show_no_traceback(sent: bytes, shown: list[str]) -> None:
     words = [sys.executable, "-c", _HALF_DONE.format(sent=sent)]

@@ -35,7 +35,7 @@ def large_sets():
     return crowded_sets(64, 6000, 20, seed=22, n_distinct=50)
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_chunks_of_a_small_set(protocol, distance):

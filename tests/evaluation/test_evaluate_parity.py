@@ -39,7 +39,7 @@ def test_each_kind_of_features(kind, data):
     check(problem, "no_cameras", distance, chunk_rows=data.draw(st.sampled_from([None, 1, 7])))
 
 
-@pytest.mark.quick_cases(12)
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("kind", [1, 15, 16, 33, 70, np.float32, np.float16], ids=str)
@@ -53,6 +53,7 @@ def test_larger_sets(protocol, distance, kind):
     check(Problem(query, gallery, "larger"), protocol, distance, max_rank=50, chunk_rows=64 if random else None)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_thousands_of_duplicates(distance):
     query, gallery = crowded_sets(25, 5000, 21, seed=4, n_distinct=9)

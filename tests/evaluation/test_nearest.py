@@ -70,7 +70,7 @@ def test_random_sets(distance, dim):
         check(query.features, gallery.features, 20, distance, chunk_rows=chunk)
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_crowded_sets(distance, dtype):

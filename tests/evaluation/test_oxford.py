@@ -122,6 +122,7 @@ def test_small_sets(protocol, data):
     assert_ties_agree(report, expected)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
 def test_a_crowded_set(protocol):
     query, gallery, truth = fixed(protocol)

@@ -243,6 +243,7 @@ def large_sets():
     return items_of(query), items_of(gallery, **tracks)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("collapse", ["pid", "CMC:track", "track", "sorted"])
 def test_chunks_and_threads(collapse):
     def digest(chunk_rows):
@@ -256,6 +257,7 @@ def test_chunks_and_threads(collapse):
     assert len({*one_by_one, *together}) == 1
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("collapse", ["pid", "track", "sorted"])
 def test_stored_sets_in_any_chunks(tmp_path, collapse):
     found = {evaluate(*large_sets(), collapse=collapse, confidence=None).result_digest}

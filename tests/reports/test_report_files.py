@@ -240,7 +240,7 @@ def test_a_damaged_archive_is_found(saved: Path, name: str, damage: str) -> None
         Report.load(saved)
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("bit", range(8))
 def test_a_flipped_bit_never_changes_a_number(saved: Path, small_report: Report, bit: int) -> None:
     """Either the changed bytes have no meaning (the date of a member), or the archive is refused."""

@@ -117,6 +117,7 @@ def test_content_digest_covers_every_part(arrays: Arrays) -> None:
     assert len(set(digests)) == len(digests)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("options", [{}, {"chunk_rows": 64}, {"chunk_rows": 50, "shard_rows": 120}])
 def test_saved_and_opened(place: str, arrays: Arrays, options: dict[str, int]) -> None:
     held, uri = in_memory(arrays), f"{place}/deep/er.zarr"

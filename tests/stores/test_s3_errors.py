@@ -46,6 +46,7 @@ WAYS: dict[str, Callable[[Bucket, Path], Any]] = {
 }
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("way", WAYS)
 class TestOneLineEach:
     def message(self, way: str, bucket: Bucket, tmp_path: Path, within: float = 12) -> str:

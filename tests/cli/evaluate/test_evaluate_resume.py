@@ -52,7 +52,7 @@ def words_of(name, data, folder):
     return [*sides, *words, "--cluster", str(folder / "threads.yaml"), "--output", str(folder / name)]
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", JOBS)
 def test_resume_gives_the_report_of_this_job_alone(reid_dist, finished, data, name):
     """The same words give the same report and compute nothing; those of every other job are refused."""

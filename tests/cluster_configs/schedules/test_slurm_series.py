@@ -98,7 +98,7 @@ def test_the_first_night_waits_for_its_time(series: Series) -> None:
     assert_the_next_night(series.show(job), timedelta(0))
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("code", [0, 3, 4])
 def test_a_night_queues_the_next_and_ends_as_the_command(series: Series, stand_in: StandIn, code: int) -> None:
     stand_in.end_with(code)
@@ -170,6 +170,7 @@ def test_a_night_outside_of_slurm_is_not_joined(series: Series, stand_in: StandI
     assert list(series.jobs().values()) == ["PENDING"]
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("code", "ended"), [(0, "3:0"), (4, "4:0")])
 def test_a_night_that_cannot_queue_the_next_runs_and_reports_it(
     series: Series, stand_in: StandIn, code: int, ended: str

@@ -54,6 +54,7 @@ def test_every_method(spec, k, tmp_path):
         assert_close(side, expected)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_every_dtype(dtype, tmp_path):
     """What is averaged are the numbers that are stored."""

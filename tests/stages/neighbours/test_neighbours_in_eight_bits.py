@@ -155,6 +155,7 @@ def test_lengths_of_residuals_are_not_too_small(data):
 # ------------------------------------------------------------------------------------------------------ the sweep
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
 @given(k=st.integers(1, 12), tile=st.sampled_from([3, 17, 64]), data=st.data())
@@ -247,6 +248,7 @@ def test_smaller_bounds_are_noticed(monkeypatch):
     assert nearest_at_the_edge(512)[0] == [[-1]]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
 @given(k=st.integers(1, 12), shape=st.sampled_from([(3, 5), (64, 17), (64, 64)]), data=st.data())
