@@ -26,11 +26,13 @@ from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.metrics.definitions import PAIRS, parse_metrics
 from reid_dist.metrics.repeats import mean_and_spread
+from reid_dist.relevance.protocols import JUNK_PID
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import plain
 from reid_dist.stores import FeatureSet, FeatureSource
 from reid_dist.stores.featureset import ranges_with, read_scattered
 from reid_dist.stores.importers.ingest import as_feature_set
+from reid_dist.stores.labels import join_numbers
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -116,7 +118,8 @@ class PairResult:
     def to_dict(self) -> dict[str, Any]:
         """Return the result as plain Python values; what is not a finite number is None."""
         described = {name: value for name, value in asdict(self).items() if name != "distances"}
-        return plain({"schema": SCHEMA, **described, "result_digest": self.result_digest})  # type: ignore[no-any-return]
+        content: dict[str, Any] = plain({"schema": SCHEMA, **described, "result_digest": self.result_digest})
+        return content
 
     def to_json(self) -> str:
         """Return :meth:`to_dict` as indented ASCII JSON."""
@@ -144,7 +147,8 @@ def evaluate_pairs(
     pairs
         Row numbers from 0, (n, 2), whole numbers.
     same
-        Whether the rows of a pair are of one identity, (n,), bool or 0 and 1; None to compare their pids.
+        Whether the rows of a pair are of one identity, (n,), bool or 0 and 1; None to compare their pids, none of
+        which may then be -1.
     distance
         Name of a distance.
     metrics
@@ -181,7 +185,7 @@ def evaluate_pairs(
     far = near if right is None else as_feature_set(right, "gallery")
     check_sets(near, far, measure)
     rows = _checked_rows(pairs, near, far)
-    is_same = near.pids[rows[:, 0]] == far.pids[rows[:, 1]] if same is None else _checked_same(same, len(rows))
+    is_same = _same_pids(near, far, rows) if same is None else _checked_same(same, len(rows))
     _refuse_one_kind(is_same, folds)
     distances = _distances(near, far, rows, measure, progress or (lambda _done, _all: None))
     impostor = np.sort(distances[~is_same])
@@ -226,6 +230,22 @@ def _checked_same(same: ArrayLike, n_pairs: int) -> NDArray[np.bool_]:
             f"same must be {n_pairs} values 0 or 1, one for each pair, found {values.dtype} of shape {values.shape}"
         )
     return values.astype(np.bool_)
+
+
+def _same_pids(left: FeatureSet, right: FeatureSet, rows: Int64) -> NDArray[np.bool_]:
+    """Whether the rows of each pair have one pid, (n,); each set numbers its texts for itself."""
+    names = left.pid_names, right.pid_names
+    pids = [
+        join_numbers(side.pids, side.pid_names, *names)[rows[:, column]] for column, side in enumerate((left, right))
+    ]
+    unknown = np.flatnonzero((pids[0] == JUNK_PID) | (pids[1] == JUNK_PID))
+    if len(unknown):
+        raise InputError(
+            f"pair {unknown[0]} has a row of pid {JUNK_PID}, whose identity is unknown "
+            f"({counted(len(unknown), 'such pair')}); label the pairs, or leave these out"
+        )
+    is_same: NDArray[np.bool_] = pids[0] == pids[1]
+    return is_same
 
 
 def _refuse_one_kind(is_same: NDArray[np.bool_], folds: int | None) -> None:
@@ -275,6 +295,7 @@ def _gathered(features: FeatureSet, row: Int64, pairs: Int64) -> Iterator[tuple[
 
 
 def _accuracy(distances: Float64, is_same: NDArray[np.bool_], folds: int | None) -> Accuracy:
+    """Accuracy over all pairs, and over folds of consecutive ones; both arrays (n,)."""
     order = np.argsort(distances, kind="stable")
     ordered, genuine = distances[order], is_same[order]
     threshold, best = _best_threshold(ordered, genuine)

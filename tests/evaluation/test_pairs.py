@@ -115,6 +115,20 @@ def test_a_set_with_itself() -> None:
     assert evaluate_pairs(one, None, [[0, 1], [0, 2]]).counts == {"n_genuine": 1, "n_impostor": 1}
 
 
+def test_pids_that_are_texts_are_compared_as_texts() -> None:
+    """Each set numbers its texts for itself: "b" is 2 on the left and 1 on the right."""
+    left = features(np.eye(3, dtype=np.float32), pids=["a", "b", "c"])
+    right = features(np.eye(3, dtype=np.float32), pids=["b", "c", "d"])
+    assert evaluate_pairs(left, right, [[1, 0], [0, 0], [1, 1]]).counts == {"n_genuine": 1, "n_impostor": 2}
+
+
+def test_unknown_identities_need_labels() -> None:
+    one = features(np.eye(3, dtype=np.float32), pids=[1, -1, -1])
+    with pytest.raises(InputError, match=r"pair 1 has a row of pid -1, whose identity is unknown \(1 such pair\)"):
+        evaluate_pairs(one, None, [[0, 0], [1, 2]])
+    assert evaluate_pairs(one, None, [[0, 0], [1, 2]], [1, 0]).counts["n_genuine"] == 1
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
@@ -223,6 +237,9 @@ def test_a_file_without_such_columns(tmp_path) -> None:
     np.savez(tmp_path / "a.npz", one=ROWS[:, 0], two=ROWS[:, 1])
     with pytest.raises(InputError, match=r"is no list of pairs: .* holds: one \(3,\) int64, two"):
         read_pair_list(tmp_path / "a.npz", _named_set(), _named_set())
+    np.savez(tmp_path / "c.npz", left=[0.0, np.nan], right=[1.0, 2.0])
+    with pytest.raises(InputError, match=r"holds no row numbers \(nan\)"):
+        read_pair_list(tmp_path / "c.npz", _named_set(), _named_set())
     np.savez(tmp_path / "b.npz", left=ROWS[:, 0], right=ROWS[:2, 1])
     with pytest.raises(InputError, match="differ in length"):
         read_pair_list(tmp_path / "b.npz", _named_set(), _named_set())

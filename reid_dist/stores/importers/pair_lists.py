@@ -20,9 +20,6 @@ from reid_dist.stores.importers.text_files import file_of_labels, read_text
 from reid_dist.stores.labelled import LabelledSet
 from reid_dist.stores.labels import join_item_ids
 
-BY: Final = ("rows", "item_ids", "image_paths")
-"""What the two columns hold."""
-
 LEFT: Final = ("left", "first", "row1", "id1", "path1", "template1", "t1", "a", "query")
 RIGHT: Final = ("right", "second", "row2", "id2", "path2", "template2", "t2", "b", "gallery")
 SAME: Final = ("same", "is_same", "issame", "label", "labels", "genuine", "target")
@@ -50,7 +47,7 @@ class PairList(NamedTuple):
 def read_pair_list(
     location: str | os.PathLike[str], left: LabelledSet, right: LabelledSet, *, by: str = "rows"
 ) -> PairList:
-    """Read a list of pairs, and find the rows that it names in two sets.
+    """Read a list of pairs, and find the rows that it names in two sets: by ``rows``, ``item_ids`` or ``image_paths``.
 
     InputError if the file has no such columns, or names a row that a set lacks or has twice.
     """
@@ -120,7 +117,8 @@ def _refuse_unless_columns(columns: Mapping[str, NDArray[Any]], where: str, cont
 
 def _row_numbers(values: NDArray[Any], where: str) -> NDArray[np.int64]:
     try:
-        numbers = values.astype(np.int64) if values.dtype.kind != "U" else np.array(values.tolist(), dtype=np.int64)
+        with np.errstate(invalid="ignore"):
+            numbers = values.astype(np.int64) if values.dtype.kind != "U" else np.array(values.tolist(), dtype=np.int64)
         if values.dtype.kind == "f" and not (numbers == values).all():
             raise ValueError(values[numbers != values][0])
     except (ValueError, OverflowError) as error:
