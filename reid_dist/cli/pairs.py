@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 )
 @click.option("--distance", default="cosine", show_default=True, metavar="NAME")
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="EER or TAR@FAR=x; repeatable.")
-@click.option("--roc", is_flag=True, help="Also write the ROC.")
+@click.option("--roc", is_flag=True, help="Also write the ROC, into the JSON.")
 @click.option(
     "--folds", type=int, metavar="N", help="Accuracy of N consecutive folds under thresholds of the others (LFW: 10)."
 )
@@ -55,6 +55,8 @@ def command(
       reid-dist pairs faces.zarr --pairs lfw_pairs.txt --folds 10
       reid-dist pairs g1.zarr g2.zarr --pairs matches.csv --by item_ids --metric TAR@FAR=1e-4 --output ijbc.json
     """
+    if roc and output is None and not as_json:
+        raise click.UsageError("--roc writes the curve into the JSON; add --output FILE or --json")
     from reid_dist.cli.progress import rows_progress
     from reid_dist.cli.saved_json import refuse_existing, write_json
     from reid_dist.evaluation.pairs import DEFAULT_METRICS, evaluate_pairs
