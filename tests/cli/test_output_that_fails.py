@@ -60,6 +60,7 @@ def test_a_full_disk_is_an_event(full, stores, threads: Path) -> None:
     assert events[-1]["event"] == "ended"
 
 
+@pytest.mark.slow
 def test_a_full_disk_for_messages_alone(full, tmp_path: Path) -> None:
     """No message can be written; the exit code still reports the error."""
     done = subprocess.run(

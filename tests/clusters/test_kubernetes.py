@@ -114,6 +114,7 @@ def test_unencrypted_pods_are_refused(evaluate_on) -> None:
     evaluate_on(_text(insecure=False)).assert_one_line(2, "the traffic between pods", "insecure: true")
 
 
+@pytest.mark.slow
 def test_no_kubernetes(evaluate_on, tmp_path: Path) -> None:
     pytest.importorskip("dask_kubernetes")
     env = {"KUBECONFIG": str(tmp_path / "absent"), "HOME": str(tmp_path)}

@@ -62,6 +62,7 @@ def _assert_one_line(sets, folder: Path, process: str) -> None:
     assert "fewer --workers" in line
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_while_it_is_forked(sets, tmp_path: Path) -> None:
     _assert_one_line(sets, tmp_path, "forked[0]")
 
@@ -202,6 +203,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_dask_does_not_import_pandas_for_workers_that_are_forked(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     (tmp_path / "program.py").write_text(_OPENED)

@@ -391,5 +391,6 @@ def tiny_values() -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_without_a_compiler(python_kernels: PythonKernels) -> None:
     assert python_kernels.call(tiny_values) == tiny_values()

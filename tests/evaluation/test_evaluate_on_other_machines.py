@@ -24,7 +24,7 @@ def digests_here():
     "settings",
     [
         pytest.param({"OPENBLAS_CORETYPE": "Prescott"}, id="products-of-an-old-processor", marks=pytest.mark.slow),
-        pytest.param({"OPENBLAS_NUM_THREADS": "1"}, id="products-of-one-thread"),
+        pytest.param({"OPENBLAS_NUM_THREADS": "1"}, id="products-of-one-thread", marks=pytest.mark.slow),
         # Compiles every kernel once more.
         pytest.param({"NUMBA_CPU_NAME": "generic"}, id="kernels-of-a-plain-processor", marks=pytest.mark.slow),
     ],

@@ -263,6 +263,7 @@ def test_digests_of_different_blocks_differ(tmp_path):
     assert DistanceBlock.from_array(block.reshape(20, 600)).content_digest != first.content_digest
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_result(two_workers, tmp_path):
     block, query, gallery = crowded()
     options = {"ties": True, "topk": 9, "breakdowns": ["camera_pair", "gallery_size"], "roc": True}

@@ -98,6 +98,7 @@ def test_a_second_export_finds_the_first_and_adds_acceptances(tracking_uri: str,
     assert run.info.status == "FINISHED"
 
 
+@pytest.mark.slow
 def test_another_night_suite_or_history_is_another_run(tracking_uri: str, night: Run) -> None:
     one = dataclasses.replace(night, entries=night.entries[:1])
     others = [

@@ -101,7 +101,7 @@ def test_a_second_writer_is_refused_where_nothing_was(tmp_path: Path) -> None:
     assert digests(tmp_path / "out") == digests(tmp_path / "other")
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--overwrite",)])
 def test_of_two_that_start_together_one_writes(tmp_path: Path, options: tuple[str, ...]) -> None:
     """With `--overwrite` the other one may come after the first, and is refused otherwise."""

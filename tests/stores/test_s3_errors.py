@@ -95,6 +95,7 @@ class TestOneLineEach:
         assert "it is not https; set AWS_ALLOW_HTTP=true if that is meant" in self.message(way, bucket, tmp_path)
 
 
+@pytest.mark.slow
 def test_no_answer(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, silent_port: int) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent_port}")
     monkeypatch.setattr(objects, "_READ_TIMEOUT", timedelta(seconds=1))

@@ -97,6 +97,7 @@ def test_trouble_is_mailed_with_its_exit_code(cron: Cron, stand_in: StandIn, cod
     assert str(log) in mail
 
 
+@pytest.mark.slow
 def test_a_second_night_does_not_start(cron: Cron, stand_in: StandIn) -> None:
     stand_in.end_with(0, after=3)
     first = cron.start()
