@@ -1,7 +1,8 @@
 """Synthetic feature sets in the shape of the public ones, for the demo, benchmarks and tests.
 
 An identity is a random direction, a camera adds a direction of its own, a picture adds noise.  With growing noise the
-relevant rows of a query move away from it, as with a worse model.
+relevant rows of a query move away from it, as with a worse model.  Pictures of real sets are not equally hard: with
+`spread`, most of a query's relevant rows are near and some are far, which the noise alone does not give.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class SyntheticSet:
 class SyntheticShape:
     """Sizes of both sides; distractors (pid 0) and junk (pid -1) are part of the gallery.
 
-    `noise` and `camera_shift` are lengths relative to an identity's direction.
+    `noise` and `camera_shift` are lengths relative to an identity's direction; the noise of a row is
+    ``noise * exp(spread * N(0, 1))``.
     """
 
     n_identity: int
@@ -39,6 +41,7 @@ class SyntheticShape:
     dim: int
     noise: float
     camera_shift: float
+    spread: float = 0.0
 
     def __post_init__(self) -> None:
         if self.n_distractor + self.n_junk > self.n_gallery:
@@ -74,6 +77,8 @@ def make_sets(shape: SyntheticShape, seed: int = 0) -> tuple[SyntheticSet, Synth
         camids = rng.integers(0, shape.n_camera, len(pids))
         features = rng.standard_normal((len(pids), shape.dim), np.float32)
         features *= scale * np.float32(shape.noise)
+        if shape.spread:
+            features *= np.exp(shape.spread * rng.standard_normal((len(pids), 1), np.float32))
         known = pids > 0
         features[known] += identities[pids[known] - 1]
         # Each distractor and each junk row has a direction of its own.

@@ -16,21 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from reid_dist import FeatureSet, evaluate
+from reid_dist import FeatureSet, Report, evaluate
 from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks import expansion, gates, nights, planning, reranking, scheduler, workers
 from tests.benchmarks.measure import bare_product, cpu_seconds_of, interleave, ratio_line, run_process, seconds_of
-from tests.benchmarks.sets import GOOD, N_CAMERA, feature_sets, make_shape, save_sets
-
-BAD, RANDOM = 3.0, 1e4
+from tests.benchmarks.sets import BAD, EASY, N_CAMERA, RANDOM, TYPICAL, feature_sets, make_shape, save_sets, score
 
 
 def _against_product(name: str, repeats: int, made: SyntheticShape) -> None:
     """Arrays in memory, no cluster: `FeatureSet.from_arrays` and `evaluate` against the product, in one process."""
     query, gallery = make_sets(made)
 
-    def evaluated() -> None:
-        evaluate(*(FeatureSet.from_arrays(each.features, each.pids, each.camids) for each in (query, gallery)))
+    def evaluated() -> Report:
+        return evaluate(*(FeatureSet.from_arrays(each.features, each.pids, each.camids) for each in (query, gallery)))
 
     def ours() -> float:
         return seconds_of(evaluated)
@@ -39,22 +37,22 @@ def _against_product(name: str, repeats: int, made: SyntheticShape) -> None:
         return bare_product(query.features, gallery.features)
 
     size = " x ".join(map(str, (len(query.pids), *gallery.features.shape)))
-    print(ratio_line(f"{size}, {name}", *interleave(repeats, ours, bare)))
+    print(ratio_line(f"{size}, {name}{score(evaluated())}", *interleave(repeats, ours, bare)))
 
 
 def memory(scale: float, repeats: int) -> None:
     """Some 20 images of each identity."""
-    for name, noise in (("well-trained model", GOOD), ("badly trained model", BAD)):
-        _against_product(name, repeats, make_shape(2048 * scale, 200_000 * scale, noise))
+    for model in (EASY, TYPICAL, BAD):
+        _against_product("", repeats, make_shape(2048 * scale, 200_000 * scale, model))
 
 
 def positives(scale: float, repeats: int) -> None:
     """Few identities with many images each, down to random features."""
-    for name, noise in (("well-trained model", GOOD), ("random features", RANDOM)):
+    for model in (TYPICAL, RANDOM):
         for wanted in (20, 83, 830):
             # Those of the query's own camera do not count.
-            made = make_shape(1000 * scale, 100_000 * scale, noise, wanted * N_CAMERA // (N_CAMERA - 1))
-            _against_product(f"{wanted} positives a query, {name}", repeats, made)
+            made = make_shape(1000 * scale, 100_000 * scale, model, wanted * N_CAMERA // (N_CAMERA - 1))
+            _against_product(f"{wanted} positives a query, ", repeats, made)
 
 
 def _stores(folder: Path, n_query: float, n_gallery: float) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -128,20 +126,21 @@ EXTRAS: dict[str, dict[str, Any]] = {
 
 def extras(scale: float, repeats: int) -> None:
     """What each extra costs, as a ratio to the plain evaluation of the same sets in memory."""
-    for model, noise in (("well-trained", GOOD), ("badly trained", BAD)):
-        query, gallery = feature_sets(make_shape(1000 * scale, max(200, 100_000 * scale), noise))
+    for model in (TYPICAL, BAD):
+        query, gallery = feature_sets(make_shape(1000 * scale, max(200, 100_000 * scale), model))
         plainly = partial(evaluate, query, gallery)
+        name_of_model = score(plainly())
         options = [{}, *EXTRAS.values()]
         actions = [partial(seconds_of, partial(plainly, **{"confidence": None, **extra})) for extra in options]
         plain, *taken = interleave(repeats, *actions)
         for name, each in zip(EXTRAS, taken, strict=True):
-            print(ratio_line(f"{query.n_rows} x {gallery.n_rows} x 512, {model}, {name}", each, plain))
+            print(ratio_line(f"{query.n_rows} x {gallery.n_rows} x 512, {name_of_model}, {name}", each, plain))
 
 
 def groups(scale: float, repeats: int) -> None:
     """CPU time of a ranking by group as a ratio to that of items; tracks are the images of an identity in a camera."""
-    for model, noise in (("well-trained", GOOD), ("badly trained", BAD), ("random features", RANDOM)):
-        query, gallery = make_sets(make_shape(1000 * scale, 100_000 * scale, noise))
+    for model in (TYPICAL, BAD, RANDOM):
+        query, gallery = make_sets(make_shape(1000 * scale, 100_000 * scale, model))
         in_order = np.lexsort((gallery.camids, gallery.pids))
         rows = {"tracks in stored order": in_order, "tracks scattered": np.random.default_rng(0).permutation(in_order)}
         near = FeatureSet.from_arrays(query.features, query.pids, query.camids)
@@ -150,11 +149,12 @@ def groups(scale: float, repeats: int) -> None:
             columns = {"track": pids * N_CAMERA + camids}
             far = FeatureSet.from_arrays(gallery.features[order], pids, camids, columns=columns)
             plainly = partial(evaluate, near, far, confidence=None)
+            name_of_model = score(plainly())
             collapsed = ("pid", "CMC:pid", "track", "CMC:track")
             actions = [partial(cpu_seconds_of, partial(plainly, collapse=each)) for each in (None, *collapsed)]
             plain, *taken = interleave(repeats, *actions)
             for name, each in zip(collapsed, taken, strict=True):
-                print(ratio_line(f"{near.n_rows} x {far.n_rows} x 512, {model}, {layout}, {name}", each, plain))
+                print(ratio_line(f"{near.n_rows} x {far.n_rows} x 512, {name_of_model}, {layout}, {name}", each, plain))
 
 
 def main() -> None:

@@ -64,7 +64,7 @@ def neighbours(scale: float, repeats: int) -> None:
 def _market_sized(folder: Path, scale: float, n_items: int = 23_100) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Stores in the proportions of Market-1501, and the command that evaluates them re-ranked."""
     n_query = max(2, int(n_items * scale * 3368 / 23_100))
-    query, gallery = save_sets(folder, make_shape(n_query, n_items * scale - n_query, noise=1.6, camera_shift=0.6))
+    query, gallery = save_sets(folder, make_shape(n_query, n_items * scale - n_query, camera_shift=0.6))
     return _words(folder), query.features, gallery.features
 
 
