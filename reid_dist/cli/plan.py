@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # Seconds of start and end of a run, and of a row from its list of neighbours to its weights.
 _STARTING = 2.0
 _SECONDS_PER_ROW = 3e-5
+# An operation of sums in float64 in a fixed order takes so many times as long as one of the product in float32.
+_FIXED_ORDER = 9
 
 
 @click.command("plan", cls=GroupedCommand)
@@ -135,7 +137,9 @@ def command(
     steps = () if options["expand"] is None else parse_expand(options["expand"])
     expand = plan_expand(near, far, steps, **limits, chunk_rows=job.chunk_rows)
     distance = DISTANCES.get(job.distance)
-    longest = max([10 if rerank is None else rerank.search.k, *(step.search.k for step in expand)])
+    longest = max(
+        [10 if rerank is None else rerank.search.k, *(step.search.k for step in expand if step.search is not None)]
+    )
     rates, speed = calibrate(plan.gallery.dim, distance, longest), f"{counted(n_threads, 'thread')} such as one here"
     lists = None
     if options["topk"] is not None:
@@ -175,7 +179,7 @@ def command(
     for place, step in reversed(list(enumerate(expand, start=1))):
         number = f", step {place} of {len(expand)}" if len(expand) > 1 else ""
         click.echo(f"\nbefore that, expansion{number}: {step.step}")
-        _print_rows(_expand_rows(step, rates, n_threads, speed))
+        _print_rows(_expand_rows(step, plan.gallery.dim, rates, n_threads, speed))
 
 
 def _print_rows(rows: dict[str, str]) -> None:
@@ -204,8 +208,20 @@ def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int, speed: str) -> 
     }
 
 
-def _expand_rows(plan: ExpandPlan, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
+def _expand_rows(plan: ExpandPlan, dim: int, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
     search = plan.search
+    shared = {
+        "memory": f"{byte_size(plan.task_bytes)} a task, {byte_size(plan.task_bytes * n_threads)} in all",
+        "workspace": f"{byte_size(plan.workspace_bytes)} at the most, of which {byte_size(plan.store_bytes)} "
+        f"stay: {'statistics' if search is None else 'lists'} and new features",
+    }
+    if search is None:
+        return {
+            "tasks": f"{counted(plan.average_tasks, 'block')} of rows, after the statistics",
+            **shared,
+            "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in float64",
+            "time": f"{rough_duration(_FIXED_ORDER * plan.flop / (2 * dim) * rates.product / n_threads)} on {speed}",
+        }
     work = _search_seconds(search, rates)
     if not plan.both_ways:
         work = 1.1 * search.n_pairs * rates.product + search.n_items * _SECONDS_PER_ROW
@@ -213,9 +229,7 @@ def _expand_rows(plan: ExpandPlan, rates: Rates, n_threads: int, speed: str) -> 
     return {
         "items": f"{counted(search.n_items, 'row')}, lists of {search.k}",
         "tasks": f"{counted(search.n_tasks, 'pair')} of blocks, then {plan.average_tasks} for averages",
-        "memory": f"{byte_size(plan.task_bytes)} a task, {byte_size(plan.task_bytes * n_threads)} in all",
-        "workspace": f"{byte_size(plan.workspace_bytes)} at the most, of which {byte_size(plan.store_bytes)} "
-        "stay: lists and new features",
+        **shared,
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products, {each}",
         "time": f"{rough_duration(plan.step.times * work / n_threads)} on {speed}",
     }

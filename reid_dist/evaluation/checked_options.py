@@ -26,7 +26,7 @@ from reid_dist.metrics.definitions import RANKS, Metric, default_metrics, parse_
 from reid_dist.relevance.ground_truth import GroundTruth, read_ground_truth
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
-from reid_dist.stages.expansion import Expansion, parse_expand
+from reid_dist.stages.expansion import Step, parse_expand
 from reid_dist.stages.reranking import KReciprocal, parse_rerank
 from reid_dist.stores import LabelledSet
 
@@ -48,7 +48,7 @@ class CheckedOptions:
     rows_are_items: bool
     joined: tuple[str, ...]
     rerank: KReciprocal | None = None
-    expand: tuple[Expansion, ...] = ()
+    expand: tuple[Step, ...] = ()
     collapse: Collapse | None = None
 
     @property

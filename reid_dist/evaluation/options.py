@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict, get
 if TYPE_CHECKING:
     from reid_dist.relevance.ground_truth import GroundTruth
     from reid_dist.relevance.protocols import Protocol
-    from reid_dist.stages.expansion import Expansion
+    from reid_dist.stages.expansion import Step
     from reid_dist.stages.reranking import KReciprocal
 
 PROTOCOLS: Final = (
@@ -169,7 +169,7 @@ class _OfFeatures(TypedDict, total=False):
         ),
     ]
     expand: Annotated[
-        "str | Sequence[Expansion] | None",
+        "str | Sequence[Step] | None",
         Option(
             default=None,
             heading="Conventions",

@@ -26,7 +26,8 @@ from reid_dist.errors import InputError
 
 STAGE_TITLES = {
     "compile": "small jobs of every kind",
-    "expansion": "averages with neighbours",
+    "statistics": "statistics of gallery rows",
+    "expansion": "new features",
     "neighbours": "neighbours of all items",
     "weights": "reciprocal neighbours",
     "means": "local expansion",

@@ -113,3 +113,25 @@ def fastreid(query, gallery, k, alpha, times=1):
             expanded.append(np.sum(rows, axis=0) / len(rows))
         items = np.array(expanded)
     return items[: len(query)], items[len(query) :]
+
+
+def camera_norm(query, gallery, cameras, ridge=0.005, per_camera=True, whiten=True, least_rows=100):
+    """unit(P_c (x^ - mean_c)), P_c the inverse of X'X + n ridge I over the n centred x^ of a camera's gallery rows.
+
+    `cameras` are those of queries and of gallery rows; without `per_camera`, and for a camera with fewer than
+    `least_rows` gallery rows, all gallery rows take the place of the camera's.
+    """
+    units = unit_rows(gallery)
+    found = []
+    for side, own in zip((query, gallery), cameras, strict=True):
+        new = []
+        for row, camera in zip(unit_rows(side), own, strict=True):
+            members = units[np.asarray(cameras[1]) == camera]
+            if not per_camera or len(members) < least_rows:
+                members = units
+            mean = members.mean(axis=0)
+            centred = members - mean
+            among = centred.T @ centred + len(members) * ridge * np.eye(len(mean))
+            new.append(np.linalg.solve(among, row - mean) if whiten else row - mean)
+        found.append(unit_rows(np.array(new).reshape(np.shape(side))))
+    return tuple(found)

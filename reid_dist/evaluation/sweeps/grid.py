@@ -16,7 +16,7 @@ from reid_dist.core.numeric import is_whole
 from reid_dist.core.registry import did_you_mean
 from reid_dist.core.specs import parse_spec
 from reid_dist.errors import InputError
-from reid_dist.stages.expansion import EXPANSIONS, Expansion, describe_expansion, make_step, parse_expand, spelled
+from reid_dist.stages.expansion import EXPANSIONS, Expansion, Step, describe_expansion, make_step, parse_expand, spelled
 from reid_dist.stages.reranking import KReciprocal, parse_rerank
 
 MOST_POINTS = 500
@@ -50,7 +50,7 @@ class Point:
     """
 
     values: dict[str, Value]
-    expand: tuple[Expansion, ...] | None
+    expand: tuple[Step, ...] | None
     rerank: KReciprocal | None
     name: str
     reach: int
@@ -153,7 +153,7 @@ def _refuse_many(what: str, n_values: int) -> None:
 
 
 def make_grid(
-    expand: str | Sequence[Expansion] | None,
+    expand: str | Sequence[Step] | None,
     rerank: str | KReciprocal | None,
     given: Mapping[str, Values | None],
     *,
@@ -208,6 +208,8 @@ def _expansions(spec: str, include_self: bool, axes: tuple[Axis, ...], settings:
     points = []
     for values in settings:
         step = make_step(last.name, fixed | values)
+        if not isinstance(step, Expansion):
+            raise InputError(f"{last.name} has no neighbours to sweep over")
         steps = parse_expand((*first, step))
         points.append(Point(values, steps, None, spelled(steps), step.n_others, (step.k,)))
     method = describe_expansion(steps)

@@ -1,8 +1,9 @@
-"""Query expansion and database-side augmentation: features replaced by weighted averages with their neighbours."""
+"""Features replaced before an evaluation: averages with neighbours, and normalisation by camera."""
 
 from reid_dist.stages.expansion.definition import (
     EXPANSIONS,
     Expansion,
+    Step,
     describe_expansion,
     make_step,
     parse_expand,
@@ -14,6 +15,7 @@ from reid_dist.stages.expansion.stage import expand_sets
 __all__ = [
     "EXPANSIONS",
     "Expansion",
+    "Step",
     "describe_expansion",
     "expand_sets",
     "make_step",

@@ -1,11 +1,15 @@
-"""Definitions of query expansion and database-side augmentation: methods, steps and their parameters."""
+"""Definitions of what changes features before an evaluation: methods, steps and their parameters.
+
+Query expansion and database-side augmentation average rows with their neighbours; normalisation by camera maps them
+with statistics of the gallery.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.core.registry import Registry, did_you_mean
@@ -15,7 +19,7 @@ from reid_dist.errors import InputError
 
 @dataclass(frozen=True)
 class Method:
-    """Definition of an expansion method.
+    """Definition of a method that changes features.
 
     Attributes
     ----------
@@ -25,6 +29,8 @@ class Method:
         Names of the parameters, with their defaults; None for a required one.
     expands_query, expands_gallery
         Whether the features of queries and of the gallery are replaced.
+    averages
+        Whether rows are averaged with their neighbours; otherwise they are mapped with statistics of the gallery.
     among_all
         Whether the neighbours of an item are taken from queries and gallery together.
     unit
@@ -37,6 +43,7 @@ class Method:
     parameters: dict[str, Any]
     expands_query: bool
     expands_gallery: bool
+    averages: bool = True
     among_all: bool = False
     unit: bool = True
 
@@ -86,6 +93,19 @@ EXPANSIONS.register(
         unit=False,
     )
 )
+EXPANSIONS.register(
+    Method(
+        name="camera_norm",
+        summary="rows of length 1, minus the mean of their camera's gallery rows, times the inverse of X'X + n ridge I "
+        "over these n centred rows X; scaled to length 1",
+        source="diminish_camera_bias, inference_utils.py of published VisDA 2020 and vehicle baselines (there over all "
+        "rows of a set; queries here take the gallery's statistics)",
+        parameters={"ridge": 0.005, "statistics": "per_camera", "operation": "whiten", "least_rows": 100},
+        expands_query=True,
+        expands_gallery=True,
+        averages=False,
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -131,9 +151,65 @@ class Expansion:
         """Whether the step leaves features unchanged, bit for bit."""
         return self.k == 0 or (self.method.unit and self.n_others == 0)
 
+    @property
+    def sets_lengths(self) -> bool:
+        """Whether the step changes the lengths of rows."""
+        return self.n_others > 0
+
     def __str__(self) -> str:
-        values = {"k": self.k} | {name: getattr(self, name) for name in self.method.parameters if name != "k"}
-        return f"{self.name}({','.join(f'{name}={_spelled(value)}' for name, value in values.items())})"
+        return _call(self)
+
+
+STATISTICS = ("per_camera", "all")
+OPERATIONS = ("whiten", "centre")
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """One normalisation step: rows are mapped with means and covariances of gallery rows."""
+
+    times: ClassVar[int] = 1
+    changes_nothing: ClassVar[bool] = False
+    sets_lengths: ClassVar[bool] = True
+
+    # Name of the `Method` in `EXPANSIONS`.
+    name: str
+    # Multiple of the identity added to the mean outer product of centred rows, from 1e-9 to 1e9.
+    ridge: float
+    # "per_camera", or "all" for one statistic of all gallery rows.
+    statistics: str
+    # "whiten", or "centre" to subtract the mean alone.
+    operation: str
+    # Gallery rows of a camera, from 1, below which its statistics are those of all rows.
+    least_rows: int
+
+    def __post_init__(self) -> None:
+        # Rows have length 1: with this ridge, no covariance is singular to the precision of float64.
+        if not is_number(self.ridge) or not 1e-9 <= self.ridge <= 1e9:
+            raise InputError(f"ridge of {self.name} must be a number from 1e-9 to 1e9, found {self.ridge!r}")
+        if not is_whole(self.least_rows) or self.least_rows < 1:
+            raise InputError(f"least_rows of {self.name} must be a whole number from 1, found {self.least_rows!r}")
+        for name, known in (("statistics", STATISTICS), ("operation", OPERATIONS)):
+            if getattr(self, name) not in known:
+                found = getattr(self, name)
+                raise InputError(f"{name} of {self.name} must be {' or '.join(known)}, found {found!r}")
+        object.__setattr__(self, "ridge", float(self.ridge))
+
+    @property
+    def method(self) -> Method:
+        """Definition of the step's method."""
+        return EXPANSIONS.get(self.name)
+
+    def __str__(self) -> str:
+        return _call(self)
+
+
+Step = Expansion | Normalisation
+
+
+def _call(step: Step) -> str:
+    values = {name: getattr(step, name) for name in step.method.parameters}
+    return f"{step.name}({','.join(f'{name}={_spelled(value)}' for name, value in values.items())})"
 
 
 def _spelled(value: object) -> str:
@@ -142,7 +218,7 @@ def _spelled(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def parse_expand(spec: str | Sequence[Expansion]) -> tuple[Expansion, ...]:
+def parse_expand(spec: str | Sequence[Step]) -> tuple[Step, ...]:
     """Parse an expansion such as ``alpha_qe(k=5,alpha=3)`` or ``dba(k=5)+aqe(k=3)``, applied from left to right.
 
     Refuses a change of the gallery after the queries were expanded.
@@ -151,32 +227,35 @@ def parse_expand(spec: str | Sequence[Expansion]) -> tuple[Expansion, ...]:
     steps = tuple(make_step(call.name, call.values) for call in calls) if isinstance(spec, str) else tuple(spec)
     expanded = None
     for step in steps:
-        if step.name == "dba" and expanded is not None:
+        if step.method.expands_gallery and not step.method.among_all and expanded is not None:
             raise InputError(
-                f"dba after {expanded} would change the gallery that queries were expanded from; put dba first"
+                f"{step.name} after {expanded} would change the gallery that queries were expanded from; put "
+                f"{step.name} first"
             )
-        if step.method.expands_query:
+        if step.method.expands_query and step.method.averages:
             expanded = step.name
     return steps
 
 
-def make_step(name: str, values: Mapping[str, Any]) -> Expansion:
+def make_step(name: str, values: Mapping[str, Any]) -> Step:
     """Make a step from a method name and parameter values, with defaults for the rest."""
-    parameters = EXPANSIONS.get(name).parameters
+    method = EXPANSIONS.get(name)
+    parameters = method.parameters
     for given in values:
         if given not in parameters:
             raise InputError(did_you_mean(f"parameter of {name}", given, parameters))
-    if "k" not in values:
+    if method.averages and "k" not in values:
         raise InputError(f"{name} needs the number of neighbours, such as {name}(k=5)")
-    return Expansion(name=name, **{name: value for name, value in parameters.items() if value is not None} | {**values})
+    chosen = {name: value for name, value in parameters.items() if value is not None} | {**values}
+    return Expansion(name, **chosen) if method.averages else Normalisation(name, **chosen)
 
 
-def spelled(steps: Sequence[Expansion]) -> str:
+def spelled(steps: Sequence[Step]) -> str:
     """Spec of a sequence of steps, with every parameter."""
     return "+".join(map(str, steps))
 
 
-def describe_expansion(steps: Sequence[Expansion]) -> dict[str, str]:
+def describe_expansion(steps: Sequence[Step]) -> dict[str, str]:
     """Report entries of a sequence of steps: spec with every parameter, definitions and sources."""
     return {
         "name": spelled(steps),

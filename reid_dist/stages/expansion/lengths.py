@@ -1,8 +1,9 @@
 """Lengths of expanded rows, and their compatibility with distances that depend on length.
 
-``aqe``, ``alpha_qe`` and ``dba`` give rows of length 1 on one side.  Under cosine, rows of the other side may have any
-length.  Under a Euclidean distance they must have length 1 as well: otherwise the distances between the sides reflect
-the difference in length.  ``fastreid`` averages both sides without normalisation, so both keep the same scale.
+``aqe``, ``alpha_qe`` and ``dba`` give rows of length 1 on one side, ``camera_norm`` on both.  Under cosine, rows of the
+other side may have any length.  Under a Euclidean distance they must have length 1 as well: otherwise the distances
+between the sides reflect the difference in length.  ``fastreid`` averages both sides without normalisation, so both keep
+the same scale.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from reid_dist.engine.distances import Distance
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import read_only, squared_norms
-from reid_dist.stages.expansion.definition import Expansion, spelled
+from reid_dist.stages.expansion.definition import Step, spelled
 from reid_dist.stores import FeatureSet
 
 _GIVEN, _UNIT, _AVERAGED = "as they are given", "of length 1", "un-normalised averages"
@@ -25,9 +26,7 @@ _TOLERANCE = 1e-3
 _READ_BYTES = 16 << 20
 
 
-def refuse_unlike_lengths(
-    query: FeatureSet, gallery: FeatureSet, steps: Sequence[Expansion], distance: Distance
-) -> None:
+def refuse_unlike_lengths(query: FeatureSet, gallery: FeatureSet, steps: Sequence[Step], distance: Distance) -> None:
     """Refuse an expansion that leaves the two sides with different lengths, under a distance that depends on length.
 
     The sides are those before expansion.  Features are read only where the result depends on them, up to the first row
@@ -52,12 +51,12 @@ def refuse_unlike_lengths(
                 )
 
 
-def _compared(steps: Sequence[Expansion]) -> list[tuple[str, str]]:
+def _compared(steps: Sequence[Step]) -> list[tuple[str, str]]:
     """Length states of query and gallery rows at each comparison: in averages over both sides, and at the end."""
     query, gallery = _GIVEN, _GIVEN
     met = []
     for step in steps:
-        if step.n_others == 0:
+        if not step.sets_lengths:
             continue
         if not step.method.unit:
             met.append((query, gallery))

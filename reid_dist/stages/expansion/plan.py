@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reid_dist.engine.plan import SetShape, make_plan
-from reid_dist.stages.expansion.definition import Expansion
+from reid_dist.core.formatting import byte_size
+from reid_dist.engine.plan import MERGED_AT_ONCE, SetShape, make_plan
+from reid_dist.errors import PlanError
+from reid_dist.stages.expansion.definition import Expansion, Normalisation, Step
 from reid_dist.stages.neighbours.plan import SearchPlan, plan_search
 
 # Bytes of a neighbour in the tables from which rows are averaged: row number, weight, distance, and copies.
@@ -16,26 +18,31 @@ _BYTES_PER_NEIGHBOUR = 48
 _GATHERED_BYTES = 128 << 20
 _MOST_ROWS = 8192
 
+SUMMED_ROWS = 8192
+"""Gallery rows whose sums are made by one task; statistics depend on it, as sums in float64 do on their order."""
+
+# Bytes of the sums of outer products that a task makes at once.
+_SUMS_BYTES = 128 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class ExpandPlan:
-    """Blocks, tasks and memory of one expansion step."""
+    """Blocks, tasks and memory of one step."""
 
-    # Expansion step.
-    step: Expansion
+    step: Step
     # Whether items are compared among themselves, so that each pair is computed once for both of its items.
     both_ways: bool
-    # Neighbour search of the step.
-    search: SearchPlan
+    # Neighbour search of the step; None for a normalisation.
+    search: SearchPlan | None
     # Floating-point operations of its products.
     flop: int
-    # Number of averaging tasks.
+    # Number of tasks that make rows.
     average_tasks: int
     # Projected peak of one task of either kind, in bytes.
     task_bytes: int
     # Largest workspace size of this step, in bytes: lists, or lists, averages and the new store.
     workspace_bytes: int
-    # Workspace size after the step, in bytes: features of the new store, and lists.
+    # Workspace size after the step, in bytes: features of the new store, and lists or statistics.
     store_bytes: int
 
 
@@ -45,10 +52,20 @@ def averaged_rows(n_rows: int, dim: int, step: Expansion, n_threads: int) -> int
     return max(1, min(_MOST_ROWS, _GATHERED_BYTES // per_row, -(-n_rows // n_threads)))
 
 
+def mapped_block_rows(n_rows: int, dim: int, n_threads: int) -> int:
+    """Rows per task of a normalisation: bounded by memory, and few enough to occupy all threads."""
+    return max(1, min(_MOST_ROWS, _GATHERED_BYTES // (24 * dim), -(-n_rows // n_threads)))
+
+
+def summed_together(dim: int, whitens: bool) -> int:
+    """Groups whose sums are made by one task; each has a matrix of (dim, dim) where rows are whitened."""
+    return max(1, _SUMS_BYTES // (8 * dim * (dim if whitens else 1)))
+
+
 def plan_expand(
     query: SetShape,
     gallery: SetShape,
-    steps: Sequence[Expansion],
+    steps: Sequence[Step],
     *,
     n_threads: int,
     memory_per_thread: int,
@@ -60,9 +77,43 @@ def plan_expand(
     """
     plans = []
     for step in steps:
-        if not step.changes_nothing:
+        if isinstance(step, Normalisation):
+            plans.append(_plan_normalisation(query, gallery, step, n_threads, memory_per_thread))
+        elif not step.changes_nothing:
             plans.append(_plan_step(query, gallery, step, n_threads, memory_per_thread, chunk_rows))
     return plans
+
+
+def _plan_normalisation(
+    query: SetShape, gallery: SetShape, step: Normalisation, n_threads: int, memory_per_thread: int
+) -> ExpandPlan:
+    """Plan for as many groups as fit one task; how many cameras there are is known from labels alone."""
+    dim, whitens = gallery.dim, step.operation == "whiten"
+    matrix = 8 * dim * dim if whitens else 0
+    sums = summed_together(dim, whitens) * (matrix + 8 * dim) if step.statistics == "per_camera" else matrix + 8 * dim
+    chunk = 4 * dim * max(query.chunk_rows, gallery.chunk_rows)
+    # Sums of some tasks wait to be merged; a solution holds a matrix, its factor, that one's inverse and the result.
+    summing = 20 * dim * min(SUMMED_ROWS, gallery.n_rows) + chunk + max((MERGED_AT_ONCE + 1) * sums, sums + 5 * matrix)
+    blocks = [mapped_block_rows(shape.n_rows, dim, n_threads) for shape in (query, gallery)]
+    mapping = 24 * dim * max(blocks) + chunk + matrix
+    task_bytes = max(summing, mapping)
+    if task_bytes > memory_per_thread:
+        raise PlanError(
+            f"{step} needs {byte_size(task_bytes)} for one task, and {byte_size(memory_per_thread)} are there; use "
+            "fewer threads with more memory each, or operation=centre"
+        )
+    n_rows = query.n_rows + gallery.n_rows
+    new = 4 * n_rows * dim
+    return ExpandPlan(
+        step=step,
+        both_ways=False,
+        search=None,
+        flop=(gallery.n_rows + 2 * n_rows) * dim * dim if whitens else 0,
+        average_tasks=sum(-(-shape.n_rows // rows) for shape, rows in zip((query, gallery), blocks, strict=True)),
+        task_bytes=task_bytes,
+        workspace_bytes=2 * new + sums,
+        store_bytes=new + sums,
+    )
 
 
 def _plan_step(

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.fingerprint import fingerprint
-from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.core.model import RowRange
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.engine.task_graph import TaskGraph
-from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
+from reid_dist.errors import InputError
 from reid_dist.kernels.averaging import average_rows, similarity_weights
-from reid_dist.stages.expansion.definition import Expansion
+from reid_dist.stages.expansion.definition import Expansion, Normalisation, Step
+from reid_dist.stages.expansion.normalisation import normalise_sets
+from reid_dist.stages.expansion.output import Output, RowWork
 from reid_dist.stages.expansion.plan import averaged_rows
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, find_top_lists
-from reid_dist.stores import FeatureSet, FeatureWriter, Stage
+from reid_dist.stores import FeatureSet, Stage
 from reid_dist.stores.labels import join_item_ids
-from reid_dist.stores.locations import remove
-from reid_dist.stores.stored import open_stored
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -31,25 +28,15 @@ COSINE = DISTANCES.get("cosine")
 
 
 @dataclass(frozen=True)
-class _Averaging:
-    """Averaging of the `n_rows` rows of one set with their neighbours, in blocks of `block_rows`.
+class _Averaging(RowWork):
+    """Averaging of the rows of one set with their neighbours.
 
     `first` is the number of the set's first row in the lists.
     """
 
-    stage: Stage
     lists: NeighbourLists
     first: int
     step: Expansion
-    n_rows: int
-    block_rows: int
-
-    def part(self, block: int) -> str:
-        return f"rows-{block:05d}"
-
-    @property
-    def n_blocks(self) -> int:
-        return -(-self.n_rows // self.block_rows)
 
     def neighbours(self, rows: RowRange, own_row: Int64 | None) -> tuple[Int64, Float64]:
         """First `step.n_others` neighbours of some rows, the item itself excluded, and their distances."""
@@ -66,8 +53,7 @@ class _Averaging:
 
 def average_task(averaging: _Averaging, block: int, own_row: Int64 | None) -> None:
     """Average a block of rows with their neighbours and write the result to the stage."""
-    start = block * averaging.block_rows
-    rows = RowRange(start, min(start + averaging.block_rows, averaging.n_rows))
+    rows = averaging.rows(block)
     listed = RowRange(averaging.first + rows.start, averaging.first + rows.stop)
     index, distance = averaging.neighbours(listed, own_row)
     needed = np.unique(index[index >= 0])
@@ -84,14 +70,14 @@ def average_task(averaging: _Averaging, block: int, own_row: Int64 | None) -> No
 
 
 def expand_sets(
-    query: FeatureSet, gallery: FeatureSet, steps: Sequence[Expansion], where: Resources
+    query: FeatureSet, gallery: FeatureSet, steps: Sequence[Step], where: Resources
 ) -> tuple[FeatureSet, FeatureSet]:
     """Apply expansion steps in order, from left to right; finished stores of equal recipe and features are reused.
 
     Returns stored sets with new features and the original labels; a side that no step changes is returned unchanged.
     Raises `InputError` if `include_self` is set and items have no ids, or no query is in the gallery by item id.
     """
-    if any(step.include_self and not step.changes_nothing for step in steps):
+    if any(isinstance(step, Expansion) and step.include_self and not step.changes_nothing for step in steps):
         # Refused before the first step; steps keep item ids.
         _own_rows(query, gallery)
     for step in steps:
@@ -100,31 +86,46 @@ def expand_sets(
     return query, gallery
 
 
-def _expand(query: FeatureSet, gallery: FeatureSet, step: Expansion, where: Resources) -> tuple[FeatureSet, FeatureSet]:
+def _expand(query: FeatureSet, gallery: FeatureSet, step: Step, where: Resources) -> tuple[FeatureSet, FeatureSet]:
+    if isinstance(step, Normalisation):
+        return normalise_sets(query, gallery, step, where)
     if step.changes_nothing:
         return query, gallery
     if step.method.among_all:
         # If one set is given as both, rows have the same neighbours on both sides except for ties, and among tied
         # items each row precedes its copy: hence one store per side.
         both = query, gallery
-        outputs = [_Output(features, both, step, where, side) for side, features in enumerate(both)]
+        outputs = [Output(features, both, step, where, side) for side, features in enumerate(both)]
         near, far = (output.ready() for output in outputs)
         if near is not None and far is not None:
             return near, far
         lists = find_neighbours(Items(both), COSINE, step.n_others + 1, where)
-        return outputs[0].made(lists), outputs[1].made(lists, first=query.n_rows)
+        return _averaged(outputs[0], step, lists), _averaged(outputs[1], step, lists, first=query.n_rows)
     if step.method.expands_gallery:
-        output = _Output(gallery, (gallery,), step, where)
+        output = Output(gallery, (gallery,), step, where)
         ready = output.ready()
         if ready is None:
-            ready = output.made(find_neighbours(Items((gallery,)), COSINE, step.n_others + 1, where))
+            ready = _averaged(output, step, find_neighbours(Items((gallery,)), COSINE, step.n_others + 1, where))
         return query, ready
-    output = _Output(query, (query, gallery), step, where)
+    output = Output(query, (query, gallery), step, where)
     ready = output.ready()
     if ready is None:
         own_row = _own_rows(query, gallery) if step.include_self else None
-        ready = output.made(find_top_lists(query, gallery, step.k, where), own_row=own_row)
+        ready = _averaged(output, step, find_top_lists(query, gallery, step.k, where), own_row=own_row)
     return ready, gallery
+
+
+def _averaged(
+    output: Output, step: Expansion, lists: NeighbourLists, *, first: int = 0, own_row: Int64 | None = None
+) -> FeatureSet:
+    """Average all rows of a set, listed from item `first`; `own_row` are gallery rows that are no neighbours."""
+    features = output.features
+
+    def work_in(stage: Stage, block_rows: int) -> RowWork:
+        return _Averaging(stage, features.n_rows, block_rows, lists, first, step)
+
+    block_rows = averaged_rows(features.n_rows, features.dim, step, output.where.n_threads)
+    return output.made("averages", work_in, block_rows, average_task, own_row)
 
 
 def _own_rows(query: FeatureSet, gallery: FeatureSet) -> Int64:
@@ -145,84 +146,3 @@ def _own_rows(query: FeatureSet, gallery: FeatureSet) -> Int64:
             "leave include_self out if no query is a gallery row"
         )
     return own_row
-
-
-@dataclass(frozen=True)
-class _Output:
-    """New features of a set under a step; `side` separates queries (0) from gallery (1) where both are expanded."""
-
-    features: FeatureSet
-    inputs: tuple[FeatureSet, ...]
-    step: Expansion
-    where: Resources
-    side: int = 0
-
-    @property
-    def recipe(self) -> str:
-        """Fingerprint of everything that the new features depend on, recorded in their store."""
-        inputs = [each.content_digest for each in self.inputs]
-        return fingerprint(self.features.content_digest, inputs, str(self.step.method.name), self.step, self.side)
-
-    @property
-    def target(self) -> str:
-        """Location of the new store."""
-        return self.where.workspace.place(f"expanded-{self.recipe[:20]}.zarr")
-
-    def ready(self) -> FeatureSet | None:
-        """The new features if their store is complete and holds this recipe; a damaged or other store is removed."""
-        target, warn = self.target, self.where.progress.warn
-        try:
-            stored = open_stored(target)
-        except DamagedStoreError as error:
-            warn(f"{str(error).partition(';')[0]}: made again")
-            remove(target)
-            return None
-        except StoreError:
-            return None
-        if stored.manifest.source.get("identity") != self.recipe:
-            warn(f"{target} holds other features than its name denotes: made again")
-            remove(target)
-            return None
-        return FeatureSet(stored)
-
-    def made(self, lists: NeighbourLists, *, first: int = 0, own_row: Int64 | None = None) -> FeatureSet:
-        """Average all rows of the set, listed from item `first`, and write the store."""
-        features, step, where, target = self.features, self.step, self.where, self.target
-        block_rows = averaged_rows(features.n_rows, features.dim, step, where.n_threads)
-        stage = where.workspace.stage("averages", target, {"recipe": str(step), "block_rows": block_rows})
-        averaging = _Averaging(stage, lists, first, step, features.n_rows, stage.description["block_rows"])
-        graph = TaskGraph()
-        at = fingerprint(stage.path)[:12]
-        for block, rows in enumerate(cut_rows(features.n_rows, averaging.block_rows)):
-            if not stage.has(averaging.part(block)):
-                own = None if own_row is None else own_row[rows.start : rows.stop]
-                key = f"expansion-{at}-{block}"
-                graph.finals.append(graph.add(key, average_task, averaging, block, own, stage="expansion"))
-        where.run(graph)
-        source: dict[str, Any] = {
-            "identity": self.recipe,
-            "recipe": str(step),
-            "of": features.content_digest,
-            "inputs": [each.content_digest for each in self.inputs],
-        }
-        try:
-            with FeatureWriter(
-                target,
-                dim=features.dim,
-                n_rows=features.n_rows,
-                # Averages may cancel; a row of zeros is then correct.
-                allow_zero=True,
-                overwrite=True,
-                notes=[*features.notes, f"expanded by {step}"],
-                source=source,
-            ) as writer:
-                for block in range(averaging.n_blocks):
-                    writer.append(stage.read(averaging.part(block), "features")["features"])
-                writer.set_labels(features.labels)
-        except StoreExistsError:
-            # Another run on this workspace may have finished the same features meanwhile.
-            if (ready := self.ready()) is None:
-                raise
-            return ready
-        where.workspace.remove(stage)
-        return FeatureSet.open(target)

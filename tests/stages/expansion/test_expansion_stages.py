@@ -17,7 +17,7 @@ from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import RowRange
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.projection import make_resources
-from reid_dist.stages.expansion import parse_expand, plan, stage
+from reid_dist.stages.expansion import output, parse_expand, plan, stage
 from reid_dist.stages.neighbours import find_top_lists
 from reid_dist.stages.neighbours import stage as neighbour_stage
 from reid_dist.stores import Workspace, check_store
@@ -190,7 +190,7 @@ def test_a_store_that_was_not_finished_is_made_again(tmp_path, monkeypatch):
     query, gallery = map(labelled, sets())
     expected, _ = expanded(query, gallery, "aqe(k=3)", tmp_path / "whole")
     with monkeypatch.context() as patched:
-        patched.setattr(stage.FeatureWriter, "set_labels", lambda *_: 1 / 0)
+        patched.setattr(output.FeatureWriter, "set_labels", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             expanded(query, gallery, "aqe(k=3)", tmp_path / "halted")
     count = Count()

@@ -1,0 +1,134 @@
+"""New features of one set: blocks of rows that tasks write to a stage, and the store that is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from reid_dist.core.fingerprint import fingerprint
+from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.engine.task_graph import TaskGraph
+from reid_dist.errors import DamagedStoreError, StoreError, StoreExistsError
+from reid_dist.stages.expansion.definition import Step
+from reid_dist.stages.neighbours import Resources
+from reid_dist.stores import FeatureSet, FeatureWriter, Stage
+from reid_dist.stores.locations import remove
+from reid_dist.stores.stored import open_stored
+
+
+@dataclass(frozen=True)
+class RowWork:
+    """Work on the rows of one set, in blocks of `block_rows` whose results are parts of a stage."""
+
+    stage: Stage
+    n_rows: int
+    block_rows: int
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines that the store keeps on how its rows were made."""
+        return []
+
+    def part(self, block: int) -> str:
+        """Name of the part of a block."""
+        return f"rows-{block:05d}"
+
+    def rows(self, block: int) -> RowRange:
+        """Rows of a block."""
+        start = block * self.block_rows
+        return RowRange(start, min(start + self.block_rows, self.n_rows))
+
+
+@dataclass(frozen=True)
+class Output:
+    """New features of a set under a step; `side` separates queries (0) from gallery (1) where both are expanded."""
+
+    features: FeatureSet
+    inputs: tuple[FeatureSet, ...]
+    step: Step
+    where: Resources
+    side: int = 0
+
+    @property
+    def recipe(self) -> str:
+        """Fingerprint of everything that the new features depend on, recorded in their store."""
+        inputs = [each.content_digest for each in self.inputs]
+        return fingerprint(self.features.content_digest, inputs, str(self.step.method.name), self.step, self.side)
+
+    @property
+    def target(self) -> str:
+        """Location of the new store."""
+        return self.where.workspace.place(f"expanded-{self.recipe[:20]}.zarr")
+
+    def ready(self) -> FeatureSet | None:
+        """The new features if their store is complete and holds this recipe; a damaged or other store is removed."""
+        target, warn = self.target, self.where.progress.warn
+        try:
+            stored = open_stored(target)
+        except DamagedStoreError as error:
+            warn(f"{str(error).partition(';')[0]}: made again")
+            remove(target)
+            return None
+        except StoreError:
+            return None
+        if stored.manifest.source.get("identity") != self.recipe:
+            warn(f"{target} holds other features than its name denotes: made again")
+            remove(target)
+            return None
+        return FeatureSet(stored)
+
+    def made(
+        self,
+        kind: str,
+        work_in: Callable[[Stage, int], RowWork],
+        block_rows: int,
+        task: Callable[..., None],
+        values: NDArray[Any] | None = None,
+    ) -> FeatureSet:
+        """Make all rows of the set by blocks, and write the store.
+
+        `kind` is that of the stage with the blocks, and `work_in` gives the work from the stage and its rows per block.
+        `task` takes the work, the number of a block and the block's `values`, one for every row of the set.
+        """
+        features, step, where, target = self.features, self.step, self.where, self.target
+        stage = where.workspace.stage(kind, target, {"recipe": str(step), "block_rows": block_rows})
+        work = work_in(stage, stage.description["block_rows"])
+        graph = TaskGraph()
+        at = fingerprint(stage.path)[:12]
+        ranges = [*cut_rows(features.n_rows, work.block_rows)]
+        for block, rows in enumerate(ranges):
+            if not stage.has(work.part(block)):
+                key = f"expansion-{at}-{block}"
+                own = None if values is None else values[rows.start : rows.stop]
+                graph.finals.append(graph.add(key, task, work, block, own, stage="expansion"))
+        where.run(graph)
+        source: dict[str, Any] = {
+            "identity": self.recipe,
+            "recipe": str(step),
+            "of": features.content_digest,
+            "inputs": [each.content_digest for each in self.inputs],
+        }
+        try:
+            with FeatureWriter(
+                target,
+                dim=features.dim,
+                n_rows=features.n_rows,
+                # Averages may cancel, and a row may be the mean of its camera; a row of zeros is then correct.
+                allow_zero=True,
+                overwrite=True,
+                notes=[*features.notes, f"expanded by {step}", *work.notes],
+                source=source,
+            ) as writer:
+                for block in range(len(ranges)):
+                    writer.append(stage.read(work.part(block), "features")["features"])
+                writer.set_labels(features.labels)
+        except StoreExistsError:
+            # Another run on this workspace may have finished the same features meanwhile.
+            if (ready := self.ready()) is None:
+                raise
+            return ready
+        where.workspace.remove(stage)
+        return FeatureSet.open(target)

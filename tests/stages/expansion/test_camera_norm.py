@@ -1,0 +1,149 @@
+"""Normalisation by camera: the formula, its groups, the same bits however it is computed, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from expansion_runs import assert_close, expanded, features_of
+from oracles import expansion as oracle
+
+from reid_dist import FeatureSet, evaluate
+from reid_dist.engine.plan import SetShape
+from reid_dist.errors import InputError, PlanError
+from reid_dist.stages.expansion import make_step, normalisation, parse_expand
+from reid_dist.stages.expansion.plan import plan_expand
+
+SPECS = {
+    "camera_norm(least_rows=20)": {"least_rows": 20},
+    "camera_norm(ridge=1e-6,least_rows=1)": {"ridge": 1e-6, "least_rows": 1},
+    "camera_norm(statistics=all)": {"per_camera": False},
+    "camera_norm(operation=centre,least_rows=30)": {"whiten": False, "least_rows": 30},
+}
+
+
+def arrays(n_query=17, n_gallery=150, dim=12, seed=5):
+    """Rows shifted by camera; camera 3 has few gallery rows, camera 9 none; a zero row, copies."""
+    rng = np.random.default_rng(seed)
+    cameras = rng.choice([0, 1, 3], n_gallery, p=[0.5, 0.45, 0.05])
+    near = rng.choice([0, 1, 3, 9], n_query)
+    shift = rng.standard_normal((10, dim))
+    query, gallery = (rng.standard_normal((len(own), dim)) + shift[own] for own in (near, cameras))
+    gallery[40] = 0
+    gallery[50:60] = gallery[3]
+    query[2] = gallery[7]
+    return query.astype(np.float32), gallery.astype(np.float32), near, cameras
+
+
+def sets(**options):
+    query, gallery, near, cameras = arrays(**options)
+    return tuple(
+        FeatureSet.from_arrays(rows, np.arange(len(rows)) % 13, camids=own, allow_zero=True)
+        for rows, own in ((query, near), (gallery, cameras))
+    )
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_formula(spec, tmp_path):
+    query, gallery, *cameras = arrays()
+    for found, expected in zip(
+        expanded(*sets(), spec, tmp_path), oracle.camera_norm(query, gallery, cameras, **SPECS[spec]), strict=True
+    ):
+        assert_close(features_of(found), expected)
+
+
+def test_rows_of_few_dimensions_and_a_singular_covariance(tmp_path):
+    """All rows of a camera are one row: its covariance is zero, and a row of the camera is its mean."""
+    rows = np.repeat(np.eye(3, 5, dtype=np.float32), 4, axis=0)
+    features = FeatureSet.from_arrays(rows, np.arange(12) % 3, camids=np.repeat([0, 1, 2], 4))
+    query, gallery = expanded(features, features, "camera_norm(least_rows=1)", tmp_path)
+    assert not features_of(query).any()
+    assert features_of(gallery).tobytes() == features_of(query).tobytes()
+
+
+@pytest.mark.parametrize("spec", ["camera_norm(least_rows=20)", "camera_norm(statistics=all)+aqe(k=3)"])
+def test_cuts_do_not_matter(spec, monkeypatch):
+    expected = evaluate(*sets(), expand=spec, confidence=None)
+    for chunk_rows, together in ((None, 1), (7, 2)):
+        monkeypatch.setattr(normalisation, "summed_together", lambda *_, n=together: n)
+        monkeypatch.setattr(normalisation, "mapped_block_rows", lambda *_, n=together: 11 * n)
+        assert evaluate(*sets(), expand=spec, confidence=None, chunk_rows=chunk_rows).result_digest == (
+            expected.result_digest
+        )
+
+
+def test_sums_are_cut_by_gallery_rows_alone(tmp_path, monkeypatch):
+    """Many runs of summed rows, on threads and on chunks of any size, give the same bytes."""
+    monkeypatch.setattr(normalisation, "SUMMED_ROWS", 13)
+    found = []
+    for chunk_rows, name in ((5, "a"), (64, "b")):
+        query, gallery = sets()
+        gallery.save(tmp_path / f"{name}.zarr", chunk_rows=chunk_rows)
+        stored = FeatureSet.open(tmp_path / f"{name}.zarr")
+        both = expanded(query, stored, "camera_norm(least_rows=20)", tmp_path / name)
+        found.append([features_of(each).tobytes() for each in both])
+    assert found[0] == found[1]
+
+
+def test_workers_give_the_same_bits(two_workers, tmp_path):
+    spec = "camera_norm(least_rows=20)"
+    stored = [each.save(tmp_path / f"{side}.zarr") for side, each in zip(("query", "gallery"), sets(), strict=True)]
+    here = evaluate(*sets(), expand=spec, confidence=None)
+    there = evaluate(*stored, expand=spec, confidence=None, client=two_workers)
+    assert there.result_digest == here.result_digest
+
+
+def test_statistics_and_stores_are_reused(tmp_path, monkeypatch):
+    query, gallery = sets()
+    first = expanded(query, gallery, "camera_norm", tmp_path)
+
+    def refused(*_):
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(normalisation, "sum_task", refused)
+    monkeypatch.setattr(normalisation, "map_task", refused)
+    again = expanded(query, gallery, "camera_norm", tmp_path)
+    assert [each.content_digest for each in again] == [each.content_digest for each in first]
+
+
+def test_cameras_without_statistics_are_noted(tmp_path):
+    query, _ = expanded(*sets(), "camera_norm(least_rows=20)", tmp_path)
+    assert any("cameras 3, 9" in note for note in query.notes)
+
+
+def test_sets_without_cameras(tmp_path):
+    query, gallery, *_ = arrays()
+    bare = [FeatureSet.from_arrays(each, np.zeros(len(each), int), allow_zero=True) for each in (query, gallery)]
+    with pytest.raises(InputError, match=r"the query set has no cameras; .* camera_norm\(statistics=all\)"):
+        expanded(*bare, "camera_norm", tmp_path)
+    expanded(*bare, "camera_norm(statistics=all)", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"ridge": 0}, "ridge of camera_norm must be a number from 1e-9 to 1e9, found 0"),
+        ({"ridge": float("nan")}, "ridge of camera_norm must be a number"),
+        ({"statistics": "each"}, "statistics of camera_norm must be per_camera or all, found 'each'"),
+        ({"operation": "pca"}, "operation of camera_norm must be whiten or centre"),
+        ({"least_rows": 0}, "least_rows of camera_norm must be a whole number from 1"),
+        ({"k": 5}, "unknown parameter of camera_norm 'k'"),
+    ],
+)
+def test_invalid_values(values, words):
+    with pytest.raises(InputError, match=words):
+        make_step("camera_norm", values)
+
+
+def test_not_after_expanded_queries():
+    with pytest.raises(InputError, match="camera_norm after aqe would change the gallery"):
+        parse_expand("aqe(k=3)+camera_norm")
+    assert len(parse_expand("camera_norm+dba(k=2)+aqe(k=3)")) == 3
+
+
+def test_plan():
+    shapes = SetShape(3368, 512, 4, 1024), SetShape(1_000_000, 512, 4, 8192)
+    (plan,) = plan_expand(*shapes, parse_expand("camera_norm"), n_threads=2, memory_per_thread=4 << 30)
+    assert plan.flop == (1_000_000 + 2 * 1_003_368) * 512**2
+    assert plan.store_bytes > 4 * 1_003_368 * 512
+    with pytest.raises(PlanError, match="operation=centre"):
+        plan_expand(*shapes, parse_expand("camera_norm"), n_threads=2, memory_per_thread=64 << 20)
