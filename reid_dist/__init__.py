@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from reid_dist._version import __version__
 
 if TYPE_CHECKING:
+    from reid_dist.evaluation.conventions import Conventions, conventions
     from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
     from reid_dist.evaluation.lists import evaluate_lists
     from reid_dist.evaluation.pairs import evaluate_pairs
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from reid_dist.stores import DistanceBlock, FeatureSet, LabelledRows, ingest
 
 __all__ = [
+    "Conventions",
     "DistanceBlock",
     "FeatureSet",
     "LabelledRows",
@@ -35,6 +37,7 @@ __all__ = [
     "average_runs",
     "compare",
     "compose_protocol",
+    "conventions",
     "evaluate",
     "evaluate_distances",
     "evaluate_lists",
@@ -51,6 +54,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Conventions": "reid_dist.evaluation.conventions",
     "DistanceBlock": "reid_dist.stores",
     "FeatureSet": "reid_dist.stores",
     "LabelledRows": "reid_dist.stores",
@@ -59,6 +63,7 @@ _HOMES = {
     "average_runs": "reid_dist.reports.averages",
     "compare": "reid_dist.reports.comparison",
     "compose_protocol": "reid_dist.relevance.protocols",
+    "conventions": "reid_dist.evaluation.conventions",
     "evaluate": "reid_dist.evaluation.evaluate",
     "evaluate_distances": "reid_dist.evaluation.evaluate",
     "evaluate_lists": "reid_dist.evaluation.lists",

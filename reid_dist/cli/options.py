@@ -95,7 +95,7 @@ def run_options(
                 check(given)
             # A command that writes a store has its place and no name of a run.
             own = {name: given.pop(name) for name in ("output", "name", "workspace", "resume") if name in given}
-            if own["resume"] and own.get("output", ...) is None:
+            if own.get("resume") and own.get("output", ...) is None:
                 raise click.UsageError("--resume needs the output directory of the run; add --output DIR")
             cluster = choose_cluster(cluster_file, workers, in_threads=in_threads)
             return function(run=RunOptions(cluster=cluster, performance_page=performance_report, **own), **given)

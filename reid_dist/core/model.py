@@ -131,6 +131,8 @@ class Relevance:
     reason: NDArray[np.uint8]
     # The groups of the positives, if groups of gallery items are ranked.
     members: GroupMembers | None = None
+    # Relevance under each of several protocols, if they are ranked from one pass; see `reid_dist.engine.variants`.
+    variants: tuple[Relevance, ...] = ()
 
     @property
     def n_query(self) -> int:

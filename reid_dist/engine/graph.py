@@ -133,6 +133,9 @@ def rank_queries(job: EvaluationJob, execution: Execution, truth: GroundTruth | 
         single_shot=_join(blocks, "single_shot"),
         impostors=add_histograms(impostors) if impostors else None,
         grouped=RankedQueries.concatenate(grouped) if grouped else None,
+        variants=tuple(
+            RankedQueries.concatenate(list(each)) for each in zip(*(block.variants for block in blocks), strict=True)
+        ),
     )
 
 

@@ -64,6 +64,8 @@ class EvaluationJob(SearchJob):
 
     # Evaluation protocol that assigns relevance.
     protocol: Protocol
+    # Protocols that are ranked from one pass; `protocol` is then `reid_dist.engine.variants.EVERY_ROW`.
+    variants: tuple[Protocol, ...] = ()
     topk: int = 0
     # Whether row numbers serve as item ids; for a set without ids that is evaluated against itself.
     rows_are_items: bool = False
@@ -145,3 +147,5 @@ class BlockResult:
     # Ranks of the relevant groups, if some metrics rank groups and others items; of the first one of each query, if
     # these metrics need no other.
     grouped: RankedQueries | None = None
+    # Ranks under each of several protocols.
+    variants: tuple[RankedQueries, ...] = ()

@@ -36,6 +36,7 @@ from reid_dist.engine.reductions import (
     relevant_places,
 )
 from reid_dist.engine.tile_loop import run_tiles
+from reid_dist.engine.variants import GalleryVariants, rank_variants
 from reid_dist.kernels.deciding import BEFORE, BEHIND
 from reid_dist.metrics.definitions import parse_metric
 from reid_dist.relevance.assignment import GalleryIndex, assign_listed_relevance, assign_relevance
@@ -59,6 +60,7 @@ class _Gallery:
     parts: GalleryPartitions | None
     identities: Identities | None
     groups: GroupIndex | None
+    variants: GalleryVariants | None
 
 
 class _GalleryCache:
@@ -72,7 +74,7 @@ class _GalleryCache:
     def get(self, job: EvaluationJob) -> _Gallery:
         names = job.joined and job.query.content_digest
         drawn = job.single_shot is not None
-        key = (job.gallery.content_digest, job.rows_are_items, names, job.protocol, job.parts, drawn)
+        key = (job.gallery.content_digest, job.rows_are_items, names, job.protocol, job.variants, job.parts, drawn)
         with self._lock:
             if self._gallery is None or self._key != key:
                 labels = set_labels(job, job.gallery)
@@ -81,7 +83,8 @@ class _GalleryCache:
                 identities = Identities.make(labels.pids, index.mask) if drawn else None
                 collapse = job.collapse
                 groups = None if collapse is None else GroupIndex(labels, collapse.label, index.mask)
-                self._gallery, self._key = _Gallery(index, parts, identities, groups), key
+                variants = GalleryVariants(job.variants, index) if job.variants else None
+                self._gallery, self._key = _Gallery(index, parts, identities, groups, variants), key
             return self._gallery
 
 
@@ -125,8 +128,10 @@ def joined_label_set(
 
 def relevance_task(job: EvaluationJob, rows: RowRange) -> Relevance:
     """Assign relevance to a block of queries by labels."""
-    relevance = assign_relevance(job.protocol, set_labels(job, job.query).take(rows), gallery_index(job))
-    return _with_groups(job, relevance)
+    labels, gallery = set_labels(job, job.query).take(rows), _GALLERY.get(job)
+    if gallery.variants is not None:
+        return gallery.variants.assign(labels)
+    return _with_groups(job, assign_relevance(job.protocol, labels, gallery.index))
 
 
 def listed_relevance_task(job: EvaluationJob, truth: GroundTruth) -> Relevance:
@@ -256,7 +261,8 @@ def read_partials_task(stage: Stage, part: str) -> Partials:
 
 def _split(job: SearchJob, gallery: FeatureBlock) -> list[FeatureBlock]:
     """Split a block by partition of the gallery, for separate counts."""
-    parts = _GALLERY.get(job).parts if isinstance(job, EvaluationJob) else None
+    known = _GALLERY.get(job) if isinstance(job, EvaluationJob) else None
+    parts = None if known is None else known.parts or known.variants
     if parts is None:
         return [gallery]
     group = parts.group[gallery.numbers]
@@ -296,7 +302,7 @@ def ranking_task(
     curves: Sequence[NDArray[np.float64]],
 ) -> BlockResult:
     """Rank a block of queries from merged partial results and pieces of single-shot CMC."""
-    parts = _GALLERY.get(job).parts
+    parts, variants = _GALLERY.get(job).parts, _GALLERY.get(job).variants
     metrics = [parse_metric(name) for name in job.part_metrics]
     nearest, items, counts = merged.get("probes"), targets.items, merged.get("ranks")
     ranked = None if counts is None else rank(relevance, items, add_counts(list(counts.values())))
@@ -316,4 +322,5 @@ def ranking_task(
         probes=None if nearest is None else Probes(nearest.distance[:, 0], relevance.mated),
         single_shot=np.concatenate(curves) if curves else np.empty((relevance.n_query, 0, 1)),
         impostors=merged.get("impostors"),
+        variants=() if variants is None else rank_variants(relevance, items, counts or {}, variants),
     )

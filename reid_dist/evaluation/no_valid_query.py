@@ -31,7 +31,7 @@ def explain_no_valid_query(
         lists = " or ".join(protocol.relevant_lists)
         return f"{found}: every list of {lists} in the ground truth is empty"
     near, far = labels
-    shared = np.setdiff1d(np.intersect1d(near.pids, far.pids), [] if protocol.junk_pid is None else protocol.junk_pid)
+    shared = np.setdiff1d(np.intersect1d(near.pids, far.pids), protocol.junk_pids)
     pids = f"query pids {_span(query)}, gallery pids {_span(gallery)}, {len(shared)} in common"
     hints = [
         *_pid_hints(query, gallery, labels, protocol, len(shared)),
@@ -59,13 +59,14 @@ def _pid_hints(
 ) -> list[str]:
     hints = []
     near, far = labels
+    junk = protocol.junk_pid_in_words
     for side, other, pids in (("queries", "gallery rows", near.pids), ("gallery rows", "queries", far.pids)):
-        n_junk = 0 if protocol.junk_pid is None else int((pids == protocol.junk_pid).sum())
+        n_junk = int(np.isin(pids, protocol.junk_pids).sum())
         if n_junk and n_junk == len(pids):
             swap = f", or are {side} and {other} exchanged" if side == "queries" else ""
-            hints.append(f"all {side} have pid {protocol.junk_pid}, which marks junk: are the labels meant so{swap}?")
+            hints.append(f"all {side} have {junk}, which marks junk: are the labels meant so{swap}?")
         elif n_junk and not n_shared:
-            hints.append(f"{n_junk} {side} have pid {protocol.junk_pid}, which marks junk: are these labels meant so?")
+            hints.append(f"{n_junk} {side} have {junk}, which marks junk: are these labels meant so?")
     if not n_shared:
         hints.append("check that both sets are of one split and number their identities alike")
         hints += disjoint_pid_hints(query, gallery)

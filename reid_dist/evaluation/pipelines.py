@@ -47,7 +47,7 @@ class ProtocolComponents(BaseModel):
     junk: tuple[tuple[str, ...], ...] | None = Field(
         default=None, description="Labels that an item must share with the query to be junk, rule by rule."
     )
-    junk_pid: StrictInt | None = None
+    junk_pid: StrictInt | tuple[StrictInt, ...] | None = None
     query_cameras: tuple[StrictInt, ...] | None = None
     gallery_cameras: tuple[StrictInt, ...] | None = None
     relevant_lists: tuple[str, ...] | None = None

@@ -73,7 +73,7 @@ def partition_metrics(checked: CheckedOptions) -> tuple[str, ...]:
 def _identity_sizes(protocol: Protocol, gallery: LabelledSet) -> NDArray[np.int64]:
     """Items of every gallery identity, junk of one query counted."""
     pids, counts = np.unique(gallery.pids, return_counts=True)
-    return counts[pids != protocol.junk_pid] if protocol.junk_pid is not None else counts
+    return counts[~np.isin(pids, protocol.junk_pids)]
 
 
 def most_relevant(checked: CheckedOptions, query: LabelledSet, gallery: LabelledSet) -> float:
@@ -85,7 +85,7 @@ def most_relevant(checked: CheckedOptions, query: LabelledSet, gallery: Labelled
     if checked.truth is not None:
         counts = [_of_lists(lists, group) for lists in checked.truth.lists.values()]
         return _fullest(np.sum(counts, axis=0))
-    return _most_matches(query, gallery, group)
+    return most_matches(query, gallery, group)
 
 
 def _of_lists(lists: RowLists, group: NDArray[np.int64] | None) -> NDArray[np.int64]:
@@ -105,7 +105,7 @@ def _group_numbers(collapse: Collapse, gallery: LabelledSet) -> NDArray[np.int64
     return group
 
 
-def _most_matches(query: LabelledSet, gallery: LabelledSet, group: NDArray[np.int64] | None) -> float:
+def most_matches(query: LabelledSet, gallery: LabelledSet, group: NDArray[np.int64] | None = None) -> float:
     """Gallery items with the query's pid or of their groups, mean over the fullest thousand queries in a row."""
     pids, code, counts = np.unique(gallery.pids, return_inverse=True, return_counts=True)
     if group is not None:

@@ -261,9 +261,7 @@ def _ties(ranks: RanksOf, result: BlockResult, checked: CheckedOptions, zero: bo
 
 def _junk_rows(gallery: LabelledSet, protocol: Protocol) -> int:
     """Count rows that are junk for every query; here, for the sorted index of the gallery is the workers'."""
-    junk = np.zeros(gallery.n_rows, bool)
-    if protocol.junk_pid is not None:
-        junk |= gallery.pids == protocol.junk_pid
+    junk = np.isin(gallery.pids, protocol.junk_pids)
     if protocol.gallery_cameras is not None and gallery.camids is not None:
         junk |= ~np.isin(gallery.camids, protocol.gallery_cameras)
     return int(junk.sum())

@@ -33,11 +33,13 @@ def whole_label(protocol: Protocol) -> str | None:
 class GalleryIndex:
     """The labels of a gallery, sorted once so that every block of queries finds its pairs by bisection.
 
-    Without a protocol no row is junk for all queries, and none is hidden by a label.
+    Without a protocol no row is junk for all queries, and none is hidden by a label.  `same_rows` is an index of the
+    same labels under another protocol, whose order of the rows is used.
     """
 
-    def __init__(self, labels: Labels, protocol: Protocol | None) -> None:
+    def __init__(self, labels: Labels, protocol: Protocol | None, same_rows: GalleryIndex | None = None) -> None:
         self.labels = labels
+        self._same_rows = same_rows
         self.n_gallery = len(labels.pids)
         self._label = whole_label(protocol) if protocol is not None else None
         self.mask = GalleryMask(_junk_rows(labels, protocol), self.label)
@@ -51,6 +53,8 @@ class GalleryIndex:
     @cached_property
     def _by_pid(self) -> tuple[NDArray[np.signedinteger], Int64]:
         """Gallery rows in the order of their pids, and those pids."""
+        if self._same_rows is not None:
+            return self._same_rows._by_pid
         order = np.argsort(self.labels.pids, kind="stable")
         # Half the memory, where row numbers allow it: this stays in every process as long as the job runs.
         rows = order.astype(np.int32) if len(order) <= np.iinfo(np.int32).max else order
@@ -69,6 +73,8 @@ class GalleryIndex:
     @cached_property
     def _by_item(self) -> tuple[Int64, NDArray[np.generic]]:
         """Gallery rows in the order of their item ids, and those ids."""
+        if self._same_rows is not None:
+            return self._same_rows._by_item
         if self.labels.item_ids is None:
             raise InputError("the gallery has no item ids")
         order = np.argsort(self.labels.item_ids, kind="stable")
@@ -92,8 +98,8 @@ def _junk_rows(labels: Labels, protocol: Protocol | None) -> NDArray[np.bool_]:
     junk = np.zeros(len(labels.pids), bool)
     if protocol is None:
         return junk
-    if protocol.junk_pid is not None:
-        junk |= labels.pids == protocol.junk_pid
+    for pid in protocol.junk_pids:
+        junk |= labels.pids == pid
     if protocol.gallery_cameras is not None:
         if labels.camids is None:
             raise InputError(f"protocol {protocol.name!r} counts some cameras, and the gallery has no camids")

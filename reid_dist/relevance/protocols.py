@@ -54,7 +54,7 @@ class Protocol:
     junk
         An item is junk for a query when they share all labels of one of these rules, and differ in those after ``!``.
     junk_pid
-        Gallery items with this pid are junk for every query; None where pids are not read.
+        Gallery items with this pid, or one of several, are junk for every query; None for no such pid.
     query_cameras, gallery_cameras
         Cameras that count; None for all.  Queries of others are left out, items of others are junk for every query.
     relevant_lists, junk_lists
@@ -74,7 +74,7 @@ class Protocol:
     summary: str
     source: str
     junk: tuple[JunkRule, ...] = ()
-    junk_pid: int | None = JUNK_PID
+    junk_pid: int | tuple[int, ...] | None = JUNK_PID
     query_cameras: tuple[int, ...] | None = None
     gallery_cameras: tuple[int, ...] | None = None
     relevant_lists: tuple[str, ...] = ()
@@ -89,6 +89,18 @@ class Protocol:
     def is_listed(self) -> bool:
         """Whether relevance comes from a ground truth and not from labels."""
         return bool(self.relevant_lists)
+
+    @property
+    def junk_pids(self) -> tuple[int, ...]:
+        """All pids of `junk_pid`."""
+        if self.junk_pid is None:
+            return ()
+        return self.junk_pid if isinstance(self.junk_pid, tuple) else (self.junk_pid,)
+
+    @property
+    def junk_pid_in_words(self) -> str:
+        """All pids of `junk_pid`: ``pid -1 or 0``."""
+        return f"pid {' or '.join(map(str, self.junk_pids))}"
 
     @property
     def needs_camids(self) -> bool:
@@ -141,7 +153,7 @@ class Protocol:
             return f"listed as {' or '.join(self.junk_lists)}"
         words = {OWN_ROW: "the query's own row", WHOLE_CAMERA: "every item of the query's camera"}
         parts = [words.get(rule, f"same {_in_words(rule)}") for rule in self.junk]
-        parts += [] if self.junk_pid is None else [f"pid {self.junk_pid}"]
+        parts += [self.junk_pid_in_words] if self.junk_pids else []
         if self.gallery_cameras is not None:
             parts.append(f"cameras other than {', '.join(map(str, self.gallery_cameras))}")
         return "; ".join(parts) or "none"
@@ -234,8 +246,8 @@ def _refuse_unusable(protocol: Protocol) -> None:
     for part in ("relevant_lists", "junk_lists", "reported"):
         if not _is_list_of(str, getattr(protocol, part)):
             refuse(part, "be a list of names")
-    if not (protocol.junk_pid is None or is_whole(protocol.junk_pid)):
-        refuse("junk_pid", "be a whole number, or None for none")
+    if not all(map(is_whole, protocol.junk_pids)):
+        refuse("junk_pid", "be a whole number, a list of these, or None for none")
     for part in ("query_cameras", "gallery_cameras"):
         cameras = getattr(protocol, part)
         if cameras is not None and not (_is_list_of(int, cameras) and cameras):

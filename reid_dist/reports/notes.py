@@ -37,13 +37,14 @@ def side_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -> 
         return []
     signs = []
     remedy = "exchange them"
-    n_junk = 0 if protocol.junk_pid is None else int((query.pids == protocol.junk_pid).sum())
+    n_junk = int(np.isin(query.pids, protocol.junk_pids).sum())
     if n_junk:
         signs.append(
-            f"{n_junk:,} of {counted(query.n_rows, 'query')} {have(n_junk)} pid {protocol.junk_pid}, which "
+            f"{n_junk:,} of {counted(query.n_rows, 'query')} {have(n_junk)} {protocol.junk_pid_in_words}, which "
             "marks junk, so that no match of theirs counts"
         )
-        remedy += f"; if not, leave these queries out (ingest --drop-pid {protocol.junk_pid})"
+        drop = " ".join(f"--drop-pid {pid}" for pid in protocol.junk_pids)
+        remedy += f"; if not, leave these queries out (ingest {drop})"
     if query.n_rows > gallery.n_rows and len(np.unique(gallery.pids)) < gallery.n_rows:
         signs.append(f"there are {query.n_rows:,} queries and only {counted(gallery.n_rows, 'gallery row')}")
     # Sizes alone are a weak sign: some benchmarks have small galleries.

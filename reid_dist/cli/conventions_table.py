@@ -1,0 +1,171 @@
+"""The table of conventions on the console, in 80 columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+from reid_dist.core.formatting import counted, integer
+from reid_dist.evaluation.conventions import Candidate, Conventions, Row, Target
+from reid_dist.evaluation.conventions.settings import Setting
+from reid_dist.reports.console import fact_table, print_parts, value_table
+
+# Settings side by side, and candidates that are shown.
+_AT_ONCE: Final = 8
+_SHOWN: Final = 12
+_DIGEST_DIGITS: Final = 16
+
+
+def print_conventions(table: Conventions) -> None:
+    """Print the table, or the conventions nearest to the targets; where that is no terminal, as plain text."""
+    names = list(dict.fromkeys(row.setting.name for row in table.rows))
+    if table.targets:
+        print_parts(_nearest(table), _facts(table, []))
+    else:
+        print_parts(*_values(table, names), _facts(table, names))
+
+
+# ---- all conventions -------------------------------------------------------------------------------------------------
+
+
+def _values(table: Conventions, names: Sequence[str]) -> Iterator[Table | Text]:
+    """Values in percent: metrics in rows, settings by number in columns."""
+    cells = {(row.distance, row.setting.name, row.metric): row.value for row in table.rows}
+    metrics = list(dict.fromkeys(row.metric for row in table.rows))
+    for distance in dict.fromkeys(row.distance for row in table.rows):
+        for start in range(0, len(names), _AT_ONCE):
+            some = list(enumerate(names, 1))[start : start + _AT_ONCE]
+            yield Text(f"{distance}, values in percent", style="bold")
+            values = value_table("metric")
+            for number, _ in some:
+                values.add_column(str(number), justify="right", no_wrap=True)
+            for metric in metrics:
+                values.add_row(metric, *(f"{100 * cells[distance, name, metric]:.2f}" for _, name in some))
+            yield values
+
+
+def _facts(table: Conventions, names: Sequence[str]) -> Table:
+    facts = fact_table()
+    for number, name in enumerate(names, 1):
+        rows = [row for row in table.rows if row.setting.name == name]
+        for head, words in _setting(rows, str(number)):
+            facts.add_row(head, Text(words))
+    if table.targets:
+        for head, words in _chosen(table):
+            facts.add_row(head, Text(words))
+    for name in ("query", "gallery"):
+        described = table.inputs[name]
+        facts.add_row(name, Text(f"{described['uri']}, {counted(described['shape'][0], 'row')}"))
+    facts.add_row("digest", table.result_digest[:_DIGEST_DIGITS])
+    for note in table.notes:
+        facts.add_row("note", Text(note))
+    return facts
+
+
+def _setting(rows: Sequence[Row], head: str) -> Iterator[tuple[str, str]]:
+    """Lines on a setting: its name, others with the same ranks, how it is reproduced, who computes it."""
+    first = rows[0]
+    valid = "" if first.n_valid == first.n_query else f"; {integer(first.n_valid)} of {integer(first.n_query)} valid"
+    yield head, f"{_how(first.setting)}{valid}"
+    if first.same_as:
+        yield "", f"same ranks: {'; '.join(first.same_as)}"
+    computed: dict[str, dict[str, None]] = {}
+    for row in rows:
+        for code in row.codes:
+            computed.setdefault(code.name, {})[row.metric.partition("@")[0]] = None
+    if computed:
+        yield "", "; ".join(f"{name}: {', '.join(stems)}" for name, stems in computed.items())
+
+
+def _how(setting: Setting) -> str:
+    """How a setting is reproduced: by the option, or by the entry of a pipeline."""
+    if not setting.parts:
+        return f"--protocol {setting.name}"
+    # JSON is YAML, too.
+    return f"protocol: {json.dumps(setting.describe())}"
+
+
+# ---- the nearest to targets ------------------------------------------------------------------------------------------
+
+
+def _nearest(table: Conventions) -> Table:
+    """The nearest conventions, one line each; metrics of equal values share one."""
+    shown = value_table()
+    shown.add_column("", no_wrap=True)
+    for target in table.targets:
+        shown.add_column(Text(target.metric), justify="right", no_wrap=True)
+        shown.add_column("off by", justify="right", no_wrap=True)
+    shown.add_column("convention", overflow="fold", ratio=1)
+    for candidates in _alike(table)[:_SHOWN]:
+        numbers = [
+            cell
+            for target, row, difference in zip(
+                table.targets, _rows(table, candidates[0]), candidates[0].differences, strict=True
+            )
+            for cell in (_value(target, row.value), _difference(target, difference))
+        ]
+        shown.add_row("=" if candidates[0].matches else "", *numbers, Text(_convention(table, candidates)))
+    return shown
+
+
+def _alike(table: Conventions) -> list[list[Candidate]]:
+    """Candidates of equal values under one setting and distance, together."""
+    groups: dict[tuple[object, ...], list[Candidate]] = {}
+    for each in table.candidates:
+        row = table.rows[each.rows[0]]
+        groups.setdefault((row.setting.name, row.distance, each.differences), []).append(each)
+    return list(groups.values())
+
+
+def _rows(table: Conventions, candidate: Candidate) -> list[Row]:
+    return [table.rows[place] for place in candidate.rows]
+
+
+def _digits(target: Target) -> int:
+    """Digits that show a value one digit beyond the printed ones."""
+    number = target.text.rpartition("=")[2].strip().removesuffix("%").strip()
+    return len(number.partition(".")[2]) + 1
+
+
+def _scale(target: Target) -> int:
+    written = target.text.rpartition("=")[2].strip()
+    return 100 if written.endswith("%") or float(written) > 1 else 1
+
+
+def _value(target: Target, value: float) -> str:
+    return f"{_scale(target) * value:.{_digits(target)}f}"
+
+
+def _difference(target: Target, difference: float) -> str:
+    return f"{_scale(target) * difference:+.{_digits(target)}f}"
+
+
+def _convention(table: Conventions, candidates: Sequence[Candidate]) -> str:
+    rows = [row for each in candidates for row in _rows(table, each)]
+    metrics = ", ".join(dict.fromkeys(row.metric for row in rows))
+    codes = ", ".join(dict.fromkeys(code.name for row in rows for code in row.codes))
+    return f"{metrics}; {rows[0].setting.name}; {rows[0].distance}{f' ({codes})' if codes else ''}"
+
+
+def _chosen(table: Conventions) -> Iterator[tuple[str, str]]:
+    """Lines on the targets, and on the settings that are shown."""
+    for target in table.targets:
+        unit = " %" if _scale(target) == 100 else ""
+        half = f"{float(_scale(target) * target.half):g}"
+        number = target.text.rpartition("=")[2].strip().removesuffix("%").strip()
+        yield "target", f"{target.metric} {number}{unit}, plus or minus {half}: {', '.join(target.metrics)}"
+    n_matches = len(table.matches)
+    together = "all targets" if len(table.targets) > 1 else "the target"
+    found = f"{integer(n_matches)} of" if n_matches else "none of"
+    give = "give" if n_matches > 1 else "gives"
+    conventions = counted(len(table.candidates), "convention")
+    yield "matches", f"{found} {conventions} {give} {together} to the printed digits{', marked =' if n_matches else ''}"
+    names = dict.fromkeys(_rows(table, group[0])[0].setting.name for group in _alike(table)[:_SHOWN])
+    for name in names:
+        row = next(row for row in table.rows if row.setting.name == name)
+        if row.setting.parts:
+            yield "composed", _how(row.setting)

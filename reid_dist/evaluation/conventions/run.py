@@ -1,0 +1,280 @@
+"""All conventions of two sets."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from reid_dist.core.model import RankedQueries
+from reid_dist.engine.checks import check_client, check_labels, check_sets, joined_labels
+from reid_dist.engine.distances import DISTANCES, Distance
+from reid_dist.engine.graph import rank_queries
+from reid_dist.engine.jobs import EvaluationJob
+from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
+from reid_dist.engine.scorers import FeatureScorer
+from reid_dist.engine.task_graph import Stopwatch
+from reid_dist.engine.tasks import joined_label_set
+from reid_dist.engine.variants import EVERY_ROW
+from reid_dist.errors import InputError
+from reid_dist.evaluation.conventions.codes import codes_of
+from reid_dist.evaluation.conventions.settings import Setting, settings_for
+from reid_dist.evaluation.conventions.table import Conventions, Row, find_candidates
+from reid_dist.evaluation.conventions.targets import default_names, parse_targets
+from reid_dist.evaluation.no_valid_query import explain_no_valid_query
+from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.evaluation.projection import make_execution, most_matches, plan_for
+from reid_dist.evaluation.summary import QueryCounts
+from reid_dist.evaluation.visibility import visible_to, workspace_at
+from reid_dist.metrics.definitions import RANKS, Metric, exact_mean, parse_metrics
+from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+DEFAULT_DISTANCES: Final = ("cosine", "euclidean")
+
+_SAME_RANKS: Final = (
+    "Euclidean distances of rows scaled to length 1 rank as cosine, and sqeuclidean as euclidean, but for rounding: "
+    "they have no rows of their own"
+)
+
+Pair = tuple[Setting, Setting]
+"""A setting that leaves invalid queries out, and the same with these at 0."""
+
+
+def conventions(
+    query: FeatureSource,
+    gallery: FeatureSource,
+    *,
+    targets: str | Sequence[str] | None = None,
+    metrics: str | Sequence[str] | None = None,
+    distances: str | Sequence[str] | None = None,
+    chunk_rows: int | None = None,
+    client: Client | None = None,
+    workspace: str | PathLike[str] | None = None,
+    progress: Shown = None,
+) -> Conventions:
+    """Evaluate the same features under every convention that could be meant, in one pass per distance.
+
+    The conventions are the protocols that the labels allow: items of the query's identity and camera kept or junk, pid
+    -1 and pid 0 junk or not, own rows of queries junk or not, queries without relevant items left out or counted as 0;
+    each with several average precisions and CMC curves, under each distance.
+
+    Parameters
+    ----------
+    query, gallery
+        The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
+    targets
+        Numbers to be reproduced, such as ``"mAP=74.7"`` or ``["mAP=74.7", "CMC@1=88.1"]``, with the digits that are
+        printed; above 1 in percent.  ``mAP`` means any average precision, ``CMC@k`` any kind of CMC.
+    metrics
+        Names of metrics of ranks in place of the usual ones; those of the targets are added.
+    distances
+        Names; None for ``cosine`` and ``euclidean``.  Each is a pass of its own.
+    chunk_rows, client, workspace, progress
+        As in `reid_dist.evaluate`.
+
+    Returns
+    -------
+    The table, and the conventions nearest to the targets.  Each row has the bits of `reid_dist.evaluate` with its
+    protocol, metric and distance.
+
+    Raises
+    ------
+    UnknownNameError
+        For a metric or distance that does not exist.
+    InputError
+        For targets that cannot be read, metrics that are no functions of ranks, unfit sets, and sets without a valid
+        query under any convention.
+    PlanError, RunFailedError, ClusterError
+        As `reid_dist.evaluate` does.
+    """
+    wanted = parse_targets(targets)
+    chosen = _metrics(metrics, [name for target in wanted for name in target.metrics])
+    names = [distances] if isinstance(distances, str) else list(dict.fromkeys(distances or DEFAULT_DISTANCES))
+    measures = [DISTANCES.get(name) for name in names]
+    check_client(client)
+    query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
+    notes: list[str] = []
+    measures = _usable(measures, query, gallery, notes, given=distances is not None)
+    settings, omitted = settings_for(query, gallery)
+    ranked = _rank(query, gallery, settings, measures, _Where(client, workspace, chunk_rows, progress))
+    settings, ranked = _with_valid_query(query, gallery, settings, ranked, notes)
+    measures, ranked = _distinct_distances(measures, ranked, notes)
+    rows = _rows(settings, ranked, chosen)
+    if any(measure.name in DEFAULT_DISTANCES for measure in measures):
+        notes.append(_SAME_RANKS)
+    return Conventions(
+        rows=rows,
+        targets=wanted,
+        candidates=find_candidates(rows, wanted),
+        inputs={"query": query.describe(), "gallery": gallery.describe()},
+        notes=tuple(dict.fromkeys([*omitted, *notes, *query.notes, *gallery.notes])),
+    )
+
+
+def _metrics(given: str | Sequence[str] | None, of_targets: Sequence[str]) -> list[Metric]:
+    found = parse_metrics(default_names() if given is None else given)
+    others = [metric.name for metric in found if metric.family.needs != RANKS]
+    if others:
+        raise InputError(
+            f"{', '.join(others)}: no function of the ranks of single queries; use a metric such as mAP, mINP or CMC@1"
+        )
+    return list({metric.name: metric for metric in [*found, *parse_metrics(list(of_targets))]}.values())
+
+
+def _usable(
+    measures: list[Distance], query: FeatureSet, gallery: FeatureSet, notes: list[str], *, given: bool
+) -> list[Distance]:
+    """Distances that the sets allow; of those that were `given`, none is left out."""
+    found = []
+    for measure in measures:
+        try:
+            check_sets(query, gallery, measure)
+        except InputError as error:
+            if given or not measure.needs_length:
+                raise
+            notes.append(f"the distance {measure.name} is left out: {error}")
+        else:
+            found.append(measure)
+    return found
+
+
+# ---- ranks -----------------------------------------------------------------------------------------------------------
+
+Ranked = dict[str, list[RankedQueries]]
+"""Ranks by distance, one for each pair of settings."""
+
+
+class _Where:
+    """Where passes are computed; arguments as of `conventions`."""
+
+    def __init__(
+        self,
+        client: Client | None,
+        workspace: str | PathLike[str] | None,
+        chunk_rows: int | None,
+        progress: Shown,
+    ) -> None:
+        self.client = client
+        self.workspace = workspace_at(workspace)
+        self.chunk_rows = chunk_rows
+        self.progress = progress
+
+
+def _rank(
+    query: FeatureSet, gallery: FeatureSet, settings: Sequence[Pair], measures: Sequence[Distance], where: _Where
+) -> Ranked:
+    """Rank under all settings, in one pass for each distance."""
+    protocols = tuple(pair[0].protocol for pair in settings)
+    joined = tuple(
+        dict.fromkeys(kind for each in protocols for kind in joined_labels(query, gallery, each, camids=False))
+    )
+    # Every protocol is checked.
+    rows_are_items = True in {check_labels(query, gallery, each) for each in protocols}
+    with shown_progress(where.progress) as shown, contextlib.ExitStack() as stack:
+        watch = Stopwatch(shown)
+        visible = stack.enter_context(visible_to(where.client, where.workspace, query, gallery))
+        found = {}
+        for measure in measures:
+            scorer = FeatureScorer(*visible, measure)
+            execution = make_execution(where.client, where.workspace, where.chunk_rows, watch)
+            job = EvaluationJob(
+                *visible,
+                scorer,
+                plan_for(scorer, execution, *_sizes(query, gallery, scorer)),
+                protocol=EVERY_ROW,
+                variants=protocols,
+                rows_are_items=rows_are_items,
+                joined=joined,
+            )
+            found[measure.name] = list(rank_queries(job, execution).variants)
+    return found
+
+
+def _sizes(query: FeatureSet, gallery: FeatureSet, scorer: FeatureScorer) -> tuple[float, int, Besides]:
+    """Listed pairs of a query, neighbours, and what a task holds besides ranks."""
+    per_query = most_matches(query, gallery) + 1
+    # Rows of pid -1, of pid 0 and all others.
+    counts = int(per_query * 3 * 4 * (MERGED_AT_ONCE + 4))
+    return per_query, 0, Besides(counts, 4 * scorer.shapes[1].dim + 24)
+
+
+def _with_valid_query(
+    query: FeatureSet, gallery: FeatureSet, settings: Sequence[Pair], ranked: Ranked, notes: list[str]
+) -> tuple[list[Pair], Ranked]:
+    """Leave out settings under which no query is valid, as a run of their own would be refused."""
+    first = next(iter(ranked.values()))
+    valid = [bool((each.n_relevant > 0).any()) for each in first]
+    if not any(valid):
+        protocol = settings[0][0].protocol
+        joined = joined_labels(query, gallery, protocol, camids=False)
+        near, far = (joined_label_set(each, query, gallery, joined, protocol, False) for each in (query, gallery))
+        raise InputError(explain_no_valid_query(query, gallery, (near, far), protocol, QueryCounts(first[0]).invalid))
+    out = [pair[0].name for pair, each in zip(settings, valid, strict=True) if not each]
+    if out:
+        notes.append(f"no query has a relevant item under {'; '.join(out)}: left out")
+    kept = np.flatnonzero(valid).tolist()
+    return [settings[place] for place in kept], {name: [each[place] for place in kept] for name, each in ranked.items()}
+
+
+# ---- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _distinct_distances(
+    measures: Sequence[Distance], ranked: Ranked, notes: list[str]
+) -> tuple[list[Distance], Ranked]:
+    """Leave out distances that rank as an earlier one under every setting."""
+    first: dict[tuple[str, ...], str] = {}
+    for measure in measures:
+        ranks = tuple(map(_fingerprint, ranked[measure.name]))
+        earlier = first.setdefault(ranks, measure.name)
+        if earlier != measure.name:
+            notes.append(
+                f"{measure.name} gives the ranks of {earlier} under every convention and has no rows of its own"
+            )
+    kept = [measure for measure in measures if measure.name in first.values()]
+    return kept, {measure.name: ranked[measure.name] for measure in kept}
+
+
+def _fingerprint(ranked: RankedQueries) -> str:
+    """Digest of the ranks of all positives, of which every metric of ranks is a function."""
+    digest = hashlib.sha256(ranked.indptr.tobytes())
+    digest.update(ranked.rank.tobytes())
+    return digest.hexdigest()
+
+
+def _rows(settings: Sequence[Pair], ranked: Ranked, metrics: Sequence[Metric]) -> tuple[Row, ...]:
+    """Rows of all settings, those of equal ranks together under the first."""
+    together: dict[tuple[str, ...], list[int]] = {}
+    for place in range(len(settings)):
+        together.setdefault(tuple(_fingerprint(each[place]) for each in ranked.values()), []).append(place)
+    rows = []
+    for distance, found in ranked.items():
+        for places in together.values():
+            ranks = found[places[0]]
+            values = {metric.name: metric.values(ranks) for metric in metrics}
+            n_query, n_valid = len(ranks.n_relevant), int((ranks.n_relevant > 0).sum())
+            left_out, at_zero = ([settings[place][end] for place in places] for end in (0, 1))
+            # Without an invalid query the two are one.
+            for alike in [left_out, at_zero] if n_valid < n_query else [[*left_out, *at_zero]]:
+                for metric in metrics:
+                    codes = {code.name: code for each in alike for code in codes_of(each.name, metric, distance)}
+                    rows.append(
+                        Row(
+                            value=exact_mean(values[metric.name], zero_for_invalid=alike[0].protocol.zero_for_invalid),
+                            metric=metric.name,
+                            distance=distance,
+                            setting=alike[0],
+                            same_as=tuple(each.name for each in alike[1:]),
+                            codes=tuple(codes.values()),
+                            n_query=n_query,
+                            n_valid=n_valid,
+                        )
+                    )
+    return tuple(rows)

@@ -1,0 +1,187 @@
+"""The table of conventions: its rows, and the rows nearest to target numbers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from reid_dist.evaluation.conventions.codes import Code
+from reid_dist.evaluation.conventions.settings import Setting
+from reid_dist.evaluation.conventions.targets import Target
+from reid_dist.metrics.definitions import parse_metric
+from reid_dist.relevance.protocols import Protocol
+from reid_dist.reports.digest import arrays_digest
+from reid_dist.reports.documents import plain
+
+SCHEMA: Final = 1
+"""The version of tables as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One metric under one convention.
+
+    Attributes
+    ----------
+    value
+        As ``evaluate(query, gallery, protocol=row.protocol, distance=row.distance, metrics=[row.metric])`` gives it.
+    metric, distance
+        Names.
+    setting
+        The protocol, and what it is composed of.
+    same_as
+        Names of other settings that give the same ranks of these sets, under every distance of the table.
+    codes
+        Published code that computes this, or one of those in `same_as`.
+    n_query, n_valid
+        Queries, and those with a relevant item.
+    """
+
+    value: float
+    metric: str
+    distance: str
+    setting: Setting
+    same_as: tuple[str, ...]
+    codes: tuple[Code, ...]
+    n_query: int
+    n_valid: int
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol that reproduces the value."""
+        return self.setting.protocol
+
+    def describe(self) -> dict[str, Any]:
+        """Return the row as plain values."""
+        return {
+            "value": self.value,
+            "metric": self.metric,
+            "distance": self.distance,
+            "protocol": self.setting.describe(),
+            "invalid_query": self.protocol.invalid_query,
+            "same_as": list(self.same_as),
+            "computed_by": [code.name for code in self.codes],
+            "n_query": self.n_query,
+            "n_valid": self.n_valid,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A convention for all targets together: numbers of rows and differences (value - target), one for each target.
+
+    `matches` is whether each value, rounded to the printed digits, is its target.
+    """
+
+    rows: tuple[int, ...]
+    differences: tuple[float, ...]
+    matches: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Conventions:
+    """The same features under many conventions.
+
+    Attributes
+    ----------
+    rows
+        By distance, then by setting, then by metric.
+    targets
+        The numbers to be reproduced.
+    candidates
+        Conventions from the nearest to the farthest: by the largest absolute difference over the targets.  Empty
+        without targets.
+    inputs
+        The sets: uri, shape, dtype, content digest.
+    notes
+        Conventions that are left out, and those that make no difference here.
+    """
+
+    rows: tuple[Row, ...]
+    targets: tuple[Target, ...]
+    candidates: tuple[Candidate, ...]
+    inputs: dict[str, Any]
+    notes: tuple[str, ...]
+
+    @property
+    def result_digest(self) -> str:
+        """SHA-256 over the values as exact bytes, with their conventions, 64 hexadecimal digits."""
+        names = (json.dumps([row.distance, row.setting.name, row.metric]) for row in self.rows)
+        return arrays_digest(
+            {"conventions": {name: np.asarray(row.value) for name, row in zip(names, self.rows, strict=True)}}
+        )
+
+    @property
+    def matches(self) -> tuple[Candidate, ...]:
+        """Candidates that give every target to its printed digits."""
+        return tuple(each for each in self.candidates if each.matches)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the table as plain Python values; what is not a finite number is None."""
+        codes = {code.name: code for row in self.rows for code in row.codes}
+        content: dict[str, Any] = plain(
+            {
+                "schema": SCHEMA,
+                "rows": [row.describe() for row in self.rows],
+                "targets": [
+                    {
+                        "text": target.text,
+                        "metric": target.metric,
+                        "value": float(target.value),
+                        "half_unit": float(target.half),
+                        "metrics": target.metrics,
+                    }
+                    for target in self.targets
+                ],
+                "candidates": [
+                    {"rows": each.rows, "differences": each.differences, "matches": each.matches}
+                    for each in self.candidates
+                ],
+                "codes": {name: {"source": code.source, "remark": code.remark} for name, code in codes.items()},
+                "inputs": self.inputs,
+                "notes": self.notes,
+                "result_digest": self.result_digest,
+            }
+        )
+        return content
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as indented ASCII JSON."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+
+def find_candidates(rows: Sequence[Row], targets: Sequence[Target]) -> tuple[Candidate, ...]:
+    """Conventions for all targets, the nearest first; CMC at several ranks are of one kind."""
+    if not targets:
+        return ()
+    of_run: dict[tuple[str, str], dict[str, int]] = {}
+    for number, row in enumerate(rows):
+        of_run.setdefault((row.distance, row.setting.name), {})[row.metric] = number
+    # Meanings of a name by their number; targets of one family, such as CMC@1 and CMC@5, share it.
+    families: dict[str, int] = {}
+    for target in targets:
+        families[_family(target)] = len(target.metrics)
+    found = []
+    for numbers in of_run.values():
+        for chosen in itertools.product(*map(range, families.values())):
+            kind = dict(zip(families, chosen, strict=True))
+            places = tuple(numbers[target.metrics[kind[_family(target)]]] for target in targets)
+            pairs = list(zip(places, targets, strict=True))
+            found.append(
+                Candidate(
+                    rows=places,
+                    differences=tuple(rows[place].value - float(target.value) for place, target in pairs),
+                    matches=all(target.matches(rows[place].value) for place, target in pairs),
+                )
+            )
+    # Stable: of equally near ones, the first of the table.
+    return tuple(sorted(found, key=lambda each: (not each.matches, max(map(abs, each.differences)))))
+
+
+def _family(target: Target) -> str:
+    return parse_metric(target.metric).family.name

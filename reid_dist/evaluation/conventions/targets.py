@@ -1,0 +1,97 @@
+"""Numbers to be reproduced, and the metrics that a name in a paper may mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from reid_dist.errors import InputError
+from reid_dist.metrics.definitions import RANKS, Metric, parse_metric
+
+CUT: Final = 100
+"""Rank of the cut average precisions of the table, as of Google Landmarks v2."""
+
+_NUMBER: Final = re.compile(r"(?P<number>[0-9]+(?:\.(?P<digits>[0-9]*))?|\.(?P<bare>[0-9]+)) ?(?P<percent>%?)")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A printed number: `value` as a share of one, `half` a unit of its last digit, and the metrics that it may mean.
+
+    Both are exact.  `metrics` are names, those that a paper may call `metric`.
+    """
+
+    text: str
+    metric: str
+    value: Fraction
+    half: Fraction
+    metrics: tuple[str, ...]
+
+    def matches(self, value: float) -> bool:
+        """Whether a value, rounded to the printed digits, is the number; at a tie, rounded either way."""
+        return abs(Fraction(value) - self.value) <= self.half
+
+
+def parse_targets(given: str | Sequence[str] | None) -> tuple[Target, ...]:
+    """Read targets such as ``mAP=74.7``, ``rank-1=88.1%`` or ``mAP=0.747``.
+
+    A number above 1, or with a percent sign, is in percent; any other is a share of one.
+    """
+    texts = [] if given is None else [given] if isinstance(given, str) else list(given)
+    targets = tuple(_parse(text) for text in texts)
+    names = [target.metric for target in targets]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"there are two targets for {twice}; a run has one value of it")
+    return targets
+
+
+def _parse(text: object) -> Target:
+    if not isinstance(text, str):
+        raise InputError(f"a target is a text such as 'mAP=74.7', with the digits that are printed, found {text!r}")
+    # The name may hold an equals sign of its own, as TAR@FAR=1e-3 does.
+    name, equals, written = (part.strip() for part in text.rpartition("="))
+    match = _NUMBER.fullmatch(written)
+    if not equals or match is None:
+        raise InputError(f"a target is METRIC=NUMBER, such as mAP=74.7 or CMC@1=0.881, found {text!r}")
+    metric = parse_metric(name)
+    if metric.family.needs != RANKS:
+        raise InputError(
+            f"target {text!r}: {metric.name} is no function of the ranks of single queries, and the table holds "
+            "these alone; use a metric such as mAP, mINP or CMC@1"
+        )
+    number = Fraction(match["number"])
+    digits = len(match["digits"] or match["bare"] or "")
+    scale = 100 if match["percent"] or number > 1 else 1
+    if number > scale:
+        raise InputError(f"target {text!r}: a number in percent is at most 100, found {written}")
+    return Target(
+        text=text,
+        metric=metric.name,
+        value=number / scale,
+        half=Fraction(1, 2 * 10**digits * scale),
+        metrics=tuple(each.name for each in meanings(metric)),
+    )
+
+
+def meanings(metric: Metric) -> list[Metric]:
+    """Metrics that papers call by one name: average precisions, average precisions cut at k, CMC at k."""
+    k = metric.parameter
+    names = {
+        "mAP": ("mAP", "mAP_trapezoid", "mAP_R", f"mAP@{CUT}", f"mAP_found@{CUT}", f"mAP_min@{CUT}"),
+        "mAP@k": (f"mAP@{k}", f"mAP_found@{k}", f"mAP_min@{k}"),
+        "CMC@k": (f"CMC@{k}", f"CMC_allshots@{k}"),
+    }
+    return [parse_metric(name) for name in names.get(metric.family.name, (metric.name,))]
+
+
+def default_names() -> list[str]:
+    """Metrics of the table."""
+    asked = ("mAP", "mINP", "CMC@1", "CMC@5", "CMC@10")
+    # The CMC of one kind side by side.
+    return sorted(
+        (each.name for name in asked for each in meanings(parse_metric(name))), key=lambda name: name.startswith("CMC_")
+    )
