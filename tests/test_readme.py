@@ -84,6 +84,8 @@ def test_the_commands_run_in_order(tmp_path: Path, reid_dist: Any, monkeypatch: 
         "plan",
         "run",
         "schema",
+        "conventions",
+        "conventions",
         "evaluate",
         "list",
         "ingest",

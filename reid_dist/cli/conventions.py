@@ -47,6 +47,12 @@ from reid_dist.cli.options import (
     help="Repeatable; each is a pass of its own. Default: cosine and euclidean.",
 )
 @option(
+    "--single-shot",
+    group=CONVENTIONS,
+    is_flag=True,
+    help="Add those of CUHK03, with one gallery item per identity in the CMC; up to twice the time.",
+)
+@option(
     "--output",
     "kept",
     group=OUTPUTS,
@@ -65,6 +71,7 @@ def command(
     targets: tuple[str, ...],
     metrics: tuple[str, ...],
     distances: tuple[str, ...],
+    single_shot: bool,
     kept: Path | None,
     as_json: bool,
     run: RunOptions,
@@ -103,6 +110,7 @@ def command(
             targets=targets,
             metrics=metrics or None,
             distances=distances or None,
+            single_shot=single_shot,
             client=client,
             workspace=run.workspace,
             progress=progress,

@@ -145,19 +145,24 @@ def _difference(target: Target, difference: float) -> str:
 
 
 def _convention(table: Conventions, candidates: Sequence[Candidate]) -> str:
-    rows = [row for each in candidates for row in _rows(table, each)]
-    metrics = ", ".join(dict.fromkeys(row.metric for row in rows))
-    codes = ", ".join(dict.fromkeys(code.name for row in rows for code in row.codes))
-    return f"{metrics}; {rows[0].setting.name}; {rows[0].distance}{f' ({codes})' if codes else ''}"
+    each = [_rows(table, candidate) for candidate in candidates]
+    metrics = ", ".join(dict.fromkeys(row.metric for rows in each for row in rows))
+    # Code that computes every target so.
+    codes = [code.name for rows in each for code in rows[0].codes if all(code in row.codes for row in rows)]
+    first = each[0][0]
+    by = f" ({', '.join(dict.fromkeys(codes))})" if codes else ""
+    return f"{metrics}; {first.setting.name}; {first.distance}{by}"
 
 
 def _chosen(table: Conventions) -> Iterator[tuple[str, str]]:
     """Lines on the targets, and on the settings that are shown."""
+    known = {row.metric for row in table.rows}
     for target in table.targets:
+        meant = ", ".join(name for name in target.metrics if name in known)
         unit = " %" if _scale(target) == 100 else ""
         half = f"{float(_scale(target) * target.half):g}"
         number = target.text.rpartition("=")[2].strip().removesuffix("%").strip()
-        yield "target", f"{target.metric} {number}{unit}, plus or minus {half}: {', '.join(target.metrics)}"
+        yield "target", f"{target.metric} {number}{unit}, plus or minus {half}: {meant}"
     n_matches = len(table.matches)
     together = "all targets" if len(table.targets) > 1 else "the target"
     found = f"{integer(n_matches)} of" if n_matches else "none of"

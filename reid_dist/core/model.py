@@ -182,10 +182,12 @@ class GroupTargets:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The thresholds of a block of queries: of its positives, and of groups if groups are ranked."""
+    """The thresholds of a block of queries: of its positives, of groups if groups are ranked, and under protocols."""
 
     items: Targets
     groups: GroupTargets | None = None
+    # Under some of several protocols, by their places; see `reid_dist.engine.variants`.
+    variants: Mapping[int, Targets] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

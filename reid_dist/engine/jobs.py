@@ -140,7 +140,7 @@ class BlockResult:
     probes: Probes | None
     # ``CMC_single_shot`` at every rank, shape (n_query, max_rank, rules), float64; NaN for invalid queries.  The first
     # rule of ties is the usual one; on request the optimistic and the pessimistic one follow.  Without ranks if not
-    # requested.
+    # requested.  Where several protocols are ranked, there is one such curve for each of the single-shot ones instead.
     single_shot: NDArray[np.float64]
     # Histogram of the distances of all impostors.
     impostors: ImpostorHistogram | None

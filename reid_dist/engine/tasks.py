@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import GroupTargets, Labels, Relevance, RowRange, Targets, Thresholds
+from reid_dist.core.model import GroupTargets, Labels, Relevance, RowRange, Thresholds
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.jobs import BlockResult, EvaluationJob, Probes, SearchJob
 from reid_dist.engine.partitions import GalleryPartitions, rank_in_partitions
@@ -80,10 +80,10 @@ class _GalleryCache:
                 labels = set_labels(job, job.gallery)
                 index = GalleryIndex(labels, job.protocol)
                 parts = None if job.parts is None else GalleryPartitions(job.parts, labels)
-                identities = Identities.make(labels.pids, index.mask) if drawn else None
+                identities = Identities.make(labels.pids, index.mask) if drawn and not job.variants else None
                 collapse = job.collapse
                 groups = None if collapse is None else GroupIndex(labels, collapse.label, index.mask)
-                variants = GalleryVariants(job.variants, index) if job.variants else None
+                variants = GalleryVariants(job.variants, index, drawn=drawn) if job.variants else None
                 self._gallery, self._key = _Gallery(index, parts, identities, groups, variants), key
             return self._gallery
 
@@ -162,7 +162,9 @@ def targets_task(
     job: EvaluationJob, relevance: Relevance, parts: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]]
 ) -> Thresholds:
     """Compute thresholds from the distances of all listed pairs."""
-    return make_thresholds(relevance, parts, first_group_alone=job.first_group_alone)
+    thresholds = make_thresholds(relevance, parts, first_group_alone=job.first_group_alone)
+    variants = _GALLERY.get(job).variants
+    return thresholds if variants is None else variants.with_own_targets(relevance, thresholds)
 
 
 def reductions(
@@ -178,13 +180,15 @@ def reductions(
             wanted["ranks"] = CountNearer(targets.items, gallery_index(job).mask, job.distance)
         if targets.groups is not None:
             wanted["groups"] = _group_reduction(job, targets.groups)
+        if (variants := _GALLERY.get(job).variants) is not None:
+            wanted |= variants.own_counts(targets, job.distance)
     wanted |= nearest
     if job.probes and relevance is not None:
         wanted["probes"] = KeepNearest(
             1, job.distance, relevance.hidden, gallery_index(job).mask, strikes=job.nearest_negatives
         )
     if targets is not None:
-        wanted |= _single_shot(job, targets.items)
+        wanted |= _single_shot(job, targets)
     if relevance is not None and (job.impostors or job.brackets):
         counted = relevance.reason != REASONS.index("camera_not_counted")
         visibility = Visibility(relevance.hidden, gallery_index(job).mask, counted, job.distance)
@@ -202,16 +206,18 @@ def _group_reduction(job: EvaluationJob, targets: GroupTargets) -> CountGroups:
     return CountGroups(targets, gallery.index.mask, job.distance, gallery.groups.groups)
 
 
-def _single_shot(job: EvaluationJob, targets: Targets) -> dict[str, ListBefore]:
-    """One reduction per rule of ties, the usual one first; none if the single-shot CMC is not requested."""
+def _single_shot(job: EvaluationJob, targets: Thresholds) -> dict[str, ListBefore]:
+    """One reduction per rule of ties, the usual one first, or per protocol; none if no such CMC is requested."""
     gallery, shot = _GALLERY.get(job), job.single_shot
+    if gallery.variants is not None and shot is not None:
+        return gallery.variants.single_shot(targets, job.distance, shot)
     if gallery.identities is None or shot is None:
         return {}
     rules = {"single_shot": 0}
     if job.tie_rules:
         rules |= {"single_shot, optimistic": BEHIND, "single_shot, pessimistic": BEFORE}
     return {
-        name: ListBefore(targets, gallery.index.mask, job.distance, gallery.identities, shot, rule)
+        name: ListBefore(targets.items, gallery.index.mask, job.distance, gallery.identities, shot, rule)
         for name, rule in rules.items()
     }
 
@@ -285,7 +291,7 @@ def curves_task(
 ) -> NDArray[np.float64]:
     """Compute the single-shot CMC of some queries of a block; see `BlockResult`."""
     query_row = np.arange(rows.start, rows.stop)
-    each = _single_shot(job, targets.items).items()
+    each = _single_shot(job, targets).items()
     return np.stack([reduction.finish(merged[name], queries, query_row) for name, reduction in each], axis=-1)
 
 
@@ -322,5 +328,5 @@ def ranking_task(
         probes=None if nearest is None else Probes(nearest.distance[:, 0], relevance.mated),
         single_shot=np.concatenate(curves) if curves else np.empty((relevance.n_query, 0, 1)),
         impostors=merged.get("impostors"),
-        variants=() if variants is None else rank_variants(relevance, items, counts or {}, variants),
+        variants=() if variants is None else rank_variants(relevance, targets, merged, variants),
     )

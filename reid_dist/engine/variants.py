@@ -4,17 +4,32 @@ Protocols differ in few of the pairs: in those that one of them lists as relevan
 rows that one of them hides from all queries.  The pass lists all the former, so that none is among the counted items,
 and counts the gallery in groups of rows that the same protocols hide.  A rank under a protocol is then one plus the
 counts of the groups that it shows, plus the listed items before the positive that it keeps.
+
+Two kinds of results need thresholds of their own, which are a part of the listed distances: ranks under a protocol that
+hides whole cameras from a query, and the single-shot CMC.  Each adds a reduction to the same pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import Hidden, Int64, Labels, RankedQueries, Relevance, Targets
-from reid_dist.engine.reductions import PartialCounts, add_counts, rank
+from reid_dist.core.model import Hidden, Int64, Labels, RankedQueries, Relevance, Targets, Thresholds
+from reid_dist.engine.distances import Distance
+from reid_dist.engine.reductions import (
+    CountNearer,
+    Identities,
+    ListBefore,
+    PartialCounts,
+    SingleShot,
+    add_counts,
+    make_targets,
+    rank,
+)
 from reid_dist.relevance.assignment import GalleryIndex, assign_relevance, whole_label
 from reid_dist.relevance.protocols import Protocol
 
@@ -25,14 +40,15 @@ EVERY_ROW = Protocol(
 
 
 class GalleryVariants:
-    """The labels of a gallery under several protocols, none of which hides whole cameras.
+    """The labels of a gallery under several protocols by labels.
 
-    `index` is of the same labels under `EVERY_ROW`.
+    `index` is of the same labels under `EVERY_ROW`; `drawn` is whether the single-shot CMC is computed under those
+    protocols that report it.
     """
 
-    def __init__(self, protocols: Sequence[Protocol], index: GalleryIndex) -> None:
-        if any(whole_label(protocol) is not None or protocol.is_listed for protocol in protocols):
-            raise AssertionError("protocols by lists, or that hide whole cameras, are not ranked from one pass")
+    def __init__(self, protocols: Sequence[Protocol], index: GalleryIndex, *, drawn: bool) -> None:
+        if any(protocol.is_listed for protocol in protocols):
+            raise AssertionError("protocols by lists are not ranked together with others")
         self.n_gallery = index.n_gallery
         self._protocols = tuple(protocols)
         self._indexes = [GalleryIndex(index.labels, protocol, index) for protocol in protocols]
@@ -40,6 +56,13 @@ class GalleryVariants:
         self.group = np.zeros(index.n_gallery, np.int64)
         for place, each in enumerate(self._indexes):
             self.group |= each.mask.junk_row.astype(np.int64) << place
+        # Places of protocols that hide whole cameras.
+        self._apart = [place for place, protocol in enumerate(protocols) if whole_label(protocol) is not None]
+        self._identities = {
+            place: Identities.make(index.labels.pids, self._indexes[place].mask)
+            for place in single_shot_places(protocols)
+            if drawn
+        }
 
     def assign(self, query: Labels) -> Relevance:
         """Relevance of a block of queries: all pairs that any protocol lists, and what they are under each."""
@@ -62,57 +85,90 @@ class GalleryVariants:
             variants=tuple(variants),
         )
 
-    def hides(self, place: int, row: Int64) -> NDArray[np.bool_]:
-        """Whether the protocol at `place` hides gallery rows from all queries."""
-        return (self.group[row] >> place & 1).astype(np.bool_)
+    def with_own_targets(self, relevance: Relevance, thresholds: Thresholds) -> Thresholds:
+        """Add the thresholds of protocols that need their own."""
+        items = thresholds.items
+        pairs = self._keys(items.positive_indptr, items.positive_row)
+        order = np.argsort(pairs)
+        distance = np.repeat(items.distance, np.diff(items.positive_start))[order]
+        own = {}
+        for place in {*self._apart, *self._identities}:
+            variant = relevance.variants[place]
+            wanted = self._keys(variant.relevant_indptr, variant.relevant_row)
+            found = distance[np.searchsorted(pairs, wanted, sorter=order)]
+            own[place] = make_targets(variant, [(np.arange(len(wanted)), found)])
+        return replace(thresholds, variants=own)
 
-    def shown(self, place: int, counts: Mapping[int, PartialCounts], n_threshold: int) -> PartialCounts:
-        """Counts over all rows but those that the protocol at `place` hides from all queries."""
-        some = [part for group, part in counts.items() if not group >> place & 1]
-        return add_counts(some) if some else PartialCounts.zeros(n_threshold)
+    def own_counts(self, thresholds: Thresholds, distance: Distance) -> dict[str, CountNearer]:
+        """Reductions for the ranks under protocols that hide whole cameras."""
+        return {
+            _counts(place): CountNearer(thresholds.variants[place], self._indexes[place].mask, distance)
+            for place in self._apart
+        }
 
-    def holds(self, indptr: Int64, row: Int64, pairs: Int64) -> NDArray[np.bool_]:
-        """Whether pairs, as numbers, are among the rows ``row[indptr[i]:indptr[i + 1]]`` of query ``i``."""
-        return np.isin(pairs, self._keys(indptr, row), assume_unique=True)
+    def single_shot(self, thresholds: Thresholds, distance: Distance, shot: SingleShot) -> dict[str, ListBefore]:
+        """Reductions for the single-shot CMC, in the order of `single_shot_places`."""
+        return {
+            f"single_shot of protocol {place}": ListBefore(
+                thresholds.variants[place], self._indexes[place].mask, distance, identities, shot
+            )
+            for place, identities in self._identities.items()
+        }
+
+    def rank(
+        self, place: int, relevance: Relevance, thresholds: Thresholds, merged: Mapping[str, Any]
+    ) -> RankedQueries:
+        """Rank a block of queries under the protocol at `place`."""
+        variant = relevance.variants[place]
+        if place in self._apart:
+            return rank(variant, thresholds.variants[place], add_counts(list(merged[_counts(place)].values())))
+        shown = [part for group, part in merged["ranks"].items() if not group >> place & 1]
+        items = thresholds.items
+        counts = add_counts(shown) if shown else PartialCounts.zeros(len(items.distance))
+        return self._select(place, variant, items, rank(relevance, items, counts))
+
+    def _select(self, place: int, variant: Relevance, items: Targets, listed: RankedQueries) -> RankedQueries:
+        """Ranks of the positives under a protocol, from those of all listed items, in which these are all kept."""
+        indptr, row = items.positive_indptr, items.positive_row
+        pairs = self._keys(indptr, row)
+        relevant = np.isin(pairs, self._keys(variant.relevant_indptr, variant.relevant_row), assume_unique=True)
+        hidden = np.isin(pairs, self._keys(variant.hidden.indptr, variant.hidden.row), assume_unique=True)
+        kept = relevant | ~(hidden | self._indexes[place].mask.junk_row[row])
+        negative = kept & ~relevant
+        # 0-based positions among the listed items of a query.
+        position = np.arange(len(row)) - np.repeat(indptr[:-1], np.diff(indptr))
+        start = items.positive_start
+        return RankedQueries(
+            indptr=_running(relevant)[indptr],
+            rank=(listed.rank - position + _before(kept, indptr))[relevant],
+            tied=(listed.tied + _in_segment(negative, start))[relevant],
+            tied_before=(listed.tied_before + _before(negative, start))[relevant],
+            row=row[relevant],
+            distance=listed.distance[relevant],
+            n_kept=variant.n_kept,
+            n_junk=variant.n_junk,
+            reason=variant.reason,
+        )
 
     def _keys(self, indptr: Int64, row: Int64) -> Int64:
-        """Pairs of query and gallery row as single numbers, ascending."""
-        return self.keys(np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), row)
+        """Pairs of query ``i`` and gallery rows ``row[indptr[i]:indptr[i + 1]]`` as single numbers."""
+        return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)) * self.n_gallery + row
 
-    def keys(self, owner: Int64, row: Int64) -> Int64:
-        """Pairs of query and gallery row as single numbers."""
-        return owner * self.n_gallery + row
+
+def single_shot_places(protocols: Sequence[Protocol]) -> list[int]:
+    """Places of the protocols that report the single-shot CMC."""
+    return [place for place, protocol in enumerate(protocols) if protocol.cmc_family == "CMC_single_shot"]
 
 
 def rank_variants(
-    relevance: Relevance, targets: Targets, counts: Mapping[int, PartialCounts], gallery: GalleryVariants
+    relevance: Relevance, thresholds: Thresholds, merged: Mapping[str, Any], gallery: GalleryVariants
 ) -> tuple[RankedQueries, ...]:
-    """Rank a block of queries under each protocol; `counts` are those of the whole gallery by group of rows."""
-    indptr, row = targets.positive_indptr, targets.positive_row
-    pairs = gallery.keys(np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), row)
-    # 0-based positions among the listed items of a query.
-    position = np.arange(len(row)) - np.repeat(indptr[:-1], np.diff(indptr))
-    found = []
-    for place, variant in enumerate(relevance.variants):
-        listed = rank(relevance, targets, gallery.shown(place, counts, len(targets.distance)))
-        relevant = gallery.holds(variant.relevant_indptr, variant.relevant_row, pairs)
-        junk = gallery.holds(variant.hidden.indptr, variant.hidden.row, pairs) & ~relevant
-        kept = ~(junk | gallery.hides(place, row))
-        negative = kept & ~relevant
-        found.append(
-            RankedQueries(
-                indptr=_running(relevant)[indptr],
-                rank=(listed.rank - position + _before(kept, indptr))[relevant],
-                tied=(listed.tied + _in_segment(negative, targets.positive_start))[relevant],
-                tied_before=(listed.tied_before + _before(negative, targets.positive_start))[relevant],
-                row=row[relevant],
-                distance=listed.distance[relevant],
-                n_kept=variant.n_kept,
-                n_junk=variant.n_junk,
-                reason=variant.reason,
-            )
-        )
-    return tuple(found)
+    """Rank a block of queries under each protocol, from the merged partial results of the whole gallery."""
+    return tuple(gallery.rank(place, relevance, thresholds, merged) for place in range(len(relevance.variants)))
+
+
+def _counts(place: int) -> str:
+    return f"ranks of protocol {place}"
 
 
 def _running(flag: NDArray[np.bool_]) -> Int64:

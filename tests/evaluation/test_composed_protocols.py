@@ -52,7 +52,7 @@ def agrees(query, item, label):
 
 def relation(rules, query, item):
     """What an item is to a query, as the parts read."""
-    if rules.get("junk_pid", -1) is not None and item["pid"] == rules.get("junk_pid", -1):
+    if item["pid"] in np.atleast_1d(rules.get("junk_pid", -1)):
         return "junk"
     if "gallery_cameras" in rules and item["camid"] not in rules["gallery_cameras"]:
         return "junk"
@@ -128,7 +128,7 @@ def parts(draw):
             draw(st.integers(0, len(rules["junk"]))), draw(st.sampled_from([("camid",), ("clothes",)]))
         )
     some = {
-        "junk_pid": st.sampled_from([-1, None, 0]),
+        "junk_pid": st.sampled_from([-1, None, 0, (0, -1)]),
         "gallery_cameras": st.sampled_from([(0,), (0, 2), (1, 2), (5,), (0, 1, 2)]),
         "ap_family": st.sampled_from(["mAP", "mAP_trapezoid"]),
         "cmc_family": st.sampled_from(["CMC", "CMC_allshots", "CMC_single_shot"]),
@@ -380,7 +380,7 @@ def test_protocols_by_lists_can_be_changed():
         ({"gallery_cameras": ["west"]}, "gallery_cameras must list whole numbers"),
         ({"gallery_cameras": [True]}, "gallery_cameras must list whole numbers"),
         ({"query_cameras": [1.5]}, "query_cameras must list whole numbers"),
-        ({"junk_pid": "-1"}, "junk_pid must be a whole number, or None"),
+        ({"junk_pid": "-1"}, "junk_pid must be a whole number, a list of these, or None"),
         ({"invalid_query": "zero"}, "invalid_query must be one of left out, counts as 0, found 'zero'"),
         ({"query_cameras": [1], "invalid_query": "counts as 0"}, "give a query set of these cameras alone"),
         ({"cmc_family": "cmc"}, "cmc_family must be one of CMC, CMC_allshots, CMC_single_shot, found 'cmc'"),

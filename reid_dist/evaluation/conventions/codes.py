@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from reid_dist.metrics.definitions import Metric
 
 _EITHER: Final = ("cosine", "euclidean")
-_CAMERAS: Final = ("market1501",)
-# As above, given a gallery with rows of pid -1, for which these have no rule: their readers of data sets drop them.
+# The second given a gallery with rows of pid -1, for which these have no rule: their readers of data sets drop them.
 _WITHOUT_RULE: Final = ("market1501", "market1501, pid -1 kept")
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Evaluation code: settings by name, metrics by their name before the parameter, and distances.
+    """Evaluation code: names of settings, of families of metrics, and of distances.
 
     `remark` says what the table cannot: options, versions.
     """
@@ -30,13 +29,28 @@ class Code:
 
 
 CODES: Final = (
-    Code("torchreid", "KaiyangZhou/deep-person-reid torchreid/metrics/rank.py", _WITHOUT_RULE, ("mAP", "CMC")),
-    Code("fast-reid", "JDAI-CV/fast-reid fastreid/evaluation/rank.py", _WITHOUT_RULE, ("mAP", "mINP", "CMC")),
+    Code(
+        "torchreid and fast-reid, CUHK03",
+        "KaiyangZhou/deep-person-reid torchreid/metrics/rank.py, JDAI-CV/fast-reid fastreid/evaluation/rank.py",
+        ("cuhk03",),
+        ("CMC_single_shot@k",),
+        remark="eval_cuhk03, by ten draws: their expectation here",
+    ),
+    Code(
+        "open-reid, CUHK03",
+        "Cysu/open-reid reid/evaluation_metrics/ranking.py",
+        ("cuhk03_separate_cameras",),
+        ("CMC_single_shot@k",),
+        ("euclidean",),
+        "cmc with separate_camera_set and single_gallery_shot, by ten draws: their expectation here",
+    ),
+    Code("torchreid", "KaiyangZhou/deep-person-reid torchreid/metrics/rank.py", _WITHOUT_RULE, ("mAP", "CMC@k")),
+    Code("fast-reid", "JDAI-CV/fast-reid fastreid/evaluation/rank.py", _WITHOUT_RULE, ("mAP", "mINP", "CMC@k")),
     Code(
         "reid-strong-baseline",
         "michuanhaohao/reid-strong-baseline utils/reid_metric.py, data/datasets/eval_reid.py",
         _WITHOUT_RULE,
-        ("mAP", "CMC"),
+        ("mAP", "CMC@k"),
         ("cosine",),
         "Euclidean on unit rows",
     ),
@@ -44,7 +58,7 @@ CODES: Final = (
         "ReID-Survey (AGW)",
         "mangye16/ReID-Survey utils/reid_metric.py, data/datasets/eval_reid.py",
         _WITHOUT_RULE,
-        ("mAP", "mINP", "CMC"),
+        ("mAP", "mINP", "CMC@k"),
         ("cosine",),
         "Euclidean on unit rows",
     ),
@@ -52,7 +66,7 @@ CODES: Final = (
         "open-reid",
         "Cysu/open-reid reid/evaluation_metrics/ranking.py",
         _WITHOUT_RULE,
-        ("mAP", "CMC", "CMC_allshots"),
+        ("mAP", "CMC@k", "CMC_allshots@k"),
         ("euclidean",),
         "CMC with first_match_break, CMC_allshots without; average precision by scikit-learn",
     ),
@@ -60,27 +74,27 @@ CODES: Final = (
         "cluster-contrast",
         "alibaba/cluster-contrast-reid clustercontrast/evaluators.py",
         _WITHOUT_RULE,
-        ("mAP", "CMC"),
+        ("mAP", "CMC@k"),
         ("euclidean",),
     ),
     Code(
         "Market-1501 MATLAB",
         "zhunzhong07/person-re-ranking evaluation/utils/evaluation.m, compute_AP.m",
         ("market1501_matlab",),
-        ("mAP_trapezoid", "CMC"),
+        ("mAP_trapezoid", "CMC@k"),
     ),
     Code(
         "layumi's baseline",
         "layumi/Person_reID_baseline_pytorch evaluate_gpu.py",
         ("market1501_matlab",),
-        ("mAP_trapezoid", "CMC"),
+        ("mAP_trapezoid", "CMC@k"),
         ("cosine",),
     ),
     Code(
         "pytorch-metric-learning",
         "KevinMusgrave/pytorch-metric-learning src/pytorch_metric_learning/utils/accuracy_calculator.py",
         ("same_set", "no_cameras"),
-        ("mAP_R", "Rprec", "CMC", "mAP_found"),
+        ("mAP_R", "Rprec", "CMC@k", "mAP_found@k"),
         ("euclidean",),
         "mean_average_precision with k counts the positives found; same_set where the sets are one",
     ),
@@ -88,21 +102,22 @@ CODES: Final = (
         "Google Landmarks v2",
         "tensorflow/models research/delf/delf/python/datasets/google_landmarks_dataset/metrics.py",
         ("no_cameras",),
-        ("mAP_min",),
+        ("mAP_min@k",),
     ),
     Code(
         "torchmetrics",
         "Lightning-AI/torchmetrics src/torchmetrics/functional/retrieval/average_precision.py, retrieval/base.py",
         ("no_cameras, invalid at 0",),
-        ("mAP", "mAP_found"),
+        ("mAP", "mAP_found@k"),
         _EITHER,
         "empty_target_action neg, its default; mAP_found@k with top_k",
     ),
 )
 
 
-def codes_of(setting: str, metric: Metric, distance: str) -> Iterator[Code]:
-    """Code that computes a metric of a setting under a distance."""
+def codes_of(settings: Sequence[str], metric: Metric, distances: Sequence[str]) -> Iterator[Code]:
+    """Code that computes a metric of any of some settings, under any of some distances."""
     for code in CODES:
-        if setting in code.settings and metric.family.stem in code.metrics and distance in code.distances:
+        known = metric.family.name in code.metrics
+        if known and set(settings) & set(code.settings) and set(distances) & set(code.distances):
             yield code

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
 from reid_dist.engine.checks import check_client, check_labels, check_sets, joined_labels
@@ -16,22 +19,24 @@ from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import rank_queries
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
+from reid_dist.engine.reductions import SingleShot
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Stopwatch
 from reid_dist.engine.tasks import joined_label_set
-from reid_dist.engine.variants import EVERY_ROW
+from reid_dist.engine.variants import EVERY_ROW, single_shot_places
 from reid_dist.errors import InputError
 from reid_dist.evaluation.conventions.codes import codes_of
 from reid_dist.evaluation.conventions.settings import Setting, settings_for
 from reid_dist.evaluation.conventions.table import Conventions, Row, find_candidates
-from reid_dist.evaluation.conventions.targets import default_names, parse_targets
+from reid_dist.evaluation.conventions.targets import ALLOWED, default_names, parse_targets
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
+from reid_dist.evaluation.options import OPTIONS
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.projection import make_execution, most_matches, plan_for
 from reid_dist.evaluation.summary import QueryCounts
 from reid_dist.evaluation.visibility import visible_to, workspace_at
-from reid_dist.metrics.definitions import RANKS, Metric, exact_mean, parse_metrics
-from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
+from reid_dist.metrics.definitions import RANKS, SINGLE_SHOT, Metric, exact_mean, parse_metrics
+from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -54,6 +59,7 @@ def conventions(
     targets: str | Sequence[str] | None = None,
     metrics: str | Sequence[str] | None = None,
     distances: str | Sequence[str] | None = None,
+    single_shot: bool = False,
     chunk_rows: int | None = None,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
@@ -76,6 +82,9 @@ def conventions(
         Names of metrics of ranks in place of the usual ones; those of the targets are added.
     distances
         Names; None for ``cosine`` and ``euclidean``.  Each is a pass of its own.
+    single_shot
+        Add the conventions of CUHK03: one gallery item of every identity in the CMC, items of the query's camera junk
+        or kept.  They cost up to as much as all others.
     chunk_rows, client, workspace, progress
         As in `reid_dist.evaluate`.
 
@@ -95,20 +104,22 @@ def conventions(
         As `reid_dist.evaluate` does.
     """
     wanted = parse_targets(targets)
-    chosen = _metrics(metrics, [name for target in wanted for name in target.metrics])
+    chosen = _metrics(metrics, [name for target in wanted for name in target.metrics], single_shot=single_shot)
     names = [distances] if isinstance(distances, str) else list(dict.fromkeys(distances or DEFAULT_DISTANCES))
     measures = [DISTANCES.get(name) for name in names]
     check_client(client)
     query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     notes: list[str] = []
     measures = _usable(measures, query, gallery, notes, given=distances is not None)
-    settings, omitted = settings_for(query, gallery)
-    ranked = _rank(query, gallery, settings, measures, _Where(client, workspace, chunk_rows, progress))
+    settings, omitted = settings_for(query, gallery, single_shot=single_shot)
+    where = _Where(client, workspace_at(workspace), chunk_rows, progress)
+    ranked = _rank(query, gallery, settings, measures, _shot(settings, chosen), where)
     settings, ranked = _with_valid_query(query, gallery, settings, ranked, notes)
-    measures, ranked = _distinct_distances(measures, ranked, notes)
-    rows = _rows(settings, ranked, chosen)
-    if any(measure.name in DEFAULT_DISTANCES for measure in measures):
-        notes.append(_SAME_RANKS)
+    alike = _distinct_distances(ranked, notes)
+    rows = _rows(settings, {name: ranked[name] for name in alike}, chosen, alike)
+    if not rows:
+        raise InputError(f"{', '.join(metric.name for metric in chosen)}: of no convention that these sets allow")
+    notes.append(_SAME_RANKS)
     return Conventions(
         rows=rows,
         targets=wanted,
@@ -118,13 +129,17 @@ def conventions(
     )
 
 
-def _metrics(given: str | Sequence[str] | None, of_targets: Sequence[str]) -> list[Metric]:
+def _metrics(given: str | Sequence[str] | None, of_targets: Sequence[str], *, single_shot: bool) -> list[Metric]:
+    """Metrics of the table; those that a target names alone may be of no setting."""
     found = parse_metrics(default_names() if given is None else given)
-    others = [metric.name for metric in found if metric.family.needs != RANKS]
+    others = [metric.name for metric in found if metric.family.needs not in ALLOWED]
     if others:
         raise InputError(
             f"{', '.join(others)}: no function of the ranks of single queries; use a metric such as mAP, mINP or CMC@1"
         )
+    drawn = [metric.name for metric in found if metric.family.needs == SINGLE_SHOT]
+    if given is not None and drawn and not single_shot:
+        raise InputError(f"{', '.join(drawn)} is of the conventions of CUHK03: add single_shot=True (--single-shot)")
     return list({metric.name: metric for metric in [*found, *parse_metrics(list(of_targets))]}.values())
 
 
@@ -147,28 +162,63 @@ def _usable(
 
 # ---- ranks -----------------------------------------------------------------------------------------------------------
 
-Ranked = dict[str, list[RankedQueries]]
+Float64 = NDArray[np.float64]
+Ranked = dict[str, list["_Ranks"]]
 """Ranks by distance, one for each pair of settings."""
 
 
-class _Where:
-    """Where passes are computed; arguments as of `conventions`."""
+@dataclass(frozen=True)
+class _Ranks:
+    """All that the metrics of a setting are functions of; `single_shot` is (n_query, max_rank), None for none."""
 
-    def __init__(
-        self,
-        client: Client | None,
-        workspace: str | PathLike[str] | None,
-        chunk_rows: int | None,
-        progress: Shown,
-    ) -> None:
-        self.client = client
-        self.workspace = workspace_at(workspace)
-        self.chunk_rows = chunk_rows
-        self.progress = progress
+    ranked: RankedQueries
+    single_shot: Float64 | None
+
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """Whether each query is valid, (n_query,)."""
+        return self.ranked.n_relevant > 0
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the ranks of all positives."""
+        digest = hashlib.sha256(self.ranked.indptr.tobytes())
+        digest.update(self.ranked.rank.tobytes())
+        return digest.hexdigest()
+
+    def values(self, metric: Metric) -> Float64 | None:
+        """Value of every query, NaN for those without positives, (n_query,); None if it is not there."""
+        if metric.family.needs == RANKS:
+            return metric.values(self.ranked)
+        return None if self.single_shot is None else self.single_shot[:, metric.parameter - 1]
+
+
+@dataclass(frozen=True)
+class _Where:
+    """Where passes are computed; as of `conventions`."""
+
+    client: Client | None
+    workspace: Workspace | None
+    chunk_rows: int | None
+    progress: Shown
+
+
+def _shot(settings: Sequence[Pair], metrics: Sequence[Metric]) -> SingleShot | None:
+    """Reduction of the single-shot CMC; None unless a setting has it and a metric needs it."""
+    ranks = [metric.parameter for metric in metrics if metric.family.needs == SINGLE_SHOT]
+    if not ranks or not single_shot_places([pair[0].protocol for pair in settings]):
+        return None
+    # The ranks of a run of its own, on which a bit may depend.
+    return SingleShot(max(OPTIONS["max_rank"].default, *ranks))
 
 
 def _rank(
-    query: FeatureSet, gallery: FeatureSet, settings: Sequence[Pair], measures: Sequence[Distance], where: _Where
+    query: FeatureSet,
+    gallery: FeatureSet,
+    settings: Sequence[Pair],
+    measures: Sequence[Distance],
+    shot: SingleShot | None,
+    where: _Where,
 ) -> Ranked:
     """Rank under all settings, in one pass for each distance."""
     protocols = tuple(pair[0].protocol for pair in settings)
@@ -187,22 +237,31 @@ def _rank(
             job = EvaluationJob(
                 *visible,
                 scorer,
-                plan_for(scorer, execution, *_sizes(query, gallery, scorer)),
+                plan_for(scorer, execution, *_sizes(query, gallery, scorer, shot)),
                 protocol=EVERY_ROW,
                 variants=protocols,
                 rows_are_items=rows_are_items,
                 joined=joined,
+                single_shot=shot,
             )
-            found[measure.name] = list(rank_queries(job, execution).variants)
+            result = rank_queries(job, execution)
+            places = [] if shot is None else single_shot_places(protocols)
+            curves = {place: result.single_shot[:, :, at] for at, place in enumerate(places)}
+            found[measure.name] = [_Ranks(each, curves.get(place)) for place, each in enumerate(result.variants)]
     return found
 
 
-def _sizes(query: FeatureSet, gallery: FeatureSet, scorer: FeatureScorer) -> tuple[float, int, Besides]:
+def _sizes(
+    query: FeatureSet, gallery: FeatureSet, scorer: FeatureScorer, shot: SingleShot | None
+) -> tuple[float, int, Besides]:
     """Listed pairs of a query, neighbours, and what a task holds besides ranks."""
     per_query = most_matches(query, gallery) + 1
-    # Rows of pid -1, of pid 0 and all others.
-    counts = int(per_query * 3 * 4 * (MERGED_AT_ONCE + 4))
-    return per_query, 0, Besides(counts, 4 * scorer.shapes[1].dim + 24)
+    # Rows of pid -1, of pid 0 and all others, and once more without the query's camera.
+    held = Besides(int(per_query * 4 * 4 * (MERGED_AT_ONCE + 4)), 4 * scorer.shapes[1].dim + 24)
+    if shot is not None:
+        sizes = np.unique(gallery.pids, return_counts=True)[1]
+        held += Besides(2 * shot.query_bytes(sizes, per_query), values_per_query=2 * shot.max_rank)
+    return per_query, 0, held
 
 
 def _with_valid_query(
@@ -210,12 +269,14 @@ def _with_valid_query(
 ) -> tuple[list[Pair], Ranked]:
     """Leave out settings under which no query is valid, as a run of their own would be refused."""
     first = next(iter(ranked.values()))
-    valid = [bool((each.n_relevant > 0).any()) for each in first]
+    valid = [bool(each.valid.any()) for each in first]
     if not any(valid):
         protocol = settings[0][0].protocol
         joined = joined_labels(query, gallery, protocol, camids=False)
         near, far = (joined_label_set(each, query, gallery, joined, protocol, False) for each in (query, gallery))
-        raise InputError(explain_no_valid_query(query, gallery, (near, far), protocol, QueryCounts(first[0]).invalid))
+        raise InputError(
+            explain_no_valid_query(query, gallery, (near, far), protocol, QueryCounts(first[0].ranked).invalid)
+        )
     out = [pair[0].name for pair, each in zip(settings, valid, strict=True) if not each]
     if out:
         notes.append(f"no query has a relevant item under {'; '.join(out)}: left out")
@@ -226,55 +287,49 @@ def _with_valid_query(
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
-def _distinct_distances(
-    measures: Sequence[Distance], ranked: Ranked, notes: list[str]
-) -> tuple[list[Distance], Ranked]:
-    """Leave out distances that rank as an earlier one under every setting."""
+def _distinct_distances(ranked: Ranked, notes: list[str]) -> dict[str, list[str]]:
+    """Distances by the first one that gives the same ranks under every setting."""
     first: dict[tuple[str, ...], str] = {}
-    for measure in measures:
-        ranks = tuple(map(_fingerprint, ranked[measure.name]))
-        earlier = first.setdefault(ranks, measure.name)
-        if earlier != measure.name:
-            notes.append(
-                f"{measure.name} gives the ranks of {earlier} under every convention and has no rows of its own"
-            )
-    kept = [measure for measure in measures if measure.name in first.values()]
-    return kept, {measure.name: ranked[measure.name] for measure in kept}
+    alike: dict[str, list[str]] = {}
+    for name, found in ranked.items():
+        earlier = first.setdefault(tuple(each.fingerprint for each in found), name)
+        alike.setdefault(earlier, []).append(name)
+        if earlier != name:
+            notes.append(f"{name} gives the ranks of {earlier} under every convention and has no rows of its own")
+    return alike
 
 
-def _fingerprint(ranked: RankedQueries) -> str:
-    """Digest of the ranks of all positives, of which every metric of ranks is a function."""
-    digest = hashlib.sha256(ranked.indptr.tobytes())
-    digest.update(ranked.rank.tobytes())
-    return digest.hexdigest()
-
-
-def _rows(settings: Sequence[Pair], ranked: Ranked, metrics: Sequence[Metric]) -> tuple[Row, ...]:
-    """Rows of all settings, those of equal ranks together under the first."""
+def _rows(
+    settings: Sequence[Pair], ranked: Ranked, metrics: Sequence[Metric], distances: Mapping[str, Sequence[str]]
+) -> tuple[Row, ...]:
+    """Rows of all settings, those of equal ranks together under the first; `distances` rank alike, by the first."""
     together: dict[tuple[str, ...], list[int]] = {}
     for place in range(len(settings)):
-        together.setdefault(tuple(_fingerprint(each[place]) for each in ranked.values()), []).append(place)
+        together.setdefault(tuple(each[place].fingerprint for each in ranked.values()), []).append(place)
     rows = []
     for distance, found in ranked.items():
         for places in together.values():
-            ranks = found[places[0]]
-            values = {metric.name: metric.values(ranks) for metric in metrics}
-            n_query, n_valid = len(ranks.n_relevant), int((ranks.n_relevant > 0).sum())
+            values = {}
+            for metric in metrics:
+                # The first that has it: single-shot settings have the ranks of others.
+                of_places = (found[place].values(metric) for place in places)
+                if (first := next((each for each in of_places if each is not None), None)) is not None:
+                    values[metric] = first
+            valid = found[places[0]].valid
             left_out, at_zero = ([settings[place][end] for place in places] for end in (0, 1))
             # Without an invalid query the two are one.
-            for alike in [left_out, at_zero] if n_valid < n_query else [[*left_out, *at_zero]]:
-                for metric in metrics:
-                    codes = {code.name: code for each in alike for code in codes_of(each.name, metric, distance)}
+            for alike in [[*left_out, *at_zero]] if valid.all() else [left_out, at_zero]:
+                for metric, of_metric in values.items():
                     rows.append(
                         Row(
-                            value=exact_mean(values[metric.name], zero_for_invalid=alike[0].protocol.zero_for_invalid),
+                            value=exact_mean(of_metric, zero_for_invalid=alike[0].protocol.zero_for_invalid),
                             metric=metric.name,
                             distance=distance,
                             setting=alike[0],
                             same_as=tuple(each.name for each in alike[1:]),
-                            codes=tuple(codes.values()),
-                            n_query=n_query,
-                            n_valid=n_valid,
+                            codes=tuple(codes_of([each.name for each in alike], metric, distances[distance])),
+                            n_query=len(valid),
+                            n_valid=int(valid.sum()),
                         )
                     )
     return tuple(rows)

@@ -45,12 +45,16 @@ class Setting:
         return cls(compose_protocol(f"{base}, {words}", base=base, **parts), base, parts)
 
 
-def settings_for(query: LabelledSet, gallery: LabelledSet) -> tuple[list[tuple[Setting, Setting]], list[str]]:
+def settings_for(
+    query: LabelledSet, gallery: LabelledSet, *, single_shot: bool
+) -> tuple[list[tuple[Setting, Setting]], list[str]]:
     """Settings by what is relevant and junk, each without invalid queries and with these at 0; and notes on others."""
     notes: list[str] = []
     found = []
-    for base, own_words, own_parts in _bases(query, gallery, notes):
-        for pid_words, pid_parts in _junk_pids(gallery, notes):
+    for base, own_words, own_parts in _bases(query, gallery, notes, single_shot=single_shot):
+        # These differ from market1501 in the CMC and in the cameras.
+        own_only = base.startswith("cuhk03")
+        for pid_words, pid_parts in [("", {})] if own_only else _junk_pids(gallery, notes):
             words = [each for each in (own_words, pid_words) if each]
             parts = {**own_parts, **pid_parts}
             found.append(
@@ -62,16 +66,23 @@ def settings_for(query: LabelledSet, gallery: LabelledSet) -> tuple[list[tuple[S
     return found, list(dict.fromkeys(notes))
 
 
-def _bases(query: LabelledSet, gallery: LabelledSet, notes: list[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _bases(
+    query: LabelledSet, gallery: LabelledSet, notes: list[str], *, single_shot: bool
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Conventions of cameras and of own rows: a protocol, words for what differs, and parts."""
     missing = [name for name, side in (("query", query), ("gallery", gallery)) if side.camids is None]
     if missing:
         notes.append(
-            f"{' and '.join(missing)} {have(missing)} no camids: conventions of cameras (market1501, allshots, "
-            "market1501_matlab) are left out"
+            f"{' and '.join(missing)} {have(missing)} no camids: conventions of cameras (market1501, "
+            "market1501_matlab, allshots, cuhk03, cuhk03_separate_cameras) are left out"
         )
     else:
         yield "market1501", "", {}
+        if single_shot:
+            yield "cuhk03", "", {}
+            yield "cuhk03_separate_cameras", "", {}
+        else:
+            notes.append("conventions of CUHK03 (CMC_single_shot) are left out: --single-shot, single_shot=True")
     yield "no_cameras", "", {}
     if not _has_own_rows(query, gallery, notes):
         return

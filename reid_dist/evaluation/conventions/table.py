@@ -170,7 +170,11 @@ def find_candidates(rows: Sequence[Row], targets: Sequence[Target]) -> tuple[Can
     for numbers in of_run.values():
         for chosen in itertools.product(*map(range, families.values())):
             kind = dict(zip(families, chosen, strict=True))
-            places = tuple(numbers[target.metrics[kind[_family(target)]]] for target in targets)
+            names = [target.metrics[kind[_family(target)]] for target in targets]
+            if any(name not in numbers for name in names):
+                # The single-shot CMC is of some settings.
+                continue
+            places = tuple(numbers[name] for name in names)
             pairs = list(zip(places, targets, strict=True))
             found.append(
                 Candidate(

@@ -9,7 +9,10 @@ from fractions import Fraction
 from typing import Final
 
 from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import RANKS, Metric, parse_metric
+from reid_dist.metrics.definitions import RANKS, SINGLE_SHOT, Metric, parse_metric
+
+ALLOWED: Final = (RANKS, SINGLE_SHOT)
+"""What the metrics of the table are computed from."""
 
 CUT: Final = 100
 """Rank of the cut average precisions of the table, as of Google Landmarks v2."""
@@ -58,7 +61,7 @@ def _parse(text: object) -> Target:
     if not equals or match is None:
         raise InputError(f"a target is METRIC=NUMBER, such as mAP=74.7 or CMC@1=0.881, found {text!r}")
     metric = parse_metric(name)
-    if metric.family.needs != RANKS:
+    if metric.family.needs not in ALLOWED:
         raise InputError(
             f"target {text!r}: {metric.name} is no function of the ranks of single queries, and the table holds "
             "these alone; use a metric such as mAP, mINP or CMC@1"
@@ -83,7 +86,7 @@ def meanings(metric: Metric) -> list[Metric]:
     names = {
         "mAP": ("mAP", "mAP_trapezoid", "mAP_R", f"mAP@{CUT}", f"mAP_found@{CUT}", f"mAP_min@{CUT}"),
         "mAP@k": (f"mAP@{k}", f"mAP_found@{k}", f"mAP_min@{k}"),
-        "CMC@k": (f"CMC@{k}", f"CMC_allshots@{k}"),
+        "CMC@k": (f"CMC@{k}", f"CMC_allshots@{k}", f"CMC_single_shot@{k}"),
     }
     return [parse_metric(name) for name in names.get(metric.family.name, (metric.name,))]
 
@@ -91,7 +94,7 @@ def meanings(metric: Metric) -> list[Metric]:
 def default_names() -> list[str]:
     """Metrics of the table."""
     asked = ("mAP", "mINP", "CMC@1", "CMC@5", "CMC@10")
-    # The CMC of one kind side by side.
-    return sorted(
-        (each.name for name in asked for each in meanings(parse_metric(name))), key=lambda name: name.startswith("CMC_")
-    )
+    found = [each for name in asked for each in meanings(parse_metric(name))]
+    # The CMC of one kind together.
+    kinds = list(dict.fromkeys(each.family.stem for each in found))
+    return [each.name for each in sorted(found, key=lambda each: kinds.index(each.family.stem))]

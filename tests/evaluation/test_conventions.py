@@ -1,0 +1,282 @@
+"""All conventions from one pass: every row against a run of its own, what sets do not allow, targets."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from reid_dist import FeatureSet, compose_protocol, conventions, evaluate
+from reid_dist.engine.graph import rank_queries
+from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.evaluation.pipelines import ProtocolComponents
+
+DISTANCES = ("cosine", "euclidean")
+
+
+def made_sets(seed=0, n_query=30, n_gallery=90):
+    """Few values, hence ties; pids from -1, three cameras; ten items on both sides, of which some have two pids."""
+    rng = np.random.default_rng(seed)
+    centres = rng.integers(-2, 3, (11, 4))
+
+    def side(n, first_item):
+        pids = rng.integers(-1, 9, n)
+        features = centres[pids + 1] + rng.integers(-1, 2, (n, 4)) + [5, 0, 0, 0]
+        items = np.arange(first_item, first_item + n)
+        return FeatureSet.from_arrays(features.astype(np.float32), pids, rng.integers(0, 3, n), items)
+
+    return side(n_query, 0), side(n_gallery, n_query - 10)
+
+
+def assert_rows_are_runs(table, query, gallery):
+    """Every row has the bits of an evaluation with its protocol, distance and metric."""
+    runs = defaultdict(list)
+    for row in table.rows:
+        runs[row.distance, row.setting.name].append(row)
+    for rows in runs.values():
+        first = rows[0]
+        names = [row.metric for row in rows]
+        report = evaluate(
+            query, gallery, protocol=first.protocol, distance=first.distance, metrics=names, confidence=None
+        )
+        assert [(row.metric, row.value) for row in rows] == list(report.metrics.items()), first.setting
+        assert (first.n_query, first.n_valid) == (report.counts["n_query"], report.counts["n_valid"])
+
+
+def rows_of(table, metric="mAP", distance="cosine"):
+    return {row.setting.name: row for row in table.rows if (row.metric, row.distance) == (metric, distance)}
+
+
+def test_every_row_is_a_run_of_its_own():
+    query, gallery = made_sets()
+    table = conventions(query, gallery, single_shot=True)
+    assert_rows_are_runs(table, query, gallery)
+    names = {name for row in table.rows for name in (row.setting.name, *row.same_as)}
+    plain = {"market1501", "no_cameras", "same_set", "market1501, own row junk"}
+    pids = {f"{base}{rule}" for base in plain for rule in ("", ", pid -1 kept", ", pid -1 and 0 junk")}
+    pids |= {"cuhk03", "cuhk03_separate_cameras"}
+    assert names == pids | {f"{name}, invalid at 0" for name in pids - {"market1501"}} | {"market1501_matlab"}
+    assert {row.distance for row in table.rows} == set(DISTANCES)
+    # Single-shot curves are of the settings of CUHK03, and of those with their ranks.
+    shown = {row.setting.name for row in table.rows if row.metric == "CMC_single_shot@5"}
+    assert shown == {
+        *("market1501", "market1501_matlab"),
+        *("cuhk03_separate_cameras", "cuhk03_separate_cameras, invalid at 0"),
+    }
+
+
+def test_others_under_one_name_have_the_same_values():
+    query, gallery = made_sets(3)
+    for row in conventions(query, gallery, metrics="mAP", distances="euclidean").rows:
+        for name in row.same_as:
+            base, *words = name.split(", ")
+            parts = {
+                "pid -1 kept": {"junk_pid": None},
+                "pid -1 and 0 junk": {"junk_pid": [-1, 0]},
+                "own row junk": {"junk": [["pid", "camid"], ["item_id"]]},
+                "invalid at 0": {"invalid_query": "counts as 0"},
+            }
+            changed = {part: value for each in words for part, value in parts[each].items()}
+            protocol = compose_protocol("other", base=base, **changed) if changed else base
+            again = evaluate(query, gallery, protocol=protocol, distance="euclidean", metrics="mAP")
+            assert again.metrics["mAP"] == row.value
+
+
+def test_chunks_do_not_show():
+    query, gallery = made_sets(1)
+    found = {conventions(query, gallery, single_shot=True, chunk_rows=rows).result_digest for rows in (None, 13, 64)}
+    assert len(found) == 1
+
+
+@pytest.mark.slow
+def test_a_cluster_gives_the_same(two_workers):
+    query, gallery = made_sets(2)
+    here = conventions(query, gallery, single_shot=True, distances="cosine")
+    there = conventions(query, gallery, single_shot=True, distances="cosine", chunk_rows=16, client=two_workers)
+    assert there.to_json() == here.to_json()
+
+
+def test_one_pass_for_each_distance(monkeypatch):
+    passes = []
+
+    def counted(job, *rest):
+        passes.append(job.distance.name)
+        return rank_queries(job, *rest)
+
+    monkeypatch.setattr("reid_dist.evaluation.conventions.run.rank_queries", counted)
+    conventions(*made_sets())
+    assert passes == ["cosine", "euclidean"]
+
+
+@pytest.mark.parametrize("name", ["market1501_sample.mat", "sketch_photo.mat", "veri776_sample.npz"])
+def test_real_features(shared_data, name):
+    """Each file gives what it was seen to hold: few valid queries, all valid, one set without cameras."""
+    path = str(shared_data(name))
+    if name.endswith(".npz"):
+        with np.load(path) as content:
+            query = gallery = FeatureSet.from_arrays(content["features"], content["pids"])
+    else:
+        query, gallery = path, path
+    table = conventions(query, gallery, single_shot=True)
+    assert_rows_are_runs(table, query, gallery)
+    names = set(rows_of(table))
+    if name == "veri776_sample.npz":
+        assert {"no_cameras", "same_set"} <= names
+        assert rows_of(table)["no_cameras"].value > rows_of(table)["same_set"].value
+    elif name == "sketch_photo.mat":
+        assert all(row.n_valid == 50 for row in table.rows)
+    else:
+        assert {row.n_valid for row in rows_of(table).values()} == {7, 9}
+        assert rows_of(table)["market1501_matlab"].value < rows_of(table)["market1501"].value
+
+
+def test_protocols_can_be_pasted_into_a_pipeline():
+    table = conventions(*made_sets())
+    described = {json.dumps(row.setting.describe()): row for row in table.rows}
+    assert sum(bool(row.setting.parts) for row in described.values()) >= 10
+    for text, row in described.items():
+        if row.setting.parts:
+            assert ProtocolComponents(**json.loads(text)).compose() == row.protocol
+        else:
+            assert row.setting.name == row.protocol.name
+
+
+# ---- what sets do not allow ------------------------------------------------------------------------------------------
+
+
+def small(pids, camids=None, items=None, paths=None, scale=1.0):
+    rng = np.random.default_rng(len(pids))
+    features = scale * rng.standard_normal((len(pids), 4)).astype(np.float32)
+    return FeatureSet.from_arrays(features, np.array(pids), camids, items, image_paths=paths)
+
+
+def test_sets_without_cameras():
+    table = conventions(small([1, 2]), small([1, 2, 2], [0, 1, 1]))
+    assert set(rows_of(table)) == {"no_cameras"}
+    assert any("query has no camids: conventions of cameras (market1501" in note for note in table.notes)
+    assert any("no gallery row has pid -1" in note for note in table.notes)
+    assert any("no gallery row has pid 0" in note for note in table.notes)
+
+
+def test_own_rows_that_only_paths_identify():
+    paths = ["a", "b"]
+    table = conventions(small([1, 2], paths=paths), small([1, 2, 2], paths=[*paths, "c"]))
+    assert set(rows_of(table)) == {"no_cameras"}
+    assert any("2 queries are gallery rows as well, by image path" in note for note in table.notes)
+
+
+def test_settings_without_a_valid_query_are_left_out():
+    table = conventions(small([1, 2], [0, 0]), small([1, 2, 2], [0, 0, 0]))
+    assert set(rows_of(table)) == {"no_cameras"}
+    assert any("no query has a relevant item under market1501: left out" in note for note in table.notes)
+    with pytest.raises(InputError, match="no query has a relevant gallery item"):
+        conventions(small([1, 2]), small([3, 4, 5]))
+
+
+def test_zero_vectors_leave_cosine_out():
+    query, gallery = small([1, 2]), small([1, 2, 2], scale=0.0)
+    table = conventions(query, gallery)
+    assert {row.distance for row in table.rows} == {"euclidean"}
+    assert any(note.startswith("the distance cosine is left out: 3 of 3 gallery rows are zero") for note in table.notes)
+    with pytest.raises(InputError, match="zero vectors"):
+        conventions(query, gallery, distances=["cosine"])
+
+
+def test_distances_that_rank_alike_share_their_rows():
+    query, gallery = made_sets(5)
+    sets = []
+    for side in (query, gallery):
+        rows = side.read(0, side.n_rows)
+        sets.append(FeatureSet.from_arrays(np.sign(rows) + (rows == 0), side.pids, side.camids))
+    table = conventions(*sets)
+    # Rows of one length rank alike.
+    assert {row.distance for row in table.rows} == {"cosine"}
+    assert any(note.startswith("euclidean gives the ranks of cosine under every convention") for note in table.notes)
+    assert "open-reid" in {code.name for code in rows_of(table)["market1501"].codes}
+    assert_rows_are_runs(table, *sets)
+
+
+# ---- targets ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_target_finds_its_convention():
+    query, gallery = made_sets()
+    report = evaluate(query, gallery, protocol="market1501_matlab", metrics=["mAP_trapezoid", "CMC@1"])
+    texts = [f"mAP={100 * report.metrics['mAP_trapezoid']:.3f}", f"rank-1={report.metrics['CMC@1']:.4f}"]
+    table = conventions(query, gallery, targets=texts)
+    best = table.candidates[0]
+    assert best.matches
+    found = [table.rows[place] for place in best.rows]
+    assert [(row.setting.name, row.metric, row.distance) for row in found] == [
+        ("market1501_matlab", "mAP_trapezoid", "cosine"),
+        ("market1501_matlab", "CMC@1", "cosine"),
+    ]
+    assert max(map(abs, best.differences)) < 1e-4
+    spans = [max(map(abs, each.differences)) for each in table.candidates]
+    n = len(table.matches)
+    assert spans[:n] == sorted(spans[:n])
+    assert spans[n:] == sorted(spans[n:])
+    for each in table.candidates:
+        rows = [table.rows[place] for place in each.rows]
+        assert len({(row.setting.name, row.distance) for row in rows}) == 1
+        values = (100 * rows[0].value, rows[1].value)
+        inside = [abs(values[0] - float(texts[0][4:])) <= 5e-4, abs(values[1] - float(texts[1][7:])) <= 5e-5]
+        assert each.matches == all(inside)
+
+
+def test_cmc_at_several_ranks_is_of_one_kind():
+    table = conventions(*made_sets(), targets=["CMC@1=50", "CMC@5=60", "mINP=0.5"], single_shot=True)
+    for each in table.candidates:
+        assert len({table.rows[place].metric.partition("@")[0] for place in each.rows[:2]}) == 1
+    assert {table.rows[each.rows[0]].metric for each in table.candidates} == {
+        *("CMC@1", "CMC_allshots@1", "CMC_single_shot@1"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "half"),
+    [
+        ("mAP=74.7", 0.747, 0.0005),
+        ("mAP = 74.70 %", 0.747, 0.00005),
+        ("mAP=0.747", 0.747, 0.0005),
+        ("mAP=0.9%", 0.009, 0.0005),
+        ("CMC@1=88", 0.88, 0.005),
+        ("top-5=1", 1.0, 0.5),
+        ("mAP_found@7=.25", 0.25, 0.005),
+    ],
+)
+def test_digits_as_printed(text, value, half):
+    table = conventions(*made_sets(), targets=text, metrics="mINP", distances="cosine")
+    (target,) = table.targets
+    assert (float(target.value), float(target.half)) == (value, half)
+    inside = [each for each in table.candidates if abs(each.differences[0]) <= half]
+    assert list(table.matches) == inside
+
+
+def test_no_match():
+    table = conventions(*made_sets(), targets="mAP=3.14159")
+    assert table.matches == ()
+    assert table.candidates
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"targets": "mAPP=3"}, UnknownNameError, "did you mean 'mAP'"),
+        ({"targets": "mAP"}, InputError, "METRIC=NUMBER"),
+        ({"targets": "mAP=high"}, InputError, "METRIC=NUMBER"),
+        ({"targets": "mAP=-3"}, InputError, "METRIC=NUMBER"),
+        ({"targets": "mAP=747"}, InputError, "at most 100"),
+        ({"targets": ["mAP=3", "mAP=4"]}, InputError, "two targets for mAP"),
+        ({"targets": "TAR@FAR=0.1=3"}, InputError, "no function of the ranks"),
+        ({"targets": [3]}, InputError, "a text such as"),
+        ({"metrics": "EER"}, InputError, "no function of the ranks"),
+        ({"metrics": "CMC_single_shot@1"}, InputError, "single_shot=True"),
+        ({"distances": "manhattan"}, UnknownNameError, "distance 'manhattan'"),
+    ],
+)
+def test_mistakes(options, error, words):
+    with pytest.raises(error, match=words):
+        conventions(*made_sets(), **options)
