@@ -62,7 +62,7 @@ from reid_dist.cli.options import (
 )
 @option("--json", "as_json", group=OUTPUTS, is_flag=True, help="Print the table as JSON, and nothing else.")
 @threads_options
-@option("--workspace", group=RESOURCES, metavar="URI", help="Directory for sets of files, seen by all workers.")
+@option("--workspace", group=RESOURCES, metavar="URI", help="Directory for intermediate stores, seen by all workers.")
 @observation_options
 @run_options(in_threads=True)
 def command(

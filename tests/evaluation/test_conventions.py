@@ -49,8 +49,10 @@ def rows_of(table, metric="mAP", distance="cosine"):
     return {row.setting.name: row for row in table.rows if (row.metric, row.distance) == (metric, distance)}
 
 
-def test_every_row_is_a_run_of_its_own():
-    query, gallery = made_sets()
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("seed", range(6))
+def test_every_row_is_a_run_of_its_own(seed):
+    query, gallery = made_sets(seed)
     table = conventions(query, gallery, single_shot=True)
     assert_rows_are_runs(table, query, gallery)
     names = {name for row in table.rows for name in (row.setting.name, *row.same_as)}
@@ -65,6 +67,33 @@ def test_every_row_is_a_run_of_its_own():
         *("market1501", "market1501_matlab"),
         *("cuhk03_separate_cameras", "cuhk03_separate_cameras, invalid at 0"),
     }
+
+
+def test_one_set_with_itself():
+    _, items = made_sets(4)
+    plain = FeatureSet.from_arrays(items.read(0, items.n_rows), items.pids, items.camids)
+    table = conventions(plain, plain, distances="euclidean")
+    assert_rows_are_runs(table, plain, plain)
+    rows = rows_of(table, distance="euclidean")
+    assert rows["no_cameras"].value > rows["same_set"].value
+    # Own rows have the query's camera.
+    assert "market1501, own row junk" in rows["market1501"].same_as
+
+
+def test_labels_that_are_texts():
+    sides = []
+    for side in made_sets(6):
+        pids = [str(pid) if pid == -1 else f"person {pid + side.n_rows % 7}" for pid in side.pids]
+        camids = np.array([f"camera {camid}" for camid in side.camids])
+        sides.append(FeatureSet.from_arrays(side.read(0, side.n_rows), np.array(pids), camids))
+    table = conventions(*sides, metrics="mAP,CMC@1", distances="cosine")
+    assert_rows_are_runs(table, *sides)
+    assert any("no gallery row has pid 0" in note for note in table.notes)
+    numbers = FeatureSet.from_arrays(sides[1].read(0, sides[1].n_rows), np.array(pids), made_sets(6)[1].camids)
+    table = conventions(sides[0], numbers, distances="cosine")
+    assert set(rows_of(table)) >= {"no_cameras"}
+    assert "market1501" not in rows_of(table)
+    assert any(note.startswith("camids of the query set are texts") for note in table.notes)
 
 
 def test_others_under_one_name_have_the_same_values():
@@ -259,6 +288,8 @@ def test_no_match():
     table = conventions(*made_sets(), targets="mAP=3.14159")
     assert table.matches == ()
     assert table.candidates
+    assert repr(table).splitlines()[1].split()[-1] == table.rows[table.candidates[0].rows[0]].distance
+    assert repr(table).endswith("more")
 
 
 @pytest.mark.parametrize(

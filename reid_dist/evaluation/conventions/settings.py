@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from reid_dist.core.formatting import counted, have
-from reid_dist.engine.checks import check_labels
+from reid_dist.engine.checks import check_labels, joined_labels
 from reid_dist.errors import InputError
 from reid_dist.relevance.protocols import JUNK_PID, OWN_ROW, PROTOCOLS, SAME_CAMERA, ZERO, Protocol, compose_protocol
 from reid_dist.stores import LabelledSet
@@ -52,9 +52,9 @@ def settings_for(
     notes: list[str] = []
     found = []
     for base, own_words, own_parts in _bases(query, gallery, notes, single_shot=single_shot):
-        # These differ from market1501 in the CMC and in the cameras.
-        own_only = base.startswith("cuhk03")
-        for pid_words, pid_parts in [("", {})] if own_only else _junk_pids(gallery, notes):
+        # Those of CUHK03 differ from market1501 in the CMC and in the cameras; each takes as long as all others.
+        rules = [("", {})] if PROTOCOLS.get(base).cmc_family == "CMC_single_shot" else _junk_pids(gallery, notes)
+        for pid_words, pid_parts in rules:
             words = [each for each in (own_words, pid_words) if each]
             parts = {**own_parts, **pid_parts}
             found.append(
@@ -70,11 +70,11 @@ def _bases(
     query: LabelledSet, gallery: LabelledSet, notes: list[str], *, single_shot: bool
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Conventions of cameras and of own rows: a protocol, words for what differs, and parts."""
-    missing = [name for name, side in (("query", query), ("gallery", gallery)) if side.camids is None]
-    if missing:
+    unfit = _unfit_cameras(query, gallery)
+    if unfit:
         notes.append(
-            f"{' and '.join(missing)} {have(missing)} no camids: conventions of cameras (market1501, "
-            "market1501_matlab, allshots, cuhk03, cuhk03_separate_cameras) are left out"
+            f"{unfit}: conventions of cameras (market1501, market1501_matlab, allshots, cuhk03, "
+            "cuhk03_separate_cameras) are left out"
         )
     else:
         yield "market1501", "", {}
@@ -87,8 +87,22 @@ def _bases(
     if not _has_own_rows(query, gallery, notes):
         return
     yield "same_set", "", {}
-    if not missing:
+    if not unfit:
         yield "market1501", "own row junk", {"junk": (SAME_CAMERA, OWN_ROW)}
+
+
+def _unfit_cameras(query: LabelledSet, gallery: LabelledSet) -> str:
+    """Why cameras of the two sets cannot be compared; empty if they can."""
+    missing = [name for name, side in (("query", query), ("gallery", gallery)) if side.camids is None]
+    if missing:
+        return f"{' and '.join(missing)} {have(missing)} no camids"
+    # Identities that cannot be compared are refused here.
+    joined_labels(query, gallery, PROTOCOLS.get("no_cameras"), camids=False)
+    try:
+        joined_labels(query, gallery, PROTOCOLS.get("market1501"), camids=False)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def _has_own_rows(query: LabelledSet, gallery: LabelledSet, notes: list[str]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from reid_dist.core.formatting import aligned
 from reid_dist.evaluation.conventions.codes import Code
 from reid_dist.evaluation.conventions.settings import Setting
 from reid_dist.evaluation.conventions.targets import Target
@@ -17,9 +18,13 @@ from reid_dist.metrics.definitions import parse_metric
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import plain
+from reid_dist.reports.words import metric_value
 
 SCHEMA: Final = 1
 """The version of tables as JSON."""
+
+# Rows in a console.
+_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,7 @@ class Candidate:
     matches: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Conventions:
     """The same features under many conventions.
 
@@ -120,6 +125,13 @@ class Conventions:
     def matches(self) -> tuple[Candidate, ...]:
         """Candidates that give every target to its printed digits."""
         return tuple(each for each in self.candidates if each.matches)
+
+    def __repr__(self) -> str:
+        order = dict.fromkeys(place for each in self.candidates for place in each.rows) or range(len(self.rows))
+        rows = [self.rows[place] for place in order]
+        shown = [(metric_value(row.metric, row.value), row.metric, row.setting.name, row.distance) for row in rows]
+        more = [f"… {len(shown) - _SHOWN:,} more"] if len(shown) > _SHOWN else []
+        return "\n".join([*aligned([("value", "metric", "setting", "distance"), *shown[:_SHOWN]], n_left=4), *more])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain Python values; what is not a finite number is None."""
