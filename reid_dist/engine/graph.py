@@ -32,6 +32,7 @@ from reid_dist.engine.tasks import (
     relevance_task,
     relevant_task,
     select_task,
+    set_labels,
     targets_task,
     tile_task,
 )
@@ -129,7 +130,9 @@ def rank_queries(job: EvaluationJob, execution: Execution, truth: GroundTruth | 
         ranked=RankedQueries.concatenate([block.ranked for block in blocks]),
         neighbours=_join_neighbours(neighbours) if neighbours else None,
         in_parts=PartValues(_join(in_parts, "by_camera"), _join(in_parts, "by_size")) if in_parts else None,
-        probes=Probes(_join(probes, "nearest_kept"), _join(probes, "mated")) if probes else None,
+        probes=Probes(_join(probes, "nearest_kept"), _join(probes, "mated"), set_labels(job, job.query).pids)
+        if probes
+        else None,
         single_shot=_join(blocks, "single_shot"),
         impostors=add_histograms(impostors) if impostors else None,
         grouped=RankedQueries.concatenate(grouped) if grouped else None,

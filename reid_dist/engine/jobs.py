@@ -125,6 +125,8 @@ class Probes:
     nearest_kept: NDArray[np.float64]
     # As in `Relevance`.
     mated: NDArray[np.bool_]
+    # Identities of all queries, shape (n_query,), int64; None for a block.
+    pid: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)

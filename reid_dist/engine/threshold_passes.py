@@ -19,7 +19,7 @@ from reid_dist.engine.verification import (
     needs_pairs,
     needs_probes,
     pairs_of,
-    refuse_without_non_mated,
+    refuse_without_unknown,
     wanted_levels,
 )
 from reid_dist.metrics.definitions import Metric
@@ -37,8 +37,8 @@ def held_by_verification(metrics: Sequence[Metric], roc: bool) -> Besides:
 
 def refuse_early(job: EvaluationJob, metrics: Sequence[Metric]) -> None:
     """Raise `InputError` for open-set metrics where the labels give every query its identity in the gallery."""
-    if needs_probes(metrics):
-        refuse_without_non_mated(set_labels(job, job.query).pids, set_labels(job, job.gallery).pids)
+    if any(metric.family.needs_unknown for metric in metrics):
+        refuse_without_unknown(metrics, set_labels(job, job.query).pids, set_labels(job, job.gallery).pids)
 
 
 def verify(

@@ -66,6 +66,8 @@ class MetricFamily:
         Whether the rank of the first positive determines it.
     needs_last
         Whether it is undefined without the rank of the last positive: named metrics of cut lists are then refused.
+    needs_unknown
+        Whether it needs queries whose identity has no row in the gallery.
     headline
         Role among the metrics that papers print: ``average``, ``match`` (with parameter 1) or ``last``; empty for none.
     in_every_report
@@ -85,6 +87,7 @@ class MetricFamily:
     per_found: bool = False
     first_alone: bool = False
     needs_last: bool = False
+    needs_unknown: bool = False
     headline: Literal["average", "match", "last", ""] = ""
     in_every_report: bool = False
 
@@ -101,7 +104,12 @@ class MetricFamily:
     @property
     def takes_share(self) -> bool:
         """Whether the parameter is a false accept rate and not a rank."""
-        return self.name.endswith("=x")
+        return self.name.endswith("@FAR=x")
+
+    @property
+    def takes_threshold(self) -> bool:
+        """Whether the parameter is a distance and not a rank."""
+        return self.name.endswith("@T=x")
 
     @property
     def has_per_query_values(self) -> bool:
@@ -111,11 +119,11 @@ class MetricFamily:
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: a family with its rank (0 for none) or its false accept rate as it was written, such as ``1e-3``."""
+    """One metric: a family with its rank (0 for none), or its rate or distance as it was written, such as ``1e-3``."""
 
     family: MetricFamily
     parameter: int = 0
-    share: str = ""
+    written: str = ""
 
     @property
     def name(self) -> str:
@@ -130,11 +138,16 @@ class Metric:
     @property
     def false_accept_rate(self) -> Fraction:
         """The share as an exact number: 0.001 is one in a thousand, not the nearest float."""
-        return Fraction(self.share)
+        return Fraction(self.written)
+
+    @property
+    def threshold(self) -> float:
+        """The distance below which an answer is accepted."""
+        return float(self.written)
 
     def _fill(self, name: str) -> str:
         if name.endswith("=x"):
-            return name.removesuffix("x") + self.share
+            return name.removesuffix("x") + self.written
         stem, at, _ = name.partition("@")
         return f"{stem}@{self.parameter}" if at else name
 
@@ -171,6 +184,8 @@ _RANK_K = re.compile(r"(?:(?:rank|top|hit)[-_@ ]?|r[-_]?)(?P<rank>[0-9]+)", re.I
 _AT_R = re.compile(r"map@r", re.IGNORECASE)
 _WITH_PARAMETER = re.compile(r"(?P<stem>[^@]+)@(?P<parameter>.+)")
 _RANK = re.compile(r"0*[1-9][0-9]{0,9}")
+# Parameters that are written as KEY=x: what they are, and an example.
+_WRITTEN = {"FAR": ("a false accept rate", "0.001"), "T": ("a distance", "0.4")}
 _DECIMAL = re.compile(r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]{1,3})?|[0-9]+\.")
 
 
@@ -190,16 +205,18 @@ def parse_metric(text: str) -> Metric:
             return Metric(METRICS.get(text))
         if f"{text}@k" in METRICS:
             raise InputError(f"metric {text!r} needs a rank: {text}@10, for example")
-        if f"{text}@FAR=x" in METRICS:
-            raise InputError(f"metric {text!r} needs a false accept rate: {text}@FAR=0.001, for example")
+        for key, (what, example) in _WRITTEN.items():
+            if f"{text}@{key}=x" in METRICS:
+                raise InputError(f"metric {text!r} needs {what}: {text}@{key}={example}, for example")
         raise UnknownNameError(did_you_mean("metric", text, METRICS.names()))
     stem, parameter = match["stem"], match["parameter"]
-    name, equals, share = f"{stem}@k", "", ""
-    if f"{stem}@FAR=x" in METRICS:
-        name, (before, equals, share) = f"{stem}@FAR=x", parameter.partition("=")
-        if before != "FAR" or not equals:
-            raise InputError(f"metric {text!r} takes a false accept rate: {stem}@FAR=0.001, for example")
-        return Metric(METRICS.get(name), share=_share(text, share))
+    for key, (what, example) in _WRITTEN.items():
+        if f"{stem}@{key}=x" in METRICS:
+            before, equals, written = parameter.partition("=")
+            if before != key or not equals:
+                raise InputError(f"metric {text!r} takes {what}: {stem}@{key}={example}, for example")
+            return Metric(METRICS.get(f"{stem}@{key}=x"), written=_decimal(text, written, key))
+    name = f"{stem}@k"
     if name not in METRICS:
         raise UnknownNameError(did_you_mean("metric", text, METRICS.names()))
     return Metric(METRICS.get(name), _rank(text, parameter))
@@ -214,10 +231,13 @@ def _rank(metric: str, text: str) -> int:
     return int(text)
 
 
-def _share(metric: str, text: str) -> str:
-    """Validate a false accept rate."""
-    if _DECIMAL.fullmatch(text) is None or not 0 <= Fraction(text) <= 1:
-        raise InputError(f"metric {metric!r}: the false accept rate must be a number from 0 to 1, found {text!r}")
+def _decimal(metric: str, text: str, key: str) -> str:
+    """Validate a false accept rate or a distance."""
+    if _DECIMAL.fullmatch(text) is None or (key == "FAR" and Fraction(text) > 1):
+        allowed = "the false accept rate must be a number from 0 to 1"
+        raise InputError(
+            f"metric {metric!r}: {allowed if key == 'FAR' else 'the distance must be a number from 0'}, found {text!r}"
+        )
     return text
 
 
@@ -278,7 +298,7 @@ def headline_metrics(names: Iterable[str] = (), ap_family: str = "") -> list[str
 def example_names(*needs: str) -> list[str]:
     """Return one metric of every family that is computed from one of `needs`."""
     families = [family for family in METRICS if family.needs in needs]
-    return [Metric(family, share="0.1").name if family.takes_share else Metric(family, 5).name for family in families]
+    return [Metric(family, 5, written="0.1").name for family in families]
 
 
 def notes_on_metrics(metrics: Sequence[Metric]) -> list[str]:

@@ -251,6 +251,7 @@ for _family in (
         "relevant and nearer than the threshold; its FAR is the share of non-mated queries whose nearest row is nearer "
         "than the threshold.",
         needs=PROBES,
+        needs_unknown=True,
     ),
     MetricFamily(
         "GAP",
@@ -260,6 +261,24 @@ for _family in (
         "its distance the confidence. All answers are in one ranking by distance, then by query; M is the number of "
         "valid queries.",
         needs=NEAREST,
+    ),
+    MetricFamily(
+        "BAKS@T=x",
+        "mean over known identities of the share of queries with a relevant item at rank 1, nearer than distance x",
+        "balanced accuracy on known samples: WildlifeDatasets `metrics.BAKS`, AnimalCLEF",
+        explanation="BAKS (balanced accuracy on known samples): a query takes the identity of its nearest kept row, or "
+        "is called new if that row is not nearer than x; an x beyond all distances accepts every row. The share of "
+        "right answers is taken over the valid queries of each identity, then the mean over identities.",
+        needs=NEAREST,
+    ),
+    MetricFamily(
+        "BAUS@T=x",
+        "mean over unknown identities of the share of queries whose nearest kept row is not nearer than distance x",
+        "balanced accuracy on unknown samples: WildlifeDatasets `metrics.BAUS`, AnimalCLEF",
+        explanation="BAUS (balanced accuracy on unknown samples): the share of queries that are called new, as under "
+        "BAKS, is taken over the queries of each identity that no gallery row has, then the mean over identities.",
+        needs=NEAREST,
+        needs_unknown=True,
     ),
 ):
     METRICS.register(_family)

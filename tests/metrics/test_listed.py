@@ -360,7 +360,7 @@ def test_exact_and_bounded_metrics_are_separated():
 def test_every_registered_metric_is_bounded_exact_or_refused_by_name():
     listed = Case([[0, 1, 2, 3]], np.array([[0, 1, 0, 1]]), np.zeros(4, bool), 3).rank()
     for family in METRICS:
-        metric = Metric(family, 3) if family.name.endswith("@k") else Metric(family, share="0.1")
+        metric = Metric(family, 3) if family.name.endswith("@k") else Metric(family, written="0.1")
         if family.needs == "ranks":
             bounds = metric_bounds(metric, listed)
             assert 0 <= bounds.lower[0] <= bounds.upper[0] <= 1

@@ -11,7 +11,7 @@ from reid_dist.engine.verification.measures import (
     needs_pairs,
     needs_probes,
     pairs_of,
-    refuse_without_non_mated,
+    refuse_without_unknown,
     verify_pairs,
     wanted_levels,
 )
@@ -30,7 +30,7 @@ __all__ = [
     "needs_pairs",
     "needs_probes",
     "pairs_of",
-    "refuse_without_non_mated",
+    "refuse_without_unknown",
     "verify_pairs",
     "wanted_levels",
 ]

@@ -8,7 +8,7 @@ excluded from both.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -23,6 +23,7 @@ from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import NEAREST, PAIRS, PROBES, Metric
 from reid_dist.relevance.protocols import REASONS
 
+Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 _PER_DECADE = ("1", "1.584893192461113", "2.511886431509580", "3.981071705534972", "6.309573444801932")
@@ -143,7 +144,7 @@ def make_verification(
         found = verify_pairs(metrics, roc, pairs_of(result.ranked), crossings)
     values, counts, thresholds = dict(found.metrics), dict(found.counts), dict(found.thresholds)
     if result.probes is not None and needs_probes(metrics):
-        probes = _OpenSet(result.ranked, result.probes)
+        probes = _OpenSet(metrics, result.ranked, result.probes)
         counts |= {"n_mated": probes.n_mated, "n_non_mated": len(probes.non_mated)}
         thresholds |= {metric.name: probes.threshold(metric.false_accept_rate) for metric in _open_set(metrics)}
     values |= identification_rates(metrics, result)
@@ -191,13 +192,13 @@ def identification_rates(metrics: Sequence[Metric], result: BlockResult) -> dict
         return {}
     found: dict[str, float] = {}
     if needs_probes(metrics):
-        probes = _OpenSet(result.ranked, result.probes)
+        probes = _OpenSet(metrics, result.ranked, result.probes)
         found = {
             metric.name: probes.identified(probes.threshold(metric.false_accept_rate)) for metric in _open_set(metrics)
         }
-    if needs_nearest(metrics):
-        value = _global_average_precision(result.ranked, result.probes)
-        found |= {metric.name: value for metric in metrics if metric.family.needs == NEAREST}
+    for metric in metrics:
+        if metric.family.needs == NEAREST:
+            found[metric.name] = _NEAREST[metric.family.stem](metric, result.ranked, result.probes)
     return found
 
 
@@ -214,7 +215,34 @@ def _equal_error_rate(pairs: Pairs, crossing: Crossing) -> Fraction:
     return near[0] + (1 - sums[0]) / (sums[1] - sums[0]) * (far[0] - near[0])
 
 
-def _global_average_precision(ranked: RankedQueries, probes: Probes) -> float:
+def _balanced(correct: NDArray[np.bool_], pid: Int64) -> float:
+    """Mean over identities of the share of correct queries, rounded once at the end of each step; NaN without any."""
+    _, identity, size = np.unique(pid, return_inverse=True, return_counts=True)
+    shares = np.bincount(identity, correct, minlength=len(size)) / size
+    return math.fsum(shares) / len(size) if len(size) else math.nan
+
+
+def _accuracy_on_known(metric: Metric, ranked: RankedQueries, probes: Probes) -> float:
+    valid = ranked.n_relevant > 0
+    correct = valid & (ranked.first_rank == 1)
+    correct[correct] = ranked.distance[ranked.indptr[:-1][correct]] < metric.threshold
+    return _balanced(correct[valid], _pids(probes)[valid])
+
+
+def _accuracy_on_unknown(metric: Metric, ranked: RankedQueries, probes: Probes) -> float:
+    unknown = ~probes.mated & (ranked.reason != _NOT_COUNTED)
+    if not unknown.any():
+        raise _no_unknown(metric)
+    return _balanced(probes.nearest_kept[unknown] >= metric.threshold, _pids(probes)[unknown])
+
+
+def _pids(probes: Probes) -> Int64:
+    if probes.pid is None:
+        raise AssertionError("identities are those of all queries, not of a block")
+    return probes.pid
+
+
+def _global_average_precision(_: Metric, ranked: RankedQueries, probes: Probes) -> float:
     """Average precision of one ranking of all queries by the distance of the nearest kept row, then by query."""
     valid = ranked.n_relevant > 0
     is_correct = valid & (ranked.first_rank == 1)
@@ -227,17 +255,24 @@ def _global_average_precision(ranked: RankedQueries, probes: Probes) -> float:
     return math.fsum(np.arange(1, len(number) + 1) / number) / int(valid.sum())
 
 
+_NEAREST: dict[str, Callable[[Metric, RankedQueries, Probes], float]] = {
+    "GAP": _global_average_precision,
+    "BAKS": _accuracy_on_known,
+    "BAUS": _accuracy_on_unknown,
+}
+
+
 class _OpenSet:
     """Open-set identification: mated and non-mated probes; raises `InputError` if there is no non-mated probe."""
 
-    def __init__(self, ranked: RankedQueries, probes: Probes) -> None:
+    def __init__(self, metrics: Sequence[Metric], ranked: RankedQueries, probes: Probes) -> None:
         valid = ranked.n_relevant > 0
         self.n_mated = int(valid.sum())
         at_first = valid & (ranked.first_rank == 1)
         self._nearest_mate = np.sort(ranked.distance[ranked.indptr[:-1][at_first]])
         self.non_mated = np.sort(probes.nearest_kept[~probes.mated & (ranked.reason != _NOT_COUNTED)])
         if not len(self.non_mated):
-            raise InputError(_NO_NON_MATED)
+            raise _no_unknown(_open_set(metrics)[0])
 
     def threshold(self, rate: Fraction) -> float:
         """The (floor(x N) + 1)-th smallest of the nearest distances of the N non-mated probes; infinite beyond N."""
@@ -249,13 +284,18 @@ class _OpenSet:
         return int(np.searchsorted(self._nearest_mate, threshold, "left")) / self.n_mated
 
 
-_NO_NON_MATED = (
-    "DIR@FAR=x needs queries whose identity has no row in the gallery, and every query's pid has one: add queries of "
-    "identities that the gallery lacks, take some identities out of the gallery, or request TAR@FAR=x, which needs none"
-)
+def _no_unknown(metric: Metric) -> InputError:
+    return InputError(
+        f"{metric.family.name} needs queries whose identity has no row in the gallery, and every query's pid has one: "
+        "add queries of identities that the gallery lacks, take some identities out of the gallery, or request "
+        "TAR@FAR=x, which needs none"
+    )
 
 
-def refuse_without_non_mated(query_pids: NDArray[np.int64], gallery_pids: NDArray[np.int64]) -> None:
+def refuse_without_unknown(
+    metrics: Sequence[Metric], query_pids: NDArray[np.int64], gallery_pids: NDArray[np.int64]
+) -> None:
     """Raise `InputError` for open-set metrics if every query has its identity in the gallery."""
-    if np.isin(query_pids, gallery_pids).all():
-        raise InputError(_NO_NON_MATED)
+    for metric in metrics:
+        if metric.family.needs_unknown and np.isin(query_pids, gallery_pids).all():
+            raise _no_unknown(metric)

@@ -1,0 +1,109 @@
+"""BAKS and BAUS: balanced accuracy on known and on unknown identities, under a threshold of the distance."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from agreement import evaluate_items
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from oracles.protocols import assign_relevance
+from reference import ItemSet, canonical_distances, order_is_unambiguous
+from sampling import examples
+from strategies import crowded_sets, problems_for, scattered_sets
+
+from reid_dist import FeatureSet, evaluate
+from reid_dist.errors import InputError
+
+
+def expected(query, gallery, protocol, distance, threshold):
+    """(BAKS, BAUS), None without such queries: the answer of each query, then means by identity."""
+    relevant, junk = assign_relevance(query, gallery, protocol)
+    distances = canonical_distances(query.features, gallery.features, distance)
+    known, unknown = {}, {}
+    for i, pid in enumerate(query.pids.tolist()):
+        kept = [(distances[i, j], j) for j in range(len(gallery)) if not junk[i, j]]
+        nearest, first = min(kept, default=(np.inf, -1))
+        answer = gallery.pids[first] if nearest < threshold else "new"
+        if relevant[i].any():
+            known.setdefault(pid, []).append(answer == pid)
+        elif pid not in gallery.pids:
+            unknown.setdefault(pid, []).append(answer == "new")
+    means = [[Fraction(sum(right), len(right)) for right in each.values()] for each in (known, unknown)]
+    return [sum(each) / len(each) if each else None for each in means]
+
+
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("protocol", ["market1501", "no_cameras"])
+@settings(max_examples=examples(10))
+@given(data=st.data())
+def test_small_sets(protocol, data):
+    problem = data.draw(problems_for(protocol, kinds=("palette", "few_valued")))
+    query, gallery = problem.query, problem.gallery
+    assume(order_is_unambiguous(query.features, gallery.features, "sqeuclidean"))
+    # Also at distances that occur.
+    threshold = data.draw(st.sampled_from(["0", "1", "2.5", "4", "1e6"]))
+    known, unknown = expected(query, gallery, protocol, "sqeuclidean", float(threshold))
+    assume(known is not None)
+    names = [f"BAKS@T={threshold}"] + ([] if unknown is None else [f"BAUS@T={threshold}"])
+    report = evaluate_items(
+        query, gallery, protocol, "sqeuclidean", names, chunk_rows=data.draw(st.sampled_from([None, 3]))
+    )
+    found = [report.metrics[name] for name in names]
+    assert found == pytest.approx([float(value) for value in (known, unknown)[: len(names)]], abs=1e-15)
+
+
+@pytest.mark.parametrize("sets", [crowded_sets, scattered_sets])
+def test_larger_sets(sets):
+    query, gallery = sets(40, 700, 6, seed=93)
+    query = query + ItemSet(
+        gallery.features[:7], np.repeat([900, 901], [5, 2]), gallery.camids[:7], np.arange(950, 957)
+    )
+    distances = canonical_distances(query.features, gallery.features, "euclidean")
+    threshold = f"{np.quantile(distances, 0.01):.3g}"
+    metrics = [f"BAKS@T={threshold}", f"BAUS@T={threshold}", "GAP"]
+    found = [evaluate_items(query, gallery, "market1501", "euclidean", metrics, chunk_rows=rows) for rows in (None, 64)]
+    assert found[0].result_digest == found[1].result_digest
+    values = expected(query, gallery, "market1501", "euclidean", float(threshold))
+    assert [found[0].metrics[name] for name in metrics[:2]] == pytest.approx(list(map(float, values)), abs=1e-15)
+
+
+def line(places, pids):
+    return FeatureSet.from_arrays(np.array(places, np.float32)[:, None], np.array(pids))
+
+
+def test_by_hand():
+    """Identity 1: two of three right under 3, one at 4 called new; 2: none; unknown 8: half called new, 9: not."""
+    gallery = line([0, 10, 20], [1, 2, 3])
+    query = line([1, 2, 4, 19, 13.5, 21, 9], [1, 1, 1, 2, 8, 8, 9])
+    report = evaluate(query, gallery, protocol="no_cameras", distance="euclidean", metrics="BAKS@T=3,BAUS@T=3")
+    assert report.metrics == {"BAKS@T=3": (2 / 3 + 0) / 2, "BAUS@T=3": (1 / 2 + 0) / 2}
+    # Strictly nearer: a row at the threshold is not accepted.
+    edge = evaluate(query, gallery, protocol="no_cameras", distance="euclidean", metrics="BAKS@T=1,BAUS@T=1")
+    assert edge.metrics == {"BAKS@T=1": 0.0, "BAUS@T=1": 1.0}
+    accepting = evaluate(query, gallery, protocol="no_cameras", distance="euclidean", metrics="BAKS@T=1e9")
+    assert accepting.metrics == {"BAKS@T=1e9": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "words"),
+    [
+        ("BAUS@T=3", "BAUS@T=x needs queries whose identity has no row in the gallery"),
+        ("BAKS", "needs a distance: BAKS@T=0.4, for example"),
+        ("BAKS@3", "takes a distance: BAKS@T=0.4, for example"),
+        ("BAKS@FAR=0.1", "takes a distance: BAKS@T=0.4, for example"),
+        ("BAKS@T=far", "the distance must be a number from 0, found 'far'"),
+        ("TAR@FAR=3", "the false accept rate must be a number from 0 to 1"),
+    ],
+)
+def test_mistakes(metrics, words):
+    with pytest.raises(InputError, match=words):
+        evaluate(
+            line([1, 2], [1, 2]),
+            line([1, 2, 3], [1, 2, 2]),
+            protocol="no_cameras",
+            distance="euclidean",
+            metrics=metrics,
+        )
