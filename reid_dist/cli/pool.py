@@ -31,6 +31,12 @@ from reid_dist.cli.options import (
     help="A label column of the set, or pid_camid (identity and camera), or item_id.",
 )
 @option(
+    "--media",
+    group=CONVENTIONS,
+    metavar="LABEL",
+    help="A label column: average rows of a group with one value first, then these means (IJB-C templates).",
+)
+@option(
     "--method",
     group=CONVENTIONS,
     metavar="[mean|max]",
@@ -89,6 +95,7 @@ def command(
     \b
     Examples:
       reid-dist pool data/mars/gallery.zarr --by tracklet --output data/mars/gallery-pooled.zarr
+      reid-dist pool data/ijbc/images.zarr --by template --media media --output data/ijbc/templates.zarr
       reid-dist pool data/market/multi.zarr --by pid_camid --method max --output data/market/query-multi.zarr
     """
     from reid_dist.cli.pooling import deliver_pooled, pool_store

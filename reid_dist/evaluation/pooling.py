@@ -36,6 +36,7 @@ def pool(
     uri: str | os.PathLike[str],
     *,
     by: str = "tracklet",
+    media: str | None = None,
     method: str = "mean",
     normalise: bool = True,
     normalise_rows: bool = False,
@@ -69,6 +70,10 @@ def pool(
         Location of the new store.
     by
         Name of the label, as in `group_rows`.
+    media
+        A label column within the groups: rows of a group that share its value are averaged first, and the group is the
+        mean of these means, so that each medium has the same weight, as in templates of IJB-B and IJB-C.  None for the
+        same weight of every row.
     method
         ``"mean"``, or ``"max"`` for the largest value of each dimension.
     normalise
@@ -103,10 +108,10 @@ def pool(
     Raises
     ------
     UnknownNameError
-        If the label or the method does not exist.
+        If a label or the method does not exist.
     InputError
-        If a group holds several identities, or several cameras under ``camids="keep"``; for rows of zeros without
-        `allow_zero`.
+        If `media` are given for another method than the mean; if a group holds several identities, or several cameras
+        under ``camids="keep"``; for rows of zeros without `allow_zero`.
     StoreExistsError, StoreError
         If the store exists, or cannot be written.
     DamagedStoreError
@@ -120,6 +125,7 @@ def pool(
     job = PoolJob.of(
         as_feature_set(features),
         by=by,
+        media=media,
         method=method,
         normalise=normalise,
         normalise_rows=normalise_rows,

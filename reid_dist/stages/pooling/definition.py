@@ -26,7 +26,9 @@ class Pooling:
     join
         Combines accumulators and rows, both (n, dim) float64, into accumulators, element by element.
     finish
-        Converts accumulators, (n, dim) float64, and row counts, (n, 1) float64, into pooled rows.
+        Converts accumulators, (n, dim) float64, and sums of weights, (n, 1) float64, into pooled rows.
+    weighs
+        Whether rows may have weights, by which they are multiplied; without any, each has the weight 1.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Pooling:
     start: float
     join: Callable[[Float64, Float64], Float64]
     finish: Callable[[Float64, Float64], Float64]
+    weighs: bool = False
 
 
 POOLINGS: Registry[Pooling] = Registry("pooling method")
@@ -46,7 +49,8 @@ POOLINGS.register(
         "Zheng et al., ECCV 2016 (MARS); multi-query of Zheng et al., ICCV 2015 (Market-1501)",
         start=0.0,
         join=lambda sums, rows: sums + rows,
-        finish=lambda sums, counts: sums / counts,
+        finish=lambda sums, weight: sums / weight,
+        weighs=True,
     )
 )
 POOLINGS.register(
@@ -57,6 +61,6 @@ POOLINGS.register(
         start=-np.inf,
         join=lambda largest, rows: np.maximum(largest, rows),
         # The maximum of +0 and -0 depends on the processor; adding zero gives +0.
-        finish=lambda largest, counts: largest + 0.0,
+        finish=lambda largest, _: largest + 0.0,
     )
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from numpy.typing import DTypeLike
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, UnknownNameError
@@ -16,10 +17,16 @@ from reid_dist.stores.labels import Labels
 from reid_dist.stores.layout import chunk_sizes
 from reid_dist.stores.rows import KEPT_DTYPES, Offenders, kept_dtype
 
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """All that pooled rows depend on; `dtype` is the name of the dtype in which they are kept."""
+    """All that pooled rows depend on; `dtype` is the name of the dtype in which they are kept.
+
+    Rows of a group that share `media`, a label column, are pooled first; None where every row is a medium.
+    """
 
     features: FeatureSet
     by: str
@@ -27,6 +34,7 @@ class Recipe:
     normalise: bool
     normalise_rows: bool
     dtype: str
+    media: str | None = None
 
     @property
     def groups(self) -> RowGroups:
@@ -36,7 +44,23 @@ class Recipe:
     @property
     def identity(self) -> list[Any]:
         """The same as plain values."""
-        return [self.features.content_digest, self.by, self.method, self.normalise, self.normalise_rows, self.dtype]
+        named = (self.by, self.method, self.normalise, self.normalise_rows, self.dtype, self.media)
+        return [self.features.content_digest, *named]
+
+    def weights(self, rows: Int64, first: int, end: int) -> tuple[Float64 | None, Float64]:
+        """Weights of all rows of the groups from `first` to `end` (exclusive), and the sums of weights by group.
+
+        Shape (n_rows,), None for equal weights, and shape (n_groups,).  A row weighs one over the rows of its medium.
+        """
+        groups = self.groups
+        if self.media is None:
+            return None, groups.size[first:end].astype(np.float64)
+        _, medium = np.unique(self.features.columns[self.media][rows], return_inverse=True)
+        n_media = int(medium.max()) + 1
+        pairs, place, size = np.unique(
+            (groups.of_row[rows] - first) * n_media + medium, return_inverse=True, return_counts=True
+        )
+        return 1.0 / size[place], np.bincount(pairs // n_media, minlength=end - first).astype(np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +96,7 @@ class PoolJob:
         camids: CamidRule,
         allow_zero: bool,
         dtype: DTypeLike,
+        media: str | None = None,
     ) -> PoolJob:
         """Check options against the labels of a set; errors are those of `reid_dist.pool`."""
         how, target = POOLINGS.get(method), kept_dtype(dtype)
@@ -83,6 +108,13 @@ class PoolJob:
                 f"rows of zeros cannot be scaled to length 1: found {zero}; leave them out, or let them be "
                 "(allow_zero=True, --allow-zero)"
             )
+        if media is not None and media not in features.columns:
+            raise UnknownNameError(did_you_mean("label column of media", str(media), features.columns))
+        if media is not None and not how.weighs:
+            raise InputError(
+                f"media are for means, in which each has the same weight; the {how.name} over all rows of a group is "
+                "that over its media: leave media out"
+            )
         recipe = Recipe(
             features=features,
             by=by,
@@ -90,6 +122,7 @@ class PoolJob:
             normalise=normalise,
             normalise_rows=normalise_rows,
             dtype=target.name,
+            media=media,
         )
         groups = recipe.groups
         labels, notes = pooled_labels(features, groups, camids)
@@ -101,6 +134,7 @@ class PoolJob:
         of = self.recipe
         return {
             "by": of.by,
+            "media": of.media,
             "method": of.method,
             "normalise": of.normalise,
             "normalise_rows": of.normalise_rows,
@@ -117,7 +151,10 @@ class PoolJob:
         of, features = self.recipe, self.recipe.features
         scaled = ", scaled to length 1" if of.normalise else ""
         rows = "rows of length 1" if of.normalise_rows else "rows"
-        summary = f"pooled by {of.by}: {of.method} of {features.n_rows:,} {rows} into {len(self.groups):,}{scaled}"
+        of_media = "" if of.media is None else f" of the means by {of.media}"
+        summary = (
+            f"pooled by {of.by}: {of.method}{of_media} of {features.n_rows:,} {rows} into {len(self.groups):,}{scaled}"
+        )
         return FeatureWriter(
             to.uri,
             dim=features.dim,

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.stages.pooling.definition import POOLINGS, Pooling
-from reid_dist.stages.pooling.groups import RowGroups
 from reid_dist.stages.pooling.job import Recipe
 from reid_dist.stores import Stage
 from reid_dist.stores.featureset import ranges_with
@@ -34,24 +33,31 @@ def pool_task(
     `count` is called with the number of rows after every piece of the set that has been read.
     """
     groups, how, dtype = recipe.groups, POOLINGS.get(recipe.method), KEPT_DTYPES[recipe.dtype]
-    accumulators = _accumulate(recipe, groups, ends, how, count)
+    block_rows = groups.rows_of(*ends)
+    weights, totals = recipe.weights(block_rows, *ends)
+    accumulators = _accumulate(recipe, block_rows, weights, ends, count)
     kept = np.empty(accumulators.shape, dtype)
     work_rows = max(1, _WORK_BYTES // (8 * recipe.features.dim))
     for start in range(0, len(accumulators), work_rows):
         some = slice(start, start + work_rows)
         first_row = ends[0] + start
-        sizes = groups.size[first_row : ends[1]][:work_rows].astype(np.float64)[:, None]
-        pooled = how.finish(accumulators[some], sizes)
+        pooled = how.finish(accumulators[some], totals[some, None])
         kept[some] = convert_rows(_unit_rows(pooled) if recipe.normalise else pooled, dtype, first_row)
     stage.write(part_of(block), {"features": kept})
 
 
 def _accumulate(
-    recipe: Recipe, groups: RowGroups, ends: tuple[int, int], how: Pooling, count: Callable[[int], None] | None
+    recipe: Recipe,
+    block_rows: Int64,
+    weights: Float64 | None,
+    ends: tuple[int, int],
+    count: Callable[[int], None] | None,
 ) -> Float64:
-    """Accumulators of a block of groups, (n_groups, dim) float64, over all their rows in row order."""
-    features, (first, end) = recipe.features, ends
-    block_rows = groups.rows_of(first, end)
+    """Accumulators of a block of groups, (n_groups, dim) float64, over all their rows in row order.
+
+    `block_rows` are these rows, ascending, and `weights` theirs, both (n_rows,).
+    """
+    features, groups, how, (first, end) = recipe.features, recipe.groups, POOLINGS.get(recipe.method), ends
     accumulators = np.full((end - first, features.dim), how.start)
     work_rows = max(1, _WORK_BYTES // (8 * features.dim))
     for start, stop in ranges_with(features, block_rows):
@@ -62,6 +68,8 @@ def _accumulate(
             values = piece[rows - start].astype(np.float64)
             if recipe.normalise_rows:
                 values = _unit_rows(values)
+            if weights is not None:
+                values *= weights[at : at + len(rows), None]
             _join(accumulators, groups.of_row[rows] - first, values, how)
         if count is not None:
             count(stop - start)

@@ -204,7 +204,7 @@ def test_the_recipe_is_kept(scattered, tmp_path) -> None:
     source = json.loads((tmp_path / "out.zarr" / "zarr.json").read_text())["attributes"]["reid_dist"]["source"]
     assert source["content_digest"] == scattered.content_digest
     assert source["pooling"] == {
-        "by": "tracklet", "method": "mean", "normalise": True, "normalise_rows": True, "camids": "keep",
+        "by": "tracklet", "media": None, "method": "mean", "normalise": True, "normalise_rows": True, "camids": "keep",
     }  # fmt: skip
     n_groups = len(group_rows(scattered, "tracklet"))
     assert (
@@ -457,3 +457,52 @@ def test_what_is_refused_leaves_nothing_in_the_workspace(tmp_path) -> None:
 def test_an_unknown_kind_of_progress_is_refused(tmp_path) -> None:
     with pytest.raises(InputError, match="progress must be True"):
         pool(small(), tmp_path / "out.zarr", progress="bars")
+
+
+# ---- media -----------------------------------------------------------------------------------------------------------
+
+
+def with_media(n_rows=60, seed=0):
+    """Scattered templates of several media each; media of one number occur in several templates."""
+    rng = np.random.default_rng(seed)
+    template, media = rng.integers(0, 6, n_rows), rng.integers(0, 5, n_rows) ** 2
+    features = rng.standard_normal((n_rows, 7)).astype(np.float32)
+    columns = {"template": template, "media": media}
+    return FeatureSet.from_arrays(features, template + 1, columns=columns)
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_media_have_equal_weights(tmp_path, normalise) -> None:
+    items = with_media()
+    features, template, media = items.read(0, 60).astype(np.float64), items.columns["template"], items.columns["media"]
+    expected = []
+    for each in dict.fromkeys(template.tolist()):
+        own = template == each
+        means = [features[own & (media == medium)].mean(axis=0) for medium in np.unique(media[own])]
+        row = np.mean(means, axis=0)
+        expected.append(row / np.linalg.norm(row) if normalise else row)
+    stored = items.save(tmp_path / "in.zarr", chunk_rows=11)
+    pooled = pool(stored, tmp_path / "out.zarr", by="template", media="media", normalise=normalise)
+    np.testing.assert_allclose(raw(pooled), expected, rtol=1e-6, atol=1e-7)
+    assert "template" in pooled.columns
+    assert any("mean of the means by media of 60 rows into 6" in note for note in pooled.notes)
+    # A group at a time, from memory: the same bytes.
+    again = pool(items, tmp_path / "small.zarr", by="template", media="media", normalise=normalise, accumulator_bytes=1)
+    assert np.array_equal(raw(again), raw(pooled))
+
+
+def test_media_of_one_row_each_change_nothing(tmp_path) -> None:
+    items = with_media()
+    rows = FeatureSet.from_arrays(
+        items.read(0, 60), items.pids, columns={"template": items.columns["template"], "media": np.arange(60)}
+    )
+    plain, weighted = (pool(rows, tmp_path / str(media), by="template", media=media) for media in (None, "media"))
+    assert np.array_equal(raw(plain), raw(weighted))
+
+
+def test_media_that_cannot_be_used(tmp_path) -> None:
+    with pytest.raises(UnknownNameError, match="label column of media 'medium'; did you mean 'media'"):
+        pool(with_media(), tmp_path / "x", by="template", media="medium")
+    with pytest.raises(InputError, match="leave media out"):
+        pool(with_media(), tmp_path / "x", by="template", media="media", method="max")
+    assert not (tmp_path / "x").exists()
