@@ -130,9 +130,7 @@ def rank_queries(job: EvaluationJob, execution: Execution, truth: GroundTruth | 
         ranked=RankedQueries.concatenate([block.ranked for block in blocks]),
         neighbours=_join_neighbours(neighbours) if neighbours else None,
         in_parts=PartValues(_join(in_parts, "by_camera"), _join(in_parts, "by_size")) if in_parts else None,
-        probes=Probes(_join(probes, "nearest_kept"), _join(probes, "mated"), set_labels(job, job.query).pids)
-        if probes
-        else None,
+        probes=_join_probes(job, probes) if probes else None,
         single_shot=_join(blocks, "single_shot"),
         impostors=add_histograms(impostors) if impostors else None,
         grouped=RankedQueries.concatenate(grouped) if grouped else None,
@@ -146,6 +144,11 @@ def _join(blocks: Sequence[Any], name: str) -> Any:
     """Concatenate an array of all blocks; None if it was not requested."""
     pieces = [getattr(block, name) for block in blocks]
     return None if pieces[0] is None else np.concatenate(pieces)
+
+
+def _join_probes(job: EvaluationJob, probes: list[Probes]) -> Probes:
+    pids = set_labels(job, job.query).pids, set_labels(job, job.gallery).pids
+    return Probes(_join_neighbours([each.nearest for each in probes]), _join(probes, "mated"), pids)
 
 
 def _join_neighbours(blocks: list[Neighbours]) -> Neighbours:

@@ -76,8 +76,8 @@ class EvaluationJob(SearchJob):
     part_metrics: tuple[str, ...] = ()
     # Whether the nearest visible gallery row of every query is computed, for open-set metrics.
     probes: bool = False
-    # Whether that is the nearest negative, also of queries with relevant rows.
-    nearest_negatives: bool = False
+    # Number of nearest negatives that are listed for every query, also for those with relevant rows; 0 for none.
+    nearest_negatives: int = 0
     # Whether a histogram of the distances of all impostors is computed, for verification.
     impostors: bool = False
     # Edges ``lo, hi, lo, hi, …`` of brackets of distances.  With any, impostors are counted exactly around them, and
@@ -120,13 +120,17 @@ class EvaluationJob(SearchJob):
 class Probes:
     """Queries of open-set search."""
 
-    # Distance of the nearest gallery row that is not junk, of queries that are not mated, or of the nearest negative of
-    # every query, shape (n_query,), float64; infinite without such a row.
-    nearest_kept: NDArray[np.float64]
+    # Nearest gallery rows that are not junk, of queries that are not mated, or nearest negatives of every query.
+    nearest: Neighbours
     # As in `Relevance`.
     mated: NDArray[np.bool_]
-    # Identities of all queries, shape (n_query,), int64; None for a block.
-    pid: NDArray[np.int64] | None = None
+    # Identities of all queries and of the gallery, int64; None for a block.
+    pids: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    @property
+    def nearest_kept(self) -> NDArray[np.float64]:
+        """Distance of the first of `nearest`, shape (n_query,), float64; infinite without such a row."""
+        return self.nearest.distance[:, 0]
 
 
 @dataclass(frozen=True)

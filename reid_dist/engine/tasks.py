@@ -185,7 +185,11 @@ def reductions(
     wanted |= nearest
     if job.probes and relevance is not None:
         wanted["probes"] = KeepNearest(
-            1, job.distance, relevance.hidden, gallery_index(job).mask, strikes=job.nearest_negatives
+            max(1, job.nearest_negatives),
+            job.distance,
+            relevance.hidden,
+            gallery_index(job).mask,
+            strikes=job.nearest_negatives > 0,
         )
     if targets is not None:
         wanted |= _single_shot(job, targets)
@@ -325,7 +329,7 @@ def ranking_task(
         grouped=grouped,
         neighbours=merged.get("topk"),
         in_parts=None if parts is None else rank_in_partitions(relevance, items, counts or {}, parts, metrics),
-        probes=None if nearest is None else Probes(nearest.distance[:, 0], relevance.mated),
+        probes=None if nearest is None else Probes(nearest, relevance.mated),
         single_shot=np.concatenate(curves) if curves else np.empty((relevance.n_query, 0, 1)),
         impostors=merged.get("impostors"),
         variants=() if variants is None else rank_variants(relevance, targets, merged, variants),

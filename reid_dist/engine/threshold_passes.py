@@ -15,7 +15,7 @@ from reid_dist.engine.verification import (
     ThresholdSearch,
     Verification,
     make_verification,
-    needs_nearest,
+    n_nearest,
     needs_pairs,
     needs_probes,
     pairs_of,
@@ -25,13 +25,13 @@ from reid_dist.engine.verification import (
 from reid_dist.metrics.definitions import Metric
 from reid_dist.relevance.ground_truth import GroundTruth
 
-# Bytes per query for the nearest kept row: candidates, and lists that wait to be merged.
+# Bytes per query and nearest kept row: candidates, and lists that wait to be merged.
 _PROBE_BYTES = 1200
 
 
 def held_by_verification(metrics: Sequence[Metric], roc: bool) -> Besides:
     """Additional memory of a job for verification and open-set metrics and the ROC."""
-    per_query = _PROBE_BYTES if needs_probes(metrics) or needs_nearest(metrics) else 0
+    per_query = _PROBE_BYTES * max(int(needs_probes(metrics)), n_nearest(metrics))
     return Besides(per_query, pairs=needs_pairs(metrics, roc))
 
 
@@ -55,7 +55,7 @@ def verify(
     requested or no query is valid.  Raises `InputError` if there are no impostors or no non-mated queries, with a
     remedy, and `RunFailedError` as `reid_dist.engine.graph.rank_queries`.
     """
-    is_requested = needs_pairs(metrics, roc) or needs_probes(metrics) or needs_nearest(metrics)
+    is_requested = needs_pairs(metrics, roc) or needs_probes(metrics) or n_nearest(metrics)
     if not is_requested or not len(result.ranked.rank):
         return None
     found: dict[Level, Crossing] = {}

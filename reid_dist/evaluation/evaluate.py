@@ -17,7 +17,7 @@ from reid_dist.engine.reductions import SingleShot
 from reid_dist.engine.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.engine.task_graph import Execution, Stopwatch
 from reid_dist.engine.threshold_passes import refuse_early, verify
-from reid_dist.engine.verification import needs_nearest, needs_pairs, needs_probes
+from reid_dist.engine.verification import n_nearest, needs_pairs, needs_probes
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded, refuse_options_of_features
 from reid_dist.evaluation.options import RANKING_OPTIONS, EvaluationOptions, RankingOptions
@@ -243,8 +243,8 @@ def _evaluate(
         joined=checked.joined,
         parts=checked.partitions,
         part_metrics=partition_metrics(checked),
-        probes=needs_probes(checked.metrics) or needs_nearest(checked.metrics),
-        nearest_negatives=needs_nearest(checked.metrics),
+        probes=needs_probes(checked.metrics) or n_nearest(checked.metrics) > 0,
+        nearest_negatives=n_nearest(checked.metrics),
         single_shot=shot,
         tie_rules=options["ties"],
         impostors=needs_pairs(checked.metrics, options["roc"]),

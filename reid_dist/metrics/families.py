@@ -272,6 +272,14 @@ for _family in (
         needs=NEAREST,
     ),
     MetricFamily(
+        "BAKS_votes@k",
+        "mean over known identities of the share of queries whose identity most of the k nearest kept rows have",
+        "balanced accuracy on known samples, by the votes of wildlife-tools `KnnClassifier`",
+        explanation="BAKS_votes@k: as BAKS without a threshold, but a query takes the identity that most of its k "
+        "nearest kept rows have; of equally many, that of the least mean distance.",
+        needs=NEAREST,
+    ),
+    MetricFamily(
         "BAUS@T=x",
         "mean over unknown identities of the share of queries whose nearest kept row is not nearer than distance x",
         "balanced accuracy on unknown samples: WildlifeDatasets `metrics.BAUS`, AnimalCLEF",

@@ -107,3 +107,54 @@ def test_mistakes(metrics, words):
             distance="euclidean",
             metrics=metrics,
         )
+
+
+# ---- votes -----------------------------------------------------------------------------------------------------------
+
+
+def by_votes(query, gallery, protocol, distance, k):
+    """The k nearest kept rows of each query by sorting all, their identities counted."""
+    relevant, junk = assign_relevance(query, gallery, protocol)
+    distances = canonical_distances(query.features, gallery.features, distance)
+    right = {}
+    for i, pid in enumerate(query.pids.tolist()):
+        kept = sorted((distances[i, j], j) for j in range(len(gallery)) if not junk[i, j])[:k]
+        voters = {}
+        for value, j in kept:
+            voters.setdefault(int(gallery.pids[j]), []).append(Fraction(value))
+        if relevant[i].any():
+            answer = min(voters, key=lambda each: (-len(voters[each]), sum(voters[each]) / len(voters[each]), each))
+            right.setdefault(pid, []).append(answer == pid)
+    means = [Fraction(sum(each), len(each)) for each in right.values()]
+    return sum(means) / len(means) if means else None
+
+
+@pytest.mark.hypothesis
+@pytest.mark.parametrize("protocol", ["market1501", "no_cameras"])
+@settings(max_examples=examples(10))
+@given(data=st.data())
+def test_votes_of_small_sets(protocol, data):
+    problem = data.draw(problems_for(protocol, kinds=("palette", "few_valued")))
+    query, gallery = problem.query, problem.gallery
+    assume(order_is_unambiguous(query.features, gallery.features, "sqeuclidean"))
+    ranks = [1, 2, 3, 5]
+    values = [by_votes(query, gallery, protocol, "sqeuclidean", k) for k in ranks]
+    assume(values[0] is not None)
+    names = [f"BAKS_votes@{k}" for k in ranks]
+    chunk = data.draw(st.sampled_from([None, 3]))
+    report = evaluate_items(query, gallery, protocol, "sqeuclidean", [*names, "BAKS@T=1e9", "GAP"], chunk_rows=chunk)
+    assert [report.metrics[name] for name in names] == pytest.approx(list(map(float, values)), abs=1e-15)
+    assert report.metrics["BAKS_votes@1"] == report.metrics["BAKS@T=1e9"]
+    alone = evaluate_items(query, gallery, protocol, "sqeuclidean", ["GAP"])
+    assert alone.metrics["GAP"] == report.metrics["GAP"]
+
+
+def test_a_tie_of_votes_is_of_the_least_mean_distance():
+    gallery = line([1, 4, 2, 2.5, 9], [1, 1, 2, 2, 3])
+    found = evaluate(line([0, 0], [1, 2]), gallery, protocol="no_cameras", distance="euclidean", metrics="BAKS_votes@4")
+    assert found.metrics == {"BAKS_votes@4": 0.5}
+    # Distances 1 and 4 against 2 and 2.5: 2 has the lesser mean.
+    one = evaluate(line([0], [2]), gallery, protocol="no_cameras", distance="euclidean", metrics="BAKS_votes@4")
+    assert one.metrics == {"BAKS_votes@4": 1.0}
+    more = evaluate(line([0], [1]), gallery, protocol="no_cameras", distance="euclidean", metrics="BAKS_votes@1")
+    assert more.metrics == {"BAKS_votes@1": 1.0}

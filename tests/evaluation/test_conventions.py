@@ -111,9 +111,12 @@ def test_others_under_one_name_have_the_same_values():
             assert again.metrics["mAP"] == row.value
 
 
-def test_chunks_do_not_show():
+def test_chunks_and_threads_do_not_show(monkeypatch):
     query, gallery = made_sets(1)
-    found = {conventions(query, gallery, single_shot=True, chunk_rows=rows).result_digest for rows in (None, 13, 64)}
+    found = set()
+    for threads, rows in ((1, None), (1, 64), (5, 13), (3, 64)):
+        monkeypatch.setattr("reid_dist.evaluation.projection.usable_cores", lambda n=threads: n)
+        found.add(conventions(query, gallery, single_shot=True, chunk_rows=rows).result_digest)
     assert len(found) == 1
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RankedQueries
 from reid_dist.engine.jobs import BlockResult, Probes
 from reid_dist.engine.verification.crossings import Crossing, Level
+from reid_dist.engine.verification.votes import answers_by_votes
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import NEAREST, PAIRS, PROBES, Metric
 from reid_dist.relevance.protocols import REASONS
@@ -87,9 +88,9 @@ def needs_probes(metrics: Sequence[Metric]) -> bool:
     return any(metric.family.needs == PROBES for metric in metrics)
 
 
-def needs_nearest(metrics: Sequence[Metric]) -> bool:
-    """Whether metrics over the nearest kept row of every query are requested."""
-    return any(metric.family.needs == NEAREST for metric in metrics)
+def n_nearest(metrics: Sequence[Metric]) -> int:
+    """Number of nearest negatives of every query that the requested metrics are computed from."""
+    return max((max(1, metric.parameter) for metric in metrics if metric.family.needs == NEAREST), default=0)
 
 
 def pairs_of(ranked: RankedQueries) -> Pairs:
@@ -226,20 +227,27 @@ def _accuracy_on_known(metric: Metric, ranked: RankedQueries, probes: Probes) ->
     valid = ranked.n_relevant > 0
     correct = valid & (ranked.first_rank == 1)
     correct[correct] = ranked.distance[ranked.indptr[:-1][correct]] < metric.threshold
-    return _balanced(correct[valid], _pids(probes)[valid])
+    return _balanced(correct[valid], _pids(probes)[0][valid])
+
+
+def _accuracy_by_votes(metric: Metric, ranked: RankedQueries, probes: Probes) -> float:
+    pid, gallery_pid = _pids(probes)
+    valid = ranked.n_relevant > 0
+    answer = answers_by_votes(ranked, probes.nearest, pid, gallery_pid, metric.parameter)
+    return _balanced((answer == pid)[valid], pid[valid])
 
 
 def _accuracy_on_unknown(metric: Metric, ranked: RankedQueries, probes: Probes) -> float:
     unknown = ~probes.mated & (ranked.reason != _NOT_COUNTED)
     if not unknown.any():
         raise _no_unknown(metric)
-    return _balanced(probes.nearest_kept[unknown] >= metric.threshold, _pids(probes)[unknown])
+    return _balanced(probes.nearest_kept[unknown] >= metric.threshold, _pids(probes)[0][unknown])
 
 
-def _pids(probes: Probes) -> Int64:
-    if probes.pid is None:
+def _pids(probes: Probes) -> tuple[Int64, Int64]:
+    if probes.pids is None:
         raise AssertionError("identities are those of all queries, not of a block")
-    return probes.pid
+    return probes.pids
 
 
 def _global_average_precision(_: Metric, ranked: RankedQueries, probes: Probes) -> float:
@@ -258,6 +266,7 @@ def _global_average_precision(_: Metric, ranked: RankedQueries, probes: Probes) 
 _NEAREST: dict[str, Callable[[Metric, RankedQueries, Probes], float]] = {
     "GAP": _global_average_precision,
     "BAKS": _accuracy_on_known,
+    "BAKS_votes": _accuracy_by_votes,
     "BAUS": _accuracy_on_unknown,
 }
 
