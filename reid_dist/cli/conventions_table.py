@@ -125,23 +125,13 @@ def _rows(table: Conventions, candidate: Candidate) -> list[Row]:
     return [table.rows[place] for place in candidate.rows]
 
 
-def _digits(target: Target) -> int:
-    """Digits that show a value one digit beyond the printed ones."""
-    number = target.text.rpartition("=")[2].strip().removesuffix("%").strip()
-    return len(number.partition(".")[2]) + 1
-
-
-def _scale(target: Target) -> int:
-    written = target.text.rpartition("=")[2].strip()
-    return 100 if written.endswith("%") or float(written) > 1 else 1
-
-
 def _value(target: Target, value: float) -> str:
-    return f"{_scale(target) * value:.{_digits(target)}f}"
+    """A value with one digit more than the target."""
+    return f"{target.scale * value:.{target.digits + 1}f}"
 
 
 def _difference(target: Target, difference: float) -> str:
-    return f"{_scale(target) * difference:+.{_digits(target)}f}"
+    return f"{target.scale * difference:+.{target.digits + 1}f}"
 
 
 def _convention(table: Conventions, candidates: Sequence[Candidate]) -> str:
@@ -159,10 +149,9 @@ def _chosen(table: Conventions) -> Iterator[tuple[str, str]]:
     known = {row.metric for row in table.rows}
     for target in table.targets:
         meant = ", ".join(name for name in target.metrics if name in known)
-        unit = " %" if _scale(target) == 100 else ""
-        half = f"{float(_scale(target) * target.half):g}"
-        number = target.text.rpartition("=")[2].strip().removesuffix("%").strip()
-        yield "target", f"{target.metric} {number}{unit}, plus or minus {half}: {meant}"
+        unit = " %" if target.scale == 100 else ""
+        half = f"{float(target.scale * target.half):g}"
+        yield "target", f"{target.metric} {target.number}{unit}, plus or minus {half}: {meant}"
     n_matches = len(table.matches)
     together = "all targets" if len(table.targets) > 1 else "the target"
     found = f"{integer(n_matches)} of" if n_matches else "none of"

@@ -33,7 +33,7 @@ CODES: Final = (
         "torchreid and fast-reid, CUHK03",
         "KaiyangZhou/deep-person-reid torchreid/metrics/rank.py, JDAI-CV/fast-reid fastreid/evaluation/rank.py",
         ("cuhk03",),
-        ("CMC_single_shot@k",),
+        ("mAP", "CMC_single_shot@k"),
         remark="eval_cuhk03, by ten draws: their expectation here",
     ),
     Code(

@@ -181,15 +181,19 @@ class _Ranks:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the ranks of all positives."""
+        """Digest of the ranks of all positives, and of the single-shot CMC."""
         digest = hashlib.sha256(self.ranked.indptr.tobytes())
         digest.update(self.ranked.rank.tobytes())
+        if self.single_shot is not None:
+            digest.update(self.single_shot.tobytes())
         return digest.hexdigest()
 
     def values(self, metric: Metric) -> Float64 | None:
-        """Value of every query, NaN for those without positives, (n_query,); None if it is not there."""
+        """Value of every query, NaN for those without positives, (n_query,); None if it is of other settings."""
         if metric.family.needs == RANKS:
-            return metric.values(self.ranked)
+            # Single-shot settings have one CMC; others are those of the setting without draws.
+            of_others = self.single_shot is not None and metric.family.headline == "match"
+            return None if of_others else metric.values(self.ranked)
         return None if self.single_shot is None else self.single_shot[:, metric.parameter - 1]
 
 
@@ -309,13 +313,9 @@ def _rows(
     rows = []
     for distance, found in ranked.items():
         for places in together.values():
-            values = {}
-            for metric in metrics:
-                # The first that has it: single-shot settings have the ranks of others.
-                of_places = (found[place].values(metric) for place in places)
-                if (first := next((each for each in of_places if each is not None), None)) is not None:
-                    values[metric] = first
-            valid = found[places[0]].valid
+            ranks = found[places[0]]
+            values = {metric: of_metric for metric in metrics if (of_metric := ranks.values(metric)) is not None}
+            valid = ranks.valid
             left_out, at_zero = ([settings[place][end] for place in places] for end in (0, 1))
             # Without an invalid query the two are one.
             for alike in [[*left_out, *at_zero]] if valid.all() else [left_out, at_zero]:

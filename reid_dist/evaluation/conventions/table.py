@@ -142,8 +142,9 @@ class Conventions:
                 "rows": [row.describe() for row in self.rows],
                 "targets": [
                     {
-                        "text": target.text,
                         "metric": target.metric,
+                        "number": target.number,
+                        "in_percent": target.scale == 100,
                         "value": float(target.value),
                         "half_unit": float(target.half),
                         "metrics": target.metrics,

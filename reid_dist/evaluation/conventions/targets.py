@@ -17,21 +17,35 @@ ALLOWED: Final = (RANKS, SINGLE_SHOT)
 CUT: Final = 100
 """Rank of the cut average precisions of the table, as of Google Landmarks v2."""
 
-_NUMBER: Final = re.compile(r"(?P<number>[0-9]+(?:\.(?P<digits>[0-9]*))?|\.(?P<bare>[0-9]+)) ?(?P<percent>%?)")
+_NUMBER: Final = re.compile(r"(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+) ?(?P<percent>%?)")
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A printed number: `value` as a share of one, `half` a unit of its last digit, and the metrics that it may mean.
+    """A printed number, and the names of the metrics that a paper may call `metric`.
 
-    Both are exact.  `metrics` are names, those that a paper may call `metric`.
+    `number` has its digits, and `scale` is 100 for percent, 1 for a share of one.
     """
 
-    text: str
     metric: str
-    value: Fraction
-    half: Fraction
+    number: str
+    scale: int
     metrics: tuple[str, ...]
+
+    @property
+    def digits(self) -> int:
+        """Digits after the point."""
+        return len(self.number.partition(".")[2])
+
+    @property
+    def value(self) -> Fraction:
+        """The number as a share of one, exact."""
+        return Fraction(self.number) / self.scale
+
+    @property
+    def half(self) -> Fraction:
+        """Half a unit of the last digit, as a share of one, exact."""
+        return Fraction(1, 2 * 10**self.digits * self.scale)
 
     def matches(self, value: float) -> bool:
         """Whether a value, rounded to the printed digits, is the number; at a tie, rounded either way."""
@@ -66,18 +80,11 @@ def _parse(text: object) -> Target:
             f"target {text!r}: {metric.name} is no function of the ranks of single queries, and the table holds "
             "these alone; use a metric such as mAP, mINP or CMC@1"
         )
-    number = Fraction(match["number"])
-    digits = len(match["digits"] or match["bare"] or "")
-    scale = 100 if match["percent"] or number > 1 else 1
-    if number > scale:
+    number = match["number"]
+    scale = 100 if match["percent"] or Fraction(number) > 1 else 1
+    if Fraction(number) > scale:
         raise InputError(f"target {text!r}: a number in percent is at most 100, found {written}")
-    return Target(
-        text=text,
-        metric=metric.name,
-        value=number / scale,
-        half=Fraction(1, 2 * 10**digits * scale),
-        metrics=tuple(each.name for each in meanings(metric)),
-    )
+    return Target(metric.name, number, scale, tuple(each.name for each in meanings(metric)))
 
 
 def meanings(metric: Metric) -> list[Metric]:
