@@ -71,7 +71,13 @@ class GalleryVariants:
             for protocol, index in zip(self._protocols, self._indexes, strict=True)
         ]
         n_query = len(query.pids)
-        pairs = np.unique(np.concatenate([self._keys(each.hidden.indptr, each.hidden.row) for each in variants]))
+        pairs = np.empty(0, np.int64)
+        for each in variants:
+            own = self._keys(each.hidden.indptr, each.hidden.row)
+            # Mostly all are there.
+            added = own[:0] if np.array_equal(own, pairs) else own[~_among(own, pairs)]
+            if len(added):
+                pairs = np.sort(np.concatenate([pairs, added]))
         owner, row = np.divmod(pairs, max(1, self.n_gallery))
         indptr = np.searchsorted(owner, np.arange(n_query + 1))
         return Relevance(
@@ -87,16 +93,13 @@ class GalleryVariants:
 
     def with_own_targets(self, relevance: Relevance, thresholds: Thresholds) -> Thresholds:
         """Add the thresholds of protocols that need their own."""
-        items = thresholds.items
-        pairs = self._keys(items.positive_indptr, items.positive_row)
-        order = np.argsort(pairs)
+        items, own = thresholds.items, {}
+        pairs, order = self.listed(items)
         distance = np.repeat(items.distance, np.diff(items.positive_start))[order]
-        own = {}
         for place in {*self._apart, *self._identities}:
             variant = relevance.variants[place]
             wanted = self._keys(variant.relevant_indptr, variant.relevant_row)
-            found = distance[np.searchsorted(pairs, wanted, sorter=order)]
-            own[place] = make_targets(variant, [(np.arange(len(wanted)), found)])
+            own[place] = make_targets(variant, [(np.arange(len(wanted)), distance[np.searchsorted(pairs, wanted)])])
         return replace(thresholds, variants=own)
 
     def own_counts(self, thresholds: Thresholds, distance: Distance) -> dict[str, CountNearer]:
@@ -115,24 +118,36 @@ class GalleryVariants:
             for place, identities in self._identities.items()
         }
 
+    def listed(self, items: Targets) -> tuple[Int64, Int64]:
+        """All listed pairs as numbers, ascending, and the place of each among the thresholds; shape (n_listed,)."""
+        pairs = self._keys(items.positive_indptr, items.positive_row)
+        order = np.argsort(pairs)
+        return pairs[order], order
+
     def rank(
-        self, place: int, relevance: Relevance, thresholds: Thresholds, merged: Mapping[str, Any]
+        self,
+        place: int,
+        relevance: Relevance,
+        thresholds: Thresholds,
+        merged: Mapping[str, Any],
+        pairs: tuple[Int64, Int64],
     ) -> RankedQueries:
-        """Rank a block of queries under the protocol at `place`."""
+        """Rank a block of queries under the protocol at `place`; `pairs` are those of `listed`."""
         variant = relevance.variants[place]
         if place in self._apart:
             return rank(variant, thresholds.variants[place], add_counts(list(merged[_counts(place)].values())))
         shown = [part for group, part in merged["ranks"].items() if not group >> place & 1]
         items = thresholds.items
         counts = add_counts(shown) if shown else PartialCounts.zeros(len(items.distance))
-        return self._select(place, variant, items, rank(relevance, items, counts))
+        return self._select(place, variant, items, rank(relevance, items, counts), pairs)
 
-    def _select(self, place: int, variant: Relevance, items: Targets, listed: RankedQueries) -> RankedQueries:
+    def _select(
+        self, place: int, variant: Relevance, items: Targets, listed: RankedQueries, pairs: tuple[Int64, Int64]
+    ) -> RankedQueries:
         """Ranks of the positives under a protocol, from those of all listed items, in which these are all kept."""
         indptr, row = items.positive_indptr, items.positive_row
-        pairs = self._keys(indptr, row)
-        relevant = np.isin(pairs, self._keys(variant.relevant_indptr, variant.relevant_row), assume_unique=True)
-        hidden = np.isin(pairs, self._keys(variant.hidden.indptr, variant.hidden.row), assume_unique=True)
+        relevant = self._flags(variant.relevant_indptr, variant.relevant_row, *pairs)
+        hidden = self._flags(variant.hidden.indptr, variant.hidden.row, *pairs)
         kept = relevant | ~(hidden | self._indexes[place].mask.junk_row[row])
         negative = kept & ~relevant
         # 0-based positions among the listed items of a query.
@@ -150,6 +165,14 @@ class GalleryVariants:
             reason=variant.reason,
         )
 
+    def _flags(self, indptr: Int64, row: Int64, pairs: Int64, order: Int64) -> NDArray[np.bool_]:
+        """Which of the listed pairs, all or some, are query ``i`` and rows ``row[indptr[i]:indptr[i + 1]]``."""
+        found = np.ones(len(pairs), np.bool_)
+        if len(row) < len(pairs):
+            found[:] = False
+            found[order[np.searchsorted(pairs, self._keys(indptr, row))]] = True
+        return found
+
     def _keys(self, indptr: Int64, row: Int64) -> Int64:
         """Pairs of query ``i`` and gallery rows ``row[indptr[i]:indptr[i + 1]]`` as single numbers."""
         return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)) * self.n_gallery + row
@@ -164,7 +187,16 @@ def rank_variants(
     relevance: Relevance, thresholds: Thresholds, merged: Mapping[str, Any], gallery: GalleryVariants
 ) -> tuple[RankedQueries, ...]:
     """Rank a block of queries under each protocol, from the merged partial results of the whole gallery."""
-    return tuple(gallery.rank(place, relevance, thresholds, merged) for place in range(len(relevance.variants)))
+    pairs = gallery.listed(thresholds.items)
+    return tuple(gallery.rank(place, relevance, thresholds, merged, pairs) for place in range(len(relevance.variants)))
+
+
+def _among(some: Int64, known: Int64) -> NDArray[np.bool_]:
+    """Which of some numbers are among ascending ones."""
+    place = np.searchsorted(known, some)
+    found = place < len(known)
+    found[found] = known[place[found]] == some[found]
+    return found
 
 
 def _counts(place: int) -> str:

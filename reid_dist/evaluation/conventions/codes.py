@@ -30,14 +30,14 @@ class Code:
 
 CODES: Final = (
     Code(
-        "torchreid and fast-reid, CUHK03",
+        "torchreid and fast-reid eval_cuhk03",
         "KaiyangZhou/deep-person-reid torchreid/metrics/rank.py, JDAI-CV/fast-reid fastreid/evaluation/rank.py",
         ("cuhk03",),
         ("mAP", "CMC_single_shot@k"),
         remark="eval_cuhk03, by ten draws: their expectation here",
     ),
     Code(
-        "open-reid, CUHK03",
+        "open-reid with separate_camera_set",
         "Cysu/open-reid reid/evaluation_metrics/ranking.py",
         ("cuhk03_separate_cameras",),
         ("CMC_single_shot@k",),
