@@ -147,7 +147,7 @@ def _cumulative_match_allshots(ranked: RankedQueries, k: int) -> Float64:
     "mAP_found@k",
     "AP_found@k",
     "(1/h) sum over r_j <= k of j / r_j, h positives found: cut at k, positives found in the denominator",
-    "OML (open-metric-learning) `map@k`",
+    "OML-Team/open-metric-learning oml/functional/metrics.py, calc_map (earlier versions of it: mAP_min@k)",
     per_found=True,
 )
 def _average_precision_found(ranked: RankedQueries, k: int) -> Float64:

@@ -99,6 +99,13 @@ CODES: Final = (
         "mean_average_precision with k counts the positives found; same_set where the sets are one",
     ),
     Code(
+        "OML",
+        "OML-Team/open-metric-learning oml/functional/metrics.py",
+        ("same_set", "no_cameras"),
+        ("mAP_found@k", "CMC@k"),
+        remark="calc_map; its earlier versions have the denominator of mAP_min@k",
+    ),
+    Code(
         "Google Landmarks v2",
         "tensorflow/models research/delf/delf/python/datasets/google_landmarks_dataset/metrics.py",
         ("no_cameras",),
