@@ -41,7 +41,7 @@ _RERANKINGS: Final = (
     "k_reciprocal(k1=4,k2=2,variant=paper,weights=binary)",
     "k_reciprocal(k1=4,k2=2,mode=inductive)",
 )
-_EXPANSIONS: Final = ("aqe(k=2)", "dba(k=2)+aqe(k=2)", "fastreid(k=2,alpha=3,times=2)", "camera_norm(least_rows=9)")
+_EXPANSIONS: Final = ("aqe(k=2)", "dba(k=2)+aqe(k=2)", "fastreid(k=2,alpha=3,times=2)", "camera_norm+whiten(dim=4)")
 _EVERY_RANK: Final = example_names(RANKS)
 _PAIRS: Final = ("mAP", *example_names(PAIRS, PROBES, NEAREST))
 

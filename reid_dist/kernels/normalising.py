@@ -1,4 +1,4 @@
-"""Covariances, their inverses and linear maps of rows in float64, every sum in one fixed order.
+"""Covariances, their inverses and eigenvectors, and linear maps of rows in float64, every sum in one fixed order.
 
 Sums of products run over rows, and the elements of a row are independent: so LLVM makes vector instructions of them
 without permission to reorder, and the bits are the same on every processor.
@@ -97,12 +97,139 @@ def _subtract(row: Float64, factor: float, other: Float64, first: int) -> None:
 
 
 @kernel
-def mapped_rows(rows: Float64, mean: Float64, matrix: Float64) -> NDArray[np.float32]:
-    """Rows (n, dim) minus `mean`, times a symmetric matrix, scaled to length 1: shape (n, dim), float32.
+def eigenvectors_of(matrix: Float64) -> tuple[Float64, Float64]:
+    """Eigenvalues, ascending, shape (dim,), and eigenvectors, the rows of (dim, dim), of a symmetric matrix.
 
-    An empty matrix stands for the identity.  A row that becomes zero stays zero.
+    Householder's reduction to a tridiagonal matrix and implicit QL steps with Wilkinson's shift (Golub and Van Loan,
+    Matrix Computations, section 8.3).  Only the upper triangle is read.
     """
-    n, dim = rows.shape
+    dim = matrix.shape[0]
+    left = matrix.copy()
+    for i in range(dim):
+        for j in range(i):
+            left[i, j] = left[j, i]
+    vectors = np.eye(dim)
+    diagonal, beside = np.zeros(dim), np.zeros(dim)
+    factors = np.zeros(dim)
+    for k in range(dim - 2):
+        beside[k], factors[k] = _reflect(left[k, k + 1 :])
+        if factors[k] != 0.0:
+            _apply_both_sides(left[k + 1 :, k + 1 :], left[k, k + 1 :], factors[k])
+    for k in range(dim):
+        diagonal[k] = left[k, k]
+    if dim > 1:
+        beside[dim - 2] = left[dim - 2, dim - 1]
+    for k in range(dim - 3, -1, -1):
+        if factors[k] != 0.0:
+            _apply_left(vectors[k + 1 :], left[k, k + 1 :], factors[k])
+    # Columns of the product of reflections are turned as rows.
+    turned = np.ascontiguousarray(vectors.T)
+    for first in range(dim):
+        _converge(diagonal, beside, turned, first)
+    order = np.argsort(diagonal, kind="mergesort")
+    return diagonal[order], turned[order]
+
+
+@inner_kernel
+def _reflect(x: Float64) -> tuple[float, float]:
+    """Write v over x, and return a and f with x - f (v . x) v = (a, 0, 0, ...); f is 0 if nothing is to be done."""
+    largest = 0.0
+    for j in range(len(x)):
+        largest = max(largest, abs(x[j]))
+    if largest == 0.0:
+        return 0.0, 0.0
+    total = 0.0
+    for j in range(len(x)):
+        total += (x[j] / largest) * (x[j] / largest)
+    length = largest * math.sqrt(total)
+    end = -length if x[0] > 0.0 else length
+    x[0] -= end
+    squared = 0.0
+    for j in range(len(x)):
+        squared += x[j] * x[j]
+    return end, (2.0 / squared if squared > 0.0 else 0.0)
+
+
+@inner_kernel
+def _apply_both_sides(matrix: Float64, v: Float64, factor: float) -> None:
+    """Replace a symmetric matrix A by H A H with the reflection H = I - factor v v'."""
+    n = len(v)
+    product = np.zeros(n)
+    for i in range(n):
+        _subtract(product, -factor * v[i], matrix[i], 0)
+    share = 0.0
+    for j in range(n):
+        share += product[j] * v[j]
+    _subtract(product, 0.5 * factor * share, v, 0)
+    for i in range(n):
+        _subtract(matrix[i], v[i], product, 0)
+        _subtract(matrix[i], product[i], v, 0)
+
+
+@inner_kernel
+def _apply_left(rows: Float64, v: Float64, factor: float) -> None:
+    """Replace rows M by H M with the reflection H = I - factor v v'."""
+    product = np.zeros(rows.shape[1])
+    for i in range(len(v)):
+        _subtract(product, -factor * v[i], rows[i], 0)
+    for i in range(len(v)):
+        _subtract(rows[i], v[i], product, 0)
+
+
+@inner_kernel
+def _converge(diagonal: Float64, beside: Float64, turned: Float64, first: int) -> None:
+    """Turn a tridiagonal matrix until its element beside ``diagonal[first]`` is negligible; `turned` turns with it."""
+    dim = len(diagonal)
+    # A few steps are enough; the limit keeps NaN from running on.
+    for _ in range(60):
+        last = first
+        while last < dim - 1:
+            size = abs(diagonal[last]) + abs(diagonal[last + 1])
+            if abs(beside[last]) <= 2.0**-53 * size:
+                break
+            last += 1
+        if last == first:
+            return
+        shift = (diagonal[first + 1] - diagonal[first]) / (2.0 * beside[first])
+        radius = math.sqrt(shift * shift + 1.0)
+        away = shift + (radius if shift >= 0.0 else -radius)
+        along = diagonal[last] - diagonal[first] + beside[first] / away
+        sine, cosine, less = 1.0, 1.0, 0.0
+        stopped = False
+        for i in range(last - 1, first - 1, -1):
+            across, own = sine * beside[i], cosine * beside[i]
+            radius = math.sqrt(across * across + along * along)
+            beside[i + 1] = radius
+            if radius == 0.0:
+                diagonal[i + 1] -= less
+                beside[last] = 0.0
+                stopped = True
+                break
+            sine, cosine = across / radius, along / radius
+            along = diagonal[i + 1] - less
+            radius = (diagonal[i] - along) * sine + 2.0 * cosine * own
+            less = sine * radius
+            diagonal[i + 1] = along + less
+            along = cosine * radius - own
+            upper, lower = turned[i + 1], turned[i]
+            for j in range(dim):
+                kept = upper[j]
+                upper[j] = sine * lower[j] + cosine * kept
+                lower[j] = cosine * lower[j] - sine * kept
+        if not stopped:
+            diagonal[first] -= less
+            beside[first] = along
+            beside[last] = 0.0
+
+
+@kernel
+def mapped_rows(rows: Float64, mean: Float64, matrix: Float64) -> NDArray[np.float32]:
+    """Rows (n, old) minus `mean`, times a matrix (old, dim), scaled to length 1: shape (n, dim), float32.
+
+    A matrix without rows stands for the identity.  A row that becomes zero stays zero.
+    """
+    n = rows.shape[0]
+    dim = matrix.shape[1] if len(matrix) else rows.shape[1]
     out = np.zeros((n, dim), np.float32)
     total = np.empty((_PANEL, dim), np.float64)
     for start in range(0, n, _PANEL):

@@ -135,3 +135,12 @@ def camera_norm(query, gallery, cameras, ridge=0.005, per_camera=True, whiten=Tr
             new.append(np.linalg.solve(among, row - mean) if whiten else row - mean)
         found.append(unit_rows(np.array(new).reshape(np.shape(side))))
     return tuple(found)
+
+
+def whiten(query, gallery, dim, learned=None):
+    """unit(L^-1/2 V' (x^ - mean)) with the `dim` largest eigenvalues L of the covariance of x^, and their vectors V."""
+    units = unit_rows(gallery if learned is None else learned)
+    mean = units.mean(axis=0)
+    variance, axes = np.linalg.eigh((units - mean).T @ (units - mean) / len(units))
+    projection = axes[:, ::-1][:, :dim] / np.sqrt(variance[::-1][:dim])
+    return tuple(unit_rows((unit_rows(side) - mean) @ projection) for side in (query, gallery))

@@ -29,8 +29,8 @@ class Method:
         Names of the parameters, with their defaults; None for a required one.
     expands_query, expands_gallery
         Whether the features of queries and of the gallery are replaced.
-    averages
-        Whether rows are averaged with their neighbours; otherwise they are mapped with statistics of the gallery.
+    kind
+        Class of its steps; None for averages of rows with their neighbours (`Expansion`).
     among_all
         Whether the neighbours of an item are taken from queries and gallery together.
     unit
@@ -43,7 +43,7 @@ class Method:
     parameters: dict[str, Any]
     expands_query: bool
     expands_gallery: bool
-    averages: bool = True
+    kind: type[Normalisation | Whitening] | None = None
     among_all: bool = False
     unit: bool = True
 
@@ -91,19 +91,6 @@ EXPANSIONS.register(
         expands_gallery=True,
         among_all=True,
         unit=False,
-    )
-)
-EXPANSIONS.register(
-    Method(
-        name="camera_norm",
-        summary="rows of length 1, minus the mean of their camera's gallery rows, times the inverse of X'X + n ridge I "
-        "over these n centred rows X; scaled to length 1",
-        source="diminish_camera_bias, inference_utils.py of published VisDA 2020 and vehicle baselines (there over all "
-        "rows of a set; queries here take the gallery's statistics)",
-        parameters={"ridge": 0.005, "statistics": "per_camera", "operation": "whiten", "least_rows": 100},
-        expands_query=True,
-        expands_gallery=True,
-        averages=False,
     )
 )
 
@@ -204,7 +191,67 @@ class Normalisation:
         return _call(self)
 
 
-Step = Expansion | Normalisation
+@dataclass(frozen=True)
+class Whitening:
+    """One whitening step: rows are projected on principal axes, each scaled to variance 1."""
+
+    times: ClassVar[int] = 1
+    changes_nothing: ClassVar[bool] = False
+    sets_lengths: ClassVar[bool] = True
+
+    # Name of the `Method` in `EXPANSIONS`.
+    name: str
+    # Number of axes, from 1, those of largest variance; "all" for as many as there are features.
+    dim: int | str
+    # Store of the rows that the axes are learned from; "gallery" for the gallery.
+    on: str
+
+    def __post_init__(self) -> None:
+        if self.dim != "all" and (not is_whole(self.dim) or int(self.dim) < 1):
+            raise InputError(f"dim of {self.name} must be a whole number from 1, or all, found {self.dim!r}")
+        if not isinstance(self.on, str) or not self.on:
+            raise InputError(f"on of {self.name} must be a store, or gallery, found {self.on!r}")
+
+    @property
+    def method(self) -> Method:
+        """Definition of the step's method."""
+        return EXPANSIONS.get(self.name)
+
+    def __str__(self) -> str:
+        return _call(self)
+
+
+EXPANSIONS.register(
+    Method(
+        name="camera_norm",
+        summary="rows of length 1, minus the mean of their camera's gallery rows, times the inverse of X'X + n ridge I "
+        "over these n centred rows X; scaled to length 1",
+        source="diminish_camera_bias, inference_utils.py of published VisDA 2020 and vehicle baselines (there over all "
+        "rows of a set; queries here take the gallery's statistics)",
+        parameters={"ridge": 0.005, "statistics": "per_camera", "operation": "whiten", "least_rows": 100},
+        expands_query=True,
+        expands_gallery=True,
+        kind=Normalisation,
+    )
+)
+EXPANSIONS.register(
+    Method(
+        name="whiten",
+        summary="rows of length 1, minus the mean, projected on the dim principal axes of largest variance, each "
+        "divided by the square root of its variance; scaled to length 1",
+        source="Jégou and Chum, ECCV 2012; filipradenovic/cnnimageretrieval-pytorch cirtorch/utils/whiten.py, "
+        "pcawhitenlearn",
+        parameters={"dim": "all", "on": "gallery"},
+        expands_query=True,
+        expands_gallery=True,
+        kind=Whitening,
+    )
+)
+
+LearnedMap = Normalisation | Whitening
+"""Steps that map rows with statistics that are learned before."""
+
+Step = Expansion | LearnedMap
 
 
 def _call(step: Step) -> str:
@@ -232,7 +279,7 @@ def parse_expand(spec: str | Sequence[Step]) -> tuple[Step, ...]:
                 f"{step.name} after {expanded} would change the gallery that queries were expanded from; put "
                 f"{step.name} first"
             )
-        if step.method.expands_query and step.method.averages:
+        if step.method.expands_query and step.method.kind is None:
             expanded = step.name
     return steps
 
@@ -244,10 +291,10 @@ def make_step(name: str, values: Mapping[str, Any]) -> Step:
     for given in values:
         if given not in parameters:
             raise InputError(did_you_mean(f"parameter of {name}", given, parameters))
-    if method.averages and "k" not in values:
+    if method.kind is None and "k" not in values:
         raise InputError(f"{name} needs the number of neighbours, such as {name}(k=5)")
     chosen = {name: value for name, value in parameters.items() if value is not None} | {**values}
-    return Expansion(name, **chosen) if method.averages else Normalisation(name, **chosen)
+    return (method.kind or Expansion)(name, **chosen)
 
 
 def spelled(steps: Sequence[Step]) -> str:

@@ -87,11 +87,13 @@ class Output:
         block_rows: int,
         task: Callable[..., None],
         values: NDArray[Any] | None = None,
+        dim: int | None = None,
     ) -> FeatureSet:
         """Make all rows of the set by blocks, and write the store.
 
         `kind` is that of the stage with the blocks, and `work_in` gives the work from the stage and its rows per block.
         `task` takes the work, the number of a block and the block's `values`, one for every row of the set.
+        New rows have `dim` features, None for as many as before.
         """
         features, step, where, target = self.features, self.step, self.where, self.target
         stage = where.workspace.stage(kind, target, {"recipe": str(step), "block_rows": block_rows})
@@ -114,7 +116,7 @@ class Output:
         try:
             with FeatureWriter(
                 target,
-                dim=features.dim,
+                dim=dim or features.dim,
                 n_rows=features.n_rows,
                 # Averages may cancel, and a row may be the mean of its camera; a row of zeros is then correct.
                 allow_zero=True,

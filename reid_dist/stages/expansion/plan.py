@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from reid_dist.core.formatting import byte_size
 from reid_dist.engine.plan import MERGED_AT_ONCE, SetShape, make_plan
 from reid_dist.errors import PlanError
-from reid_dist.stages.expansion.definition import Expansion, Normalisation, Step
+from reid_dist.stages.expansion.definition import Expansion, LearnedMap, Normalisation, Step
 from reid_dist.stages.neighbours.plan import SearchPlan, plan_search
 
 # Bytes of a neighbour in the tables from which rows are averaged: row number, weight, distance, and copies.
@@ -77,20 +77,21 @@ def plan_expand(
     """
     plans = []
     for step in steps:
-        if isinstance(step, Normalisation):
-            plans.append(_plan_normalisation(query, gallery, step, n_threads, memory_per_thread))
+        if not isinstance(step, Expansion):
+            plans.append(_plan_map(query, gallery, step, n_threads, memory_per_thread))
         elif not step.changes_nothing:
             plans.append(_plan_step(query, gallery, step, n_threads, memory_per_thread, chunk_rows))
     return plans
 
 
-def _plan_normalisation(
-    query: SetShape, gallery: SetShape, step: Normalisation, n_threads: int, memory_per_thread: int
+def _plan_map(
+    query: SetShape, gallery: SetShape, step: LearnedMap, n_threads: int, memory_per_thread: int
 ) -> ExpandPlan:
     """Plan for as many groups as fit one task; how many cameras there are is known from labels alone."""
-    dim, whitens = gallery.dim, step.operation == "whiten"
+    dim, by_camera = gallery.dim, isinstance(step, Normalisation) and step.statistics == "per_camera"
+    whitens = not (isinstance(step, Normalisation) and step.operation == "centre")
     matrix = 8 * dim * dim if whitens else 0
-    sums = summed_together(dim, whitens) * (matrix + 8 * dim) if step.statistics == "per_camera" else matrix + 8 * dim
+    sums = (summed_together(dim, whitens) if by_camera else 1) * (matrix + 8 * dim)
     chunk = 4 * dim * max(query.chunk_rows, gallery.chunk_rows)
     # Sums of some tasks wait to be merged; a solution holds a matrix, its factor, that one's inverse and the result.
     summing = 20 * dim * min(SUMMED_ROWS, gallery.n_rows) + chunk + max((MERGED_AT_ONCE + 1) * sums, sums + 5 * matrix)
@@ -100,7 +101,7 @@ def _plan_normalisation(
     if task_bytes > memory_per_thread:
         raise PlanError(
             f"{step} needs {byte_size(task_bytes)} for one task, and {byte_size(memory_per_thread)} are there; use "
-            "fewer threads with more memory each, or operation=centre"
+            "fewer threads with more memory each"
         )
     n_rows = query.n_rows + gallery.n_rows
     new = 4 * n_rows * dim

@@ -13,8 +13,8 @@ from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
 from reid_dist.kernels.averaging import average_rows, similarity_weights
-from reid_dist.stages.expansion.definition import Expansion, Normalisation, Step
-from reid_dist.stages.expansion.normalisation import normalise_sets
+from reid_dist.stages.expansion.definition import Expansion, Step
+from reid_dist.stages.expansion.learned_maps import map_sets
 from reid_dist.stages.expansion.output import Output, RowWork
 from reid_dist.stages.expansion.plan import averaged_rows
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, find_top_lists
@@ -87,8 +87,8 @@ def expand_sets(
 
 
 def _expand(query: FeatureSet, gallery: FeatureSet, step: Step, where: Resources) -> tuple[FeatureSet, FeatureSet]:
-    if isinstance(step, Normalisation):
-        return normalise_sets(query, gallery, step, where)
+    if not isinstance(step, Expansion):
+        return map_sets(query, gallery, step, where)
     if step.changes_nothing:
         return query, gallery
     if step.method.among_all:

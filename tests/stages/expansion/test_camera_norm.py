@@ -10,7 +10,7 @@ from oracles import expansion as oracle
 from reid_dist import FeatureSet, evaluate
 from reid_dist.engine.plan import SetShape
 from reid_dist.errors import InputError, PlanError
-from reid_dist.stages.expansion import make_step, normalisation, parse_expand
+from reid_dist.stages.expansion import learned_maps, make_step, parse_expand
 from reid_dist.stages.expansion.plan import plan_expand
 
 SPECS = {
@@ -64,8 +64,8 @@ def test_rows_of_few_dimensions_and_a_singular_covariance(tmp_path):
 def test_cuts_do_not_matter(spec, monkeypatch):
     expected = evaluate(*sets(), expand=spec, confidence=None)
     for chunk_rows, together in ((None, 1), (7, 2)):
-        monkeypatch.setattr(normalisation, "summed_together", lambda *_, n=together: n)
-        monkeypatch.setattr(normalisation, "mapped_block_rows", lambda *_, n=together: 11 * n)
+        monkeypatch.setattr(learned_maps, "summed_together", lambda *_, n=together: n)
+        monkeypatch.setattr(learned_maps, "mapped_block_rows", lambda *_, n=together: 11 * n)
         assert evaluate(*sets(), expand=spec, confidence=None, chunk_rows=chunk_rows).result_digest == (
             expected.result_digest
         )
@@ -73,7 +73,7 @@ def test_cuts_do_not_matter(spec, monkeypatch):
 
 def test_sums_are_cut_by_gallery_rows_alone(tmp_path, monkeypatch):
     """Many runs of summed rows, on threads and on chunks of any size, give the same bytes."""
-    monkeypatch.setattr(normalisation, "SUMMED_ROWS", 13)
+    monkeypatch.setattr(learned_maps, "SUMMED_ROWS", 13)
     found = []
     for chunk_rows, name in ((5, "a"), (64, "b")):
         query, gallery = sets()
@@ -99,8 +99,8 @@ def test_statistics_and_stores_are_reused(tmp_path, monkeypatch):
     def refused(*_):
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(normalisation, "sum_task", refused)
-    monkeypatch.setattr(normalisation, "map_task", refused)
+    monkeypatch.setattr(learned_maps, "sum_task", refused)
+    monkeypatch.setattr(learned_maps, "map_task", refused)
     again = expanded(query, gallery, "camera_norm", tmp_path)
     assert [each.content_digest for each in again] == [each.content_digest for each in first]
 
@@ -145,5 +145,5 @@ def test_plan():
     (plan,) = plan_expand(*shapes, parse_expand("camera_norm"), n_threads=2, memory_per_thread=4 << 30)
     assert plan.flop == (1_000_000 + 2 * 1_003_368) * 512**2
     assert plan.store_bytes > 4 * 1_003_368 * 512
-    with pytest.raises(PlanError, match="operation=centre"):
+    with pytest.raises(PlanError, match="fewer threads"):
         plan_expand(*shapes, parse_expand("camera_norm"), n_threads=2, memory_per_thread=64 << 20)

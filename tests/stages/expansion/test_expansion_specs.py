@@ -31,7 +31,7 @@ def test_what_a_spec_means(spec, meant):
 
 @pytest.mark.parametrize("name", EXPANSIONS.names())
 def test_every_method_has_words_and_a_source(name):
-    (step,) = parse_expand(f"{name}(k=2)" if EXPANSIONS.get(name).averages else name)
+    (step,) = parse_expand(f"{name}(k=2)" if EXPANSIONS.get(name).kind is None else name)
     described = describe_expansion([step])
     assert described["definition"].startswith(f"{name}: ")
     assert described["source"] == EXPANSIONS.get(name).source

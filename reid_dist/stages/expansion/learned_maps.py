@@ -1,7 +1,7 @@
-"""Normalisation of features with statistics of gallery rows, of each camera or of all.
+"""Maps of features that are learned from gallery rows, of each camera or of all, or from a store of their own.
 
-Statistics are sums over gallery rows in float64.  Their order is that of the rows, cut every `SUMMED_ROWS` rows and
-merged in a tree of these cuts, so that it depends on the gallery alone.
+Statistics are sums over rows in float64.  Their order is that of the rows, cut every `SUMMED_ROWS` rows and
+merged in a tree of these cuts, so that it depends on the set alone.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import read_only
-from reid_dist.kernels.normalising import add_products, inverse_of, mapped_rows, unit_rows
-from reid_dist.stages.expansion.definition import Normalisation
+from reid_dist.kernels.normalising import add_products, eigenvectors_of, inverse_of, mapped_rows, unit_rows
+from reid_dist.stages.expansion.definition import LearnedMap, Normalisation, Whitening
 from reid_dist.stages.expansion.output import Output, RowWork
 from reid_dist.stages.expansion.plan import SUMMED_ROWS, mapped_block_rows, summed_together
 from reid_dist.stages.neighbours import Resources
@@ -30,6 +30,9 @@ Float64 = NDArray[np.float64]
 
 # Group of the statistics over all gallery rows.
 _ALL = -1
+
+# Share of the largest variance below which a variance may be one of rounding.
+_LEAST_VARIANCE = 1e-12
 
 _NO_MATRIX = np.empty((0, 0), np.float64)
 
@@ -47,9 +50,9 @@ class _Groups:
     few: tuple[int, ...]
 
     @classmethod
-    def of(cls, query: FeatureSet, gallery: FeatureSet, step: Normalisation) -> _Groups:
+    def of(cls, query: FeatureSet, gallery: FeatureSet, step: LearnedMap) -> _Groups:
         """Choose the groups from the cameras of both sides."""
-        if step.statistics == "all":
+        if isinstance(step, Whitening) or step.statistics == "all":
             return cls(np.empty(0, np.int64), (_ALL,), ())
         near, far = (_cameras(features, side, step) for features, side in ((query, "query"), (gallery, "gallery")))
         cameras, sizes = np.unique(far, return_counts=True)
@@ -85,10 +88,10 @@ class _Sums:
     products: Float64
 
 
-def sum_task(gallery: FeatureSet, rows: RowRange, own: Int64, wanted: Sequence[int], whitens: bool) -> _Sums:
-    """Sums of some gallery rows by the groups `wanted`; `own` are the groups of the rows."""
-    units = unit_rows(read_only(gallery.read(rows.start, rows.stop)))
-    dim = gallery.dim
+def sum_task(features: FeatureSet, rows: RowRange, own: Int64, wanted: Sequence[int], whitens: bool) -> _Sums:
+    """Sums of some rows by the groups `wanted`; `own` are the groups of the rows."""
+    units = unit_rows(read_only(features.read(rows.start, rows.stop)))
+    dim = features.dim
     size = dim if whitens else 0
     found = _Sums(np.zeros(len(wanted), np.int64), np.zeros((len(wanted), dim)), np.zeros((len(wanted), size, size)))
     for place, group in enumerate(wanted):
@@ -113,16 +116,41 @@ def merge_sums(found: Sequence[_Sums]) -> _Sums:
     return total
 
 
-def solve_task(stage: Stage, step: Normalisation, wanted: Sequence[int], found: _Sums) -> None:
-    """Write mean and matrix of every group to the stage; the matrix is empty where rows are only centred."""
+def solve_task(stage: Stage, step: LearnedMap, wanted: Sequence[int], found: _Sums) -> None:
+    """Write mean and matrix of every group to the stage; a matrix without rows where rows are only centred."""
     for place, group in enumerate(wanted):
         n_rows, sums = int(found.counts[place]), found.sums[place]
         matrix = _NO_MATRIX
-        if step.operation == "whiten":
+        if len(found.products[place]):
             centred = found.products[place] - np.multiply.outer(sums, sums) / n_rows
-            centred[np.diag_indices_from(centred)] += n_rows * step.ridge
-            matrix = inverse_of(centred)
+            matrix = (
+                _inverse(centred, n_rows, step) if isinstance(step, Normalisation) else _axes(centred, n_rows, step)
+            )
         stage.write(_part(group), {"mean": sums / n_rows, "matrix": matrix})
+
+
+def _inverse(centred: Float64, n_rows: int, step: Normalisation) -> Float64:
+    """Inverse of the regularised sum of outer products, whose upper triangle is given; (dim, dim)."""
+    centred[np.diag_indices_from(centred)] += n_rows * step.ridge
+    return inverse_of(centred)
+
+
+def _axes(centred: Float64, n_rows: int, step: Whitening) -> Float64:
+    """Principal axes divided by the square roots of their variances, as columns: (dim, number of axes)."""
+    variance, axis = eigenvectors_of(centred / n_rows)
+    n_axes = _n_axes(step, len(centred))
+    rank = int(np.count_nonzero(variance > _LEAST_VARIANCE * variance[-1]))
+    if n_axes > rank:
+        raise InputError(
+            f"{step.name} projects on {n_axes} axes, and the {n_rows} rows that they are learned from vary along "
+            f"{rank} alone; use {step.name}(dim={max(1, rank)}) or less, or learn from more rows"
+        )
+    return np.ascontiguousarray((axis[::-1][:n_axes] / np.sqrt(variance[::-1][:n_axes])[:, None]).T)
+
+
+def _n_axes(step: LearnedMap, dim: int) -> int:
+    """Features of a mapped row."""
+    return dim if isinstance(step, Normalisation) or step.dim == "all" else int(step.dim)
 
 
 def _part(group: int) -> str:
@@ -135,6 +163,7 @@ class _Mapping(RowWork):
 
     statistics: Stage
     features: FeatureSet
+    dim: int
     few: tuple[int, ...]
 
     @property
@@ -150,7 +179,7 @@ def map_task(mapping: _Mapping, block: int, own: Int64) -> None:
     """Map a block of rows, whose groups are `own`, and write it to the stage."""
     rows = mapping.rows(block)
     units = unit_rows(read_only(mapping.features.read(rows.start, rows.stop)))
-    new = np.empty(units.shape, np.float32)
+    new = np.empty((len(units), mapping.dim), np.float32)
     for group in np.unique(own).tolist():
         known = mapping.statistics.read(_part(group), "mean", "matrix")
         members = own == group
@@ -158,40 +187,55 @@ def map_task(mapping: _Mapping, block: int, own: Int64) -> None:
     mapping.stage.write(mapping.part(block), {"features": new})
 
 
-def normalise_sets(
-    query: FeatureSet, gallery: FeatureSet, step: Normalisation, where: Resources
+def map_sets(
+    query: FeatureSet, gallery: FeatureSet, step: LearnedMap, where: Resources
 ) -> tuple[FeatureSet, FeatureSet]:
-    """Normalise both sets with statistics of the gallery; finished stores are reused."""
-    groups = _Groups.of(query, gallery, step)
-    outputs = [Output(features, (features, gallery), step, where) for features in (query, gallery)]
+    """Map both sets with statistics of the gallery, or of another store; finished stores are reused."""
+    groups, learned = _Groups.of(query, gallery, step), _learned_from(gallery, step)
+    outputs = [Output(features, (features, learned), step, where) for features in (query, gallery)]
     statistics: Stage | None = None
     made = []
     for output in outputs:
         ready = output.ready()
         if ready is None:
-            statistics = statistics or _statistics(gallery, step, groups, where)
-            ready = _mapped(output, statistics, groups)
+            statistics = statistics or _statistics(learned, step, groups, where)
+            ready = _mapped(output, step, statistics, groups)
         made.append(ready)
     return made[0], made[1]
 
 
-def _mapped(output: Output, statistics: Stage, groups: _Groups) -> FeatureSet:
+def _learned_from(gallery: FeatureSet, step: LearnedMap) -> FeatureSet:
+    """Rows that a map is learned from."""
+    learned = gallery if isinstance(step, Normalisation) or step.on == "gallery" else FeatureSet.open(step.on)
+    if learned.dim != gallery.dim:
+        raise InputError(
+            f"{step} learns from rows of {learned.dim} features, and those of the gallery have {gallery.dim}"
+        )
+    if (n_axes := _n_axes(step, gallery.dim)) > gallery.dim:
+        raise InputError(
+            f"{step} projects on {n_axes} axes, and rows have {gallery.dim} features; use {gallery.dim} or less"
+        )
+    return learned
+
+
+def _mapped(output: Output, step: LearnedMap, statistics: Stage, groups: _Groups) -> FeatureSet:
     features = output.features
+    dim = _n_axes(step, features.dim)
 
     def work_in(stage: Stage, block_rows: int) -> RowWork:
-        return _Mapping(stage, features.n_rows, block_rows, statistics, features, groups.few)
+        return _Mapping(stage, features.n_rows, block_rows, statistics, features, dim, groups.few)
 
     block_rows = mapped_block_rows(features.n_rows, features.dim, output.where.n_threads)
-    return output.made("normalised", work_in, block_rows, map_task, groups.of_rows(features))
+    return output.made("mapped", work_in, block_rows, map_task, groups.of_rows(features), dim)
 
 
-def _statistics(gallery: FeatureSet, step: Normalisation, groups: _Groups, where: Resources) -> Stage:
+def _statistics(features: FeatureSet, step: LearnedMap, groups: _Groups, where: Resources) -> Stage:
     """Stage with the statistics of every group; finished ones are reused."""
-    identity = fingerprint(gallery.content_digest, step, groups.cameras.tolist())
+    identity = fingerprint(features.content_digest, step, groups.cameras.tolist())
     stage = where.workspace.stage("statistics", identity, {"recipe": str(step), "cameras": groups.cameras.tolist()})
     left = [group for group in groups.wanted if not stage.has(_part(group))]
-    whitens, own = step.operation == "whiten", groups.of_rows(gallery)
-    together = summed_together(gallery.dim, whitens)
+    whitens = not (isinstance(step, Normalisation) and step.operation == "centre")
+    own, together = groups.of_rows(features), summed_together(features.dim, whitens)
     graph, at = TaskGraph(), fingerprint(stage.path)[:12]
     for first in range(0, len(left), together):
         wanted = left[first : first + together]
@@ -199,10 +243,10 @@ def _statistics(gallery: FeatureSet, step: Normalisation, groups: _Groups, where
             graph.add(
                 f"sums-{at}-{first}-{place}",
                 sum_task,
-                *(gallery, rows, own[rows.start : rows.stop], wanted, whitens),
+                *(features, rows, own[rows.start : rows.stop], wanted, whitens),
                 stage="statistics",
             )
-            for place, rows in enumerate(cut_rows(gallery.n_rows, SUMMED_ROWS))
+            for place, rows in enumerate(cut_rows(features.n_rows, SUMMED_ROWS))
         ]
         total = graph.add_tree(f"merged-{at}-{first}", merge_sums, leaves=leaves)
         graph.finals.append(graph.add(f"solved-{at}-{first}", solve_task, stage, step, wanted, total))
