@@ -70,8 +70,7 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
                 f"protocol {protocol.name!r} needs camids, and {' and '.join(missing)} {have(missing)} none; give "
                 f"them, or {_without_camids(query, gallery)}"
             )
-    counts_cameras = protocol.query_cameras is not None or protocol.gallery_cameras is not None
-    if counts_cameras and query.camid_names != gallery.camid_names:
+    if protocol.counts_cameras and query.camid_names != gallery.camid_names:
         raise InputError(
             f"protocol {protocol.name!r} counts cameras by number, and the two sets number the texts of their camids "
             "differently; give camids as whole numbers"

@@ -50,6 +50,9 @@ class ProtocolComponents(BaseModel):
     junk_pid: StrictInt | tuple[StrictInt, ...] | None = None
     query_cameras: tuple[StrictInt, ...] | None = None
     gallery_cameras: tuple[StrictInt, ...] | None = None
+    merged_cameras: tuple[tuple[StrictInt, ...], ...] | None = Field(
+        default=None, description="Groups of cameras at one place, which junk rules take for one camera."
+    )
     relevant_lists: tuple[str, ...] | None = None
     junk_lists: tuple[str, ...] | None = None
     invalid_query: Literal["left out", "counts as 0"] | None = None

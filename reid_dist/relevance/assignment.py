@@ -30,6 +30,14 @@ def whole_label(protocol: Protocol) -> str | None:
     return next((rule[0] for rule in protocol.junk if len(rule) == 1 and rule[0] not in ("pid", "item_id")), None)
 
 
+def in_rules(values: Int64, name: str, protocol: Protocol) -> Int64:
+    """Return values of a label, (n,), as junk rules compare them: cameras at one place have the number of the first."""
+    if name == "camid":
+        for group in protocol.merged_cameras:
+            values = np.where(np.isin(values, group), group[0], values)
+    return values
+
+
 class GalleryIndex:
     """The labels of a gallery, sorted once so that every block of queries finds its pairs by bisection.
 
@@ -41,14 +49,11 @@ class GalleryIndex:
         self.labels = labels
         self._same_rows = same_rows
         self.n_gallery = len(labels.pids)
-        self._label = whole_label(protocol) if protocol is not None else None
-        self.mask = GalleryMask(_junk_rows(labels, protocol), self.label)
+        name = None if protocol is None else whole_label(protocol)
+        # The label that may hide items of every identity from a query, of every gallery row.
+        self.label = None if name is None or protocol is None else in_rules(labels.get(name), name, protocol)
+        self.mask = GalleryMask(junk_rows(labels, protocol), self.label)
         self.n_junk_row = int(self.mask.junk_row.sum())
-
-    @property
-    def label(self) -> Int64 | None:
-        """The label that may hide items of every identity from a query, of every gallery row."""
-        return None if self._label is None else self.labels.get(self._label)
 
     @cached_property
     def _by_pid(self) -> tuple[NDArray[np.signedinteger], Int64]:
@@ -94,7 +99,8 @@ class GalleryIndex:
         return kinds, counts
 
 
-def _junk_rows(labels: Labels, protocol: Protocol | None) -> NDArray[np.bool_]:
+def junk_rows(labels: Labels, protocol: Protocol | None) -> NDArray[np.bool_]:
+    """Whether gallery rows are junk for every query, shape (n,)."""
     junk = np.zeros(len(labels.pids), bool)
     if protocol is None:
         return junk
@@ -123,14 +129,17 @@ def _indptr(query: Int64, n_query: int) -> Int64:
     return indptr
 
 
-def _shared(rule: JunkRule, query: Labels, gallery: Labels, pairs: tuple[Int64, Int64]) -> NDArray[np.bool_]:
+def _shared(
+    rule: JunkRule, protocol: Protocol, query: Labels, gallery: Labels, pairs: tuple[Int64, Int64]
+) -> NDArray[np.bool_]:
     """Whether pairs with equal pids share all other labels of a rule, or differ in them; shape (n_pair,), bool."""
     shared = np.ones(len(pairs[0]), bool)
     for name in rule:
         if name == "pid":
             continue
         label = name.removeprefix(NOT)
-        same = query.get(label)[pairs[0]] == gallery.get(label)[pairs[1]]
+        near, far = query.get(label)[pairs[0]], gallery.get(label)[pairs[1]]
+        same = in_rules(near, label, protocol) == in_rules(far, label, protocol)
         shared &= same if label == name else ~same
     return shared
 
@@ -160,7 +169,7 @@ def assign_relevance(protocol: Protocol, query: Labels, gallery: GalleryIndex) -
             shared = np.isin(pair_query * gallery.n_gallery + pair_row, own_pairs)
             own = np.bincount(pair_query[shared], minlength=n_query)
         else:
-            shared = _shared(rule, query, gallery.labels, (pair_query, pair_row))
+            shared = _shared(rule, protocol, query, gallery.labels, (pair_query, pair_row))
         if "camid" in rule:
             same_camera += np.bincount(pair_query[shared & ~junk], minlength=n_query)
         by_label |= shared & (rule == (label,))
@@ -171,11 +180,12 @@ def assign_relevance(protocol: Protocol, query: Labels, gallery: GalleryIndex) -
     hidden_label = None
     n_junk = gallery.n_junk_row + np.bincount(pair_query[junk & ~by_label], minlength=n_query)
     if label is not None:
-        hidden_label = query.get(label)
+        hidden_label = in_rules(query.get(label), label, protocol)
         n_junk = n_junk + gallery.hidden_by_label(hidden_label)
         if len(extra_row):
             # What the label hides already is not counted twice.
-            fresh = gallery.labels.get(label)[extra_row] != hidden_label[extra_query]
+            far = in_rules(gallery.labels.get(label)[extra_row], label, protocol)
+            fresh = far != hidden_label[extra_query]
             extra_query, extra_row = extra_query[fresh], extra_row[fresh]
     n_junk = n_junk + np.bincount(extra_query, minlength=n_query)
     hidden_query = np.concatenate([pair_query, extra_query])

@@ -57,6 +57,8 @@ class Protocol:
         Gallery items with this pid, or one of several, are junk for every query; None for no such pid.
     query_cameras, gallery_cameras
         Cameras that count; None for all.  Queries of others are left out, items of others are junk for every query.
+    merged_cameras
+        Groups of cameras at one place, which junk rules take for one camera: ``((2, 3),)`` in SYSU-MM01.
     relevant_lists, junk_lists
         Where relevance is not a matter of labels: which lists of the ground truth are relevant, and which junk.
     invalid_query
@@ -77,6 +79,7 @@ class Protocol:
     junk_pid: int | tuple[int, ...] | None = JUNK_PID
     query_cameras: tuple[int, ...] | None = None
     gallery_cameras: tuple[int, ...] | None = None
+    merged_cameras: tuple[tuple[int, ...], ...] = ()
     relevant_lists: tuple[str, ...] = ()
     junk_lists: tuple[str, ...] = ()
     invalid_query: str = LEFT_OUT
@@ -105,8 +108,12 @@ class Protocol:
     @property
     def needs_camids(self) -> bool:
         """Whether both sets must have camids."""
-        cameras = self.query_cameras is not None or self.gallery_cameras is not None
-        return cameras or "camid" in self._labels
+        return self.counts_cameras or "camid" in self._labels
+
+    @property
+    def counts_cameras(self) -> bool:
+        """Whether cameras are told apart by their numbers."""
+        return bool(self.query_cameras is not None or self.gallery_cameras is not None or self.merged_cameras)
 
     @property
     def needs_item_ids(self) -> bool:
@@ -156,6 +163,7 @@ class Protocol:
         parts += [self.junk_pid_in_words] if self.junk_pids else []
         if self.gallery_cameras is not None:
             parts.append(f"cameras other than {', '.join(map(str, self.gallery_cameras))}")
+        parts += [f"cameras {' and '.join(map(str, group))} count as one" for group in self.merged_cameras]
         return "; ".join(parts) or "none"
 
     def describe(self) -> dict[str, str]:
@@ -252,6 +260,13 @@ def _refuse_unusable(protocol: Protocol) -> None:
         cameras = getattr(protocol, part)
         if cameras is not None and not (_is_list_of(int, cameras) and cameras):
             refuse(part, "list whole numbers")
+    merged = protocol.merged_cameras
+    if not (_is_list_of(tuple, merged) and all(_is_list_of(int, group) and len(group) > 1 for group in merged)):
+        refuse("merged_cameras", "list groups of whole numbers, such as [[2, 3]]")
+    if len({camera for group in merged for camera in group}) < sum(map(len, merged)):
+        refuse("merged_cameras", "name each camera once")
+    if merged and not any("camid" in rule or f"{NOT}camid" in rule for rule in protocol.junk):
+        refuse("merged_cameras", "belong to a junk rule that names camid")
     if protocol.collapse is not None:
         Collapse.parse(protocol.collapse)
     if protocol.query_cameras is not None and protocol.zero_for_invalid:
@@ -310,8 +325,8 @@ def _refuse_lists(protocol: Protocol) -> None:
         raise InputError(f"protocol {protocol.name!r}: {', '.join(both)} cannot be relevant and junk")
     labels = [
         part
-        for part, unused in (("junk", ()), ("junk_pid", None), ("query_cameras", None), ("gallery_cameras", None))
-        if getattr(protocol, part) != unused
+        for part in ("junk", "junk_pid", "query_cameras", "gallery_cameras", "merged_cameras")
+        if getattr(protocol, part) not in (None, ())
     ]
     if labels:
         raise InputError(
