@@ -12,10 +12,11 @@ from reid_dist._version import __version__
 
 if TYPE_CHECKING:
     from reid_dist.evaluation.conventions import Conventions, conventions
-    from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
+    from reid_dist.evaluation.evaluate import evaluate_distances
     from reid_dist.evaluation.lists import evaluate_lists
     from reid_dist.evaluation.pairs import evaluate_pairs
     from reid_dist.evaluation.pooling import pool
+    from reid_dist.evaluation.public import evaluate
     from reid_dist.evaluation.search import k_reciprocal_graph, nearest, reranked_distances
     from reid_dist.evaluation.splits import evaluate_splits
     from reid_dist.evaluation.sweeps import sweep_parameters
@@ -64,7 +65,7 @@ _HOMES = {
     "compare": "reid_dist.reports.comparison",
     "compose_protocol": "reid_dist.relevance.protocols",
     "conventions": "reid_dist.evaluation.conventions",
-    "evaluate": "reid_dist.evaluation.evaluate",
+    "evaluate": "reid_dist.evaluation.public",
     "evaluate_distances": "reid_dist.evaluation.evaluate",
     "evaluate_lists": "reid_dist.evaluation.lists",
     "evaluate_pairs": "reid_dist.evaluation.pairs",

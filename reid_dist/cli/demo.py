@@ -32,7 +32,8 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
       reid-dist demo --output demo
     """
     cluster = choose_cluster(cluster_file, workers)
-    from reid_dist.cli.resumable import deliver_report, evaluate_job
+    from reid_dist.cli.resumable import evaluate_job
+    from reid_dist.cli.splitting import deliver
     from reid_dist.clusters import LocalCluster, compile_beside_workers
     from reid_dist.evaluation.pipelines import PipelineJob
     from reid_dist.reports.files import refuse_occupied
@@ -63,7 +64,7 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
     except KeyboardInterrupt as error:
         # Before anything of the evaluation was finished.
         raise KeyboardInterrupt(str(error) or f"the data are kept in {data}: {again} goes on from there") from error
-    deliver_report(report, as_json=False, output=target)
+    deliver(report, as_json=False, output=target)
 
 
 @contextlib.contextmanager

@@ -36,13 +36,15 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: A
       reid-dist evaluate data/query.zarr data/gallery.zarr --output results/plain
       reid-dist evaluate pytorch_result.mat pytorch_result.mat --metric mAP --metric CMC@20
       reid-dist evaluate set.zarr set.zarr --protocol same_set --distance euclidean
+      reid-dist evaluate ir.zarr rgb.zarr --benchmark sysu_mm01_all_single --output results/sysu
       reid-dist evaluate q.zarr g.zarr --ties --breakdown camera_pair --breakdown gallery_size --output results/more
       reid-dist evaluate q.zarr g.zarr --protocol oxford --ground-truth gt.json
       reid-dist evaluate labels.npz labels.npz --distances distmat.npy
     """
     from pydantic import ValidationError
 
-    from reid_dist.cli.resumable import deliver_report, evaluate_job
+    from reid_dist.cli.resumable import evaluate_job
+    from reid_dist.cli.splitting import deliver
     from reid_dist.core.validation import explain
     from reid_dist.errors import InputError
     from reid_dist.evaluation.pipelines import PipelineJob
@@ -51,4 +53,4 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: A
         job = PipelineJob(query=query, gallery=gallery, **job_fields(given))
     except ValidationError as error:
         raise InputError(explain("the command", error, PipelineJob.model_fields)) from None
-    deliver_report(evaluate_job(job, run), as_json=as_json, output=run.output)
+    deliver(evaluate_job(job, run), as_json=as_json, output=run.output)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from reid_dist.cli.options import option
-from reid_dist.evaluation.options import JOB_OPTIONS, Option
+from reid_dist.evaluation.options import JOB_OPTIONS, SPLIT_OPTIONS, Option
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,12 +23,13 @@ def job_options(function: F) -> F:
 
 
 def shared_options(*names: str, **changed: dict[str, Any]) -> Callable[[F], F]:
-    """Add some options of a job, in the order of the help; `changed` are attributes that differ in this command."""
+    """Add some options of a job or of splits, in the order of the help; `changed` are attributes that differ."""
+    known = {**JOB_OPTIONS, **SPLIT_OPTIONS}
 
     def add(function: F) -> F:
         for name in reversed(names):
-            attributes = {**_attributes(JOB_OPTIONS[name]), **changed.get(name, {})}
-            function = option(JOB_OPTIONS[name].flag, name, **attributes)(function)
+            attributes = {**_attributes(known[name]), **changed.get(name, {})}
+            function = option(known[name].flag, name, **attributes)(function)
         return function
 
     return add
@@ -49,14 +51,15 @@ def _attributes(given: Option) -> dict[str, Any]:
 
 
 def job_fields(given: dict[str, Any]) -> dict[str, Any]:
-    """Turn the values of `job_options` into fields of a job; an option that is not given keeps its default."""
-    fields = dict(given)
-    for name, each in JOB_OPTIONS.items():
+    """Turn the values of `job_options` into fields of a job; options that were not given are left out."""
+    fields = given_options(given)
+    for name in fields:
+        each = JOB_OPTIONS[name]
         if each.form == "numbers":
             fields[name] = [_size(each, text) for text in fields[name]]
         if each.is_repeatable:
-            fields[name] = list(fields[name]) or each.default
-    pictures = fields["pictures"]
+            fields[name] = list(fields[name])
+    pictures = fields.get("pictures")
     if pictures is not None and pictures != "hardest":
         try:
             fields["pictures"] = [int(row) for row in pictures.split(",")]
@@ -65,6 +68,12 @@ def job_fields(given: dict[str, Any]) -> dict[str, Any]:
                 f"--pictures takes 'hardest' or query rows separated by commas, found {pictures!r}"
             ) from None
     return fields
+
+
+def given_options(values: dict[str, Any]) -> dict[str, Any]:
+    """Leave out options that keep their default because they are not on the command line."""
+    source = click.get_current_context().get_parameter_source
+    return {name: value for name, value in values.items() if source(name) is not ParameterSource.DEFAULT}
 
 
 def _size(given: Option, text: str) -> int | float:

@@ -18,6 +18,7 @@ _REGISTRIES = {
     "poolings": ("reid_dist.stages.pooling", "POOLINGS"),
     "formats": ("reid_dist.stores.importers", "FORMATS"),
     "layouts": ("reid_dist.stores.importers", "LAYOUTS"),
+    "benchmarks": ("reid_dist.evaluation.benchmarks", "BENCHMARKS"),
 }
 
 
@@ -30,7 +31,7 @@ def command(kind: str) -> None:
     Examples:
       reid-dist list protocols
       reid-dist list poolings
-      reid-dist list layouts
+      reid-dist list benchmarks
     """
     from rich.console import Console
     from rich.table import Table

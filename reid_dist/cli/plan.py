@@ -111,6 +111,8 @@ def command(
     job = read_job(pipeline, overrides)
     if job.distances is not None or job.lists is not None:
         raise InputError("plan is for jobs over features; one over distances or lists reads its file once, row by row")
+    if job.has_splits:
+        raise InputError("plan is for jobs of one gallery; leave out splits, or the benchmark that draws galleries")
     query, gallery = FeatureSet.open(job.query), FeatureSet.open(job.gallery)
     size = None
     if cluster_file is not None:

@@ -17,6 +17,7 @@ from reid_dist.core.credentials import command_line
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runner import Computation, Destination, R, run_job
 from reid_dist.evaluation.runs import prepare_evaluation
+from reid_dist.evaluation.splits.job import prepare_splits
 from reid_dist.reports import Report, print_report
 from reid_dist.reports.files import written_files
 from reid_dist.reports.heading import Caution, without_warnings
@@ -90,8 +91,11 @@ def deliver_table(
         click.echo(f"\nwritten to {output}: {report.page}, {report.document}")
 
 
-def evaluate_job(job: PipelineJob, run: RunOptions, *, again: str | None = None) -> Report:
+def evaluate_job(job: PipelineJob, run: RunOptions, *, again: str | None = None) -> Report | SplitReport:
     """Evaluate a job and save its report; parameters and errors as of `run_resumable`."""
+    if job.has_splits:
+        options = job.split_options()
+        return run_resumable(run, partial(prepare_splits, job.query, job.gallery, options, rows_progress, stages))
     # Lists are read here; there is nothing to distribute.
     prepare = partial(prepare_evaluation, job, rows_progress, stages)
     return run_resumable(run, prepare, on_cluster=job.lists is None, reranks=job.rerank is not None, again=again)

@@ -6,39 +6,26 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.job_options import shared_options
+from reid_dist.cli.job_options import given_options, shared_options
 from reid_dist.cli.options import (
     DRAW,
     GroupedCommand,
     RunOptions,
     cluster_options,
     observation_options,
-    option,
     output_options,
     run_options,
 )
+from reid_dist.evaluation.options import SPLIT_OPTIONS
 
 
 @click.command("splits", cls=GroupedCommand)
 @click.argument("query")
 @click.argument("gallery")
-@option("--repeats", group=DRAW, type=int, default=10, show_default=True, metavar="N", help="Number of splits.")
-@option(
-    "--per-identity",
-    group=DRAW,
-    type=int,
-    default=1,
-    show_default=True,
-    metavar="N",
-    help="Rows to keep of every gallery identity.",
-)
-@option("--per-camera", group=DRAW, is_flag=True, help="Keep so many of every identity under every camera.")
-@option(
-    "--rest-as-queries", group=DRAW, is_flag=True, help="Rows that are not kept are the queries; give one set twice."
-)
-@option("--seed", group=DRAW, type=int, default=0, show_default=True, metavar="N", help="Of the draw.")
 @shared_options(
-    *("protocol", "distance", "metrics", "max_rank", "collapse", "chunk_rows"),
+    *SPLIT_OPTIONS,
+    *("seed", "benchmark", "protocol", "distance", "metrics", "max_rank", "collapse", "chunk_rows"),
+    seed={"group": DRAW, "help": "Of the draw."},
     max_rank={"help": "Length of the CMC curve."},
 )
 @cluster_options
@@ -50,19 +37,26 @@ from reid_dist.cli.options import (
 @observation_options
 @run_options()
 def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options: Any) -> None:
-    """Evaluate QUERY against galleries drawn at random from GALLERY; print mean and spread of every metric.
+    """Evaluate QUERY against several galleries of GALLERY; print mean and spread of every metric.
 
-    Every split keeps some rows of every gallery identity, by default one. VehicleID takes the other rows as queries,
-    SYSU-MM01 draws under every camera. The CMC of SYSU-MM01 ranks distinct identities: add --collapse CMC:pid. Without
-    it CMC@k ranks rows, and rank 1 and mAP alone agree with published numbers.
+    Every split keeps random rows of every gallery identity, by default one, or the rows that --rows lists. VehicleID
+    takes the other rows as queries; SYSU-MM01 draws under every camera, and its CMC ranks identities: without
+    --collapse CMC:pid, rank 1 and mAP alone agree with published numbers. --benchmark sets all of that.
 
     \b
     Examples:
       reid-dist splits data/vid.zarr data/vid.zarr --rest-as-queries --protocol no_cameras --output results/vid
+      reid-dist splits data/ir.zarr data/rgb.zarr --benchmark sysu_mm01_all_single --rows rand_perm_cam.mat
       reid-dist splits data/ir.zarr data/rgb.zarr --per-camera --collapse CMC:pid --metric mAP,CMC@1,CMC@10
-      reid-dist splits data/ir.zarr data/rgb.zarr --per-camera --output results/rgb --resume
+      reid-dist splits data/q.zarr data/g.zarr --rows splits.json --by item_ids --output results/listed
     """
-    from reid_dist.cli.splitting import deliver_splits, evaluate_drawn
+    from functools import partial
 
-    report = evaluate_drawn(query, gallery, {**options, "metrics": list(options["metrics"]) or None}, run)
+    from reid_dist.cli.progress import rows_progress, stages
+    from reid_dist.cli.resumable import run_resumable
+    from reid_dist.cli.splitting import deliver_splits
+    from reid_dist.evaluation.splits.job import prepare_splits
+
+    given = given_options(options)
+    report = run_resumable(run, partial(prepare_splits, query, gallery, given, rows_progress, stages))
     deliver_splits(report, as_json=as_json, output=run.output)

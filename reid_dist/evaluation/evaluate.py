@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-@lists_options()
 def evaluate(
     query: FeatureSource,
     gallery: FeatureSource,
@@ -62,39 +61,7 @@ def evaluate(
     progress: Shown = None,
     **options: Unpack[EvaluationOptions],
 ) -> Report:
-    """Evaluate queries against a gallery, exactly.
-
-    Parameters
-    ----------
-    query, gallery
-        The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
-    **options
-        As listed in `reid_dist.evaluation.options.EvaluationOptions`.
-    client
-        Cluster to run on; None for threads of this process.  Results do not depend on it.
-    workspace
-        Directory visible to every worker, or an ``s3://`` URI.  Sets in memory are put there for the workers, stages of
-        expansion and re-ranking are kept and found there, and partial results are kept until all are there: a run that
-        was cut short goes on from there.  None for a temporary one.
-    progress
-        True for bars in the terminal or the notebook, None or False for none, or a `Progress` with methods for stages
-        and finished tasks.
-
-    Returns
-    -------
-    The report; `Report.save` writes it.
-
-    Raises
-    ------
-    UnknownNameError
-        For a protocol, distance, metric or breakdown that does not exist.
-    InputError
-        For sets that cannot be evaluated with these options; the message holds the reason and what to do.
-    PlanError
-        If the job cannot fit, before any work is done.
-    RunFailedError
-        If a cluster lost the job.
-    """
+    """Evaluate once; everything as of `reid_dist.evaluate` without a benchmark."""
     started = time.perf_counter()
     given = complete(options)
     measure = DISTANCES.get(given["distance"])

@@ -36,7 +36,7 @@ Source = Sequence[Mapping[str, Any]] | Mapping[Any, Mapping[str, Any]] | str | P
 """What a ground truth is read from; see `reid_dist.relevance.ground_truth.read_ground_truth`."""
 
 Form = Literal["flag", "whole", "number", "choice", "names", "numbers", "rows", "text"]
-Heading = Literal["Inputs", "Conventions", "Outputs", "Resources"]
+Heading = Literal["Inputs", "Draw", "Conventions", "Outputs", "Resources"]
 
 _COUNT: Final = (1, 2**31 - 1)
 _SEED: Final = (0, 2**64 - 1)
@@ -311,6 +311,19 @@ class EvaluationOptions(_Conventions, _OfFeatures, _Outputs, total=False):
 class JobOptions(EvaluationOptions, total=False):
     """Options of a job on the command line or in a pipeline file."""
 
+    benchmark: Annotated[
+        str | None,
+        Option(
+            default=None,
+            heading="Conventions",
+            metavar="NAME",
+            refused_by=(SWEEP,),
+            help="Evaluate as published: protocol, cameras, draws and metrics by one name; see `reid-dist list "
+            "benchmarks`.",
+            doc="A published evaluation by a name from `reid-dist list benchmarks`: protocol, collapse, draws and "
+            "metrics.",
+        ),
+    ]
     pictures: Annotated[
         Sequence[int] | Literal["hardest"] | None,
         Option(
@@ -356,6 +369,51 @@ class JobOptions(EvaluationOptions, total=False):
     ]
 
 
+class SplitOptions(TypedDict, total=False):
+    """Where the galleries of an evaluation over several splits come from."""
+
+    repeats: Annotated[
+        int | None,
+        Option(
+            default=None,
+            heading="Draw",
+            limits=_COUNT,
+            help="Number of splits. Default: 10, or all of --rows.",
+            doc="Number of splits; None for ten draws, or for all of a list.",
+        ),
+    ]
+    per_identity: Annotated[
+        int | None,
+        Option(
+            default=None,
+            heading="Draw",
+            limits=_COUNT,
+            help="Rows to keep of every gallery identity. Default: 1.",
+            doc="Rows of every gallery identity that a split keeps; None for 1.",
+        ),
+    ]
+    per_camera: Annotated[
+        bool, Option(default=False, heading="Draw", help="Keep so many of every identity under every camera.")
+    ]
+    rest_as_queries: Annotated[
+        bool,
+        Option(default=False, heading="Draw", help="Rows that are not kept are the queries; give one set twice."),
+    ]
+    rows: Annotated[
+        str | None,
+        Option(
+            default=None,
+            heading="Draw",
+            metavar="FILE",
+            help="Rows of every split in place of draws: JSON, .npz, or rand_perm_cam.mat of SYSU-MM01.",
+        ),
+    ]
+    by: Annotated[
+        Literal["rows", "item_ids", "image_paths"],
+        Option(default="rows", heading="Draw", help="What FILE of --rows holds; rows are numbered from 0."),
+    ]
+
+
 def _derived(name: str, annotation: Any) -> Option:
     """Option of a key, with the attributes that follow from its type."""
     (option,) = (each for each in annotation.__metadata__ if isinstance(each, Option))
@@ -392,3 +450,6 @@ RANKING_OPTIONS: Final = _table(RankingOptions)
 
 JOB_OPTIONS: Final = _table(JobOptions)
 """The same as `OPTIONS`, with those of a job."""
+
+SPLIT_OPTIONS: Final = _table(SplitOptions)
+"""Options of splits by name."""

@@ -27,7 +27,17 @@ from reid_dist.core.validation import in_one_line, problems_of
 from reid_dist.core.yaml_text import parse_yaml, read_yaml_file
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
-from reid_dist.evaluation.options import JOB_OPTIONS, OPTIONS, SWEEP, EvaluationOptions, Form, Option
+from reid_dist.evaluation.benchmarks import BENCHMARKS, Benchmark, with_benchmark
+from reid_dist.evaluation.options import (
+    JOB_OPTIONS,
+    OPTIONS,
+    SPLIT_OPTIONS,
+    SPLITS,
+    SWEEP,
+    EvaluationOptions,
+    Form,
+    Option,
+)
 from reid_dist.metrics.definitions import metric_names, parse_metric
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol, compose_protocol
@@ -131,14 +141,23 @@ if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
 
+    class _SplitFields(BaseModel):
+        """One field for every option of splits."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
 else:
-    _OptionFields = create_model(
-        "_OptionFields",
-        **{
-            name: (_type_in_files(option), Field(default=option.default, description=option.doc or option.help))
-            for name, option in JOB_OPTIONS.items()
-        },
-    )
+
+    def _fields(name: str, options: Mapping[str, Option]) -> type[BaseModel]:
+        """Model with one field for every option."""
+        made = {
+            each.name: (_type_in_files(each), Field(default=each.default, description=each.doc or each.help))
+            for each in options.values()
+        }
+        return create_model(name, **made)
+
+    _OptionFields = _fields("_OptionFields", JOB_OPTIONS)
+    _SplitFields = _fields("_SplitFields", SPLIT_OPTIONS)
 
 
 Swept = str | Number | tuple[str | Number, ...]
@@ -157,6 +176,12 @@ class SweptParameters(BaseModel):
     variant: Swept | None = Field(default=None, description="Variants of the re-ranking.")
 
 
+class SplitFields(_SplitFields):
+    """Galleries of an evaluation over several splits, drawn at random or listed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
 class PipelineJob(_OptionFields):
     """An evaluation: two sources and the options of `JobOptions`."""
 
@@ -168,10 +193,50 @@ class PipelineJob(_OptionFields):
     sweep: SweptParameters | None = Field(
         default=None, description="Evaluate at every point of a grid of parameters of expand, or of rerank."
     )
+    splits: SplitFields | None = Field(
+        default=None, description="Evaluate on several galleries, and report means with their spread."
+    )
 
     def options(self) -> EvaluationOptions:
-        """Options of `evaluate`."""
-        return cast("EvaluationOptions", {**{name: getattr(self, name) for name in OPTIONS}, "protocol": self.rules})
+        """Options of `evaluate`, with those that the benchmark prescribes."""
+        options = {**{name: getattr(self, name) for name in OPTIONS}, "protocol": self.rules}
+        if self.benchmark is not None:
+            _, resolved = with_benchmark(self.benchmark, {**self._given(), **self._drawn()})
+            options |= {name: resolved[name] for name in OPTIONS if name in resolved}
+        return cast("EvaluationOptions", options)
+
+    @property
+    def published(self) -> Benchmark | None:
+        """The benchmark; None for none."""
+        return None if self.benchmark is None else BENCHMARKS.get(self.benchmark)
+
+    @property
+    def has_splits(self) -> bool:
+        """Whether several galleries are evaluated."""
+        return self.splits is not None or (self.published is not None and self.published.draw is not None)
+
+    def split_options(self) -> dict[str, Any]:
+        """Options of `evaluate_splits`; all options that it does not compute are refused in one message."""
+        refused = [name for name, option in JOB_OPTIONS.items() if SPLITS in option.refused_by]
+        found = [
+            name for name in refused if name in self.model_fields_set and JOB_OPTIONS[name].is_set(getattr(self, name))
+        ]
+        if found or self.sweep is not None:
+            raise InputError(
+                f"{', '.join(found or ['sweep'])}: these are of one gallery, and every split has its own; leave them "
+                "out, or evaluate without splits"
+            )
+        given = {name: value for name, value in self._given().items() if name not in refused}
+        return {**given, "benchmark": self.benchmark, **self._drawn()}
+
+    def _given(self) -> dict[str, Any]:
+        """Options of `evaluate` that the job states."""
+        given = {name: getattr(self, name) for name in OPTIONS if name in self.model_fields_set}
+        return {**given, "protocol": self.rules} if "protocol" in given else given
+
+    def _drawn(self) -> dict[str, Any]:
+        """Options of splits that the job states."""
+        return {} if self.splits is None else self.splits.model_dump(exclude_unset=True)
 
     def sweep_options(self) -> dict[str, Any]:
         """Options of `sweep_parameters`; all options that a sweep does not compute are refused in one message."""
@@ -211,7 +276,8 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
     try:
         job = PipelineJob.model_validate(content)
     except ValidationError as error:
-        known = [*PipelineJob.model_fields, *ProtocolComponents.model_fields, *SweptParameters.model_fields]
+        models = (PipelineJob, ProtocolComponents, SweptParameters, SplitFields)
+        known = [name for model in models for name in model.model_fields]
         problems = problems_of(error, known)
     problems += wrong_names(content)
     if job is None or problems:
@@ -224,6 +290,7 @@ def wrong_names(content: Mapping[str, Any]) -> Iterator[str]:
     looked_up: list[tuple[str, object, Callable[[str], object]]] = [
         ("protocol", content.get("protocol"), PROTOCOLS.get),
         ("distance", content.get("distance"), DISTANCES.get),
+        ("benchmark", content.get("benchmark"), BENCHMARKS.get),
         ("expand", content.get("expand"), _parse_swept if content.get("sweep") is not None else parse_expand),
         ("rerank", content.get("rerank"), parse_rerank),
         ("collapse", content.get("collapse"), Collapse.parse),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, ReidDistError, StoreNotFoundError
+from reid_dist.evaluation.benchmarks import benchmark_notes, refuse_unfit_labels
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
 from reid_dist.evaluation.lists import evaluate_lists, lists_digest
@@ -65,6 +66,7 @@ class OpenedJob:
             "expand": describe_expansion(checked.expand) if checked.expand else None,
             "rerank": None if checked.rerank is None else checked.rerank.describe(),
             "metrics": _metrics(checked.values["metrics"], [metric.name for metric in checked.metrics]),
+            "benchmark": job.benchmark,
             "pictures": job.pictures,
             "image_root": job.image_root if job.pictures is not None else None,
             **{name: None if path is None else str(Path(path).absolute()) for name, path in paths.items()},
@@ -81,6 +83,8 @@ def open_job(job: PipelineJob, progress: RowsProgress | None = None) -> OpenedJo
     else:
         query, gallery = open_labels(job.query, "query"), open_labels(job.gallery, "gallery")
         opened = OpenedJob(job, query, gallery, partial(evaluate_ranking, job, query, gallery))
+    if job.published is not None:
+        refuse_unfit_labels(job.published, opened.query, opened.gallery)
     _refuse_missing_rows(job, opened.query.n_rows)
     return opened
 
@@ -95,7 +99,7 @@ def evaluate_features(
 ) -> Report:
     """Evaluate a job whose distances are computed from features."""
     report = evaluate(query, gallery, client=client, workspace=workspace, progress=progress, **job.options())
-    return _with_pictures(report, job, query, gallery)
+    return _with_pictures(_published(report, job, gallery), job, query, gallery)
 
 
 def evaluate_ranking(
@@ -111,10 +115,18 @@ def evaluate_ranking(
     options = cast("RankingOptions", {name: value for name, value in job.options().items() if name != "distance"})
     if job.lists is not None:
         index, distance = _read_lists(job.lists)
-        return evaluate_lists(index, query, gallery, distance=distance, **options)
+        return _published(evaluate_lists(index, query, gallery, distance=distance, **options), job, gallery)
     block = DistanceBlock.open(job.distances)
     report = evaluate_distances(block, query, gallery, client=client, workspace=workspace, progress=progress, **options)
-    return _with_pictures(report, job, query, gallery)
+    return _with_pictures(_published(report, job, gallery), job, query, gallery)
+
+
+def _published(report: Report, job: PipelineJob, gallery: LabelledSet) -> Report:
+    """Add the benchmark of the job, if it has one."""
+    if job.published is None:
+        return report
+    notes = [*benchmark_notes(job.published, gallery), *report.notes]
+    return replace(report, benchmark=job.published.describe(), notes=notes)
 
 
 def prepare_evaluation(
@@ -147,6 +159,7 @@ def _spec_of(report: Report) -> dict[str, Any]:
         "pictures": None,
         "image_root": None,
         **reported_spec(report),
+        "benchmark": None if report.benchmark is None else report.benchmark["name"],
         **{name: report.inputs.get(name, {}).get("content_digest") for name in _GIVEN},
         "distance": None if set(_GIVEN) & set(report.inputs) else report.distance["name"],
         "expand": report.expand,

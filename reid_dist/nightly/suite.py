@@ -158,8 +158,10 @@ def _problems_of_jobs(suite: Suite) -> Iterator[str]:
     if not jobs:
         yield "no job is left: models and datasets leave out every one"
     for planned in jobs:
-        for problem in wrong_names(dict(planned.pipeline)):
-            yield f"jobs.{planned.job} on datasets.{planned.dataset}: {problem}"
+        problems = [*wrong_names(dict(planned.pipeline))]
+        if not problems and planned.pipeline.has_splits:
+            problems = ["a suite runs evaluations of one gallery, and this job has splits; run it with `reid-dist run`"]
+        yield from (f"jobs.{planned.job} on datasets.{planned.dataset}: {problem}" for problem in problems)
 
 
 def _wrong_placeholders(text: str | None) -> Iterator[str]:

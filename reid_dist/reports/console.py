@@ -24,7 +24,16 @@ from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdowns import breakdown_line
 from reid_dist.reports.sections.metrics import metric_names, tie_values
 from reid_dist.reports.sections.verification import distance_words
-from reid_dist.reports.words import bounded_value, call, conventions_once, interval, metric_value, named, resampled
+from reid_dist.reports.words import (
+    bounded_value,
+    call,
+    conventions_once,
+    interval,
+    metric_value,
+    named,
+    published,
+    resampled,
+)
 
 _LOG_COLUMNS = 80
 _CALM = "cyan"
@@ -151,6 +160,8 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
     if "n_relevant" in counts:
         pairs = f"{integer(counts['n_relevant'])} relevant, {pairs}"
     yield "pairs", pairs
+    if report.benchmark is not None:
+        yield "benchmark", published(report.benchmark)
     yield "protocol", named(report.protocol, "summary")
     if "ranked" in report.protocol:
         yield "ranked", str(report.protocol["ranked"])

@@ -174,7 +174,8 @@ class DocumentReport(ABC):
             raise DamagedStoreError(f"{where} holds a {type(document).__name__}, not a report")
         _verify(document, cls.schema, where)
         try:
-            restored = cls.restored(dict(document), read, where)
+            # A report of an earlier version has no benchmark; every other entry is always there.
+            restored = {"benchmark": None, **cls.restored(dict(document), read, where)}
             report = cls(**{each.name: restored[each.name] for each in fields(cls)})
             require_digest("result", report.result_digest, document["result_digest"])
         except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:

@@ -11,7 +11,7 @@ from reid_dist.reports.html import render_html
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.metrics import metric_names
 from reid_dist.reports.summary import Summary, make_frame
-from reid_dist.reports.words import bounded_value, counts_line, interval
+from reid_dist.reports.words import bounded_value, counts_line, interval, published
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -36,7 +36,11 @@ class Report(ReportData):
             for name in metric_names(self)
         ]
         stages = [self.protocol, self.distance, *(each for each in (self.expand, self.rerank) if each)]
-        facts = {"queries": counts_line(self.counts), "digest": self.result_digest[:16]}
+        facts = {
+            **({} if self.benchmark is None else {"benchmark": published(self.benchmark)}),
+            "queries": counts_line(self.counts),
+            "digest": self.result_digest[:16],
+        }
         title = f"Report: {', '.join(str(each.get('name', 'unnamed')) for each in stages)}"
         return Summary(title, heads, rows, facts, self.notes)
 

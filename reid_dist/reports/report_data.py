@@ -96,6 +96,8 @@ class ReportData(DocumentReport):
         behind the metrics of verification and open-set search; None where there are none.
     options
         The other options of the evaluation.
+    benchmark
+        The benchmark whose name the numbers bear: ``name``, ``summary``, ``source`` and others; None for none.
     run
         Where the report comes from, as far as it is known: ``name``, ``description``, ``date`` (ISO 8601, UTC) and
         ``command``, all of them texts.  Not part of the digest.
@@ -133,6 +135,7 @@ class ReportData(DocumentReport):
     breakdowns: dict[str, dict[str, Any]] = field(default_factory=dict)
     verification: dict[str, Any] | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    benchmark: dict[str, str] | None = None
     run: dict[str, str] = field(default_factory=dict)
     definitions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

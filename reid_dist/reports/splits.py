@@ -31,7 +31,10 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
         caution=splits_caution(document["counts"], document["protocol"], document["notes"]),
         counted_at="splits",
         stages=[document["protocol"], document["distance"]],
-        first={"Draw": document["draw"]},
+        first={
+            **({"Benchmark": document["benchmark"]} if document.get("benchmark") else {}),
+            "Draw": document["draw"],
+        },
     ) | {
         "headline": [_card(document, name, n_splits) for name in headline],
         "table": [

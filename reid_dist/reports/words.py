@@ -126,6 +126,11 @@ def parameter_text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def published(benchmark: Mapping[str, Any]) -> str:
+    """Return a benchmark in words: ``llcm, as published by …``."""
+    return f"{benchmark['name']}, as published by {benchmark['source']}"
+
+
 def named(description: Mapping[str, Any], detail: str) -> str:
     """Return the name of a stage and one of its texts, where it has it."""
     name, text = str(description.get("name", "unnamed")), description.get(detail)

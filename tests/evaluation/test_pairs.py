@@ -222,8 +222,8 @@ def test_a_list_of_item_ids_without_labels(tmp_path) -> None:
         ("0 1 1 1\n", "rows", "found 4 values a line"),
         ("", "rows", "found 0 values a line"),
         ("0 1 2\n0 1 0\n", "rows", "labels pairs 2; a label is 1"),
-        ("d b 1\n", "rows", "for columns of item ids or image paths, give --by item_ids"),
-        ("d z 1\n", "item_ids", "1 pair of .* has item_ids that .* lacks: 'z'"),
+        ("d b 1\n", "rows", "for item ids or image paths, give --by item_ids"),
+        ("d z 1\n", "item_ids", "1 entry of .* has item_ids that .* lacks: 'z'"),
         ("x/1.jpg y/1.jpg 1\n", "image_paths", "several rows of image_paths 'y/1.jpg'"),
     ],
 )

@@ -10,7 +10,7 @@ protocol; they are no part of a draw, neither as gallery nor as queries.  pid 0 
 else a benchmark prescribes belongs to its protocol: for SYSU-MM01, that camera 2 is hidden from queries of camera 3.
 """
 
-from reid_dist.evaluation.splits.draw import Draw, draw_rows, row_numbers
+from reid_dist.evaluation.draws import Draw, draw_rows, row_numbers
 from reid_dist.evaluation.splits.repeated import evaluate_splits
 from reid_dist.evaluation.splits.report import SplitReport
 

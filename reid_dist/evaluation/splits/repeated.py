@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -19,22 +19,27 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import counted, have
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
+from reid_dist.evaluation.benchmarks import Benchmark, benchmark_notes, refuse_unfit_labels, with_benchmark
+from reid_dist.evaluation.benchmarks.resolving import OF_DRAW, draw_of
 from reid_dist.evaluation.checked_options import complete, recorded, refuse_options
 from reid_dist.evaluation.evaluate import evaluate
 from reid_dist.evaluation.options import SPLITS, EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.runner import FinishedParts
 from reid_dist.evaluation.signatures import lists_options
-from reid_dist.evaluation.splits.draw import Draw, draw_rows
 from reid_dist.evaluation.splits.report import SplitReport
-from reid_dist.metrics.definitions import parse_metrics
+from reid_dist.evaluation.splits.trials import DrawnSplits, ListedSplits, Trials
+from reid_dist.metrics.definitions import default_metrics, parse_metrics
 from reid_dist.metrics.repeats import mean_and_spread
-from reid_dist.relevance.protocols import JUNK_PID, PROTOCOLS, Protocol
+from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 from reid_dist.reports import Report
 from reid_dist.reports.documents import plain
 from reid_dist.reports.notes import notes_of_splits, side_notes
+from reid_dist.stages.expansion import describe_expansion, parse_expand
+from reid_dist.stages.reranking import parse_rerank
 from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, Workspace, as_feature_set
 from reid_dist.stores.featureset import read_scattered
+from reid_dist.stores.importers.split_lists import ROWS_BY, SplitSource, read_split_rows
 from reid_dist.stores.workspace import INNER, inner_folder
 
 if TYPE_CHECKING:
@@ -82,28 +87,40 @@ def evaluate_splits(
     query: FeatureSource,
     gallery: FeatureSource,
     *,
-    repeats: int = 10,
-    per_identity: int = 1,
+    benchmark: str | None = None,
+    repeats: int | None = None,
+    per_identity: int | None = None,
     per_camera: bool = False,
     rest_as_queries: bool = False,
+    rows: SplitSource | None = None,
+    by: str = "rows",
     client: Client | None = None,
     workspace: str | os.PathLike[str] | None = None,
     progress: Shown = None,
     held_bytes: int = _HELD_BYTES,
     **options: Unpack[EvaluationOptions],
 ) -> SplitReport:
-    """Evaluate on galleries that are drawn at random, exactly each time.
+    """Evaluate on several galleries, drawn at random or listed, exactly each time.
 
     Parameters
     ----------
     query, gallery
         The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
+    benchmark
+        A name from `reid-dist list benchmarks`: its protocol, draws and metrics; what contradicts it is refused.
     repeats
-        Number of splits.
+        Number of splits; None for ten draws, or for all of a list.
     per_identity
-        Rows of every gallery identity that a split keeps; all of them where there are fewer, with a note.
+        Rows of every gallery identity that a split keeps; all of them where there are fewer, with a note.  None for 1.
     per_camera
         Keep so many of every identity under every camera, as SYSU-MM01 does.
+    rows
+        Rows of every split in place of draws: a file as `reid_dist.stores.importers.split_lists` describes it, or a
+        list with one entry per split, ``{"gallery": […], "query": […]}`` or the gallery rows alone; all queries where
+        there is no ``query``.  Of the permutations of SYSU-MM01 (``rand_perm_cam.mat``), the first `per_identity`
+        images are the gallery.
+    by
+        What `rows` holds: ``"rows"``, numbers from 0, or ``"item_ids"`` or ``"image_paths"``.
     seed
         Of the draw, 0 to 2**64 - 1; also handed to `evaluate`, for what it may draw itself.
     rest_as_queries
@@ -133,47 +150,129 @@ def evaluate_splits(
     PlanError, RunFailedError, ClusterError
         As `reid_dist.evaluate` does.
     """
-    given = complete(options)
-    draw = Draw(
-        repeats=repeats,
-        per_identity=per_identity,
-        per_camera=per_camera,
-        seed=given["seed"],
-        rest_as_queries=rest_as_queries,
-    )
-    refuse_options(options, SPLITS, "is about one gallery, and every split has its own; evaluate without splits for it")
-    rules = _check_names(given)
-    # The spread over splits is the uncertainty of the report; intervals of each split would be thrown away.
-    given["confidence"], given["seed"] = None, draw.seed
-    query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
-    drawn = _Population(query, gallery, draw)
-    _refuse_own_rows(query, gallery, draw, rules)
+    drawn: dict[str, Any] = {
+        "repeats": repeats,
+        "per_identity": per_identity,
+        "per_camera": per_camera,
+        "rest_as_queries": rest_as_queries,
+        "rows": rows,
+        "by": by,
+    }
+    job = SplitJob.of(query, gallery, options, benchmark=benchmark, **drawn)
+    return evaluate_job(job, client=client, workspace=workspace, progress=progress, held_bytes=held_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitJob:
+    """An evaluation over splits with both sides open and its options read."""
+
+    query: FeatureSet
+    gallery: FeatureSet
+    rules: Protocol
+    trials: Trials
+    options: EvaluationOptions
+    benchmark: Benchmark | None = None
+
+    @classmethod
+    def of(
+        cls,
+        query: FeatureSource,
+        gallery: FeatureSource,
+        options: Mapping[str, Any],
+        *,
+        benchmark: str | None = None,
+        rows: SplitSource | None = None,
+        by: str = "rows",
+        **drawn: Any,
+    ) -> SplitJob:
+        """Read and check options; parameters and errors are those of `evaluate_splits`."""
+        chosen = None
+        if benchmark is not None:
+            chosen, resolved = with_benchmark(benchmark, {**options, **drawn, "rows": rows})
+            if chosen.draw is None and rows is None:
+                raise InputError(
+                    f"benchmark {benchmark!r} evaluates the whole gallery once: evaluate(query, gallery, "
+                    f"benchmark={benchmark!r}), or give the rows of each split (rows, --rows FILE)"
+                )
+            drawn |= {name: resolved[name] for name in OF_DRAW if name in resolved}
+            options = {name: value for name, value in resolved.items() if name not in (*OF_DRAW, "rows")}
+        given = complete(options)
+        refuse_options(
+            options, SPLITS, "is about one gallery, and every split has its own; evaluate without splits for it"
+        )
+        rules = _check_names(given)
+        # The spread over splits is the uncertainty of the report; intervals of each split would be thrown away.
+        given["confidence"] = None
+        query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
+        if chosen is not None:
+            refuse_unfit_labels(chosen, query, gallery)
+        trials = _trials(query, gallery, rules, drawn, given["seed"], rows, by)
+        _refuse_own_rows(query, gallery, trials, rules)
+        return cls(query=query, gallery=gallery, rules=rules, trials=trials, options=given, benchmark=chosen)
+
+    @property
+    def metric_names(self) -> list[str]:
+        """Names of the metrics, each in one spelling."""
+        usual = default_metrics(self.rules.cmc_family, self.rules.ap_family, self.rules.reported)
+        given = self.options["metrics"]
+        return [metric.name for metric in parse_metrics(usual if given is None else given)]
+
+    @property
+    def reported_options(self) -> dict[str, Any]:
+        """Options that a report lists."""
+        expand, rerank = self.options["expand"], self.options["rerank"]
+        return {
+            "max_rank": int(self.options["max_rank"]),
+            **({} if expand is None else {"expand": describe_expansion(parse_expand(expand))}),
+            **({} if rerank is None else {"rerank": parse_rerank(rerank).describe()}),
+        }
+
+    @property
+    def identity(self) -> str:
+        """Fingerprint of everything that the values of all splits depend on."""
+        values = {**recorded(self.options), "metrics": self.metric_names}
+        values |= {name: self.options[name] for name in ("distance", "expand", "rerank", "collapse")}
+        sides = self.query.content_digest, self.gallery.content_digest
+        return fingerprint(__version__, *sides, self.trials.identity, self.rules, values)
+
+
+def evaluate_job(
+    job: SplitJob,
+    *,
+    client: Client | None = None,
+    workspace: str | os.PathLike[str] | None = None,
+    progress: Shown = None,
+    held_bytes: int = _HELD_BYTES,
+) -> SplitReport:
+    """Evaluate every split; parameters as of `evaluate_splits`."""
+    query, gallery, rules, trials = job.query, job.gallery, job.rules, job.trials
     started = time.perf_counter()
     finished: list[FinishedSplit] = []
-    identity = _identity(query, gallery, draw, rules, given)
+    identity = job.identity
     with inner_folder(workspace, identity) as folder, shown_progress(progress) as shown:
-        shown.start({_STAGE: draw.repeats})
+        shown.start({_STAGE: trials.n_splits})
         kept = FinishedParts(Workspace(str(folder)), _STAGE, identity, FinishedSplit, shown.warn)
         near = query
-        for split in range(draw.repeats):
+        for split in range(trials.n_splits):
             part = f"split-{split:05d}"
             found = kept.find(part)
             if found is None:
-                if client is not None and not (near.is_stored or draw.rest_as_queries):
+                if client is not None and not near.is_stored and trials.whole_queries:
                     # Once for all splits; `evaluate` would put it there again for each.
                     near = query.save(folder / "query.zarr", overwrite=True)
                 # A private workspace, which is found again by its name.
                 private = folder / f"{INNER}{split:05d}"
                 private.mkdir(exist_ok=True)
-                rows = draw_rows(gallery.pids, gallery.camids, draw, split)
-                far = _subset(gallery, rows, private / "gallery.zarr", held_bytes)
-                if draw.rest_as_queries:
-                    rest = np.setdiff1d(drawn.known, rows, assume_unique=True)
-                    near = _subset(gallery, rest, private / "query.zarr", held_bytes)
+                listed = trials.rows(split)
+                far = _subset(gallery, listed.gallery, private / "gallery.zarr", held_bytes)
+                if listed.query is not None:
+                    near = _subset(query, listed.query, private / "query.zarr", held_bytes)
+                elif not trials.whole_queries:
+                    near = query
                 try:
-                    report = evaluate(near, far, client=client, workspace=private, **given)
+                    report = evaluate(near, far, client=client, workspace=private, **job.options)
                 except InputError as error:
-                    raise InputError(f"split {split} of {draw.repeats} (from 0): {error}") from error
+                    raise InputError(f"split {split} of {trials.n_splits} (from 0): {error}") from error
                 # Notes on the two sides are those of the whole sets: a drawn gallery is small by design.
                 found = FinishedSplit.of(report, leave_out=side_notes(near, far, rules))
                 kept.keep(part, found)
@@ -181,14 +280,43 @@ def evaluate_splits(
             finished.append(found)
             shown.advance(_STAGE)
     notes = [
-        *([] if draw.rest_as_queries else side_notes(query, gallery, rules)),
+        *(benchmark_notes(job.benchmark, gallery) if job.benchmark is not None else []),
+        *(side_notes(query, gallery, rules) if trials.whole_queries else []),
         *notes_of_splits([split.notes for split in finished]),
-        *_notes(query, gallery, draw, drawn),
+        *query.notes,
+        *gallery.notes,
+        *trials.notes(),
+        *(["one split has no spread"] if trials.n_splits == 1 else []),
     ]
     seconds = time.perf_counter() - started
-    return _summarise(
-        query, gallery, draw, drawn, finished, {"max_rank": int(given["max_rank"])}, list(dict.fromkeys(notes)), seconds
-    )
+    return _summarise(job, finished, notes, seconds)
+
+
+def _trials(
+    query: FeatureSet,
+    gallery: FeatureSet,
+    rules: Protocol,
+    drawn: Mapping[str, Any],
+    seed: int,
+    rows: SplitSource | None,
+    by: str,
+) -> Trials:
+    """Rows of all splits, by the options of the draw or as they are listed."""
+    draw = draw_of(drawn, seed)
+    if rows is None:
+        if by != "rows":
+            raise InputError(f"by={by!r} (--by) says what rows (--rows FILE) holds; give the list as well")
+        return DrawnSplits(query, gallery, draw, rules)
+    idle = [name for name in ("per_camera", "rest_as_queries") if drawn.get(name)]
+    if idle:
+        raise InputError(f"{' and '.join(idle)} {have(idle)} no effect on listed rows; leave one of them out")
+    if by not in ROWS_BY:
+        raise InputError(f"by must be one of {', '.join(ROWS_BY)}, found {by!r}")
+    listed = read_split_rows(rows, query, gallery, by=by, per_identity=draw.per_identity)
+    n_splits = len(listed) if drawn.get("repeats") is None else draw.repeats
+    if n_splits > len(listed):
+        raise InputError(f"{n_splits} repeats were requested, and {counted(len(listed), 'split')} are listed")
+    return ListedSplits(gallery, listed[:n_splits], rows)
 
 
 def _check_names(options: EvaluationOptions) -> Protocol:
@@ -206,17 +334,9 @@ def _check_names(options: EvaluationOptions) -> Protocol:
     return rules
 
 
-def _identity(query: FeatureSet, gallery: FeatureSet, draw: Draw, rules: Protocol, options: EvaluationOptions) -> str:
-    """Fingerprint of everything that the values of all splits depend on."""
-    metrics = None if options["metrics"] is None else [metric.name for metric in parse_metrics(options["metrics"])]
-    values = {**recorded(options), "metrics": metrics}
-    values |= {name: options[name] for name in ("distance", "expand", "rerank", "collapse")}
-    return fingerprint(__version__, query.content_digest, gallery.content_digest, draw, rules, values)
-
-
-def _refuse_own_rows(query: FeatureSet, gallery: FeatureSet, draw: Draw, protocol: Protocol) -> None:
+def _refuse_own_rows(query: FeatureSet, gallery: FeatureSet, trials: Trials, protocol: Protocol) -> None:
     """Refuse one set as query and gallery where every drawn row would be a match of itself."""
-    if draw.rest_as_queries or query.content_digest != gallery.content_digest:
+    if trials.keeps_apart or query.content_digest != gallery.content_digest:
         return
     # A row shares all labels with itself, so that any junk rule hides it, if the labels are there.
     if not protocol.junk or (protocol.needs_item_ids and query.item_ids is None):
@@ -226,48 +346,6 @@ def _refuse_own_rows(query: FeatureSet, gallery: FeatureSet, draw: Draw, protoco
             "(rest_as_queries=True) with 'no_cameras', which takes the rows that are not drawn as queries, or item ids "
             "and the protocol 'same_set'"
         )
-
-
-class _Population:
-    """What is drawn from: `known` rows of the gallery (those with an identity, ascending, int64) in groups.
-
-    A group is an identity, or a pair of identity and camera.  `n_short` groups have fewer rows than are drawn,
-    `n_whole` no more than are drawn.
-    """
-
-    def __init__(self, query: FeatureSet, gallery: FeatureSet, draw: Draw) -> None:
-        if draw.rest_as_queries and query.content_digest != gallery.content_digest:
-            raise InputError(
-                "with rest_as_queries (--rest-as-queries) one set is query and gallery, and two different ones were "
-                "given; give the same one twice"
-            )
-        self.known = np.flatnonzero(gallery.pids != JUNK_PID)
-        if not self.known.size:
-            raise InputError(f"all {gallery.n_rows} gallery rows have pid {JUNK_PID}, so there is nothing to draw from")
-        labels = [gallery.pids[self.known]]
-        if draw.per_camera:
-            if gallery.camids is None:
-                raise InputError(
-                    "per_camera (--per-camera) needs camids, and the gallery has none; give them, or draw by identity "
-                    "alone"
-                )
-            labels.append(gallery.camids[self.known])
-        _, sizes = np.unique(np.stack(labels), axis=1, return_counts=True)
-        self.n_identity = len(np.unique(labels[0]))
-        self.n_groups = len(sizes)
-        self.n_short = int((sizes < draw.per_identity).sum())
-        self.n_whole = int((sizes <= draw.per_identity).sum())
-        if draw.rest_as_queries and self.n_whole == self.n_groups:
-            raise InputError(
-                f"no row is left to be a query: the fullest of {self.words(draw)} has {sizes.max()} rows, and "
-                f"{draw.per_identity} of each are drawn"
-            )
-
-    def words(self, draw: Draw) -> str:
-        """The number of groups that rows are drawn from, in words."""
-        if draw.per_camera:
-            return f"{counted(self.n_groups, 'pair')} of identity and camera"
-        return counted(self.n_groups, "identity")
 
 
 def _subset(features: FeatureSet, rows: Int64, path: Path, held_bytes: int) -> FeatureSet:
@@ -295,16 +373,7 @@ def _subset(features: FeatureSet, rows: Int64, path: Path, held_bytes: int) -> F
     return FeatureSet.from_labels(held, labels, allow_zero=features.allow_zero)
 
 
-def _summarise(
-    query: FeatureSet,
-    gallery: FeatureSet,
-    draw: Draw,
-    drawn: _Population,
-    splits: list[FinishedSplit],
-    options: dict[str, Any],
-    notes: list[str],
-    seconds: float,
-) -> SplitReport:
+def _summarise(job: SplitJob, splits: list[FinishedSplit], notes: list[str], seconds: float) -> SplitReport:
     first = splits[0]
     per_split = {name: np.array([split.metrics[name] for split in splits]) for name in first.metrics}
     means, spreads = {}, {}
@@ -314,44 +383,15 @@ def _summarise(
         metrics=means,
         spread=spreads,
         per_split=per_split,
-        counts={
-            **{name: [split.counts[name] for split in splits] for name in first.counts},
-            "n_identity": drawn.n_identity,
-            "n_groups": drawn.n_groups,
-            "n_short": drawn.n_short,
-            "n_junk_rows": gallery.n_rows - len(drawn.known),
-        },
+        counts={**{name: [split.counts[name] for split in splits] for name in first.counts}, **job.trials.counts()},
         digests={name: [split.digests[name] for split in splits] for name in first.digests},
-        draw={
-            **asdict(draw),
-            "generator": "SplitMix64 by seed, split and gallery row; the smallest numbers of a group are kept",
-        },
-        options=options,
+        draw=job.trials.describe(),
+        options=job.reported_options,
         # The same in every split.
         **first.conventions,
-        inputs={"query": query.describe(), "gallery": gallery.describe()},
+        benchmark=None if job.benchmark is None else job.benchmark.describe(),
+        inputs={"query": job.query.describe(), "gallery": job.gallery.describe()},
         environment=describe_environment(),
         timing={"total": seconds},
-        notes=notes,
+        notes=list(dict.fromkeys(notes)),
     )
-
-
-def _notes(query: FeatureSet, gallery: FeatureSet, draw: Draw, drawn: _Population) -> list[str]:
-    notes = [*query.notes, *gallery.notes]
-    if drawn.n_short:
-        notes.append(
-            f"{drawn.n_short:,} of {drawn.words(draw)} {have(drawn.n_short)} fewer than "
-            f"{counted(draw.per_identity, 'gallery row')}: all of these are in every split"
-        )
-    if draw.rest_as_queries and drawn.n_whole:
-        notes.append(
-            f"{drawn.n_whole:,} of {drawn.words(draw)} {have(drawn.n_whole)} no more rows than are drawn: none of "
-            "these is a query"
-        )
-    n_junk_rows = gallery.n_rows - len(drawn.known)
-    if n_junk_rows:
-        where = "in the gallery or the queries" if draw.rest_as_queries else "in the gallery"
-        notes.append(f"rows of pid {JUNK_PID} are not {where} of any split: {n_junk_rows:,} of the whole gallery")
-    if draw.repeats == 1:
-        notes.append("one split has no spread")
-    return notes

@@ -16,7 +16,7 @@ from reid_dist.reports.documents import DocumentReport, restored_number
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.splits import render_splits
 from reid_dist.reports.summary import Summary, make_frame
-from reid_dist.reports.words import metric_value
+from reid_dist.reports.words import metric_value, published
 
 DOCUMENT: Final = "splits.json"
 PAGE: Final = "splits.html"
@@ -39,12 +39,15 @@ class SplitReport(DocumentReport):
         Value of every split by name, (n_splits,) float64.
     counts
         ``n_query``, ``n_valid``, ``n_gallery``: a list with one entry per split.  ``n_identity``: identities of the
-        draw; ``n_groups``: identities, or pairs of identity and camera, that it draws from; ``n_short``: those that
-        have fewer rows than are drawn; ``n_junk_rows``: gallery rows of pid -1, which stay out.
+        draw, or of listed galleries; of a draw also ``n_groups``: identities, or pairs of identity and camera, that it
+        draws from; ``n_short``: those that have fewer rows than are drawn; ``n_junk_rows``: gallery rows of pid -1,
+        which stay out.
     digests
         ``query``, ``gallery``: content digests of the sets of every split; ``result``: their result digests.
     draw
-        How the galleries were drawn, with every parameter.
+        How the galleries were drawn, with every parameter, or where their rows were listed.
+    benchmark
+        The benchmark with its source; None for none.
     protocol, distance
         The conventions, with every parameter.
     inputs
@@ -79,6 +82,7 @@ class SplitReport(DocumentReport):
     protocol: dict[str, Any]
     distance: dict[str, Any]
     inputs: dict[str, Any]
+    benchmark: dict[str, str] | None = None
     options: dict[str, Any] = field(default_factory=dict)
     definitions: dict[str, str] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
@@ -124,6 +128,7 @@ class SplitReport(DocumentReport):
             for name, mean in self.metrics.items()
         ]
         facts = {
+            **({} if self.benchmark is None else {"benchmark": published(self.benchmark)}),
             "splits": f"{self.n_splits}; spread is the sample standard deviation over them",
             "digest": self.result_digest[:16],
         }

@@ -29,6 +29,7 @@ def parameters(report: ReportData) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return every stage with all of its parameters, as tables."""
     ties = {name: value for name, value in report.ties.items() if name not in ("optimistic", "pessimistic")}
     described = {
+        **({} if report.benchmark is None else {"Benchmark": report.benchmark}),
         "Protocol": report.protocol,
         "Distance": report.distance,
         "Query expansion": report.expand,
@@ -52,6 +53,8 @@ def described_rows(values: Mapping[str, Any] | object) -> list[tuple[str, str]]:
 
 def _subjects(report: ReportData) -> Iterator[tuple[str, str]]:
     protocol, counts = report.protocol, report.counts
+    if report.benchmark is not None:
+        yield "Benchmark", _sentence(words.published(report.benchmark))
     yield "Protocol", words.named(protocol, "summary")
     yield "Ground truth", _ground_truth(report)
     yield "Relevant items", _sentence(_text(protocol, "relevant"))

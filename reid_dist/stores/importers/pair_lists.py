@@ -55,9 +55,9 @@ def read_pair_list(
     columns = _text_columns(where) if Path(where).suffix.lower() == ".txt" else _source_columns(where)
     names = [columns["left"], columns["right"]]
     if by == "rows":
-        rows = [_row_numbers(values, where) for values in names]
+        rows = [row_numbers(values, where) for values in names]
     else:
-        rows = [_rows_named(values, each, by, where) for values, each in zip(names, (left, right), strict=True)]
+        rows = [rows_named(values, each, by, where) for values, each in zip(names, (left, right), strict=True)]
     same = columns.get("same")
     return PairList(np.column_stack(rows), None if same is None else _same(same, where))
 
@@ -115,7 +115,8 @@ def _refuse_unless_columns(columns: Mapping[str, NDArray[Any]], where: str, cont
         raise InputError(f"the columns of {where} differ in length; {contents}")
 
 
-def _row_numbers(values: NDArray[Any], where: str) -> NDArray[np.int64]:
+def row_numbers(values: NDArray[Any], where: str) -> NDArray[np.int64]:
+    """Whole numbers of any dtype as int64, shape (n,)."""
     try:
         with np.errstate(invalid="ignore"):
             numbers = values.astype(np.int64) if values.dtype.kind != "U" else np.array(values.tolist(), dtype=np.int64)
@@ -123,13 +124,13 @@ def _row_numbers(values: NDArray[Any], where: str) -> NDArray[np.int64]:
             raise ValueError(values[numbers != values][0])
     except (ValueError, OverflowError) as error:
         raise InputError(
-            f"{where} holds no row numbers ({error}); for columns of item ids or image paths, give --by item_ids or "
+            f"{where} holds no row numbers ({error}); for item ids or image paths, give --by item_ids or "
             "--by image_paths"
         ) from None
     return numbers
 
 
-def _rows_named(values: NDArray[Any], features: LabelledSet, by: str, where: str) -> NDArray[np.int64]:
+def rows_named(values: NDArray[Any], features: LabelledSet, by: str, where: str) -> NDArray[np.int64]:
     """Row of each item id or image path in a set, (n,) int64."""
     known = features.item_ids if by == "item_ids" else features.image_paths
     if known is None:
@@ -141,7 +142,7 @@ def _rows_named(values: NDArray[Any], features: LabelledSet, by: str, where: str
     missing = np.flatnonzero(ordered[place] != wanted)
     if len(missing):
         raise InputError(
-            f"{counted(len(missing), 'pair')} of {where} {'has' if len(missing) == 1 else 'have'} {by} that "
+            f"{counted(len(missing), 'entry')} of {where} {'has' if len(missing) == 1 else 'have'} {by} that "
             f"{features.uri} lacks: {listed(map(repr, np.unique(wanted[missing]).tolist()))}"
         )
     twice = np.flatnonzero((np.searchsorted(ordered, wanted, "right") - np.searchsorted(ordered, wanted)) > 1)

@@ -52,9 +52,13 @@ def row_numbers(rows: Int64, seed: int, split: int) -> NDArray[np.uint64]:
     return stream_outputs(start, rows)
 
 
-def draw_rows(pids: Int64, camids: Int64 | None, draw: Draw, split: int) -> Int64:
-    """Rows of the gallery of a split, ascending, int64; pids and camids are (n,) int64; rows of pid -1 are left out."""
-    known = np.flatnonzero(pids != JUNK_PID)
+def draw_rows(pids: Int64, camids: Int64 | None, draw: Draw, split: int, known: Int64 | None = None) -> Int64:
+    """Rows of the gallery of a split, ascending, int64; pids and camids are (n,) int64.
+
+    `known` are the rows to draw from, ascending; None for all but those of pid -1.
+    """
+    if known is None:
+        known = np.flatnonzero(pids != JUNK_PID)
     numbers = row_numbers(known, draw.seed, split)
     keys = [numbers, pids[known]]
     if draw.per_camera:

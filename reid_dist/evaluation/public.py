@@ -1,0 +1,105 @@
+"""`reid_dist.evaluate`: one evaluation, or that of a benchmark by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Unpack, overload
+
+from reid_dist.evaluation.benchmarks import benchmark_notes, refuse_unfit_labels, with_benchmark
+from reid_dist.evaluation.evaluate import evaluate as evaluate_once
+from reid_dist.evaluation.options import EvaluationOptions
+from reid_dist.evaluation.progress_bars import Shown
+from reid_dist.evaluation.signatures import lists_options
+from reid_dist.evaluation.splits import SplitReport, evaluate_splits
+from reid_dist.reports import Report
+from reid_dist.stores import FeatureSource, as_feature_set
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+@overload
+def evaluate(
+    query: FeatureSource,
+    gallery: FeatureSource,
+    *,
+    benchmark: None = None,
+    client: Client | None = None,
+    workspace: str | PathLike[str] | None = None,
+    progress: Shown = None,
+    **options: Unpack[EvaluationOptions],
+) -> Report: ...
+
+
+@overload
+def evaluate(
+    query: FeatureSource,
+    gallery: FeatureSource,
+    *,
+    benchmark: str,
+    client: Client | None = None,
+    workspace: str | PathLike[str] | None = None,
+    progress: Shown = None,
+    **options: Unpack[EvaluationOptions],
+) -> Report | SplitReport: ...
+
+
+@lists_options()
+def evaluate(
+    query: FeatureSource,
+    gallery: FeatureSource,
+    *,
+    benchmark: str | None = None,
+    client: Client | None = None,
+    workspace: str | PathLike[str] | None = None,
+    progress: Shown = None,
+    **options: Any,
+) -> Report | SplitReport:
+    """Evaluate queries against a gallery, exactly.
+
+    Parameters
+    ----------
+    query, gallery
+        The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
+    benchmark
+        A name from `reid-dist list benchmarks`: its protocol, collapse, draws and metrics.  Options that contradict it
+        are refused; distance, expand, rerank, metrics and all others stay free.
+    **options
+        As listed in `reid_dist.evaluation.options.EvaluationOptions`.
+    client
+        Cluster to run on; None for threads of this process.  Results do not depend on it.
+    workspace
+        Directory visible to every worker, or an ``s3://`` URI.  Sets in memory are put there for the workers, stages of
+        expansion and re-ranking are kept and found there, and partial results are kept until all are there: a run that
+        was cut short goes on from there.  None for a temporary one.
+    progress
+        True for bars in the terminal or the notebook, None or False for none, or a `Progress` with methods for stages
+        and finished tasks.
+
+    Returns
+    -------
+    The report; `Report.save` writes it.  Of a benchmark that draws galleries, such as SYSU-MM01, the report of
+    `evaluate_splits`: its ``metrics`` are means over the draws.
+
+    Raises
+    ------
+    UnknownNameError
+        For a benchmark, protocol, distance, metric or breakdown that does not exist.
+    InputError
+        For sets that cannot be evaluated with these options; the message holds the reason and what to do.
+    PlanError
+        If the job cannot fit, before any work is done.
+    RunFailedError
+        If a cluster lost the job.
+    """
+    where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
+    if benchmark is None:
+        return evaluate_once(query, gallery, **where, **options)
+    chosen, resolved = with_benchmark(benchmark, options)
+    if chosen.draw is not None:
+        return evaluate_splits(query, gallery, benchmark=benchmark, **where, **options)
+    near, far = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
+    refuse_unfit_labels(chosen, near, far)
+    report = evaluate_once(near, far, **where, **resolved)
+    return replace(report, benchmark=chosen.describe(), notes=[*benchmark_notes(chosen, far), *report.notes])
