@@ -36,7 +36,7 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: A
       reid-dist evaluate data/query.zarr data/gallery.zarr --output results/plain
       reid-dist evaluate pytorch_result.mat pytorch_result.mat --metric mAP --metric CMC@20
       reid-dist evaluate set.zarr set.zarr --protocol same_set --distance euclidean
-      reid-dist evaluate ir.zarr rgb.zarr --benchmark sysu_mm01_all_single --output results/sysu
+      reid-dist evaluate q.zarr g.zarr --benchmark market1501 --output results/benchmark
       reid-dist evaluate q.zarr g.zarr --ties --breakdown camera_pair --breakdown gallery_size --output results/more
       reid-dist evaluate q.zarr g.zarr --protocol oxford --ground-truth gt.json
       reid-dist evaluate labels.npz labels.npz --distances distmat.npy

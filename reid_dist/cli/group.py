@@ -42,7 +42,7 @@ _COMMANDS = {
     "history": "Show, export or prune what past nights measured; accept a change.",
     "nightly": "Run a suite, compare it with earlier nights, write the page.",
     "compile": "Compile all kernels ahead of the first run.",
-    "list": "List metrics, protocols, distances, re-rankers, expansions, poolings, formats or layouts.",
+    "list": "List metrics, protocols, distances, re-rankers, expansions, poolings, formats, layouts or benchmarks.",
     "schema": "Print the JSON Schema of pipeline, suite or cluster files.",
 }
 

@@ -9,7 +9,8 @@ import click
 from click.core import ParameterSource
 
 from reid_dist.cli.options import option
-from reid_dist.evaluation.options import JOB_OPTIONS, SPLIT_OPTIONS, Option
+from reid_dist.evaluation.options import JOB_OPTIONS, Option
+from reid_dist.evaluation.split_options import SPLIT_OPTIONS
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -16,7 +16,7 @@ from reid_dist.cli.options import (
     output_options,
     run_options,
 )
-from reid_dist.evaluation.options import SPLIT_OPTIONS
+from reid_dist.evaluation.split_options import SPLIT_OPTIONS
 
 
 @click.command("splits", cls=GroupedCommand)
@@ -40,15 +40,16 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options:
     """Evaluate QUERY against several galleries of GALLERY; print mean and spread of every metric.
 
     Every split keeps random rows of every gallery identity, by default one, or the rows that --rows lists. VehicleID
-    takes the other rows as queries; SYSU-MM01 draws under every camera, and its CMC ranks identities: without
-    --collapse CMC:pid, rank 1 and mAP alone agree with published numbers. --benchmark sets all of that.
+    takes the other rows as queries, SYSU-MM01 draws under every camera; --benchmark sets that and their protocols.
+    The CMC of SYSU-MM01 ranks distinct identities: without its benchmark, add --collapse CMC:pid. Else CMC@k ranks
+    rows, and rank 1 and mAP alone agree with published numbers.
 
     \b
     Examples:
       reid-dist splits data/vid.zarr data/vid.zarr --rest-as-queries --protocol no_cameras --output results/vid
-      reid-dist splits data/ir.zarr data/rgb.zarr --benchmark sysu_mm01_all_single --rows rand_perm_cam.mat
+      reid-dist splits data/ir.zarr data/rgb.zarr --benchmark llcm --output results/llcm
       reid-dist splits data/ir.zarr data/rgb.zarr --per-camera --collapse CMC:pid --metric mAP,CMC@1,CMC@10
-      reid-dist splits data/q.zarr data/g.zarr --rows splits.json --by item_ids --output results/listed
+      reid-dist splits data/ir.zarr data/rgb.zarr --rows splits.json --by item_ids --output results/listed
     """
     from functools import partial
 

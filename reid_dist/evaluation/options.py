@@ -38,7 +38,9 @@ Source = Sequence[Mapping[str, Any]] | Mapping[Any, Mapping[str, Any]] | str | P
 Form = Literal["flag", "whole", "number", "choice", "names", "numbers", "rows", "text"]
 Heading = Literal["Inputs", "Draw", "Conventions", "Outputs", "Resources"]
 
-_COUNT: Final = (1, 2**31 - 1)
+COUNT: Final = (1, 2**31 - 1)
+"""Limits of a number of rows, ranks or draws."""
+
 _SEED: Final = (0, 2**64 - 1)
 
 
@@ -121,7 +123,7 @@ class _Conventions(TypedDict, total=False):
         Option(
             default=50,
             heading="Conventions",
-            limits=_COUNT,
+            limits=COUNT,
             help="Length of the curves over ranks.",
         ),
     ]
@@ -201,7 +203,7 @@ class _Outputs(TypedDict, total=False):
         Option(
             default=None,
             metavar="K",
-            limits=_COUNT,
+            limits=COUNT,
             refused_by=(LISTS, SPLITS, SWEEP),
             help="Write the K nearest items of every query to DIR (topk.npz).",
             doc="Number of nearest gallery items to list for every query, junk included and flagged; None for no "
@@ -252,7 +254,7 @@ class _Outputs(TypedDict, total=False):
         Option(
             default=None,
             heading="Conventions",
-            limits=_COUNT,
+            limits=COUNT,
             refused_by=(LISTS,),
             help="Estimate the single-shot CMC from N draws, not exactly.",
             doc="Estimate the single-shot CMC from this many seeded draws per query; None for the exact expectation.",
@@ -292,7 +294,7 @@ class _Outputs(TypedDict, total=False):
         Option(
             default=None,
             heading="Resources",
-            limits=_COUNT,
+            limits=COUNT,
             recorded=False,
             help="Rows of a tile; results do not depend on it.",
             doc="Rows of a tile on both sides; None for a choice.  Results do not depend on it.",
@@ -369,51 +371,6 @@ class JobOptions(EvaluationOptions, total=False):
     ]
 
 
-class SplitOptions(TypedDict, total=False):
-    """Where the galleries of an evaluation over several splits come from."""
-
-    repeats: Annotated[
-        int | None,
-        Option(
-            default=None,
-            heading="Draw",
-            limits=_COUNT,
-            help="Number of splits. Default: 10, or all of --rows.",
-            doc="Number of splits; None for ten draws, or for all of a list.",
-        ),
-    ]
-    per_identity: Annotated[
-        int | None,
-        Option(
-            default=None,
-            heading="Draw",
-            limits=_COUNT,
-            help="Rows to keep of every gallery identity. Default: 1.",
-            doc="Rows of every gallery identity that a split keeps; None for 1.",
-        ),
-    ]
-    per_camera: Annotated[
-        bool, Option(default=False, heading="Draw", help="Keep so many of every identity under every camera.")
-    ]
-    rest_as_queries: Annotated[
-        bool,
-        Option(default=False, heading="Draw", help="Rows that are not kept are the queries; give one set twice."),
-    ]
-    rows: Annotated[
-        str | None,
-        Option(
-            default=None,
-            heading="Draw",
-            metavar="FILE",
-            help="Rows of every split in place of draws: JSON, .npz, or rand_perm_cam.mat of SYSU-MM01.",
-        ),
-    ]
-    by: Annotated[
-        Literal["rows", "item_ids", "image_paths"],
-        Option(default="rows", heading="Draw", help="What FILE of --rows holds; rows are numbered from 0."),
-    ]
-
-
 def _derived(name: str, annotation: Any) -> Option:
     """Option of a key, with the attributes that follow from its type."""
     (option,) = (each for each in annotation.__metadata__ if isinstance(each, Option))
@@ -435,21 +392,18 @@ def _derived(name: str, annotation: Any) -> Option:
     )
 
 
-def _table(keys: type) -> dict[str, Option]:
+def option_table(keys: type) -> dict[str, Option]:
     """Options of a TypedDict by name; protocol and distance first, as in the heading of a report."""
     annotations = keys.__annotations__
     names = dict.fromkeys([name for name in ("protocol", "distance") if name in annotations]) | annotations
     return {name: _derived(name, annotations[name]) for name in names}
 
 
-OPTIONS: Final = _table(EvaluationOptions)
+OPTIONS: Final = option_table(EvaluationOptions)
 """Options of `reid_dist.evaluate` by name, in the order of help and documentation."""
 
-RANKING_OPTIONS: Final = _table(RankingOptions)
+RANKING_OPTIONS: Final = option_table(RankingOptions)
 """The same without those that need features."""
 
-JOB_OPTIONS: Final = _table(JobOptions)
+JOB_OPTIONS: Final = option_table(JobOptions)
 """The same as `OPTIONS`, with those of a job."""
-
-SPLIT_OPTIONS: Final = _table(SplitOptions)
-"""Options of splits by name."""

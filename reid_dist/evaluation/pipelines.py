@@ -31,13 +31,13 @@ from reid_dist.evaluation.benchmarks import BENCHMARKS, Benchmark, with_benchmar
 from reid_dist.evaluation.options import (
     JOB_OPTIONS,
     OPTIONS,
-    SPLIT_OPTIONS,
     SPLITS,
     SWEEP,
     EvaluationOptions,
     Form,
     Option,
 )
+from reid_dist.evaluation.split_options import SPLIT_OPTIONS
 from reid_dist.metrics.definitions import metric_names, parse_metric
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol, compose_protocol

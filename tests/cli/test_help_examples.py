@@ -71,6 +71,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.save(tmp_path / "distmat.npy", rng.random((N_QUERY, N_GALLERY)))
     lists = ", ".join(f'{{"ok": [{row}, {row + 1}], "junk": []}}' for row in range(N_QUERY))
     (tmp_path / "gt.json").write_text(f"[{lists}]")
+    (tmp_path / "splits.json").write_text("[[0, 1, 2, 3, 4, 5, 6, 7], [20, 21, 22, 23, 24, 25, 26, 27]]")
     (tmp_path / "threads.yaml").write_text("kind: threads\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -41,7 +41,8 @@ def read(tmp_path):
 def test_a_job_has_every_option_of_evaluate():
     """But for the inputs and the place, nothing that `evaluate` takes is forgotten, and the defaults are the same."""
     taken = inspect.signature(evaluate).parameters
-    here = {"query", "gallery", "client", "workspace", "progress"}
+    # The benchmark is a field of the job, which its options follow.
+    here = {"query", "gallery", "client", "workspace", "progress", "benchmark"}
     job = PipelineJob(query="a", gallery="b")
     assert set(job.options()) == set(taken) - here
     for name, value in job.options().items():
@@ -61,9 +62,9 @@ def test_options_of_a_job_are_those_of_evaluate():
 
 
 def test_the_command_has_an_option_for_every_field():
-    """Beside the description, which is for files, and the sweep, which is a command of its own."""
+    """Beside the description, which is for files, and the sweep and the splits, which are commands of their own."""
     there = {parameter.name for parameter in command.params}
-    assert set(PipelineJob.model_fields) - there == {"description", "sweep"}
+    assert set(PipelineJob.model_fields) - there == {"description", "sweep", "splits"}
 
 
 def test_a_sweep_has_the_options_of_the_command(read):

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.engine.task_graph import Progress
-from reid_dist.evaluation.options import SPLIT_OPTIONS
 from reid_dist.evaluation.runner import Computation, ReportForm, reported_spec
+from reid_dist.evaluation.split_options import SPLIT_OPTIONS
 from reid_dist.evaluation.splits.repeated import SplitJob, evaluate_job
 from reid_dist.evaluation.splits.report import SplitReport
 from reid_dist.stores import open_features
@@ -22,6 +22,7 @@ _OF_SPLITS = ("benchmark", *SPLIT_OPTIONS)
 
 # Words of a report on what its specification holds by digest.
 _WORDS = ("generator", "rows")
+_STAGES = {"expand": None, "rerank": None}
 
 
 def prepare_splits(
@@ -62,7 +63,8 @@ def _spec(job: SplitJob) -> dict[str, Any]:
         "protocol": job.rules.describe(),
         "distance": job.options["distance"],
         "metrics": job.metric_names,
-        "options": job.reported_options,
+        **_STAGES,
+        **job.reported_options,
     }
 
 
@@ -73,7 +75,8 @@ def _spec_of(report: SplitReport) -> dict[str, Any]:
         "draw": _without_words(report.draw),
         "benchmark": None if report.benchmark is None else report.benchmark["name"],
         "metrics": list(report.metrics),
-        "options": report.options,
+        **_STAGES,
+        **report.options,
     }
 
 
