@@ -54,7 +54,7 @@ def described_rows(values: Mapping[str, Any] | object) -> list[tuple[str, str]]:
 def _subjects(report: ReportData) -> Iterator[tuple[str, str]]:
     protocol, counts = report.protocol, report.counts
     if report.benchmark is not None:
-        yield "Benchmark", _sentence(words.published(report.benchmark))
+        yield "Benchmark", f"{words.published(report.benchmark)}."
     yield "Protocol", words.named(protocol, "summary")
     yield "Ground truth", _ground_truth(report)
     yield "Relevant items", _sentence(_text(protocol, "relevant"))

@@ -1,0 +1,247 @@
+"""Every benchmark against the rules of its published code, on sets full of ties; contradictions and missing labels."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from functools import cache
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from oracles.benchmarks import CODES, global_average_precision, published
+from oracles.draws import drawn_by_loops
+
+from reid_dist import FeatureSet, Report, compose_protocol, evaluate, evaluate_splits
+from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.evaluation.benchmarks import BENCHMARKS
+from reid_dist.evaluation.splits import SplitReport
+from reid_dist.metrics.definitions import default_metrics
+from reid_dist.reports.console import print_report
+from reid_dist.stores.importers import LAYOUTS
+
+EXACT = 1e-12
+N_QUERY, N_GALLERY = 24, 90
+
+
+def recipe(name):
+    """What a benchmark computes, without its words."""
+    benchmark = BENCHMARKS.get(name)
+    protocol = replace(benchmark.protocol, name="", summary="", source="")
+    return protocol, benchmark.metrics, benchmark.draw, benchmark.cameras
+
+
+DISTINCT = list({recipe(name): name for name in BENCHMARKS.names()}.values())
+
+
+@cache
+def items(side: str, cameras: tuple[int, ...], same: bool = False):
+    """Labels of one side, and its features: few different rows, so that positives tie with negatives everywhere."""
+    rng = np.random.default_rng([N_QUERY, same, side == "query"])
+    n = N_QUERY if side == "query" and not same else N_GALLERY
+    labels = {
+        # Identity 9 is in one camera alone, 10 in one of the two sets alone.
+        "pid": rng.choice([-1, 1, 2, 3, 4, 5, 6, 7, 9] if side == "gallery" or same else [1, 2, 3, 5, 7, 9, 10], n),
+        "camid": rng.choice(cameras, n),
+        "clothes": rng.integers(1, 3, n),
+        "item_id": np.arange(n) + (0 if same or side == "gallery" else 60),
+    }
+    labels["camid"][labels["pid"] == 9] = cameras[-1]
+    labels["tracklet"] = 10 * labels["pid"] + labels["camid"]
+    features = rng.integers(-1, 2, (n, 3)).astype(np.float32)
+    return features, labels
+
+
+def make_set(features, labels) -> FeatureSet:
+    columns = {name: labels[name] for name in ("clothes", "tracklet")}
+    return FeatureSet.from_arrays(
+        features, labels["pid"], labels["camid"], labels["item_id"], columns=columns, allow_zero=True
+    )
+
+
+def rows_of(labels, rows=None):
+    chosen = range(len(labels["pid"])) if rows is None else rows
+    return [SimpleNamespace(row=at, **{name: int(values[row]) for name, values in labels.items()})
+            for at, row in enumerate(chosen)]  # fmt: skip
+
+
+def ground_truth():
+    rng = np.random.default_rng(5)
+    lists = []
+    for _ in range(N_QUERY):
+        rows = rng.permutation(N_GALLERY).tolist()
+        lists.append({"good": rows[:3], "ok": rows[3:9], "easy": rows[9:11], "hard": rows[11:18], "junk": rows[18:24]})
+    lists[3] |= {name: [] for name in ("good", "ok", "easy", "hard")}
+    return lists
+
+
+def squared(query, gallery):
+    return ((query[:, None].astype(np.float64) - gallery[None]) ** 2).sum(axis=2)
+
+
+def test_every_benchmark_has_an_oracle_a_source_and_a_known_layout() -> None:
+    assert set(CODES) == set(BENCHMARKS.names())
+    for name in BENCHMARKS.names():
+        benchmark = BENCHMARKS.get(name)
+        assert benchmark.summary
+        assert benchmark.source
+        assert not benchmark.layout or benchmark.layout in LAYOUTS
+        # Variants with one recipe follow the same code.
+        twins = [other for other in BENCHMARKS.names() if recipe(other) == recipe(name)]
+        assert {CODES[other] for other in twins if CODES[other].galleries is None} <= {CODES[name]}
+
+
+@pytest.mark.parametrize("name", DISTINCT)
+def test_it_agrees_with_the_published_rules(name: str) -> None:
+    benchmark, code = BENCHMARKS.get(name), CODES[name]
+    cameras = benchmark.cameras or (1, 2, 3)
+    rest = benchmark.draw is not None and benchmark.draw.rest_as_queries
+    same = rest or name in ("sop", "cub200", "ukbench")
+    sides = {side: items("gallery" if rest else side, cameras, same and not rest) for side in ("query", "gallery")}
+    (query, query_labels), (gallery, gallery_labels) = sides["query"], sides["gallery"]
+    if same and not rest:
+        query, query_labels = gallery, gallery_labels
+    queries, found = rows_of(query_labels), rows_of(gallery_labels)
+    options = {"distance": "sqeuclidean"}
+    if benchmark.protocol.is_listed:
+        lists = ground_truth()
+        wanted = {*benchmark.protocol.relevant_lists, *benchmark.protocol.junk_lists} | (
+            {"good", "ok", "junk"} if "ok" in benchmark.protocol.relevant_lists else set()
+        )
+        options["ground_truth"] = [{key: rows for key, rows in each.items() if key in wanted} for each in lists]
+        for each, entry in zip(queries, lists, strict=True):
+            each.lists = entry
+    report = evaluate(make_set(query, query_labels), make_set(gallery, gallery_labels), benchmark=name, **options)
+    assert report.benchmark["name"] == name
+    rules = benchmark.protocol
+    metrics = benchmark.metrics or tuple(default_metrics(rules.cmc_family, rules.ap_family, rules.reported))
+    assert tuple(report.metrics) == metrics
+    ranked = [metric for metric in metrics if metric != "GAP"]
+    if benchmark.draw is None:
+        assert isinstance(report, Report)
+        expected = published(code, queries, found, squared(query, gallery), ranked)
+        if "GAP" in metrics:
+            expected["GAP"] = global_average_precision(queries, found, squared(query, gallery))
+    else:
+        assert isinstance(report, SplitReport)
+        expected = dict.fromkeys(metrics, 0.0)
+        counts = None if code.galleries is None else np.isin(gallery_labels["camid"], code.galleries)
+        for split in range(benchmark.draw.repeats):
+            drawn = drawn_by_loops(gallery_labels["pid"].tolist(), gallery_labels["camid"].tolist(), benchmark.draw,
+                                   split, counts)  # fmt: skip
+            near = [row for row in range(len(queries)) if queries[row].pid != -1 and row not in drawn] if rest else None
+            asked = rows_of(query_labels, near)
+            block = squared(query if near is None else query[near], gallery[drawn])
+            for metric, value in published(code, asked, rows_of(gallery_labels, drawn), block, metrics).items():
+                expected[metric] += value / benchmark.draw.repeats
+    assert report.metrics == pytest.approx(expected, abs=EXACT)
+    assert len({round(value, 6) for value in report.metrics.values()} - {0.0, 1.0}) > 0
+
+
+def sets(cameras=(1, 2, 3), **columns):
+    return tuple(make_set(*items(side, cameras)) for side in ("query", "gallery"))
+
+
+def test_reports_say_whose_rules_they_follow(tmp_path) -> None:
+    report = evaluate(*sets(), benchmark="veri776_matlab", distance="sqeuclidean")
+    plain = evaluate(*sets(), protocol="market1501_matlab", distance="sqeuclidean")
+    assert plain.benchmark is None
+    assert report.result_digest == plain.result_digest
+    console = io.StringIO()
+    print_report(report, console)
+    words = "veri776_matlab, as published by JDAI-CV/VeRidataset baseline_evaluation_FACT_776.m, compute_AP.m"
+    for text in (console.getvalue(), report.to_html(), repr(report)):
+        assert words in " ".join(text.split())
+    report.save(tmp_path / "out")
+    assert Report.load(tmp_path / "out").benchmark == report.benchmark
+    splits = evaluate(*sets(), benchmark="llcm", distance="sqeuclidean")
+    words = "llcm, as published by ZYK100/LLCM DEEN/eval_metrics.py"
+    assert words in " ".join(repr(splits).split())
+    assert "ZYK100/LLCM DEEN/eval_metrics.py" in splits.to_html()
+    assert (
+        json.loads(splits.to_json())["benchmark"]["gallery"] == "10 draws of 1 row of each identity under each camera"
+    )
+
+
+def test_a_report_of_an_earlier_version_has_no_benchmark(tmp_path) -> None:
+    from reid_dist.reports.documents import document_text
+
+    folder = evaluate(*sets(), distance="sqeuclidean").save(tmp_path / "out")
+    document = json.loads((folder / "report.json").read_text())
+    del document["benchmark"]
+    (folder / "report.json").write_text(document_text(document))
+    assert Report.load(folder).benchmark is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"protocol": "no_cameras"}, "'market1501' prescribes protocol 'market1501', and 'no_cameras' was given"),
+        ({"protocol": compose_protocol("own", base="market1501")}, "prescribes protocol 'market1501', and 'own'"),
+        ({"collapse": "pid"}, "prescribes collapse None, and 'pid' was given; leave out collapse"),
+    ],
+)
+def test_what_contradicts_a_benchmark_is_refused(options, message) -> None:
+    with pytest.raises(InputError, match=message):
+        evaluate(*sets(), benchmark="market1501", **options)
+
+
+def test_what_a_model_decides_stays_free() -> None:
+    given = {"metrics": ["mAP", "CMC@3"], "expand": "dba(k=2)+aqe(k=2)", "distance": "euclidean", "protocol": "market1501"}
+    report = evaluate(*sets(), benchmark="market1501", **given)
+    assert list(report.metrics) == ["mAP", "CMC@3"]
+    assert report.expand is not None
+    assert report.distance["name"] == "euclidean"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"repeats": 3}, "prescribes repeats 10, and 3 was given"),
+        ({"per_identity": 0}, "prescribes per_identity 1, and 0 was given"),
+        ({"rest_as_queries": True}, "prescribes rest_as_queries False, and True was given"),
+        ({"benchmark": "market1501"}, "'market1501' evaluates the whole gallery once: evaluate"),
+        ({"benchmark": "market1501", "repeats": 2}, "evaluates the whole gallery, and repeats has no effect"),
+    ],
+)
+def test_draws_are_those_of_the_benchmark(options, message) -> None:
+    with pytest.raises(InputError, match=message):
+        evaluate_splits(*sets(), **{"benchmark": "llcm", **options})
+
+
+def test_missing_labels_are_reported_with_what_brings_them() -> None:
+    query, gallery = sets()
+    bare = FeatureSet.from_arrays(gallery.read(0, N_GALLERY), gallery.pids, gallery.camids, allow_zero=True)
+    layout = "`reid-dist ingest FEATURES --names NAMES.txt --layout {} --output DIR`"
+    for name, label, used in (("ltcc_same", "clothes", "ltcc"), ("veri776_image_to_track", "tracklet", "veri776")):
+        with pytest.raises(InputError, match=f"needs the label '{label}', and gallery has none") as raised:
+            evaluate(query, bare, benchmark=name)
+        assert layout.format(used) in str(raised.value)
+    without = FeatureSet.from_arrays(gallery.read(0, N_GALLERY), gallery.pids, allow_zero=True)
+    with pytest.raises(InputError, match="needs the label 'camid', and query and gallery have none"):
+        evaluate(without, without, benchmark="market1501")
+
+
+def test_cameras_of_another_numbering_are_refused() -> None:
+    from_zero = tuple(make_set(*items(side, (0, 1, 2))) for side in ("query", "gallery"))
+    with pytest.raises(InputError, match=r"tells the cameras 1, 2, 3 apart, and the query set has 0; .*--layout prcc"):
+        evaluate(*from_zero, benchmark="prcc_changed")
+    query, gallery = from_zero
+    named = [FeatureSet.from_arrays(each.read(0, each.n_rows), each.pids, [f"cam{c}" for c in each.camids],
+                                    allow_zero=True) for each in (query, gallery)]  # fmt: skip
+    with pytest.raises(InputError, match="the query set has the texts 'cam0', 'cam1', 'cam2'"):
+        evaluate(*named, benchmark="sysu_mm01_all_single")
+
+
+def test_another_set_than_the_published_one_is_noted() -> None:
+    report = evaluate(*sets(), benchmark="veri_wild_small", distance="sqeuclidean")
+    assert "warning: the gallery has 8 identities, and that of benchmark veri_wild_small has 3,000" in report.notes[0]
+    assert "these are numbers of another set" in report.caution.text
+    regdb = evaluate(*sets(), benchmark="regdb", distance="sqeuclidean")
+    assert regdb.notes[0].endswith("means over ten models, one per split into training and test: `reid-dist average`")
+
+
+def test_unknown_benchmarks_are_refused_with_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="unknown benchmark 'market'; did you mean 'market1501'"):
+        evaluate(*sets(), benchmark="market")
