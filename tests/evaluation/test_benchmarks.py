@@ -188,7 +188,12 @@ def test_what_contradicts_a_benchmark_is_refused(options, message) -> None:
 
 
 def test_what_a_model_decides_stays_free() -> None:
-    given = {"metrics": ["mAP", "CMC@3"], "expand": "dba(k=2)+aqe(k=2)", "distance": "euclidean", "protocol": "market1501"}
+    given = {
+        "metrics": ["mAP", "CMC@3"],
+        "expand": "dba(k=2)+aqe(k=2)",
+        "distance": "euclidean",
+        "protocol": "market1501",
+    }
     report = evaluate(*sets(), benchmark="market1501", **given)
     assert list(report.metrics) == ["mAP", "CMC@3"]
     assert report.expand is not None

@@ -192,9 +192,11 @@ def _cells(where: str) -> dict[tuple[int, int], NDArray[Any]]:
     """Permutations, (n_split, n_image), from 1, by camera and identity, which count from 1."""
     try:
         found = require("scipy.io", "mat").loadmat(where, variable_names=[_PERMUTATIONS])[_PERMUTATIONS]
+        if found.dtype.kind != "O":
+            raise TypeError(f"an array of {found.dtype}")
         cameras = [np.ravel(cell) for cell in np.ravel(found)]
         return {
-            (camera, pid): np.asarray(orders)
+            (camera, pid): np.asarray(orders, dtype=np.float64)
             for camera, identities in enumerate(cameras, start=1)
             for pid, orders in enumerate(identities, start=1)
         }
