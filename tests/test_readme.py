@@ -24,7 +24,7 @@ DOCUMENTS = ["README.md", "pipelines/README.md", "cluster_configs/README.md", "t
 DOCUMENTS += ["reid_dist/README.md", "CONTRIBUTING.md"]
 README = (ROOT / "README.md").read_text()
 TEXT = "\n".join((ROOT / name).read_text() for name in DOCUMENTS)
-ON_CLUSTERS = {"evaluate", "run", "sweep", "nightly"}
+ON_CLUSTERS = {"evaluate", "run", "splits", "sweep", "nightly"}
 SET_UP = "python3 -m venv .venv && .venv/bin/pip install -q "
 
 
@@ -60,6 +60,7 @@ def make_named(folder: Path) -> None:
     ]
     (folder / "list_query.txt").write_text("".join(lines[:10]))
     (folder / "list_gallery.txt").write_text("".join(lines[10:]))
+    (folder / "splits.json").write_text(json.dumps([[*range(60)], [*range(60, 120)]]))
 
 
 def test_the_commands_run_in_order(tmp_path: Path, reid_dist: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,10 +88,9 @@ def test_the_commands_run_in_order(tmp_path: Path, reid_dist: Any, monkeypatch: 
         "conventions",
         "conventions",
         "evaluate",
-        "list",
-        "ingest",
-        "ingest",
-        "ingest",
+        *("list", "evaluate", "evaluate"),
+        *("splits", "splits"),
+        *("list", "ingest", "ingest", "ingest"),
         *["evaluate"] * 4,
         "average",
         "run",

@@ -96,7 +96,7 @@ def test_every_benchmark_has_an_oracle_a_source_and_a_known_layout() -> None:
 def test_it_agrees_with_the_published_rules(name: str) -> None:
     benchmark, code = BENCHMARKS.get(name), CODES[name]
     cameras = benchmark.cameras or (1, 2, 3)
-    rest = benchmark.draw is not None and benchmark.draw.rest_as_queries
+    rest = code.draw is not None and code.draw.kind == "rest"
     same = rest or name in ("sop", "cub200", "ukbench")
     sides = {side: items("gallery" if rest else side, cameras, same and not rest) for side in ("query", "gallery")}
     (query, query_labels), (gallery, gallery_labels) = sides["query"], sides["gallery"]
@@ -118,7 +118,7 @@ def test_it_agrees_with_the_published_rules(name: str) -> None:
     metrics = benchmark.metrics or tuple(default_metrics(rules.cmc_family, rules.ap_family, rules.reported))
     assert tuple(report.metrics) == metrics
     ranked = [metric for metric in metrics if metric != "GAP"]
-    if benchmark.draw is None:
+    if code.draw is None:
         assert isinstance(report, Report)
         expected = published(code, queries, found, squared(query, gallery), ranked)
         if "GAP" in metrics:
@@ -127,14 +127,15 @@ def test_it_agrees_with_the_published_rules(name: str) -> None:
         assert isinstance(report, SplitReport)
         expected = dict.fromkeys(metrics, 0.0)
         counts = None if code.galleries is None else np.isin(gallery_labels["camid"], code.galleries)
-        for split in range(benchmark.draw.repeats):
-            drawn = drawn_by_loops(gallery_labels["pid"].tolist(), gallery_labels["camid"].tolist(), benchmark.draw,
+        assert report.n_splits == code.draw.repeats
+        for split in range(code.draw.repeats):
+            drawn = drawn_by_loops(gallery_labels["pid"].tolist(), gallery_labels["camid"].tolist(), code.draw,
                                    split, counts)  # fmt: skip
             near = [row for row in range(len(queries)) if queries[row].pid != -1 and row not in drawn] if rest else None
             asked = rows_of(query_labels, near)
             block = squared(query if near is None else query[near], gallery[drawn])
             for metric, value in published(code, asked, rows_of(gallery_labels, drawn), block, metrics).items():
-                expected[metric] += value / benchmark.draw.repeats
+                expected[metric] += value / code.draw.repeats
     assert report.metrics == pytest.approx(expected, abs=EXACT)
     assert len({round(value, 6) for value in report.metrics.values()} - {0.0, 1.0}) > 0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from oracles.rank_metrics import value
 from oracles.single_shot import expected_curve
@@ -83,11 +84,24 @@ def listed(good, junk):
     return judge
 
 
+class Draw(NamedTuple):
+    """Galleries of some rows of each pid: of each pid and camera, or with the rest as queries."""
+
+    repeats: int
+    per_identity: int
+    kind: str = ""
+    seed: int = 0
+
+    @property
+    def per_camera(self) -> bool:
+        return self.kind == "camera"
+
+
 @dataclass(frozen=True)
 class Code:
     """A published code: `judge` an item; `zero` counts queries without a match as 0; `groups` by metric or for all.
 
-    `galleries` are cameras that its galleries are drawn of, `single_shot` is the CMC over one random item of each pid.
+    `draw` is how many galleries are drawn, how many rows of each pid, and of which groups; of `galleries` cameras.
     """
 
     judge: object
@@ -95,7 +109,7 @@ class Code:
     group: str | None = None
     cmc_alone: bool = False
     galleries: tuple[int, ...] | None = None
-    single_shot: bool = False
+    draw: Draw | None = None
 
 
 _REVISITED = {
@@ -107,26 +121,28 @@ CODES = {
     **dict.fromkeys(("market1501", "dukemtmc", "msmt17", "cuhk03_np", "mars", "ag_reid", "veri776"), Code(torchreid)),
     **dict.fromkeys(("ltcc_general", "vc_clothes_all"), Code(torchreid)),
     **{f"{name}_matlab": Code(torchreid, zero=True) for name in ("market1501", "cuhk03_np", "mars", "veri776")},
-    "cuhk03_100": Code(torchreid, single_shot=True),
+    "cuhk03_100": Code(torchreid),
     **dict.fromkeys(("cuhk_pedes", "last", "regdb", "in_shop", "ukbench", "gldv2_recognition"), Code(every_camera)),
-    **dict.fromkeys((f"vehicleid_{size}" for size in (800, 1600, 2400)), Code(every_camera)),
+    **dict.fromkeys((f"vehicleid_{size}" for size in (800, 1600, 2400)), Code(every_camera, draw=Draw(10, 1, "rest"))),
     **dict.fromkeys((f"veri_wild_{size}" for size in ("small", "medium", "large")), Code(every_camera)),
     **dict.fromkeys((f"veri_wild_{size}_cross_camera" for size in ("small", "medium", "large")), Code(torchreid)),
     "ltcc_changed": Code(clothes("CC")),
     "ltcc_same": Code(clothes("SC")),
     **{
-        f"prcc_{which}{shot}": Code(of_cameras([camera], [1]), galleries=(1,))
+        f"prcc_{which}{shot}": Code(of_cameras([camera], [1]), galleries=(1,), draw=Draw(10, 1) if shot else None)
         for which, camera in (("same", 2), ("changed", 3))
         for shot in ("", "_single_shot")
     },
     "vc_clothes_same": Code(of_cameras([2, 3], [2, 3])),
     "vc_clothes_changed": Code(of_cameras([3, 4], [3, 4])),
     **{
-        f"sysu_mm01_{search}_{shot}": Code(sysu(cameras), group="pid", cmc_alone=True, galleries=cameras)
+        f"sysu_mm01_{search}_{shot}": Code(
+            sysu(cameras), group="pid", cmc_alone=True, galleries=cameras, draw=Draw(10, shots, "camera")
+        )
         for search, cameras in (("all", (1, 2, 4, 5)), ("indoor", (1, 2)))
-        for shot in ("single", "multi")
+        for shot, shots in (("single", 1), ("multi", 10))
     },
-    "llcm": Code(torchreid, group="pid", cmc_alone=True),
+    "llcm": Code(torchreid, group="pid", cmc_alone=True, draw=Draw(10, 1, "camera")),
     "wildlife_closed": Code(every_camera, group="pid", cmc_alone=True),
     "veri776_image_to_track": Code(torchreid, group="tracklet"),
     **dict.fromkeys(("sop", "cub200", "holidays"), Code(without_itself)),
