@@ -310,8 +310,8 @@ class EvaluationOptions(_Conventions, _OfFeatures, _Outputs, total=False):
     """Options of an evaluation of features."""
 
 
-class JobOptions(EvaluationOptions, total=False):
-    """Options of a job on the command line or in a pipeline file."""
+class Published(TypedDict, total=False):
+    """The benchmark whose rules an evaluation follows."""
 
     benchmark: Annotated[
         str | None,
@@ -322,10 +322,15 @@ class JobOptions(EvaluationOptions, total=False):
             refused_by=(SWEEP,),
             help="Evaluate as published: protocol, cameras, draws and metrics by one name; see `reid-dist list "
             "benchmarks`.",
-            doc="A published evaluation by a name from `reid-dist list benchmarks`: protocol, collapse, draws and "
-            "metrics.",
+            doc="A published evaluation by a name from `reid-dist list benchmarks`: its protocol, collapse, draws and "
+            "metrics.  Options that contradict it are refused.",
         ),
     ]
+
+
+class JobOptions(EvaluationOptions, Published, total=False):
+    """Options of a job on the command line or in a pipeline file."""
+
     pictures: Annotated[
         Sequence[int] | Literal["hardest"] | None,
         Option(

@@ -8,7 +8,8 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, Final, ForwardRef, TypeVar
 
-from reid_dist.evaluation.options import OPTIONS, EvaluationOptions, Option
+from reid_dist.evaluation.options import OPTIONS, Option
+from reid_dist.evaluation.split_options import SplitEvaluationOptions
 
 # Width of a docstring.
 _WIDTH: Final = 120
@@ -56,7 +57,7 @@ def lists_options(known: Mapping[str, Option] = OPTIONS, *, evaluation: str | No
 
 def _annotation(name: str) -> Any:
     """Type of an option; a forward reference as its text."""
-    found = EvaluationOptions.__annotations__[name].__origin__
+    found = SplitEvaluationOptions.__annotations__[name].__origin__
     return found.__forward_arg__ if isinstance(found, ForwardRef) else found
 
 

@@ -1,8 +1,11 @@
 """Options of an evaluation over several splits, each written once, as those of `reid_dist.evaluation.options`."""
 
-from typing import Annotated, Final, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypedDict
 
-from reid_dist.evaluation.options import COUNT, Option, option_table
+from reid_dist.evaluation.options import COUNT, EvaluationOptions, Option, Published, option_table
+
+if TYPE_CHECKING:
+    from reid_dist.stores.importers.split_lists import SplitSource
 
 
 class SplitOptions(TypedDict, total=False):
@@ -25,30 +28,56 @@ class SplitOptions(TypedDict, total=False):
             heading="Draw",
             limits=COUNT,
             help="Rows to keep of every gallery identity. Default: 1.",
-            doc="Rows of every gallery identity that a split keeps; None for 1.",
+            doc="Rows of every gallery identity that a split keeps; all of them where there are fewer, with a note.  "
+            "None for 1.",
         ),
     ]
     per_camera: Annotated[
-        bool, Option(default=False, heading="Draw", help="Keep so many of every identity under every camera.")
+        bool,
+        Option(
+            default=False,
+            heading="Draw",
+            help="Keep so many of every identity under every camera.",
+            doc="Keep so many of every identity under every camera, as SYSU-MM01 does.",
+        ),
     ]
     rest_as_queries: Annotated[
         bool,
-        Option(default=False, heading="Draw", help="Rows that are not kept are the queries; give one set twice."),
+        Option(
+            default=False,
+            heading="Draw",
+            help="Rows that are not kept are the queries; give one set twice.",
+            doc="Take the rows that a split does not keep as its queries, as VehicleID does; `query` is then the "
+            "gallery, too.",
+        ),
     ]
     rows: Annotated[
-        str | None,
+        "SplitSource | None",
         Option(
             default=None,
             heading="Draw",
             metavar="FILE",
             help="Rows of every split in place of draws: JSON, .npz, or rand_perm_cam.mat of SYSU-MM01.",
+            doc="Rows of every split in place of draws; see `reid_dist.stores.importers.split_lists`.",
         ),
     ]
     by: Annotated[
         Literal["rows", "item_ids", "image_paths"],
-        Option(default="rows", heading="Draw", help="What FILE of --rows holds; rows are numbered from 0."),
+        Option(
+            default="rows",
+            heading="Draw",
+            help="What FILE of --rows holds; rows are numbered from 0.",
+            doc="What `rows` holds: numbers from 0, or names.",
+        ),
     ]
+
+
+class SplitEvaluationOptions(Published, SplitOptions, EvaluationOptions, total=False):
+    """Options of an evaluation over several splits."""
 
 
 SPLIT_OPTIONS: Final = option_table(SplitOptions)
 """Options of splits by name."""
+
+ALL_OPTIONS: Final = option_table(SplitEvaluationOptions)
+"""The same with those of a single evaluation, and the benchmark."""

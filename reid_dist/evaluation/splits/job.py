@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.runner import Computation, ReportForm, reported_spec
-from reid_dist.evaluation.split_options import SPLIT_OPTIONS
 from reid_dist.evaluation.splits.repeated import SplitJob, evaluate_job
 from reid_dist.evaluation.splits.report import SplitReport
 from reid_dist.stores import open_features
@@ -17,8 +16,6 @@ from reid_dist.stores.featureset import Progress as RowsProgress
 
 if TYPE_CHECKING:
     from distributed import Client
-
-_OF_SPLITS = ("benchmark", *SPLIT_OPTIONS)
 
 # Words of a report on what its specification holds by digest.
 _WORDS = ("generator", "rows")
@@ -36,8 +33,7 @@ def prepare_splits(
     with rows() as reading:
         near = open_features(query, role="query", progress=reading)
         far = open_features(gallery, role="gallery", progress=reading)
-    drawn = {name: options[name] for name in _OF_SPLITS if name in options}
-    job = SplitJob.of(near, far, {name: options[name] for name in options if name not in drawn}, **drawn)
+    job = SplitJob.of(near, far, options)
 
     def compute(client: Client | None, workspace: Path | str | None) -> SplitReport:
         with stages() as progress:

@@ -20,13 +20,14 @@ from reid_dist.core.formatting import counted, have
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
 from reid_dist.evaluation.benchmarks import Benchmark, benchmark_notes, refuse_unfit_labels, with_benchmark
-from reid_dist.evaluation.benchmarks.resolving import OF_DRAW, draw_of
+from reid_dist.evaluation.benchmarks.resolving import draw_of
 from reid_dist.evaluation.checked_options import complete, recorded, refuse_options
 from reid_dist.evaluation.evaluate import evaluate
 from reid_dist.evaluation.options import SPLITS, EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.runner import FinishedParts
 from reid_dist.evaluation.signatures import lists_options
+from reid_dist.evaluation.split_options import ALL_OPTIONS, SPLIT_OPTIONS, SplitEvaluationOptions
 from reid_dist.evaluation.splits.report import SplitReport
 from reid_dist.evaluation.splits.trials import DrawnSplits, ListedSplits, Trials
 from reid_dist.metrics.definitions import default_metrics, parse_metrics
@@ -39,7 +40,7 @@ from reid_dist.stages.expansion import describe_expansion, parse_expand
 from reid_dist.stages.reranking import parse_rerank
 from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, Workspace, as_feature_set
 from reid_dist.stores.featureset import read_scattered
-from reid_dist.stores.importers.split_lists import ROWS_BY, SplitSource, read_split_rows
+from reid_dist.stores.importers.split_lists import ROWS_BY, read_split_rows
 from reid_dist.stores.workspace import INNER, inner_folder
 
 if TYPE_CHECKING:
@@ -82,23 +83,16 @@ class FinishedSplit:
         )
 
 
-@lists_options(evaluation=SPLITS)
+@lists_options(ALL_OPTIONS, evaluation=SPLITS)
 def evaluate_splits(
     query: FeatureSource,
     gallery: FeatureSource,
     *,
-    benchmark: str | None = None,
-    repeats: int | None = None,
-    per_identity: int | None = None,
-    per_camera: bool = False,
-    rest_as_queries: bool = False,
-    rows: SplitSource | None = None,
-    by: str = "rows",
     client: Client | None = None,
     workspace: str | os.PathLike[str] | None = None,
     progress: Shown = None,
     held_bytes: int = _HELD_BYTES,
-    **options: Unpack[EvaluationOptions],
+    **options: Unpack[SplitEvaluationOptions],
 ) -> SplitReport:
     """Evaluate on several galleries, drawn at random or listed, exactly each time.
 
@@ -106,25 +100,13 @@ def evaluate_splits(
     ----------
     query, gallery
         The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
-    benchmark
-        A name from `reid-dist list benchmarks`: its protocol, draws and metrics; what contradicts it is refused.
-    repeats
-        Number of splits; None for ten draws, or for all of a list.
-    per_identity
-        Rows of every gallery identity that a split keeps; all of them where there are fewer, with a note.  None for 1.
-    per_camera
-        Keep so many of every identity under every camera, as SYSU-MM01 does.
     rows
         Rows of every split in place of draws: a file as `reid_dist.stores.importers.split_lists` describes it, or a
         list with one entry per split, ``{"gallery": […], "query": […]}`` or the gallery rows alone; all queries where
         there is no ``query``.  Of the permutations of SYSU-MM01 (``rand_perm_cam.mat``), the first `per_identity`
         images are the gallery.
-    by
-        What `rows` holds: ``"rows"``, numbers from 0, or ``"item_ids"`` or ``"image_paths"``.
     seed
         Of the draw, 0 to 2**64 - 1; also handed to `evaluate`, for what it may draw itself.
-    rest_as_queries
-        Take the rows that a split does not keep as its queries, as VehicleID does; `query` is then the gallery, too.
     client
         Cluster to run on; None for threads of this process.  Results do not depend on it.
     workspace
@@ -150,15 +132,7 @@ def evaluate_splits(
     PlanError, RunFailedError, ClusterError
         As `reid_dist.evaluate` does.
     """
-    drawn: dict[str, Any] = {
-        "repeats": repeats,
-        "per_identity": per_identity,
-        "per_camera": per_camera,
-        "rest_as_queries": rest_as_queries,
-        "rows": rows,
-        "by": by,
-    }
-    job = SplitJob.of(query, gallery, options, benchmark=benchmark, **drawn)
+    job = SplitJob.of(query, gallery, options)
     return evaluate_job(job, client=client, workspace=workspace, progress=progress, held_bytes=held_bytes)
 
 
@@ -174,28 +148,18 @@ class SplitJob:
     benchmark: Benchmark | None = None
 
     @classmethod
-    def of(
-        cls,
-        query: FeatureSource,
-        gallery: FeatureSource,
-        options: Mapping[str, Any],
-        *,
-        benchmark: str | None = None,
-        rows: SplitSource | None = None,
-        by: str = "rows",
-        **drawn: Any,
-    ) -> SplitJob:
+    def of(cls, query: FeatureSource, gallery: FeatureSource, options: Mapping[str, Any]) -> SplitJob:
         """Read and check options; parameters and errors are those of `evaluate_splits`."""
-        chosen = None
-        if benchmark is not None:
-            chosen, resolved = with_benchmark(benchmark, {**options, **drawn, "rows": rows})
-            if chosen.draw is None and rows is None:
+        chosen, name = None, options.get("benchmark")
+        if name is not None:
+            chosen, options = with_benchmark(name, options)
+            if chosen.draw is None and options.get("rows") is None:
                 raise InputError(
-                    f"benchmark {benchmark!r} evaluates the whole gallery once: evaluate(query, gallery, "
-                    f"benchmark={benchmark!r}), or give the rows of each split (rows, --rows FILE)"
+                    f"benchmark {name!r} evaluates the whole gallery once: evaluate(query, gallery, "
+                    f"benchmark={name!r}), or give the rows of each split (rows, --rows FILE)"
                 )
-            drawn |= {name: resolved[name] for name in OF_DRAW if name in resolved}
-            options = {name: value for name, value in resolved.items() if name not in (*OF_DRAW, "rows")}
+        where = {name: options.get(name, option.default) for name, option in SPLIT_OPTIONS.items()}
+        options = {name: value for name, value in options.items() if name not in (*where, "benchmark")}
         given = complete(options)
         refuse_options(
             options, SPLITS, "is about one gallery, and every split has its own; evaluate without splits for it"
@@ -206,7 +170,7 @@ class SplitJob:
         query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
         if chosen is not None:
             refuse_unfit_labels(chosen, query, gallery)
-        trials = _trials(query, gallery, rules, drawn, given["seed"], rows, by)
+        trials = _trials(query, gallery, rules, where, given["seed"])
         _refuse_own_rows(query, gallery, trials, rules)
         return cls(query=query, gallery=gallery, rules=rules, trials=trials, options=given, benchmark=chosen)
 
@@ -292,28 +256,20 @@ def evaluate_job(
     return _summarise(job, finished, notes, seconds)
 
 
-def _trials(
-    query: FeatureSet,
-    gallery: FeatureSet,
-    rules: Protocol,
-    drawn: Mapping[str, Any],
-    seed: int,
-    rows: SplitSource | None,
-    by: str,
-) -> Trials:
+def _trials(query: FeatureSet, gallery: FeatureSet, rules: Protocol, where: Mapping[str, Any], seed: int) -> Trials:
     """Rows of all splits, by the options of the draw or as they are listed."""
-    draw = draw_of(drawn, seed)
+    draw, rows, by = draw_of(where, seed), where["rows"], where["by"]
     if rows is None:
         if by != "rows":
             raise InputError(f"by={by!r} (--by) says what rows (--rows FILE) holds; give the list as well")
         return DrawnSplits(query, gallery, draw, rules)
-    idle = [name for name in ("per_camera", "rest_as_queries") if drawn.get(name)]
+    idle = [name for name in ("per_camera", "rest_as_queries") if where[name]]
     if idle:
         raise InputError(f"{' and '.join(idle)} {have(idle)} no effect on listed rows; leave one of them out")
     if by not in ROWS_BY:
         raise InputError(f"by must be one of {', '.join(ROWS_BY)}, found {by!r}")
     listed = read_split_rows(rows, query, gallery, by=by, per_identity=draw.per_identity)
-    n_splits = len(listed) if drawn.get("repeats") is None else draw.repeats
+    n_splits = len(listed) if where["repeats"] is None else draw.repeats
     if n_splits > len(listed):
         raise InputError(f"{n_splits} repeats were requested, and {counted(len(listed), 'split')} are listed")
     return ListedSplits(gallery, listed[:n_splits], rows)
