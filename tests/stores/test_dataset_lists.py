@@ -217,6 +217,24 @@ def test_veri776(reid_dist: Any, tmp_path: Path, write: Write, encoding: str) ->
     assert FeatureSet.open(tmp_path / "out" / "query.zarr").image_paths.tolist() == [f"VeRi/image_test/{VERI[1][0]}"]
 
 
+def test_tracks_of_veri776(tmp_path: Path, write: Write) -> None:
+    """Images of one line are one track; one that no line names is a track of its own."""
+    images = [each[0] for each in VERI]
+    features, names = write([f"VeRi/image_test/{image}" for image in images])
+    tracks = lines(tmp_path / "test_track.txt", f"{images[0][:-4]} {images[0]} {images[2]} ", "", "0999_c001_1_0.jpg")
+    xml = veri_xml(tmp_path / "test_label.xml")
+    for lists in ([xml, tracks], [tracks, xml]):
+        found = open_features(features, names_file=names, layout="veri776", lists=lists)
+        assert found.columns["tracklet"].tolist() == [1, 3, 1]
+    alone = open_features(
+        features, names_file=names, layout="veri776", lists=[lines(tmp_path / "t.txt", " ".join(images))]
+    )
+    assert (alone.columns["tracklet"].tolist(), alone.pids.tolist()) == ([1, 1, 1], [int(name[:4]) for name in images])
+    for text, message in ((f"{images[0]}\n{images[0]}", "in the tracks 1 and 2"), ("a b\n", "lists no images")):
+        with pytest.raises(InputError, match=message):
+            open_features(features, names_file=names, layout="veri776", lists=[lines(tmp_path / "w.txt", text)])
+
+
 BOMB = '<!DOCTYPE t [<!ENTITY a "' + "a" * 1000 + '"><!ENTITY b "' + "&a;" * 1000 + '">]>'
 OUTSIDE = '<!DOCTYPE t [<!ENTITY x SYSTEM "file:///etc/hostname">]>'
 

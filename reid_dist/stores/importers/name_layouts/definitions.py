@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from reid_dist.stores.importers.name_layouts.definition import EVALUATED, LAYOUTS, NameLayout
 from reid_dist.stores.importers.name_layouts.records import read_tables
-from reid_dist.stores.importers.name_layouts.track_lists import read_cuhk03, read_tracks
-from reid_dist.stores.importers.name_layouts.xml_lists import read_xml_lists
+from reid_dist.stores.importers.name_layouts.track_lists import read_cuhk03, read_tracks, read_veri
 
 _TORCHREID = "KaiyangZhou/deep-person-reid torchreid/data/datasets/"
 _FAST_REID = "JDAI-CV/fast-reid fastreid/data/datasets/"
@@ -240,11 +239,12 @@ LAYOUTS.register(
     NameLayout(
         name="veri776",
         summary="image_query/0002_c002_00030600_0.jpg: pid, camera from 1; list: test_label.xml, also with colour and "
-        "type; sides by folder or by --query-list name_query.txt --gallery-list name_test.txt",
+        "type, and test_track.txt, with tracklets; sides by folder or by --query-list name_query.txt --gallery-list "
+        "name_test.txt",
         source=f"Liu et al., ECCV 2016; {_FAST_REID}veri.py; SlimShadys/Vehicle-ReID datasets/veri_776.py",
         patterns=_patterns(r"^(?P<pid>[0-9]+)_c(?P<camid>[0-9]{3})_"),
         folders={"image_query": _QUERY, "image_test": _GALLERY, "image_train": _TRAIN},
-        read=read_xml_lists,
+        read=read_veri,
     )
 )
 

@@ -1,4 +1,4 @@
-"""Lists in MATLAB files: the tracks of MARS, and the protocol of CUHK03-NP."""
+"""Lists in MATLAB files: the tracks of MARS, and the protocol of CUHK03-NP; tracks of VeRi-776 beside its XML."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.name_layouts.definition import Records
+from reid_dist.stores.importers.name_layouts.xml_lists import read_xml_lists
 from reid_dist.stores.importers.source import RowArray, open_source
-from reid_dist.stores.importers.text_files import read_names
+from reid_dist.stores.importers.text_files import read_names, read_text
 from reid_dist.stores.labels import as_column, as_whole_numbers
 
 _MATLAB = (".mat",)
 _TRACKS = ("track_test_info", "track_train_info")
 _QUERY_TRACKS = "query_IDX"
+_IMAGES = (".jpg", ".jpeg", ".png")
 _GALLERY, _QUERY, _TRAIN = "gallery", "query", "train"
 
 
@@ -102,3 +104,31 @@ def _split(n: int, places: Mapping[str, NDArray[np.int64]], other: str) -> NDArr
     for name, rows in places.items():
         split[rows] = name
     return split
+
+
+def read_veri(paths: Sequence[Path]) -> Records:
+    """Read the lists of VeRi-776: XML with labels, and ``test_track.txt`` with the images of a track in each line.
+
+    Every image that is in no track is a track of its own, so that it is a group of its own in a ranking of tracks.
+    """
+    xml = [path for path in paths if path.suffix.lower() == ".xml"]
+    tracks: dict[str, int] = {}
+    n_tracks = 0
+    for path in (each for each in paths if each not in xml):
+        for line in read_text(path).splitlines():
+            images = [word for word in line.split() if word.lower().endswith(_IMAGES)]
+            n_tracks += bool(images)
+            for image in images:
+                if tracks.setdefault(image, n_tracks) != n_tracks:
+                    raise InputError(f"{path} has {image} in the tracks {tracks[image]} and {n_tracks}")
+    if not xml and not tracks:
+        raise InputError(
+            f"{', '.join(path.name for path in paths)} lists no images (.jpg); the lists of VeRi-776 are "
+            "test_label.xml and test_track.txt, with the images of a track in each line"
+        )
+    if not tracks:
+        return read_xml_lists(paths)
+    records = read_xml_lists(xml) if xml else {"image_paths": np.array(list(tracks), dtype=np.str_)}
+    names = records["image_paths"].tolist()
+    own = iter(range(n_tracks + 1, n_tracks + len(names) + 1))
+    return {**records, "columns/tracklet": np.array([tracks.get(name) or next(own) for name in names])}
