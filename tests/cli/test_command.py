@@ -20,6 +20,7 @@ from reid_dist._version import __version__
 from reid_dist.engine import graph
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import RunFailedError
+from reid_dist.evaluation.benchmarks import BENCHMARKS
 from reid_dist.metrics.definitions import METRICS
 from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.stages.pooling import POOLINGS
@@ -337,7 +338,7 @@ def test_report_writes_the_page_again(reid_dist, stores, threads, tmp_path: Path
     ("kind", "registry"),
     [
         *(("metrics", METRICS), ("protocols", PROTOCOLS), ("distances", DISTANCES), ("poolings", POOLINGS)),
-        *(("formats", FORMATS), ("layouts", LAYOUTS)),
+        *(("formats", FORMATS), ("layouts", LAYOUTS), ("benchmarks", BENCHMARKS)),
     ],
 )
 def test_list_prints_every_entry(reid_dist, monkeypatch, kind: str, registry) -> None:

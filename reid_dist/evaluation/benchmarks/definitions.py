@@ -15,7 +15,7 @@ from reid_dist.relevance.protocols import PROTOCOLS, compose_protocol
 _TORCHREID = "KaiyangZhou/deep-person-reid torchreid/metrics/rank.py"
 _CCREID = "guxinqian/Simple-CCReID"
 _CCREID_METRICS = f"{_CCREID} tools/eval_metrics.py"
-_FAST_REID = "JDAI-CV/fast-reid fastreid/data/datasets"
+_FAST_REID = "JDAI-CV/fast-reid fastreid/evaluation/rank.py (eval_market1501), fastreid/data/datasets"
 _SYSU = "wuancong/SYSU-MM01 evaluation/evaluation_SYSU_MM01.m"
 _LLCM = "ZYK100/LLCM DEEN"
 
@@ -32,7 +32,7 @@ MARKET1501 = BENCHMARKS.register(
     Benchmark(
         name="market1501",
         summary="Market-1501: same camera junk, rectangle AP, invalid queries left out",
-        source=f"{_TORCHREID} (eval_market1501)",
+        source=f"{_TORCHREID} (eval_market1501); JDAI-CV/fast-reid fastreid/evaluation/rank.py",
         protocol=_MARKET1501,
         layout="market1501",
     )
@@ -42,7 +42,8 @@ BENCHMARKS.register(
         MARKET1501,
         name="market1501_matlab",
         summary="market1501 as its authors compute it: trapezoid AP, means over all queries",
-        source=f"{_MATLAB.source}; the same functions in zhunzhong07/person-re-ranking evaluation/utils",
+        source="zhunzhong07/person-re-ranking evaluation/utils/evaluation.m, evaluation/utils/compute_AP.m, as the "
+        "original MATLAB code of Market-1501",
         protocol=_MATLAB,
     )
 )
@@ -63,7 +64,7 @@ BENCHMARKS.register(
         CUHK03_NP,
         name="cuhk03_np_matlab",
         summary="cuhk03_np as its authors compute it: trapezoid AP, means over all queries",
-        source="zhunzhong07/person-re-ranking evaluation/CUHK03_evaluation.m, evaluation/utils/compute_AP.m",
+        source="zhunzhong07/person-re-ranking evaluation/CUHK03_evaluation.m, evaluation/utils/evaluation.m",
         protocol=_MATLAB,
     )
 )
@@ -236,8 +237,8 @@ for _search, _gallery_cameras in (("all", (1, 2, 4, 5)), ("indoor", (1, 2))):
 BENCHMARKS.register(
     Benchmark(
         name="llcm",
-        summary="LLCM, either direction: queries against one of each identity under each camera, ten draws; the CMC "
-        "ranks identities",
+        summary="LLCM, near infrared queries against one visible image of each identity under each camera, ten draws; "
+        "the CMC ranks identities; the code's other direction draws queries instead",
         source=f"{_LLCM}/eval_metrics.py (eval_llcm), {_LLCM}/data_manager.py (process_gallery_llcm)",
         protocol=compose_protocol("llcm", base=_MARKET1501, source=f"{_LLCM}/eval_metrics.py", collapse="CMC:pid"),
         layout="llcm",
@@ -263,7 +264,7 @@ VERI776 = BENCHMARKS.register(
     Benchmark(
         name="veri776",
         summary="VeRi-776, image to image, by the rules of market1501",
-        source=f"{_FAST_REID}/veri.py; {_TORCHREID} (eval_market1501)",
+        source=f"{_FAST_REID}/veri.py",
         protocol=_MARKET1501,
         layout="veri776",
     )
@@ -320,7 +321,7 @@ for _name, _size in (("small", 3000), ("medium", 5000), ("large", 10000)):
             _wild,
             name=f"veri_wild_{_name}_cross_camera",
             summary=f"VERI-Wild, {_size:,} vehicles, by the rules of market1501: same camera junk",
-            source=f"{_FAST_REID}/veriwild.py; {_TORCHREID} (eval_market1501)",
+            source=f"{_FAST_REID}/veriwild.py",
             protocol=_MARKET1501,
         )
     )

@@ -238,9 +238,8 @@ LAYOUTS.register(
 LAYOUTS.register(
     NameLayout(
         name="veri776",
-        summary="image_query/0002_c002_00030600_0.jpg: pid, camera from 1; list: test_label.xml, also with colour and "
-        "type, and test_track.txt, with tracklets; sides by folder or by --query-list name_query.txt --gallery-list "
-        "name_test.txt",
+        summary="image_query/0002_c002_00030600_0.jpg: pid, camera from 1; lists: test_label.xml (also colour, type), "
+        "test_track.txt (tracklet); sides by folder or by --query-list name_query.txt --gallery-list name_test.txt",
         source=f"Liu et al., ECCV 2016; {_FAST_REID}veri.py; SlimShadys/Vehicle-ReID datasets/veri_776.py",
         patterns=_patterns(r"^(?P<pid>[0-9]+)_c(?P<camid>[0-9]{3})_"),
         folders={"image_query": _QUERY, "image_test": _GALLERY, "image_train": _TRAIN},
