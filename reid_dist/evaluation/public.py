@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from reid_dist.evaluation.benchmarks import benchmark_notes, refuse_unfit_labels, with_benchmark
+from reid_dist.evaluation.benchmarks import refuse_unfit_labels, with_benchmark
+from reid_dist.evaluation.benchmarks.variants import under_benchmark
 from reid_dist.evaluation.evaluate import evaluate as evaluate_once
 from reid_dist.evaluation.options import EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown
@@ -101,5 +101,4 @@ def evaluate(
         return evaluate_splits(query, gallery, benchmark=benchmark, **where, **options)
     near, far = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     refuse_unfit_labels(chosen, near, far)
-    report = evaluate_once(near, far, **where, **resolved)
-    return replace(report, benchmark=chosen.describe(), notes=[*benchmark_notes(chosen, far), *report.notes])
+    return under_benchmark(evaluate_once(near, far, **where, **resolved), chosen, far)

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, ReidDistError, StoreNotFoundError
-from reid_dist.evaluation.benchmarks import benchmark_notes, refuse_unfit_labels
+from reid_dist.evaluation.benchmarks import refuse_unfit_labels
+from reid_dist.evaluation.benchmarks.variants import under_benchmark
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
 from reid_dist.evaluation.lists import evaluate_lists, lists_digest
@@ -123,10 +124,7 @@ def evaluate_ranking(
 
 def _published(report: Report, job: PipelineJob, gallery: LabelledSet) -> Report:
     """Add the benchmark of the job, if it has one."""
-    if job.published is None:
-        return report
-    notes = [*benchmark_notes(job.published, gallery), *report.notes]
-    return replace(report, benchmark=job.published.describe(), notes=notes)
+    return report if job.published is None else under_benchmark(report, job.published, gallery)
 
 
 def prepare_evaluation(

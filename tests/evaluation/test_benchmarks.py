@@ -288,6 +288,22 @@ def test_another_set_than_the_published_one_is_noted() -> None:
     assert regdb.notes[0].endswith("means over ten models, one per split into training and test: `reid-dist average`")
 
 
+@pytest.mark.parametrize(("name", "other"), [("veri776", "veri776_matlab"), ("mars_matlab", "mars")])
+def test_the_other_code_in_use_is_beside_it(name: str, other: str) -> None:
+    report = evaluate(*sets(), benchmark=name, distance="sqeuclidean")
+    variant = evaluate(*sets(), benchmark=other, distance="sqeuclidean")
+    (note,) = (note for note in report.notes if "the same ranking under" in note)
+    words = [f"the same ranking under {other} (as published by {BENCHMARKS.get(other).source}): "]
+    for family, before in ((variant.protocol["ap_family"], report.protocol["ap_family"]), ("CMC@1", "CMC@1")):
+        value, difference = variant.metrics[family], variant.metrics[family] - report.metrics[before]
+        words.append(f"{family} {100 * value:.2f} % ({100 * difference:+.2f} points)")
+    assert note == words[0] + ", ".join(words[1:])
+    assert variant.counts["n_valid"] < variant.counts["n_query"]
+    for without in ("last", "ltcc_changed"):
+        notes = evaluate(*sets(), benchmark=without, distance="sqeuclidean").notes
+        assert not [note for note in notes if "the same ranking under" in note]
+
+
 def test_unknown_benchmarks_are_refused_with_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="unknown benchmark 'market'; did you mean 'market1501'"):
         evaluate(*sets(), benchmark="market")
