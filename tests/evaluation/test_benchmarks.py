@@ -256,6 +256,17 @@ def test_draws_are_those_of_the_benchmark(options, message) -> None:
         evaluate_splits(*sets(), **{"benchmark": "llcm", **options})
 
 
+def test_rows_of_other_cameras_are_in_no_split() -> None:
+    report = evaluate_splits(*sets(), benchmark="prcc_same_single_shot", distance="sqeuclidean")
+    _, labels = items("gallery", (1, 2, 3))
+    others = (labels["camid"] != 1) & (labels["pid"] != -1)
+    assert f"{others.sum()} gallery rows of cameras that do not count are in no split" in report.notes
+    assert report.counts["n_identity"] == len(np.unique(labels["pid"][(labels["camid"] == 1) & (labels["pid"] != -1)]))
+    query, gallery = (make_set(*items(side, (2, 3))) for side in ("query", "gallery"))
+    with pytest.raises(InputError, match="or a camera that the protocol does not count, so there is nothing to draw"):
+        evaluate_splits(query, gallery, benchmark="prcc_same_single_shot")
+
+
 def test_missing_labels_are_reported_with_what_brings_them() -> None:
     query, gallery = sets()
     bare = FeatureSet.from_arrays(gallery.read(0, N_GALLERY), gallery.pids, gallery.camids, allow_zero=True)

@@ -213,6 +213,7 @@ def test_permutations_of_sysu_mm01_are_its_galleries(shots: int, tmp_path: Path)
     assert report.digests["gallery"] == expected.digests["gallery"]
     assert report.result_digest == expected.result_digest
     assert report.n_splits == 4
+    assert report.benchmark["gallery"] == f"rows of {path}"
     if shots == 1:
         by_hand = evaluate_splits(query, gallery, rows=path, protocol="no_cameras")
         assert by_hand.digests["gallery"] == expected.digests["gallery"]

@@ -192,6 +192,14 @@ class SplitJob:
         }
 
     @property
+    def described_benchmark(self) -> dict[str, str] | None:
+        """Description of the benchmark, with listed galleries in the place of draws."""
+        if self.benchmark is None:
+            return None
+        listed = self.trials.describe().get("rows")
+        return self.benchmark.describe() | ({} if listed is None else {"gallery": f"rows of {listed}"})
+
+    @property
     def identity(self) -> str:
         """Fingerprint of everything that the values of all splits depend on."""
         values = {**recorded(self.options), "metrics": self.metric_names}
@@ -345,7 +353,7 @@ def _summarise(job: SplitJob, splits: list[FinishedSplit], notes: list[str], sec
         options=job.reported_options,
         # The same in every split.
         **first.conventions,
-        benchmark=None if job.benchmark is None else job.benchmark.describe(),
+        benchmark=job.described_benchmark,
         inputs={"query": job.query.describe(), "gallery": job.gallery.describe()},
         environment=describe_environment(),
         timing={"total": seconds},

@@ -124,6 +124,9 @@ class DrawnSplits:
                 f"{self.n_whole:,} of {self._groups_in_words()} {have(self.n_whole)} no more rows than are drawn: none "
                 "of these is a query"
             )
+        n_other = self._gallery.n_rows - len(self.known) - self.n_junk_rows
+        if n_other:
+            notes.append(f"{counted(n_other, 'gallery row')} of cameras that do not count {_are(n_other)} in no split")
         if self.n_junk_rows:
             where = "in the gallery or the queries" if draw.rest_as_queries else "in the gallery"
             notes.append(
@@ -136,6 +139,10 @@ class DrawnSplits:
         if self.draw.per_camera:
             return f"{counted(self.n_groups, 'pair')} of identity and camera"
         return counted(self.n_groups, "identity")
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 class ListedSplits:
