@@ -280,6 +280,8 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
         known = [name for model in models for name in model.model_fields]
         problems = problems_of(error, known)
     problems += wrong_names(content)
+    if job is not None and not problems:
+        problems += contradictions(job)
     if job is None or problems:
         raise InputError(in_one_line(f"pipeline file {where}", problems))
     return job
@@ -310,6 +312,12 @@ def wrong_names(content: Mapping[str, Any]) -> Iterator[str]:
         with contextlib.suppress(ValidationError):
             components = ProtocolComponents.model_validate(content["protocol"])
             yield from _problems("protocol", ProtocolComponents.compose, components)
+
+
+def contradictions(job: PipelineJob) -> Iterator[str]:
+    """Fields of a job that its benchmark contradicts; names and types are other problems."""
+    if job.benchmark is not None:
+        yield from _problems("benchmark", PipelineJob.options, job)
 
 
 def _parse_swept(spec: str) -> None:

@@ -70,8 +70,19 @@ def test_what_contradicts_a_benchmark_is_refused_in_one_line(reid_dist, stores, 
         reid_dist(*words).assert_refused(message)
     (tmp_path / "plan.yaml").write_text(f"query: {stores[0]}\ngallery: {stores[1]}\nbenchmark: llcm\n")
     reid_dist("plan", tmp_path / "plan.yaml").assert_refused("plan is for jobs of one gallery")
+    (tmp_path / "plan.yaml").write_text(
+        f"query: {stores[0]}\ngallery: {stores[1]}\nbenchmark: market1501\nprotocol: {{name: own, base: market1501}}\n"
+    )
+    for command in ("plan", "run"):
+        reid_dist(command, tmp_path / "plan.yaml").assert_refused(
+            "benchmark: benchmark 'market1501' prescribes protocol"
+        )
     suite = "suite: s\nmodels: {a: {}}\ndatasets: {d: {query: q, gallery: g}}\njobs: {j: {benchmark: llcm}}\n"
     (tmp_path / "suite.yaml").write_text(suite)
     reid_dist("nightly", tmp_path / "suite.yaml", "--history", tmp_path / "h.sqlite").assert_refused(
         "jobs.j on datasets.d: a suite runs evaluations of one gallery"
+    )
+    (tmp_path / "suite.yaml").write_text(suite.replace("llcm", "market1501, collapse: pid"))
+    reid_dist("nightly", tmp_path / "suite.yaml", "--history", tmp_path / "h.sqlite").assert_refused(
+        "jobs.j on datasets.d: benchmark: benchmark 'market1501' prescribes collapse None"
     )
