@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -26,6 +26,9 @@ from reid_dist.stores import FeatureSet, open_features
 if TYPE_CHECKING:
     from reid_dist.evaluation.splits import SplitReport
     from reid_dist.evaluation.sweeps import SweepReport
+
+# Width of the names of facts, where none is longer.
+_NAME_WIDTH: Final = 8
 
 
 def run_resumable(
@@ -77,14 +80,16 @@ def deliver_table(
         click.echo(report.to_json(), nl=False)
         return
     head, tail = report.heading.chosen("date", "command"), report.heading.chosen("version", "digest")
+    below = {**legend, **head, **facts, **tail}
+    width = max(_NAME_WIDTH, *map(len, below))
     lines = [
         *report.heading.lines,
         *([] if caution is None else [caution.line]),
         "",
         *table,
         "",
-        *(f"{name:<8}  {words}" for name, words in {**legend, **head, **facts, **tail}.items()),
-        *(f"note      {note}" for note in without_warnings(report.notes)),
+        *(f"{name:<{width}}  {words}" for name, words in below.items()),
+        *(f"{'note':<{width}}  {note}" for note in without_warnings(report.notes)),
     ]
     click.echo("\n".join(lines))
     if output is not None:
