@@ -7,6 +7,7 @@ from pathlib import Path
 
 from reid_dist import evaluate, evaluate_splits
 from reid_dist.evaluation.splits import SplitReport
+from reid_dist.nightly.suite import read_suite
 
 LISTED = [{"gallery": [*range(40)]}, {"gallery": [*range(20, 60)], "query": [*range(10)]}]
 
@@ -82,6 +83,9 @@ def test_what_contradicts_a_benchmark_is_refused_in_one_line(reid_dist, stores, 
     reid_dist("nightly", tmp_path / "suite.yaml", "--history", tmp_path / "h.sqlite").assert_refused(
         "jobs.j on datasets.d: a suite runs evaluations of one gallery"
     )
+    (tmp_path / "suite.yaml").write_text(suite.replace("llcm", "veri776_matlab"))
+    (planned,) = read_suite(tmp_path / "suite.yaml").planned()
+    assert planned.pipeline.options()["protocol"].name == "market1501_matlab"
     (tmp_path / "suite.yaml").write_text(suite.replace("llcm", "market1501, collapse: pid"))
     reid_dist("nightly", tmp_path / "suite.yaml", "--history", tmp_path / "h.sqlite").assert_refused(
         "jobs.j on datasets.d: benchmark: benchmark 'market1501' prescribes collapse None"
