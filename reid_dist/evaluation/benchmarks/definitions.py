@@ -284,7 +284,7 @@ BENCHMARKS.register(
         name="veri776_image_to_track",
         summary="VeRi-776, image to track: tracks rank at their nearest kept image; needs the label tracklet of the "
         "gallery, from test_track.txt",
-        source="Liu et al., ECCV 2016 (paper; its authors publish code of image-to-image search alone)",
+        source="Liu et al., ECCV 2016 (paper; its authors' code, JDAI-CV/VeRidataset, has image-to-image search alone)",
         protocol=compose_protocol(
             "veri776_image_to_track", base=_MARKET1501, source="Liu et al., ECCV 2016", collapse="tracklet"
         ),

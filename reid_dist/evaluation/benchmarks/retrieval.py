@@ -17,7 +17,7 @@ for _name, _title in (("oxford5k", "Oxford5k"), ("paris6k", "Paris6k")):
         Benchmark(
             name=_name,
             summary=f"{_title}: lists good, ok and junk per query (ground_truth), trapezoid AP",
-            source=PROTOCOLS.get("oxford").source,
+            source="compute_ap.cpp of the data set, as in oddconcepts/oxford-benchmark compute_ap.cpp",
             protocol=PROTOCOLS.get("oxford"),
         )
     )
@@ -78,7 +78,7 @@ BENCHMARKS.register(
     Benchmark(
         name="ukbench",
         summary="UKBench: every image against all, itself among them; the N-S score is 4 times P@4",
-        source="Nister and Stewenius, CVPR 2006 (paper: images of the query's object among the first four)",
+        source="the page of the data set, vis.uky.edu/~stewe/ukbench (Performance Measures)",
         protocol=_NO_CAMERAS,
         metrics=("P@4",),
     )
