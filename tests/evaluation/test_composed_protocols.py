@@ -45,9 +45,16 @@ class Items:
         return np.array([row["pid"] for row in self.rows])
 
 
-def agrees(query, item, label):
-    """Whether two items share a label; for one after "!", whether they differ in it."""
-    return query[label[1:]] != item[label[1:]] if label.startswith("!") else query[label] == item[label]
+def agrees(query, item, label, merged=()):
+    """Whether two items share a label; for one after "!", whether they differ in it.
+
+    Cameras of one group of `merged` are one camera.
+    """
+    name = label.removeprefix("!")
+    same = query[name] == item[name]
+    if name == "camid":
+        same = same or any({query[name], item[name]} <= set(group) for group in merged)
+    return not same if label.startswith("!") else same
 
 
 def relation(rules, query, item):
@@ -56,7 +63,8 @@ def relation(rules, query, item):
         return "junk"
     if "gallery_cameras" in rules and item["camid"] not in rules["gallery_cameras"]:
         return "junk"
-    if any(all(agrees(query, item, label) for label in rule) for rule in rules.get("junk", [])):
+    merged = rules.get("merged_cameras", ())
+    if any(all(agrees(query, item, label, merged) for label in rule) for rule in rules.get("junk", [])):
         return "junk"
     return "relevant" if query["pid"] == item["pid"] else "negative"
 
@@ -136,6 +144,8 @@ def parts(draw):
     for name, values in some.items():
         if draw(st.booleans()):
             rules[name] = draw(values)
+    if any("camid" in label for rule in rules["junk"] for label in rule) and draw(st.booleans()):
+        rules["merged_cameras"] = draw(st.sampled_from([((0, 1),), ((2, 0),), ((0, 5), (1, 2)), ((1, 0, 2),)]))
     # Queries of other cameras cannot both be left out and count as 0.
     either = draw(st.sampled_from([None, "query_cameras", "invalid_query"]))
     if either == "query_cameras":
@@ -376,6 +386,10 @@ def test_protocols_by_lists_can_be_changed():
         ({"junks": []}, "unknown part of a protocol 'junks'; did you mean 'junk'"),
         ({"query_camera": [1]}, "did you mean 'query_cameras'"),
         ({"query_cameras": []}, "query_cameras must list whole numbers"),
+        ({"merged_cameras": [2, 3], "junk": [["camid"]]}, "merged_cameras must list groups of whole numbers, such as"),
+        ({"merged_cameras": [[2]], "junk": [["camid"]]}, "merged_cameras must list groups of whole numbers"),
+        ({"merged_cameras": [[2, 3], [3, 4]], "junk": [["camid"]]}, "merged_cameras must name each camera once"),
+        ({"merged_cameras": [[2, 3]]}, "merged_cameras must belong to a junk rule that names camid"),
         ({"gallery_cameras": 3}, "gallery_cameras must list whole numbers, found 3"),
         ({"gallery_cameras": ["west"]}, "gallery_cameras must list whole numbers"),
         ({"gallery_cameras": [True]}, "gallery_cameras must list whole numbers"),
