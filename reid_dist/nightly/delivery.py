@@ -88,7 +88,7 @@ def deliver_night(runs: list[Run], folder: Path) -> None:
 
 def _linked(entry: Entry, folder: Path) -> Entry:
     """Remove the folder of a missing report: it was removed, or is beside the page of another --output."""
-    is_there = bool(entry.folder) and (folder / entry.folder / "report.html").is_file()
+    is_there = bool(entry.folder) and (folder / entry.folder / entry.page).is_file()
     return entry if is_there else replace(entry, folder="")
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from reid_dist.core.credentials import without_credentials
 from reid_dist.core.fingerprint import fingerprint
+from reid_dist.evaluation.splits import SplitReport
 from reid_dist.nightly.gating.differences import PROSE
 from reid_dist.nightly.history.values import Entry, Estimate
 from reid_dist.nightly.suite import PlannedJob
@@ -17,14 +18,21 @@ from reid_dist.reports.documents import plain
 _INPUTS: Final = frozenset({"ground_truth"})
 
 
-def done_entry(planned: PlannedJob, report: Report) -> Entry:
-    """Entry of a job that is done, with what its report holds."""
-    intervals = (report.confidence or {}).get("intervals", {})
+def done_entry(planned: PlannedJob, report: Report | SplitReport) -> Entry:
+    """Entry of a job that is done, with what its report holds; of splits, the largest of each count."""
+    intervals: Mapping[str, Any] = {}
+    counts = plain(report.counts)
+    if isinstance(report, SplitReport):
+        # A report of splits lists its stages among the options.
+        own = {name: report.options.get(name) for name in ("expand", "rerank")} | {"draw": report.draw}
+        counts = {name: max(each) if isinstance(each, list) else each for name, each in counts.items()}
+    else:
+        intervals = (report.confidence or {}).get("intervals", {})
+        own = {"expand": report.expand, "rerank": report.rerank}
     conventions = {
         "protocol": {name: each for name, each in report.protocol.items() if name not in _INPUTS},
         "distance": report.distance,
-        "expand": report.expand,
-        "rerank": report.rerank,
+        **own,
         # The names of the metrics are listed apart, whether requested or default.
         "options": {name: value for name, value in report.options.items() if name != "metrics"},
         "metrics": [*report.metrics],
@@ -42,7 +50,7 @@ def done_entry(planned: PlannedJob, report: Report) -> Entry:
         metrics={
             name: Estimate(plain(value), *intervals.get(name, (None, None))) for name, value in report.metrics.items()
         },
-        counts=plain(report.counts),
+        counts=counts,
         conventions=plain(conventions),
         inputs=plain(report.inputs),
         environment=plain(report.environment),

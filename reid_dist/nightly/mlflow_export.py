@@ -111,7 +111,7 @@ def _export_entry(
         client.log_batch(run_id, metrics=batch)
     for batch in _batches(entities.Param(name, value) for name, value in _params(entry).items()):
         client.log_batch(run_id, params=batch)
-    report = Path(run.folder) / entry.folder / "report.html"
+    report = Path(run.folder) / entry.folder / entry.page
     if entry.folder and report.is_file():
         client.log_artifact(run_id, str(report))
     ended = started + round(1000 * (entry.seconds or 0))

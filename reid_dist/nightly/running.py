@@ -20,6 +20,8 @@ from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import ClusterError, ReidDistError, RunFailedError, StoreError
 from reid_dist.evaluation.runner import Destination, run_job
 from reid_dist.evaluation.runs import RowsProgress, prepare_evaluation
+from reid_dist.evaluation.splits import SplitReport
+from reid_dist.evaluation.splits.job import prepare_splits
 from reid_dist.nightly.entries import done_entry, undone_entry
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.run_state import RUNNING
@@ -301,8 +303,14 @@ def _evaluated(
         measured = _Measured(surroundings, client, deadline)
         job = planned.pipeline
         to = Destination(output=target, workspace=workspace.path, name=planned.name, description=job.description)
-        prepare = partial(prepare_evaluation, job, measured.rows, measured.stages)
-        report = run_job(prepare, to, lambda: contextlib.nullcontext(client))
+        report: Report | SplitReport
+        if job.has_splits:
+            options = job.split_options()
+            splits = partial(prepare_splits, job.query, job.gallery, options, measured.rows, measured.stages)
+            report = run_job(splits, to, lambda: contextlib.nullcontext(client))
+        else:
+            prepare = partial(prepare_evaluation, job, measured.rows, measured.stages)
+            report = run_job(prepare, to, lambda: contextlib.nullcontext(client))
     except _BudgetSpentError:
         raise
     except (ClusterError, RunFailedError) as error:
@@ -321,7 +329,8 @@ def _evaluated(
         machine=surroundings.machine,
         folder=places.report(planned),
     )
-    return entry, report
+    # Means over splits have no values per query, by which nights are compared.
+    return entry, report if isinstance(report, Report) else None
 
 
 def _defect(planned: PlannedJob, error: Exception, target: Path) -> Entry:

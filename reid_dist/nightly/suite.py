@@ -159,8 +159,6 @@ def _problems_of_jobs(suite: Suite) -> Iterator[str]:
         yield "no job is left: models and datasets leave out every one"
     for planned in jobs:
         problems = [*wrong_names(dict(planned.pipeline))] or [*contradictions(planned.pipeline)]
-        if not problems and planned.pipeline.has_splits:
-            problems = ["a suite runs evaluations of one gallery, and this job has splits; run it with `reid-dist run`"]
         yield from (f"jobs.{planned.job} on datasets.{planned.dataset}: {problem}" for problem in problems)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from reid_dist.errors import DamagedStoreError, StoreNotFoundError
-from reid_dist.nightly.gating.accuracy import dropped, gate_accuracy, gated_metrics
+from reid_dist.nightly.gating.accuracy import dropped, gate_accuracy, gate_means, gated_metrics
 from reid_dist.nightly.gating.nights import Night, night_of, tested_metrics
 from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
 from reid_dist.nightly.gating.settings import AccuracyGate, Gates, RatioGate, TrendGate
@@ -26,23 +26,54 @@ _WINDOWS: Final = 5
 def apply_gates(
     entry: Entry, report: Report | None, history: History, *, suite: str, number: int, gates: Gates
 ) -> tuple[Finding, ...]:
-    """Return the findings of the gates for an entry of a run, in the history or not; none unless it is done."""
-    if entry.state != DONE or report is None:
+    """Return the findings of the gates for an entry of a run, in the history or not; none unless it is done.
+
+    Means over splits have no report with values per query: `report` is None, and a loss of accuracy is not told.
+    """
+    if entry.state != DONE:
         return ()
-    earlier = _EarlierNights(entry, report, history, suite, number)
-    chosen = ((name, getattr(gates, name)) for name in _GATES)
-    return tuple(_finding(name, earlier, settings) for name, settings in chosen if settings is not None)
+    chosen = {name: getattr(gates, name) for name in _GATES if getattr(gates, name) is not None}
+    if report is not None:
+        earlier = _EarlierNights(entry, report, history, suite, number)
+        return tuple(_finding(name, earlier, settings) for name, settings in chosen.items())
+    measured = _MeasuredNights(entry, history, suite, number)
+    findings = [gate_means(entry, same_options=measured.same_options)] if "accuracy" in chosen else []
+    return (*findings, *(_OF_ENTRIES[name](measured, each) for name, each in chosen.items() if name in _OF_ENTRIES))
 
 
 class _UnreadableReportError(Exception):
     """The report of an earlier night is damaged."""
 
 
-class _EarlierNights:
+class _MeasuredNights:
+    """Earlier nights for the gates of speed and memory, which read no report."""
+
+    def __init__(self, entry: Entry, history: History, suite: str, number: int) -> None:
+        self.entry, self.history, self.suite, self.number = entry, history, suite, number
+
+    @property
+    def same_options(self) -> Past | None:
+        """The newest good entry of equal inputs and an equal job."""
+        entry = self.entry
+        return self.history.same_options(
+            self.suite, entry.name, entry.input_digest, entry.job_digest, before=self.number
+        )
+
+    def window(self, gate: RatioGate) -> list[Entry]:
+        """Return the entries in which a gate of speed or memory searches for comparable ones, oldest first."""
+        return [each.entry for each in self.measured(_WINDOWS * gate.window)]
+
+    def measured(self, last: int) -> list[Past]:
+        """Return the last nights in which the job was done, oldest first."""
+        return self.history.measured(self.suite, self.entry.name, before=self.number, last=last)
+
+
+class _EarlierNights(_MeasuredNights):
     """Earlier nights for the gates of metrics; each report is read once."""
 
     def __init__(self, entry: Entry, report: Report, history: History, suite: str, number: int) -> None:
-        self.entry, self.report, self.history, self.suite, self.number = entry, report, history, suite, number
+        super().__init__(entry, history, suite, number)
+        self.report = report
         self.reference = history.reference(suite, entry, before=number)
         self._nights: dict[tuple[str, tuple[str, ...]], Night | None] = {}
 
@@ -74,14 +105,6 @@ class _EarlierNights:
         except DamagedStoreError as error:
             raise _UnreadableReportError(str(error)) from error
 
-    def window(self, gate: RatioGate) -> list[Entry]:
-        """Return the entries in which a gate of speed or memory searches for comparable ones, oldest first."""
-        return [each.entry for each in self.measured(_WINDOWS * gate.window)]
-
-    def measured(self, last: int) -> list[Past]:
-        """Return the last nights in which the job was done, oldest first."""
-        return self.history.measured(self.suite, self.entry.name, before=self.number, last=last)
-
     def _night(self, past: Past, metrics: tuple[str, ...]) -> Night | None:
         key = past.entry.result_digest, metrics
         if key not in self._nights:
@@ -103,7 +126,7 @@ def _finding(name: str, earlier: _EarlierNights, settings: Any) -> Finding:
 def _accuracy(earlier: _EarlierNights, gate: AccuracyGate) -> Finding:
     entry, history = earlier.entry, earlier.history
     good = history.last_good(earlier.suite, entry.name, before=earlier.number)
-    same = history.same_options(earlier.suite, entry.name, entry.input_digest, entry.job_digest, before=earlier.number)
+    same = earlier.same_options
     metrics = earlier.tested(gate)
     past = [each for each in earlier.past(gate.nights) if each.entry.is_good]
     may_be_worse = any(dropped(entry, each.entry, metrics, gate.minimum_effect) for each in past)
@@ -133,9 +156,13 @@ def _trend(earlier: _EarlierNights, gate: TrendGate) -> Finding:
     return gate_trend(nights, tonight, earlier.report.per_query["pid"], n_earlier=n_earlier, gate=gate)
 
 
+_OF_ENTRIES: Final[Mapping[str, Callable[[_MeasuredNights, Any], Finding]]] = {
+    "speed": lambda earlier, gate: gate_speed(earlier.entry, earlier.window(gate), gate),
+    "memory": lambda earlier, gate: gate_memory(earlier.entry, earlier.window(gate), gate),
+}
+
 _GATES: Final[Mapping[str, Callable[[_EarlierNights, Any], Finding]]] = {
     "accuracy": _accuracy,
     "trend": _trend,
-    "speed": lambda earlier, gate: gate_speed(earlier.entry, earlier.window(gate), gate),
-    "memory": lambda earlier, gate: gate_memory(earlier.entry, earlier.window(gate), gate),
+    **_OF_ENTRIES,
 }

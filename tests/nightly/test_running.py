@@ -18,13 +18,17 @@ from small_nights import damage, run_night, save_model, threads, write_suite
 
 import reid_dist.evaluation.runs as runs
 import reid_dist.nightly.running as running
-from reid_dist import FeatureSet, evaluate
+from reid_dist import FeatureSet, evaluate, evaluate_splits
 from reid_dist.engine.task_graph import Progress
-from reid_dist.errors import ClusterError, DamagedStoreError, RunFailedError, StoreError
+from reid_dist.errors import ClusterError, DamagedStoreError, RunFailedError, StoreError, StoreNotFoundError
+from reid_dist.nightly.delivery import deliver_night, recent_runs
+from reid_dist.nightly.gating.settings import Gates
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.checksums import update_row
-from reid_dist.nightly.history.values import DONE, FAILED, SKIPPED, Entry, Finding, Run
+from reid_dist.nightly.history.values import ALARM, DONE, FAILED, SKIPPED, Entry, Finding, Run
+from reid_dist.nightly.page.trends import report_link
 from reid_dist.nightly.running import Surroundings
+from reid_dist.nightly.verdicts import apply_gates
 from reid_dist.reports import Report
 
 JOBS = {"plain": {}, "reranked": {"rerank": "k_reciprocal(k1=4,k2=2)"}}
@@ -34,6 +38,36 @@ JOBS = {"plain": {}, "reranked": {"rerank": "k_reciprocal(k1=4,k2=2)"}}
 def suite(tmp_path: Path) -> Path:
     """A suite of one job."""
     return write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}})
+
+
+def test_means_over_splits_are_recorded_and_not_compared_by_query(tmp_path: Path) -> None:
+    """Their speed and memory are gated; another result of equal inputs is an alarm all the same."""
+    jobs = {"named": {"benchmark": "llcm"}, "drawn": {"splits": {"repeats": 2}, "metrics": ["mAP"]}}
+    suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, jobs)
+    first, second = run_night(suite), run_night(suite)
+    sides = [FeatureSet.open(tmp_path / "a" / f"{name}.zarr") for name in ("query", "gallery")]
+    for options, entry in (({"benchmark": "llcm"}, "named"), ({"repeats": 2, "metrics": ["mAP"]}, "drawn")):
+        expected = evaluate_splits(*sides, **options)
+        for run in (first, second):
+            found = by_name(run)[f"a/set/{entry}"]
+            assert (found.state, found.result_digest) == (DONE, expected.result_digest)
+            assert {name: each.value for name, each in found.metrics.items()} == expected.metrics
+            assert found.counts["n_gallery"] == max(expected.counts["n_gallery"])
+            assert (tmp_path / "nights" / report_link(found)).name == "splits.html"
+            assert (tmp_path / "nights" / report_link(found)).is_file()
+            findings = {finding.gate: finding for finding in found.findings}
+            assert list(findings) == ["accuracy", "speed", "memory"]
+            assert findings["accuracy"].reason == "means over splits have no values per query to compare"
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    with History.open(tmp_path / "nights.db") as history:
+        with pytest.raises(StoreNotFoundError, match="it was pruned, or the job has means over splits"):
+            history.report(2, "a/set/named")
+        deliver_night(recent_runs(second, history, tmp_path / "nights"), tmp_path / "nights")
+    assert "runs/00002/a/set/named/splits.html" in (tmp_path / "nights" / "index.html").read_text()
+    other = replace(by_name(second)["a/set/named"], result_digest="0" * 64)
+    with History.open(tmp_path / "nights.db") as history:
+        alarm, *_ = apply_gates(other, None, history, suite="small", number=3, gates=Gates())
+    assert (alarm.alarm, alarm.is_regression) == (ALARM, True)
 
 
 def by_name(run: Run) -> dict[str, Entry]:

@@ -73,6 +73,20 @@ def gate_accuracy(
     return replace(finding, alarm=ALARM, reason=f"{alarm}; {finding.reason}") if alarm else finding
 
 
+def gate_means(entry: Entry, *, same_options: Past | None) -> Finding:
+    """Return the finding of accuracy of means over splits: an alarm where equal inputs gave another result.
+
+    There are no values per query, from which a loss could be told from noise.
+    """
+    reason, alarm = "means over splits have no values per query to compare", _moved_without_cause(entry, same_options)
+    return Finding(
+        gate=_GATE,
+        verdict=INCOMPARABLE,
+        reason=f"{alarm}; {reason}" if alarm else reason,
+        alarm=ALARM if alarm else "",
+    )
+
+
 def gated_metrics(metrics: tuple[str, ...] | None, report: Report) -> tuple[str, ...]:
     """Return the names of gated metrics: those of the gate, or the defaults of the protocol."""
     if metrics is not None:

@@ -187,7 +187,11 @@ def read_report(connection: sqlite3.Connection, entry: int, where: str) -> Repor
         (entry,),
     ).fetchone()
     if found is None:
-        why = "it was pruned" if state == DONE else f"the job {'failed' if state == FAILED else 'was skipped'}"
+        why = (
+            "it was pruned, or the job has means over splits"
+            if state == DONE
+            else f"the job {'failed' if state == FAILED else 'was skipped'}"
+        )
         raise StoreNotFoundError(f"there is no {where}: {why}; choose another run")
     packed = PackedReport(*found[:2])
     if (blob_digest(packed.document), blob_digest(packed.per_query)) != found[2:]:

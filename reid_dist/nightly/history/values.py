@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from reid_dist.evaluation.splits.report import PAGE as SPLITS_PAGE
 from reid_dist.reports import Report
 from reid_dist.reports.comparison import ChangedQuery
+from reid_dist.reports.files import PAGE
 from reid_dist.reports.verdicts import BETTER as BETTER
 from reid_dist.reports.verdicts import SAME as SAME
 from reid_dist.reports.verdicts import UNDECIDED as UNDECIDED
@@ -123,6 +125,16 @@ class Entry:
     def name(self) -> str:
         """``model/dataset/job``, unique in a run."""
         return f"{self.model}/{self.dataset}/{self.job}"
+
+    @property
+    def has_splits(self) -> bool:
+        """Whether the metrics are means over splits; such an entry has a report of splits alone, in its folder."""
+        return "draw" in self.conventions
+
+    @property
+    def page(self) -> str:
+        """Name of the page of the report in its folder."""
+        return SPLITS_PAGE if self.has_splits else PAGE
 
     @property
     def is_good(self) -> bool:

@@ -120,7 +120,7 @@ def report_link(entry: Entry) -> str:
     if entry.state != DONE or not entry.folder or entry.folder.startswith("/"):
         return ""
     # Quoted and with a leading dot, so that no name of a folder is read as a scheme.
-    return f"./{urllib.parse.quote(entry.folder.rstrip('/'))}/report.html"
+    return f"./{urllib.parse.quote(entry.folder.rstrip('/'))}/{entry.page}"
 
 
 def _row(run: Run, entry: Entry, letters: str, names: Sequence[str]) -> dict[str, Any]:
