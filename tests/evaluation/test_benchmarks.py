@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from oracles.benchmarks import CODES, global_average_precision, published
+from oracles.benchmarks import CODES, balanced_accuracies, global_average_precision, published
 from oracles.draws import drawn_by_loops
 
 from reid_dist import FeatureSet, Report, compose_protocol, evaluate, evaluate_splits
@@ -29,7 +29,7 @@ def recipe(name):
     """What a benchmark computes, without its words."""
     benchmark = BENCHMARKS.get(name)
     protocol = replace(benchmark.protocol, name="", summary="", source="")
-    return protocol, benchmark.metrics, benchmark.draw, benchmark.cameras
+    return protocol, benchmark.metrics, benchmark.thresholded, benchmark.draw, benchmark.cameras
 
 
 DISTINCT = list({recipe(name): name for name in BENCHMARKS.names()}.values())
@@ -104,6 +104,8 @@ def test_it_agrees_with_the_published_rules(name: str) -> None:
         query, query_labels = gallery, gallery_labels
     queries, found = rows_of(query_labels), rows_of(gallery_labels)
     options = {"distance": "sqeuclidean"}
+    if benchmark.thresholded:
+        options["metrics"] = [f"{family}@T=1" for family in benchmark.thresholded]
     if benchmark.protocol.is_listed:
         lists = ground_truth()
         wanted = {*benchmark.protocol.relevant_lists, *benchmark.protocol.junk_lists} | (
@@ -115,14 +117,17 @@ def test_it_agrees_with_the_published_rules(name: str) -> None:
     report = evaluate(make_set(query, query_labels), make_set(gallery, gallery_labels), benchmark=name, **options)
     assert report.benchmark["name"] == name
     rules = benchmark.protocol
-    metrics = benchmark.metrics or tuple(default_metrics(rules.cmc_family, rules.ap_family, rules.reported))
+    usual = tuple(default_metrics(rules.cmc_family, rules.ap_family, rules.reported))
+    metrics = tuple(options.get("metrics", benchmark.metrics or usual))
     assert tuple(report.metrics) == metrics
-    ranked = [metric for metric in metrics if metric != "GAP"]
+    ranked = [metric for metric in metrics if metric != "GAP" and "@T=" not in metric]
     if code.draw is None:
         assert isinstance(report, Report)
         expected = published(code, queries, found, squared(query, gallery), ranked)
         if "GAP" in metrics:
             expected["GAP"] = global_average_precision(queries, found, squared(query, gallery))
+        if benchmark.thresholded:
+            expected |= zip(metrics, balanced_accuracies(queries, found, squared(query, gallery), 1.0), strict=True)
     else:
         assert isinstance(report, SplitReport)
         expected = dict.fromkeys(metrics, 0.0)
@@ -313,6 +318,11 @@ def test_the_other_code_in_use_is_beside_it(name: str, other: str) -> None:
     for without in ("last", "ltcc_changed"):
         notes = evaluate(*sets(), benchmark=without, distance="sqeuclidean").notes
         assert not [note for note in notes if "the same ranking under" in note]
+
+
+def test_a_threshold_is_the_choice_of_the_user() -> None:
+    with pytest.raises(InputError, match=r"'wildlife_open' reports BAKS@T=x and BAUS@T=x: .* name them with a number"):
+        evaluate(*sets(), benchmark="wildlife_open")
 
 
 def test_unknown_benchmarks_are_refused_with_the_nearest() -> None:

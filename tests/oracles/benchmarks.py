@@ -122,7 +122,8 @@ CODES = {
     **dict.fromkeys(("ltcc_general", "vc_clothes_all"), Code(torchreid)),
     **{f"{name}_matlab": Code(torchreid, zero=True) for name in ("market1501", "cuhk03_np", "mars", "veri776")},
     "cuhk03_100": Code(torchreid),
-    **dict.fromkeys(("cuhk_pedes", "last", "regdb", "in_shop", "ukbench", "gldv2_recognition"), Code(every_camera)),
+    **dict.fromkeys(("cuhk_pedes", "last", "regdb", "in_shop", "ukbench"), Code(every_camera)),
+    **dict.fromkeys(("gldv2_recognition", "wildlife_open"), Code(every_camera)),
     **dict.fromkeys((f"vehicleid_{size}" for size in (800, 1600, 2400)), Code(every_camera, draw=Draw(10, 1, "rest"))),
     **dict.fromkeys((f"veri_wild_{size}" for size in ("small", "medium", "large")), Code(every_camera)),
     **dict.fromkeys((f"veri_wild_{size}_cross_camera" for size in ("small", "medium", "large")), Code(torchreid)),
@@ -197,3 +198,16 @@ def global_average_precision(queries, gallery, distances):
             total.append(correct / seen)
     known = {item.pid for item in gallery}
     return math.fsum(total) / sum(query.pid in known for query in queries)
+
+
+def balanced_accuracies(queries, gallery, distances, threshold):
+    """BAKS and BAUS of wildlife-datasets: means over identities; a prediction not under the threshold is "new"."""
+    shares = {True: {}, False: {}}
+    known = {item.pid for item in gallery} - {-1}
+    for query, row in zip(queries, distances, strict=True):
+        distance, at = min((row[at], at) for at, item in enumerate(gallery) if item.pid != -1)
+        predicted = gallery[at].pid if distance < threshold else "new"
+        right = predicted == (query.pid if query.pid in known else "new")
+        shares[query.pid in known].setdefault(query.pid, []).append(right)
+    means = [[sum(each) / len(each) for each in shares[kind].values()] for kind in (True, False)]
+    return [sum(each) / len(each) for each in means]

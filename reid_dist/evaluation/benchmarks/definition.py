@@ -24,6 +24,8 @@ class Benchmark:
         The layout of names and lists that brings the labels; empty where any labels serve.
     metrics
         Metrics that are reported; empty for those of the protocol.
+    thresholded
+        Metrics that are reported at a distance of the user's choice, in place of `metrics`.
     draw
         How galleries are drawn, and how often; None for the whole gallery.
     runs
@@ -40,6 +42,7 @@ class Benchmark:
     protocol: Protocol
     layout: str = ""
     metrics: tuple[str, ...] = ()
+    thresholded: tuple[str, ...] = ()
     draw: Draw | None = None
     runs: str = ""
     cameras: tuple[int, ...] | None = None

@@ -46,6 +46,12 @@ def with_benchmark(name: str, given: Mapping[str, Any]) -> tuple[Benchmark, dict
                 f"benchmark {name!r} prescribes {option} {_shown(wanted)!r}, and {_shown(value)!r} was given; leave "
                 f"out {option}, or evaluate without the benchmark"
             )
+    if benchmark.thresholded and not requests(given.get("metrics")):
+        names = [f"{family}@T=x" for family in benchmark.thresholded]
+        raise InputError(
+            f"benchmark {name!r} reports {' and '.join(names)}: a query counts as known if its nearest row is nearer "
+            "than x, which is chosen on other data; name them with a number (--metric, metrics)"
+        )
     resolved = {key: value for key, value in given.items() if key not in prescribed}
     metrics = {"metrics": benchmark.metrics} if benchmark.metrics and not requests(given.get("metrics")) else {}
     return benchmark, {**resolved, **prescribed, **metrics}

@@ -108,6 +108,17 @@ BENCHMARKS.register(
 )
 BENCHMARKS.register(
     Benchmark(
+        name="wildlife_open",
+        summary="animals, some of them not in the database: balanced accuracy on known and on unknown individuals at a "
+        "distance of one's choice (BAKS@T=x, BAUS@T=x)",
+        source="WildlifeDatasets/wildlife-datasets wildlife_datasets/metrics/metrics.py (BAKS, BAUS)",
+        protocol=_NO_CAMERAS,
+        layout="wildlife",
+        thresholded=("BAKS", "BAUS"),
+    )
+)
+BENCHMARKS.register(
+    Benchmark(
         name="wildlife_closed",
         summary="animals, every query in the database: accuracy of the nearest image (CMC@1) and of the first k "
         "identities",
