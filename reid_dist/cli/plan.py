@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from reid_dist.stages.neighbours.plan import SearchPlan
     from reid_dist.stages.reranking.plan import RerankPlan
 
+# Operations from which a job is large: several minutes of a core.
+_LARGE_FLOP = 2e13
+
 # Seconds of start and end of a run, and of a row from its list of neighbours to its weights.
 _STARTING = 2.0
 _SECONDS_PER_ROW = 3e-5
@@ -170,6 +173,7 @@ def command(
         f"{byte_size(plan.task_bytes * n_threads)} in all; the results take {byte_size(plan.result_bytes)}",
         "read": f"{byte_size(plan.bytes_read)}, at most {byte_size(plan.bytes_read_by(n_workers))} a worker",
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products",
+        "products": _products_line(plan),
         **({"passes": "2 as a rule: thresholds over all pairs are searched for"} if plan.bracket_counts else {}),
         "time": f"{rough_duration(seconds)} on {speed}",
     }
@@ -187,6 +191,21 @@ def command(
 def _print_rows(rows: dict[str, str]) -> None:
     for name, text in rows.items():
         click.echo(f"{name:<11}{text}")
+
+
+def _products_line(plan: Plan) -> str:
+    """The products that screen, and what those of integers would bring for a large job."""
+    from reid_dist.engine.distances.integers import chosen_screen, integer_product, may_use_integers
+
+    if may_use_integers():
+        has = integer_product(plan.gallery.dim) is not None
+        return "int8 where they decide most pairs, float32 for the others" if has else "float32, which is faster here"
+    if chosen_screen() == "float32" or plan.flop < _LARGE_FLOP:
+        return "float32"
+    return (
+        "float32; with pip install 'reid-dist[int8]', products of eight-bit integers take some two thirds of the time "
+        "for neighbours and lists, and four fifths for ranks of a well-trained model"
+    )
 
 
 def _cluster_line(size: Size) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from reid_dist.clusters.settings import PAGES, in_force
 from reid_dist.clusters.single_job import open_single_job
 from reid_dist.clusters.ssh import open_ssh
 from reid_dist.clusters.workers import prepare_local_workers, workers_of
-from reid_dist.core.environment import usable_cores
+from reid_dist.core.environment import SCREEN_VARIABLE, usable_cores
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -46,6 +47,25 @@ def connect(config: Cluster, *, reranks: bool = False) -> Iterator[Client | None
     `reranks` chooses the kernels that are compiled meanwhile, if there are none in the cache.
     Raises `ClusterError` if it cannot be started or reached in time, and `InputError` if a package is not installed.
     """
+    with _screen_of(config), _connected(config, reranks) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def _screen_of(config: Cluster) -> Iterator[None]:
+    """Set the products of the file in the environment of this process, from where they are sent with the tasks."""
+    if config.screen is None or os.environ.get(SCREEN_VARIABLE):
+        yield
+        return
+    os.environ[SCREEN_VARIABLE] = config.screen
+    try:
+        yield
+    finally:
+        os.environ.pop(SCREEN_VARIABLE, None)
+
+
+@contextlib.contextmanager
+def _connected(config: Cluster, reranks: bool) -> Iterator[Client | None]:
     if isinstance(config, Threads):
         yield None
         return

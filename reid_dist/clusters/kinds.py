@@ -25,6 +25,7 @@ from reid_dist.clusters.fields import (
     seconds,
 )
 from reid_dist.core.credentials import without_credentials
+from reid_dist.core.environment import SCREEN_VARIABLE
 from reid_dist.core.registry import nearest_hint
 from reid_dist.core.validation import explain
 from reid_dist.core.yaml_text import read_yaml_file
@@ -37,6 +38,11 @@ class Described(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     description: str = ""
+    screen: Literal["float32", "int8"] | None = Field(
+        default=None,
+        description="Products to screen with, on all workers; by default the faster one on each. "
+        f"{SCREEN_VARIABLE} comes first.",
+    )
 
 
 class Threads(Described):

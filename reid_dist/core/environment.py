@@ -8,12 +8,16 @@ import platform
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from reid_dist._version import __version__
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PACKAGES = ("numpy", "numba", "dask", "distributed", "zarr")
+
+
+SCREEN_VARIABLE: Final = "REID_DIST_SCREEN"
+"""Environment variable that forces the products to screen with: ``float32`` or ``int8``."""
 
 
 def usable_cores() -> int:

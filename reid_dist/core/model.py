@@ -14,6 +14,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.segments import take_segments
+
 Int64 = NDArray[np.int64]
 TieRule = Literal["optimistic", "pessimistic"]
 
@@ -97,6 +99,11 @@ class Hidden:
     # Whether junk may have another pid than the query (by its own row or by a list; labels aside).
     crosses: bool
 
+    def take(self, queries: Int64) -> Hidden:
+        """Select queries by position."""
+        indptr, place = take_segments(self.indptr, queries)
+        return Hidden(indptr, self.row[place], None if self.label is None else self.label[queries], self.crosses)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupMembers:
@@ -165,6 +172,14 @@ class Targets:
     def positive_indptr(self) -> Int64:
         """Positives of query ``i`` are ``positive_indptr[i]:positive_indptr[i + 1]``."""
         return self.positive_start[self.indptr]
+
+    def take(self, queries: Int64) -> Targets:
+        """Select queries by position."""
+        indptr, threshold = take_segments(self.indptr, queries)
+        positive_start, positive = take_segments(self.positive_start, threshold)
+        return Targets(
+            indptr, self.distance[threshold], positive_start, self.positive_row[positive], self.hidden.take(queries)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,3 +69,11 @@ def owners(place: Int64, indptr: Int64) -> Int64:
     """Segment of each of some places, shape (n,), which ascend; int64."""
     bounds = np.searchsorted(place, indptr)
     return np.repeat(np.arange(len(indptr) - 1), np.diff(bounds))
+
+
+def take_segments(indptr: Int64, which: Int64) -> tuple[Int64, Int64]:
+    """Start offsets of some segments one after the other, and the places of their elements; int64."""
+    sizes = np.diff(indptr)[which]
+    taken = np.zeros(len(which) + 1, np.int64)
+    np.cumsum(sizes, out=taken[1:])
+    return taken, np.repeat(indptr[which] - taken[:-1], sizes) + np.arange(taken[-1])

@@ -21,6 +21,7 @@ from reid_dist.core.model import Neighbours, RankedQueries, cut_rows
 from reid_dist.engine.jobs import BlockResult, EvaluationJob, Probes, SearchJob
 from reid_dist.engine.partitions import PartValues
 from reid_dist.engine.reductions import BracketCounts, add_bracket_counts, add_histograms
+from reid_dist.engine.screened_pairs import add_screened
 from reid_dist.engine.task_graph import Execution, TaskGraph, execute
 from reid_dist.engine.tasks import (
     curves_task,
@@ -137,6 +138,7 @@ def rank_queries(job: EvaluationJob, execution: Execution, truth: GroundTruth | 
         variants=tuple(
             RankedQueries.concatenate(list(each)) for each in zip(*(block.variants for block in blocks), strict=True)
         ),
+        screened=add_screened(block.screened for block in blocks),
     )
 
 

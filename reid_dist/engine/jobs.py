@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from reid_dist.engine.partitions import Partitions, PartValues
 from reid_dist.engine.plan import Plan
 from reid_dist.engine.reductions import ImpostorHistogram, SingleShot
 from reid_dist.engine.scorers import Scorer
+from reid_dist.engine.screened_pairs import ScreenedPairs
 from reid_dist.metrics.definitions import METRICS
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import Protocol
@@ -155,3 +156,5 @@ class BlockResult:
     grouped: RankedQueries | None = None
     # Ranks under each of several protocols.
     variants: tuple[RankedQueries, ...] = ()
+    # Pairs by kind of product.
+    screened: ScreenedPairs = field(default_factory=dict)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from reid_dist.core.formatting import byte_size
 from reid_dist.core.model import even_rows
+from reid_dist.engine.distances.integers import may_use_integers
 from reid_dist.errors import InputError, PlanError
 
 # Rows of a tile, at most.  Its float32 values fit into the last-level cache, and the product, which rearranges the rows
@@ -226,6 +227,9 @@ def _task_bytes(
     # parts, twice more in float32, with both sides prepared once more.
     values = tile_query * tile_gallery * 12 + tile_gallery * dim * 12 + tile_query * dim * 8
     values += tile_query * tile_gallery * 8 + (tile_gallery + query_rows) * dim * 4
+    if may_use_integers():
+        # Queries in eight bits with residuals, unsigned once more, and copies of those that are left to float32.
+        values += query_rows * dim * 8
     # Per relevant pair: relevance and targets (56 bytes), edges and counts (20), edges in float64 for crowded bands
     # (16), sorting buffers, and the counts of the blocks that wait to be merged.
     thresholds = int(query_rows * per_query * (156 + 8 * MERGED_AT_ONCE)) + query_rows * 64

@@ -24,7 +24,7 @@ from reid_dist.clusters.compilation import Spans, compilation_of, report_to_sche
 from reid_dist.clusters.failures import cluster_failures
 from reid_dist.core.model import RowRange
 from reid_dist.engine.blas import one_blas_thread
-from reid_dist.engine.distances.integers import chosen_screen
+from reid_dist.engine.distances.integers import chosen_screen, run_with_screen
 from reid_dist.engine.plan import DEFAULT_MEMORY, MERGED_AT_ONCE
 from reid_dist.errors import ReidDistError, RunFailedError
 from reid_dist.kernels.settings import compiled_spans, listen
@@ -186,10 +186,10 @@ def execute(graph: TaskGraph, client: Client | None, n_threads: int, progress: P
     Raises `RunFailedError` if the cluster lost the job; the message gives the cause.  Raises `InputError` if the
     environment forces an unknown screen.
     """
-    chosen_screen()
+    screen = chosen_screen()
     progress.start({stage: len(keys) for stage, keys in graph.stages.items()})
     with compilation_of(client, progress.compiling, progress.compiled):
-        return _run_here(graph, n_threads, progress) if client is None else _run_there(graph, client, progress)
+        return _run_here(graph, n_threads, progress) if client is None else _run_there(graph, client, progress, screen)
 
 
 def _run_here(graph: TaskGraph, n_threads: int, progress: Progress) -> list[Any]:
@@ -237,11 +237,15 @@ def _one_span() -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if "span" in get_annotations() else annotate(span=_SPAN)
 
 
-def _run_there(graph: TaskGraph, client: Client, progress: Progress) -> list[Any]:
+def _run_there(graph: TaskGraph, client: Client, progress: Progress, screen: str | None) -> list[Any]:
+    """Run a graph on a cluster; `screen` is forced there as it is in this process."""
     from distributed import as_completed
 
     layer = "reid-dist"
-    whole = HighLevelGraph({layer: graph.tasks}, {layer: set()})
+    tasks = graph.tasks
+    if screen is not None:
+        tasks = {key: (run_with_screen, screen, *task) for key, task in tasks.items()}
+    whole = HighLevelGraph({layer: tasks}, {layer: set()})
     stage_of_key = {key: stage for stage, keys in graph.stages.items() for key in keys}
     # A task may be both counted by progress and final: it has one future, which is kept.
     keys = list(dict.fromkeys([*stage_of_key, *graph.finals]))

@@ -35,6 +35,7 @@ from reid_dist.engine.reductions import (
     rank_groups,
     relevant_places,
 )
+from reid_dist.engine.screened_pairs import add_screened, count_screened
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.engine.variants import GalleryVariants, rank_variants
 from reid_dist.kernels.deciding import BEFORE, BEHIND
@@ -48,7 +49,10 @@ from reid_dist.stores.encoding import decode, encode
 from reid_dist.stores.labels import join_item_ids, join_numbers
 
 Partials = dict[str, Any]
-"""Partial results by the name of their reduction."""
+"""Partial results by the name of their reduction, and `SCREENED`."""
+
+SCREENED = "screened"
+"""Pairs by kind of product."""
 
 
 # ---- labels of the gallery, sorted once per process ------------------------------------------------------------------
@@ -231,13 +235,13 @@ def tile_task(
 ) -> Partials:
     """Compute the partial results of a block pair."""
     wanted = reductions(job, relevance, targets)
-    with one_blas_thread():
+    with one_blas_thread(), count_screened() as screened:
         gallery = job.scorer.open_gallery(gallery_rows)
         query = job.scorer.meet(job.scorer.open_query(rows, gallery_rows), gallery)
         found = [
             run_tiles(query, part, job.distance, job.plan.tile, list(wanted.values())) for part in _split(job, gallery)
         ]
-    return {
+    return {SCREENED: screened} | {
         name: reduction.combine([partials[place] for partials in found]) if len(found) > 1 else found[0][place]
         for place, (name, reduction) in enumerate(wanted.items())
     }
@@ -287,7 +291,8 @@ def merge_task(
 ) -> Partials:
     """Merge partial results of different gallery blocks."""
     wanted = reductions(job, relevance, targets)
-    return {name: reduction.combine([partial[name] for partial in partials]) for name, reduction in wanted.items()}
+    merged = {name: reduction.combine([partial[name] for partial in partials]) for name, reduction in wanted.items()}
+    return {SCREENED: add_screened(partial[SCREENED] for partial in partials)} | merged
 
 
 def curves_task(
@@ -333,4 +338,5 @@ def ranking_task(
         single_shot=np.concatenate(curves) if curves else np.empty((relevance.n_query, 0, 1)),
         impostors=merged.get("impostors"),
         variants=() if variants is None else rank_variants(relevance, targets, merged, variants),
+        screened=merged[SCREENED],
     )

@@ -8,14 +8,17 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from reid_dist.core.model import Neighbours, cut_rows, even_rows
+from reid_dist.core.model import Neighbours, RowRange, cut_rows, even_rows
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.distances.integers import forced_screen
 from reid_dist.engine.distances.quantised import quantise
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import (
+    CountNearer,
     FeatureBlock,
+    GroupedCounts,
     KeepNearest,
     Precision,
     Products,
@@ -30,9 +33,15 @@ from reid_dist.engine.reductions import (
     screen_pairs,
 )
 from reid_dist.engine.reductions.coarse import CoarseQueries, CoarseSurroundings
+from reid_dist.engine.reductions.coarse_counts import PLAIN_QUERIES, CoarseCounts
+from reid_dist.engine.screened_pairs import note_screened
 
 # Rows and columns of a tile of integers, which is read while it is in the cache of a core.
 _COARSE_ROWS, _COARSE_COLUMNS = 256, 1024
+
+# Gallery rows for which integers are tried for the counts of a query, and those until the next decision; the largest
+# share of queries in float32 with which integers pay for the others.
+_TRIED_ROWS, _RECONSIDERED_ROWS, _MOST_PLAIN = 128, 16384, 0.8
 
 # Gallery rows that bound the distances of a query's nearest ones, at least, and per row of its list; and how many times
 # as many the gallery has at least.
@@ -56,6 +65,10 @@ def run_tiles(
         lists = _run_coarse_queries(query, gallery, distance, tile, reductions[0])
         if lists is not None:
             return [lists]
+    if len(reductions) == 1 and isinstance(reductions[0], CountNearer):
+        counts = _run_coarse_counts(query, gallery, distance, tile, reductions[0])
+        if counts is not None:
+            return [counts]
     return _run_plain_tiles(query, gallery, distance, tile, reductions, triangle=triangle)
 
 
@@ -91,6 +104,8 @@ def _run_plain_tiles(
         dtype = np.float64 if precision is Precision.WIDE else np.float32
         return Products(screen_pairs(distance, pairs, dtype, in_parts=precision is Precision.IN_PARTS), *size)
 
+    if not screen.exact:
+        note_screened("float32", n_query * (n_gallery + 1) // 2 if triangle else n_query * n_gallery)
     for columns in cut_rows(n_gallery, gallery_rows):
         for rows in cut_rows(columns.stop if triangle else n_query, query_rows):
             for accumulator in accumulators:
@@ -136,6 +151,7 @@ def _run_coarse_tiles(
     for columns in cut_rows(len(second), n_columns):
         for rows in cut_rows(len(first), n_rows):
             reduction.absorb(rows, columns)
+            note_screened("int8", len(rows) * len(columns))
             if reduction.is_crowded:
                 return None
     return reduction.result()
@@ -170,12 +186,62 @@ def _run_coarse_queries(
     n_rows, n_columns = _coarse_shape(query, rest, tile)
     for columns in cut_rows(len(rest), n_columns):
         coarse.absorb(columns, n_rows)
+        note_screened("int8", len(query) * len(columns))
         if coarse.is_crowded:
             return None
     found = coarse.result()
     if isinstance(reduction, SurroundQueries):
         return merge_surroundings(head, found, reduction.k)
     return reduction.combine([head, Neighbours(found.index, found.distance)])
+
+
+def _run_coarse_counts(
+    query: FeatureBlock, gallery: FeatureBlock, distance: Distance, tile: TileShape, reduction: CountNearer
+) -> GroupedCounts | None:
+    """Counts for ranks by products of eight-bit integers; None where those of float32 are preferred.
+
+    Queries for which integers decide too little are left to float32 for the rest of the block.
+    """
+    own = reduction.targets.indptr
+    if query.reranked is not None or own[-1] == own[0]:
+        return None
+    known = PLAIN_QUERIES.of(reduction.targets)
+    if known is not None and known.sum() > _MOST_PLAIN * (own[1:] > own[:-1]).sum():
+        return None
+    products = quantise(screen_pairs(distance, pair_rows(distance, query, gallery), np.float32))
+    if products is None:
+        return None
+    counts = CoarseCounts(reduction, query, gallery, products)
+    n_rows, n_columns = _coarse_shape(query, gallery, tile)
+    coarse = np.flatnonzero(own[1:] > own[:-1])
+    few = _MOST_PLAIN * len(coarse)
+    plain = coarse[:0] if known is None else coarse[known[coarse]]
+    coarse = np.setdiff1d(coarse, plain)
+
+    def count_plain(queries: NDArray[np.int64], start: int, stop: int) -> None:
+        if len(queries) and stop > start:
+            near, rest = query.take(queries, 0), _part(gallery, slice(start, stop))
+            (found,) = _run_plain_tiles(near, rest, distance, tile, [reduction.take(queries)])
+            counts.add(queries, found)
+
+    for chunk in cut_rows(len(gallery), _RECONSIDERED_ROWS):
+        tried = chunk.start
+        if known is None or chunk.start:
+            # A few rows show which queries are left to float32.
+            tried = min(chunk.stop, chunk.start + _TRIED_ROWS)
+            products.select(coarse)
+            crowded = counts.absorb(coarse, RowRange(chunk.start, tried), n_rows, limited=True)
+            coarse, plain = np.setdiff1d(coarse, crowded), np.union1d(plain, crowded)
+            PLAIN_QUERIES.keep(reduction.targets, plain)
+        if len(plain) > few:
+            count_plain(plain, chunk.start, tried)
+            count_plain(np.union1d(coarse, plain), tried, len(gallery))
+            break
+        count_plain(plain, chunk.start, chunk.stop)
+        products.select(coarse)
+        for columns in cut_rows(chunk.stop - tried, n_columns):
+            counts.absorb(coarse, RowRange(tried + columns.start, tried + columns.stop), n_rows, limited=False)
+    return counts.result()
 
 
 def _part(block: FeatureBlock, rows: slice) -> FeatureBlock:

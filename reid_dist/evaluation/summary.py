@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from reid_dist.core.environment import describe_environment
 from reid_dist.core.model import Neighbours, RankedQueries, RowRange
 from reid_dist.engine.jobs import BlockResult, EvaluationJob
+from reid_dist.engine.screened_pairs import ScreenedPairs, screened_words
 from reid_dist.engine.tasks import gallery_index, set_labels
 from reid_dist.engine.verification import ROC_RATES, Verification, identification_rates
 from reid_dist.errors import InputError
@@ -101,7 +102,7 @@ def make_report(
         distance=job.distance.describe(),
         inputs={"query": query.describe(), "gallery": gallery.describe()},
         ties=_ties(ranks, result, checked, zero),
-        environment=describe_environment(),
+        environment=described_environment(result.screened),
         topk=_topk(job, result.neighbours, truth),
         definitions={metric.name: _definition(metric, checked.collapse) for metric in checked.metrics},
         confidence=None if confidence is None else confidence.describe(),
@@ -118,6 +119,12 @@ def make_report(
             *dict.fromkeys([*query.notes, *gallery.notes]),
         ],
     )
+
+
+def described_environment(screened: ScreenedPairs) -> dict[str, Any]:
+    """Versions and machine, and the products that screened the pairs."""
+    words = screened_words(screened)
+    return {**describe_environment(), **({"products": words} if words else {})}
 
 
 class RanksOf:

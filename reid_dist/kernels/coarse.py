@@ -66,31 +66,47 @@ class CoarseSide(NamedTuple):
 
 
 @inner_kernel
+def widen(q: int, own: Factors, wide: NDArray[np.int16]) -> None:
+    """Write the integers of a row and of its residual to `wide`, shape (2, dim): once for all columns."""
+    for part in range(2):
+        source, target = own.integers[q, part], wide[part]
+        for k in range(len(source)):
+            target[k] = source[k]
+
+
+@inner_kernel
+def fine_ends(
+    q: int, j: int, value: np.float32, wide: NDArray[np.int16], own: Factors, other: Factors
+) -> tuple[float, float]:
+    """Lower and upper end of the product of row `q`, widened, and column `j`, by residuals, from that by integers."""
+    x, rest, y, other_rest = wide[0], wide[1], other.integers[j, 0], other.integers[j, 1]
+    one = np.int32(0)
+    two = np.int32(0)
+    for k in range(len(x)):
+        # Numba would add in 64 bits, which takes three times as long.
+        one = np.int32(one + np.int32(np.int32(x[k]) * np.int32(other_rest[k])))
+        two = np.int32(two + np.int32(np.int32(rest[k]) * np.int32(y[k])))
+    middle = np.float64(value)
+    middle += np.float64(own.scale[q]) * np.float64(other.fine_scale[j]) * np.float64(one)
+    middle += np.float64(own.fine_scale[q]) * np.float64(other.scale[j]) * np.float64(two)
+    error = np.float64(own.fine_spread[q]) * other.span[j] + np.float64(own.length[q]) * other.fine_residual[j]
+    error += np.float64(own.omitted[q]) * other.omitted[j]
+    low, high = middle - error, middle + error
+    # Outward by more than a rounding to float32.
+    return low - (abs(low) * 2.0**-22 + 2.0**-125), high + (abs(high) * 2.0**-22 + 2.0**-125)
+
+
+@inner_kernel
 def _refine(q: int, coarse: CoarseSide, scratch: Scratch) -> int:
     """Make all entries of a list fine, and remove those below the level; return the number that were not."""
-    lists, own, other = coarse.side.lists, coarse.own, coarse.other
+    lists = coarse.side.lists
     upper, lower, column = lists.value[q], coarse.lower[q], lists.column[q]
     first, size = coarse.n_fine[q], lists.size[q]
-    own_scale, own_fine = np.float64(own.scale[q]), np.float64(own.fine_scale[q])
-    spread, length, omitted = np.float64(own.fine_spread[q]), np.float64(own.length[q]), np.float64(own.omitted[q])
-    x, rest = own.integers[q, 0], own.integers[q, 1]
+    wide = np.empty((2, coarse.own.integers.shape[2]), np.int16)
+    widen(q, coarse.own, wide)
     for p in range(first, size):
         j = column[p] - coarse.first_other
-        y, other_rest = other.integers[j, 0], other.integers[j, 1]
-        one = np.int32(0)
-        two = np.int32(0)
-        for k in range(len(x)):
-            # Numba would add in 64 bits, which takes three times as long.
-            one = np.int32(one + np.int32(np.int32(x[k]) * np.int32(other_rest[k])))
-            two = np.int32(two + np.int32(np.int32(rest[k]) * np.int32(y[k])))
-        value = np.float64(lower[p])
-        value += own_scale * np.float64(other.fine_scale[j]) * np.float64(one)
-        value += own_fine * np.float64(other.scale[j]) * np.float64(two)
-        error = spread * other.span[j] + length * other.fine_residual[j] + omitted * other.omitted[j]
-        low, high = value - error, value + error
-        # Outward by more than a rounding to float32.
-        lower[p] = low - abs(low) * 2.0**-22 - 2.0**-125
-        upper[p] = high + abs(high) * 2.0**-22 + 2.0**-125
+        lower[p], upper[p] = fine_ends(q, j, lower[p], wide, coarse.own, coarse.other)
     level = float(lists.level[q])
     if size >= lists.k:
         values = scratch.selected[:size]

@@ -17,16 +17,45 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.settings import inner_kernel, kernel
 
 LARGEST = 127
 # The offset that makes integers of the left factor unsigned.
 OFFSET = 128
 
 _LANES = 32
+# Terms of a lane that are added together, and elements of such a run.
+_TERMS = 4
+_RUN = _TERMS * _LANES
+# Elements of rows that are transposed together.
+_TRANSPOSED = 64
 _ROUNDOFF = 2.0**-24
+# A float32 number of less than 2^22 plus this is rounded to an integer, half to even; `np.rint` is a call each.
+_ROUNDER = np.float32(1.5 * 2**23)
 # Rows of smaller elements are their own residuals: their squares would underflow.
 _SMALLEST = np.float32(1e-15)
+
+
+@inner_kernel
+def _square(row: NDArray[np.float32], lanes: NDArray[np.float32]) -> float:
+    """Sum of the squares of a row; `lanes` is scratch of shape (32,)."""
+    dim = len(row)
+    whole = dim - dim % _RUN
+    lanes[:] = 0.0
+    for start in range(0, whole, _RUN):
+        part = row[start : start + _RUN]
+        for lane in range(_LANES):
+            total = lanes[lane]
+            for term in range(_TERMS):
+                value = part[lane + term * _LANES]
+                total += value * value
+            lanes[lane] = total
+    square = 0.0
+    for lane in range(_LANES):
+        square += np.float64(lanes[lane])
+    for k in range(whole, dim):
+        square += np.float64(row[k]) ** 2
+    return square
 
 
 @kernel
@@ -55,21 +84,17 @@ def quantise_rows(
         Overwritten with the sums of the integers of rows, shape (n,), int32.
     """
     dim = rows.shape[1]
-    whole = dim - dim % _LANES
-    sizes = np.empty(_LANES, np.float32)
-    squares, rests, ends = (np.empty(_LANES, np.float32), np.empty(_LANES, np.float32), np.empty(_LANES, np.float32))
+    single = np.empty(1, np.int32)
+    lanes, rest, end = np.empty(_LANES, np.float32), np.empty(dim, np.float32), np.empty(dim, np.float32)
     for i in range(rows.shape[0]):
         row, coarse, fine = rows[i], integers[i, 0], integers[i, 1]
-        sizes[:] = 0.0
-        for start in range(0, whole, _LANES):
-            for lane in range(_LANES):
-                size = abs(row[start + lane])
-                sizes[lane] = size if size > sizes[lane] else sizes[lane]
-        largest = np.float32(0.0)
-        for lane in range(_LANES):
-            largest = max(largest, sizes[lane])
-        for k in range(whole, dim):
-            largest = max(largest, abs(row[k]))
+        # Bits of numbers of one sign are in the order of the numbers; a maximum of integers is vectorised.
+        bits = row.view(np.int32)
+        most = np.int32(0)
+        for k in range(dim):
+            most = max(most, bits[k] & np.int32(0x7FFFFFFF))
+        single[0] = most
+        largest = single.view(np.float32)[0]
         if not largest > _SMALLEST:
             integers[i] = 0
             scale[i], fine_scale[i], total[i] = 0.0, 0.0, 0
@@ -79,36 +104,19 @@ def quantise_rows(
         inverse = np.float32(LARGEST) / largest
         fine_step = step / np.float32(2 * LARGEST)
         fine_inverse = np.float32(2 * LARGEST) / step
+        # One loop each: with more arrays in a loop, or parts of rows, it is not vectorised.
+        for k in range(dim):
+            rounded = (row[k] * inverse + _ROUNDER) - _ROUNDER
+            coarse[k] = np.int32(rounded)
+            rest[k] = row[k] - step * rounded
+        for k in range(dim):
+            rounded = (rest[k] * fine_inverse + _ROUNDER) - _ROUNDER
+            fine[k] = np.int32(rounded)
+            end[k] = rest[k] - fine_step * rounded
         count = np.int32(0)
         for k in range(dim):
-            integer = np.int32(np.rint(row[k] * inverse))
-            rest = row[k] - step * np.float32(integer)
-            end = np.rint(rest * fine_inverse)
-            coarse[k] = integer
-            fine[k] = np.int32(min(max(end, np.float32(-LARGEST)), np.float32(LARGEST)))
-            count += integer
-        squares[:] = 0.0
-        rests[:] = 0.0
-        ends[:] = 0.0
-        for start in range(0, whole, _LANES):
-            for lane in range(_LANES):
-                value = row[start + lane]
-                rest = value - step * np.float32(coarse[start + lane])
-                end = rest - fine_step * np.float32(fine[start + lane])
-                squares[lane] += value * value
-                rests[lane] += rest * rest
-                ends[lane] += end * end
-        square, rest_square, end_square = 0.0, 0.0, 0.0
-        for lane in range(_LANES):
-            square += np.float64(squares[lane])
-            rest_square += np.float64(rests[lane])
-            end_square += np.float64(ends[lane])
-        for k in range(whole, dim):
-            rest = row[k] - step * np.float32(coarse[k])
-            end = rest - fine_step * np.float32(fine[k])
-            square += np.float64(row[k]) ** 2
-            rest_square += np.float64(rest) ** 2
-            end_square += np.float64(end) ** 2
+            count = np.int32(count + np.int32(coarse[k]))
+        square, rest_square, end_square = _square(row, lanes), _square(rest, lanes), _square(end, lanes)
         # A sum carries at most dim / 32 + 2 roundings in float32.
         slack = 1.0 + (dim / _LANES + 8.0) * _ROUNDOFF
         # Squares below the normal numbers may be lost: each is less than 2^-126.
@@ -121,14 +129,29 @@ def quantise_rows(
         scale[i], fine_scale[i], total[i] = step, fine_step, count
 
 
+@inner_kernel
+def _word(a: np.int8, b: np.int8, c: np.int8, d: np.int8) -> np.uint64:
+    """Four bytes, the first one lowest."""
+    one = np.uint64(np.uint8(a)) | np.uint64(np.uint8(b)) << np.uint64(8)
+    return one | np.uint64(np.uint8(c)) << np.uint64(16) | np.uint64(np.uint8(d)) << np.uint64(24)
+
+
 @kernel
 def transpose_bytes(rows: NDArray[np.int8], out: NDArray[np.int8]) -> None:
     """Write rows of shape (n, dim) as columns of `out`, shape (dim, n)."""
     n, dim = rows.shape
-    for first in range(0, n, 64):
-        last = min(n, first + 64)
-        for low in range(0, dim, 64):
-            for k in range(low, min(dim, low + 64)):
-                target = out[k]
-                for i in range(first, last):
-                    target[i] = rows[i, k]
+    whole = n - n % 8 if out.shape[1] % 8 == 0 else 0
+    words = out.reshape(-1)[: dim * n // 8 * 8].view(np.uint64)
+    for low in range(0, dim, _TRANSPOSED):
+        high = min(dim, low + _TRANSPOSED)
+        for i in range(0, whole, 8):
+            # Eight bytes of a column at a time.
+            a, b, c, d = rows[i, low:high], rows[i + 1, low:high], rows[i + 2, low:high], rows[i + 3, low:high]
+            e, f, g, h = rows[i + 4, low:high], rows[i + 5, low:high], rows[i + 6, low:high], rows[i + 7, low:high]
+            for k in range(len(a)):
+                near = _word(a[k], b[k], c[k], d[k])
+                far = _word(e[k], f[k], g[k], h[k])
+                words[((low + k) * n + i) // 8] = near | far << np.uint64(32)
+        for k in range(low, high):
+            for i in range(whole, n):
+                out[k, i] = rows[i, k]

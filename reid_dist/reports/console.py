@@ -178,6 +178,8 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
     yield from _verification(report)
     for name, breakdown in report.breakdowns.items():
         yield name, breakdown_line(name, breakdown)
+    if "products" in report.environment:
+        yield "products", str(report.environment["products"])
     if report.timing:
         stages = ", ".join(f"{stage} {duration(seconds)}" for stage, seconds in report.timing.items())
         yield "time", stages

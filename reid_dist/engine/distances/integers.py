@@ -11,16 +11,21 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import threading
 import time
+from collections.abc import Callable
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.environment import SCREEN_VARIABLE
 from reid_dist.errors import InputError
 
-VARIABLE: Final = "REID_DIST_SCREEN"
+T = TypeVar("T")
+
+VARIABLE: Final = SCREEN_VARIABLE
 """Environment variable that forces the products: ``float32`` or ``int8``."""
 
 # Nanoseconds per pair that larger bounds cost: of ends instead of values, and of more entries of lists.
@@ -124,15 +129,40 @@ def _exact_product() -> IntegerProduct | None:
     return product if _is_exact(product) else None
 
 
+class _Sent(threading.local):
+    """Products that the process that sent the task of this thread forces."""
+
+    screen: str | None = None
+
+
+_SENT = _Sent()
+
+
+def run_with_screen(screen: str, task: Callable[..., T], *arguments: Any) -> T:
+    """Run a task with products that are forced."""
+    before, _SENT.screen = _SENT.screen, screen
+    try:
+        return task(*arguments)
+    finally:
+        _SENT.screen = before
+
+
 def chosen_screen() -> str | None:
     """The products that the environment forces, ``float32`` or ``int8``; None if it leaves the choice.
 
+    In a task, the environment of the process that sent it comes first.
+
     Raises `InputError` if it forces something unknown.
     """
-    chosen = os.environ.get(VARIABLE) or None
+    chosen = _SENT.screen or os.environ.get(VARIABLE) or None
     if chosen not in (None, "float32", "int8"):
         raise InputError(f"{VARIABLE} is {chosen!r}; it may be float32 or int8, or unset for the faster one")
     return chosen
+
+
+def may_use_integers() -> bool:
+    """Whether products of integers are installed, and float32 is not forced; they may still be inexact or slower."""
+    return chosen_screen() != "float32" and importlib.util.find_spec("onnxruntime") is not None
 
 
 def forced_screen() -> str | None:

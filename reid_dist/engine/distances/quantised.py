@@ -124,6 +124,7 @@ class QuantisedProducts:
             prepared = self._scratch[: len(cut)]
             plain.prepare_queries(cut, prepared)
             self.queries.fill(cut, prepared)
+        self._left = self.queries.integers[:, 0].view(np.uint8) ^ np.uint8(OFFSET)
         self._columns: Quantised | None = None
         self._place = RowRange(0, 0)
         self._right: NDArray[np.int8] = np.empty((0, 0), np.int8)
@@ -138,21 +139,26 @@ class QuantisedProducts:
             found.fill(cut, rows)
         return found
 
-    def tile(self, queries: RowRange, quantised: Quantised, columns: RowRange) -> NDArray[np.int32]:
-        """Products of the integers of some queries, plus `OFFSET`, and some rows, shape (n_query, n_column).
+    def select(self, queries: NDArray[np.int64]) -> None:
+        """Restrict further tiles to some queries, in this order."""
+        self._left = self.queries.integers[queries, 0].view(np.uint8) ^ np.uint8(OFFSET)
 
-        `columns` are places among quantised gallery rows.  The next call overwrites the products.
+    def tile(self, rows: RowRange, quantised: Quantised, columns: RowRange) -> NDArray[np.int32]:
+        """Products of the integers of some queries, plus `OFFSET`, and some gallery rows, shape (n_row, n_column).
+
+        `rows` are places among the selected queries, which at first are all, and `columns` among quantised gallery
+        rows.  The next call overwrites the products.
         """
         if quantised is not self._columns or columns != self._place:
             integers = quantised.integers[columns.start : columns.stop, 0]
             self._right = np.empty((integers.shape[1], len(columns)), np.int8)
             transpose_bytes(integers, self._right)
             self._columns, self._place = quantised, columns
-        size = len(queries) * len(columns)
+        left = self._left[rows.start : rows.stop]
+        size = len(left) * len(columns)
         if len(self._memory) < size:
             self._memory = np.empty(size, np.int32)
-        products = self._memory[:size].reshape(len(queries), len(columns))
-        left = self.queries.integers[queries.start : queries.stop, 0].view(np.uint8) ^ np.uint8(OFFSET)
+        products = self._memory[:size].reshape(len(left), len(columns))
         self._product.multiply(left, self._right, products)
         return products
 

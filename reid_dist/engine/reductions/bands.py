@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, RowRange, Targets, cut_rows
-from reid_dist.engine.distances import Distance, Screen, can_be_split, part_width
+from reid_dist.engine.distances import Distance, Screen, Values, can_be_split, part_width
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, cut_pairs, pair_rows
 from reid_dist.engine.reductions.tiles import Precision, Tile
 from reid_dist.kernels.canonical import pair_distances
@@ -144,15 +144,27 @@ class ScreenedTargets:
     def screened(self, tile: Tile, precision: Precision, first: int) -> ScreenedTile:
         """Return a tile in a precision, from query `first` on, with the thresholds of its queries."""
         screen, values, bias = tile.read(precision)
+        queries = RowRange(tile.queries.start + first, tile.queries.stop)
+        return self._screened(screen, precision, queries, tile.columns, (values[first:], bias))
+
+    def without_values(self, columns: RowRange, bias: Values) -> ScreenedTile:
+        """Return the thresholds of all queries, for some columns with their biases, without screening values."""
+        queries, none = RowRange(0, len(self._targets.indptr) - 1), np.empty((0, 0), self._screen.dtype)
+        return self._screened(self._screen, Precision.PLAIN, queries, columns, (none, bias))
+
+    def _screened(
+        self, screen: Screen, precision: Precision, queries: RowRange, columns: RowRange, found: tuple[Values, Values]
+    ) -> ScreenedTile:
+        """Return values and biases of a tile with the thresholds of its queries."""
         if precision not in self._edges_in:
             self._edges_in[precision] = self._edges(screen)
-        queries = RowRange(tile.queries.start + first, tile.queries.stop)
-        edges, targets, columns = self._edges_in[precision], self._targets, tile.columns
+        values, bias = found
+        edges, targets = self._edges_in[precision], self._targets
         own = targets.indptr[queries.start : queries.stop + 1]
         here = slice(own[0], own[-1])
         biases, bias_of = self._hidden.bias(bias, columns, queries)
         return ScreenedTile(
-            values=values[first:],
+            values=values,
             bias=biases,
             bias_of=bias_of,
             column_start=columns.start,

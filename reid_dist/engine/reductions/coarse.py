@@ -38,7 +38,7 @@ class CoarseSurroundings:
         self._first, self._second = first, second
         self._products, self._columns = products, products.columns(RowRange(0, len(second)))
         plain, mirrored = products.plain, products.plain.mirrored()
-        slack = _slack(mirrored)
+        slack = slack_of(mirrored)
         near = plain.centre, plain.epsilon + slack, mirrored.row_bias
         far = mirrored.centre, mirrored.epsilon + slack, mirrored.column_bias
         own, other = products.queries.factors, self._columns.factors
@@ -86,7 +86,7 @@ class CoarseQueries:
     ) -> None:
         self._query, self._gallery, self._products = query, gallery, products
         plain, mirrored = products.plain, products.plain.mirrored()
-        screening = plain.centre, plain.epsilon + _slack(mirrored), mirrored.row_bias
+        screening = plain.centre, plain.epsilon + slack_of(mirrored), mirrored.row_bias
         self._bias, own = mirrored.column_bias, products.queries.factors
         self._side = _coarse_side(make_side(distance, k, query, gallery, screening, plain), seed, own, own)
         if not farthest:
@@ -115,7 +115,7 @@ class CoarseQueries:
         return settle_side(self._side.side, self._query, self._gallery, with_values=False)
 
 
-def _slack(mirrored: Mirrored) -> float:
+def slack_of(mirrored: Mirrored) -> float:
     """Error of the difference of an end and a bias, beyond that of a float32 value, and of underflow."""
     biases = mirrored.row_bias, mirrored.column_bias
     return 2.0**-120 + 2.0**-22 * max(float(np.abs(bias).max(initial=0.0)) for bias in biases)

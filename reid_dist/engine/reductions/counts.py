@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,10 @@ class CountNearer:
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Counting:
         """Make an accumulator for a block pair."""
         return _Counting(self, query, gallery, screen)
+
+    def take(self, queries: Int64) -> CountNearer:
+        """Select queries by position."""
+        return replace(self, targets=self.targets.take(queries))
 
     def combine(self, partials: Sequence[GroupedCounts]) -> GroupedCounts:
         """Add counts, group by group."""
@@ -108,6 +112,42 @@ def add_counts(partials: Sequence[PartialCounts]) -> PartialCounts:
     )
 
 
+def partial_counts(counts: RankCounts, targets: Targets, n_gallery: int) -> PartialCounts:
+    """Counts of kernels in the compact form; `n_gallery` are the rows of the whole gallery."""
+    nearer = segment_running_sums(counts.near, targets.indptr)
+    near: NDArray[np.signedinteger] = nearer
+    if n_gallery <= np.iinfo(np.int32).max:
+        near = nearer.astype(np.int32, copy=False)
+    return PartialCounts(near, SparseCounts.of(counts.tied), SparseCounts.of(counts.before))
+
+
+def check_thresholds(reduction: CountNearer, query: FeatureBlock, gallery: FeatureBlock) -> None:
+    """Compare the thresholds of the positives in a gallery block with distances of verified rows.
+
+    Thresholds were computed from single rows, read without verification; those of rows in memory are not compared.
+    Raises `DamagedStoreError` if a distance differs.
+    """
+    if gallery.in_memory:
+        return
+    targets = reduction.targets
+    place, column = gallery.find(targets.positive_row)
+    threshold = place
+    if len(targets.distance) < len(targets.positive_row):
+        # Tied positives share a threshold.
+        threshold = np.searchsorted(targets.positive_start, place, "right") - 1
+    owner = owners(place, targets.positive_indptr)
+    # In order of gallery rows: each stays in the cache for all its pairs.
+    order = order_of_rows(column)
+    place, column, threshold, owner = place[order], column[order], threshold[order], owner[order]
+    again = pair_distances(pair_rows(reduction.distance, query, gallery), owner, column)
+    wrong = np.flatnonzero(again != targets.distance[threshold])
+    if len(wrong):
+        raise DamagedStoreError(
+            f"gallery row {targets.positive_row[place[wrong[0]]]} was read with other features than before; the store "
+            "changed, or its storage is not reliable: run `reid-dist check` on it"
+        )
+
+
 class _Counting(Accumulator[GroupedCounts]):
     """Accumulator of `CountNearer`."""
 
@@ -121,33 +161,7 @@ class _Counting(Accumulator[GroupedCounts]):
         sizes = len(targets.distance), len(targets.distance), len(targets.positive_row)
         # A block has far fewer than 2^31 rows.
         self._counts = RankCounts(*(np.zeros(size, np.int32) for size in sizes))
-        if not gallery.in_memory:
-            self._check_thresholds()
-
-    def _check_thresholds(self) -> None:
-        """Compare the thresholds of the positives in this block with distances of verified rows.
-
-        Thresholds were computed from single rows, read without verification.  Raises `DamagedStoreError` if a distance
-        differs.
-        """
-        targets = self._reduction.targets
-        place, column = self._gallery.find(targets.positive_row)
-        threshold = place
-        if len(targets.distance) < len(targets.positive_row):
-            # Tied positives share a threshold.
-            threshold = np.searchsorted(targets.positive_start, place, "right") - 1
-        owner = owners(place, targets.positive_indptr)
-        # In order of gallery rows: each stays in the cache for all its pairs.
-        order = order_of_rows(column)
-        place, column, threshold, owner = place[order], column[order], threshold[order], owner[order]
-        pairs = pair_rows(self._reduction.distance, self._query, self._gallery)
-        again = pair_distances(pairs, owner, column)
-        wrong = np.flatnonzero(again != targets.distance[threshold])
-        if len(wrong):
-            raise DamagedStoreError(
-                f"gallery row {targets.positive_row[place[wrong[0]]]} was read with other features than before; the "
-                "store changed, or its storage is not reliable: run `reid-dist check` on it"
-            )
+        check_thresholds(reduction, query, gallery)
 
     @property
     def lower_bound(self) -> NDArray[np.floating]:
@@ -174,10 +188,5 @@ class _Counting(Accumulator[GroupedCounts]):
 
     def result(self) -> GroupedCounts:
         """Return the counts of the block pair."""
-        counts = self._counts
-        nearer = segment_running_sums(counts.near, self._reduction.targets.indptr)
-        near: NDArray[np.signedinteger] = nearer
-        if len(self._reduction.mask.junk_row) <= np.iinfo(np.int32).max:
-            near = nearer.astype(np.int32, copy=False)
-        partial = PartialCounts(near, SparseCounts.of(counts.tied), SparseCounts.of(counts.before))
-        return {self._gallery.group: partial}
+        targets = self._reduction.targets
+        return {self._gallery.group: partial_counts(self._counts, targets, len(self._reduction.mask.junk_row))}

@@ -1,0 +1,122 @@
+"""Counts for ranks from products of eight-bit integers; the counts are those of `CountNearer`.
+
+A threshold whose band lies among many negatives opens many pairs, which take longer than a product of float32.  Queries
+are therefore left to float32 when the share of their pairs that are opened is large.
+"""
+
+from __future__ import annotations
+
+import threading
+from copy import copy
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import RowRange, Targets, cut_rows
+from reid_dist.core.segments import take_segments
+from reid_dist.engine.distances.quantised import QuantisedProducts
+from reid_dist.engine.reductions.bands import ScreenedTargets
+from reid_dist.engine.reductions.base import FeatureBlock
+from reid_dist.engine.reductions.coarse import slack_of
+from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, check_thresholds, partial_counts
+from reid_dist.engine.screened_pairs import note_screened
+from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
+from reid_dist.kernels.deciding import RankCounts
+
+Int64 = NDArray[np.int64]
+
+# Share of opened pairs, per element, from which products of float32 are faster.
+_MOST_OPENED_PER_ELEMENT = 1.0 / 8192.0
+
+
+class _PlainQueries:
+    """Queries of recent blocks that were left to float32, by their thresholds, for the tasks of other gallery blocks.
+
+    They change no result: a process that knows none finds them again.
+    """
+
+    _MOST_BLOCKS: ClassVar[int] = 64
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[bytes, NDArray[np.bool_]] = {}
+
+    def of(self, targets: Targets) -> NDArray[np.bool_] | None:
+        """Whether each query is left to float32, shape (n_query,); None for an unknown block."""
+        with self._lock:
+            return self._known.get(self._key(targets))
+
+    def keep(self, targets: Targets, plain: Int64) -> None:
+        """Remember the queries of a block."""
+        found = np.zeros(len(targets.indptr) - 1, np.bool_)
+        found[plain] = True
+        with self._lock:
+            while len(self._known) >= self._MOST_BLOCKS:
+                del self._known[next(iter(self._known))]
+            self._known[self._key(targets)] = found
+
+    @staticmethod
+    def _key(targets: Targets) -> bytes:
+        step = max(1, len(targets.distance) // 256)
+        return targets.distance[::step].tobytes() + targets.indptr[-1:].tobytes() + targets.indptr[::64].tobytes()
+
+
+PLAIN_QUERIES = _PlainQueries()
+
+
+class CoarseCounts:
+    """Counts of a block pair, by products of eight-bit integers for some queries at a time."""
+
+    def __init__(
+        self, reduction: CountNearer, query: FeatureBlock, gallery: FeatureBlock, products: QuantisedProducts
+    ) -> None:
+        check_thresholds(reduction, query, gallery)
+        self._reduction, self._gallery, self._products = reduction, gallery, products
+        mirrored, screen = products.plain.mirrored(), copy(products.plain)
+        screen.epsilon = screen.epsilon + slack_of(mirrored)
+        self._bias, self._own = mirrored.column_bias, products.queries.factors
+        targets = reduction.targets
+        self._thresholds = ScreenedTargets(targets, reduction.mask, reduction.distance, query, gallery, screen)
+        sizes = len(targets.distance), len(targets.distance), len(targets.positive_row)
+        self._counts = RankCounts(*(np.zeros(size, np.int32) for size in sizes))
+        self._n_query = len(query)
+        self._most = _MOST_OPENED_PER_ELEMENT * query.features.shape[1]
+
+    def absorb(self, queries: Int64, columns: RowRange, n_rows: int, *, limited: bool) -> Int64:
+        """Add the tiles of the selected `queries` of the products, `n_rows` at a time, and some gallery rows.
+
+        With `limited`, queries for which products of float32 are faster are left out and returned.
+        """
+        quantised = self._products.columns(columns)
+        screened = self._thresholds.without_values(columns, self._bias[columns.start : columns.stop])
+        other, every = quantised.factors, RowRange(0, len(columns))
+        most = int(self._most * len(columns)) if limited else len(columns)
+        crowded = np.zeros(self._n_query, np.bool_)
+        for rows in cut_rows(len(queries), n_rows):
+            tile = CoarseTile(
+                self._products.tile(rows, quantised, every), queries[rows.start : rows.stop], self._own, other
+            )
+            count_coarse(tile, screened, self._counts, most, crowded)
+        note_screened("int8", len(queries) * len(columns))
+        return np.flatnonzero(crowded)
+
+    def add(self, queries: Int64, counts: GroupedCounts) -> None:
+        """Add counts of some queries and some other gallery rows."""
+        targets = self._reduction.targets
+        indptr, threshold = take_segments(targets.indptr, queries)
+        positive = take_segments(targets.positive_indptr, queries)[1]
+        own = counts[self._gallery.group]
+        nearer = own.near.astype(np.int32)
+        # Counts are kept apart by threshold until the end.
+        nearer[1:] -= own.near[:-1]
+        first = indptr[:-1][np.diff(indptr) > 0]
+        nearer[first] = own.near[first]
+        self._counts.near[threshold] += nearer
+        self._counts.tied[threshold] += own.tied.dense(len(threshold)).astype(np.int32)
+        self._counts.before[positive] += own.before.dense(len(positive)).astype(np.int32)
+
+    def result(self) -> GroupedCounts:
+        """Return the counts of the block pair."""
+        reduction = self._reduction
+        return {self._gallery.group: partial_counts(self._counts, reduction.targets, len(reduction.mask.junk_row))}

@@ -1,0 +1,139 @@
+"""Counts of the negatives nearer than each positive from products of eight-bit integers.
+
+A product of integers gives two ends that the exact product of the prepared rows lies between
+(`reid_dist.kernels.coarse`).  An upper end below the lower edge of the farthest threshold is farther than all of them.
+Any other pair is placed at the first threshold whose lower edge its upper end reaches, as a value is in
+`reid_dist.kernels.counting`: it is nearer if its lower end is above the upper edge there.  Otherwise an edge lies
+between its ends, and products with residuals give ends that are some hundred times closer.  What these leave open is
+decided by distances.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.kernels.bins import first_reached
+from reid_dist.kernels.coarse import Factors, fine_ends, widen
+from reid_dist.kernels.deciding import BATCH, RankCounts, ScreenedTile, decide, first_at_least, make_doubts
+from reid_dist.kernels.settings import inner_kernel, kernel
+
+# Thresholds from which bisection is faster than comparing with all of them.
+_MANY = 128
+
+
+class CoarseTile(NamedTuple):
+    """Products of the integers of some queries, plus an offset, and some gallery rows."""
+
+    # Shape (rows, columns), int32, and the query of each row, shape (rows,), int64.
+    products: NDArray[np.int32]
+    query: NDArray[np.int64]
+    # Factors of all queries, and of the columns.
+    own: Factors
+    other: Factors
+
+
+@inner_kernel
+def _place(lower: NDArray[np.floating], value: Any) -> int:
+    """Find the first threshold whose lower edge a value reaches; the number of thresholds for none."""
+    if len(lower) > _MANY:
+        return first_reached(lower, value, 0, len(lower))
+    # Edges fall: without branches, which would be unpredictable.
+    place = np.int32(0)
+    for u in range(len(lower)):
+        place += np.int32(lower[u] > value)
+    return int(place)
+
+
+@kernel
+def count_coarse(
+    tile: CoarseTile, screened: ScreenedTile, counts: RankCounts, most: int, crowded: NDArray[np.bool_]
+) -> int:
+    """Add a tile to the counts of its queries.
+
+    `screened` holds all queries of the block; its values and `ties` are not read.  A query of which more than `most`
+    pairs have an edge between their ends is not counted, and noted in `crowded`, shape (n_query,).  Returns the number
+    of pairs that products with residuals left open.
+    """
+    products, own, other = tile.products, tile.own, tile.other
+    bias, column_start, bands, rows = screened.bias, screened.column_start, screened.bands, screened.rows
+    n_rows, n_columns = products.shape
+    doubts = make_doubts(BATCH + n_columns, rows.query.shape[1])
+    columns, values = np.empty(n_columns + 1, np.int64), np.empty(n_columns + 1, np.float32)
+    nearer = np.empty(n_columns + 1, np.int64)
+    lows, highs = np.empty(n_columns, np.float64), np.empty(n_columns, np.float64)
+    wide = np.empty((2, own.integers.shape[2]), np.int16)
+    # Whole words of eight bytes; those beyond the last column stay 0.
+    words = np.zeros((n_columns + 7) // 8, np.uint64)
+    passes = words.view(np.uint8)[:n_columns]
+    shift, scale, span, residual = other.shift, other.scale, other.span, other.residual
+    n_doubts = int(np.int64(0))
+    decided = int(np.int64(0))
+    for i in range(n_rows):
+        q = tile.query[i]
+        begin, end = bands.indptr[q], bands.indptr[q + 1]
+        if begin == end:
+            continue
+        lower, upper, near = bands.lower[begin:end], bands.upper[begin:end], counts.near[begin:end]
+        n = end - begin
+        lowest = lower[n - 1]
+        factor, spread, length = own.scale[q], own.spread[q], own.length[q]
+        hidden_stop = bands.hidden_indptr[q + 1]
+        hidden = first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, column_start)
+        kind = screened.bias_of[q]
+        product, less = products[i], bias[kind]
+        for c in range(len(product)):
+            value = np.float32(np.int32(product[c] - shift[c])) * (scale[c] * factor)
+            error = spread * span[c] + length * residual[c]
+            passes[c] = np.uint8(value + error - less[c] >= lowest)
+        n_reached = int(np.int64(0))
+        for word in range(len(words)):
+            if words[word] == 0:
+                continue
+            for c in range(word * 8, min(word * 8 + 8, n_columns)):
+                # Written always, kept if it counts: no branch.
+                columns[n_reached] = c
+                n_reached += int(passes[c])
+        n_open = n_nearer = int(np.int64(0))
+        for p in range(n_reached):
+            c = columns[p]
+            while hidden < hidden_stop and bands.hidden_column[hidden] < column_start + c:
+                hidden += 1
+            if hidden < hidden_stop and bands.hidden_column[hidden] == column_start + c:
+                continue
+            value = np.float32(np.int32(product[c] - shift[c])) * (scale[c] * factor)
+            error = spread * span[c] + length * residual[c]
+            a = _place(lower, value + error - less[c])
+            columns[n_open], values[n_open] = c, value
+            is_open = int(value - error - less[c] <= upper[a])
+            n_open += is_open
+            nearer[n_nearer] = a
+            n_nearer += 1 - is_open
+        if n_open > most:
+            crowded[q] = True
+            continue
+        for p in range(n_nearer):
+            near[nearer[p]] += np.int32(1)
+        if n_open:
+            widen(q, own, wide)
+        for p in range(n_open):
+            lows[p], highs[p] = fine_ends(q, columns[p], values[p], wide, own, other)
+        for p in range(n_open):
+            column = columns[p]
+            less_one = np.float64(less[column])
+            a = _place(lower, highs[p] - less_one)
+            if a == n:
+                continue
+            if lows[p] - less_one > upper[a]:
+                near[a] += np.int32(1)
+                continue
+            doubts.row[n_doubts], doubts.column[n_doubts], doubts.threshold[n_doubts] = q, column, begin + a
+            n_doubts += 1
+        if n_doubts >= BATCH:
+            decide(doubts, n_doubts, screened.row_of, bands, rows, counts)
+            decided += n_doubts
+            n_doubts = int(np.int64(0))
+    decide(doubts, n_doubts, screened.row_of, bands, rows, counts)
+    return decided + n_doubts
