@@ -10,6 +10,7 @@ import pytest
 from reid_dist.clusters import cluster_schema, cluster_size, read_cluster
 from reid_dist.clusters.connection import connect
 from reid_dist.clusters.kinds import KINDS, PBSCluster
+from reid_dist.engine.distances.integers import chosen_screen, run_with_screen
 from reid_dist.errors import InputError
 
 SHIPPED = sorted((Path(__file__).parents[2] / "cluster_configs").glob("*.yaml"))
@@ -156,3 +157,21 @@ def test_times_need_no_quotes(tmp_path: Path, walltime: str) -> None:
 
 def test_what_looks_like_a_date_and_is_none(tmp_path: Path) -> None:
     assert "not YAML" in _refusal(tmp_path, "kind: local\ndescription: 2020-99-99\n")
+
+
+def test_products_of_a_cluster_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file forces them for its run, unless the environment does; tasks on workers do as the process that sends."""
+    path = tmp_path / "threads.yaml"
+    path.write_text("kind: threads\nscreen: float32\n")
+    monkeypatch.delenv("REID_DIST_SCREEN", raising=False)
+    assert chosen_screen() is None
+    with connect(read_cluster(path)):
+        assert chosen_screen() == "float32"
+        assert run_with_screen("int8", chosen_screen) == "int8"
+        assert chosen_screen() == "float32"
+    assert chosen_screen() is None
+    monkeypatch.setenv("REID_DIST_SCREEN", "int8")
+    with connect(read_cluster(path)):
+        assert chosen_screen() == "int8"
+    assert chosen_screen() == "int8"
+    assert "float32" in _refusal(tmp_path, "kind: threads\nscreen: int4\n")

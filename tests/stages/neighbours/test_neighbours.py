@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import DISTANCES, canonical_distances, order_is_unambiguous, reference_topk
 from reranking_runs import bare, resources
+from row_blocks import block_of, canonical_matrix
 from sampling import examples
 from strategies import DIMS, KINDS, crowded_sets, features, scattered_sets
 
@@ -15,29 +16,13 @@ from reid_dist import nearest
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.reductions import (
-    FeatureBlock,
     Seed,
     Surroundings,
     merge_surroundings,
-    pair_rows,
 )
 from reid_dist.engine.tile_loop import run_symmetric_tiles
 from reid_dist.errors import InputError
-from reid_dist.kernels.canonical import pair_distances, squared_norms
 from reid_dist.stages.neighbours import Items, find_neighbours
-
-
-def block_of(rows, first=0):
-    """Feature rows as a block whose numbers start somewhere."""
-    rows = np.ascontiguousarray(rows, np.float32)
-    return FeatureBlock(np.arange(first, first + len(rows)), rows, squared_norms(rows))
-
-
-def canonical_matrix(near, far, distance):
-    """All canonical distances of the package itself, pair by pair."""
-    i, j = (each.ravel() for each in np.indices((len(near), len(far))))
-    found = pair_distances(pair_rows(distance, near, far), i, j)
-    return found.reshape(len(near), len(far))
 
 
 def plain_surroundings(matrix, numbers, k, own=False):

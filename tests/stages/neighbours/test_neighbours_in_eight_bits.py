@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import DISTANCES
 from reranking_runs import bare
+from row_blocks import DIMS, block_of, canonical_matrix, hard_blocks, hard_rows, rows_at_the_edge
 from sampling import examples
-from strategies import KINDS, features, seeds
-from test_neighbours import assert_same, block_of, canonical_matrix, plain_surroundings
+from test_neighbours import assert_same, plain_surroundings
 
 from reid_dist import nearest
 from reid_dist.core.model import RowRange
@@ -36,46 +36,11 @@ from reid_dist.kernels.quantising import OFFSET
 
 pytest.importorskip("onnxruntime")
 
-DIMS = (1, 7, 31, 64, 512, 2048, 4099)
-HARD = ("one_giant", "heavy_tails", "denormal", "norms", "offset")
-
 
 @pytest.fixture(autouse=True)
 def eight_bits(monkeypatch):
     """Integers for all blocks, however small, and for as many candidates as there are."""
     monkeypatch.setenv(integers.VARIABLE, "int8")
-
-
-@st.composite
-def hard_rows(draw, n_rows, dim, name):
-    """Rows (n_rows, dim), float32, of a kind that is hard to quantise or full of ties, for a distance."""
-    kind = draw(st.sampled_from((*KINDS, *HARD)))
-    if kind in KINDS:
-        return draw(features(n_rows, dim, kind)).astype(np.float32)
-    rng = np.random.default_rng(draw(seeds()))
-    rows = rng.normal(size=(n_rows, dim))
-    if kind == "one_giant":
-        rows[np.arange(n_rows), rng.integers(0, dim, n_rows)] *= 1e4
-    elif kind == "heavy_tails":
-        rows = np.sign(rows) * np.abs(rows) ** 7
-    elif kind == "denormal":
-        rows *= 1e-42 if name == "cosine" else 1e-30
-    elif kind == "norms":
-        rows *= 10.0 ** rng.uniform(-15, 15, (n_rows, 1))
-    else:
-        rows += 30.0
-    rows = rows.astype(np.float32)
-    # Exact duplicates.
-    rows[rng.integers(0, n_rows, n_rows // 3)] = rows[rng.integers(0, n_rows)]
-    return rows
-
-
-@st.composite
-def hard_blocks(draw, name, dims=DIMS):
-    """Rows of two blocks."""
-    n, m = draw(st.integers(1, 40)), draw(st.integers(1, 40))
-    rows = draw(hard_rows(n + m, draw(st.sampled_from(dims)), name))
-    return rows[:n], rows[n:]
 
 
 def products_of(near, far, distance):
@@ -194,18 +159,6 @@ def test_lists_that_overflow():
     found = tile_loop._run_coarse_tiles(near, far, distance, 256, 4, unknown)
     assert_same(found[0], plain_surroundings(matrix, far.numbers, 4))
     assert_same(found[1], plain_surroundings(matrix.T, near.numbers, 4))
-
-
-def rows_at_the_edge(dim, sign):
-    """A query, and a row whose product with it is off by nearly all of its bound, in the direction of `sign`.
-
-    All elements of the query are equal, so that its integers are exact; every element of the other row lies half a step
-    beside an integer, on the same side.
-    """
-    rng = np.random.default_rng(dim)
-    row = rng.integers(-60, 100, dim) + sign * 0.499
-    row[0] = 127.0
-    return np.ones((1, dim), np.float32), row[None].astype(np.float32)
 
 
 def nearest_at_the_edge(dim):

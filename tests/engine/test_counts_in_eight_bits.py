@@ -1,0 +1,166 @@
+"""Counts for ranks by products of eight-bit integers: those of comparing all canonical distances."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from reference import DISTANCES
+from row_blocks import block_of, canonical_matrix, hard_blocks, hard_rows, rows_at_the_edge
+from sampling import examples
+from strategies import seeds
+
+from reid_dist import FeatureSet, evaluate
+from reid_dist.core.model import GalleryMask, Hidden, Targets
+from reid_dist.engine import tile_loop
+from reid_dist.engine.distances import DISTANCES as REGISTERED
+from reid_dist.engine.distances import integers
+from reid_dist.engine.distances.quantised import Quantised
+from reid_dist.engine.plan import TileShape
+from reid_dist.engine.reductions import CountNearer, coarse_counts
+from reid_dist.engine.screened_pairs import count_screened, screened_words
+from reid_dist.engine.tile_loop import run_tiles
+
+pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture(autouse=True)
+def eight_bits(monkeypatch):
+    """Integers for all blocks, however small; no query is known to be left to float32."""
+    monkeypatch.setenv(integers.VARIABLE, "int8")
+    monkeypatch.setattr(tile_loop, "PLAIN_QUERIES", coarse_counts._PlainQueries())
+
+
+def csr(lists):
+    return np.cumsum([0, *map(len, lists)]), np.array([each for own in lists for each in own], np.int64)
+
+
+def counting(matrix, positives, numbers, name, label=None, own_label=None):
+    """The reduction for positive columns of every query, and what it should count, by comparing distances."""
+    thresholds, start, rows, near, tied, before = [], [0], [], [], [], []
+    junk = np.zeros(numbers[-1] + 1, np.bool_)
+    for i, columns in enumerate(positives):
+        own = sorted({matrix[i, j] for j in columns})
+        kept = np.ones(matrix.shape[1], np.bool_)
+        kept[list(columns)] = False
+        if label is not None:
+            kept &= label[numbers] != own_label[i]
+        thresholds.append(own)
+        for t in own:
+            here = sorted(numbers[j] for j in columns if matrix[i, j] == t)
+            rows += here
+            start.append(len(rows))
+            near.append(int((matrix[i, kept] < t).sum()))
+            ties = numbers[kept & (matrix[i] == t)]
+            tied.append(len(ties))
+            places = np.searchsorted(here, ties)
+            before += [int((places == place).sum()) for place in range(len(here))]
+    indptr, distance = np.cumsum([0, *map(len, thresholds)]), np.array([t for own in thresholds for t in own])
+    hidden = Hidden(*csr([sorted(numbers[list(own)]) for own in positives]), own_label, False)
+    targets = Targets(indptr, distance, np.array(start), np.array(rows, np.int64), hidden)
+    return CountNearer(targets, GalleryMask(junk, label), REGISTERED.get(name)), (near, tied, before)
+
+
+def assert_counts(found, expected, reduction):
+    counts = found[0]
+    assert counts.near.tolist() == expected[0]
+    assert counts.tied.dense(len(expected[1])).tolist() == expected[1]
+    assert counts.before.dense(len(expected[2])).tolist() == expected[2]
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("name", DISTANCES)
+@settings(max_examples=examples(60))
+@given(seed=seeds(), tile=st.sampled_from([3, 17, 64]), labelled=st.booleans(), data=st.data())
+def test_counts_of_every_threshold(name, seed, tile, labelled, data):
+    """Thresholds at the distances of random gallery rows, duplicates of negatives among them; decisions anywhere."""
+    rng, distance = np.random.default_rng(seed), REGISTERED.get(name)
+    rows = data.draw(hard_blocks(name))
+    near, far = block_of(rows[0]), block_of(rows[1], 100)
+    matrix = canonical_matrix(near, far, distance)
+    positives = [np.flatnonzero(rng.random(len(far)) < rng.choice([0.0, 0.1, 0.5])) for _ in range(len(near))]
+    label = rng.integers(0, 3, 100 + len(far)) if labelled else None
+    own_label = rng.integers(0, 4, len(near)) if labelled else None
+    reduction, expected = counting(matrix, positives, far.numbers, name, label, own_label)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tile_loop, "PLAIN_QUERIES", coarse_counts._PlainQueries())
+        patch.setattr(tile_loop, "_TRIED_ROWS", data.draw(st.integers(1, 20)))
+        patch.setattr(tile_loop, "_RECONSIDERED_ROWS", data.draw(st.integers(1, 30)))
+        patch.setattr(tile_loop, "_MOST_PLAIN", data.draw(st.sampled_from([0.0, 0.5, 1.0])))
+        patch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", data.draw(st.sampled_from([0.0, 1e-3, 10.0])))
+        # Queries left to float32 by the first run are known in the second.
+        for _ in range(2):
+            (found,) = run_tiles(near, far, distance, TileShape(tile, tile), [reduction])
+            assert_counts(found, expected, reduction)
+
+
+def counts_at_the_edge(sign, dim=512):
+    """A positive, and a negative that equals it; their integers are off by nearly all of the bound."""
+    query, row = rows_at_the_edge(dim, sign)
+    near, far = block_of(query), block_of(np.concatenate([row, row, -np.ones((3, dim))]))
+    reduction, expected = counting(canonical_matrix(near, far, REGISTERED.get("cosine")), [[1]], far.numbers, "cosine")
+    (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(8, 8), [reduction])
+    counts = found[0]
+    return (counts.near.tolist(), counts.tied.dense(1).tolist(), counts.before.dense(1).tolist()), expected
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_threshold_at_the_edge_of_a_bound(sign, monkeypatch):
+    """The tie is found, by integers; with half the bound it is not."""
+    monkeypatch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", 1.0)
+    found, expected = counts_at_the_edge(sign)
+    assert found == expected == ([0], [1], [1])
+    whole = Quantised.factors.fget
+
+    def halved(rows):
+        factors = whole(rows)
+        names = ("spread", "fine_spread", "residual", "fine_residual", "omitted")
+        return factors._replace(**{name: getattr(factors, name) * np.float32(0.5) for name in names})
+
+    monkeypatch.setattr(Quantised, "factors", property(halved))
+    assert counts_at_the_edge(sign)[0] == ([int(sign < 0)], [0], [0])
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("name", DISTANCES)
+@settings(max_examples=examples(12), deadline=None)
+@given(data=st.data())
+def test_same_report_as_in_float32(name, data):
+    n = data.draw(st.integers(40, 160))
+    rows = data.draw(hard_rows(n, data.draw(st.sampled_from((1, 7, 64, 512))), name))
+    rng = np.random.default_rng(data.draw(seeds()))
+    if data.draw(st.booleans()):
+        rows = np.clip(rows, -6e4, 6e4).astype(np.float16)
+    if name == "cosine":
+        rows = rows[np.abs(rows).max(axis=1) > 0]
+    assume(len(rows) > 20)
+    pids, camids = rng.integers(-1, 5, len(rows)), rng.integers(0, 3, len(rows))
+    pids[:2], camids[0] = 1, 5
+    found = {}
+    for screen in ("int8", "float32"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(integers.VARIABLE, screen)
+            patch.setattr(tile_loop, "PLAIN_QUERIES", coarse_counts._PlainQueries())
+            items = FeatureSet.from_arrays(rows, pids, camids)
+            found[screen] = evaluate(items, items, distance=name, chunk_rows=data.draw(st.sampled_from([16, 64])))
+    assert found["int8"].result_digest == found["float32"].result_digest
+    assert found["float32"].environment["products"] == "float32"
+    assert "int8" in found["int8"].environment["products"]
+
+
+def test_pairs_are_counted_by_product():
+    """Hard queries are left to float32, the others to integers; each pair once, but for rows that were tried."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(40, 64))
+    near, far = block_of(centres[:20]), block_of(np.repeat(centres, 30, axis=0) + 0.01 * rng.normal(size=(1200, 64)))
+    positives = [range(30 * i, 30 * i + 30) if i % 2 else range(0, 1200, 13) for i in range(20)]
+    distance = REGISTERED.get("cosine")
+    reduction, expected = counting(canonical_matrix(near, far, distance), positives, far.numbers, "cosine")
+    with count_screened() as screened:
+        (found,) = run_tiles(near, far, distance, TileShape(256, 256), [reduction])
+    assert_counts(found, expected, reduction)
+    assert screened["float32"] == 10 * 1200
+    assert screened["int8"] == 10 * 1200 + 10 * tile_loop._TRIED_ROWS
+    assert screened_words(screened) == "int8 for 52.5 %, float32 for 47.5 % of the pairs"
+    assert [screened_words(each) for each in ({}, {"int8": 5}, {"float32": 2})] == ["", "int8", "float32"]
