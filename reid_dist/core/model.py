@@ -173,6 +173,14 @@ class Targets:
         """Positives of query ``i`` are ``positive_indptr[i]:positive_indptr[i + 1]``."""
         return self.positive_start[self.indptr]
 
+    def reach(self, k: int) -> NDArray[np.float64]:
+        """Distance of the k-th positive of each query, infinite for fewer positives; shape (n_query,), float64."""
+        place = self.positive_indptr[:-1] + k - 1
+        has = place < self.positive_indptr[1:]
+        found = np.full(len(has), np.inf)
+        found[has] = self.distance[np.searchsorted(self.positive_start, place[has], "right") - 1]
+        return found
+
     def take(self, queries: Int64) -> Targets:
         """Select queries by position."""
         indptr, threshold = take_segments(self.indptr, queries)

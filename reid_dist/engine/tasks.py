@@ -8,12 +8,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GroupTargets, Labels, Relevance, RowRange, Thresholds
+from reid_dist.core.model import GroupTargets, Labels, Neighbours, Relevance, RowRange, Targets, Thresholds
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.jobs import BlockResult, EvaluationJob, Probes, SearchJob
 from reid_dist.engine.partitions import GalleryPartitions, rank_in_partitions
@@ -230,6 +231,48 @@ def _single_shot(job: EvaluationJob, targets: Thresholds) -> dict[str, ListBefor
     }
 
 
+class _Reach:
+    """Distances within which queries have as many gallery rows as their lists hold, from finished blocks of a job.
+
+    Lists of other blocks may lack rows beyond: these are not among the nearest.  So the lists of a block depend on what
+    this process has finished, and the merged lists do not.
+    """
+
+    _MOST_BLOCKS: ClassVar[int] = 16
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, int], NDArray[np.float64]] = {}
+
+    def of(self, job: SearchJob, rows: RowRange, targets: Thresholds | None) -> NDArray[np.float64] | None:
+        """Distances for a block of queries, also from their positives, shape (n_query,); None if most are unknown."""
+        if not job.topk:
+            return None
+        with self._lock:
+            known = self._known.get((job.token, rows.start))
+        reach = np.full(len(rows), np.inf) if known is None else known
+        if targets is not None:
+            reach = np.minimum(reach, targets.items.reach(job.topk))
+        return reach if np.isinf(reach).sum() <= _MOST_UNKNOWN * len(reach) else None
+
+    def keep(self, job: SearchJob, rows: RowRange, lists: Sequence[Neighbours]) -> None:
+        """Note the farthest entry of full lists of the block."""
+        if not lists:
+            return
+        key, found = (job.token, rows.start), np.min([each.distance[:, -1] for each in lists], axis=0)
+        with self._lock:
+            if key in self._known:
+                found = np.minimum(found, self._known.pop(key))
+            while len(self._known) >= self._MOST_BLOCKS:
+                del self._known[next(iter(self._known))]
+            self._known[key] = found
+
+
+_REACH = _Reach()
+# Largest share of queries without a known distance; all rows enter their lists at first.
+_MOST_UNKNOWN = 0.05
+
+
 def tile_task(
     job: SearchJob, rows: RowRange, gallery_rows: RowRange, relevance: Relevance | None, targets: Thresholds | None
 ) -> Partials:
@@ -238,9 +281,12 @@ def tile_task(
     with one_blas_thread(), count_screened() as screened:
         gallery = job.scorer.open_gallery(gallery_rows)
         query = job.scorer.meet(job.scorer.open_query(rows, gallery_rows), gallery)
+        reach = _REACH.of(job, rows, targets)
         found = [
-            run_tiles(query, part, job.distance, job.plan.tile, list(wanted.values())) for part in _split(job, gallery)
+            run_tiles(query, part, job.distance, job.plan.tile, list(wanted.values()), reach=reach)
+            for part in _split(job, gallery)
         ]
+        _REACH.keep(job, rows, [partials[[*wanted].index("topk")] for partials in found] if job.topk else [])
     return {SCREENED: screened} | {
         name: reduction.combine([partials[place] for partials in found]) if len(found) > 1 else found[0][place]
         for place, (name, reduction) in enumerate(wanted.items())

@@ -36,12 +36,16 @@ from reid_dist.engine.reductions.coarse import CoarseQueries, CoarseSurroundings
 from reid_dist.engine.reductions.coarse_counts import PLAIN_QUERIES, CoarseCounts
 from reid_dist.engine.screened_pairs import note_screened
 
+Float64 = NDArray[np.float64]
+
 # Rows and columns of a tile of integers, which is read while it is in the cache of a core.
 _COARSE_ROWS, _COARSE_COLUMNS = 256, 1024
 
 # Gallery rows for which integers are tried for the counts of a query, and those until the next decision; the largest
 # share of queries in float32 with which integers pay for the others.
 _TRIED_ROWS, _RECONSIDERED_ROWS, _MOST_PLAIN = 128, 16384, 0.8
+# The largest share with which lists and counts, which take products of their own in eight bits, are computed apart.
+_MOST_APART = 0.1
 
 # Gallery rows that bound the distances of a query's nearest ones, at least, and per row of its list; and how many times
 # as many the gallery has at least.
@@ -56,20 +60,37 @@ def run_tiles(
     reductions: Sequence[Reduction[Any]],
     *,
     triangle: bool = False,
+    reach: Float64 | None = None,
 ) -> list[Any]:
     """Reduce all tiles of a block pair; return the partial result of each reduction, in order.
 
-    `triangle` omits the tiles below the diagonal, for a block against itself in square tiles.
+    `triangle` omits the tiles below the diagonal, for a block against itself in square tiles.  `reach`, (n_query,),
+    holds canonical distances within which each query has as many gallery rows as its list holds, in this block or in
+    others: rows beyond may be missing in lists.
     """
-    if len(reductions) == 1 and isinstance(reductions[0], KeepNearest | SurroundQueries):
-        lists = _run_coarse_queries(query, gallery, distance, tile, reductions[0])
-        if lists is not None:
-            return [lists]
-    if len(reductions) == 1 and isinstance(reductions[0], CountNearer):
-        counts = _run_coarse_counts(query, gallery, distance, tile, reductions[0])
-        if counts is not None:
-            return [counts]
-    return _run_plain_tiles(query, gallery, distance, tile, reductions, triangle=triangle)
+    lists = [each for each in reductions if isinstance(each, KeepNearest | SurroundQueries)]
+    counts = [each for each in reductions if isinstance(each, CountNearer)]
+    crowded = [PLAIN_QUERIES.share_of(each.targets) for each in counts]
+    if (
+        len(lists) > 1
+        or len(counts) > 1
+        or len(lists) + len(counts) < len(reductions)
+        # One product of float32 for both takes less time than that and one of integers.
+        or (lists and max(crowded, default=0.0) > _MOST_APART)
+    ):
+        return _run_plain_tiles(query, gallery, distance, tile, reductions, triangle=triangle)
+    found: dict[int, Any] = {}
+    for nearest in lists:
+        found[id(nearest)] = _run_coarse_queries(query, gallery, distance, tile, nearest, reach)
+    # Without lists by integers, the products of float32 that these take serve the counts as well.
+    if None not in found.values():
+        for ranks in counts:
+            found[id(ranks)] = _run_coarse_counts(query, gallery, distance, tile, ranks)
+    left = [each for each in reductions if found.get(id(each)) is None]
+    if left:
+        plain = _run_plain_tiles(query, gallery, distance, tile, left, triangle=triangle)
+        found |= {id(each): one for each, one in zip(left, plain, strict=True)}
+    return [found[id(each)] for each in reductions]
 
 
 def _run_plain_tiles(
@@ -163,11 +184,14 @@ def _run_coarse_queries(
     distance: Distance,
     tile: TileShape,
     reduction: KeepNearest | SurroundQueries,
+    reach: Float64 | None,
 ) -> Any | None:
     """Partial result of lists of queries by products of eight-bit integers; None where those of float32 are preferred.
 
-    The first gallery rows are compared by products of float32, and give bounds for the others.
+    Without a known `reach`, the first gallery rows are compared by products of float32, and give bounds for the others.
     """
+    if reach is not None and isinstance(reduction, KeepNearest) and reduction.hidden is None:
+        return _run_reaching_queries(query, gallery, distance, tile, reduction, reach)
     n_first = max(_FIRST_ROWS, _FIRST_PER_NEIGHBOUR * reduction.k)
     surrounds = isinstance(reduction, SurroundQueries)
     hides = isinstance(reduction, KeepNearest) and reduction.hidden is not None
@@ -183,16 +207,51 @@ def _run_coarse_queries(
     reach = head.distance[:, reduction.k - 1] if head.distance.shape[1] >= reduction.k else unknown
     seed = Seed(reach, head.farthest if surrounds else -unknown)
     coarse = CoarseQueries(query, rest, distance, reduction.k, seed, products, farthest=surrounds)
-    n_rows, n_columns = _coarse_shape(query, rest, tile)
-    for columns in cut_rows(len(rest), n_columns):
-        coarse.absorb(columns, n_rows)
-        note_screened("int8", len(query) * len(columns))
-        if coarse.is_crowded:
-            return None
+    if not _absorb_all(coarse, query, rest, tile):
+        return None
     found = coarse.result()
     if isinstance(reduction, SurroundQueries):
         return merge_surroundings(head, found, reduction.k)
     return reduction.combine([head, Neighbours(found.index, found.distance)])
+
+
+def _run_reaching_queries(
+    query: FeatureBlock,
+    gallery: FeatureBlock,
+    distance: Distance,
+    tile: TileShape,
+    reduction: KeepNearest,
+    reach: Float64,
+) -> Neighbours | None:
+    """Lists of the gallery rows within a known reach by products of eight-bit integers; None as above."""
+    if query.reranked is not None:
+        return None
+    products = quantise(screen_pairs(distance, pair_rows(distance, query, gallery), np.float32))
+    if products is None:
+        return None
+    seed = Seed(reach, np.full(len(query), -np.inf))
+    coarse = CoarseQueries(query, gallery, distance, reduction.k, seed, products, farthest=False)
+    if not _absorb_all(coarse, query, gallery, tile):
+        return None
+    found = coarse.result()
+    return Neighbours(*_padded(found.index, found.distance, reduction.k))
+
+
+def _padded(index: NDArray[np.int64], distance: Float64, k: int) -> tuple[NDArray[np.int64], Float64]:
+    """Lists of length `k`, with absent entries at the end."""
+    missing = ((0, 0), (0, k - index.shape[1]))
+    return np.pad(index, missing, constant_values=-1), np.pad(distance, missing, constant_values=np.inf)
+
+
+def _absorb_all(coarse: CoarseQueries, query: FeatureBlock, gallery: FeatureBlock, tile: TileShape) -> bool:
+    """Add all tiles; return whether products of float32 would not have been faster."""
+    n_rows, n_columns = _coarse_shape(query, gallery, tile)
+    for columns in cut_rows(len(gallery), n_columns):
+        coarse.absorb(columns, n_rows)
+        note_screened("int8", len(query) * len(columns))
+        if coarse.is_crowded:
+            return False
+    return True
 
 
 def _run_coarse_counts(
@@ -206,7 +265,7 @@ def _run_coarse_counts(
     if query.reranked is not None or own[-1] == own[0]:
         return None
     known = PLAIN_QUERIES.of(reduction.targets)
-    if known is not None and known.sum() > _MOST_PLAIN * (own[1:] > own[:-1]).sum():
+    if PLAIN_QUERIES.share_of(reduction.targets) > _MOST_PLAIN:
         return None
     products = quantise(screen_pairs(distance, pair_rows(distance, query, gallery), np.float32))
     if products is None:

@@ -47,6 +47,11 @@ class _PlainQueries:
         with self._lock:
             return self._known.get(self._key(targets))
 
+    def share_of(self, targets: Targets) -> float:
+        """Share of the queries with thresholds; 0 for an unknown block."""
+        known, n_valid = self.of(targets), int((np.diff(targets.indptr) > 0).sum())
+        return 0.0 if known is None else int(known.sum()) / max(1, n_valid)
+
     def keep(self, targets: Targets, plain: Int64) -> None:
         """Remember the queries of a block."""
         found = np.zeros(len(targets.indptr) - 1, np.bool_)
