@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import GroupTargets, Labels, Relevance, RowRange, Thresholds
-from reid_dist.core.model import GroupTargets, Labels, Neighbours, Relevance, RowRange, Targets, Thresholds
+from reid_dist.core.model import GroupTargets, Labels, Neighbours, Relevance, RowRange, Thresholds
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.jobs import BlockResult, EvaluationJob, Probes, SearchJob
 from reid_dist.engine.partitions import GalleryPartitions, rank_in_partitions

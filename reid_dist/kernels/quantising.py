@@ -4,6 +4,8 @@ A row ``x`` of float32 becomes integers ``X`` from -127 to 127 and a scale ``s``
 by 127, with ``x = s X + e``.  The residual ``e`` becomes integers ``E`` of the same range, with ``e = t E + g`` and the
 scale ``t = s / 254``.  Scales are float32 numbers, taken as exact: lengths of ``e`` and ``g`` are measured with them.
 
+The quotients that are rounded to ``X`` and ``E`` exceed 127 by less than 0.01: no integer is out of range.
+
 Elements of ``e`` are computed as ``x - s X`` in float32, with a rounding of the product and one of the difference.
 Both are at most ``u`` times a number of at most ``2 |x|``, so that the computed residual is off by a vector of length
 ``4 u |x|`` at most, and ``g`` by one of ``4 u (|x| + |e|)`` more.  Squares are summed in float32, in 32 lanes of

@@ -11,7 +11,7 @@ from row_blocks import block_of, canonical_matrix, hard_blocks, hard_rows, rows_
 from sampling import examples
 from strategies import seeds
 
-from reid_dist import FeatureSet, evaluate
+from reid_dist import FeatureSet, evaluate, nearest
 from reid_dist.core.model import GalleryMask, Hidden, Targets
 from reid_dist.engine import tile_loop
 from reid_dist.engine.distances import DISTANCES as REGISTERED
@@ -137,16 +137,26 @@ def test_same_report_as_in_float32(name, data):
     assume(len(rows) > 20)
     pids, camids = rng.integers(-1, 5, len(rows)), rng.integers(0, 3, len(rows))
     pids[:2], camids[0] = 1, 5
-    found = {}
+    topk = data.draw(st.sampled_from([None, 3]))
+    found, lists = {}, {}
     for screen in ("int8", "float32"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(integers.VARIABLE, screen)
             patch.setattr(tile_loop, "PLAIN_QUERIES", coarse_counts._PlainQueries())
             items = FeatureSet.from_arrays(rows, pids, camids)
-            found[screen] = evaluate(items, items, distance=name, chunk_rows=data.draw(st.sampled_from([16, 64])))
+            chunk_rows = data.draw(st.sampled_from([16, 64]))
+            found[screen] = evaluate(items, items, distance=name, chunk_rows=chunk_rows, topk=topk)
+            # Another job: what is known of the lists of one must not be taken for another.
+            lists[screen] = nearest(
+                items, FeatureSet.from_arrays(rows[::-1], pids), k=4, distance=name, chunk_rows=chunk_rows
+            )
+    assert lists["int8"].index.tobytes() == lists["float32"].index.tobytes()
+    assert lists["int8"].distance.tobytes() == lists["float32"].distance.tobytes()
+    if topk is not None:
+        assert found["int8"].topk.digest == found["float32"].topk.digest
     assert found["int8"].result_digest == found["float32"].result_digest
     assert found["float32"].environment["products"] == "float32"
-    assert "int8" in found["int8"].environment["products"]
+    assert topk is not None or "int8" in found["int8"].environment["products"]
 
 
 def test_pairs_are_counted_by_product():

@@ -223,6 +223,24 @@ def test_lists_of_queries(name, k, shape, data):
     np.testing.assert_array_equal(listed.distance, expected.distance)
 
 
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("name", DISTANCES)
+@settings(max_examples=examples(60))
+@given(k=st.integers(1, 12), data=st.data())
+def test_lists_within_a_known_reach(name, k, data):
+    """Any reach that is a distance there is, above or below that of the k-th row; rows beyond may be missing."""
+    distance = REGISTERED.get(name)
+    rows = data.draw(hard_blocks(name))
+    near, far = block_of(rows[0]), block_of(rows[1], 100)
+    matrix = canonical_matrix(near, far, distance)
+    values = [*np.unique(matrix).tolist()[:200], np.inf, float(matrix.mean())]
+    reach = np.array(data.draw(st.lists(st.sampled_from(values), min_size=len(near), max_size=len(near))))
+    (found,) = run_tiles(near, far, distance, TileShape(17, 17), [KeepNearest(k, distance)], reach=reach)
+    expected = plain_surroundings(matrix, far.numbers, k)
+    assert found.index.shape == found.distance.shape == (len(near), k)
+    assert_same(Surroundings(found.index, found.distance, expected.farthest), expected, within=reach)
+
+
 def test_fewer_first_rows_than_neighbours(monkeypatch):
     """First rows that are nearer than all others bound nothing if they are fewer than the list holds."""
     monkeypatch.setattr(tile_loop, "_FIRST_ROWS", 3)
