@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,9 +19,10 @@ import numpy as np
 
 from reid_dist.clusters.local import start_process
 from reid_dist.clusters.workers import prepare_local_workers
-from reid_dist.core.environment import usable_cores
+from reid_dist.core.environment import SCREEN_VARIABLE, usable_cores
 from reid_dist.core.temporary import temporary_directory
 from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.distances.integers import integer_product, may_use_integers
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
 from reid_dist.evaluation.search import nearest
@@ -32,6 +34,8 @@ from reid_dist.stores import DistanceBlock, FeatureSet
 _MOST_PROCESSES: Final = 4
 _DIM: Final = 8
 _TILE: Final = 64
+# Elements of rows for which products of integers are faster where they are at all.
+_INTEGERS_DIM: Final = 512
 _RERANKING: Final = "k_reciprocal(k1=4,k2=2)"
 # Those that reach other kernels, or the same with other types: values of another kind, sets with equal weights, rows
 # without the gallery's neighbours.
@@ -122,6 +126,7 @@ def _jobs(folder: Path) -> Iterator[Callable[[], Any]]:
             yield partial(with_features, expand=expand)
             yield partial(with_features, expand=expand, rerank=_RERANKING)
         yield partial(_with_distances, query, gallery, folder)
+        yield partial(_with_integers, query, gallery)
     query, gallery = _stored(usual, folder / "halves", "float16")
     yield partial(evaluate, query, gallery, expand=_EXPANSIONS[0], rerank=_RERANKING)
     yield partial(evaluate, query, gallery, metrics=_PAIRS, roc=True)
@@ -160,6 +165,19 @@ def _stored(
         features.save(uri, chunk_rows=_TILE, dtype=dtype)
         opened.append(FeatureSet.open(uri))
     return opened[0], opened[1]
+
+
+def _with_integers(query: FeatureSet, gallery: FeatureSet) -> None:
+    """Products of eight-bit integers, where there are any; in this process, of which nothing else is computed."""
+    if os.environ.get(SCREEN_VARIABLE) or not may_use_integers() or integer_product(_INTEGERS_DIM) is None:
+        return
+    os.environ[SCREEN_VARIABLE] = "int8"
+    try:
+        nearest(gallery, gallery, k=4, chunk_rows=_TILE)
+        nearest(query, gallery, k=4, chunk_rows=_TILE)
+        evaluate(query, gallery, chunk_rows=_TILE)
+    finally:
+        del os.environ[SCREEN_VARIABLE]
 
 
 def _with_distances(query: FeatureSet, gallery: FeatureSet, folder: Path) -> None:
