@@ -117,11 +117,12 @@ def command(
     if job.has_splits:
         raise InputError("plan is for jobs of one gallery; leave out splits, or the benchmark that draws galleries")
     query, gallery = FeatureSet.open(job.query), FeatureSet.open(job.gallery)
-    size = None
+    size = screen = None
     if cluster_file is not None:
         if threads is not None or memory_gib is not None:
             raise click.UsageError("--threads and --memory-per-thread are given by --cluster; give one or the other")
-        size = cluster_size(read_cluster(cluster_file))
+        cluster = read_cluster(cluster_file)
+        size, screen = cluster_size(cluster), cluster.screen
         n_threads, memory = size.n_threads, planned_memory(size.memory_per_thread)
     else:
         n_threads = threads or usable_cores()
@@ -173,7 +174,7 @@ def command(
         f"{byte_size(plan.task_bytes * n_threads)} in all; the results take {byte_size(plan.result_bytes)}",
         "read": f"{byte_size(plan.bytes_read)}, at most {byte_size(plan.bytes_read_by(n_workers))} a worker",
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products",
-        "products": _products_line(plan),
+        "products": _products_line(plan, screen),
         **({"passes": "2 as a rule: thresholds over all pairs are searched for"} if plan.bracket_counts else {}),
         "time": f"{rough_duration(seconds)} on {speed}",
     }
@@ -193,14 +194,16 @@ def _print_rows(rows: dict[str, str]) -> None:
         click.echo(f"{name:<11}{text}")
 
 
-def _products_line(plan: Plan) -> str:
-    """The products that screen, and what those of integers would bring for a large job."""
+def _products_line(plan: Plan, screen: str | None) -> str:
+    """The products that screen, and what those of integers would bring for a large job; `screen` is the cluster's."""
     from reid_dist.engine.distances.integers import chosen_screen, integer_product, may_use_integers
 
+    if (chosen_screen() or screen) == "float32":
+        return "float32, as is forced"
     if may_use_integers():
         has = integer_product(plan.gallery.dim) is not None
         return "int8 where they decide most pairs, float32 for the others" if has else "float32, which is faster here"
-    if chosen_screen() == "float32" or plan.flop < _LARGE_FLOP:
+    if plan.flop < _LARGE_FLOP:
         return "float32"
     return (
         "float32; with pip install 'reid-dist[int8]', products of eight-bit integers take some two thirds of the time "

@@ -92,6 +92,21 @@ def test_given_rates_take_the_place_of_timed_ones(reid_dist, pipeline: Path) -> 
     assert reid_dist("plan", pipeline, "--gflops", "0").code == 2
 
 
+def test_products_of_a_plan(reid_dist, pipeline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are forced; what the extra would bring, for large jobs alone; and room for its integers."""
+    monkeypatch.delenv("REID_DIST_SCREEN", raising=False)
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text("kind: threads\nscreen: float32\n")
+    assert printed(reid_dist("plan", pipeline, "--cluster", cluster).out)["products"] == "float32, as is forced"
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: None)
+    assert printed(reid_dist("plan", pipeline).out)["products"] == "float32"
+    without = make_plan(shape(2000), shape(20_000), n_threads=1).task_bytes
+    monkeypatch.setattr("reid_dist.cli.plan._LARGE_FLOP", 1)
+    assert "pip install 'reid-dist[int8]'" in printed(reid_dist("plan", pipeline).out)["products"]
+    monkeypatch.setattr("reid_dist.engine.plan.may_use_integers", lambda: True)
+    assert make_plan(shape(2000), shape(20_000), n_threads=1).task_bytes == without + 2000 * 32 * 8
+
+
 def planned_seconds(shown: dict[str, str]) -> float:
     value, unit = re.match(r"about ([0-9.]+) (s|min|h) on ", shown["time"]).groups()
     return float(value) * {"s": 1, "min": 60, "h": 3600}[unit]
