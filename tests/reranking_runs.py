@@ -12,8 +12,7 @@ from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.projection import make_resources
 from reid_dist.stages.neighbours import Items, find_neighbours
-from reid_dist.stages.reranking import KReciprocal, make_weights
-from reid_dist.stages.reranking.stage import weighing
+from reid_dist.stages.reranking import KReciprocal, make_weights, weighing
 from reid_dist.stores import Workspace
 
 CLOSE = 1e-9

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -49,10 +48,6 @@ def command(kind: str) -> None:
 
 def _entries(kind: str) -> list[Any]:
     module, name = _REGISTRIES[kind]
-    entries = [*getattr(importlib.import_module(module), name)]
-    if kind == "rerankers":
-        from reid_dist.stages.reranking import VARIANTS
-
-        # Variants are values of a parameter, listed as they are written.
-        entries += [replace(each, name=f"k_reciprocal(variant={each.name})") for each in VARIANTS]
-    return entries
+    # Variants are values of a parameter, listed after their definition as they are written.
+    found = getattr(importlib.import_module(module), name)
+    return [entry for each in found for entry in (each, *getattr(each, "choices", ()))]

@@ -222,13 +222,17 @@ def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int, speed: str) -> 
     return {
         "items": f"{search.n_items} in the graph, lists of {search.k}",
         "tasks": f"{counted(plan.n_tasks, 'pair')} of blocks of {counted(search.block_rows, 'row')}, then "
-        f"{2 * search.n_blocks} for weights",
+        f"{len(plan.rows) * search.n_blocks} for rows of the graph",
         "memory": f"{byte_size(plan.task_bytes)} a task, {byte_size(plan.task_bytes * n_threads)} in all",
         "workspace": f"{byte_size(plan.workspace_bytes)} at the most: lists {byte_size(plan.list_bytes)}, "
-        f"weights about {byte_size(plan.weight_bytes)}",
+        f"rows about {byte_size(plan.row_bytes)}",
+        "rows": "; ".join(
+            f"{each.name}: about {each.expected:.0f} entries, at most {each.most:.0f}" for each in plan.rows
+        ),
         "read": byte_size(plan.bytes_read),
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products, each pair once",
         "time": f"{rough_duration(_search_seconds(search, rates) / n_threads)} on {speed}",
+        **({"warning": "; ".join(plan.warnings)} if plan.warnings else {}),
     }
 
 

@@ -240,25 +240,23 @@ def check_collapse(
         )
 
 
-def refuse_thresholds(metrics: list[Metric], roc: bool, variant: str, *, by_row_maximum: bool) -> None:
-    """Raise `InputError` for metrics with one threshold for all queries under a re-ranking, with the variant's reason.
+def refuse_thresholds(metrics: list[Metric], roc: bool, rerank: str, uneven: str | None) -> None:
+    """Raise `InputError` for metrics with one threshold for all queries under a re-ranking, `rerank`.
 
-    `by_row_maximum` is whether the variant divides the distances of each query by their maximum, so that distances of
-    different queries are not comparable to one threshold.
+    `uneven` is why its distances of different queries are not comparable to one threshold; None if they are.
     """
     unfit = [metric.name for metric in metrics if metric.family.needs in (PAIRS, PROBES, NEAREST)]
     unfit += ["roc"] if roc else []
     if not unfit:
         return
-    if by_row_maximum:
+    if uneven is not None:
         raise InputError(
-            f"{', '.join(unfit)} would compare re-ranked distances of different queries with one threshold, and under "
-            f"the variant {variant!r} each query has a scale of its own (its largest distance); leave them out, or "
-            "evaluate without re-ranking"
+            f"{', '.join(unfit)} would compare re-ranked distances of different queries with one threshold, and "
+            f"{uneven}; leave them out, or evaluate without re-ranking"
         )
     raise InputError(
         f"{', '.join(unfit)}: the search for exact thresholds reads plain distances, not those of a re-ranking. Those "
-        f"of the variant {variant!r} have one scale for all queries, so for sets that fit in memory use "
+        f"of {rerank} have one scale for all queries, so for sets that fit in memory use "
         "evaluate_distances(DistanceBlock.from_array(reranked_distances(query, gallery, rerank=…)), query, gallery, …) "
         "in Python; else leave them out, or evaluate without re-ranking"
     )

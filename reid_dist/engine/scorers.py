@@ -32,6 +32,8 @@ class Scorer(ABC):
     """Distances between query and gallery rows; a small value sent to workers, without arrays of features."""
 
     distance: Distance
+    # Remarks on the distances, for the report.
+    notes: tuple[str, ...] = ()
 
     @property
     @abstractmethod

@@ -44,6 +44,9 @@ _RERANKINGS: Final = (
     "k_reciprocal(k1=4,k2=2,lambda_value=0)",
     "k_reciprocal(k1=4,k2=2,variant=paper,weights=binary)",
     "k_reciprocal(k1=4,k2=2,mode=inductive)",
+    "gnn(k1=4,k2=2)",
+    "gnn(k1=4,k2=2,rounds=0)",
+    "ecn(k=4,t=1,q=2)",
 )
 _EXPANSIONS: Final = ("aqe(k=2)", "dba(k=2)+aqe(k=2)", "fastreid(k=2,alpha=3,times=2)", "camera_norm+whiten(dim=4)")
 _EVERY_RANK: Final = example_names(RANKS)

@@ -27,7 +27,7 @@ from reid_dist.relevance.ground_truth import GroundTruth, read_ground_truth
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 from reid_dist.stages.expansion import Step, parse_expand
-from reid_dist.stages.reranking import KReciprocal, parse_rerank
+from reid_dist.stages.reranking import Reranking, parse_rerank
 from reid_dist.stores import LabelledSet
 
 
@@ -47,7 +47,7 @@ class CheckedOptions:
     partitions: Partitions | None
     rows_are_items: bool
     joined: tuple[str, ...]
-    rerank: KReciprocal | None = None
+    rerank: Reranking | None = None
     expand: tuple[Step, ...] = ()
     collapse: Collapse | None = None
 
@@ -82,7 +82,7 @@ class CheckedOptions:
         rerank = None if values["rerank"] is None else parse_rerank(values["rerank"])
         expand = () if values["expand"] is None else parse_expand(values["expand"])
         if rerank is not None:
-            refuse_thresholds(metrics, values["roc"], rerank.variant, by_row_maximum=rerank.rules.by_row_maximum)
+            refuse_thresholds(metrics, values["roc"], str(rerank), rerank.uneven)
         if values["metrics"] is not None:
             # Under one spelling each, so that runs that differ in spelling alone are one run.
             values["metrics"] = [metric.name for metric in metrics]

@@ -85,7 +85,8 @@ def evaluate(
                     scorer = rerank_scorer(*visible, measure, checked.rerank, where)
                 # Measured after the stages, as workers may have joined or left meanwhile.
                 execution = make_execution(client, kept, chunk_rows, watch)
-                return _evaluate(checked, (query, gallery), visible, scorer, execution, watch, started)
+                found = _evaluate(checked, (query, gallery), visible, scorer, execution, watch, started)
+                return replace(found, notes=[*found.notes, *scorer.notes])
 
         report = with_remade_parts(attempt, kept, watch.warn)
     return replace(report, distance=measure.describe())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reid_dist.relevance.ground_truth import GroundTruth
     from reid_dist.relevance.protocols import Protocol
     from reid_dist.stages.expansion import Step
-    from reid_dist.stages.reranking import KReciprocal
+    from reid_dist.stages.reranking import Reranking
 
 PROTOCOLS: Final = (
     *("market1501", "market1501_matlab", "allshots", "cuhk03", "cuhk03_separate_cameras", "no_cameras", "same_set"),
@@ -184,7 +184,7 @@ class _OfFeatures(TypedDict, total=False):
         ),
     ]
     rerank: Annotated[
-        "str | KReciprocal | None",
+        "str | Reranking | None",
         Option(
             default=None,
             heading="Conventions",

@@ -27,7 +27,9 @@ from reid_dist.stages.reranking import (
     KeptRows,
     KReciprocal,
     NeighbourGraph,
+    Reranking,
     make_weights,
+    parse_k_reciprocal,
     parse_rerank,
     rerank_scorer,
     weighing,
@@ -148,7 +150,7 @@ def k_reciprocal_graph(
     >>> graph.to_scipy()  # doctest: +SKIP
     >>> graph.save("graph.zarr")  # doctest: +SKIP
     """
-    measure, spec = DISTANCES.get(distance), parse_rerank(rerank)
+    measure, spec = DISTANCES.get(distance), parse_k_reciprocal(rerank, "k_reciprocal_graph")
     features = as_feature_set(features)
     if spec.mode != "transductive":
         raise InputError("a graph of one set has no queries to put in; leave out mode=inductive")
@@ -190,7 +192,7 @@ def reranked_distances(
     query: FeatureSource,
     gallery: FeatureSource,
     *,
-    rerank: str | KReciprocal = "k_reciprocal",
+    rerank: str | Reranking = "k_reciprocal",
     rows: Sequence[int] | NDArray[np.integer] | None = None,
     distance: str = "cosine",
     chunk_rows: int | None = None,

@@ -8,8 +8,8 @@ LLVM turns this form into vector instructions without permission to reorder anyt
 Rows that are equal bit for bit are at cosine distance exactly 0: then ``xy == xx == yy`` and the correctly rounded
 square root of the rounded square of a float64 is that float64.
 
-A distance may be *rescored*, as in re-ranking: ``(1 - weight) * 1 + weight * (d / scale)``, an increasing function of
-it for each query, for all pairs except a few whose values are given and looked up.
+A distance may be *rescored*, as in re-ranking: ``(1 - weight) * apart + weight * (d / scale)``, an increasing
+function of it for each query, for all pairs except a few whose values are given and looked up.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ class Rescoring(NamedTuple):
     value: NDArray[np.float64]
     # Column of the first gallery row of the block.
     first_column: int
+    # Graph distance of pairs whose rescored distance is not given; mixed with the plain distance.
+    apart: float = 1.0
 
 
 PLAIN = Rescoring(
@@ -211,7 +213,7 @@ def plain_distance(
 
 @inner_kernel
 def mix(weight: float, squares: bool, scale: float, distance: float, jaccard: float) -> float:
-    """Mix a plain distance with a Jaccard distance; see `Rescoring` for the first three."""
+    """Mix a plain distance with a graph distance; see `Rescoring` for the first three."""
     term = distance * distance if squares else distance
     share = term / scale if scale != 0.0 else 0.0
     return (1.0 - weight) * jaccard + weight * share
@@ -233,8 +235,8 @@ def _rescored(rescoring: Rescoring, i: int, j: int, distance: float) -> float:
     if start < last and rescoring.column[start] == wanted:
         return float(rescoring.value[start])
     if rescoring.weight == 0.0:
-        return 1.0
-    return mix(rescoring.weight, rescoring.squares, rescoring.scale[i], distance, 1.0)
+        return rescoring.apart
+    return mix(rescoring.weight, rescoring.squares, rescoring.scale[i], distance, rescoring.apart)
 
 
 @inner_kernel
@@ -259,7 +261,7 @@ def falling_at(rows: PairRows, i: int, distance: float, side: float) -> float:
     if rescoring.active:
         # Rescoring rounds four times, each time by at most 2^-53 of a number below 1 + |distance|.
         slack = side * 2.0**-50 * (1.0 + abs(distance))
-        value = (distance - (1.0 - rescoring.weight) + slack) / rescoring.weight
+        value = (distance - (1.0 - rescoring.weight) * rescoring.apart + slack) / rescoring.weight
         value = max(value, _LOWEST) * rescoring.scale[i]
         if rescoring.squares:
             return math.sqrt(value) if value > 0.0 else -math.sqrt(-value)

@@ -1,4 +1,4 @@
-r"""Overlaps of rows of weights: sums of the smaller of two weights over the columns of both.
+r"""Overlaps of rows of weights: sums over the columns of both, of the smaller of two weights or of their product.
 
 All sums run over ascending columns, so a pair of rows has one overlap however it is found: pair by pair, or for whole
 blocks by a list of the rows that hold each column.
@@ -16,9 +16,12 @@ from reid_dist.kernels.settings import inner_kernel, kernel
 
 @kernel
 def overlap_pairs(
-    a: SparseRows, b: SparseRows, owner: NDArray[np.int64], place: NDArray[np.int64]
+    a: SparseRows, b: SparseRows, owner: NDArray[np.int64], place: NDArray[np.int64], multiplies: bool
 ) -> NDArray[np.float64]:
-    """Overlaps of listed pairs of rows of `a` and of `b`, over the same columns; shape (n,), float64."""
+    """Overlaps of listed pairs of rows of `a` and of `b`, over the same columns; shape (n,), float64.
+
+    The sum is one of products with `multiplies`, and of the smaller values without.
+    """
     overlap = np.empty(len(owner), np.float64)
     for p in range(len(owner)):
         begin = a.indptr[owner[p]]
@@ -37,7 +40,8 @@ def overlap_pairs(
             here = column[i]
             there = other_column[j]
             smaller = value[i] if value[i] < other_value[j] else other_value[j]
-            total += smaller if here == there else 0.0
+            shared = value[i] * other_value[j] if multiplies else smaller
+            total += shared if here == there else 0.0
             i += int(here <= there)
             j += int(there <= here)
         overlap[p] = total
@@ -79,11 +83,11 @@ def _invert(
 
 
 @kernel
-def overlap_block(a: SparseRows, b: SparseRows, n_columns: int) -> SparseRows:
+def overlap_block(a: SparseRows, b: SparseRows, n_columns: int, multiplies: bool) -> SparseRows:
     """All pairs of rows of two blocks, over the same `n_columns` columns, that overlap.
 
     Returns, for each row of `a`, the rows of `b`, ascending, whose overlap with it is more than 0, as columns, and the
-    overlaps.  `b` is read once, entry by entry; lists are made of `a`.
+    overlaps.  `multiplies` is as in `overlap_pairs`.  `b` is read once, entry by entry; lists are made of `a`.
 
     Peak memory is the result twice, the entries of `a` once more, and 4 bytes a column.  Rows have unsigned numbers
     inside: such an index is never taken for one from the end, which saves a step per product.
@@ -122,7 +126,8 @@ def overlap_block(a: SparseRows, b: SparseRows, n_columns: int) -> SparseRows:
             for m in range(len(row)):
                 i = row[m]
                 before = total[i]
-                after = before + (other[m] if other[m] < own else own)
+                smaller = other[m] if other[m] < own else own
+                after = before + (other[m] * own if multiplies else smaller)
                 total[i] = after
                 # Written always, kept when the sum leaves 0: no branch.
                 touched[n_touched] = i

@@ -198,7 +198,7 @@ def binary_rows(indptr: NDArray[np.int64], member: NDArray[np.int32]) -> SparseR
 
 
 @inner_kernel
-def _place_of(rows: NDArray[np.int64], item: int) -> int:
+def place_of(rows: NDArray[np.int64], item: int) -> int:
     """Position of an item in ascending numbers."""
     # Whole ranges are common.
     place = item - rows[0] if len(rows) else -1
@@ -218,7 +218,7 @@ def _place_of(rows: NDArray[np.int64], item: int) -> int:
 
 
 @inner_kernel
-def _add_row(
+def add_row(
     column: NDArray[np.int32],
     value: NDArray[np.float64],
     more_column: NDArray[np.int32],
@@ -275,7 +275,7 @@ def mean_rows(first: NDArray[np.integer], rows: NDArray[np.int64], source: Spars
         most = 0
         for k in range(k2):
             if first[i, k] >= 0:
-                place = _place_of(rows, first[i, k])
+                place = place_of(rows, first[i, k])
                 places[n_places] = place
                 n_places += 1
                 most += source.indptr[place + 1] - source.indptr[place]
@@ -287,7 +287,7 @@ def mean_rows(first: NDArray[np.integer], rows: NDArray[np.int64], source: Spars
         for p in range(n_places):
             begin = source.indptr[places[p]]
             end = source.indptr[places[p] + 1]
-            length = _add_row(
+            length = add_row(
                 columns[side, :length],
                 values[side, :length],
                 source.column[begin:end],

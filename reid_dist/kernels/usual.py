@@ -59,10 +59,10 @@ def _reranking() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield listed_distances, (ints, member, listed, distance)
     yield gaussian_rows, (ints, member, float64s, False)
     yield mean_rows, (table, ints, rows)
-    yield overlap_pairs, (rows, rows, ints, ints)
+    yield overlap_pairs, (rows, rows, ints, ints, False)
     yield row_sums, (rows,)
     yield mixed_values, (0.0, False, float64s, float64s, float64s)
-    yield overlap_block, (rows, rows, n)
+    yield overlap_block, (rows, rows, n, False)
 
 
 def _examples() -> Iterator[tuple[Any, tuple[Any, ...]]]:

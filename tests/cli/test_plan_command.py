@@ -136,7 +136,7 @@ def test_a_plan_of_a_reranking_names_its_stages_and_workspace(reid_dist, pipelin
     done = reid_dist("plan", pipeline, "--set", "rerank=k_reciprocal(k1=5)", "--threads", 2)
     assert done.code == 0, done.err
     shown = printed(done.out.split("re-ranking\n")[1])
-    assert set(shown) == {"items", "tasks", "memory", "workspace", "read", "arithmetic", "time"}
+    assert set(shown) == {"items", "tasks", "memory", "workspace", "rows", "read", "arithmetic", "time"}
     assert "lists of 6" in shown["items"]
     reid_dist("plan", pipeline, "--set", "rerank=k_reciprocal(k1=0)").assert_refused("k1")
 

@@ -52,9 +52,9 @@ def every_pair(n_a: int, n_b: int) -> tuple[np.ndarray, np.ndarray]:
 def check_overlaps(a: SparseRows, b: SparseRows, n_columns: int) -> None:
     dicts, others = as_dicts(a), as_dicts(b)
     owner, place = every_pair(len(dicts), len(others))
-    pairs = overlap_pairs(a, b, owner, place)
+    pairs = overlap_pairs(a, b, owner, place, False)
     assert pairs.tolist() == [by_definition(one, other) for one in dicts for other in others]
-    block = overlap_block(a, b, n_columns)
+    block = overlap_block(a, b, n_columns, False)
     assert (block.indptr.dtype, block.column.dtype, block.value.dtype) == (np.int64, np.int32, np.float64)
     kept = pairs > 0
     assert np.repeat(np.arange(len(dicts)), np.diff(block.indptr)).tolist() == owner[kept].tolist()
@@ -93,7 +93,7 @@ def test_results_that_outgrow_the_estimate() -> None:
 def test_disjoint_rows_and_zeros_are_left_out() -> None:
     a = SparseRows(np.array([0, 2, 3]), np.array([0, 5, 7], np.int32), np.array([0.5, 0.0, 1.0]))
     b = SparseRows(np.array([0, 1, 2, 4]), np.array([5, 1, 0, 5], np.int32), np.array([1.0, 1.0, 0.25, 1.0]))
-    block = overlap_block(a, b, 8)
+    block = overlap_block(a, b, 8, False)
     assert [part.tolist() for part in block] == [[0, 1, 1], [2], [0.25]]
 
 
@@ -111,8 +111,8 @@ def test_rows_are_summed_by_ascending_column(seed: int, n_rows: int) -> None:
 
 def tiny_bits() -> list[list]:
     a, b = random_rows(1, 20, 40, 30), random_rows(2, 30, 40, 30)
-    block = overlap_block(a, b, 40)
-    pairs = overlap_pairs(a, b, *every_pair(20, 30))
+    block = overlap_block(a, b, 40, False)
+    pairs = overlap_pairs(a, b, *every_pair(20, 30), False)
     values = [*block.value.tolist(), *pairs.tolist(), *row_sums(a).tolist()]
     return [block.indptr.tolist(), block.column.tolist(), [value.hex() for value in values]]
 

@@ -36,12 +36,13 @@ class KnownPairs:
     indptr: Int64
     row: Int64
     value: NDArray[np.float64]
+    apart: float = 1.0
 
     def rescoring(self, gallery: FeatureBlock) -> Rescoring:
         """Convert to columns of a gallery block."""
         here, column = gallery.find(self.row)
         indptr = np.searchsorted(here, self.indptr)
-        return Rescoring(True, self.weight, self.squares, self.scale, indptr, column, self.value[here], 0)
+        return Rescoring(True, self.weight, self.squares, self.scale, indptr, column, self.value[here], 0, self.apart)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -1,8 +1,8 @@
 """Screening under a re-ranked distance: a plain tile, in which the few pairs of known distance are overwritten.
 
-The re-ranked distance of most pairs is ``(1 - weight) + weight * (d / scale)``, for each query an increasing function
-of the plain distance ``d``.  A threshold is therefore equivalent to one on ``d``, and applies to the tile of plain
-screening values.  A known pair is assigned the screening value of the corresponding plain distance, which may be
+The re-ranked distance of most pairs is ``(1 - weight) * apart + weight * (d / scale)``, for each query an increasing
+function of the plain distance ``d``.  A threshold is therefore equivalent to one on ``d``, and applies to the tile of
+plain screening values.  A known pair is assigned the screening value of the corresponding plain distance, which may be
 negative.  Pairs inside a band are decided by the re-ranked distances themselves.
 """
 
@@ -59,8 +59,8 @@ class _RescoredScreen(Screen):
     def spare(self, lower_bound: Values) -> None:
         """Omit the products of queries for which only known pairs are above the lower bound.
 
-        All other pairs are at a Jaccard distance of 1 and a plain distance of at least 0, where the screening value is
-        the centre.  Positives that share neighbours with the query, most of them under a good model, are nearer.
+        All other pairs are at the graph distance `apart` and a plain distance of at least 0, where the screening value
+        is the centre.  Positives that share neighbours with the query, most of them under a good model, are nearer.
         """
         self._needs_product = lower_bound <= self.centre + 2.0 * self.epsilon
 
@@ -87,7 +87,7 @@ class _RescoredScreen(Screen):
 
 
 class _UnweightedScreen(Screen):
-    """Screen for distances of weight 0: 1 for all pairs except known ones, without products."""
+    """Screen for distances of weight 0: one value for all pairs except known ones, without products."""
 
     slope = 1.0
     exact = True
@@ -104,7 +104,7 @@ class _UnweightedScreen(Screen):
 
     def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
         """Write the distance of pairs without shared neighbours."""
-        out[:] = -1.0
+        out[:] = -self._rescoring.apart
 
     def correct(self, queries: RowRange, column_start: int, bias: Values, values: Values) -> None:
         """Write the known pairs."""

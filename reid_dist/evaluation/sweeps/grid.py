@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -14,10 +14,11 @@ import numpy as np
 
 from reid_dist.core.numeric import is_whole
 from reid_dist.core.registry import did_you_mean
-from reid_dist.core.specs import parse_spec
+from reid_dist.core.specs import Call, parse_spec
 from reid_dist.errors import InputError
 from reid_dist.stages.expansion import EXPANSIONS, Expansion, Step, describe_expansion, make_step, parse_expand, spelled
-from reid_dist.stages.reranking import KReciprocal, parse_rerank
+from reid_dist.stages.reranking import RERANKERS, Reranking, make_rerank
+from reid_dist.stages.reranking.definition import NAME, NUMBER, WHOLE
 
 MOST_POINTS = 500
 
@@ -26,11 +27,9 @@ Values = Value | Sequence[Value]
 """Values of a parameter: one, several, or a text such as ``0:10``, ``0:1:0.1`` or ``1,6,10:30:10``."""
 
 _INTEGER = re.compile(r"[+-]?\d+")
-_WHOLE, _NUMBER, _NAME = "whole numbers", "numbers", "names"
 
-# Parameters that a sweep can go over, in the order of the table, by what they are.
-_OF_EXPANSIONS = {"k": _WHOLE, "alpha": _NUMBER}
-_OF_RERANKERS = {"k1": _WHOLE, "k2": _WHOLE, "lambda_value": _NUMBER, "variant": _NAME}
+# Parameters of an expansion that a sweep can go over, in the order of the table, by what they are.
+_OF_EXPANSIONS = {"k": WHOLE, "alpha": NUMBER}
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Point:
 
     values: dict[str, Value]
     expand: tuple[Step, ...] | None
-    rerank: KReciprocal | None
+    rerank: Reranking | None
     name: str
     reach: int
     shared: tuple[Value, ...]
@@ -74,7 +73,7 @@ class Grid:
         )
 
 
-def parse_values(name: str, given: Values, kind: str = _NUMBER) -> tuple[Value, ...]:
+def parse_values(name: str, given: Values, kind: str = NUMBER) -> tuple[Value, ...]:
     """Read the values of a parameter, each once, of a kind ``whole numbers``, ``numbers`` or ``names``.
 
     A text holds values and ranges ``first:last`` and ``first:last:step`` with commas between them.  A range holds its
@@ -96,7 +95,7 @@ def parse_values(name: str, given: Values, kind: str = _NUMBER) -> tuple[Value, 
 
 
 def _piece(name: str, piece: str, whole: str, kind: str) -> list[Value]:
-    if kind == _NAME:
+    if kind == NAME:
         if not piece:
             raise InputError(f"cannot read {name} {whole!r}; write names with commas between them")
         return [piece]
@@ -127,22 +126,22 @@ def _decimal(name: str, text: str, whole: str, kind: str) -> Decimal:
             f"cannot read {name} {whole!r}; write values such as 1,6,10 or ranges such as 0:10 or 10:30:5, both ends "
             "included"
         )
-    if kind == _WHOLE and not _INTEGER.fullmatch(text):
+    if kind == WHOLE and not _INTEGER.fullmatch(text):
         raise InputError(f"{name} takes whole numbers, found {text!r} in {whole!r}")
     return value
 
 
 def _number(value: Decimal, kind: str) -> Value:
-    return int(value) if kind == _WHOLE else float(value)
+    return int(value) if kind == WHOLE else float(value)
 
 
 def _value(name: str, value: object, kind: str) -> Value:
     """Check a value that did not come as a text."""
-    if kind == _NAME and isinstance(value, str):
+    if kind == NAME and isinstance(value, str):
         return value
-    if is_whole(value) and kind != _NAME:
-        return int(value) if kind == _WHOLE else float(value)
-    if isinstance(value, float | np.floating) and kind == _NUMBER and math.isfinite(value):
+    if is_whole(value) and kind != NAME:
+        return int(value) if kind == WHOLE else float(value)
+    if isinstance(value, float | np.floating) and kind == NUMBER and math.isfinite(value):
         return float(value)
     raise InputError(f"{name} takes {kind}, found {value!r}")
 
@@ -154,7 +153,7 @@ def _refuse_many(what: str, n_values: int) -> None:
 
 def make_grid(
     expand: str | Sequence[Step] | None,
-    rerank: str | KReciprocal | None,
+    rerank: str | Reranking | None,
     given: Mapping[str, Values | None],
     *,
     include_self: bool = False,
@@ -169,8 +168,14 @@ def make_grid(
             "re-ranking (rerank, --rerank k_reciprocal), "
             + ("not both" if expand is not None else "and neither is given")
         )
-    kinds = _OF_EXPANSIONS if expand is not None else _OF_RERANKERS
+    spec = expand if expand is not None else rerank
     what = "an expansion" if expand is not None else "a re-ranking"
+    if not isinstance(spec, str):
+        raise InputError(f"a sweep takes {what} as a text with its name, found {spec!r}")
+    kinds = _OF_EXPANSIONS
+    if expand is None:
+        call = _one_call(spec)
+        what, kinds = call.name, dict(RERANKERS.get(call.name).made.swept)
     swept = {name: values for name, values in given.items() if values is not None}
     for name in swept:
         if name not in kinds:
@@ -184,9 +189,6 @@ def make_grid(
         dict(zip((axis.name for axis in axes), values, strict=True))
         for values in itertools.product(*(axis.values for axis in axes))
     ]
-    spec = expand if expand is not None else rerank
-    if not isinstance(spec, str):
-        raise InputError(f"a sweep takes {what} as a text with its name, found {spec!r}")
     if expand is not None:
         return _expansions(spec, include_self, axes, settings)
     if include_self:
@@ -218,24 +220,22 @@ def _expansions(spec: str, include_self: bool, axes: tuple[Axis, ...], settings:
     return Grid("expand", {**method, "name": spec, "fixed": others}, axes, tuple(points))
 
 
-def _rerankings(spec: str, axes: tuple[Axis, ...], settings: list[dict[str, Value]]) -> Grid:
+def _one_call(spec: str) -> Call:
     calls = parse_spec("re-ranking", spec)
     if len(calls) > 1:
         raise InputError(f"one re-ranking at a time, found {spec!r}")
-    fixed = calls[0].values
-    _refuse_twice(fixed, axes, f"the re-ranking {spec!r}")
+    return calls[0]
+
+
+def _rerankings(spec: str, axes: tuple[Axis, ...], settings: list[dict[str, Value]]) -> Grid:
+    call = _one_call(spec)
+    _refuse_twice(call.values, axes, f"the re-ranking {spec!r}")
     points = []
     for values in settings:
-        call = ",".join(f"{name}={_spelled(value)}" for name, value in {**fixed, **values}.items())
-        how = parse_rerank(f"{calls[0].name}({call})")
-        values_of = {
-            name: text for name, text in how.describe().items() if name not in ("name", "definition", "source")
-        }
-        name = f"k_reciprocal({','.join(f'{key}={_spelled(value)}' for key, value in values_of.items())})"
-        reach = max(how.n_near, how.n_half)
-        points.append(Point(values, None, how, name, reach, (how.k1, how.variant, how.weights)))
+        how = make_rerank(call.name, {**call.values, **values})
+        points.append(Point(values, None, how, str(how), how.n_listed, how.shared))
     swept = {axis.name for axis in axes}
-    others = {key: value for key, value in values_of.items() if key not in swept}
+    others = {key: value for key, value in asdict(how).items() if key not in swept}
     return Grid("rerank", {"name": spec, "fixed": others}, axes, tuple(points))
 
 
@@ -243,8 +243,3 @@ def _refuse_twice(fixed: Mapping[str, object], axes: Sequence[Axis], where: str)
     for axis in axes:
         if axis.name in fixed:
             raise InputError(f"{axis.name} is given twice: {where} fixes it, and values of it are to be swept")
-
-
-def _spelled(value: object) -> str:
-    """A value as a spec has it; every float reads back to the same bits."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -40,9 +40,6 @@ _SHOWN = [
     name for name, option in OPTIONS.items() if option.recorded and SWEEP not in option.refused_by and name != "metrics"
 ]
 
-# Stages of re-ranking that only some points share; neighbour lists serve all of them.
-_DERIVED_STAGES = ("weights", "means", "query_weights")
-
 
 @dataclass(frozen=True)
 class FinishedPoint:
@@ -234,8 +231,9 @@ class _Removal:
                 if _notes_of(store)[-1:] in ([made], []):
                     shutil.rmtree(store)
         elif not remaining or remaining[0].shared != done.shared:
+            # Neighbour lists serve all points.
             workspace = Workspace(str(self._folder))
-            for kind in _DERIVED_STAGES:
+            for kind in () if done.rerank is None else done.rerank.kept:
                 for stage in workspace.stages(kind):
                     workspace.remove(stage)
 

@@ -15,24 +15,39 @@ The result is that of the dense algorithm.  It does not depend on blocks, worker
 are computed from canonical distances in a fixed order.
 """
 
-from reid_dist.stages.reranking.definition import RERANKERS, VARIANTS, KReciprocal, Variant, parse_rerank
+from reid_dist.stages.reranking.definition import RERANKERS, Reranking, make_rerank, parse_rerank
+from reid_dist.stages.reranking.ecn import ECN
 from reid_dist.stages.reranking.given import rerank_blocks
+from reid_dist.stages.reranking.gnn import GNN
 from reid_dist.stages.reranking.graph import KeptRows, NeighbourGraph, jaccard_distances
+from reid_dist.stages.reranking.k_reciprocal import (
+    VARIANTS,
+    KReciprocal,
+    Variant,
+    make_weights,
+    parse_k_reciprocal,
+    weighing,
+)
 from reid_dist.stages.reranking.scorer import RerankedScorer
-from reid_dist.stages.reranking.stage import make_weights, rerank_scorer, weighing
+from reid_dist.stages.reranking.stage import rerank_scorer
 from reid_dist.stages.reranking.weights import WeightRows
 
 __all__ = [
+    "ECN",
+    "GNN",
     "RERANKERS",
     "VARIANTS",
     "KReciprocal",
     "KeptRows",
     "NeighbourGraph",
     "RerankedScorer",
+    "Reranking",
     "Variant",
     "WeightRows",
     "jaccard_distances",
+    "make_rerank",
     "make_weights",
+    "parse_k_reciprocal",
     "parse_rerank",
     "rerank_blocks",
     "rerank_scorer",

@@ -21,8 +21,7 @@ from reid_dist.errors import InputError, PlanError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets
 from reid_dist.kernels.rescoring import mixed_values
-from reid_dist.stages.reranking.definition import KReciprocal, parse_rerank
-from reid_dist.stages.reranking.stage import mixing, weighing
+from reid_dist.stages.reranking.k_reciprocal import KReciprocal, mixing, parse_k_reciprocal, weighing
 from reid_dist.stages.reranking.weights import Weighing, cut_sparse, join_rows
 
 Float64 = NDArray[np.float64]
@@ -83,7 +82,7 @@ def rerank_blocks(
     >>> report.metrics["mAP"]
     1.0
     """
-    spec, measure = parse_rerank(rerank), DISTANCES.get(distance)
+    spec, measure = parse_k_reciprocal(rerank, "rerank_blocks"), DISTANCES.get(distance)
     if spec.mode != "transductive":
         raise InputError(
             "distances that are given are re-ranked with mode=transductive alone; the inductive mode takes features "
@@ -243,11 +242,13 @@ def _mixed(
     result = np.empty((n_query, n_items - n_query))
     for rows in cut_rows(n_query, _ROWS_AT_ONCE):
         near = cut_sparse(weights, rows.start, rows.stop)
-        shared = overlap_block(near, gallery, n_items)
+        shared = overlap_block(near, gallery, n_items, mix.multiplies)
         owner = np.repeat(np.arange(len(rows)), np.diff(shared.indptr))
         # Items that share no weight have a Jaccard distance of exactly 1.
         jaccard = np.ones((len(rows), result.shape[1]))
-        jaccard[owner, shared.column] = mix.jaccard(shared.value, row_sums(near)[owner], far_sums[shared.column])
+        jaccard[owner, shared.column] = mix.graph_distances(
+            shared.value, row_sums(near)[owner], far_sums[shared.column]
+        )
         plain = items.query_gallery[rows.start : rows.stop].astype(np.float64)
         plain = plain * plain if squared else plain
         every = np.repeat(scale[rows.start : rows.stop], result.shape[1])

@@ -23,8 +23,7 @@ from reid_dist.errors import DamagedPartError, InputError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import NeighbourLists
-from reid_dist.stages.reranking.definition import VARIANTS
-from reid_dist.stages.reranking.scorer import Mix
+from reid_dist.stages.reranking.k_reciprocal import VARIANTS, JaccardMix
 from reid_dist.stages.reranking.weights import WeightRows, join_rows, take_sparse
 from reid_dist.stores.sparse import PIECE_ROWS, GraphPiece, StoredGraph, write_graph
 from reid_dist.stores.workspace import remove_part
@@ -241,7 +240,7 @@ def jaccard_distances(graph: NeighbourGraph, rows: Rows, columns: Rows | None = 
     near_rows = _checked("rows", rows, graph.n_items)
     far_rows = np.arange(graph.n_items) if columns is None else _checked("columns", columns, graph.n_items)
     rules = VARIANTS.get(graph.rerank["variant"])
-    mix = Mix(0.0, False, False, 1.0, rules.normalised, rules.clipped)
+    mix = JaccardMix(0.0, False, False, 1.0, rules.normalised, rules.clipped)
     near = _take(graph, near_rows)
     near_sums = row_sums(near)
     result = np.ones((len(near_rows), len(far_rows)))
@@ -250,9 +249,9 @@ def jaccard_distances(graph: NeighbourGraph, rows: Rows, columns: Rows | None = 
         if not len(wanted):
             continue
         far = take_sparse(_weights_of(graph.read(cut.start, cut.stop)), far_rows[wanted] - cut.start)
-        shared = overlap_block(near, far, graph.n_items)
+        shared = overlap_block(near, far, graph.n_items, mix.multiplies)
         owner = np.repeat(np.arange(len(near_rows)), np.diff(shared.indptr))
-        distance = mix.jaccard(shared.value, near_sums[owner], row_sums(far)[shared.column])
+        distance = mix.graph_distances(shared.value, near_sums[owner], row_sums(far)[shared.column])
         result[owner, wanted[shared.column]] = distance
     return result
 

@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from reid_dist.engine.plan import SetShape
 from reid_dist.stages.neighbours.items import UNVERIFIED_ROWS
 from reid_dist.stages.neighbours.plan import SearchPlan, plan_search
-from reid_dist.stages.reranking.definition import KReciprocal
-
-# Members of a row of weights, and of its mean over k2 items, per requested neighbour: measured on real and synthetic
-# features, rounded up.  They only project the workspace size and cause no refusal.
-_MEMBERS_PER_NEIGHBOUR = 1.6
-_MEANS_PER_NEIGHBOUR = 4.5
-_BYTES_PER_MEMBER = 12
+from reid_dist.stages.reranking.definition import Reranking, RowSizes
+from reid_dist.stages.reranking.weights import BYTES_PER_ENTRY
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +27,19 @@ class RerankPlan:
     task_bytes: int
     # Bytes of the neighbour lists, largest distances included.
     list_bytes: int
-    # Bytes of the rows of weights, before and after the mean.
-    weight_bytes: int
+    # Rows of the stages after the lists, in their order, and the bytes of all of them.
+    rows: tuple[RowSizes, ...]
+    row_bytes: int
     # Largest workspace size, in bytes: the lists of block pairs are removed when the merged lists are finished.
     workspace_bytes: int
+    # What makes the re-ranking costly or pointless.
+    warnings: tuple[str, ...]
 
 
 def plan_rerank(
     query: SetShape,
     gallery: SetShape,
-    spec: KReciprocal,
+    spec: Reranking,
     *,
     n_threads: int,
     memory_per_thread: int,
@@ -51,24 +49,24 @@ def plan_rerank(
 
     The limits are those of `reid_dist.engine.plan.make_plan`; raises `PlanError` if a task exceeds them.
     """
-    alone = spec.mode == "inductive"
+    alone = spec.gallery_alone
     # In the inductive mode the graph is that of the gallery; queries are compared with it in a further search.
     n_lists = query.n_rows + gallery.n_rows
     n_items, dim = gallery.n_rows if alone else n_lists, gallery.dim
     search = plan_search(
         n_items,
         dim,
-        max(spec.n_near, spec.n_half),
+        spec.n_listed,
         n_threads=n_threads,
         memory_per_thread=memory_per_thread,
         chunk_rows=chunk_rows,
     )
     k, rows, n_blocks = search.k, search.block_rows, search.n_blocks
-    members = min(n_items, _MEMBERS_PER_NEIGHBOUR * spec.k1 + 1)
-    means = min(n_items, _MEANS_PER_NEIGHBOUR * spec.k1 + 1) if spec.k2 > 1 else 0.0
-    per_row = _BYTES_PER_MEMBER * (members + means) + 16
-    lists, weights = n_lists * (12 * k + 8), int(n_lists * per_row)
-    weighing = 4 * n_items * k + n_items + 2 * UNVERIFIED_ROWS * dim * 4 + int(3 * rows * per_row)
+    sizes = spec.row_sizes(n_items)
+    per_row = sum(BYTES_PER_ENTRY * each.expected + 8 for each in sizes)
+    lists, kept = n_lists * (12 * k + 8), int(n_lists * per_row)
+    rows_at_once = min(rows, spec.most_block_rows)
+    weighing = 4 * n_items * k + n_items + 2 * UNVERIFIED_ROWS * dim * 4 + int(3 * rows_at_once * per_row)
     return RerankPlan(
         search=search,
         n_tasks=search.n_tasks + (n_blocks * -(-query.n_rows // rows) if alone else 0),
@@ -76,11 +74,13 @@ def plan_rerank(
         bytes_read=n_items * dim * gallery.itemsize * (n_blocks + 1),
         task_bytes=max(search.task_bytes, weighing),
         list_bytes=lists,
-        weight_bytes=weights,
-        workspace_bytes=lists + max(search.tile_bytes, weights),
+        rows=sizes,
+        row_bytes=kept,
+        workspace_bytes=lists + max(search.tile_bytes, kept),
+        warnings=spec.warnings(n_items),
     )
 
 
-def bytes_per_query(spec: KReciprocal, n_gallery: int) -> int:
-    """Bytes of the known pairs of a query in the tile loop: some hundreds of pairs as a rule, some thousand at most."""
-    return 64 * min(n_gallery, 4 * spec.k1 * spec.k1)
+def bytes_per_query(spec: Reranking, n_gallery: int) -> int:
+    """Bytes of the known pairs of a query in the tile loop."""
+    return 64 * spec.known_pairs(n_gallery)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,36 +30,41 @@ _PAIRS_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
-class Mix:
-    """Jaccard distance from shared weights, and its mix with the plain distance, whose share is `weight`.
+class Mix(ABC):
+    """Distance of two items from what their rows share, and its mix with the plain distance.
 
-    The plain distance is squared with `squares`, then divided by the largest of its query or by `divisor`.  Rows of
-    weights sum to 1 if `normalised`; negative Jaccard distances are replaced by 0 if `clipped`.
+    `weight` is the share of the plain distance, which is squared with `squares` before it is divided by `scale`.
     """
+
+    # What two rows share is a sum of products if true, and of the smaller of two values otherwise.
+    multiplies: ClassVar[bool] = False
+    # Graph distance of items that share nothing.
+    apart: ClassVar[float] = 1.0
 
     weight: float
     squares: bool
-    by_row_maximum: bool
-    divisor: float
-    normalised: bool
-    clipped: bool
+
+    @property
+    def reads_plain(self) -> bool:
+        """Whether pairs that share something depend on the plain distance."""
+        return self.weight != 0.0
 
     def scale(self, farthest: Float64) -> Float64:
-        """Divisor of the plain distances of each query, shape (n_queries,), float64."""
-        if not self.by_row_maximum:
-            return np.full(len(farthest), self.divisor)
-        return farthest * farthest if self.squares else farthest
+        """Divisor of the plain distances of each query, shape (n_queries,), from its largest distance."""
+        return np.ones(len(farthest))
 
-    def jaccard(self, overlap: Float64, near: Float64, far: Float64) -> Float64:
-        """Jaccard distances of pairs from sums of the smaller weights and the sums of both rows, all of one shape."""
-        larger = 2.0 - overlap if self.normalised else near + far - overlap
-        distance = 1.0 - overlap / larger
-        return np.maximum(distance, 0.0) if self.clipped else distance
+    @abstractmethod
+    def graph_distances(self, overlap: Float64, near: Float64, far: Float64) -> Float64:
+        """Graph distances from what pairs share and the sums of both rows, all of one shape."""
+
+    def distances(self, scale: Float64, plain: Float64, graph: Float64) -> Float64:
+        """Distances of pairs that share something, from plain distances and graph distances, all of one shape."""
+        return mixed_values(self.weight, self.squares, scale, plain, graph)
 
 
 @dataclass(frozen=True)
 class RerankedScorer(Scorer):
-    """Distances under k-reciprocal re-ranking.
+    """Distances under a re-ranking.
 
     `query_lists` hold the largest distance of each query, `first_gallery` is the number of the first gallery item in
     `gallery_rows` (0 where the graph holds no queries), and `n_columns` is that of the rows of weights.
@@ -70,6 +77,8 @@ class RerankedScorer(Scorer):
     first_gallery: int
     n_columns: int
     mix: Mix
+    # Remarks for the report.
+    notes: tuple[str, ...] = ()
     distance: Distance = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,7 +109,7 @@ class RerankedScorer(Scorer):
         rows = RowRange(int(query.numbers[0]), int(query.numbers[-1]) + 1)
         far_rows = RowRange(int(gallery.numbers[0]), int(gallery.numbers[-1]) + 1)
         near, far = self.query_rows.read(rows), self._gallery_weights(far_rows)
-        shared = overlap_block(near, far, self.n_columns)
+        shared = overlap_block(near, far, self.n_columns, self.mix.multiplies)
         pairs = PairRows(self.distance.kind, query.features, gallery.features, query.norm, gallery.norm)
         sums = row_sums(near), row_sums(far)
         scale = self.mix.scale(self.query_lists.farthest(rows))
@@ -109,12 +118,11 @@ class RerankedScorer(Scorer):
         for start in range(0, len(owner), _PAIRS_AT_ONCE):
             cut = slice(start, start + _PAIRS_AT_ONCE)
             column = shared.column[cut].astype(np.int64)
-            jaccard = self.mix.jaccard(shared.value[cut], sums[0][owner[cut]], sums[1][column])
-            plain = pair_distances(pairs, owner[cut], column)
-            value[cut] = mixed_values(self.mix.weight, self.mix.squares, scale[owner[cut]], plain, jaccard)
-        known = KnownPairs(
-            self.mix.weight, self.mix.squares, scale, shared.indptr, gallery.numbers[shared.column], value
-        )
+            graph = self.mix.graph_distances(shared.value[cut], sums[0][owner[cut]], sums[1][column])
+            plain = pair_distances(pairs, owner[cut], column) if self.mix.reads_plain else np.zeros(len(column))
+            value[cut] = self.mix.distances(scale[owner[cut]], plain, graph)
+        mix, rows_of = self.mix, gallery.numbers[shared.column]
+        known = KnownPairs(mix.weight, mix.squares, scale, shared.indptr, rows_of, value, mix.apart)
         return replace(query, reranked=known)
 
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
@@ -123,12 +131,11 @@ class RerankedScorer(Scorer):
         wanted, place = np.unique(gallery_row, return_inverse=True)
         near = self.query_rows.read(rows)
         far = self.gallery_rows.read_items(self.first_gallery + wanted)
-        overlap = overlap_pairs(near, far, owner, place)
-        jaccard = self.mix.jaccard(overlap, row_sums(near)[owner], row_sums(far)[place])
-        scale = self.mix.scale(self.query_lists.farthest(rows))
-        # Rows without a common member have a Jaccard distance of exactly 1.
-        jaccard[overlap == 0.0] = 1.0
-        return mixed_values(self.mix.weight, self.mix.squares, scale[owner], plain, jaccard)
+        overlap = overlap_pairs(near, far, owner, place, self.mix.multiplies)
+        scale = self.mix.scale(self.query_lists.farthest(rows))[owner]
+        graph = self.mix.graph_distances(overlap, row_sums(near)[owner], row_sums(far)[place])
+        apart = mixed_values(self.mix.weight, self.mix.squares, scale, plain, np.full(len(owner), self.mix.apart))
+        return np.where(overlap == 0.0, apart, self.mix.distances(scale, plain, graph))
 
     def _gallery_weights(self, rows: RowRange) -> SparseRows:
         return self.gallery_rows.read(RowRange(self.first_gallery + rows.start, self.first_gallery + rows.stop))

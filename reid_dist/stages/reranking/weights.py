@@ -17,6 +17,9 @@ from reid_dist.stores import Stage
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
+BYTES_PER_ENTRY = 12
+"""Bytes of an entry of a sparse row."""
+
 # Rows of weights of a block that are computed at once.
 _ROWS_AT_ONCE = 4096
 
@@ -50,14 +53,42 @@ class Weighing:
 
 @dataclass(frozen=True)
 class WeightRows:
-    """Sparse rows of weights of all items, in the blocks of their neighbour lists."""
+    """Sparse rows of weights of `n_items` items, in blocks of `block_rows`."""
 
     stage: Stage
-    lists: NeighbourLists
+    n_items: int
+    block_rows: int
+    # Beginning of the names of the parts.
+    name: str = "rows"
+
+    @classmethod
+    def of(cls, stage: Stage, lists: NeighbourLists) -> WeightRows:
+        """Rows of the items of neighbour lists, in the blocks of these."""
+        return cls(stage, lists.n_items, lists.block_rows)
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return -(-self.n_items // self.block_rows)
+
+    def rows(self, block: int) -> RowRange:
+        """Items of a block."""
+        start = block * self.block_rows
+        return RowRange(start, min(start + self.block_rows, self.n_items))
 
     def part(self, block: int) -> str:
         """Name of the rows of a block."""
-        return f"rows-{block:05d}"
+        return f"{self.name}-{block:05d}"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all rows are finished."""
+        return self.stage.done() >= {self.part(block) for block in range(self.n_blocks)}
+
+    def sizes(self) -> Int64:
+        """Number of entries of each row, shape (n_items,), int64."""
+        found = (self.stage.read(self.part(block), "indptr")["indptr"] for block in range(self.n_blocks))
+        return np.concatenate([np.diff(indptr) for indptr in found])
 
     def write(self, block: int, rows: SparseRows) -> None:
         """Write the rows of a block."""
@@ -69,17 +100,17 @@ class WeightRows:
 
     def read(self, rows: RowRange) -> SparseRows:
         """Read a range of rows."""
-        size = self.lists.block_rows
+        size = self.block_rows
         pieces = []
         for block in range(rows.start // size, -(-rows.stop // size)):
-            own = self.lists.rows(block)
+            own = self.rows(block)
             start, stop = max(rows.start - own.start, 0), min(rows.stop, own.stop) - own.start
             pieces.append(cut_sparse(self.read_block(block), start, stop))
         return join_rows(pieces)
 
     def read_items(self, items: Int64) -> SparseRows:
         """Read the rows of some items, shape (n,), int64, ascending, block by block."""
-        size = self.lists.block_rows
+        size = self.block_rows
         pieces = []
         for block in np.unique(items // size).tolist():
             own = items[np.searchsorted(items, block * size) : np.searchsorted(items, (block + 1) * size)]
@@ -168,9 +199,8 @@ def gaussian_weights(
     return gaussian_rows(indptr, member, how.scaled(distance, listed.farthest[owner]), how.normalised)
 
 
-def mean_task(means: WeightRows, weights: WeightRows, k2: int, n_near: int, block: int) -> None:
+def mean_task(means: WeightRows, weights: WeightRows, lists: NeighbourLists, k2: int, n_near: int, block: int) -> None:
     """Replace each row of a block by the mean over the first `k2` items of its list."""
-    lists = weights.lists
     pieces = []
     for here in pieces_of(lists, block):
         first = lists.index(here)[:, : min(k2, n_near)].astype(np.int64)

@@ -1,0 +1,179 @@
+"""Expanded cross-neighbourhood re-ranking (Sarfraz et al., CVPR 2018), in whole numbers and sparse rows.
+
+``F_i(b) = max(0, k - position of b in the list of i)``, i itself at position 0, and ``R(a, b) = sum F_a F_b``.
+``E(i)`` holds the t nearest of i, without i, and the q nearest of each, without itself, with repetition.  The distance
+is ``-[sum of R(a, g) over a in E(q) + sum of R(q, b) over b in E(g)] / (2 (t + t q))``.  Sums over E are sums of rows,
+so the bracket is ``P_q F_g + F_q P_g`` with ``P_i`` the sum of ``F_a`` over E(i): one product of two sparse rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.registry import Registry
+from reid_dist.engine.distances import Distance
+from reid_dist.engine.scorers import FeatureScorer
+from reid_dist.errors import InputError
+from reid_dist.kernels.propagation import cross_rows
+from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, Table, find_neighbours
+from reid_dist.stages.reranking.definition import NAME, WHOLE, Choice, Reranking, RowSizes, register
+from reid_dist.stages.reranking.scorer import Mix, RerankedScorer
+from reid_dist.stages.reranking.stage import fill, name_of
+from reid_dist.stages.reranking.weights import WeightRows
+from reid_dist.stores import FeatureSet
+
+Float64 = NDArray[np.float64]
+
+# Entries of a row per list position and per item of E, and pairs of a query per entry; measured, rounded up.
+_ENTRIES_PER_POSITION = 0.3
+_PAIRS_PER_ENTRY = 24
+
+
+@dataclass(frozen=True)
+class _Variant(Choice):
+    """Variant: whether pairs whose lists do not overlap have the plain distance."""
+
+    falls_back: bool
+
+
+_VARIANTS: Registry[_Variant] = Registry("variant of ecn")
+_VARIANTS.register(
+    _Variant(
+        "sarfraz",
+        "pairs whose lists do not overlap are at distance 0, behind all others, by gallery row",
+        "Sarfraz et al., CVPR 2018, the authors' Python code (rankdist)",
+        False,
+    )
+)
+_VARIANTS.register(
+    _Variant(
+        "plain_fallback",
+        "pairs whose lists do not overlap have the cosine distance, behind all others",
+        "the ECN of GCN_rerank (Zhang et al., IEEE TMM 2023)",
+        True,
+    )
+)
+
+
+@register
+@dataclass(frozen=True)
+class ECN(Reranking):
+    """Expanded cross-neighbourhood distance on rank lists (Sarfraz et al., CVPR 2018).
+
+    Attributes
+    ----------
+    k
+        Length of the lists that are compared, the item itself counted.
+    t
+        Number of nearest items that a neighbourhood begins with.
+    q
+        Number of nearest items of each of these that are added.
+    variant
+        Name of a variant.
+    """
+
+    name: ClassVar[str] = "ecn"
+    summary: ClassVar[str] = "mean similarity of the rank lists of each item and the other's expanded neighbourhood"
+    source: ClassVar[str] = (
+        "Sarfraz et al., A pose-sensitive embedding for person re-identification with expanded cross neighborhood "
+        "re-ranking, CVPR 2018"
+    )
+    choices: ClassVar[Registry[_Variant]] = _VARIANTS
+    swept: ClassVar[Mapping[str, str]] = {"k": WHOLE, "t": WHOLE, "q": WHOLE, "variant": NAME}
+    kept: ClassVar[tuple[str, ...]] = ("ecn",)
+
+    k: int = 25
+    t: int = 3
+    q: int = 8
+    variant: str = "sarfraz"
+
+    def __post_init__(self) -> None:
+        _VARIANTS.get(self.variant)
+        for name in ("k", "t", "q"):
+            self._check_whole(name, int(name != "q"))
+        if 2 * self.n_places * self.k**3 >= 2**53:
+            raise InputError(f"k={self.k} of ecn is so large that its sums exceed 2^53; take a smaller k")
+
+    @property
+    def choice(self) -> Choice:
+        """Definition of the variant."""
+        return _VARIANTS.get(self.variant)
+
+    @property
+    def n_places(self) -> int:
+        """Places of an expanded neighbourhood."""
+        return self.t * (1 + self.q)
+
+    @property
+    def n_listed(self) -> int:
+        """Length of the neighbour lists, the item itself counted."""
+        return 1 + max(self.k - 1, self.t, self.q)
+
+    @property
+    def shared(self) -> tuple[Any, ...]:
+        """Values that determine the rows."""
+        return self.k, self.t, self.q
+
+    def graph_distance(self, requested: Distance) -> Distance:
+        """Cosine; other distances are refused."""
+        self._refuse_unless_cosine(requested)
+        return requested
+
+    def row_sizes(self, n_items: int) -> tuple[RowSizes, ...]:
+        """Rows of list positions, with their sums over expanded neighbourhoods."""
+        most = min(self.k, n_items) + min(self.n_places * self.k, n_items)
+        return (RowSizes("rank lists", min(most, self.k * (1 + _ENTRIES_PER_POSITION * self.n_places)), most),)
+
+    def known_pairs(self, n_gallery: int) -> int:
+        """Pairs whose lists overlap."""
+        return int(min(n_gallery, _PAIRS_PER_ENTRY * self.row_sizes(n_gallery)[-1].expected))
+
+    def scorer(self, query: FeatureSet, gallery: FeatureSet, distance: Distance, where: Resources) -> RerankedScorer:
+        """Find lists, compute rows and return the scorer."""
+        items = Items((query, gallery))
+        lists = find_neighbours(items, distance, self.n_listed, where)
+        block_rows = min(lists.block_rows, self.most_block_rows)
+        lengths = (self.k, self.t, self.q)
+        identity = [items.identity, distance.name, query.n_rows, block_rows, lengths]
+        stage = where.workspace.stage("ecn", identity, {"lists": name_of(lists.stage), "k, t, q": lengths})
+        rows = WeightRows(stage, items.n_items, block_rows)
+        fill(rows, "weights", _cross_task, (rows, lists, query.n_rows, lengths), where)
+        plain = FeatureScorer(query, gallery, distance)
+        mix = _RankListMix(float(_VARIANTS.get(self.variant).falls_back), False, self.n_places)
+        return RerankedScorer(plain, rows, rows, lists, query.n_rows, 2 * items.n_items, mix)
+
+
+@dataclass(frozen=True)
+class _RankListMix(Mix):
+    """Similarity of rank lists, negated; with weight 1, pairs without one have the plain distance."""
+
+    multiplies: ClassVar[bool] = True
+    apart: ClassVar[float] = 0.0
+
+    n_places: int
+
+    @property
+    def reads_plain(self) -> bool:
+        """Whether pairs that share something depend on the plain distance."""
+        return False
+
+    def graph_distances(self, overlap: Float64, near: Float64, far: Float64) -> Float64:
+        """Mean similarities, negated."""
+        return -overlap / (2.0 * self.n_places)
+
+    def distances(self, scale: Float64, plain: Float64, graph: Float64) -> Float64:
+        """Graph distances, not mixed."""
+        return graph
+
+
+def _cross_task(
+    rows: WeightRows, lists: NeighbourLists, n_query: int, lengths: tuple[int, int, int], block: int
+) -> None:
+    """Compute the rows of a block."""
+    here = rows.rows(block)
+    rows.write(block, cross_rows(Table.of(lists), here.start, here.stop, n_query, lengths))

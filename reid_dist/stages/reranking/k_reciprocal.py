@@ -1,0 +1,352 @@
+"""k-reciprocal re-ranking: its parameters, its variants under one name in the literature, and its stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.registry import Registry
+from reid_dist.engine.distances import DISTANCES, Distance
+from reid_dist.engine.scorers import FeatureScorer
+from reid_dist.errors import InputError
+from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, find_query_neighbours
+from reid_dist.stages.reranking.definition import (
+    NAME,
+    NUMBER,
+    WHOLE,
+    Choice,
+    Reranking,
+    RowSizes,
+    parse_rerank,
+    register,
+)
+from reid_dist.stages.reranking.inductive import place_task
+from reid_dist.stages.reranking.scorer import Mix, RerankedScorer
+from reid_dist.stages.reranking.stage import fill, name_of
+from reid_dist.stages.reranking.weights import Weighing, WeightRows, mean_task, weigh_task
+from reid_dist.stores import FeatureSet
+
+Float64 = NDArray[np.float64]
+
+# Members of a row of weights, and of its mean over k2 items, per requested neighbour: measured on real and synthetic
+# features, rounded up.  They only project the workspace size and cause no refusal.
+_MEMBERS_PER_NEIGHBOUR = 1.6
+_MEANS_PER_NEIGHBOUR = 4.5
+
+
+@dataclass(frozen=True)
+class Variant(Choice):
+    """Variant of k-reciprocal re-ranking: the choices in which published programs differ.
+
+    Attributes
+    ----------
+    lists_and_self
+        Whether lists of k1 hold the item itself besides k1 others, or as one of k1.
+    half_lists_and_self
+        `lists_and_self` for the half lists.
+    on_sphere
+        Whether the graph uses squared distances between rows of length 1, whatever the requested distance.
+    by_row_maximum
+        Whether each row of distances is divided by its maximum.
+    squares
+        Whether distances are squared a second time.
+    normalised
+        Whether rows of weights sum to 1.
+    inclusive
+        Whether an overlap of exactly two thirds is accepted.
+    clipped
+        Whether negative Jaccard distances are replaced by 0.
+    mixes_plain
+        Whether the Jaccard distance is mixed with the requested distance instead of the graph's distance.
+    """
+
+    lists_and_self: bool = True
+    half_lists_and_self: bool = True
+    on_sphere: bool = False
+    by_row_maximum: bool = True
+    squares: bool = False
+    normalised: bool = True
+    inclusive: bool = False
+    clipped: bool = False
+    mixes_plain: bool = False
+
+
+VARIANTS: Registry[Variant] = Registry("variant of re-ranking")
+
+VARIANTS.register(
+    Variant(
+        name="zhong",
+        summary="squared distances divided by the maximum of their row",
+        source="Zhong et al., CVPR 2017, the authors' code on features",
+    )
+)
+VARIANTS.register(
+    Variant(
+        name="zhong_d4",
+        summary="as zhong, with distances squared twice",
+        source="torchreid, cluster-contrast and layumi's baseline, which hand squared distances to code that squares",
+        squares=True,
+    )
+)
+VARIANTS.register(
+    Variant(
+        name="faiss_k1",
+        summary="k1 neighbours with the item itself, rows of length 1, nothing divided by row maxima",
+        source="fast-reid, cluster-contrast (faiss)",
+        lists_and_self=False,
+        on_sphere=True,
+        by_row_maximum=False,
+        clipped=True,
+        mixes_plain=True,
+    )
+)
+VARIANTS.register(
+    Variant(
+        name="paper",
+        summary="the equations as printed: two thirds are enough, weights are not normalised",
+        source="Zhong et al., CVPR 2017, eqs. 1 to 12",
+        lists_and_self=False,
+        half_lists_and_self=False,
+        by_row_maximum=False,
+        normalised=False,
+        inclusive=True,
+    )
+)
+
+
+@register
+@dataclass(frozen=True)
+class KReciprocal(Reranking):
+    """k-reciprocal encoding, with its Jaccard distance mixed with the plain distance (Zhong et al., CVPR 2017).
+
+    Attributes
+    ----------
+    k1
+        Number of neighbours that a reciprocal set is taken from.
+    k2
+        Number of items whose rows of weights are averaged, the item itself included; 1 for no averaging.
+    lambda_value
+        Weight of the plain distance, from 0 to 1.
+    variant
+        Name of a `Variant`.
+    inclusive
+        Whether an overlap of exactly two thirds is accepted (as in the paper, and in no program); None for the value of
+        the variant, which replaces it.
+    weights
+        ``gaussian``, or ``binary`` in the variant ``paper`` (its eq. 6).
+    mode
+        ``transductive``: the graph holds all queries and the gallery.  ``inductive``: the graph holds the gallery, and
+        each query is placed in it separately, so that its result does not depend on the other queries; if the gallery
+        contains the query's row as well, both are present.
+    """
+
+    name: ClassVar[str] = "k_reciprocal"
+    summary: ClassVar[str] = "(1 - lambda) Jaccard distance of k-reciprocal neighbours + lambda distance"
+    source: ClassVar[str] = "Zhong et al., Re-ranking person re-identification with k-reciprocal encoding, CVPR 2017"
+    choices: ClassVar[Registry[Variant]] = VARIANTS
+    swept: ClassVar[Mapping[str, str]] = {"k1": WHOLE, "k2": WHOLE, "lambda_value": NUMBER, "variant": NAME}
+    kept: ClassVar[tuple[str, ...]] = ("weights", "means", "query_weights")
+    # Rows are short: they have the blocks of their lists.
+    most_block_rows: ClassVar[int] = 2**31
+
+    k1: int = 20
+    k2: int = 6
+    lambda_value: float = 0.3
+    variant: str = "zhong"
+    inclusive: bool | None = None
+    weights: str = "gaussian"
+    mode: str = "transductive"
+
+    def __post_init__(self) -> None:
+        VARIANTS.get(self.variant)
+        self._check_whole("k1", 1)
+        self._check_whole("k2", 1)
+        if self.k2 > self.k1 + 1:
+            raise InputError(
+                f"k2 of k_reciprocal must not be larger than k1 + 1 = {self.k1 + 1}, found {self.k2}: only neighbours "
+                "from the lists of k1 are averaged"
+            )
+        self._check_weight("lambda_value")
+        if self.inclusive is None:
+            object.__setattr__(self, "inclusive", self.rules.inclusive)
+        if not isinstance(self.inclusive, bool):
+            raise InputError(f"inclusive of k_reciprocal must be true or false, found {self.inclusive!r}")
+        if self.rules.inclusive and not self.inclusive:
+            raise InputError(
+                f"inclusive=false contradicts the variant {self.variant!r} of k_reciprocal, where two thirds are "
+                "enough by definition; leave inclusive out, or choose another variant"
+            )
+        self._check_name("weights", ("gaussian", "binary"))
+        self._check_name("mode", ("transductive", "inductive"))
+        if self.weights == "binary" and self.variant != "paper":
+            raise InputError(f"binary weights belong to the variant 'paper', not to {self.variant!r}")
+
+    @property
+    def rules(self) -> Variant:
+        """Definition of the variant."""
+        return VARIANTS.get(self.variant)
+
+    @property
+    def n_near(self) -> int:
+        """Length of the lists of k1, the item itself counted."""
+        return self.k1 + int(self.rules.lists_and_self)
+
+    @property
+    def n_half(self) -> int:
+        """Length of the half lists, the item itself counted; k1 / 2 is rounded to even."""
+        return round(self.k1 / 2) + int(self.rules.half_lists_and_self)
+
+    def graph_distance(self, requested: Distance) -> Distance:
+        """Distance that orders lists and determines weights, up to constant factors and a square."""
+        return DISTANCES.get("cosine" if self.rules.on_sphere or requested.name == "cosine" else "sqeuclidean")
+
+    def mixed_distance(self, requested: Distance) -> Distance:
+        """Distance that is mixed with the Jaccard distance, up to constant factors and a square."""
+        return requested if self.rules.mixes_plain else self.graph_distance(requested)
+
+    @property
+    def choice(self) -> Choice:
+        """Definition of the variant."""
+        return self.rules
+
+    @property
+    def n_listed(self) -> int:
+        """Length of the neighbour lists, the item itself counted."""
+        return max(self.n_near, self.n_half)
+
+    @property
+    def shared(self) -> tuple[Any, ...]:
+        """Values that determine the rows of weights before the mean."""
+        return self.k1, self.variant, self.inclusive, self.weights, self.mode
+
+    @property
+    def uneven(self) -> str | None:
+        """Why distances of different queries have no common scale."""
+        if not self.rules.by_row_maximum:
+            return None
+        return f"under the variant {self.variant!r} each query has a scale of its own (its largest distance)"
+
+    @property
+    def gallery_alone(self) -> bool:
+        """Whether the graph holds the gallery alone."""
+        return self.mode == "inductive"
+
+    def row_sizes(self, n_items: int) -> tuple[RowSizes, ...]:
+        """Rows of weights, and their means."""
+        most = min(n_items, self.n_near * (self.n_half + 1))
+        weights = RowSizes("weights", min(n_items, _MEMBERS_PER_NEIGHBOUR * self.k1 + 1), most)
+        if self.k2 == 1:
+            return (weights,)
+        means = min(n_items, _MEANS_PER_NEIGHBOUR * self.k1 + 1)
+        return weights, RowSizes("means", means, min(n_items, self.k2 * most))
+
+    def known_pairs(self, n_gallery: int) -> int:
+        """Some hundreds of pairs as a rule, some thousand at most."""
+        return min(n_gallery, 4 * self.k1 * self.k1)
+
+    def scorer(self, query: FeatureSet, gallery: FeatureSet, distance: Distance, where: Resources) -> RerankedScorer:
+        """Run all stages of a re-ranking of two sets and return its scorer."""
+        graph_distance = self.graph_distance(distance)
+        how, mix = weighing(self, graph_distance), mixing(self, graph_distance)
+        plain = FeatureScorer(query, gallery, self.mixed_distance(distance))
+        inductive = self.mode == "inductive"
+        items = Items((gallery,) if inductive else (query, gallery))
+        lists = find_neighbours(items, graph_distance, max(self.n_near, self.n_half), where)
+        weights, rows = make_weights(lists, how, self.k2, where)
+        if not inductive:
+            return RerankedScorer(plain, rows, rows, lists, query.n_rows, items.n_items, mix)
+        query_lists = find_query_neighbours(query, gallery, graph_distance, self.n_near, where)
+        identity = [
+            query.content_digest,
+            gallery.content_digest,
+            graph_distance.name,
+            query_lists.block_rows,
+            how,
+            self.k2,
+        ]
+        description = {"lists": name_of(query_lists.stage), "gallery_weights": name_of(weights.stage), "k2": self.k2}
+        query_rows = WeightRows.of(where.workspace.stage("query_weights", identity, description), query_lists)
+        fill(query_rows, "weights", place_task, (query_rows, query_lists, lists, weights, how, self.k2), where)
+        # One additional column: that of every query itself, which no row of the gallery has.
+        return RerankedScorer(plain, query_rows, rows, query_lists, 0, items.n_items + 1, mix)
+
+
+def parse_k_reciprocal(spec: str | KReciprocal, where: str) -> KReciprocal:
+    """Parse a re-ranking for a function, named `where`, that takes no other one."""
+    found = parse_rerank(spec)
+    if not isinstance(found, KReciprocal):
+        raise InputError(f"{where} takes k_reciprocal alone, found {found.name}; evaluate takes every re-ranking")
+    return found
+
+
+def make_weights(lists: NeighbourLists, how: Weighing, k2: int, where: Resources) -> tuple[WeightRows, WeightRows]:
+    """Compute rows of weights, and their means over the first `k2` items of each list; equal if `k2` is 1."""
+    identity: list[Any] = [lists.items.identity, lists.distance.name, lists.block_rows, how]
+    weights = WeightRows.of(where.workspace.stage("weights", identity, {"lists": name_of(lists.stage)}), lists)
+    fill(weights, "weights", weigh_task, (weights, lists, how), where)
+    if k2 == 1:
+        return weights, weights
+    means = WeightRows.of(
+        where.workspace.stage("means", [*identity, k2], {"weights": name_of(weights.stage), "k2": k2}), lists
+    )
+    fill(means, "means", mean_task, (means, weights, lists, k2, how.n_near), where)
+    return weights, means
+
+
+@dataclass(frozen=True)
+class JaccardMix(Mix):
+    """Jaccard distance from shared weights, mixed with the plain distance.
+
+    The plain distance is squared with `squares`, then divided by the largest of its query or by `divisor`.  Rows of
+    weights sum to 1 if `normalised`; negative Jaccard distances are replaced by 0 if `clipped`.
+    """
+
+    by_row_maximum: bool
+    divisor: float
+    normalised: bool
+    clipped: bool
+
+    def scale(self, farthest: Float64) -> Float64:
+        """Divisor of the plain distances of each query, shape (n_queries,), float64."""
+        if not self.by_row_maximum:
+            return np.full(len(farthest), self.divisor)
+        return farthest * farthest if self.squares else farthest
+
+    def graph_distances(self, overlap: Float64, near: Float64, far: Float64) -> Float64:
+        """Jaccard distances from sums of the smaller weights and the sums of both rows."""
+        larger = 2.0 - overlap if self.normalised else near + far - overlap
+        distance = 1.0 - overlap / larger
+        return np.maximum(distance, 0.0) if self.clipped else distance
+
+
+def mixing(spec: KReciprocal, graph_distance: Distance) -> JaccardMix:
+    """Mix of the Jaccard distance with the plain one in a re-ranking."""
+    rules = spec.rules
+    return JaccardMix(
+        weight=spec.lambda_value,
+        squares=rules.squares,
+        by_row_maximum=rules.by_row_maximum,
+        # Twice a cosine distance is the square of the distance between rows of length 1.
+        divisor=1.0 if rules.mixes_plain or graph_distance.name != "cosine" else 0.5,
+        normalised=rules.normalised,
+        clipped=rules.clipped,
+    )
+
+
+def weighing(spec: KReciprocal, graph_distance: Distance) -> Weighing:
+    """Weights of neighbours in a re-ranking."""
+    rules = spec.rules
+    return Weighing(
+        n_near=spec.n_near,
+        n_half=spec.n_half,
+        inclusive=bool(spec.inclusive),
+        normalised=rules.normalised,
+        binary=spec.weights == "binary",
+        factor=2.0 if graph_distance.name == "cosine" else 1.0,
+        by_row_maximum=rules.by_row_maximum,
+        squares=rules.squares,
+    )

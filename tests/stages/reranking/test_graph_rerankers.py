@@ -1,0 +1,245 @@
+"""gnn and ecn: distances of whole matrices, in sparse rows; one result for any blocks, tiles and threads."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import graph_reranking as oracle
+from reference import order_is_unambiguous
+from reranking_runs import CLOSE, bare, labelled
+from strategies import crowded_sets, reranking_problems, scattered_sets
+
+from reid_dist import DistanceBlock, FeatureSet, evaluate, evaluate_distances, rerank_blocks, reranked_distances
+from reid_dist.errors import InputError, PlanError
+from reid_dist.stages.neighbours import plan as neighbour_plan
+from reid_dist.stages.reranking import ECN, GNN, parse_rerank
+
+SPECS = (
+    "gnn(k1=8,k2=4)",
+    "gnn(k1=8,k2=4,variant=zhang)",
+    "ecn(k=6,t=2,q=3)",
+    "ecn(k=6,t=2,q=3,variant=plain_fallback)",
+)
+METRICS = ["mAP", "mINP", "CMC@1", "CMC@5", "P@5"]
+
+
+def duplicated():
+    return crowded_sets(25, 160, 12, seed=7, n_distinct=70)
+
+
+def stamps(folder):
+    """When every part was written, to the nanosecond."""
+    return {str(file.relative_to(folder)): file.stat().st_mtime_ns for file in folder.rglob("*.npz")}
+
+
+def spread():
+    return scattered_sets(25, 160, 12, seed=8)
+
+
+# ------------------------------------------------------------------------------------------------- the formulas
+
+
+def test_lists_by_hand():
+    """Items at 0, 10, 25, 60 and 64 degrees, k1 = 2, one round: sums of few squares of cosines."""
+    angles = np.radians([0, 10, 25, 60, 64])
+    items = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    c = np.cos(np.subtract.outer(angles, angles)) ** 2
+    # N_2 = {0, 1}, {1, 0}, {2, 1}, {3, 4}, {4, 3}; A + A^T:
+    both = np.array([[2, 2, 0, 0, 0], [2, 2, 1, 0, 0], [0, 1, 2, 0, 0], [0, 0, 0, 2, 2], [0, 0, 0, 2, 2]])
+    rows = [both[0] + c[0, 1] * both[1], both[1] + c[0, 1] * both[0], both[2] + c[1, 2] * both[1]]
+    rows = [row / np.linalg.norm(row) for row in rows]
+    found = reranked_distances(bare(items[:1]), bare(items[1:]), rerank="gnn(k1=2,k2=2,rounds=1,lambda_value=0)")
+    np.testing.assert_allclose(found[0], [1 - rows[0] @ rows[1], 1 - rows[0] @ rows[2], 1, 1], atol=1e-6)
+    # k = 2: F is 2 at the item and 1 at its nearest; E(0) = {1, 0}, E(1) = {0, 1}, E(2) = {1, 0}.
+    found = reranked_distances(bare(items[:1]), bare(items[1:]), rerank="ecn(k=2,t=1,q=1)")
+    np.testing.assert_array_equal(found[0], [-(5 + 4 + 5 + 4) / 4, -(2 + 1 + 4 + 5) / 4, 0, 0])
+
+
+@settings(max_examples=12)
+@given(reranking_problems(), st.integers(0, 3), st.integers(1, 6), st.integers(0, 6), st.sampled_from((None, 1, 3)))
+def test_random_sets(problem, rounds, t, q, chunk):
+    """Tiny sets, duplicates, lists longer than the set, rows of zeros."""
+    query, gallery = problem.query, problem.gallery
+    items = np.concatenate([query, gallery])
+    if not order_is_unambiguous(items, items, "cosine"):
+        return
+    k2 = min(problem.k1, problem.k2)
+    weight = 0.3 if 0 < problem.lambda_value < 1e-9 else problem.lambda_value
+    spec = GNN(k1=problem.k1, k2=k2, lambda_value=weight, rounds=rounds)
+    found = reranked_distances(bare(query), bare(gallery), rerank=spec, chunk_rows=chunk)
+    whole = oracle.propagated(query, gallery, k1=problem.k1, k2=k2, lambda_value=weight, rounds=rounds)
+    np.testing.assert_allclose(found, whole.final, rtol=CLOSE, atol=CLOSE)
+    for falls_back, variant in ((False, "sarfraz"), (True, "plain_fallback")):
+        found = reranked_distances(
+            bare(query), bare(gallery), rerank=ECN(k=problem.k1, t=t, q=q, variant=variant), chunk_rows=chunk
+        )
+        exact = oracle.cross_neighbourhoods(query, gallery, k=problem.k1, t=t, q=q, falls_back=falls_back)
+        np.testing.assert_allclose(found, exact, rtol=0, atol=1e-15 if falls_back else 0)
+
+
+def test_defaults_and_sizes():
+    query, gallery = spread()
+    whole = oracle.propagated(query.features, gallery.features)
+    near, far = labelled(query), labelled(gallery)
+    np.testing.assert_allclose(reranked_distances(near, far, rerank="gnn"), whole.final, atol=CLOSE)
+    report = evaluate(near, far, rerank="gnn", metrics=["mAP"], confidence=None)
+    (note,) = [note for note in report.notes if note.startswith("gnn: entries of a row")]
+    shown = [float(value) for value in re.findall(r"\d+\.\d", note)]
+    np.testing.assert_allclose(shown, np.array(whole.entries) / 185, atol=0.0501)
+    exact = oracle.cross_neighbourhoods(query.features, gallery.features)
+    np.testing.assert_array_equal(reranked_distances(near, far, rerank="ecn"), exact)
+    for spec in ("gnn", "ecn"):
+        described = evaluate(near, far, rerank=spec, metrics=["mAP"], confidence=None).rerank
+        assert described["name"] == spec
+        assert described["source"]
+        assert parse_rerank(str(parse_rerank(spec))) == parse_rerank(spec)
+
+
+# --------------------------------------------------------------------------------- one result, however computed
+
+
+@pytest.mark.parametrize("name", ["duplicated", "spread"])
+@pytest.mark.parametrize("spec", SPECS)
+def test_is_the_evaluation_of_the_block(spec, name):
+    """Screened counts are those of the distances, pair by pair."""
+    query, gallery = map(labelled, globals()[name]())
+    options = {"metrics": METRICS, "topk": 160, "ties": True, "confidence": None, "breakdowns": ["camera"]}
+    report = evaluate(query, gallery, rerank=spec, **options)
+    block = reranked_distances(query, gallery, rerank=spec)
+    other = evaluate_distances(DistanceBlock.from_array(block), query, gallery, **options)
+    assert report.result_digest == other.result_digest
+    assert report.topk.digest == other.topk.digest
+    assert report.ties == other.ties
+    assert report.breakdowns == other.breakdowns
+
+
+@pytest.mark.parametrize("spec", [SPECS[0], SPECS[3]])
+def test_one_digest(spec, monkeypatch, tmp_path):
+    query, gallery = map(labelled, duplicated())
+
+    def run(**options):
+        report = evaluate(query, gallery, rerank=spec, topk=9, metrics=METRICS, confidence=None, **options)
+        return report.result_digest, report.topk.digest, tuple(report.notes)
+
+    expected = run()
+    for chunk in (7, 64):
+        assert run(chunk_rows=chunk) == expected
+    for threads in (1, 5):
+        monkeypatch.setattr("reid_dist.evaluation.projection.usable_cores", lambda threads=threads: threads)
+        assert run() == expected
+    for rows, most in ((10, 4), (64, 200), (185, 33)):
+        monkeypatch.setattr(neighbour_plan, "_MOST_BLOCK_ROWS", rows)
+        monkeypatch.setattr(type(parse_rerank(spec)), "most_block_rows", most)
+        assert run(workspace=tmp_path / str(rows)) == expected
+        # Finished parts are read, not computed again.
+        before = stamps(tmp_path / str(rows))
+        assert run(workspace=tmp_path / str(rows)) == expected
+        assert stamps(tmp_path / str(rows)) == before
+        assert not re.search("sums|columns", " ".join(before))
+
+
+def test_missing_and_interrupted_parts(monkeypatch, tmp_path):
+    """A run that broke in the second round goes on from its parts; a part that is gone is computed again."""
+    query, gallery = map(labelled, spread())
+    monkeypatch.setattr(GNN, "most_block_rows", 40)
+    options = {"rerank": SPECS[0], "metrics": METRICS, "confidence": None, "workspace": tmp_path}
+    expected = evaluate(query, gallery, **{**options, "workspace": None}).result_digest
+    from reid_dist.stages.reranking import gnn
+
+    compute, seen = gnn._sum_task, []
+
+    def broken(job, number, block):
+        if number == 2 and block == 3:
+            raise OSError("broken")
+        seen.append((number, block))
+        compute(job, number, block)
+
+    monkeypatch.setattr(gnn, "_sum_task", broken)
+    monkeypatch.setattr("reid_dist.evaluation.projection.usable_cores", lambda: 1)
+    with pytest.raises(OSError, match="broken"):
+        evaluate(query, gallery, **options)
+    finished = {part.stem for part in tmp_path.rglob("sums*.npz")}
+    assert finished == {f"sums{number}-{block:05d}" for number, block in seen}
+    assert {(1, block) for block in range(5)} <= set(seen)
+    n_seen = len(seen)
+    monkeypatch.setattr(gnn, "_sum_task", lambda *arguments: (seen.append(arguments[1:]), compute(*arguments)))
+    assert evaluate(query, gallery, **options).result_digest == expected
+    assert sorted(seen[n_seen:]) == sorted({(2, block) for block in range(5)} - set(seen[:n_seen]))
+    next(iter(sorted(tmp_path.rglob("gnn-*/rows-00001.npz")))).write_bytes(b"not a part")
+    with pytest.warns(UserWarning, match="rows-00001.npz is damaged"):
+        assert evaluate(query, gallery, **options).result_digest == expected
+
+
+# ---------------------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize("n_copies", [40, 300])
+def test_hundreds_of_duplicates(n_copies):
+    rng = np.random.default_rng(9)
+    items = np.concatenate([np.repeat(rng.normal(size=(1, 8)), n_copies, axis=0), rng.normal(size=(30, 8))])
+    items = rng.permutation(items).astype(np.float32)
+    for spec in ("gnn", "ecn"):
+        found = reranked_distances(bare(items[:20]), bare(items[20:]), rerank=spec)
+        assert np.isfinite(found).all()
+    np.testing.assert_array_equal(found, oracle.cross_neighbourhoods(items[:20], items[20:]))
+
+
+def test_rows_of_zeros_share_nothing():
+    query, gallery = spread()
+    query.features[:3], gallery.features[::20] = 0, 0
+    whole = oracle.propagated(query.features, gallery.features, k1=8, k2=4)
+    found = reranked_distances(labelled(query), labelled(gallery), rerank=SPECS[0])
+    np.testing.assert_allclose(found, whole.final, atol=CLOSE)
+    assert (found[:3] == 1).all()
+
+
+@pytest.mark.parametrize("n_gallery", [1, 2])
+def test_the_smallest_sets(n_gallery):
+    gallery = FeatureSet.from_arrays(np.eye(3, dtype=np.float32)[:n_gallery], np.arange(n_gallery), np.ones(n_gallery))
+    query = FeatureSet.from_arrays(np.ones((1, 3), np.float32), [0], [0])
+    for spec in ("gnn", "ecn"):
+        assert np.isfinite(reranked_distances(query, gallery, rerank=spec)).all()
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("gnn(k1=0)", "k1 of gnn must be a whole number from 1, found 0"),
+        ("gnn(k1=5,k2=6)", "k2 of gnn must not be larger than k1 = 5, found 6"),
+        ("gnn(lambda_value=2)", "lambda_value of gnn must be from 0 to 1, found 2"),
+        ("gnn(variant=zhang,lambda_value=0.3)", "the variant 'zhang' of gnn has lambda_value=0, found 0.3"),
+        ("gnn(rounds=-1)", "rounds of gnn must be a whole number from 0"),
+        ("gnn(k=3)", "unknown parameter of gnn 'k'"),
+        ("gnn(variant=zhan)", "unknown variant of gnn 'zhan'; did you mean 'zhang'"),
+        ("ecn(t=0)", "t of ecn must be a whole number from 1, found 0"),
+        ("ecn(k=100000)", "sums exceed 2^53"),
+        ("ecn(variant=zhong)", "unknown variant of ecn 'zhong'"),
+        ("gnnn", "unknown re-ranker 'gnnn'; did you mean 'gnn'"),
+    ],
+)
+def test_impossible_parameters(spec, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        parse_rerank(spec)
+
+
+def test_what_does_not_go_together():
+    query, gallery = map(labelled, spread())
+    for spec in ("gnn", "ecn"):
+        with pytest.raises(InputError, match=rf"^{spec} is defined by cosine similarities, found the distance 'euclid"):
+            evaluate(query, gallery, rerank=spec, distance="euclidean")
+        with pytest.raises(InputError, match=rf"^rerank_blocks takes k_reciprocal alone, found {spec}"):
+            rerank_blocks(np.ones((1, 1)), np.zeros((1, 1)), np.zeros((1, 1)), rerank=spec)
+
+
+def test_rows_that_do_not_fit_are_refused(monkeypatch):
+    """Nothing is cut to size: the error names what was found and what to change."""
+    query, gallery = map(labelled, spread())
+    from reid_dist.stages.reranking import gnn
+
+    monkeypatch.setattr(gnn, "BYTES_PER_ENTRY", 2**28)
+    with pytest.raises(PlanError, match=r"gnn: the rows .* hold \d+ entries, .* one task may take .* smaller k1"):
+        evaluate(query, gallery, rerank=SPECS[0])
