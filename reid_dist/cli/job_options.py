@@ -14,9 +14,6 @@ from reid_dist.evaluation.split_options import SPLIT_OPTIONS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-VARIANTS = ("zhong", "zhong_d4", "faiss_k1", "paper")
-"""Names of the registry of re-ranking variants, written out: help imports none of it."""
-
 
 def job_options(function: F) -> F:
     """Add every option of a job."""

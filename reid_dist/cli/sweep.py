@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
-from reid_dist.cli.job_options import VARIANTS, shared_options
+from reid_dist.cli.job_options import shared_options
 from reid_dist.cli.options import (
     SWEPT,
     GroupedCommand,
@@ -17,20 +18,25 @@ from reid_dist.cli.options import (
     output_options,
     run_options,
 )
+from reid_dist.evaluation.swept import SWEPT_PARAMETERS
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _swept_options(function: F) -> F:
+    """Add an option for every parameter that can be swept."""
+    for name, text in reversed([*SWEPT_PARAMETERS.items()]):
+        function = option(f"--{name.replace('_', '-')}", group=SWEPT, metavar="VALUES", help=text)(function)
+    return function
 
 
 @click.command("sweep", cls=GroupedCommand)
 @click.argument("query")
 @click.argument("gallery")
 @option("--expand", group=SWEPT, metavar="SPEC", help="The expansion, such as aqe; of dba(k=5)+aqe, the last is swept.")
-@option("--k", group=SWEPT, metavar="VALUES", help="Numbers of neighbours of the expansion.")
-@option("--alpha", group=SWEPT, metavar="VALUES", help="Exponents of their similarities.")
 @option("--include-self", group=SWEPT, is_flag=True, help="Queries are gallery items, by item id, and one of the k.")
 @option("--rerank", group=SWEPT, metavar="SPEC", help="The re-ranking, such as k_reciprocal.")
-@option("--k1", group=SWEPT, metavar="VALUES", help="Neighbours that a reciprocal set is taken from.")
-@option("--k2", group=SWEPT, metavar="VALUES", help="Items whose weights are averaged.")
-@option("--lambda-value", group=SWEPT, metavar="VALUES", help="Weights of the plain distance, 0 to 1.")
-@option("--variant", group=SWEPT, metavar="NAMES", help=f"Variants of the re-ranking: {', '.join(VARIANTS)}.")
+@_swept_options
 @shared_options(
     *("protocol", "distance", "metrics", "max_rank", "collapse", "ground_truth", "chunk_rows"),
     metrics={"help": "mAP, CMC@10 (or rank-10), …; repeatable, or with commas.  [default: mAP, CMC@1, mINP]"},
@@ -48,12 +54,13 @@ from reid_dist.cli.options import (
 def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options: Any) -> None:
     """Evaluate QUERY against GALLERY at every point of a grid of parameters, from one search for neighbours.
 
-    VALUES are numbers with commas between them and ranges that include both ends: 0:10, 0:1:0.1, 1,6,10:30:5.
+    VALUES are names, or numbers and ranges with both ends, with commas between them: 0:10, 0:1:0.1, 1,6,10:30:5.
 
     \b
     Examples:
       reid-dist sweep q.zarr g.zarr --expand aqe --k 0:10 --output results/aqe
       reid-dist sweep q.zarr g.zarr --expand alpha_qe --k 1:10 --alpha 0,1,3 --metric mAP
+      reid-dist sweep q.zarr g.zarr --rerank gnn --rounds 0:3 --lambda-value 0,0.3
       reid-dist sweep q.zarr g.zarr --rerank k_reciprocal --k1 10:30:10 --k2 1,6 --lambda-value 0,0.3
     """
     from reid_dist.cli.sweeping import deliver_sweep, sweep_sides

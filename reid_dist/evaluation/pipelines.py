@@ -38,6 +38,7 @@ from reid_dist.evaluation.options import (
     Option,
 )
 from reid_dist.evaluation.split_options import SPLIT_OPTIONS
+from reid_dist.evaluation.swept import SWEPT_PARAMETERS
 from reid_dist.metrics.definitions import metric_names, parse_metric
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol, compose_protocol
@@ -160,20 +161,21 @@ else:
     _SplitFields = _fields("_SplitFields", SPLIT_OPTIONS)
 
 
-Swept = str | Number | tuple[str | Number, ...]
+Swept = str | bool | Number | tuple[str | bool | Number, ...]
 
 
-class SweptParameters(BaseModel):
-    """Values of the swept parameters: one, a list, or a text such as ``0:10`` or ``1,6,10:30:10``."""
+if TYPE_CHECKING:
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    class SweptParameters(BaseModel):
+        """Values of the swept parameters."""
 
-    k: Swept | None = Field(default=None, description="Neighbours of the expansion.")
-    alpha: Swept | None = Field(default=None, description="Exponents of their similarities.")
-    k1: Swept | None = Field(default=None, description="Neighbours that a reciprocal set is taken from.")
-    k2: Swept | None = Field(default=None, description="Items whose weights are averaged.")
-    lambda_value: Swept | None = Field(default=None, description="Weights of the plain distance, 0 to 1.")
-    variant: Swept | None = Field(default=None, description="Variants of the re-ranking.")
+else:
+    SweptParameters = create_model(
+        "SweptParameters",
+        __config__=ConfigDict(extra="forbid", frozen=True),
+        __doc__="Values of the swept parameters: one, a list, or a text such as ``0:10`` or ``1,6,10:30:10``.",
+        **{name: (Swept | None, Field(default=None, description=text)) for name, text in SWEPT_PARAMETERS.items()},
+    )
 
 
 class SplitFields(_SplitFields):

@@ -20,10 +20,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 _ENTRY: Final = re.compile(r"^( *)\*\*options\n(?:\1 +.*\n)+", re.MULTILINE)
 
 
-def lists_options(known: Mapping[str, Option] = OPTIONS, *, evaluation: str | None = None) -> Callable[[F], F]:
-    """Show the options of an evaluation in signature and docstring of a function that takes ``**options``."""
+def lists_options(
+    known: Mapping[str, Option] = OPTIONS, *, evaluation: str | None = None, before: Mapping[str, str] | None = None
+) -> Callable[[F], F]:
+    """Show the options of an evaluation in signature and docstring of a function that takes ``**options``.
+
+    `before` are names, with their help, of other keyword arguments, None by default.
+    """
     shown = {name: option for name, option in known.items() if evaluation not in option.refused_by}
-    named = [
+    named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in before or ()]
+    named += [
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,

@@ -8,13 +8,14 @@ import re
 import click
 import pytest
 
-from reid_dist.cli.job_options import VARIANTS
 from reid_dist.cli.options import GroupedCommand, option
 from reid_dist.engine.distances import DISTANCES as REGISTERED_DISTANCES
 from reid_dist.evaluation.options import DISTANCES, PROTOCOLS
+from reid_dist.evaluation.swept import SWEPT_PARAMETERS
 from reid_dist.relevance.protocols import PROTOCOLS as REGISTERED_PROTOCOLS
+from reid_dist.stages.expansion import EXPANSIONS
 from reid_dist.stages.pooling import POOLINGS
-from reid_dist.stages.reranking import VARIANTS as REGISTERED_VARIANTS
+from reid_dist.stages.reranking import RERANKERS
 
 HEADINGS = {
     "evaluate": ["Inputs", "Conventions", "Outputs", "Resources"],
@@ -77,7 +78,8 @@ def test_help_of_splits_names_the_comparable_published_numbers(reid_dist) -> Non
 def test_the_names_that_help_writes_out_are_those_of_the_registries() -> None:
     assert list(PROTOCOLS) == REGISTERED_PROTOCOLS.names()
     assert list(DISTANCES) == REGISTERED_DISTANCES.names()
-    assert list(VARIANTS) == REGISTERED_VARIANTS.names()
+    known = {name for each in EXPANSIONS for name in each.parameters} - {"include_self", "times"}
+    assert set(SWEPT_PARAMETERS) == known.union(*(each.parameters for each in RERANKERS))
 
 
 def test_options_without_a_group_come_last() -> None:

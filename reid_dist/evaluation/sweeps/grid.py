@@ -16,15 +16,12 @@ from reid_dist.core.numeric import is_whole
 from reid_dist.core.registry import did_you_mean
 from reid_dist.core.specs import Call, parse_spec
 from reid_dist.errors import InputError
+from reid_dist.evaluation.swept import Value, Values
 from reid_dist.stages.expansion import EXPANSIONS, Expansion, Step, describe_expansion, make_step, parse_expand, spelled
 from reid_dist.stages.reranking import RERANKERS, Reranking, make_rerank
-from reid_dist.stages.reranking.definition import NAME, NUMBER, WHOLE
+from reid_dist.stages.reranking.definition import FLAG, NAME, NUMBER, WHOLE
 
 MOST_POINTS = 500
-
-Value = int | float | str
-Values = Value | Sequence[Value]
-"""Values of a parameter: one, several, or a text such as ``0:10``, ``0:1:0.1`` or ``1,6,10:30:10``."""
 
 _INTEGER = re.compile(r"[+-]?\d+")
 
@@ -74,7 +71,7 @@ class Grid:
 
 
 def parse_values(name: str, given: Values, kind: str = NUMBER) -> tuple[Value, ...]:
-    """Read the values of a parameter, each once, of a kind ``whole numbers``, ``numbers`` or ``names``.
+    """Read the values of a parameter, each once, of a kind of `reid_dist.stages.reranking.definition`.
 
     A text holds values and ranges ``first:last`` and ``first:last:step`` with commas between them.  A range holds its
     last value where its steps lead there.
@@ -83,7 +80,7 @@ def parse_values(name: str, given: Values, kind: str = NUMBER) -> tuple[Value, .
     if isinstance(given, str):
         for piece in given.split(","):
             found += _piece(name, piece.strip(), given, kind)
-    elif isinstance(given, int | float | np.number):
+    elif isinstance(given, bool | int | float | np.number):
         found = [_value(name, given, kind)]
     else:
         found = [_value(name, value, kind) for value in given]
@@ -95,10 +92,10 @@ def parse_values(name: str, given: Values, kind: str = NUMBER) -> tuple[Value, .
 
 
 def _piece(name: str, piece: str, whole: str, kind: str) -> list[Value]:
-    if kind == NAME:
-        if not piece:
-            raise InputError(f"cannot read {name} {whole!r}; write names with commas between them")
-        return [piece]
+    if kind in (NAME, FLAG):
+        if not piece or (kind == FLAG and piece not in ("true", "false")):
+            raise InputError(f"cannot read {name} {whole!r}; write {kind} with commas between them")
+        return [piece if kind == NAME else piece == "true"]
     numbers = [_decimal(name, text.strip(), whole, kind) for text in piece.split(":")]
     if len(numbers) == 1:
         return [_number(numbers[0], kind)]
@@ -137,9 +134,9 @@ def _number(value: Decimal, kind: str) -> Value:
 
 def _value(name: str, value: object, kind: str) -> Value:
     """Check a value that did not come as a text."""
-    if kind == NAME and isinstance(value, str):
+    if (kind == NAME and isinstance(value, str)) or (kind == FLAG and isinstance(value, bool)):
         return value
-    if is_whole(value) and kind != NAME:
+    if is_whole(value) and kind in (WHOLE, NUMBER):
         return int(value) if kind == WHOLE else float(value)
     if isinstance(value, float | np.floating) and kind == NUMBER and math.isfinite(value):
         return float(value)
@@ -175,7 +172,7 @@ def make_grid(
     kinds = _OF_EXPANSIONS
     if expand is None:
         call = _one_call(spec)
-        what, kinds = call.name, dict(RERANKERS.get(call.name).made.swept)
+        what, kinds = call.name, RERANKERS.get(call.name).parameters
     swept = {name: values for name, values in given.items() if values is not None}
     for name in swept:
         if name not in kinds:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from reid_dist.core.environment import describe_environment
 from reid_dist.core.fingerprint import fingerprint
@@ -21,8 +21,9 @@ from reid_dist.evaluation.options import OPTIONS, SWEEP, EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.runner import FinishedParts
 from reid_dist.evaluation.signatures import lists_options
-from reid_dist.evaluation.sweeps.grid import Grid, Point, Values, make_grid
+from reid_dist.evaluation.sweeps.grid import Grid, Point, make_grid
 from reid_dist.evaluation.sweeps.report import SweepReport
+from reid_dist.evaluation.swept import SWEPT_PARAMETERS, SweepOptions, Values
 from reid_dist.evaluation.visibility import visible_to
 from reid_dist.metrics.definitions import headline_metrics, metric_names
 from reid_dist.reports import Report
@@ -72,24 +73,18 @@ class FinishedPoint:
         return cls(row, conventions, list(report.notes))
 
 
-@lists_options(evaluation=SWEEP)
+@lists_options(evaluation=SWEEP, before=SWEPT_PARAMETERS)
 def sweep_parameters(
     query: FeatureSource,
     gallery: FeatureSource,
     *,
-    k: Values | None = None,
-    alpha: Values | None = None,
-    k1: Values | None = None,
-    k2: Values | None = None,
-    lambda_value: Values | None = None,
-    variant: Values | None = None,
     include_self: bool = False,
     client: Client | None = None,
     workspace: str | os.PathLike[str] | None = None,
     keep: bool = True,
     progress: Shown = None,
     on_point: Callable[[int, int, Point, dict[str, Any]], None] | None = None,
-    **options: Unpack[EvaluationOptions],
+    **options: Unpack[SweepOptions],
 ) -> SweepReport:
     """Evaluate an expansion or a re-ranking at every point of a grid of its parameters, exactly each time.
 
@@ -101,10 +96,9 @@ def sweep_parameters(
         A query expansion, such as ``"aqe"``.  Of several, such as ``"dba(k=5)+aqe"``, the last one is swept.
     rerank
         A re-ranking, such as ``"k_reciprocal"``; either this or an expansion.
-    k, alpha
-        Values for the expansion: numbers, or a text such as ``"0:10"`` or ``"0,1,3"``.
-    k1, k2, lambda_value, variant
-        The same for the re-ranking.
+    k, alpha, k1, k2, lambda_value, rounds, t, q, variant, inclusive, weights, mode
+        Values for parameters of the expansion or the re-ranking: numbers or names, or a text such as ``"0:10"`` or
+        ``"0,1,3"``.
     include_self
         Whether the query is a gallery item, by item id, and one of the k.
     metrics
@@ -137,8 +131,8 @@ def sweep_parameters(
         As `reid_dist.evaluate` does.
     """
     started = time.perf_counter()
-    swept = {"k": k, "alpha": alpha, "k1": k1, "k2": k2, "lambda_value": lambda_value, "variant": variant}
-    given = complete(options)
+    swept = {name: cast("Values | None", options.get(name)) for name in SWEPT_PARAMETERS}
+    given = complete({name: value for name, value in options.items() if name not in SWEPT_PARAMETERS})
     grid = make_grid(given["expand"], given["rerank"], swept, include_self=include_self)
     refuse_options(options, SWEEP, "is about one run, and a sweep compares many; evaluate the point that you choose")
     check_client(client)

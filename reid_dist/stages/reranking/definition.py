@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from reid_dist.stages.reranking.scorer import RerankedScorer
     from reid_dist.stores import FeatureSet
 
-WHOLE, NUMBER, NAME = "whole numbers", "numbers", "names"
-"""Kinds of values of a parameter that can be swept."""
+WHOLE, NUMBER, NAME, FLAG = "whole numbers", "numbers", "names", "true or false"
+"""Kinds of values of a parameter."""
+
+_KINDS = {"int": WHOLE, "float": NUMBER, "str": NAME, "bool": FLAG}
 
 MOST_BLOCK_ROWS = 16384
 """Largest number of rows of a block, for rows that are longer than those of neighbour lists."""
@@ -56,8 +58,6 @@ class Reranking(ABC):
         Registered name, one-line description and reference, for help texts and reports.
     choices
         Values of the parameter ``variant``; None without one.
-    swept
-        Parameters that a sweep can go over, in the order of its table, with the kinds of their values.
     kept
         Kinds of stages that the workspace keeps besides the neighbour lists.
     most_block_rows
@@ -68,7 +68,6 @@ class Reranking(ABC):
     summary: ClassVar[str]
     source: ClassVar[str]
     choices: ClassVar[Registry[Any] | None] = None
-    swept: ClassVar[Mapping[str, str]]
     kept: ClassVar[tuple[str, ...]]
     most_block_rows: ClassVar[int] = MOST_BLOCK_ROWS
 
@@ -193,9 +192,9 @@ class Definition:
         return self.made.source
 
     @property
-    def parameters(self) -> list[str]:
-        """Names of the parameters."""
-        return [field.name for field in fields(self.made)]
+    def parameters(self) -> dict[str, str]:
+        """Names of the parameters, with the kinds of their values."""
+        return {field.name: _KINDS[str(field.type).removesuffix(" | None")] for field in fields(self.made)}
 
     @property
     def choices(self) -> tuple[Choice, ...]:

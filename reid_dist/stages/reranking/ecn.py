@@ -8,7 +8,6 @@ so the bracket is ``P_q F_g + F_q P_g`` with ``P_i`` the sum of ``F_a`` over E(i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,7 +20,7 @@ from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import InputError
 from reid_dist.kernels.propagation import cross_rows
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, Table, find_neighbours
-from reid_dist.stages.reranking.definition import NAME, WHOLE, Choice, Reranking, RowSizes, register
+from reid_dist.stages.reranking.definition import Choice, Reranking, RowSizes, register
 from reid_dist.stages.reranking.scorer import Mix, RerankedScorer
 from reid_dist.stages.reranking.stage import fill, name_of
 from reid_dist.stages.reranking.weights import WeightRows
@@ -84,7 +83,6 @@ class ECN(Reranking):
         "re-ranking, CVPR 2018"
     )
     choices: ClassVar[Registry[_Variant]] = _VARIANTS
-    swept: ClassVar[Mapping[str, str]] = {"k": WHOLE, "t": WHOLE, "q": WHOLE, "variant": NAME}
     kept: ClassVar[tuple[str, ...]] = ("ecn",)
 
     k: int = 25

@@ -7,7 +7,6 @@ item is ``(1 - lambda) A_q A_g + lambda cos(q, g)``; the distance is 1 minus it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -32,7 +31,7 @@ from reid_dist.kernels.propagation import (
 )
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, Table, find_neighbours
-from reid_dist.stages.reranking.definition import NAME, NUMBER, WHOLE, Choice, Reranking, RowSizes, register
+from reid_dist.stages.reranking.definition import Choice, Reranking, RowSizes, register
 from reid_dist.stages.reranking.scorer import Mix, RerankedScorer
 from reid_dist.stages.reranking.stage import name_of
 from reid_dist.stages.reranking.weights import BYTES_PER_ENTRY, WeightRows, cut_sparse, join_rows
@@ -103,13 +102,6 @@ class GNN(Reranking):
         "Zhang et al., Understanding image retrieval re-ranking: a graph neural network perspective, 2020"
     )
     choices: ClassVar[Registry[_Variant]] = _VARIANTS
-    swept: ClassVar[Mapping[str, str]] = {
-        "k1": WHOLE,
-        "k2": WHOLE,
-        "lambda_value": NUMBER,
-        "rounds": WHOLE,
-        "variant": NAME,
-    }
     kept: ClassVar[tuple[str, ...]] = ("gnn",)
 
     k1: int = 26

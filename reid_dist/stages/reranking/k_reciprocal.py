@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,9 +14,6 @@ from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import InputError
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, find_query_neighbours
 from reid_dist.stages.reranking.definition import (
-    NAME,
-    NUMBER,
-    WHOLE,
     Choice,
     Reranking,
     RowSizes,
@@ -148,7 +144,6 @@ class KReciprocal(Reranking):
     summary: ClassVar[str] = "(1 - lambda) Jaccard distance of k-reciprocal neighbours + lambda distance"
     source: ClassVar[str] = "Zhong et al., Re-ranking person re-identification with k-reciprocal encoding, CVPR 2017"
     choices: ClassVar[Registry[Variant]] = VARIANTS
-    swept: ClassVar[Mapping[str, str]] = {"k1": WHOLE, "k2": WHOLE, "lambda_value": NUMBER, "variant": NAME}
     kept: ClassVar[tuple[str, ...]] = ("weights", "means", "query_weights")
     # Rows are short: they have the blocks of their lists.
     most_block_rows: ClassVar[int] = 2**31

@@ -14,6 +14,7 @@ from strategies import crowded_sets, scattered_sets
 from reid_dist import FeatureSet, evaluate, sweep_parameters
 from reid_dist.errors import InputError, StoreExistsError, UnknownNameError
 from reid_dist.evaluation.sweeps import SweepReport, run
+from reid_dist.stages.reranking import RERANKERS
 
 METRICS = ["mAP", "CMC@1", "mINP"]
 
@@ -28,7 +29,7 @@ def sets(seed=41):
 
 def separate(query, gallery, row, metrics=METRICS, **options):
     """The evaluation of one point by itself."""
-    name = {"rerank" if row["name"].startswith("k_reciprocal") else "expand": row["name"]}
+    name = {"rerank" if row["name"].split("(")[0] in RERANKERS else "expand": row["name"]}
     return evaluate(query, gallery, metrics=metrics, confidence=None, **name, **options)
 
 
@@ -80,6 +81,23 @@ def test_every_point_of_a_re_ranking_is_its_evaluation(mode):
         assert row["digest"] == separate(query, gallery, row).result_digest
     # The gallery's lists, and the queries' own where they are no part of the graph.
     assert count.neighbour_sweeps == (1 if mode == "transductive" else 2)
+
+
+@pytest.mark.parametrize(
+    ("rerank", "swept"),
+    [
+        ("gnn(k1=8)", {"k2": "2,4", "rounds": "1:2", "lambda_value": [0, 0.3]}),
+        ("ecn(k=6)", {"t": "1,3", "q": "2", "variant": "sarfraz,plain_fallback"}),
+        ("k_reciprocal(k1=6,k2=2,variant=paper)", {"weights": "gaussian,binary", "mode": "transductive,inductive"}),
+        ("k_reciprocal(k1=6,k2=2)", {"inclusive": "true,false"}),
+    ],
+)
+def test_every_parameter_of_a_re_ranking_can_be_swept(rerank, swept):
+    query, gallery = sets()
+    report = sweep_parameters(query, gallery, rerank=rerank, **swept)
+    assert set(report.parameters) == set(swept)
+    for row in report.rows[:: max(1, len(report.rows) // 2)]:
+        assert row["digest"] == separate(query, gallery, row).result_digest
 
 
 @pytest.mark.slow

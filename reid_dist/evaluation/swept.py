@@ -1,0 +1,46 @@
+"""Parameters that a sweep can go over: those of every expansion and re-ranking, with their help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, TypedDict
+
+from reid_dist.evaluation.options import EvaluationOptions
+
+Value = int | float | str
+Values = Value | Sequence[Value]
+"""Values of a parameter: one, several, or a text such as ``0:10``, ``0:1:0.1`` or ``1,6,10:30:10``."""
+
+SWEPT_PARAMETERS: Final[Mapping[str, str]] = {
+    "k": "Numbers of neighbours of an expansion; lengths of the lists of ecn.",
+    "alpha": "Exponents of the similarities of an expansion.",
+    "k1": "Neighbours that the graph of a re-ranking is made from.",
+    "k2": "Items whose rows are averaged or summed.",
+    "lambda_value": "Weights of the plain distance, 0 to 1.",
+    "rounds": "Rounds of propagation of gnn.",
+    "t": "Nearest items that a neighbourhood of ecn begins with.",
+    "q": "Nearest items of each of these.",
+    "variant": "Variants of the re-ranking, as in `reid-dist list rerankers`.",
+    "inclusive": "Whether k_reciprocal accepts an overlap of exactly two thirds: true, false.",
+    "weights": "Kinds of weights of k_reciprocal: gaussian, binary.",
+    "mode": "Modes of k_reciprocal: transductive, inductive.",
+}
+
+
+class _SweptValues(TypedDict, total=False):
+    k: Values | None
+    alpha: Values | None
+    k1: Values | None
+    k2: Values | None
+    lambda_value: Values | None
+    rounds: Values | None
+    t: Values | None
+    q: Values | None
+    variant: Values | None
+    inclusive: Values | None
+    weights: Values | None
+    mode: Values | None
+
+
+class SweepOptions(EvaluationOptions, _SweptValues, total=False):
+    """Options of an evaluation, and values of swept parameters."""
