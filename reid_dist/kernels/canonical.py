@@ -37,7 +37,7 @@ GIVEN = 3
 
 # Lower bound of plain distances in screening, in units of `scale`: those farther below the rescored distance 0 are
 # screened as if they were at this bound.
-_LOWEST = -64.0
+LOWEST = -64.0
 
 
 class Rescoring(NamedTuple):
@@ -58,8 +58,10 @@ class Rescoring(NamedTuple):
     value: NDArray[np.float64]
     # Column of the first gallery row of the block.
     first_column: int
-    # Graph distance of pairs whose rescored distance is not given; mixed with the plain distance.
+    # Graph distance of pairs without a given value; mixed with the plain distance.
     apart: float = 1.0
+    # Whether given values are graph distances, mixed with the plain distance as well.
+    mixed: bool = False
 
 
 PLAIN = Rescoring(
@@ -232,11 +234,14 @@ def _rescored(rescoring: Rescoring, i: int, j: int, distance: float) -> float:
             start = middle + 1
         else:
             stop = middle
+    graph = rescoring.apart
     if start < last and rescoring.column[start] == wanted:
-        return float(rescoring.value[start])
+        graph = float(rescoring.value[start])
+        if not rescoring.mixed:
+            return graph
     if rescoring.weight == 0.0:
-        return rescoring.apart
-    return mix(rescoring.weight, rescoring.squares, rescoring.scale[i], distance, rescoring.apart)
+        return graph
+    return mix(rescoring.weight, rescoring.squares, rescoring.scale[i], distance, graph)
 
 
 @inner_kernel
@@ -262,7 +267,7 @@ def falling_at(rows: PairRows, i: int, distance: float, side: float) -> float:
         # Rescoring rounds four times, each time by at most 2^-53 of a number below 1 + |distance|.
         slack = side * 2.0**-50 * (1.0 + abs(distance))
         value = (distance - (1.0 - rescoring.weight) * rescoring.apart + slack) / rescoring.weight
-        value = max(value, _LOWEST) * rescoring.scale[i]
+        value = max(value, LOWEST) * rescoring.scale[i]
         if rescoring.squares:
             return math.sqrt(value) if value > 0.0 else -math.sqrt(-value)
     if rows.kind == EUCLIDEAN:

@@ -37,6 +37,49 @@ def mixed_values(
 
 
 @kernel
+def known_values(
+    rows: PairRows, centre: NDArray[np.float64], slope: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Screening values of given distances; or, where graph distances are given, what they add to plain ones.
+
+    Returns the values, shape (n,), and the largest absolute value of each query, shape (n_query,).
+    """
+    rescoring = rows.rescoring
+    first = rescoring.indptr[0]
+    known = np.empty(rescoring.indptr[-1] - first, np.float64)
+    largest = np.zeros(len(centre), np.float64)
+    for i in range(len(centre)):
+        for place in range(rescoring.indptr[i], rescoring.indptr[i + 1]):
+            given = rescoring.value[place]
+            if rescoring.mixed:
+                change = (1.0 - rescoring.weight) / rescoring.weight * (given - rescoring.apart)
+                value = -slope * change * rescoring.scale[i]
+            else:
+                value = centre[i] - slope * falling_at(rows, i, given, 0.0)
+            known[place - first] = value
+            largest[i] = max(largest[i], abs(value))
+    return known, largest
+
+
+@kernel
+def add_values(
+    indptr: NDArray[np.int64],
+    column: NDArray[np.int64],
+    value: NDArray[np.float64],
+    column_start: int,
+    limit: NDArray[np.float64],
+    tile: NDArray[np.floating],
+) -> None:
+    """Add to screening values of a tile, up to a limit for each row of it; otherwise as `put_values`."""
+    for i in range(tile.shape[0]):
+        place = first_at_least(column, indptr[i], indptr[i + 1], column_start)
+        while place < indptr[i + 1] and column[place] < column_start + tile.shape[1]:
+            c = column[place] - column_start
+            tile[i, c] = min(tile[i, c] + value[place], limit[i])
+            place += 1
+
+
+@kernel
 def put_values(
     indptr: NDArray[np.int64],
     column: NDArray[np.int64],

@@ -37,12 +37,22 @@ class KnownPairs:
     row: Int64
     value: NDArray[np.float64]
     apart: float = 1.0
+    mixed: bool = False
 
     def rescoring(self, gallery: FeatureBlock) -> Rescoring:
         """Convert to columns of a gallery block."""
+        first = int(gallery.numbers[0]) if len(gallery) else 0
+        stop = first + len(gallery)
+        terms = (True, self.weight, self.squares, self.scale)
+        if len(gallery) and gallery.numbers[-1] == stop - 1 and self.stays_within(first, stop):
+            return Rescoring(*terms, self.indptr, self.row, self.value, first, self.apart, self.mixed)
         here, column = gallery.find(self.row)
         indptr = np.searchsorted(here, self.indptr)
-        return Rescoring(True, self.weight, self.squares, self.scale, indptr, column, self.value[here], 0, self.apart)
+        return Rescoring(*terms, indptr, column, self.value[here], 0, self.apart, self.mixed)
+
+    def stays_within(self, first: int, stop: int) -> bool:
+        """Whether all rows are in a range: then they are used as they are, and nothing is copied."""
+        return not len(self.row) or bool(self.row.min() >= first and self.row.max() < stop)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

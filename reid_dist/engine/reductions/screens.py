@@ -3,7 +3,9 @@
 The re-ranked distance of most pairs is ``(1 - weight) * apart + weight * (d / scale)``, for each query an increasing
 function of the plain distance ``d``.  A threshold is therefore equivalent to one on ``d``, and applies to the tile of
 plain screening values.  A known pair is assigned the screening value of the corresponding plain distance, which may be
-negative.  Pairs inside a band are decided by the re-ranked distances themselves.
+negative.  Where graph distances are given instead, for very many pairs, a pair is nearer by
+``(1 - weight) / weight * (apart - graph) * scale`` than by its plain distance, and this is added to its screening
+value.  Pairs inside a band are decided by the re-ranked distances themselves.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Distance, Screen, Values
-from reid_dist.kernels.canonical import PairRows
-from reid_dist.kernels.rescoring import falling_values, put_values
+from reid_dist.kernels.canonical import LOWEST, PairRows
+from reid_dist.kernels.rescoring import add_values, falling_values, known_values, put_values
 
 Float64 = NDArray[np.float64]
 
@@ -38,18 +40,18 @@ class _RescoredScreen(Screen):
         self._plain = plain
         self._pairs = pairs
         self.centre, self.slope = plain.centre, plain.slope
-        first, last = pairs.rescoring.indptr[0], pairs.rescoring.indptr[-1]
-        counts = np.diff(pairs.rescoring.indptr)
-        owner = np.repeat(np.arange(len(counts)), counts)
-        falling = falling_values(pairs, owner, pairs.rescoring.value[first:last], 0.0)
-        self._known = self.centre[owner] - self.slope * falling
-        self._column = pairs.rescoring.column[first:last] - pairs.rescoring.first_column
-        self._indptr = pairs.rescoring.indptr - first
+        rescoring = pairs.rescoring
+        self._known, largest = known_values(pairs, self.centre, self.slope)
+        first = rescoring.indptr[0]
+        self._column, self._first_column = rescoring.column[first : rescoring.indptr[-1]], rescoring.first_column
+        self._indptr = rescoring.indptr - first
         # A known value is rounded once with the bias added and once with it subtracted; the largest bias is assumed.
-        largest = np.zeros(len(counts))
-        np.maximum.at(largest, owner, np.abs(self._known))
+        self._limit = self.centre - self.slope * LOWEST * rescoring.scale
+        if rescoring.mixed:
+            # A sum with a cosine similarity, which is below 2, is rounded once; none exceeds the limit.
+            largest = np.minimum(largest, np.abs(self._limit)) + 2.0
         bias = float(plain.largest_bias)
-        self._needs_product = np.ones(len(counts), np.bool_)
+        self._needs_product = np.ones(len(self.centre), np.bool_)
         self.epsilon = plain.epsilon + 2.5 * np.finfo(self.dtype).eps * (largest + bias)
 
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
@@ -62,7 +64,8 @@ class _RescoredScreen(Screen):
         All other pairs are at the graph distance `apart` and a plain distance of at least 0, where the screening value
         is the centre.  Positives that share neighbours with the query, most of them under a good model, are nearer.
         """
-        self._needs_product = lower_bound <= self.centre + 2.0 * self.epsilon
+        if not self._pairs.rescoring.mixed:
+            self._needs_product = lower_bound <= self.centre + 2.0 * self.epsilon
 
     def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
         """Multiply as in the plain screen for queries that need a product; other queries get the farthest value."""
@@ -75,9 +78,12 @@ class _RescoredScreen(Screen):
             out[multiplied] = self._plain.query_rows(queries)[multiplied] @ matrix.T
 
     def correct(self, queries: RowRange, column_start: int, bias: Values, values: Values) -> None:
-        """Write the known pairs."""
-        indptr = self._indptr[queries.start : queries.stop + 1]
-        put_values(indptr, self._column, self._known, column_start, bias, values)
+        """Write the known pairs, or add what they are nearer by."""
+        indptr, first = self._indptr[queries.start : queries.stop + 1], column_start + self._first_column
+        if self._pairs.rescoring.mixed:
+            add_values(indptr, self._column, self._known, first, self._limit[queries.start : queries.stop], values)
+        else:
+            put_values(indptr, self._column, self._known, first, bias, values)
 
     def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
         """Convert distances to plain ones, widened by a bound on rounding errors, and return the edges of those."""

@@ -182,6 +182,11 @@ class _ProductMix(Mix):
 
     multiplies: ClassVar[bool] = True
 
+    @property
+    def mixes_late(self) -> bool:
+        """Whether the plain distance has a share."""
+        return self.weight != 0.0
+
     def graph_distances(self, overlap: Float64, near: Float64, far: Float64) -> Float64:
         """1 minus the products."""
         return 1.0 - overlap

@@ -45,6 +45,11 @@ class Mix(ABC):
     squares: bool
 
     @property
+    def mixes_late(self) -> bool:
+        """Whether graph distances are mixed with cosine distances in tiles: for rows that overlap with most others."""
+        return False
+
+    @property
     def reads_plain(self) -> bool:
         """Whether pairs that share something depend on the plain distance."""
         return self.weight != 0.0
@@ -110,6 +115,9 @@ class RerankedScorer(Scorer):
         far_rows = RowRange(int(gallery.numbers[0]), int(gallery.numbers[-1]) + 1)
         near, far = self.query_rows.read(rows), self._gallery_weights(far_rows)
         shared = overlap_block(near, far, self.n_columns, self.mix.multiplies)
+        if self.mix.mixes_late:
+            graph = self.mix.graph_distances(shared.value, shared.value, shared.value)
+            return self._known(query, gallery, shared, graph)
         pairs = PairRows(self.distance.kind, query.features, gallery.features, query.norm, gallery.norm)
         sums = row_sums(near), row_sums(far)
         scale = self.mix.scale(self.query_lists.farthest(rows))
@@ -121,8 +129,14 @@ class RerankedScorer(Scorer):
             graph = self.mix.graph_distances(shared.value[cut], sums[0][owner[cut]], sums[1][column])
             plain = pair_distances(pairs, owner[cut], column) if self.mix.reads_plain else np.zeros(len(column))
             value[cut] = self.mix.distances(scale[owner[cut]], plain, graph)
-        mix, rows_of = self.mix, gallery.numbers[shared.column]
-        known = KnownPairs(mix.weight, mix.squares, scale, shared.indptr, rows_of, value, mix.apart)
+        return self._known(query, gallery, shared, value)
+
+    def _known(self, query: FeatureBlock, gallery: FeatureBlock, shared: SparseRows, value: Float64) -> FeatureBlock:
+        """Add the values of pairs to a block of queries."""
+        rows = RowRange(int(query.numbers[0]), int(query.numbers[-1]) + 1)
+        mix, row = self.mix, gallery.numbers[shared.column]
+        scale = mix.scale(self.query_lists.farthest(rows))
+        known = KnownPairs(mix.weight, mix.squares, scale, shared.indptr, row, value, mix.apart, mix.mixes_late)
         return replace(query, reranked=known)
 
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
