@@ -21,7 +21,7 @@ from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import PlanError
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.relevance.protocols import PROTOCOLS
-from reid_dist.stages.reranking import KReciprocal
+from reid_dist.stages.reranking import KReciprocal, parse_rerank
 from reid_dist.stages.reranking.plan import plan_rerank
 
 MIB = 2**20
@@ -141,6 +141,15 @@ def test_a_plan_of_a_reranking_names_its_stages_and_workspace(reid_dist, pipelin
     reid_dist("plan", pipeline, "--set", "rerank=k_reciprocal(k1=0)").assert_refused("k1")
 
 
+def test_a_plan_of_propagation_shows_the_rows_of_each_round(reid_dist, pipeline: Path) -> None:
+    shown = printed(reid_dist("plan", pipeline, "--set", "rerank=gnn(k1=4,k2=2)").out.split("re-ranking\n")[1])
+    assert [text.split(":")[0] for text in shown["rows"].split("; ")] == [
+        f"{when} round {number}" for number in (1, 2) for when in ("before", "after")
+    ]
+    assert "at most 8;" in shown["rows"]
+    assert "warning" not in shown
+
+
 def test_a_plan_of_expansions_names_each_step(reid_dist, pipeline: Path) -> None:
     """Stages are printed in reverse order of execution."""
     words = ("--set", "expand=dba(k=3)+aqe(k=2)", "--set", "rerank=k_reciprocal(k1=5)", "--threads", 2)
@@ -166,6 +175,14 @@ def test_a_plan_of_a_sweep_is_for_its_longest_lists(reid_dist, pipeline: Path) -
     assert printed(done.out)["sweep"].startswith("8 points")
     assert "expansion, step 2 of 2: aqe(k=7,include_self=false)" in done.out
     reid_dist("plan", pipeline, "--set", "sweep.k=3").assert_refused("give either an expansion")
+
+
+def test_a_plan_warns_of_lists_that_hold_most_items() -> None:
+    limits = {"n_threads": 2, "memory_per_thread": 2**30}
+    for spec, longest in (("k_reciprocal(k1={})", 54), ("gnn(k1={})", 55), ("ecn(k={},t=1,q=1)", 55)):
+        for k, warned in ((longest, 0), (longest + 1, 1)):
+            plan = plan_rerank(shape(10, 8), shape(100, 8), parse_rerank(spec.format(k)), **limits)
+            assert len(plan.warnings) == warned
 
 
 def test_a_reranking_that_cannot_fit_is_refused() -> None:
@@ -211,7 +228,7 @@ def test_the_workspace_is_as_large_as_planned(tmp_path: Path, noise: float) -> N
     plan = plan_rerank(shape(300), shape(2000), KReciprocal(), n_threads=2, memory_per_thread=2**30)
     # Files have headers of some hundred bytes an array.
     assert held["neighbours"] == pytest.approx(plan.list_bytes, rel=0.05)
-    assert 0.2 * plan.weight_bytes < held["weights"] + held["means"] <= plan.weight_bytes
+    assert 0.2 * plan.row_bytes < held["weights"] + held["means"] <= plan.row_bytes
     assert sum(held.values()) <= plan.workspace_bytes
 
 

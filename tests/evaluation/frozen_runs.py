@@ -97,6 +97,10 @@ for spec in (
     "k_reciprocal(k1=8,k2=1,lambda_value=0)",
     "k_reciprocal(k1=8,k2=3,lambda_value=1)",
     "k_reciprocal(k1=8,k2=3,mode=inductive)",
+    "gnn(k1=8,k2=3)",
+    "gnn(k1=8,k2=3,variant=zhang)",
+    "ecn(k=8,t=2,q=3)",
+    "ecn(k=8,t=2,q=3,variant=plain_fallback)",
 ):
     add(f"rerank {spec}", rerank=spec)
 add("rerank euclidean", rerank="k_reciprocal(k1=8,k2=3)", distance="euclidean")
