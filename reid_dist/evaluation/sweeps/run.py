@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -22,6 +22,7 @@ from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.runner import FinishedParts
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.sweeps.grid import Grid, Point, make_grid
+from reid_dist.evaluation.sweeps.lowered import lowered_metrics, lowered_notes
 from reid_dist.evaluation.sweeps.report import SweepReport
 from reid_dist.evaluation.swept import SWEPT_PARAMETERS, SweepOptions, Values
 from reid_dist.evaluation.visibility import visible_to
@@ -46,16 +47,18 @@ _SHOWN = [
 class FinishedPoint:
     """What is kept of the evaluation of one point: its row in the report of the sweep, and notes.
 
-    `conventions` are the same at every point: protocol, distance, options, counts, definitions.
+    `lowered` are metrics that are worse than without the re-ranking; see `lowered_metrics`.  `conventions` are the same
+    at every point: protocol, distance, options, counts, definitions.
     """
 
     row: dict[str, Any]
     conventions: dict[str, Any]
     notes: list[str]
+    lowered: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, point: Point, report: Report, names: Sequence[str]) -> FinishedPoint:
-        """Values of the report of a point, with the metrics of these names."""
+    def of(cls, point: Point, report: Report, names: Sequence[str], unranked: Report | None) -> FinishedPoint:
+        """Values of the report of a point, with the metrics of these names; `unranked` is that without re-ranking."""
         row = {
             "parameters": point.values,
             "metrics": {name: report.metrics[name] for name in names},
@@ -70,7 +73,8 @@ class FinishedPoint:
             "counts": {**plain(report.counts), "n_identities": report.n_identities},
             "definitions": {name: text for name, text in report.definitions.items() if name in names},
         }
-        return cls(row, conventions, list(report.notes))
+        lowered = [] if unranked is None else lowered_metrics(unranked, report, names)
+        return cls(row, conventions, list(report.notes), lowered)
 
 
 @lists_options(evaluation=SWEEP, before=SWEPT_PARAMETERS)
@@ -153,15 +157,17 @@ def sweep_parameters(
     ):
         removal = _Removal(folder, grid, keep and workspace is not None)
         kept = FinishedParts(Workspace(str(folder)), "points", identity, FinishedPoint, tasks.warn)
+        unranked: Report | None = None
         for n_done, place in enumerate(grid.order, start=1):
             point = grid.points[place]
             part = f"point-{fingerprint(point.name)[:20]}"
             finished = kept.find(part)
             if finished is None:
-                report = evaluate(
-                    near, far, client=client, workspace=folder, progress=tasks, **options_at(point, given)
-                )
-                finished = FinishedPoint.of(point, report, names)
+                where: dict[str, Any] = {"client": client, "workspace": folder, "progress": tasks}
+                if point.rerank is not None and unranked is None:
+                    unranked = evaluate(near, far, **where, **options_at(replace(point, rerank=None), given))
+                report = evaluate(near, far, **where, **options_at(point, given))
+                finished = FinishedPoint.of(point, report, names, unranked)
                 kept.keep(part, finished)
             points[place] = finished
             removal.after(n_done)
@@ -170,6 +176,7 @@ def sweep_parameters(
         kept.remove()
     ordered = [points[place].row for place in range(len(points))]
     notes = [*query.notes, *gallery.notes, *(note for finished in points.values() for note in finished.notes)]
+    notes += lowered_notes([(points[place].row["name"], points[place].lowered) for place in range(len(points))])
     return SweepReport(
         kind=grid.kind,
         method=grid.method,

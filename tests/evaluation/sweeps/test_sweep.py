@@ -11,7 +11,7 @@ from local_workers import started
 from passes import Count
 from strategies import crowded_sets, scattered_sets
 
-from reid_dist import FeatureSet, evaluate, sweep_parameters
+from reid_dist import FeatureSet, compare, evaluate, sweep_parameters
 from reid_dist.errors import InputError, StoreExistsError, UnknownNameError
 from reid_dist.evaluation.sweeps import SweepReport, run
 from reid_dist.stages.reranking import RERANKERS
@@ -98,6 +98,27 @@ def test_every_parameter_of_a_re_ranking_can_be_swept(rerank, swept):
     assert set(report.parameters) == set(swept)
     for row in report.rows[:: max(1, len(report.rows) // 2)]:
         assert row["digest"] == separate(query, gallery, row).result_digest
+
+
+def test_metrics_that_a_re_ranking_makes_worse_are_noted():
+    """Lists of most items mix all identities; the change and its interval are those of `compare`."""
+    rng = np.random.default_rng(3)
+    centres = rng.normal(size=(40, 24))
+    pids = np.repeat(np.arange(40), 4)
+    rows = (centres[pids] + 0.6 * rng.normal(size=(160, 24))).astype(np.float32)
+    query, gallery = (
+        FeatureSet.from_arrays(rows[side::2], pids[side::2], np.full(80, side), np.arange(side, 160, 2))
+        for side in range(2)
+    )
+    report = sweep_parameters(query, gallery, rerank="ecn(t=12,q=12)", k="3,120", metrics=["mAP"])
+    (note,) = [note for note in report.notes if note.startswith("re-ranking makes")]
+    plain = evaluate(query, gallery, metrics=["mAP"])
+    found = compare(plain, evaluate(query, gallery, rerank="ecn(k=120,t=12,q=12)", metrics=["mAP"])).metrics[0]
+    assert found.verdict == "worse"
+    assert "makes mAP worse at 2 of 2 points, most of all ecn(k=120,t=12,q=12,variant=sarfraz)" in note
+    for value in (found.baseline, found.candidate, found.interval.low, found.interval.high):
+        assert f"{100 * value:.2f}" in note
+    assert not sweep_parameters(query, gallery, rerank="gnn", k1="2", k2="2", metrics=["mAP"]).notes[1:]
 
 
 @pytest.mark.slow

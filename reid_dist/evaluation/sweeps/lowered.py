@@ -1,0 +1,44 @@
+"""Metrics that a re-ranking makes worse: the paired test of `reid-dist compare` against the run without it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from reid_dist.core.formatting import counted
+from reid_dist.reports import Report
+from reid_dist.reports.comparison import compare
+from reid_dist.reports.verdicts import WORSE
+from reid_dist.reports.words import metric_value
+
+Lowered = list[dict[str, Any]]
+"""Metrics, each with its values before and after, and the interval of the change."""
+
+
+def lowered_metrics(unranked: Report, report: Report, names: Sequence[str]) -> Lowered:
+    """Metrics whose change is decidedly for the worse."""
+    compared = compare(unranked, report, metrics=names, n_changed=0)
+    return [
+        {
+            "metric": each.name,
+            "values": [each.baseline, each.candidate],
+            "interval": [each.interval.low, each.interval.high],
+        }
+        for each in compared.metrics
+        if each.verdict == WORSE and each.interval is not None
+    ]
+
+
+def lowered_notes(points: Sequence[tuple[str, Lowered]]) -> list[str]:
+    """One note for each metric that is worse at some points, which are specs with their metrics: the largest change."""
+    notes = []
+    for name in dict.fromkeys(each["metric"] for _, lowered in points for each in lowered):
+        found = [(spec, each) for spec, lowered in points for each in lowered if each["metric"] == name]
+        spec, worst = max(found, key=lambda one: abs(one[1]["values"][1] - one[1]["values"][0]))
+        before, after = (metric_value(name, value) for value in worst["values"])
+        low, high = (metric_value(name, value) for value in worst["interval"])
+        notes.append(
+            f"re-ranking makes {name} worse at {len(found)} of {counted(len(points), 'point')}, most of all {spec}: "
+            f"{after} after {before} without re-ranking (change from {low} to {high}, 95 % interval over identities)"
+        )
+    return notes
