@@ -44,8 +44,8 @@ Float64 = NDArray[np.float64]
 # noise, rounded up.  They project sizes and cause no refusal.
 _GROWTH_BY_TRANSPOSE = 1.3
 _GROWTH_PER_ROW = 0.3
-# Pairs of a query that share entries, per entry of its row; measured as well.
-_PAIRS_PER_ENTRY = 64
+# Largest number of gallery rows of a task.
+_MOST_GALLERY_ROWS = 65536
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,8 @@ class GNN(Reranking):
         return tuple(found)
 
     def known_pairs(self, n_gallery: int) -> int:
-        """Pairs that share an entry: many, as rows are long."""
-        return int(min(n_gallery, _PAIRS_PER_ENTRY * self.row_sizes(n_gallery)[-1].expected))
+        """All of a block of the gallery: rows are long, and most pairs share an entry."""
+        return min(n_gallery, _MOST_GALLERY_ROWS)
 
     def scorer(self, query: FeatureSet, gallery: FeatureSet, distance: Distance, where: Resources) -> RerankedScorer:
         """Find lists, propagate rows and return the scorer."""

@@ -81,6 +81,11 @@ def plan_rerank(
     )
 
 
+def bytes_per_gallery_row(spec: Reranking, n_items: int) -> int:
+    """Bytes of a gallery row in the tile loop: its entries, as read and as joined."""
+    return int(2 * BYTES_PER_ENTRY * spec.row_sizes(n_items)[-1].expected)
+
+
 def bytes_per_query(spec: Reranking, n_gallery: int) -> int:
     """Bytes of the known pairs of a query in the tile loop."""
     return 64 * spec.known_pairs(n_gallery)
