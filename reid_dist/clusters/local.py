@@ -113,7 +113,7 @@ def compile_beside_workers(*, reranks: bool = False) -> None:
     _Compiling.process = start_process(_compile, reranks)
 
 
-def start_process(work: Callable[..., None], *arguments: object) -> ForkServerProcess | None:
+def start_process(work: Callable[..., object], *arguments: object) -> ForkServerProcess | None:
     """Fork a process from the one that local workers are forked from; None where the system refuses.
 
     It ends with this process at the latest.

@@ -32,6 +32,8 @@ from reid_dist.stores import DistanceBlock, FeatureSet
 
 # Each takes some 300 MB, and one kernel is compiled by one process.
 _MOST_PROCESSES: Final = 4
+# Some ten times the longest job.
+_LONGEST_WAIT_S: Final = 120.0
 _DIM: Final = 8
 _TILE: Final = 64
 # Elements of rows for which products of integers are faster where they are at all.
@@ -56,26 +58,27 @@ _PAIRS: Final = ("mAP", *example_names(PAIRS, PROBES, NEAREST))
 def compile_all(progress: Progress) -> int:
     """Compile every kernel of evaluation, search, re-ranking and expansion that the cache lacks; return their number.
 
-    The stage of `progress` is ``compile``.  Several processes run the same jobs, each from another one on, and load
-    what another has compiled.
+    The stage of `progress` is ``compile``.  Several processes share the jobs.
     """
     before = _kept()
     with temporary_directory() as folder:
         n_processes = min(usable_cores(), _MOST_PROCESSES)
         if n_processes > 1:
             prepare_local_workers()
-        others = [
-            start_process(_run_jobs, str(Path(folder, str(number))), number / n_processes)
-            for number in range(1, n_processes)
-        ]
+        others = [start_process(_run_jobs, folder, number, n_processes) for number in range(1, n_processes)]
         try:
-            _run_jobs(folder, 0.0, progress)
+            n_jobs = _run_jobs(folder, 0, n_processes, progress)
+            for process in others:
+                if process is not None:
+                    process.join(_LONGEST_WAIT_S)
         finally:
-            # This process has run all jobs.
             for process in others:
                 if process is not None:
                     process.kill()
                     process.join()
+        if len(list(Path(folder).glob("done-*"))) < n_jobs:
+            # Of a process that ended before its time.
+            _run_jobs(folder, n_processes, 1, finished=True)
     return len(_kept() - before)
 
 
@@ -85,21 +88,41 @@ def _kept() -> set[str]:
     return set() if place is None else {path.name for path in place.glob("*.nbc")}
 
 
-def _run_jobs(folder: str, share: float, progress: Progress | None = None) -> None:
-    """Run all jobs, beginning after this share of them."""
+def _run_jobs(
+    folder: str, number: int, n_processes: int, progress: Progress | None = None, *, finished: bool = False
+) -> int:
+    """Run the jobs that no other process has begun, or with `finished` those that none has finished; return how many.
+
+    Two processes go in opposite directions from one place, since neighbouring jobs reach the same kernels; of more
+    processes, the next two from another place.
+    """
     # Collecting garbage would be a tenth of the time.
     gc.disable()
     try:
-        jobs = [*_jobs(Path(folder))]
-        first = int(share * len(jobs))
+        jobs = [*_jobs(Path(folder, str(number)))]
         if progress is not None:
             progress.start({"compile": len(jobs)})
-        for job in jobs[first:] + jobs[:first]:
-            job()
+        first = number // 2 * len(jobs) // (1 + n_processes // 2) if n_processes > 1 else 0
+        places = [*range(first, len(jobs)), *range(first)]
+        for place in reversed(places) if number % 2 else places:
+            begun, done = (Path(folder, f"{state}-{place}") for state in ("begun", "done"))
+            if not done.exists() if finished else _is_first(begun):
+                jobs[place]()
+                done.touch()
             if progress is not None:
                 progress.advance("compile")
     finally:
         gc.enable()
+    return len(jobs)
+
+
+def _is_first(path: Path) -> bool:
+    """Whether this process is the first to make a file."""
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _jobs(folder: Path) -> Iterator[Callable[[], Any]]:
@@ -128,8 +151,6 @@ def _jobs(folder: Path) -> Iterator[Callable[[], Any]]:
         for expand in _EXPANSIONS:
             yield partial(with_features, expand=expand)
             yield partial(with_features, expand=expand, rerank=_RERANKING)
-        yield partial(_with_distances, query, gallery, folder)
-        yield partial(_with_integers, query, gallery)
     query, gallery = _stored(usual, folder / "halves", "float16")
     yield partial(evaluate, query, gallery, expand=_EXPANSIONS[0], rerank=_RERANKING)
     yield partial(evaluate, query, gallery, metrics=_PAIRS, roc=True)
@@ -143,6 +164,9 @@ def _jobs(folder: Path) -> Iterator[Callable[[], Any]]:
             yield partial(evaluate, query, gallery, protocol="cuhk03")
             yield partial(evaluate, query, gallery, collapse="camid")
             yield partial(evaluate, query, gallery, rerank=_RERANKING, protocol="cuhk03")
+    for query, gallery in (stored, usual):
+        yield partial(_with_integers, query, gallery)
+        yield partial(_with_distances, query, gallery, folder)
 
 
 def _sets(n_identities: int, sizes: tuple[int, int], spread: float = 1.0) -> tuple[FeatureSet, FeatureSet]:

@@ -96,9 +96,16 @@ def _subtract(row: Float64, factor: float, other: Float64, first: int) -> None:
         row[j] -= factor * other[j]
 
 
-@kernel
 def eigenvectors_of(matrix: Float64) -> tuple[Float64, Float64]:
-    """Eigenvalues, ascending, shape (dim,), and eigenvectors, the rows of (dim, dim), of a symmetric matrix.
+    """Eigenvalues, ascending, shape (dim,), and eigenvectors, the rows of (dim, dim), of a symmetric matrix."""
+    values, vectors = _turned(matrix)
+    order = np.argsort(values, kind="stable")
+    return values[order], vectors[order]
+
+
+@kernel
+def _turned(matrix: Float64) -> tuple[Float64, Float64]:
+    """Eigenvalues and eigenvectors in no particular order.
 
     Householder's reduction to a tridiagonal matrix and implicit QL steps with Wilkinson's shift (Golub and Van Loan,
     Matrix Computations, section 8.3).  Only the upper triangle is read.
@@ -126,8 +133,7 @@ def eigenvectors_of(matrix: Float64) -> tuple[Float64, Float64]:
     turned = np.ascontiguousarray(vectors.T)
     for first in range(dim):
         _converge(diagonal, beside, turned, first)
-    order = np.argsort(diagonal, kind="mergesort")
-    return diagonal[order], turned[order]
+    return diagonal, turned
 
 
 @inner_kernel

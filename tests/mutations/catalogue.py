@@ -132,15 +132,15 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
     ],
     "re-ranking": [
-        ("stages/reranking/definition.py", "if self.k2 > self.k1 + 1:", "if self.k2 > self.k1 + 2:"),
+        ("stages/reranking/k_reciprocal.py", "if self.k2 > self.k1 + 1:", "if self.k2 > self.k1 + 2:"),
         (
-            "stages/reranking/definition.py",
+            "stages/reranking/k_reciprocal.py",
             "return self.k1 + int(self.rules.lists_and_self)",
             "return self.k1 - int(self.rules.lists_and_self)",
         ),
         ("stages/reranking/graph.py", "far_rows[wanted] - cut.start)", "far_rows[wanted] - cut.start - 1)"),
         ("stages/reranking/inductive.py", "returned = distance < last[place]", "returned = distance <= last[place]"),
-        ("stages/reranking/scorer.py", "else near + far - overlap\n", "else near + far + overlap\n"),
+        ("stages/reranking/k_reciprocal.py", "else near + far - overlap\n", "else near + far + overlap\n"),
         (
             "stages/neighbours/tasks.py",
             "merge_surroundings(one, two, lists.k - 1)",
