@@ -155,7 +155,7 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
     wait_until(exists, str(path), 60)
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 0.1, 0.25, 0.5])
 def test_a_local_cluster_that_is_interrupted_while_it_starts(large, tmp_path: Path, after: float) -> None:
     words = ("evaluate", *large, "--workers", 2, "--output", "out")

@@ -39,7 +39,7 @@ def test_a_full_disk_in_short_commands(full, words: list[str]) -> None:
     assert done.stderr == "Error: cannot write the output: No space left on device; make room and run again\n"
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_a_full_disk_after_the_work(full, stores, threads: Path, tmp_path: Path, form: list[str]) -> None:
     """Requested files are complete all the same."""

@@ -63,7 +63,7 @@ def schema() -> dict[str, Any]:
     return _closed(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("changed", [{}, {"volume_claim": None}, {"name": "other", "namespace": "vision"}])
 def test_the_operator_takes_it(tmp_path: Path, schema: dict[str, Any], changed: dict[str, Any]) -> None:
     made = manifest(_read(tmp_path, **changed))

@@ -300,6 +300,7 @@ def test_capacity_does_not_matter(monkeypatch):
     assert report.verification == plain_report().verification
 
 
+@pytest.mark.slow
 def test_a_cluster_does_not_matter(two_workers, tmp_path):
     query, gallery = sets()
     whole = [each.save(tmp_path / f"{side}.zarr", chunk_rows=90) for side, each in (("query", query), ("all", gallery))]

@@ -252,6 +252,7 @@ def evaluate_crowded(protocol, **options):
     )
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     "rules",
     [

@@ -174,6 +174,7 @@ with History.open(path) as history:
 """
 
 
+@pytest.mark.slow
 def test_a_write_error_is_one_line(path: Path) -> None:
     two_nights(path)
     printed = output_of(_BOUNDED, path)
@@ -205,6 +206,7 @@ except ReidDistError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become nobody")
 def test_a_directory_that_cannot_be_written_to_is_enough_for_reading(path_for_all: Path) -> None:
     path = path_for_all

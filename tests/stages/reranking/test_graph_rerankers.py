@@ -117,6 +117,7 @@ def test_is_the_evaluation_of_the_block(spec, name):
     assert report.breakdowns == other.breakdowns
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("spec", [SPECS[0], SPECS[3]])
 def test_one_digest(spec, monkeypatch, tmp_path):
     query, gallery = map(labelled, duplicated())

@@ -34,7 +34,7 @@ def read_sets(path):
     )
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 @pytest.mark.parametrize("name", SETS)
 def test_metrics_are_those_of_whole_matrices(shared_data, name, distance, tmp_path):
