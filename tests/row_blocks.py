@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from strategies import KINDS, features, seeds
 
+from reid_dist.engine.distances.quantised import Quantised
 from reid_dist.engine.reductions import FeatureBlock, pair_rows
 from reid_dist.kernels.canonical import pair_distances, squared_norms
 
@@ -68,3 +69,15 @@ def rows_at_the_edge(dim, sign):
     row = rng.integers(-60, 100, dim) + sign * 0.499
     row[0] = 127.0
     return np.ones((1, dim), np.float32), row[None].astype(np.float32)
+
+
+def halve_bounds(monkeypatch):
+    """Halve every part of the bounds of eight-bit products."""
+    whole = Quantised.factors.fget
+
+    def halved(rows):
+        factors = whole(rows)
+        names = ("spread", "fine_spread", "residual", "fine_residual", "omitted")
+        return factors._replace(**{name: getattr(factors, name) * np.float32(0.5) for name in names})
+
+    monkeypatch.setattr(Quantised, "factors", property(halved))

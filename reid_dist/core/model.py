@@ -41,6 +41,12 @@ def cut_rows(n_rows: int, rows_per_block: int) -> Iterator[RowRange]:
         yield RowRange(start, min(start + rows_per_block, n_rows))
 
 
+def nth_rows(block: int, n_rows: int, rows_per_block: int) -> RowRange:
+    """Range number `block` of `cut_rows`."""
+    start = block * rows_per_block
+    return RowRange(start, min(start + rows_per_block, n_rows))
+
+
 def even_rows(n_rows: int, most: int) -> int:
     """Rows per range, at most `most`, of the fewest ranges of nearly one length; a multiple of 32 where that fits."""
     even = -(-n_rows // max(1, -(-n_rows // most)))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference import DISTANCES
-from row_blocks import block_of, canonical_matrix, hard_blocks, hard_rows, rows_at_the_edge
+from row_blocks import block_of, canonical_matrix, halve_bounds, hard_blocks, hard_rows, rows_at_the_edge
 from sampling import examples
 from strategies import seeds
 
@@ -16,7 +16,6 @@ from reid_dist.core.model import GalleryMask, Hidden, Targets
 from reid_dist.engine import tile_loop
 from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.distances import integers
-from reid_dist.engine.distances.quantised import Quantised
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import CountNearer, coarse_counts
 from reid_dist.engine.screened_pairs import count_screened, screened_words
@@ -111,14 +110,7 @@ def test_threshold_at_the_edge_of_a_bound(sign, monkeypatch):
     monkeypatch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", 1.0)
     found, expected = counts_at_the_edge(sign)
     assert found == expected == ([0], [1], [1])
-    whole = Quantised.factors.fget
-
-    def halved(rows):
-        factors = whole(rows)
-        names = ("spread", "fine_spread", "residual", "fine_residual", "omitted")
-        return factors._replace(**{name: getattr(factors, name) * np.float32(0.5) for name in names})
-
-    monkeypatch.setattr(Quantised, "factors", property(halved))
+    halve_bounds(monkeypatch)
     assert counts_at_the_edge(sign)[0] == ([int(sign < 0)], [0], [0])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from reid_dist.core.fingerprint import fingerprint
-from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.core.model import RowRange, cut_rows, nth_rows
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.errors import DamagedStoreError, StoreError, StoreExistsError
 from reid_dist.stages.expansion.definition import Step
@@ -38,8 +38,7 @@ class RowWork:
 
     def rows(self, block: int) -> RowRange:
         """Rows of a block."""
-        start = block * self.block_rows
-        return RowRange(start, min(start + self.block_rows, self.n_rows))
+        return nth_rows(block, self.n_rows, self.block_rows)
 
 
 @dataclass(frozen=True)

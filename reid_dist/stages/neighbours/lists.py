@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import RowRange
+from reid_dist.core.model import RowRange, nth_rows
 from reid_dist.engine.distances import Distance
 from reid_dist.stages.neighbours.items import Items
 from reid_dist.stores import Stage
@@ -47,8 +47,7 @@ class NeighbourLists:
 
     def rows(self, block: int) -> RowRange:
         """Items of a block."""
-        start = block * self.block_rows
-        return RowRange(start, min(start + self.block_rows, self.n_items))
+        return nth_rows(block, self.n_items, self.block_rows)
 
     def block_part(self, block: int) -> str:
         """Name of the part that holds the lists of a block."""

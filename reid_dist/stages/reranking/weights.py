@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.core.model import RowRange, cut_rows, nth_rows
 from reid_dist.kernels.lists import listed_distances
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets
 from reid_dist.stages.neighbours import NeighbourLists, Table
@@ -73,8 +73,7 @@ class WeightRows:
 
     def rows(self, block: int) -> RowRange:
         """Items of a block."""
-        start = block * self.block_rows
-        return RowRange(start, min(start + self.block_rows, self.n_items))
+        return nth_rows(block, self.n_items, self.block_rows)
 
     def part(self, block: int) -> str:
         """Name of the rows of a block."""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import DISTANCES
 from reranking_runs import bare
-from row_blocks import DIMS, block_of, canonical_matrix, hard_blocks, hard_rows, rows_at_the_edge
+from row_blocks import DIMS, block_of, canonical_matrix, halve_bounds, hard_blocks, hard_rows, rows_at_the_edge
 from sampling import examples
 from test_neighbours import assert_same, plain_surroundings
 
@@ -190,14 +190,7 @@ def test_level_at_the_edge_of_a_bound(dim):
 
 def test_smaller_bounds_are_noticed(monkeypatch):
     """With half the bound, the nearest row of the same set is missed."""
-    whole = Quantised.factors.fget
-
-    def halved(rows):
-        factors = whole(rows)
-        names = ("spread", "fine_spread", "residual", "fine_residual", "omitted")
-        return factors._replace(**{name: getattr(factors, name) * np.float32(0.5) for name in names})
-
-    monkeypatch.setattr(Quantised, "factors", property(halved))
+    halve_bounds(monkeypatch)
     assert nearest_at_the_edge(512)[0] == [[-1]]
 
 
