@@ -14,6 +14,10 @@ Values = Value | Sequence[Value]
 SWEPT_PARAMETERS: Final[Mapping[str, str]] = {
     "k": "Numbers of neighbours of an expansion; lengths of the lists of ecn.",
     "alpha": "Exponents of the similarities of an expansion.",
+    "times": "Repetitions of fastreid.",
+    "ridge": "Multiples of the identity of camera_norm.",
+    "least_rows": "Gallery rows of a camera that has statistics of its own in camera_norm.",
+    "dim": "Numbers of principal axes of whiten.",
     "k1": "Neighbours that the graph of a re-ranking is made from.",
     "k2": "Items whose rows are averaged or summed.",
     "lambda_value": "Weights of the plain distance, 0 to 1.",
@@ -30,6 +34,10 @@ SWEPT_PARAMETERS: Final[Mapping[str, str]] = {
 class _SweptValues(TypedDict, total=False):
     k: Values | None
     alpha: Values | None
+    times: Values | None
+    ridge: Values | None
+    least_rows: Values | None
+    dim: Values | None
     k1: Values | None
     k2: Values | None
     lambda_value: Values | None

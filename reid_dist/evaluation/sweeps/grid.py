@@ -26,7 +26,14 @@ MOST_POINTS = 500
 _INTEGER = re.compile(r"[+-]?\d+")
 
 # Parameters of an expansion that a sweep can go over, in the order of the table, by what they are.
-_OF_EXPANSIONS = {"k": WHOLE, "alpha": NUMBER}
+_OF_EXPANSIONS = {
+    "k": WHOLE,
+    "alpha": NUMBER,
+    "times": WHOLE,
+    "ridge": NUMBER,
+    "least_rows": WHOLE,
+    "dim": WHOLE,
+}
 
 
 @dataclass(frozen=True)
@@ -169,8 +176,9 @@ def make_grid(
     what = "an expansion" if expand is not None else "a re-ranking"
     if not isinstance(spec, str):
         raise InputError(f"a sweep takes {what} as a text with its name, found {spec!r}")
-    kinds = _OF_EXPANSIONS
-    if expand is None:
+    if expand is not None:
+        kinds = _OF_EXPANSIONS
+    else:
         call = _one_call(spec)
         what, kinds = call.name, RERANKERS.get(call.name).parameters
     swept = {name: values for name, values in given.items() if values is not None}
@@ -201,16 +209,15 @@ def _expansions(spec: str, include_self: bool, axes: tuple[Axis, ...], settings:
         if name not in known:
             raise InputError(did_you_mean(f"parameter of {last.name}", name, known))
     _refuse_twice(last.values, axes, f"the expansion {spec!r}")
-    if "k" not in fixed and all(axis.name != "k" for axis in axes):
+    if "k" in known and "k" not in fixed and all(axis.name != "k" for axis in axes):
         raise InputError(f"{last.name} needs numbers of neighbours; give k, such as 0:10 (--k 0:10)")
     first = tuple(make_step(call.name, call.values) for call in before)
     points = []
     for values in settings:
         step = make_step(last.name, fixed | values)
-        if not isinstance(step, Expansion):
-            raise InputError(f"{last.name} has no neighbours to sweep over")
         steps = parse_expand((*first, step))
-        points.append(Point(values, steps, None, spelled(steps), step.n_others, (step.k,)))
+        n_listed, shared = (step.n_others, (step.k,)) if isinstance(step, Expansion) else (0, ())
+        points.append(Point(values, steps, None, spelled(steps), n_listed, shared))
     method = describe_expansion(steps)
     swept = {axis.name for axis in axes}
     others = {name: getattr(step, name) for name in known if name not in swept}

@@ -100,7 +100,7 @@ def sweep_parameters(
         A query expansion, such as ``"aqe"``.  Of several, such as ``"dba(k=5)+aqe"``, the last one is swept.
     rerank
         A re-ranking, such as ``"k_reciprocal"``; either this or an expansion.
-    k, alpha, k1, k2, lambda_value, rounds, t, q, variant, inclusive, weights, mode
+    k, alpha, times, ridge, least_rows, dim, k1, k2, lambda_value, rounds, t, q, variant, inclusive, weights, mode
         Values for parameters of the expansion or the re-ranking: numbers or names, or a text such as ``"0:10"`` or
         ``"0,1,3"``.
     include_self

@@ -33,6 +33,21 @@ def separate(query, gallery, row, metrics=METRICS, **options):
     return evaluate(query, gallery, metrics=metrics, confidence=None, **name, **options)
 
 
+@pytest.mark.parametrize(
+    ("expand", "axes"),
+    [
+        ("camera_norm", {"ridge": "0.001,0.1", "least_rows": "1,400"}),
+        ("camera_norm(operation=centre)+whiten", {"dim": [2, 10]}),
+    ],
+)
+def test_every_point_of_a_map_is_its_evaluation(expand, axes):
+    query, gallery = sets()
+    report = sweep_parameters(query, gallery, expand=expand, metrics=METRICS, **axes)
+    assert len(report.rows) == math.prod(len(values) for values in report.parameters.values())
+    for row in report.rows:
+        assert row["digest"] == separate(query, gallery, row).result_digest
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk_rows", [None, 33])
 @pytest.mark.parametrize(
