@@ -52,6 +52,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for path in ("set.zarr", "data/vid.zarr", "data/rgb.zarr", "data/mars/gallery.zarr", "data/market/multi.zarr"):
         store.save(tmp_path / path)
     FeatureSet.open(tmp_path / "q.zarr").save(tmp_path / "data" / "ir.zarr")
+    media = {"template": pids, "media": camids}
+    FeatureSet.from_arrays(features, pids, columns=media).save(tmp_path / "data" / "ijbc" / "images.zarr")
     pytest.importorskip("scipy.io").savemat(tmp_path / "pytorch_result.mat", held)
     np.save(tmp_path / "gallery.npy", held["gallery_f"])
     for name, labels in (("pids", held["gallery_label"]), ("cams", held["gallery_cam"])):
