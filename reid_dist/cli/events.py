@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import IO, Any
 
+import reid_dist.core.signals as signals
+
 OPTION = "--log-json"
 
 _STANDARD_ERROR = 2
@@ -60,39 +62,57 @@ def current_log() -> EventLog | None:
 @contextlib.contextmanager
 def logged() -> Iterator[EventLog]:
     """Turn standard error into events, and back at the end."""
-    sys.stderr.flush()
-    kept = os.dup(_STANDARD_ERROR)
-    readable, writable = os.pipe()
-    os.dup2(writable, _STANDARD_ERROR)
-    log = EventLog(kept)
-    marks: dict[bytes, threading.Event] = {}
-    # A unique line marks the end: child processes may hold the pipe open for longer.
-    last = f"end of {os.getpid()} {id(log)}"
-    reader = threading.Thread(
-        target=_write_lines, args=(os.fdopen(readable, "rb"), last.encode(), log, marks), daemon=True
-    )
-    reader.start()
+    turned = _Turned()
+    try:
+        # A signal in between would leave its message in the pipe, which may not be read any more.
+        with signals.deferred():
+            turned.begin()
+        yield turned.log
+    finally:
+        with signals.deferred():
+            turned.end()
 
-    def catch_up() -> None:
+
+class _Turned:
+    """Standard error as a pipe, whose lines a thread turns into events."""
+
+    def __init__(self) -> None:
+        sys.stderr.flush()
+        self._kept = os.dup(_STANDARD_ERROR)
+        self.log = EventLog(self._kept)
+        self._marks: dict[bytes, threading.Event] = {}
+        # A unique line marks the end: child processes may hold the pipe open for longer.
+        self._last = f"end of {os.getpid()} {id(self)}"
+        self._reader: threading.Thread | None = None
+
+    def begin(self) -> None:
+        readable, self._writable = os.pipe()
+        os.dup2(self._writable, _STANDARD_ERROR)
+        source = os.fdopen(readable, "rb")
+        self._reader = threading.Thread(
+            target=_write_lines, args=(source, self._last.encode(), self.log, self._marks), daemon=True
+        )
+        self._reader.start()
+        self.log.catch_up = self._catch_up
+        _CURRENT.append(self.log)
+
+    def end(self) -> None:
+        if self._reader is not None:
+            _CURRENT.remove(self.log)
+            sys.stderr.flush()
+            os.dup2(self._kept, _STANDARD_ERROR)
+            os.write(self._writable, f"\n{self._last}\n".encode())
+            os.close(self._writable)
+            self._reader.join()
+        os.close(self._kept)
+
+    def _catch_up(self) -> None:
         sys.stderr.flush()
         passed = threading.Event()
         mark = f"mark of {os.getpid()} {id(passed)}".encode()
-        marks[mark] = passed
-        os.write(writable, b"\n" + mark + b"\n")
+        self._marks[mark] = passed
+        os.write(self._writable, b"\n" + mark + b"\n")
         passed.wait(_MOST_SECONDS)
-
-    log.catch_up = catch_up
-    _CURRENT.append(log)
-    try:
-        yield log
-    finally:
-        _CURRENT.remove(log)
-        sys.stderr.flush()
-        os.dup2(kept, _STANDARD_ERROR)
-        os.write(writable, f"\n{last}\n".encode())
-        os.close(writable)
-        reader.join()
-        os.close(kept)
 
 
 def _write_lines(source: IO[bytes], last: bytes, log: EventLog, marks: dict[bytes, threading.Event]) -> None:

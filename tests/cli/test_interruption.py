@@ -96,6 +96,33 @@ def test_a_signal_while_a_class_is_made(tmp_path: Path, number: signal.Signals) 
     assert message == ("Interrupted." if number == signal.SIGINT else "Ended by SIGTERM.")
 
 
+_TURNING = """
+import os, signal, sys
+import reid_dist.core.signals as signals
+signals.guard()
+from reid_dist.cli import events, main
+
+real = events.os.dup2
+
+def turned(*words, **options):
+    found = real(*words, **options)
+    os.kill(os.getpid(), {number})
+    return found
+
+events.os.dup2 = turned
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_standard_error_is_turned_into_events(tmp_path: Path, number: signal.Signals) -> None:
+    with started(tmp_path, _TURNING.format(number=int(number)), "list", "metrics", "--log-json") as process:
+        err = process.communicate(timeout=60)[1]
+    assert process.returncode == 128 + number
+    (event,) = map(json.loads, err.splitlines())
+    assert (event["event"], event["exit_code"]) == ("error", 128 + number)
+
+
 @pytest.fixture
 def large(tmp_path: Path) -> tuple[str, str]:
     """A query and a gallery store of several tasks."""
