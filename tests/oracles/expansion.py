@@ -115,8 +115,8 @@ def fastreid(query, gallery, k, alpha, times=1):
     return items[: len(query)], items[len(query) :]
 
 
-def camera_norm(query, gallery, cameras, ridge=0.005, per_camera=True, whiten=True, least_rows=100):
-    """unit(P_c (x^ - mean_c)), P_c the inverse of X'X + n ridge I over the n centred x^ of a camera's gallery rows.
+def camera_norm(query, gallery, cameras, ridge=0.02, per_camera=True, whiten=True, least_rows=100):
+    """unit(P_c (x^ - mean_c)), P_c the inverse of X'X + n ridge I over the n rows x^ of a camera in the gallery.
 
     `cameras` are those of queries and of gallery rows; without `per_camera`, and for a camera with fewer than
     `least_rows` gallery rows, all gallery rows take the place of the camera's.
@@ -130,8 +130,7 @@ def camera_norm(query, gallery, cameras, ridge=0.005, per_camera=True, whiten=Tr
             if not per_camera or len(members) < least_rows:
                 members = units
             mean = members.mean(axis=0)
-            centred = members - mean
-            among = centred.T @ centred + len(members) * ridge * np.eye(len(mean))
+            among = members.T @ members + len(members) * ridge * np.eye(len(mean))
             new.append(np.linalg.solve(among, row - mean) if whiten else row - mean)
         found.append(unit_rows(np.array(new).reshape(np.shape(side))))
     return tuple(found)

@@ -96,11 +96,26 @@ EXPANSIONS.register(
 
 
 @dataclass(frozen=True)
-class Expansion:
-    """One expansion step: a method and its parameters."""
+class _Step:
+    """One step: a method, and its parameters as the fields of a subclass."""
 
     # Name of the `Method` in `EXPANSIONS`.
     name: str
+
+    @property
+    def method(self) -> Method:
+        """Definition of the step's method."""
+        return EXPANSIONS.get(self.name)
+
+    def __str__(self) -> str:
+        values = {name: getattr(self, name) for name in self.method.parameters}
+        return f"{self.name}({','.join(f'{name}={_spelled(value)}' for name, value in values.items())})"
+
+
+@dataclass(frozen=True)
+class Expansion(_Step):
+    """One expansion step: rows are averaged with their neighbours."""
+
     # Number of neighbours, from 0; 0 leaves features unchanged.
     k: int
     # Exponent of the similarities that weight the neighbours, from 0; 0 gives every neighbour the weight 1.
@@ -124,11 +139,6 @@ class Expansion:
         object.__setattr__(self, "alpha", float(alpha))
 
     @property
-    def method(self) -> Method:
-        """Definition of the step's method."""
-        return EXPANSIONS.get(self.name)
-
-    @property
     def n_others(self) -> int:
         """Number of neighbours averaged, the item itself excluded."""
         return max(0, self.k - 1) if self.include_self or self.method.among_all else self.k
@@ -143,25 +153,24 @@ class Expansion:
         """Whether the step changes the lengths of rows."""
         return self.n_others > 0
 
-    def __str__(self) -> str:
-        return _call(self)
-
 
 STATISTICS = ("per_camera", "all")
 OPERATIONS = ("whiten", "centre")
 
 
-@dataclass(frozen=True)
-class Normalisation:
-    """One normalisation step: rows are mapped with means and covariances of gallery rows."""
+class _Map(_Step):
+    """A step that maps every row by itself, with statistics that are learned before."""
 
     times: ClassVar[int] = 1
     changes_nothing: ClassVar[bool] = False
     sets_lengths: ClassVar[bool] = True
 
-    # Name of the `Method` in `EXPANSIONS`.
-    name: str
-    # Multiple of the identity added to the mean outer product of centred rows, from 1e-9 to 1e9.
+
+@dataclass(frozen=True)
+class Normalisation(_Map):
+    """One normalisation step: rows are mapped with means and outer products of gallery rows."""
+
+    # Multiple of the identity added to the mean outer product of rows, from 1e-9 to 1e9.
     ridge: float
     # "per_camera", or "all" for one statistic of all gallery rows.
     statistics: str
@@ -171,7 +180,7 @@ class Normalisation:
     least_rows: int
 
     def __post_init__(self) -> None:
-        # Rows have length 1: with this ridge, no covariance is singular to the precision of float64.
+        # Rows have length 1: with this ridge, no matrix is singular to the precision of float64.
         if not is_number(self.ridge) or not 1e-9 <= self.ridge <= 1e9:
             raise InputError(f"ridge of {self.name} must be a number from 1e-9 to 1e9, found {self.ridge!r}")
         if not is_whole(self.least_rows) or self.least_rows < 1:
@@ -182,25 +191,11 @@ class Normalisation:
                 raise InputError(f"{name} of {self.name} must be {' or '.join(known)}, found {found!r}")
         object.__setattr__(self, "ridge", float(self.ridge))
 
-    @property
-    def method(self) -> Method:
-        """Definition of the step's method."""
-        return EXPANSIONS.get(self.name)
-
-    def __str__(self) -> str:
-        return _call(self)
-
 
 @dataclass(frozen=True)
-class Whitening:
+class Whitening(_Map):
     """One whitening step: rows are projected on principal axes, each scaled to variance 1."""
 
-    times: ClassVar[int] = 1
-    changes_nothing: ClassVar[bool] = False
-    sets_lengths: ClassVar[bool] = True
-
-    # Name of the `Method` in `EXPANSIONS`.
-    name: str
     # Number of axes, from 1, those of largest variance; "all" for as many as there are features.
     dim: int | str
     # Store of the rows that the axes are learned from; "gallery" for the gallery.
@@ -212,23 +207,14 @@ class Whitening:
         if not isinstance(self.on, str) or not self.on:
             raise InputError(f"on of {self.name} must be a store, or gallery, found {self.on!r}")
 
-    @property
-    def method(self) -> Method:
-        """Definition of the step's method."""
-        return EXPANSIONS.get(self.name)
-
-    def __str__(self) -> str:
-        return _call(self)
-
 
 EXPANSIONS.register(
     Method(
         name="camera_norm",
         summary="rows of length 1, minus the mean of their camera's gallery rows, times the inverse of X'X + n ridge I "
-        "over these n centred rows X; scaled to length 1",
-        source="diminish_camera_bias, inference_utils.py of published VisDA 2020 and vehicle baselines (there over all "
-        "rows of a set; queries here take the gallery's statistics)",
-        parameters={"ridge": 0.005, "statistics": "per_camera", "operation": "whiten", "least_rows": 100},
+        "over these n rows X, which are not centred; scaled to length 1",
+        source="vimar-gu/Bias-Eliminate-DA-ReID utils/reid_metric.py, compute_P2 and meanfeat_sub",
+        parameters={"ridge": 0.02, "statistics": "per_camera", "operation": "whiten", "least_rows": 100},
         expands_query=True,
         expands_gallery=True,
         kind=Normalisation,
@@ -252,11 +238,6 @@ LearnedMap = Normalisation | Whitening
 """Steps that map rows with statistics that are learned before."""
 
 Step = Expansion | LearnedMap
-
-
-def _call(step: Step) -> str:
-    values = {name: getattr(step, name) for name in step.method.parameters}
-    return f"{step.name}({','.join(f'{name}={_spelled(value)}' for name, value in values.items())})"
 
 
 def _spelled(value: object) -> str:

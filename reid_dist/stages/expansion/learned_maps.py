@@ -122,17 +122,19 @@ def solve_task(stage: Stage, step: LearnedMap, wanted: Sequence[int], found: _Su
         n_rows, sums = int(found.counts[place]), found.sums[place]
         matrix = _NO_MATRIX
         if len(found.products[place]):
-            centred = found.products[place] - np.multiply.outer(sums, sums) / n_rows
-            matrix = (
-                _inverse(centred, n_rows, step) if isinstance(step, Normalisation) else _axes(centred, n_rows, step)
-            )
+            products = found.products[place]
+            if isinstance(step, Normalisation):
+                matrix = _inverse(products, n_rows, step)
+            else:
+                matrix = _axes(products - np.multiply.outer(sums, sums) / n_rows, n_rows, step)
         stage.write(_part(group), {"mean": sums / n_rows, "matrix": matrix})
 
 
-def _inverse(centred: Float64, n_rows: int, step: Normalisation) -> Float64:
-    """Inverse of the regularised sum of outer products, whose upper triangle is given; (dim, dim)."""
-    centred[np.diag_indices_from(centred)] += n_rows * step.ridge
-    return inverse_of(centred)
+def _inverse(products: Float64, n_rows: int, step: Normalisation) -> Float64:
+    """Inverse of a sum of outer products plus ``n_rows * ridge`` on its diagonal; (dim, dim)."""
+    regular = products.copy()
+    regular[np.diag_indices_from(regular)] += n_rows * step.ridge
+    return inverse_of(regular)
 
 
 def _axes(centred: Float64, n_rows: int, step: Whitening) -> Float64:

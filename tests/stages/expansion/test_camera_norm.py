@@ -52,7 +52,7 @@ def test_the_formula(spec, tmp_path):
 
 
 def test_rows_of_few_dimensions_and_a_singular_covariance(tmp_path):
-    """All rows of a camera are one row: its covariance is zero, and a row of the camera is its mean."""
+    """All rows of a camera are one row, which is its mean."""
     rows = np.repeat(np.eye(3, 5, dtype=np.float32), 4, axis=0)
     features = FeatureSet.from_arrays(rows, np.arange(12) % 3, camids=np.repeat([0, 1, 2], 4))
     query, gallery = expanded(features, features, "camera_norm(least_rows=1)", tmp_path)
