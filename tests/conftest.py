@@ -84,12 +84,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not any(word in item.name for word in _ONE_OF_ALL))
 
 
+# Of any property: all modules of tests are imported to find it, and Hypothesis collects their constants for it.
+_ANY_PROPERTY = "test_segments_are_loops"
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Compile all kernels before a run of all tests, on all cores; its processes would wait for one another."""
+    """Fill the caches of kernels, test modules and constants before a run of all tests.
+
+    Its processes would wait for one another's kernels, and each would do the rest of this work for itself.
+    """
     config = session.config
     distributes = not hasattr(config, "workerinput") and config.getoption("numprocesses", default=None)
     if distributes and config.args_source is not pytest.Config.ArgsSource.ARGS:
-        subprocess.run([*COMMAND, "compile"], check=False)
+        one_test = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-k", _ANY_PROPERTY]
+        with subprocess.Popen(one_test, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+            subprocess.run([*COMMAND, "compile"], check=False)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "reid_dist"
@@ -68,7 +69,10 @@ def imports_of(source: str, modules: Mapping[str, Path] = PATHS) -> Iterator[tup
                 yield node.lineno, inner if inner in modules else name
 
 
-IMPORTS = {module: list(imports_of(path.read_text())) for module, path in PATHS.items()}
+@cache
+def all_imports() -> dict[str, list[tuple[int, str]]]:
+    """Imports of every module by its name."""
+    return {module: list(imports_of(path.read_text())) for module, path in PATHS.items()}
 
 
 def package_of(module: str) -> str:
@@ -116,13 +120,12 @@ def test_every_package_has_a_level() -> None:
 
 
 def test_imports_are_of_lower_levels_and_of_listed_packages() -> None:
-    assert [each for module in PATHS if module != "reid_dist" for each in breaches(module, IMPORTS[module])] == []
+    assert [each for module in PATHS if module != "reid_dist" for each in breaches(module, all_imports()[module])] == []
 
 
 def test_no_import_cycle_between_modules() -> None:
-    assert (
-        first_cycle({module: {name for _, name in found if name in PATHS} for module, found in IMPORTS.items()}) == []
-    )
+    edges = {module: {name for _, name in found if name in PATHS} for module, found in all_imports().items()}
+    assert first_cycle(edges) == []
 
 
 def test_modules_are_of_at_most_450_lines() -> None:

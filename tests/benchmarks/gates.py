@@ -22,7 +22,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta
 
 from reid_dist import FeatureSet, Report, evaluate
 from reid_dist.nightly.gating.accuracy import gate_accuracy
@@ -78,10 +77,14 @@ class Tally:
     @property
     def at_most(self) -> float:
         """Upper end of the one-sided 95 % interval of Clopper and Pearson."""
+        from scipy.stats import beta
+
         return float(beta.ppf(0.95, self.n_worse + 1, self.n_nights - self.n_worse)) if self.share < 1 else 1.0
 
     @property
     def at_least(self) -> float:
+        from scipy.stats import beta
+
         return float(beta.ppf(0.05, self.n_worse, self.n_nights - self.n_worse + 1)) if self.n_worse else 0.0
 
     def __str__(self) -> str:

@@ -15,12 +15,12 @@ from agreement import (
 from oracles import breakdowns, evaluation, single_shot, verification
 from oracles.protocols import CAMERA_PROTOCOLS, CMC_FAMILY, assign_relevance
 from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
-from scipy.io import loadmat
-from sklearn.metrics import roc_curve
 
 
 def read_mat(path):
     """Query and gallery of a `pytorch_result.mat` layout."""
+    from scipy.io import loadmat
+
     content = loadmat(path)
     return [
         ItemSet(
@@ -216,6 +216,8 @@ def test_verification(named_sets):
 
 
 def assert_is_the_curve_of_scikit_learn(report, distances, genuine):
+    from sklearn.metrics import roc_curve
+
     far, tar, _ = roc_curve(genuine, -distances, drop_intermediate=False)
     for x, y in zip(report.curves["ROC_FAR"], report.curves["ROC_TAR"], strict=True):
         # The last rate that is no more than this one; a rate that is meant exactly may be off by its last bit.

@@ -9,7 +9,6 @@ from agreement import evaluate_items
 from ir_measures import AP, RR, P, R, Rprec
 from oracles import protocols
 from reference import DISTANCES, canonical_distances, order_is_unambiguous
-from sklearn.metrics import average_precision_score
 from strategies import crowded_sets, scattered_sets
 
 CUTOFFS = (1, 2, 5, 10, 50, 500)
@@ -69,6 +68,8 @@ def test_trec_eval_query_by_query():
 @pytest.mark.parametrize("protocol", protocols.PID_PROTOCOLS)
 def test_average_precision_of_scikit_learn(protocol, distance):
     """Without ties the rectangle rule is its average precision, on the kept items of each query."""
+    from sklearn.metrics import average_precision_score
+
     query, gallery = sets_for(protocol, ties=False)
     distances = canonical_distances(query.features, gallery.features, distance)
     relevant, junk = protocols.assign_relevance(query, gallery, protocol)

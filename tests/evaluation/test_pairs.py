@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from oracles import verification
 from reference import canonical_distances
 from sampling import examples
-from sklearn.model_selection import KFold
 
 import reid_dist.evaluation.pairs as evaluation
 from reid_dist import FeatureSet, evaluate, evaluate_pairs
@@ -49,6 +48,8 @@ def best_threshold(distances, same):
 @settings(max_examples=examples(30))
 @given(problem=listed_pairs(), distance=st.sampled_from(["cosine", "euclidean"]), folds=st.integers(2, 4))
 def test_the_oracle(problem, distance: str, folds: int) -> None:
+    from sklearn.model_selection import KFold
+
     left, right, rows, same = problem
     folds = min(folds, len(rows))
     found = evaluate_pairs(

@@ -10,7 +10,6 @@ import reference
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import evaluation, protocols, rank_metrics
-from sklearn.metrics import average_precision_score
 from strategies import problems_for, scattered_sets
 
 
@@ -58,6 +57,8 @@ def test_a_perfect_ranking_scores_one():
 
 @given(st.sets(st.integers(1, 60), min_size=1, max_size=20).map(sorted))
 def test_average_precision_is_that_of_scikit_learn(ranks):
+    from sklearn.metrics import average_precision_score
+
     truth = np.zeros(60, dtype=int)
     truth[np.array(ranks) - 1] = 1
     score = -np.arange(60.0)
@@ -65,6 +66,8 @@ def test_average_precision_is_that_of_scikit_learn(ranks):
 
 
 def test_mean_average_precision_is_that_of_scikit_learn_from_features():
+    from sklearn.metrics import average_precision_score
+
     query, gallery = scattered_sets(20, 120, 16, seed=5)
     report = evaluation.evaluate(query, gallery, "no_cameras", "sqeuclidean", metrics=["mAP"])
     distances = reference.canonical_distances(query.features, gallery.features, "sqeuclidean")

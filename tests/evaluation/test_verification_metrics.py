@@ -16,7 +16,6 @@ from oracles.protocols import PID_PROTOCOLS, assign_relevance
 from oracles.verification import Pairs
 from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
 from sampling import examples
-from sklearn.metrics import roc_curve
 from strategies import crowded_sets, problems_for, scattered_sets
 
 from reid_dist.errors import InputError
@@ -36,6 +35,8 @@ def last_not_above(far, tar, rate):
 
 def crossing_of(genuine, impostor):
     """The false positive rate of scikit-learn's curve where it meets FAR = 1 - TAR."""
+    from sklearn.metrics import roc_curve
+
     truth = np.repeat([1, 0], [len(genuine), len(impostor)])
     far, tar, _ = roc_curve(truth, -np.concatenate([genuine, impostor]), drop_intermediate=False)
     return np.interp(1.0, far + tar, far)
@@ -46,6 +47,8 @@ def crossing_of(genuine, impostor):
 
 @given(genuine=ascending, impostor=ascending)
 def test_the_oracle_is_scikit_learn(genuine, impostor):
+    from sklearn.metrics import roc_curve
+
     pairs = Pairs(genuine, impostor)
     truth = np.repeat([1, 0], [len(genuine), len(impostor)])
     far, tar, _ = roc_curve(truth, -np.array(genuine + impostor), drop_intermediate=False)
@@ -168,6 +171,8 @@ def test_ties_at_rank_one(order):
 
 
 def test_scikit_learn_to_the_last_pair():
+    from sklearn.metrics import roc_curve
+
     query, gallery = scattered_sets(25, 400, 8, seed=85, spread=1.5)
     report = evaluate_items(query, gallery, "no_cameras", "sqeuclidean", [*TAR[1:-1], "EER"])
     distances = canonical_distances(query.features, gallery.features, "sqeuclidean")

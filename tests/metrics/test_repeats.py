@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from reid_dist.metrics.repeats import mean_and_spread, mean_interval, t_quantile
 
@@ -14,12 +13,16 @@ from reid_dist.metrics.repeats import mean_and_spread, mean_interval, t_quantile
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 8, 9, 13, 30, 201])
 @pytest.mark.parametrize("probability", [0.5, 0.7, 0.95, 0.975, 0.995, 0.9999])
 def test_quantiles_are_those_of_scipy(probability: float, degrees: int) -> None:
+    from scipy import stats
+
     assert t_quantile(probability, degrees) == pytest.approx(stats.t.ppf(probability, degrees), rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("n", [2, 3, 10, 31])
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.999])
 def test_intervals_are_those_of_scipy(n: int, level: float) -> None:
+    from scipy import stats
+
     values = np.random.default_rng(n).random(n)
     low, high = stats.t.interval(level, n - 1, values.mean(), stats.sem(values))
     found = mean_interval(values.tolist(), level)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import example_nights
-import mlflow
 import pytest
 
 from reid_dist.errors import InputError, RunFailedError
@@ -24,6 +23,8 @@ sqlalchemy_is_warned_of = pytest.mark.filterwarnings("ignore:The ``noload`` load
 @pytest.fixture(scope="module")
 def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As MLflow makes it, which takes it seconds."""
+    import mlflow
+
     path = tmp_path_factory.mktemp("empty") / "mlflow.db"
     mlflow.MlflowClient(tracking_uri=f"sqlite:///{path}").search_experiments()
     return path
@@ -47,10 +48,14 @@ def night(tmp_path: Path) -> Run:
 
 
 def logged(tracking_uri: str, run_id: str) -> Any:
+    import mlflow
+
     return mlflow.MlflowClient(tracking_uri=tracking_uri).get_run(run_id)
 
 
 def all_runs(tracking_uri: str, experiment: str) -> list[Any]:
+    import mlflow
+
     client = mlflow.MlflowClient(tracking_uri=tracking_uri)
     return list(client.search_runs([client.get_experiment_by_name(experiment).experiment_id]))
 
@@ -115,6 +120,8 @@ def test_another_night_suite_or_history_is_another_run(tracking_uri: str, night:
 @pytest.mark.quick_cases(1)
 def test_an_interrupted_export_is_completed(tracking_uri: str, night: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """One entry is whole, of the next only the run is there, of later ones nothing."""
+    import mlflow
+
     real = mlflow.MlflowClient.log_batch
     calls = iter(range(4))
 
@@ -138,6 +145,8 @@ def test_an_interrupted_export_is_completed(tracking_uri: str, night: Run, monke
 
 
 def test_the_report_is_an_artifact(tracking_uri: str, night: Run) -> None:
+    import mlflow
+
     (entry, other, *_) = night.entries
     report = Path(night.folder) / entry.folder / "report.html"
     report.parent.mkdir(parents=True)

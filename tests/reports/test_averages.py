@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from made_runs import run
-from scipy import stats
 
 import reid_dist
 from reid_dist import Report
@@ -34,6 +33,8 @@ def of(average: RunAverage, name: str) -> MetricAverage:
 @pytest.mark.parametrize("n", [2, 3, 10])
 @pytest.mark.parametrize("level", [0.5, 0.95])
 def test_mean_spread_ends_and_interval_are_those_of_numpy_and_scipy(n: int, level: float) -> None:
+    from scipy import stats
+
     reports = runs(n)
     average = average_runs(reports, level=level)
     assert [metric.name for metric in average.metrics] == ["mAP", "TAR@FAR=0.01"]

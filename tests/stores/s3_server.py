@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-import boto3
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 KEY, SECRET = "AKIAEXAMPLE000000KEY", "very-secret-words-that-show-nowhere"
@@ -40,6 +38,8 @@ class Server:
     """
 
     def __init__(self) -> None:
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
         self._application = DomainDispatcherApplication(create_backend_app)
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=Quiet)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -79,6 +79,8 @@ class Server:
         }
 
     def client(self) -> Any:
+        import boto3
+
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,

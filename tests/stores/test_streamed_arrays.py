@@ -10,7 +10,6 @@ from collections import Counter
 from pathlib import Path
 
 import dask
-import dask.array as da
 import numpy as np
 import pytest
 import zarr
@@ -67,6 +66,8 @@ def test_every_row_is_read_once_in_whole_chunks(rows: int) -> None:
 
 @pytest.mark.parametrize("chunks", [(7, 12), (100, 5), ((1, 60, 60, 109), 12), (230, 12)])
 def test_chunks_of_a_dask_array_are_computed_once(chunks: tuple) -> None:
+    import dask.array as da
+
     computed: Counter = Counter()
 
     def note(block: np.ndarray, block_info: dict) -> np.ndarray:
@@ -127,6 +128,8 @@ def test_a_memory_map_of_a_kept_dtype_stays_mapped(tmp_path: Path) -> None:
 
 
 def test_small_arrays_are_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    import dask.array as da
+
     monkeypatch.setattr(streamed, "_HELD_BYTES", FEATURES.nbytes)
     assert not FeatureSet.from_arrays(da.from_array(FEATURES, chunks=50), PIDS, CAMIDS).is_stored
 
@@ -169,6 +172,8 @@ def test_the_store_is_removed_with_the_set(small: Path, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_kept_leaves_nothing(small: Path) -> None:
+    import dask.array as da
+
     wrong = FEATURES.copy()
     wrong[57, 3] = np.nan
     with pytest.raises(InputError, match=r"NaN in 1 row \(row 57\)"):

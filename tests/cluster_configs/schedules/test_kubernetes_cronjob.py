@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import kubernetes.client
 import pytest
 import yaml
 from schedule_files import SCHEDULES
@@ -24,6 +23,8 @@ POD = JOB["template"]["spec"]
 
 def through_the_models(document: dict[str, Any]) -> Any:
     """A document as the models of Kubernetes' client hold it: known fields, checked by type and presence."""
+    import kubernetes.client
+
     client = kubernetes.client.ApiClient()
     made = client.deserialize(json.dumps(document), f"V1{document['kind']}", "application/json")
     return client.sanitize_for_serialization(made)

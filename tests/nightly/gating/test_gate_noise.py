@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from reid_dist.nightly.gating.noise import degrees_of_freedom, noise_floor, spread
 
@@ -42,6 +41,8 @@ def test_spread_is_that_of_most_when_a_third_are_odd() -> None:
 @pytest.mark.parametrize("n", [7, 12, 20])
 @pytest.mark.parametrize("rate", [0.005, 0.05])
 def test_noise_exceeds_its_floor_at_the_given_rate(n: int, rate: float) -> None:
+    from scipy import stats
+
     rng = np.random.default_rng(n)
     n_nights = 8000
     past, tonight = 5 + 0.1 * rng.standard_normal((n_nights, n)), 5 + 0.1 * rng.standard_normal(n_nights)

@@ -8,7 +8,6 @@ from expansion_runs import expanded, features_of, labelled
 from oracles import evaluation, expansion, reranking
 from passes import Count
 from reference import ItemSet, order_is_unambiguous
-from scipy.io import loadmat
 from strategies import crowded_sets, scattered_sets
 
 from reid_dist import DistanceBlock, FeatureSet, evaluate, evaluate_distances, sweep_parameters
@@ -160,6 +159,8 @@ def test_a_query_in_the_database_counts_as_its_first_neighbour():
 
 
 def read_mat(path):
+    from scipy.io import loadmat
+
     content = loadmat(path)
     return [
         ItemSet(

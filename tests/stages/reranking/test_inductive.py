@@ -13,7 +13,6 @@ from oracles import reranking as oracle
 from reference import DISTANCES, canonical_distances
 from reranking_runs import CLOSE, bare, labelled, usable_weight
 from sampling import examples
-from scipy.io import loadmat
 from strategies import crowded_sets, reranking_problems, scattered_sets
 
 from reid_dist import DistanceBlock, evaluate, evaluate_distances, reranked_distances
@@ -238,6 +237,8 @@ def test_sets_without_common_members_hold_the_query_last():
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 def test_real_features(shared_data, variant):
+    from scipy.io import loadmat
+
     content = loadmat(shared_data("market1501_sample.mat"))
     query, gallery = content["query_f"][::7][:12], content["gallery_f"][:260]
     options = {"variant": variant, "k1": 20, "k2": 6, "lambda_value": 0.3}

@@ -9,7 +9,6 @@ from oracles import reranking as oracle
 from oracles.rank_metrics import ALL_METRICS
 from reference import ItemSet, order_is_unambiguous
 from reranking_runs import CLOSE, labelled
-from scipy.io import loadmat
 
 from reid_dist import evaluate, reranked_distances
 from reid_dist.stages.reranking import KReciprocal
@@ -19,6 +18,8 @@ SETS = {"market1501_sample.mat": "market1501", "sketch_photo.mat": "no_cameras",
 
 def read_sets(path):
     """Query and gallery of a file; of a set without sides, its first items are the queries, the others the gallery."""
+    from scipy.io import loadmat
+
     if path.suffix == ".npz":
         with np.load(path) as content:
             items = ItemSet(content["features"], content["pids"], None, np.arange(500))
