@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from reid_dist.reports import Report
     from reid_dist.reports.averages import average_runs
     from reid_dist.reports.comparison import compare
+    from reid_dist.reports.tables import compare_runs
     from reid_dist.stages.reranking import NeighbourGraph, jaccard_distances, rerank_blocks
     from reid_dist.stores import DistanceBlock, FeatureSet, LabelledRows, ingest
 
@@ -37,6 +38,7 @@ __all__ = [
     "__version__",
     "average_runs",
     "compare",
+    "compare_runs",
     "compose_protocol",
     "conventions",
     "evaluate",
@@ -63,6 +65,7 @@ _HOMES = {
     "Report": "reid_dist.reports",
     "average_runs": "reid_dist.reports.averages",
     "compare": "reid_dist.reports.comparison",
+    "compare_runs": "reid_dist.reports.tables",
     "compose_protocol": "reid_dist.relevance.protocols",
     "conventions": "reid_dist.evaluation.conventions",
     "evaluate": "reid_dist.evaluation.public",

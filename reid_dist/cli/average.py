@@ -41,7 +41,7 @@ def command(
       reid-dist average nightly.db#11:resnet50/regdb/1 nightly.db#11:resnet50/regdb/2
     """
     from reid_dist.cli.average_table import print_average
-    from reid_dist.cli.saved_json import refuse_existing, write_json
+    from reid_dist.cli.saved_text import refuse_existing, write_text
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.averages import average_runs
 
@@ -54,7 +54,7 @@ def command(
         allow_different=allow_different,
     )
     if output is not None:
-        write_json(output, average.to_json())
+        write_text(output, average.to_json())
     if as_json:
         click.echo(average.to_json(), nl=False)
     else:

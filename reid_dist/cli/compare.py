@@ -62,7 +62,7 @@ def command(baseline: Path, candidate: Path, output: Path | None, as_json: bool,
       reid-dist compare nightly.db#11:resnet50/market1501/plain nightly.db#latest:resnet50/market1501/plain
     """
     from reid_dist.cli.comparison_table import print_comparison
-    from reid_dist.cli.saved_json import refuse_existing, write_json
+    from reid_dist.cli.saved_text import refuse_existing, write_text
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.comparison import compare
     from reid_dist.reports.verdicts import SMALLEST_EFFECT
@@ -71,7 +71,7 @@ def command(baseline: Path, candidate: Path, output: Path | None, as_json: bool,
     given = {name: value for name, value in options.items() if value not in (None, ())}
     comparison = compare(load_report(baseline), load_report(candidate), **{"minimum_effect": SMALLEST_EFFECT, **given})
     if output is not None:
-        write_json(output, comparison.to_json())
+        write_text(output, comparison.to_json())
     if as_json:
         click.echo(comparison.to_json(), nl=False)
     else:

@@ -95,7 +95,7 @@ def command(
     from reid_dist.cli.observed import observed_cluster, refuse_unobservable
     from reid_dist.cli.progress import stages
     from reid_dist.cli.resumable import open_sides
-    from reid_dist.cli.saved_json import refuse_existing, write_json
+    from reid_dist.cli.saved_text import refuse_existing, write_text
     from reid_dist.evaluation.conventions import conventions, parse_targets
 
     refuse_existing(kept)
@@ -116,7 +116,7 @@ def command(
             progress=progress,
         )
     if kept is not None:
-        write_json(kept, table.to_json())
+        write_text(kept, table.to_json())
     if as_json:
         click.echo(table.to_json(), nl=False)
     else:

@@ -58,7 +58,7 @@ def command(
     if roc and output is None and not as_json:
         raise click.UsageError("--roc writes the curve into the JSON; add --output FILE or --json")
     from reid_dist.cli.progress import rows_progress
-    from reid_dist.cli.saved_json import refuse_existing, write_json
+    from reid_dist.cli.saved_text import refuse_existing, write_text
     from reid_dist.evaluation.pairs import DEFAULT_METRICS, evaluate_pairs
     from reid_dist.reports.console import print_parts
     from reid_dist.stores import open_features
@@ -81,7 +81,7 @@ def command(
             progress=lambda done, n: progress(done, n, "pairs"),
         )
     if output is not None:
-        write_json(output, result.to_json())
+        write_text(output, result.to_json())
     if as_json:
         click.echo(result.to_json(), nl=False)
     else:

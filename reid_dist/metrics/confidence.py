@@ -149,6 +149,31 @@ def bootstrap_intervals(
     return Confidence(float(level), unit, totals.n_units, int(n_resamples), int(seed), intervals)
 
 
+def bootstrap_p_values(
+    differences: Mapping[str, Float64],
+    pids: Int64,
+    *,
+    unit: str = "identity",
+    n_resamples: int = 10_000,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Two-sided p-values of paired differences, from the draws of `bootstrap_intervals`.
+
+    2 (1 + number of resampled means at or beyond zero, on the side where fewer lie) / (1 + `n_resamples`), at most 1:
+    the level of the widest percentile interval that excludes zero.  Differences are as for `sign_flip_p_values`; a
+    metric with values of fewer than two units has the p-value NaN.
+    """
+    _check_draws(unit, n_resamples, seed)
+    totals = _unit_totals(differences, pids, unit, invalid_as_zero=False)
+    p_values = {}
+    means = _resampled_means(totals, n_resamples, np.random.default_rng((seed, _RESAMPLES)))
+    for name, column in zip(differences, means, strict=True):
+        known = column[~np.isnan(column)]
+        fewer = min(np.count_nonzero(known <= 0), np.count_nonzero(known >= 0))
+        p_values[name] = min(1.0, 2 * (1 + fewer) / (1 + len(known))) if len(known) else math.nan
+    return p_values
+
+
 def sign_flip_p_values(
     differences: Mapping[str, Float64],
     pids: Int64,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from reid_dist.core.formatting import counted, integer, percent
-from reid_dist.metrics.definitions import metric_family
+from reid_dist.metrics.definitions import curve_family, metric_family
 
 # Fields of a description that are no parameters.
 _PROSE = frozenset({"name", "summary", "source", "definition"})
@@ -108,8 +108,8 @@ def resampled(confidence: Mapping[str, Any]) -> str:
 
 
 def is_share(name: str) -> bool:
-    """Whether a metric is a share of one, printed in percent; False for a name that no metric has."""
-    family = metric_family(name)
+    """Whether a metric, or a curve of one over ranks, is a share of one, printed in percent; False for other names."""
+    family = metric_family(name) or curve_family(name)
     return family is not None and family.is_share
 
 

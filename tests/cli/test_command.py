@@ -28,7 +28,7 @@ from reid_dist.stores.importers import FORMATS, LAYOUTS
 
 COMMANDS = (
     *("demo", "ingest", "check", "evaluate", "run", "plan", "compare", "pool", "splits", "sweep", "report", "list"),
-    *("average", "compile", "pairs", "schema"),
+    *("average", "compile", "pairs", "schema", "table"),
 )
 
 

@@ -22,12 +22,14 @@ COMMANDS = (
     "sweep",
     "compare",
     "average",
+    "table",
     "report",
     "list",
     "schema",
 )
 EVALUATED = {
     "compare": ("plain", "reranked"),
+    "table": ("plain", "reranked", "expanded"),
     "average": ("split1", "split2", "split3", "g1", "g2"),
     "report": ("plain", "reranked", "other"),
 }
@@ -82,7 +84,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_they_run_as_they_stand(reid_dist, workplace: Path, name: str) -> None:
-    # Runs that `compare`, `average` and `report` read.
+    # Runs that `compare`, `table`, `average` and `report` read.
     for run in EVALUATED.get(name, ()):
         words = ("q.zarr", "g.zarr", "--cluster", "threads.yaml", "--output", f"results/{run}")
         assert reid_dist("evaluate", *words).code == 0

@@ -203,7 +203,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             'if given["image_root"] == given:',
         ),
         (
-            "cli/saved_json.py",
+            "cli/saved_text.py",
             "if output is not None and output.exists():",
             "if output is not None and not output.parent.exists():",
         ),

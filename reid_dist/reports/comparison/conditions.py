@@ -96,8 +96,8 @@ def _disagreements(what: str, values: Sequence[object]) -> Iterator[Disagreement
         yield from _disagreements(f"{what}.{name}", [each.get(name, "absent") for each in fields])
 
 
-def _unlike_queries(baseline: Report, candidate: Report) -> str:
-    """Why rows of the two runs cannot be paired; empty if they can."""
+def unlike_queries(baseline: Report, candidate: Report) -> str:
+    """Return why rows of the two runs cannot be paired; empty if they can."""
     n_query = [int(report.counts["n_query"]) for report in (baseline, candidate)]
     if n_query[0] != n_query[1]:
         return f"{n_query[0]} queries against {n_query[1]}"
@@ -122,7 +122,7 @@ def refuse_unlike(
     InputError
         Naming every difference.
     """
-    unlike = _unlike_queries(baseline, candidate)
+    unlike = unlike_queries(baseline, candidate)
     named = "; ".join(map(str, conditions))
     if unlike:
         raise InputError(

@@ -84,9 +84,9 @@ def compare(
     conditions = tuple(differing_conditions(baseline, candidate))
     refuse_unlike(baseline, candidate, conditions, allow_different=allow_different)
     names, missing = choose_metrics(metrics, (("the baseline", baseline), ("the candidate", candidate)))
-    pairs = {name: _pair(name, baseline, candidate) for name in names}
+    pairs = {name: pair_values(name, baseline, candidate) for name in names}
     differences = {name: pair.difference for name, pair in pairs.items() if not pair.untested}
-    pids = _units(baseline, unit)
+    pids = resampled_units(baseline, unit)
     confidence = bootstrap_intervals(differences, pids, level=level, unit=unit, n_resamples=n_resamples, seed=seed)
     p_values = sign_flip_p_values(differences, pids, unit=unit, n_resamples=n_resamples, seed=seed)
     compared = []
@@ -120,7 +120,7 @@ def compare(
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
+class PairedValues:
     """Values of the same queries in both runs, shape (n_query,), NaN in both where not paired; or why none."""
 
     # The values; empty if there are none.
@@ -153,24 +153,26 @@ def query_values(report: Report, name: str) -> Float64:
     return np.nan_to_num(values, nan=0.0) if zero_for_invalid(report) else values
 
 
-def _pair(name: str, baseline: Report, candidate: Report) -> _Pair:
+def pair_values(name: str, baseline: Report, candidate: Report) -> PairedValues:
+    """Return the values of a metric for the queries that are paired, or why there are none."""
     runs = (baseline, candidate)
     nothing = np.empty(0)
     reasons = [reason for report in runs if (reason := untestable(report, name))]
     if reasons:
-        return _Pair(nothing, nothing, min(reasons, key=_REASONS.index))
+        return PairedValues(nothing, nothing, min(reasons, key=_REASONS.index))
     if all(map(zero_for_invalid, runs)):
-        return _Pair(query_values(baseline, name), query_values(candidate, name))
+        return PairedValues(query_values(baseline, name), query_values(candidate, name))
     before, after = (report.per_query[per_query_column(name)] for report in runs)
     unpaired = np.isnan(before) | np.isnan(after)
-    return _Pair(np.where(unpaired, np.nan, before), np.where(unpaired, np.nan, after))
+    return PairedValues(np.where(unpaired, np.nan, before), np.where(unpaired, np.nan, after))
 
 
-def _units(report: Report, unit: str) -> NDArray[np.int64]:
+def resampled_units(report: Report, unit: str) -> NDArray[np.int64]:
+    """Return the unit of every query, shape (n_query,): its pid, or its row."""
     if "pid" in report.per_query:
         return report.per_query["pid"]
     if unit == "identity":
-        raise InputError("the baseline does not hold the pids of its queries; evaluate it again, or compare by query")
+        raise InputError("the run does not hold the pids of its queries; evaluate it again, or compare by query")
     return np.arange(int(report.counts["n_query"]))
 
 

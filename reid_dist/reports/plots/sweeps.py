@@ -59,10 +59,11 @@ def sweep_plot(
 ) -> Markup:
     """Draw a metric against a parameter, one dashed and named line per setting of the other parameters.
 
-    `ticks` labels the horizontal axis, by default with round numbers; `best` is the best point of all lines.
+    `ticks` labels the horizontal axis, by default with round numbers; `best` is the best point of all lines, which is
+    marked.
     """
     values = [value for line in lines for _, value in line.known]
-    if not values or best is None:
+    if not values:
         return nothing(f"{metric}: no query is valid")
     width = max((_LETTER * len(line.name) for line in lines if line.name), default=0.0)
     places = [place for line in lines for place, _ in line.points]
@@ -85,9 +86,10 @@ def sweep_plot(
                 for place, value in line.known
             ]
     body += _names(lines, x, y)
-    body += _best_mark(metric, x(best[0]), y(best[1]), best[1])
-    best_setting = _setting("", parameter, best[0], ticks)
-    label = f"{metric} against {parameter}: best {metric_value(metric, best[1])} at {best_setting}"
+    label = f"{metric} against {parameter}"
+    if best is not None:
+        body += _best_mark(metric, x(best[0]), y(best[1]), best[1])
+        label += f": best {metric_value(metric, best[1])} at {_setting('', parameter, best[0], ticks)}"
     return frame(label, x, y, body)
 
 

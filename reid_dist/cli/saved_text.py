@@ -1,4 +1,4 @@
-"""Results of commands as one JSON file."""
+"""Results of commands as one file."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def refuse_existing(output: Path | None) -> None:
         raise StoreExistsError(f"{output} is there already; choose another --output")
 
 
-def write_json(output: Path, text: str) -> None:
-    """Write ASCII text to a new file, whole or not at all."""
-    content = text.encode("ascii")
+def write_text(output: Path, text: str) -> None:
+    """Write a text to a new file, whole or not at all."""
+    content = text.encode()
     try:
         write_together(output.parent, {output.name: lambda file: file.write(content)})
     except StoreError as error:

@@ -1,0 +1,70 @@
+"""A table of runs on the console."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.table import Table
+from rich.text import Text
+
+from reid_dist.reports.console import fact_table, print_parts, value_table
+from reid_dist.reports.tables import Cell, Group, RunTable
+from reid_dist.reports.tables.texts import heads, interval_text, notes_of, number
+
+BEST = "*"
+
+# In 80 characters, beside the names of runs.
+_METRICS_AT_ONCE = 5
+_WITH_INTERVALS = 2
+
+
+def print_table(table: RunTable, *, intervals: bool) -> None:
+    """Print a table of runs on standard output; where that is no terminal, as plain text of 80 columns."""
+    for group in table.groups:
+        parts = (
+            _metrics(table, group, columns, intervals=intervals) for columns in _columns(table, intervals=intervals)
+        )
+        print_parts(Text(group.title, style="bold"), *parts, _facts(table, group, intervals=intervals))
+
+
+def _columns(table: RunTable, *, intervals: bool) -> Iterator[range]:
+    """Places of the metrics of each table, few enough for its width."""
+    at_once = _WITH_INTERVALS if intervals else _METRICS_AT_ONCE
+    for begin in range(0, len(table.metrics), at_once):
+        yield range(begin, min(begin + at_once, len(table.metrics)))
+
+
+def _metrics(table: RunTable, group: Group, columns: range, *, intervals: bool) -> Table:
+    shown = value_table()
+    shown.add_column("run", style="bold", overflow="fold")
+    for stage in group.stages:
+        shown.add_column(stage, overflow="fold")
+    names = heads(table, group)[1 + len(group.stages) :]
+    for at in columns:
+        shown.add_column(Text(names[at]), justify="right", overflow="fold")
+        if intervals:
+            shown.add_column(f"{100 * table.level:g} % interval", no_wrap=True)
+    for row in group.rows:
+        cells = []
+        for at in columns:
+            cells.append(_value(table.metrics[at], row.cells[at]))
+            if intervals:
+                cells.append(interval_text(table.metrics[at], row.cells[at]) or "-")
+        shown.add_row(*map(Text, (row.name, *row.stages, *cells)))
+    return shown
+
+
+def _value(name: str, cell: Cell) -> str:
+    return f"{BEST if cell.is_best else ''}{number(name, cell.value)}{f' {cell.letters}' if cell.letters else ''}"
+
+
+def _facts(table: RunTable, group: Group, *, intervals: bool) -> Table:
+    facts = fact_table()
+    if any(cell.is_best for row in group.rows for cell in row.cells):
+        facts.add_row(BEST, Text("the best value of its column"))
+    for note in notes_of(table, group, intervals=False):
+        name, colon, words = note.partition(": ")
+        facts.add_row(*map(Text, (name, words) if colon and len(name) < 16 else ("note", note)))
+    if intervals and group.n_units:
+        facts.add_row("intervals", Text(notes_of(table, group, intervals=True)[len(group.notes)]))
+    return facts

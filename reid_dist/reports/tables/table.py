@@ -1,0 +1,389 @@
+"""Many runs side by side: one row per run, its metrics with intervals, and which runs differ significantly."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Final
+
+from reid_dist.core.formatting import counted, integer
+from reid_dist.errors import InputError
+from reid_dist.metrics.confidence import (
+    Interval,
+    bootstrap_intervals,
+    bootstrap_p_values,
+    check_level,
+    few_units,
+    sign_flip_p_values,
+)
+from reid_dist.metrics.definitions import metric_family
+from reid_dist.reports.comparison.conditions import differing_conditions, unlike_queries
+from reid_dist.reports.comparison.paired import compare, pair_values, query_values, resampled_units, untestable
+from reid_dist.reports.comparison.selection import choose_metrics, metric_value_of
+from reid_dist.reports.comparison.values import Comparison
+from reid_dist.reports.documents import plain
+from reid_dist.reports.report import Report
+from reid_dist.reports.tables.letters import compact_letters, holm
+from reid_dist.reports.words import call, conventions_once, flatten
+
+SCHEMA: Final = 1
+"""The version of tables as JSON."""
+
+# Stages that may differ between the rows of a group; each has a column where it does.
+_STAGES: Final = ("distance", "expand", "rerank")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One metric of one run: value and bootstrap interval (None without one), whether it is the best, its letters.
+
+    The value is NaN where the run knows it between bounds only; there are no letters without a test.
+    """
+
+    value: float
+    interval: Interval | None
+    is_best: bool
+    letters: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run: its name, its result digest, its stages that differ within the group, its cells, its curves by name."""
+
+    name: str
+    result_digest: str
+    stages: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    curves: dict[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Runs whose values can be compared: the same protocol, queries, gallery rows and labels.
+
+    Attributes
+    ----------
+    title
+        Protocol, and numbers of queries and gallery rows.
+    stages
+        Names of the stages that differ between the rows.
+    rows
+        In the order in which the runs were given.
+    n_units
+        Identities (or queries) that were resampled; 0 without a test.
+    paired
+        Comparison of the two runs of a group of two, None of others.
+    notes
+        Conventions, and remarks on the validity of the numbers.
+    """
+
+    title: str
+    stages: tuple[str, ...]
+    rows: tuple[Row, ...]
+    n_units: int
+    paired: Comparison | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunTable:
+    """Metrics of many runs.
+
+    Attributes
+    ----------
+    metrics
+        Names of the columns.
+    groups
+        Runs that can be compared with each other, in the order of their first runs.
+    level, unit, n_resamples, seed
+        Nominal coverage of the intervals; what is taken to be independent; draws.
+    notes
+        Remarks on the choice of metrics, and on what letters and intervals mean.
+    """
+
+    metrics: tuple[str, ...]
+    groups: tuple[Group, ...]
+    level: float
+    unit: str
+    n_resamples: int
+    seed: int
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the table as plain Python values; what is not a finite number is None."""
+        described: dict[str, Any] = {"schema": SCHEMA} | plain(asdict(self))
+        for group, known in zip(described["groups"], self.groups, strict=True):
+            group["paired"] = None if known.paired is None else known.paired.to_dict()
+            for row in group["rows"]:
+                for cell in row["cells"]:
+                    cell["interval"] = cell["interval"] and [cell["interval"][end] for end in ("low", "high")]
+                row["metrics"] = dict(zip(self.metrics, row.pop("cells"), strict=True))
+                row["stages"] = dict(zip(group["stages"], row["stages"], strict=True))
+        return described
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as indented ASCII JSON."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+    def to_markdown(self, *, intervals: bool = False) -> str:
+        """Return one pipe table per group; the best values are bold, letters are superscripts."""
+        from reid_dist.reports.tables.texts import markdown
+
+        return markdown(self, intervals=intervals)
+
+    def to_latex(self, *, intervals: bool = False) -> str:
+        """Return one ``tabular`` per group for a document that loads ``booktabs``, with its notes below it."""
+        from reid_dist.reports.tables.texts import latex
+
+        return latex(self, intervals=intervals)
+
+    def to_html(self) -> str:
+        """Return a page: tables with intervals, curves of all runs of a group in one chart, queries that changed."""
+        from reid_dist.reports.tables.page import render_tables
+
+        return render_tables(self)
+
+    def to_csv(self) -> str:
+        """Return one line per run, shares as numbers from 0 to 1."""
+        from reid_dist.reports.tables.texts import comma_separated
+
+        return comma_separated(self)
+
+
+def compare_runs(
+    reports: Sequence[Report | str | Path],
+    *,
+    names: Sequence[str] | None = None,
+    metrics: str | Sequence[str] | None = None,
+    level: float = 0.95,
+    n_resamples: int = 10_000,
+    seed: int = 0,
+    unit: str = "identity",
+) -> RunTable:
+    """Put the metrics of many runs into one table, with the significance of their differences.
+
+    Runs that differ in protocol, queries, gallery or labels are in groups of their own; only within a group are values
+    compared.  Two runs of a group differ in a metric where the larger of two p-values, paired bootstrap and sign-flip
+    test, both by identity, is below 1 - `level` after Holm's correction for all pairs of the group.
+
+    Parameters
+    ----------
+    reports
+        Reports, or output directories of runs.
+    names
+        One for each run; None for the names under which they were evaluated, or of their directories.
+    metrics
+        Names; None for all that all runs have.
+    level
+        Nominal coverage of the intervals; 1 - `level` is the level of the tests.
+    n_resamples, seed
+        Of the bootstrap and of the sign-flip test.
+    unit
+        ``identity`` or ``query``: what is taken to be independent.
+
+    Raises
+    ------
+    InputError
+        For no run, or another number of names.
+    UnknownNameError
+        For a metric that no run has.
+    """
+    if isinstance(reports, Report | str | Path):
+        raise InputError(f"reports must be a sequence of runs, found one {type(reports).__name__}")
+    loaded = [each if isinstance(each, Report) else Report.load(each) for each in reports]
+    if not loaded:
+        raise InputError("a table needs one run or more, found none")
+    if names is not None and len(names) != len(loaded):
+        raise InputError(f"names must have one entry for each of {len(loaded)} runs, found {len(names)}")
+    check_level(level)
+    labels = list(map(str, names)) if names is not None else run_names(reports, loaded)
+    chosen, missing = choose_metrics(
+        metrics, [(f"run {at} ({name})", loaded[at - 1]) for at, name in enumerate(labels, 1)]
+    )
+    draws = _Draws(float(level), unit, n_resamples, seed)
+    return RunTable(
+        metrics=tuple(chosen),
+        groups=tuple(
+            _group([labels[at] for at in members], [loaded[at] for at in members], chosen, draws)
+            for members in _comparable(loaded)
+        ),
+        level=float(level),
+        unit=unit,
+        n_resamples=int(n_resamples),
+        seed=int(seed),
+        notes=tuple(missing),
+    )
+
+
+def run_names(sources: Sequence[object], reports: Sequence[Report]) -> list[str]:
+    """Return the names under which runs were evaluated; without one, the last part of a source, or all of it."""
+    last = [Path(str(source)).name for source in sources]
+    distinct = len(set(last)) == len(last)
+    names = []
+    for source, short, report in zip(sources, last, reports, strict=True):
+        own = report.run.get("name", "")
+        names.append(
+            own or (report.heading.title if isinstance(source, Report) else short if distinct else str(source))
+        )
+    return names
+
+
+def _comparable(reports: Sequence[Report]) -> list[list[int]]:
+    """Places of the runs of every group."""
+    groups: list[list[int]] = []
+    for at, report in enumerate(reports):
+        for members in groups:
+            first = reports[members[0]]
+            if not any(differing_conditions(first, report)) and not unlike_queries(first, report):
+                members.append(at)
+                break
+        else:
+            groups.append([at])
+    return groups
+
+
+@dataclass(frozen=True, slots=True)
+class _Draws:
+    """Options of intervals and tests."""
+
+    level: float
+    unit: str
+    n_resamples: int
+    seed: int
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of tests."""
+        return {"unit": self.unit, "n_resamples": self.n_resamples, "seed": self.seed}
+
+
+def _group(names: Sequence[str], reports: Sequence[Report], metrics: Sequence[str], draws: _Draws) -> Group:
+    reasons = {name: next(filter(None, (untestable(each, name) for each in reports)), "") for name in metrics}
+    tested = [name for name in metrics if not reasons[name]]
+    pids = resampled_units(reports[0], draws.unit)
+    per_run = {(at, name): query_values(report, name) for at, report in enumerate(reports) for name in tested}
+    numbered = {str(number): values for number, values in enumerate(per_run.values())}
+    drawn = bootstrap_intervals(numbered, pids, level=draws.level, **draws.options)
+    intervals = dict(zip(per_run, drawn.intervals.values(), strict=True))
+    letters = {name: _letters(name, reports, pids, draws) for name in tested} if len(reports) > 1 else {}
+    columns = [
+        _column(
+            name,
+            [metric_value_of(report, name) for report in reports],
+            [
+                interval if (interval := intervals.get((at, name))) and interval.is_known else None
+                for at in range(len(reports))
+            ],
+            letters.get(name, [""] * len(reports)),
+        )
+        for name in metrics
+    ]
+    described = list(zip(*(_stage_texts(reports, stage) for stage in _STAGES), strict=True))
+    differing = [at for at in range(len(_STAGES)) if len({row[at] for row in described}) > 1]
+    rows = (
+        Row(
+            name,
+            report.result_digest,
+            tuple(stages[at] for at in differing),
+            tuple(cells),
+            {curve: tuple(values.tolist()) for curve, values in report.curves.items() if values.ndim == 1},
+        )
+        for name, report, stages, cells in zip(names, reports, described, zip(*columns, strict=True), strict=True)
+    )
+    return Group(
+        title=_title(reports[0]),
+        stages=tuple(_STAGES[at] for at in differing),
+        rows=tuple(rows),
+        n_units=drawn.n_units,
+        paired=compare(*reports, metrics=metrics, level=draws.level, **draws.options) if len(reports) == 2 else None,
+        notes=tuple(_notes(reports, metrics, reasons, drawn.n_units, draws)),
+    )
+
+
+def _column(
+    name: str, values: Sequence[float], intervals: Sequence[Interval | None], letters: Sequence[str]
+) -> list[Cell]:
+    family = metric_family(name)
+    known = [value for value in values if not math.isnan(value)]
+    best = (min if family is not None and family.lower_is_better else max)(known, default=math.nan)
+    several = len(values) > 1
+    return [
+        Cell(value, interval, several and value == best, text)
+        for value, interval, text in zip(values, intervals, letters, strict=True)
+    ]
+
+
+def _letters(name: str, reports: Sequence[Report], pids: Any, draws: _Draws) -> list[str]:
+    """Letters of all runs; ``a`` is with the best."""
+    pairs = list(combinations(range(len(reports)), 2))
+    differences = {str(at): pair_values(name, reports[i], reports[j]).difference for at, (i, j) in enumerate(pairs)}
+    by_test = [test(differences, pids, **draws.options) for test in (bootstrap_p_values, sign_flip_p_values)]
+    p_values = {pair: max(test[str(at)] for test in by_test) for at, pair in enumerate(pairs)}
+    if any(map(math.isnan, p_values.values())):
+        return [""] * len(reports)
+    differing = {pair for pair, p_value in holm(p_values).items() if p_value < 1 - draws.level}
+    family = metric_family(name)
+    sign = 1 if family is not None and family.lower_is_better else -1
+    order = sorted(range(len(reports)), key=lambda at: sign * metric_value_of(reports[at], name))
+    place = {run: at for at, run in enumerate(order)}
+    ranked = {(min(place[i], place[j]), max(place[i], place[j])) for i, j in differing}
+    found = compact_letters(len(reports), ranked)
+    return [found[place[run]] for run in range(len(reports))]
+
+
+def _stage_texts(reports: Sequence[Report], stage: str) -> list[str]:
+    """Text of a stage of every run: its name, with the parameters that vary among runs of that name."""
+    described = [getattr(report, stage) for report in reports]
+    fields = [{} if each is None else dict(flatten(each)) for each in described]
+    texts = []
+    for mine in fields:
+        alike = [other for other in fields if other.get("name") == mine.get("name")]
+        varied = [name for name in mine if len({other.get(name) for other in alike}) > 1]
+        arguments = ", ".join(f"{name}={mine[name]}" for name in varied)
+        name = mine.get("name", "-")
+        texts.append(f"{name}({arguments})" if arguments else name)
+    return texts
+
+
+def _title(report: Report) -> str:
+    benchmark = report.benchmark
+    counts = report.counts
+    sides = f"{counted(counts['n_query'], 'query')}, {counted(counts['n_gallery'], 'gallery row')}"
+    name = report.protocol.get("name", "protocol without a name") if benchmark is None else benchmark["name"]
+    return f"{name}: {sides}"
+
+
+def _notes(
+    reports: Sequence[Report], metrics: Sequence[str], reasons: dict[str, str], n_units: int, draws: _Draws
+) -> Iterator[str]:
+    conventions = zip(*(conventions_once(metrics, report.definitions) for report in reports), strict=True)
+    for name, texts in zip(metrics, conventions, strict=True):
+        yield from (f"{name}: {words}" for words in dict.fromkeys(texts) if words)
+    for stage in _STAGES:
+        described = (getattr(report, stage) for report in reports)
+        yield from (
+            f"{stage}: {words}" for words in dict.fromkeys(call(each) for each in described if each is not None)
+        )
+    valid = {int(report.counts["n_valid"]) for report in reports}
+    if len(valid) > 1:
+        yield f"valid queries: {', '.join(integer(n) for n in sorted(valid))}; pairs are tested on those valid in both"
+    untested = [f"{name} ({reason})" for name, reason in reasons.items() if reason]
+    if untested:
+        yield f"no interval and no test: {', '.join(untested)}"
+    if len(untested) == len(metrics):
+        return
+    if len(reports) > 1:
+        n_pairs = math.comb(len(reports), 2)
+        yield (
+            f"runs that share a letter do not differ at {100 * (1 - draws.level):.6g} %: the larger p-value of paired "
+            f"bootstrap and sign-flip test by {draws.unit}, {integer(draws.n_resamples)} draws, seed {draws.seed}, "
+            f"with Holm's correction for {counted(n_pairs, 'pair')} of runs per metric"
+        )
+        if (needed := math.ceil(2 * n_pairs / (1 - draws.level))) > draws.n_resamples:
+            yield f"{integer(draws.n_resamples)} draws cannot show one difference of so many; draw {integer(needed)}"
+    if few := few_units(n_units, draws.unit):
+        yield few

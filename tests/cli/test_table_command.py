@@ -1,0 +1,62 @@
+"""``reid-dist table``: console, files, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reid_dist import FeatureSet, Report, compare_runs, evaluate
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    rng = np.random.default_rng(8)
+    centres, pids, camids = rng.standard_normal((12, 8)), rng.integers(0, 12, 90), rng.integers(0, 3, 90)
+    folder = tmp_path_factory.mktemp("runs")
+    for name, noise in (("weak", 2.0), ("strong", 0.7)):
+        features = (centres[pids] + noise * rng.standard_normal((90, 8))).astype(np.float32)
+        query, gallery = (
+            FeatureSet.from_arrays(features[at], pids[at], camids[at]) for at in (slice(30), slice(30, 90))
+        )
+        evaluate(query, gallery).save(folder / name)
+    return [folder / "weak", folder / "strong"]
+
+
+def test_console(reid_dist, folders: list[Path]) -> None:
+    done = reid_dist("table", *folders, "--metric", "mAP", "--metric", "rank-1", "--intervals")
+    assert (done.code, done.err) == (0, "")
+    assert max(map(len, done.out.splitlines())) <= 80
+    for folder in folders:
+        value = f"{100 * Report.load(folder).metrics['mAP']:.2f}"
+        (line,) = (line for line in done.out.splitlines() if line.startswith(f" {folder.name} "))
+        assert value in line
+        assert ("*" in line) == (folder.name == "strong")
+    assert "CMC@1 (%)" in done.out
+    assert "Holm's correction" in " ".join(done.out.split())
+
+
+@pytest.mark.parametrize("form", ["markdown", "latex", "csv", "html", "json"])
+def test_files(reid_dist, folders: list[Path], tmp_path: Path, form: str) -> None:
+    output = tmp_path / "new" / "table"
+    printed = reid_dist("table", *folders, "--format", form)
+    assert printed.code == 0
+    done = reid_dist("table", *folders, "--format", form, "--output", output)
+    assert done.code == 0
+    assert output.read_text() == printed.out
+    assert printed.out != done.out
+    table = compare_runs(folders)
+    expected = {"markdown": table.to_markdown, "latex": table.to_latex, "csv": table.to_csv, "html": table.to_html,
+                "json": table.to_json}[form]()  # fmt: skip
+    assert printed.out == expected
+    reid_dist("table", *folders, "--format", form, "--output", output).assert_refused("is there already")
+
+
+def test_refusals(reid_dist, folders: list[Path], tmp_path: Path) -> None:
+    reid_dist("table", tmp_path / "no").assert_refused("no")
+    reid_dist("table", *folders, "--name", "one").assert_refused("one entry for each of 2 runs, found 1")
+    reid_dist("table", *folders, "--metric", "nope").assert_refused("nope")
+    outcome = reid_dist("table", *folders, "--output", tmp_path / "x")
+    assert outcome.code == 2
+    assert "--output needs a --format other than console" in outcome.err

@@ -1,0 +1,245 @@
+"""Tables of many runs: groups, best values, letters, and their texts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_runs import run
+
+from reid_dist import Report, compare, compare_runs
+from reid_dist.errors import InputError
+from reid_dist.metrics.confidence import bootstrap_intervals, bootstrap_p_values
+from reid_dist.reports.tables.letters import compact_letters, holm
+
+PIDS = np.arange(80)
+
+
+def near(base: np.ndarray, gain: float, seed: int = 0, **changes) -> Report:
+    """A run whose queries score as in `base`, plus a gain and a little noise."""
+    noise = np.random.default_rng(seed).normal(0, 0.02, len(base))
+    return run(np.clip(base + gain + noise, 0, 1), PIDS, **changes)
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[Report]:
+    base = np.random.default_rng(5).uniform(0.2, 0.7, len(PIDS))
+    return [near(base, 0.0, 1), near(base, 0.001, 2), near(base, 0.1, 3)]
+
+
+@st.composite
+def differing_pairs(draw) -> tuple[int, set[tuple[int, int]]]:
+    n = draw(st.integers(1, 7))
+    pairs = list(itertools.combinations(range(n), 2))
+    return n, set(draw(st.lists(st.sampled_from(pairs), unique=True))) if pairs else set()
+
+
+def letters_of(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]\d*", text))
+
+
+@given(case=differing_pairs())
+def test_two_items_share_a_letter_unless_they_differ(case) -> None:
+    n, differing = case
+    letters = list(map(letters_of, compact_letters(n, differing)))
+    assert all(letters)
+    assert "a" in letters[0]
+    for pair in itertools.combinations(range(n), 2):
+        assert bool(letters[pair[0]] & letters[pair[1]]) == (pair not in differing)
+    having = {letter: {item for item in range(n) if letter in letters[item]} for letter in set.union(*letters)}
+    for one, other in itertools.permutations(having.values(), 2):
+        assert not one <= other, "a letter that says nothing"
+
+
+def test_many_letters_stay_apart() -> None:
+    n = 30
+    letters = compact_letters(n, set(itertools.combinations(range(n), 2)))
+    assert (letters[0], letters[25], letters[26]) == ("a", "z", "a1")
+    assert len(set(letters)) == n
+
+
+def test_holm_by_hand() -> None:
+    # 4 x 0.01, then 3 x 0.02, then 2 x 0.03 which is not below the one before, then the largest of these.
+    assert holm({"a": 0.02, "b": 0.01, "c": 0.03, "d": 0.04}) == pytest.approx(
+        {"a": 0.06, "b": 0.04, "c": 0.06, "d": 0.06}
+    )
+    assert holm({"a": 0.9, "b": 0.8}) == {"a": 1.0, "b": 1.0}
+    assert holm({}) == {}
+
+
+@pytest.mark.parametrize("gain", [0.0, 0.004, 0.01, 0.1])
+def test_the_p_value_is_the_level_at_which_an_interval_excludes_zero(gain: float) -> None:
+    """By its own definition, against intervals of the same draws at levels around it."""
+    values = {"x": np.random.default_rng(3).normal(gain, 0.03, len(PIDS))}
+    n = 999
+    p_value = bootstrap_p_values(values, PIDS, n_resamples=n)["x"]
+    assert 2 / (n + 1) <= p_value <= 1
+
+    def excludes(level: float) -> bool:
+        interval = bootstrap_intervals(values, PIDS, level=level, n_resamples=n).intervals["x"]
+        return interval.low > 0 or interval.high < 0
+
+    step = 4 / n
+    if p_value < 1 - step:
+        assert excludes(1 - p_value - step)
+    if p_value > step + 2 / n:
+        assert not excludes(1 - p_value + step)
+
+
+def test_no_change_has_the_p_value_1() -> None:
+    assert bootstrap_p_values({"x": np.zeros(len(PIDS))}, PIDS)["x"] == 1
+    assert np.isnan(bootstrap_p_values({"x": np.full(len(PIDS), np.nan)}, PIDS)["x"])
+
+
+def test_letters_and_best(runs: list[Report]) -> None:
+    table = compare_runs(runs, names=["one", "two", "three"], metrics=["mAP", "TAR@FAR=0.01"])
+    (group,) = table.groups
+    cells = {row.name: row.cells for row in group.rows}
+    assert [cells[name][0].letters for name in ("one", "two", "three")] == ["b", "b", "a"]
+    assert [cells[name][0].is_best for name in ("one", "two", "three")] == [False, False, True]
+    # Not the mean of values per query: a value, and nothing beside it.
+    assert [(cell.value, cell.interval, cell.letters, cell.is_best) for cell in (row[1] for row in cells.values())] == [
+        (0.5, None, "", True)
+    ] * 3
+    assert any(note.startswith("no interval and no test: TAR@FAR=0.01") for note in group.notes)
+    assert any("Holm's correction for 3 pairs" in note for note in group.notes)
+
+
+def test_two_runs_agree_with_their_comparison(runs: list[Report]) -> None:
+    (group,) = compare_runs([runs[0], runs[2]], metrics=["mAP"]).groups
+    comparison = compare(runs[0], runs[2], metrics=["mAP"])
+    assert group.paired == comparison
+    assert comparison.metrics[0].verdict == "better"
+    assert [row.cells[0].letters for row in group.rows] == ["b", "a"]
+    interval = group.rows[0].cells[0].interval
+    alone = bootstrap_intervals({"mAP": runs[0].per_query["AP"]}, PIDS, n_resamples=10_000).intervals["mAP"]
+    assert interval == alone
+
+
+def test_other_conditions_are_other_groups(runs: list[Report]) -> None:
+    other = near(np.full(len(PIDS), 0.5), 0.0, protocol={"name": "no_cameras"})
+    unlike = replace(runs[0], per_query={**runs[0].per_query, "pid": PIDS + 1})
+    table = compare_runs([runs[0], other, runs[1], unlike], names=list("abcd"), metrics="mAP")
+    assert [[row.name for row in group.rows] for group in table.groups] == [["a", "c"], ["b"], ["d"]]
+    assert table.groups[1].title == "no_cameras: 80 queries, 100 gallery rows"
+    assert [row.cells[0].is_best for row in table.groups[1].rows] == [False]
+
+
+def test_stages_that_differ_are_columns(runs: list[Report]) -> None:
+    other = replace(runs[1], rerank={"name": "k_reciprocal", "k1": 20, "k2": 6})
+    (group,) = compare_runs([runs[0], other], metrics="mAP").groups
+    assert group.stages == ("rerank",)
+    assert [row.stages for row in group.rows] == [("-",), ("k_reciprocal",)]
+    assert {"distance: cosine", "rerank: k_reciprocal(k1=20, k2=6)"} <= set(group.notes)
+    (group,) = compare_runs([runs[0], other, replace(other, rerank=other.rerank | {"k1": 30})], metrics="mAP").groups
+    assert [row.stages for row in group.rows] == [("-",), ("k_reciprocal(k1=20)",), ("k_reciprocal(k1=30)",)]
+
+
+def test_names(runs: list[Report], tmp_path: Path) -> None:
+    named = replace(runs[0], run={"name": "my model"})
+    for folder, report in (("a/out", named), ("b/out", runs[1]), ("c/plain", runs[2])):
+        report.save(tmp_path / folder)
+    paths = [tmp_path / folder for folder in ("a/out", "b/out", "c/plain")]
+    assert [row.name for row in compare_runs(paths[::2], metrics="mAP").groups[0].rows] == ["my model", "plain"]
+    assert [row.name for row in compare_runs(paths[:2], metrics="mAP").groups[0].rows] == ["my model", str(paths[1])]
+
+
+def test_refusals(runs: list[Report]) -> None:
+    for wrong, message in (
+        (runs[0], "a sequence of runs, found one Report"),
+        ([], "one run or more, found none"),
+    ):
+        with pytest.raises(InputError, match=message):
+            compare_runs(wrong)
+    with pytest.raises(InputError, match="one entry for each of 3 runs, found 1"):
+        compare_runs(runs, names=["one"])
+
+
+def test_too_few_draws_are_noted(runs: list[Report]) -> None:
+    (group,) = compare_runs(runs, metrics="mAP", n_resamples=60).groups
+    assert "60 draws cannot show one difference of so many; draw 120" in group.notes
+    assert [row.cells[0].letters for row in group.rows] == ["a"] * 3
+
+
+HOSTILE = r"50% & more_of #1 \ {x} ~^ | <b> * [a] `c` $"
+
+
+@pytest.fixture(scope="module")
+def hostile(runs: list[Report]):
+    return compare_runs(runs, names=[HOSTILE, "two\nlines", "three"], metrics=["mAP"])
+
+
+def test_markdown(hostile) -> None:
+    text = hostile.to_markdown(intervals=True)
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    cells = [re.split(r"(?<!\\)\|", row)[1:-1] for row in rows]
+    assert {len(each) for each in cells} == {2}
+    assert re.sub(r"\\(.)", r"\1", cells[2][0]).strip() == HOSTILE
+    assert cells[3][0].strip() == "two lines"
+    value = f"{100 * hostile.groups[0].rows[2].cells[0].value:.2f}"
+    assert cells[4][1].strip().startswith(f"**{value}**<sup>a</sup><br>[")
+    assert "<sup>" not in cells[2][0]
+
+
+def latex_text(text: str) -> str:
+    """What LaTeX prints for a text of this table; nothing else is a command in it."""
+    named = {"textbackslash": "\\", "textasciitilde": "~", "textasciicircum": "^", "textless": "<", "textgreater": ">",
+             "textbar": "|"}  # fmt: skip
+    return re.sub(r"\\([a-z]+)\{\}|\\([#$%&_{}])", lambda found: named[found[1]] if found[1] else found[2], text)
+
+
+def test_latex_is_well_formed(hostile) -> None:
+    text = hostile.to_latex(intervals=True)
+    lines = [line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
+    for line in lines:
+        assert len(re.findall(r"(?<!\\)&", line)) == 1
+    assert latex_text(lines[1].partition(" & ")[0]) == HOSTILE
+    assert not re.search(r"(?<!\\)[#$^~]", text)
+    depth = 0
+    for token in re.findall(r"\\.|[{}]", text):
+        depth += {"{": 1, "}": -1}.get(token, 0)
+        assert depth >= 0
+    assert depth == 0
+    for command in ("toprule", "midrule", "bottomrule", "begin{tabular}{lr}", "end{tabular}"):
+        assert rf"\{command}" in text
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_compiles(hostile, tmp_path: Path) -> None:
+    opening, closing = r"\documentclass{article}\usepackage{booktabs}\begin{document}", r"\end{document}"
+    (tmp_path / "table.tex").write_text(opening + hostile.to_latex(intervals=True) + closing)
+    words = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "table.tex"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_csv_and_json(hostile, runs: list[Report]) -> None:
+    rows = list(csv.DictReader(io.StringIO(hostile.to_csv())))
+    assert [float(row["mAP"]) for row in rows] == [report.metrics["mAP"] for report in runs]
+    assert [row["mAP letters"] for row in rows] == ["b", "b", "a"]
+    assert rows[0]["run"] == HOSTILE
+    document = json.loads(hostile.to_json())
+    entry = document["groups"][0]["rows"][2]
+    assert entry["metrics"]["mAP"]["value"] == runs[2].metrics["mAP"]
+    assert entry["metrics"]["mAP"]["is_best"] is True
+    assert entry["curves"]["CMC"] == [0.5, 1.0]
+
+
+def test_the_page(runs: list[Report]) -> None:
+    names = ["<script>alert(1)</script>", "three"]
+    text = compare_runs([runs[0], runs[2]], names=names, metrics="mAP").to_html()
+    assert "<script" not in text
+    assert text.count('<svg class="plot"') == 1
+    assert "mAP: " in text
+    assert re.search(r"\d+ queries lost, \d+ gained", text)
