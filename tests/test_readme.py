@@ -92,7 +92,7 @@ def test_the_commands_run_in_order(tmp_path: Path, reid_dist: Any, monkeypatch: 
         *("splits", "splits"),
         *("list", "ingest", "ingest", "ingest"),
         *["evaluate"] * 4,
-        "average",
+        *("average", "table"),
         "run",
         "evaluate",
         "evaluate",

@@ -362,7 +362,7 @@ def _notes(
 ) -> Iterator[str]:
     conventions = zip(*(conventions_once(metrics, report.definitions) for report in reports), strict=True)
     for name, texts in zip(metrics, conventions, strict=True):
-        yield from (f"{name}: {words}" for words in dict.fromkeys(texts) if words)
+        yield from (f"{name}: {words}" for words in dict.fromkeys(texts) if words and not words.startswith("as "))
     for stage in _STAGES:
         described = (getattr(report, stage) for report in reports)
         yield from (
