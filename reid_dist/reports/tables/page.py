@@ -13,15 +13,15 @@ from reid_dist.reports.comparison.values import ChangedQuery, Comparison
 from reid_dist.reports.html import page_environment
 from reid_dist.reports.plots.frame import thinned
 from reid_dist.reports.plots.sweeps import SweepLine, sweep_plot
-from reid_dist.reports.tables.table import Group, RunTable
 from reid_dist.reports.tables.texts import heads, interval_text, notes_of, number
+from reid_dist.reports.tables.values import Group, TableData
 
 _PRECISION_RECALL = "precision_recall"
 # Names of runs stand beside their lines.
 _LONGEST_NAME = 24
 
 
-def render_tables(table: RunTable) -> str:
+def render_tables(table: TableData) -> str:
     """Return the page of a table; the same table gives the same bytes."""
     groups = [_group(table, group) for group in table.groups]
     n_runs = sum(len(group.rows) for group in table.groups)
@@ -32,7 +32,7 @@ def render_tables(table: RunTable) -> str:
     )
 
 
-def _group(table: RunTable, group: Group) -> dict[str, Any]:
+def _group(table: TableData, group: Group) -> dict[str, Any]:
     rows = [
         {
             "name": row.name,

@@ -24,10 +24,12 @@ from reid_dist.metrics.definitions import metric_family
 from reid_dist.reports.comparison.conditions import differing_conditions, unlike_queries
 from reid_dist.reports.comparison.paired import compare, pair_values, query_values, resampled_units, untestable
 from reid_dist.reports.comparison.selection import choose_metrics, metric_value_of
-from reid_dist.reports.comparison.values import Comparison
 from reid_dist.reports.documents import plain
 from reid_dist.reports.report import Report
 from reid_dist.reports.tables.letters import compact_letters, holm
+from reid_dist.reports.tables.page import render_tables
+from reid_dist.reports.tables.texts import comma_separated, latex, markdown
+from reid_dist.reports.tables.values import Cell, Group, Row, TableData
 from reid_dist.reports.words import call, conventions_once, flatten
 
 SCHEMA: Final = 1
@@ -37,81 +39,9 @@ SCHEMA: Final = 1
 _STAGES: Final = ("distance", "expand", "rerank")
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One metric of one run: value and bootstrap interval (None without one), whether it is the best, its letters.
-
-    The value is NaN where the run knows it between bounds only; there are no letters without a test.
-    """
-
-    value: float
-    interval: Interval | None
-    is_best: bool
-    letters: str
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One run: its name, its result digest, its stages that differ within the group, its cells, its curves by name."""
-
-    name: str
-    result_digest: str
-    stages: tuple[str, ...]
-    cells: tuple[Cell, ...]
-    curves: dict[str, tuple[float, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Runs whose values can be compared: the same protocol, queries, gallery rows and labels.
-
-    Attributes
-    ----------
-    title
-        Protocol, and numbers of queries and gallery rows.
-    stages
-        Names of the stages that differ between the rows.
-    rows
-        In the order in which the runs were given.
-    n_units
-        Identities (or queries) that were resampled; 0 without a test.
-    paired
-        Comparison of the two runs of a group of two, None of others.
-    notes
-        Conventions, and remarks on the validity of the numbers.
-    """
-
-    title: str
-    stages: tuple[str, ...]
-    rows: tuple[Row, ...]
-    n_units: int
-    paired: Comparison | None
-    notes: tuple[str, ...]
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunTable:
-    """Metrics of many runs.
-
-    Attributes
-    ----------
-    metrics
-        Names of the columns.
-    groups
-        Runs that can be compared with each other, in the order of their first runs.
-    level, unit, n_resamples, seed
-        Nominal coverage of the intervals; what is taken to be independent; draws.
-    notes
-        Remarks on the choice of metrics, and on what letters and intervals mean.
-    """
-
-    metrics: tuple[str, ...]
-    groups: tuple[Group, ...]
-    level: float
-    unit: str
-    n_resamples: int
-    seed: int
-    notes: tuple[str, ...]
+class RunTable(TableData):
+    """Metrics of many runs, and their texts; the fields are those of `TableData`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain Python values; what is not a finite number is None."""
@@ -131,26 +61,18 @@ class RunTable:
 
     def to_markdown(self, *, intervals: bool = False) -> str:
         """Return one pipe table per group; the best values are bold, letters are superscripts."""
-        from reid_dist.reports.tables.texts import markdown
-
         return markdown(self, intervals=intervals)
 
     def to_latex(self, *, intervals: bool = False) -> str:
         """Return one ``tabular`` per group for a document that loads ``booktabs``, with its notes below it."""
-        from reid_dist.reports.tables.texts import latex
-
         return latex(self, intervals=intervals)
 
     def to_html(self) -> str:
         """Return a page: tables with intervals, curves of all runs of a group in one chart, queries that changed."""
-        from reid_dist.reports.tables.page import render_tables
-
         return render_tables(self)
 
     def to_csv(self) -> str:
         """Return one line per run, shares as numbers from 0 to 1."""
-        from reid_dist.reports.tables.texts import comma_separated
-
         return comma_separated(self)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted, integer
-from reid_dist.reports.tables.table import Cell, Group, RunTable
+from reid_dist.reports.tables.values import Cell, Group, TableData
 from reid_dist.reports.words import is_share
 
 _LATEX = {
@@ -25,7 +25,7 @@ _LATEX = {
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~])")
 
 
-def heads(table: RunTable, group: Group) -> list[str]:
+def heads(table: TableData, group: Group) -> list[str]:
     """Heads of all columns of a group; shares are in percent."""
     metrics = (f"{name} (%)" if is_share(name) else name for name in table.metrics)
     return ["run", *group.stages, *metrics]
@@ -45,7 +45,7 @@ def interval_text(name: str, cell: Cell) -> str:
     return f"[{number(name, cell.interval.low)}, {number(name, cell.interval.high)}]"
 
 
-def notes_of(table: RunTable, group: Group, *, intervals: bool) -> list[str]:
+def notes_of(table: TableData, group: Group, *, intervals: bool) -> list[str]:
     """Notes below a group, with what its intervals are where they are shown."""
     if not intervals or not group.n_units:
         return [*group.notes, *table.notes]
@@ -53,7 +53,7 @@ def notes_of(table: RunTable, group: Group, *, intervals: bool) -> list[str]:
     return [*group.notes, f"[low, high]: {100 * table.level:g} % bootstrap intervals over {drawn}", *table.notes]
 
 
-def markdown(table: RunTable, *, intervals: bool) -> str:
+def markdown(table: TableData, *, intervals: bool) -> str:
     """Pipe tables as GitHub and pandoc read them, a heading above and a list of notes below each."""
 
     def value(name: str, cell: Cell) -> str:
@@ -77,7 +77,7 @@ def markdown(table: RunTable, *, intervals: bool) -> str:
     return "\n".join(lines())
 
 
-def latex(table: RunTable, *, intervals: bool) -> str:
+def latex(table: TableData, *, intervals: bool) -> str:
     """Tabulars with the rules of booktabs, each with its notes below."""
 
     def value(name: str, cell: Cell) -> str:
@@ -107,7 +107,7 @@ def latex(table: RunTable, *, intervals: bool) -> str:
     return "\n".join(lines()) + "\n"
 
 
-def comma_separated(table: RunTable) -> str:
+def comma_separated(table: TableData) -> str:
     """One line per run; for each metric its value, the ends of its interval, whether it is the best, its letters."""
     stages = list(dict.fromkeys(name for group in table.groups for name in group.stages))
     ends = ("", " low", " high", " best", " letters")
@@ -131,7 +131,7 @@ def _fields(cell: Cell) -> tuple[object, ...]:
 
 
 def _rows(
-    table: RunTable,
+    table: TableData,
     group: Group,
     value: Callable[[str, Cell], str],
     escape: Callable[[str], str],

@@ -1,0 +1,85 @@
+"""What a table of runs consists of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reid_dist.metrics.confidence import Interval
+from reid_dist.reports.comparison.values import Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One metric of one run: value and bootstrap interval (None without one), whether it is the best, its letters.
+
+    The value is NaN where the run knows it between bounds only; there are no letters without a test.
+    """
+
+    value: float
+    interval: Interval | None
+    is_best: bool
+    letters: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run: its name, its result digest, its stages that differ within the group, its cells, its curves by name."""
+
+    name: str
+    result_digest: str
+    stages: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    curves: dict[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Runs whose values can be compared: the same protocol, queries, gallery rows and labels.
+
+    Attributes
+    ----------
+    title
+        Protocol, and numbers of queries and gallery rows.
+    stages
+        Names of the stages that differ between the rows.
+    rows
+        In the order in which the runs were given.
+    n_units
+        Identities (or queries) that were resampled; 0 without a test.
+    paired
+        Comparison of the two runs of a group of two, None of others.
+    notes
+        Conventions, and remarks on the validity of the numbers.
+    """
+
+    title: str
+    stages: tuple[str, ...]
+    rows: tuple[Row, ...]
+    n_units: int
+    paired: Comparison | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableData:
+    """Metrics of many runs.
+
+    Attributes
+    ----------
+    metrics
+        Names of the columns.
+    groups
+        Runs that can be compared with each other, in the order of their first runs.
+    level, unit, n_resamples, seed
+        Nominal coverage of the intervals; what is taken to be independent; draws.
+    notes
+        Remarks on the choice of metrics, and on what letters and intervals mean.
+    """
+
+    metrics: tuple[str, ...]
+    groups: tuple[Group, ...]
+    level: float
+    unit: str
+    n_resamples: int
+    seed: int
+    notes: tuple[str, ...]
