@@ -98,7 +98,7 @@ def test_the_commands_run_in_order(tmp_path: Path, reid_dist: Any, monkeypatch: 
         "evaluate",
         "sweep",
     ]
-    nights = ["nightly", "compare", "history"]
+    nights = ["nightly", "compare", "history", "history"]
     clusters = ["plan", "run", "schema"]
     assert ran == [*readme, *pipelines, *nights, *clusters]
     first, again = (

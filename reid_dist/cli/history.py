@@ -33,6 +33,7 @@ def command() -> None:
       reid-dist history show nightly.db#latest
       reid-dist history accept nightly.db#12:resnet50/market1501/plain --why "new test set"
       reid-dist history export nightly.db --format parquet --output nightly.parquet
+      reid-dist history leaderboard nightly.db --output leaderboard.html
       reid-dist history prune nightly.db --keep 90 --reports
     """
 
@@ -144,6 +145,28 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
         except StoreError as error:
             raise StoreError(f"cannot write {output}: {_cause(error)}; choose another --output") from None
         print(f"written: {output}")
+
+
+@command.command("leaderboard")
+@click.argument("history", type=click.Path(path_type=Path))
+@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", required=True, help="Page to write.")
+@click.option("--suite", metavar="NAME", help="Runs of this suite only.")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable.  [default: mAP, CMC@1, mINP]")
+@click.option(
+    "--last", type=click.IntRange(min=1), metavar="N", default=90, show_default=True, help="The newest N runs only."
+)
+def leaderboard(history: Path, output: Path, suite: str | None, metrics: tuple[str, ...], last: int) -> None:
+    """Write a page of HISTORY: for every data set and job, all models by their newest accepted values."""
+    from reid_dist.cli.saved_text import refuse_existing, write_text
+    from reid_dist.metrics.definitions import reported_name
+    from reid_dist.nightly.history import History
+    from reid_dist.nightly.page.leaderboard import render_leaderboard
+
+    refuse_existing(output)
+    with History.open(history, create=False, read_only=True) as opened:
+        runs = opened.runs(suite=suite, last=last)
+    write_text(output, render_leaderboard(runs, [*map(reported_name, metrics)]))
+    print(f"written: {output}")
 
 
 @command.command("accept")

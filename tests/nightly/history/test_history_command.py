@@ -437,3 +437,17 @@ def test_help_needs_neither_arrays_nor_databases() -> None:
     assert "prune" in done.stdout
     assert "'sqlite3'" not in done.stdout
     assert "'numpy'" not in done.stdout
+
+
+def test_the_leaderboard(reid_dist, nights: Path, tmp_path: Path) -> None:
+    output = tmp_path / "new" / "board.html"
+    done = reid_dist("history", "leaderboard", nights, "--metric", "mAP", "--output", output)
+    assert (done.code, done.err) == (0, "")
+    page = output.read_text()
+    # The first night alone is good.
+    value = f"{100 * report_of(0).metrics['mAP']:.2f} %"
+    assert re.search(rf'data-key="[\d.]+">{value}', page)
+    assert "newest: " in page
+    assert "is there already" in refusal(reid_dist, "history", "leaderboard", nights, "--output", output)
+    wrong = ("--metric", "MRR", "--output", tmp_path / "other.html")
+    assert "has an accepted value of MRR" in refusal(reid_dist, "history", "leaderboard", nights, *wrong)
