@@ -141,11 +141,17 @@ def test_a_process_with_a_running_thread_has_not_ended() -> None:
 
 
 def test_discarded_output_leaves_no_open_file(tmp_path: Path) -> None:
-    before = len([*Path("/proc/self/fd").iterdir()])
-    with (tmp_path / "out.txt").open("w") as stream:
+    def open_on(path: Path) -> int:
+        """Open files of this process on a path; others come and go meanwhile."""
+        return sum(path == Path(os.path.realpath(each)) for each in Path("/proc/self/fd").iterdir())
+
+    output, nothing = tmp_path / "out.txt", Path(os.devnull)
+    before = open_on(nothing)
+    with output.open("w") as stream:
         stream.write("kept\n")
+        assert open_on(output) == 1
         discard_output(stream)
         stream.write("discarded\n")
         stream.flush()
-        assert len([*Path("/proc/self/fd").iterdir()]) == before + 1
+        assert (open_on(output), open_on(nothing)) == (0, before + 1)
     assert (tmp_path / "out.txt").read_text() == "kept\n"

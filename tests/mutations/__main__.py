@@ -112,17 +112,25 @@ def _applied(copy: Path, mutation: Mutation) -> Iterator[None]:
 def _finder(copy: Path, mutation: Mutation) -> tuple[str, str]:
     """Find a test that fails because of a fault: whether it is of the area, and its name."""
     near = _nearest_tests(copy, mutation.module)
+    unsteady: list[str] = []
     for by, tests, passed in ((_OWN, near, []), (_REST, ["tests"], near[-1:])):
         for step in tests:
-            with _applied(copy, mutation), tempfile.TemporaryDirectory(prefix="kernels-") as kernels:
-                # Code of changed kernels must not replace that of the unchanged ones.
-                changed = {"NUMBA_CACHE_DIR": kernels} if mutation.module.startswith("kernels/") else {}
-                test = _failure(copy, [step, *(f"--ignore={each}" for each in passed)], **changed)
-            if test:
-                if _failure(copy, [test]):
+            ignored = [f"--ignore={each}" for each in passed]
+            while test := _failure_with(copy, mutation, [step, *ignored, *(f"--deselect={each}" for each in unsteady)]):
+                if not _failure(copy, [test]):
+                    return by, test
+                if test in (*unsteady, step):
                     return _ESCAPED, f"{test} fails without the fault, too"
-                return by, test
-    return _ESCAPED, "all tests pass"
+                unsteady.append(test)
+    return _ESCAPED, "all tests pass" + "".join(f"; {each} fails without the fault, too" for each in unsteady)
+
+
+def _failure_with(copy: Path, mutation: Mutation, tests: list[str]) -> str | None:
+    """First of some tests that fails with a fault, as `_failure`."""
+    with _applied(copy, mutation), tempfile.TemporaryDirectory(prefix="kernels-") as kernels:
+        # Code of changed kernels must not replace that of the unchanged ones.
+        changed = {"NUMBA_CACHE_DIR": kernels} if mutation.module.startswith("kernels/") else {}
+        return _failure(copy, tests, **changed)
 
 
 def _failure(copy: Path, tests: list[str], **variables: str) -> str | None:

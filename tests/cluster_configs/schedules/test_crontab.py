@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -39,7 +41,13 @@ class Cron:
         # Both streams are one: cron mails what comes of either.
         words = [SETTINGS["SHELL"], "-c", self._command]
         return subprocess.Popen(
-            words, env=self._env, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            words,
+            env=self._env,
+            cwd="/",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
         )
 
     def run(self) -> tuple[int, str]:
@@ -51,6 +59,13 @@ class Cron:
     @property
     def logs(self) -> list[str]:
         return [path.read_text() for path in sorted((self.directory / "logs").iterdir())]
+
+
+def session_of(process: int) -> int | None:
+    """The session of a process that runs; None for others."""
+    with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+        return None if psutil.Process(process).status() == psutil.STATUS_ZOMBIE else os.getsid(process)
+    return None
 
 
 @pytest.fixture
@@ -117,10 +132,11 @@ def test_a_lock_ends_with_its_night(cron: Cron, stand_in: StandIn) -> None:
     stand_in.end_with(0, after=60)
     first = cron.start()
     stand_in.await_start()
-    for process in psutil.Process(first.pid).children(recursive=True):
-        # One that waits for another may end with it.
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+    # Until none is left: one may start another before it is killed, or end with it.
+    while others := [each for each in psutil.pids() if each != first.pid and session_of(each) == first.pid]:
+        for process in others:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
     assert first.wait(timeout=20) != 0
     first.communicate()
     stand_in.end_with(0)
