@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -14,12 +14,21 @@ import numpy as np
 
 from reid_dist.core.numeric import is_whole
 from reid_dist.core.registry import did_you_mean
-from reid_dist.core.specs import Call, parse_spec
+from reid_dist.core.specs import parse_spec
 from reid_dist.errors import InputError
 from reid_dist.evaluation.swept import Value, Values
 from reid_dist.stages.expansion import EXPANSIONS, Expansion, Step, describe_expansion, make_step, parse_expand, spelled
-from reid_dist.stages.reranking import RERANKERS, Reranking, make_rerank
-from reid_dist.stages.reranking.definition import FLAG, NAME, NUMBER, WHOLE
+from reid_dist.stages.reranking import Reranking, make_rerank
+from reid_dist.stages.reranking.definition import (
+    FLAG,
+    NAME,
+    NUMBER,
+    WHOLE,
+    parameters_of,
+    read_call,
+    values_of,
+    with_values,
+)
 
 MOST_POINTS = 500
 
@@ -179,8 +188,8 @@ def make_grid(
     if expand is not None:
         kinds = _OF_EXPANSIONS
     else:
-        call = _one_call(spec)
-        what, kinds = call.name, RERANKERS.get(call.name).parameters
+        call = read_call(spec)
+        what, kinds = call.name, parameters_of(call)
     swept = {name: values for name, values in given.items() if values is not None}
     for name in swept:
         if name not in kinds:
@@ -224,22 +233,15 @@ def _expansions(spec: str, include_self: bool, axes: tuple[Axis, ...], settings:
     return Grid("expand", {**method, "name": spec, "fixed": others}, axes, tuple(points))
 
 
-def _one_call(spec: str) -> Call:
-    calls = parse_spec("re-ranking", spec)
-    if len(calls) > 1:
-        raise InputError(f"one re-ranking at a time, found {spec!r}")
-    return calls[0]
-
-
 def _rerankings(spec: str, axes: tuple[Axis, ...], settings: list[dict[str, Value]]) -> Grid:
-    call = _one_call(spec)
-    _refuse_twice(call.values, axes, f"the re-ranking {spec!r}")
+    call = read_call(spec)
+    _refuse_twice(values_of(call), axes, f"the re-ranking {spec!r}")
     points = []
     for values in settings:
-        how = make_rerank(call.name, {**call.values, **values})
+        how = make_rerank(with_values(call, values))
         points.append(Point(values, None, how, str(how), how.n_listed, how.shared))
     swept = {axis.name for axis in axes}
-    others = {key: value for key, value in asdict(how).items() if key not in swept}
+    others = {key: value for key, value in how.parameters.items() if key not in swept}
     return Grid("rerank", {"name": spec, "fixed": others}, axes, tuple(points))
 
 

@@ -6,11 +6,12 @@ ones are kept.
 """
 
 from reid_dist.stages.neighbours.items import Items
-from reid_dist.stages.neighbours.lists import NeighbourLists, Table
+from reid_dist.stages.neighbours.lists import Listed, NeighbourLists, Table
 from reid_dist.stages.neighbours.stage import Resources, find_neighbours, find_query_neighbours, find_top_lists
 
 __all__ = [
     "Items",
+    "Listed",
     "NeighbourLists",
     "Resources",
     "Table",

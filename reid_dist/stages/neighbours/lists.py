@@ -18,6 +18,15 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Lists of some items, the item itself first: two (n, k) arrays, and the largest distances, shape (n,)."""
+
+    index: NDArray[np.signedinteger]
+    distance: Float64
+    farthest: Float64
+
+
 @dataclass(frozen=True)
 class NeighbourLists:
     """Lists of the `k` nearest candidates of each item, cut into blocks of `block_rows` items.

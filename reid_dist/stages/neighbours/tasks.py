@@ -10,11 +10,19 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.blas import one_blas_thread
+from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions import Seed, Surroundings, SurroundQueries, merge_surroundings, pair_rows
+from reid_dist.engine.reductions import (
+    FeatureBlock,
+    Seed,
+    Surroundings,
+    SurroundQueries,
+    merge_surroundings,
+    pair_rows,
+)
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.canonical import pair_distances
-from reid_dist.stages.neighbours.lists import NeighbourLists
+from reid_dist.stages.neighbours.lists import Listed, NeighbourLists
 from reid_dist.stages.neighbours.plan import MOST_SEEDS
 
 Float64 = NDArray[np.float64]
@@ -118,18 +126,24 @@ def merge_task(search: Search, block: int, _tiles: object = None) -> None:
     others = map(found_in, range(len(search.candidate_blocks)))
     merged = reduce(lambda one, two: merge_surroundings(one, two, lists.k - 1), others)
     features = lists.items.read(lists.rows(block))
-    place = np.arange(len(features))
-    own = pair_distances(pair_rows(lists.distance, features, features), place, place)
     # A query is no candidate: in its own list, its number follows those of the gallery.
     numbers = features.numbers if lists.is_symmetric else np.full(len(features), lists.candidates.n_items)
-    missing = ((0, 0), (0, lists.k - 1 - merged.index.shape[1]))
-    index = np.pad(merged.index, missing, constant_values=-1)
-    distance = np.pad(merged.distance, missing, constant_values=np.inf)
-    lists.stage.write(
-        lists.block_part(block),
-        {
-            "index": np.column_stack([numbers, index]).astype(np.int32),
-            "distance": np.column_stack([own, distance]),
-            "farthest": np.maximum(merged.farthest, own),
-        },
+    found = own_first(features, numbers, merged, lists.distance, lists.k)
+    arrays = {"index": found.index, "distance": found.distance, "farthest": found.farthest}
+    lists.stage.write(lists.block_part(block), arrays)
+
+
+def own_first(
+    features: FeatureBlock, numbers: NDArray[np.int64], found: Surroundings, distance: Distance, k: int
+) -> Listed:
+    """Put each item, by its number, first in its own list of length `k`."""
+    place = np.arange(len(features))
+    own = pair_distances(pair_rows(distance, features, features), place, place)
+    missing = ((0, 0), (0, k - 1 - found.index.shape[1]))
+    index = np.pad(found.index, missing, constant_values=-1)
+    nearest = np.pad(found.distance, missing, constant_values=np.inf)
+    return Listed(
+        np.column_stack([numbers, index]).astype(np.int32),
+        np.column_stack([own, nearest]),
+        np.maximum(found.farthest, own),
     )

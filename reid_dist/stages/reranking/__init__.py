@@ -30,6 +30,7 @@ from reid_dist.stages.reranking.k_reciprocal import (
 )
 from reid_dist.stages.reranking.scorer import RerankedScorer
 from reid_dist.stages.reranking.stage import rerank_scorer
+from reid_dist.stages.reranking.top import Top
 from reid_dist.stages.reranking.weights import WeightRows
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "NeighbourGraph",
     "RerankedScorer",
     "Reranking",
+    "Top",
     "Variant",
     "WeightRows",
     "jaccard_distances",

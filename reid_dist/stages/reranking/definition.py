@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.core.registry import Registry, did_you_mean
-from reid_dist.core.specs import parse_spec
+from reid_dist.core.specs import Call, Value, parse_spec
 from reid_dist.engine.distances import Distance
 from reid_dist.errors import InputError
 
 if TYPE_CHECKING:
+    from reid_dist.engine.scorers import Scorer
+    from reid_dist.kernels.reciprocal import SparseRows
     from reid_dist.stages.neighbours import Resources
-    from reid_dist.stages.reranking.scorer import RerankedScorer
+    from reid_dist.stages.reranking.few import FewItems
+    from reid_dist.stages.reranking.scorer import Mix
     from reid_dist.stores import FeatureSet
 
 WHOLE, NUMBER, NAME, FLAG = "whole numbers", "numbers", "names", "true or false"
@@ -62,6 +65,8 @@ class Reranking(ABC):
         Kinds of stages that the workspace keeps besides the neighbour lists.
     most_block_rows
         Largest number of rows of a block of these stages.
+    nests
+        Whether the first argument is a re-ranking.
     """
 
     name: ClassVar[str]
@@ -70,6 +75,7 @@ class Reranking(ABC):
     choices: ClassVar[Registry[Any] | None] = None
     kept: ClassVar[tuple[str, ...]]
     most_block_rows: ClassVar[int] = MOST_BLOCK_ROWS
+    nests: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -96,9 +102,18 @@ class Reranking(ABC):
         """Whether the graph holds the gallery alone, and each query is placed in it separately."""
         return False
 
+    @property
+    def head(self) -> int | None:
+        """Number of gallery rows of each query that are re-ranked, in a graph of their own; None for all in one."""
+        return None
+
     @abstractmethod
     def graph_distance(self, requested: Distance) -> Distance:
         """Distance that orders the lists; `InputError` if the re-ranking is not defined under the requested one."""
+
+    def mixed_distance(self, requested: Distance) -> Distance:
+        """Distance that is mixed with the graph distances, up to constant factors and a square."""
+        return requested
 
     @abstractmethod
     def row_sizes(self, n_items: int) -> tuple[RowSizes, ...]:
@@ -118,20 +133,33 @@ class Reranking(ABC):
         )
 
     @abstractmethod
-    def scorer(self, query: FeatureSet, gallery: FeatureSet, distance: Distance, where: Resources) -> RerankedScorer:
+    def scorer(self, query: FeatureSet, gallery: FeatureSet, distance: Distance, where: Resources) -> Scorer:
         """Run all stages, readable by all workers, and return the scorer of the re-ranked distances."""
+
+    @abstractmethod
+    def few_rows(self, items: FewItems, requested: Distance) -> SparseRows:
+        """Rows of the last stage for a few items in memory, one query before gallery items."""
+
+    @abstractmethod
+    def mix(self, requested: Distance) -> Mix:
+        """Distances from what these rows share, and their mix with the plain distance."""
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Values of all parameters."""
+        return asdict(self)
 
     def describe(self) -> dict[str, Any]:
         """Report entries: name, every parameter, and the definition of the variant."""
         return {
             "name": self.name,
-            **asdict(self),
+            **self.parameters,
             "definition": self.choice.summary,
             "source": self.choice.source,
         }
 
     def __str__(self) -> str:
-        return f"{self.name}({','.join(f'{name}={spelled(value)}' for name, value in asdict(self).items())})"
+        return f"{self.name}({','.join(f'{name}={spelled(value)}' for name, value in self.parameters.items())})"
 
     # ---- checks of parameters ----------------------------------------------------------------------------------------
 
@@ -184,7 +212,8 @@ class Definition:
     @property
     def summary(self) -> str:
         """One-line description, with the parameters."""
-        return f"{self.made.summary}; {', '.join(self.parameters)}"
+        within = ["SPEC"] if self.made.nests else []
+        return f"{self.made.summary}; {', '.join([*within, *self.parameters])}"
 
     @property
     def source(self) -> str:
@@ -194,7 +223,8 @@ class Definition:
     @property
     def parameters(self) -> dict[str, str]:
         """Names of the parameters, with the kinds of their values."""
-        return {field.name: _KINDS[str(field.type).removesuffix(" | None")] for field in fields(self.made)}
+        types = {field.name: str(field.type).removesuffix(" | None") for field in fields(self.made)}
+        return {name: _KINDS[kind] for name, kind in types.items() if kind in _KINDS}
 
     @property
     def choices(self) -> tuple[Choice, ...]:
@@ -214,18 +244,49 @@ def register(made: type[Reranking]) -> type[Reranking]:
 
 def parse_rerank(spec: str | Reranking) -> Reranking:
     """Parse a re-ranking such as ``k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)``."""
-    if isinstance(spec, Reranking):
-        return spec
-    calls = parse_spec("re-ranking", spec)
+    return spec if isinstance(spec, Reranking) else make_rerank(read_call(spec))
+
+
+def read_call(spec: str) -> Call:
+    """Read the spec of a re-ranking."""
+    calls = parse_spec("re-ranking", spec, nested=True)
     if len(calls) > 1:
         raise InputError(f"one re-ranking at a time, found {spec!r}")
-    return make_rerank(calls[0].name, calls[0].values)
+    return calls[0]
 
 
-def make_rerank(name: str, values: Mapping[str, Any]) -> Reranking:
+def make_rerank(call: Call) -> Reranking:
     """Make a re-ranking from its name and some of its parameters, with defaults for the others."""
-    definition = RERANKERS.get(name)
-    for given in values:
+    definition = RERANKERS.get(call.name)
+    for given in call.values:
         if given not in definition.parameters:
-            raise InputError(did_you_mean(f"parameter of {name}", given, definition.parameters))
-    return definition.made(**values)
+            raise InputError(did_you_mean(f"parameter of {call.name}", given, definition.parameters))
+    made: Any = definition.made
+    if definition.made.nests != (call.within is not None):
+        raise InputError(
+            f"{call.name} takes no re-ranking within it, found {call.within.name!r}"
+            if call.within is not None
+            else f"{call.name} takes a re-ranking first, such as {call.name}(k_reciprocal); found none"
+        )
+    found: Reranking = made(*(() if call.within is None else (make_rerank(call.within),)), **call.values)
+    return found
+
+
+def parameters_of(call: Call) -> dict[str, str]:
+    """Names of the parameters of a call and of those within it, with the kinds of their values."""
+    within = {} if call.within is None else parameters_of(call.within)
+    return {**RERANKERS.get(call.name).parameters, **within}
+
+
+def values_of(call: Call) -> dict[str, Value]:
+    """Values that a call and those within it give."""
+    return {**call.values, **({} if call.within is None else values_of(call.within))}
+
+
+def with_values(call: Call, values: Mapping[str, Value]) -> Call:
+    """Give values to the call that has the parameter, or to one within it."""
+    own = RERANKERS.get(call.name).parameters
+    here = {name: value for name, value in values.items() if name in own}
+    rest = {name: value for name, value in values.items() if name not in own}
+    within = None if call.within is None else with_values(call.within, rest)
+    return replace(call, values={**call.values, **here}, within=within)

@@ -19,8 +19,10 @@ from reid_dist.engine.distances import Distance
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import InputError
 from reid_dist.kernels.propagation import cross_rows
+from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, Table, find_neighbours
 from reid_dist.stages.reranking.definition import Choice, Reranking, RowSizes, register
+from reid_dist.stages.reranking.few import FewItems
 from reid_dist.stages.reranking.scorer import Mix, RerankedScorer
 from reid_dist.stages.reranking.stage import fill, name_of
 from reid_dist.stages.reranking.weights import WeightRows
@@ -142,8 +144,16 @@ class ECN(Reranking):
         rows = WeightRows(stage, items.n_items, block_rows)
         fill(rows, "weights", _cross_task, (rows, lists, query.n_rows, lengths), where)
         plain = FeatureScorer(query, gallery, distance)
-        mix = _RankListMix(float(_VARIANTS.get(self.variant).falls_back), False, self.n_places)
-        return RerankedScorer(plain, rows, rows, lists, query.n_rows, 2 * items.n_items, mix)
+        return RerankedScorer(plain, rows, rows, lists, query.n_rows, 2 * items.n_items, self.mix(distance))
+
+    def few_rows(self, items: FewItems, requested: Distance) -> SparseRows:
+        """Rows of list positions and their sums."""
+        listed = items.lists(requested, self.n_listed)
+        return cross_rows(listed.index, 0, items.n_items, 1, (self.k, self.t, self.q))
+
+    def mix(self, requested: Distance) -> _RankListMix:
+        """Similarity of rank lists."""
+        return _RankListMix(float(_VARIANTS.get(self.variant).falls_back), False, self.n_places)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from reid_dist.kernels.propagation import (
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, Table, find_neighbours
 from reid_dist.stages.reranking.definition import Choice, Reranking, RowSizes, register
+from reid_dist.stages.reranking.few import FewItems
 from reid_dist.stages.reranking.scorer import Mix, RerankedScorer
 from reid_dist.stages.reranking.stage import name_of
 from reid_dist.stages.reranking.weights import BYTES_PER_ENTRY, WeightRows, cut_sparse, join_rows
@@ -172,8 +173,25 @@ class GNN(Reranking):
         lists = find_neighbours(items, distance, self.k1, where)
         rows, sizes = _make_rows(self, lists, where)
         plain = FeatureScorer(query, gallery, distance)
-        mix = _ProductMix(weight=float(self.lambda_value or 0.0), squares=False)
-        return RerankedScorer(plain, rows, rows, lists, query.n_rows, items.n_items, mix, (_size_note(sizes),))
+        notes = (_size_note(sizes),)
+        return RerankedScorer(plain, rows, rows, lists, query.n_rows, items.n_items, self.mix(distance), notes)
+
+    def few_rows(self, items: FewItems, requested: Distance) -> SparseRows:
+        """Rows after the last round."""
+        n, listed = items.n_items, items.lists(requested, self.k1)
+        index, weight = _weighted(listed.index, listed.distance, self.k2)
+        rows = unit_lists(listed.index, self.k1, 0, n)
+        for number in range(1, self.n_rounds + 1):
+            if number == 1:
+                rows = mutual_rows(listed.index, self.k1, 0, n)
+            else:
+                rows = summed_rows(rows, transposed_rows(rows, 0, n))
+            rows = propagated_rows(index, weight, np.arange(n), rows)
+        return rows
+
+    def mix(self, requested: Distance) -> _ProductMix:
+        """Product of two rows, mixed with the cosine distance."""
+        return _ProductMix(weight=float(self.lambda_value or 0.0), squares=False)
 
 
 @dataclass(frozen=True)
@@ -324,9 +342,7 @@ def _propagate_task(job: _Propagation, number: int, block: int) -> None:
         found.write(block, unit_lists(Table.of(job.lists), job.k1, here.start, here.stop))
         return
     sums = job.sums(number)
-    index = job.lists.index(here)[:, : job.k2].astype(np.int64)
-    similarity = 1.0 - job.lists.distances(here)[:, : job.k2]
-    weight = np.where(index >= 0, similarity * similarity, 0.0)
+    index, weight = _weighted(job.lists.index(here), job.lists.distances(here), job.k2)
     pieces: list[SparseRows] = []
     for cut in _cut(np.where(index >= 0, sums.sizes()[index], 0).sum(axis=1), job.memory):
         first = index[cut.start : cut.stop]
@@ -340,6 +356,12 @@ def _propagate_task(job: _Propagation, number: int, block: int) -> None:
             own = found.rows(other)
             job.stage.write(job.columns(number, block, other), cut_sparse(transposed, own.start, own.stop)._asdict())
     found.write(block, rows)
+
+
+def _weighted(index: NDArray[np.signedinteger], distance: Float64, k2: int) -> tuple[NDArray[np.int64], Float64]:
+    """The first `k2` items of lists, with their weights in the sums of a round."""
+    first, similarity = index[:, :k2].astype(np.int64), 1.0 - distance[:, :k2]
+    return first, np.where(first >= 0, similarity * similarity, 0.0)
 
 
 def _cut(sizes: NDArray[np.int64], memory: int) -> list[RowRange]:

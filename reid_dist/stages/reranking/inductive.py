@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, grown_sets, mean_rows
-from reid_dist.stages.neighbours import NeighbourLists, Table
-from reid_dist.stages.reranking.weights import Listed, Weighing, WeightRows, gaussian_weights, join_rows, pieces_of
+from reid_dist.stages.neighbours import Listed, NeighbourLists, Table
+from reid_dist.stages.reranking.weights import Weighing, WeightRows, gaussian_weights, join_rows, pieces_of
 
 Int64 = NDArray[np.int64]
 

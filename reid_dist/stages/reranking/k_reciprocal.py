@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from reid_dist.core.registry import Registry
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import InputError
+from reid_dist.kernels.reciprocal import SparseRows, binary_rows, mean_rows, reciprocal_sets
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, find_query_neighbours
 from reid_dist.stages.reranking.definition import (
     Choice,
@@ -20,10 +22,11 @@ from reid_dist.stages.reranking.definition import (
     parse_rerank,
     register,
 )
+from reid_dist.stages.reranking.few import FewItems
 from reid_dist.stages.reranking.inductive import place_task
 from reid_dist.stages.reranking.scorer import Mix, RerankedScorer
 from reid_dist.stages.reranking.stage import fill, name_of
-from reid_dist.stages.reranking.weights import Weighing, WeightRows, mean_task, weigh_task
+from reid_dist.stages.reranking.weights import Weighing, WeightRows, gaussian_weights, mean_task, weigh_task
 from reid_dist.stores import FeatureSet
 
 Float64 = NDArray[np.float64]
@@ -246,7 +249,7 @@ class KReciprocal(Reranking):
     def scorer(self, query: FeatureSet, gallery: FeatureSet, distance: Distance, where: Resources) -> RerankedScorer:
         """Run all stages of a re-ranking of two sets and return its scorer."""
         graph_distance = self.graph_distance(distance)
-        how, mix = weighing(self, graph_distance), mixing(self, graph_distance)
+        how, mix = weighing(self, graph_distance), self.mix(distance)
         plain = FeatureScorer(query, gallery, self.mixed_distance(distance))
         inductive = self.mode == "inductive"
         items = Items((gallery,) if inductive else (query, gallery))
@@ -268,6 +271,22 @@ class KReciprocal(Reranking):
         fill(query_rows, "weights", place_task, (query_rows, query_lists, lists, weights, how, self.k2), where)
         # One additional column: that of every query itself, which no row of the gallery has.
         return RerankedScorer(plain, query_rows, rows, query_lists, 0, items.n_items + 1, mix)
+
+    def few_rows(self, items: FewItems, requested: Distance) -> SparseRows:
+        """Rows of weights, after the mean."""
+        graph_distance = self.graph_distance(requested)
+        how, listed = weighing(self, graph_distance), items.lists(graph_distance, self.n_listed)
+        indptr, member = reciprocal_sets(listed.index, 0, items.n_items, how.n_near, how.n_half, how.inclusive)
+        if how.binary:
+            rows = binary_rows(indptr, member)
+        else:
+            rows = gaussian_weights(indptr, member, listed, how, partial(items.pair_distances, graph_distance))
+        first = listed.index[:, : min(self.k2, how.n_near)].astype(np.int64)
+        return rows if self.k2 == 1 else mean_rows(first, np.arange(items.n_items), rows)
+
+    def mix(self, requested: Distance) -> JaccardMix:
+        """Jaccard distance, mixed with the plain distance."""
+        return mixing(self, self.graph_distance(requested))
 
 
 def parse_k_reciprocal(spec: str | KReciprocal, where: str) -> KReciprocal:

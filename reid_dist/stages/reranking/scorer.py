@@ -66,6 +66,12 @@ class Mix(ABC):
         """Distances of pairs that share something, from plain distances and graph distances, all of one shape."""
         return mixed_values(self.weight, self.squares, scale, plain, graph)
 
+    def score(self, scale: Float64, plain: Float64, overlap: Float64, near: Float64, far: Float64) -> Float64:
+        """Distances of any pairs, from the arguments of the methods above, all of one shape."""
+        graph = self.graph_distances(overlap, near, far)
+        apart = mixed_values(self.weight, self.squares, scale, plain, np.full(len(plain), self.apart))
+        return np.where(overlap == 0.0, apart, self.distances(scale, plain, graph))
+
 
 @dataclass(frozen=True)
 class RerankedScorer(Scorer):
@@ -147,9 +153,7 @@ class RerankedScorer(Scorer):
         far = self.gallery_rows.read_items(self.first_gallery + wanted)
         overlap = overlap_pairs(near, far, owner, place, self.mix.multiplies)
         scale = self.mix.scale(self.query_lists.farthest(rows))[owner]
-        graph = self.mix.graph_distances(overlap, row_sums(near)[owner], row_sums(far)[place])
-        apart = mixed_values(self.mix.weight, self.mix.squares, scale, plain, np.full(len(owner), self.mix.apart))
-        return np.where(overlap == 0.0, apart, self.mix.distances(scale, plain, graph))
+        return self.mix.score(scale, plain, overlap, row_sums(near)[owner], row_sums(far)[place])
 
     def _gallery_weights(self, rows: RowRange) -> SparseRows:
         return self.gallery_rows.read(RowRange(self.first_gallery + rows.start, self.first_gallery + rows.stop))

@@ -7,10 +7,10 @@ from typing import Any
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import Distance
+from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.stages.neighbours import Resources
 from reid_dist.stages.reranking.definition import Reranking
-from reid_dist.stages.reranking.scorer import RerankedScorer
 from reid_dist.stages.reranking.weights import WeightRows
 from reid_dist.stores import FeatureSet, Stage
 
@@ -32,7 +32,7 @@ def fill(rows: WeightRows, stage: str, task: Any, arguments: tuple[Any, ...], wh
 
 def rerank_scorer(
     query: FeatureSet, gallery: FeatureSet, distance: Distance, spec: Reranking, where: Resources
-) -> RerankedScorer:
+) -> Scorer:
     """Run all stages of a re-ranking of two sets, readable by all workers, and return its scorer.
 
     Raises `InputError` for rows of zeros, if the graph depends on directions and the distance does not.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange, cut_rows, nth_rows
 from reid_dist.kernels.lists import listed_distances
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets
-from reid_dist.stages.neighbours import NeighbourLists, Table
+from reid_dist.stages.neighbours import Listed, NeighbourLists, Table
 from reid_dist.stores import Stage
 
 Int64 = NDArray[np.int64]
@@ -144,15 +144,6 @@ def join_rows(pieces: list[SparseRows]) -> SparseRows:
         np.concatenate([piece.column for piece in pieces]),
         np.concatenate([piece.value for piece in pieces]),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """Lists of some items, the item itself first: two (n, k) arrays, and the largest distances, shape (n,)."""
-
-    index: NDArray[np.signedinteger]
-    distance: Float64
-    farthest: Float64
 
 
 def weigh_task(weights: WeightRows, lists: NeighbourLists, how: Weighing, block: int) -> None:

@@ -1,0 +1,60 @@
+"""Re-ranking of a few items in memory: a query, which is item 0, and some gallery items."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.engine.distances import Distance
+from reid_dist.engine.reductions import FeatureBlock, pair_rows
+from reid_dist.engine.tile_loop import run_symmetric_tiles
+from reid_dist.kernels.canonical import pair_distances, squared_norms
+from reid_dist.kernels.jaccard import overlap_pairs, row_sums
+from reid_dist.stages.neighbours import Listed
+from reid_dist.stages.neighbours.plan import TILE_ROWS
+from reid_dist.stages.neighbours.tasks import own_first
+from reid_dist.stages.reranking.definition import Reranking
+from reid_dist.stages.reranking.weights import cut_sparse
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FewItems:
+    """Items in memory, numbered from 0."""
+
+    block: FeatureBlock
+
+    @classmethod
+    def of(cls, features: NDArray[np.float32]) -> FewItems:
+        """Items with features of shape (n, dim)."""
+        return cls(FeatureBlock(np.arange(len(features)), features, squared_norms(features)))
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return len(self.block)
+
+    def lists(self, distance: Distance, k: int) -> Listed:
+        """Lists of the `k` nearest items of each, itself first: those of a neighbour search."""
+        k = max(2, k)
+        (found,) = run_symmetric_tiles(self.block, None, distance, TILE_ROWS, k - 1)
+        return own_first(self.block, self.block.numbers, found, distance, k)
+
+    def pair_distances(self, distance: Distance, one: Int64, other: Int64) -> Float64:
+        """Canonical distances of listed pairs, shape (n,)."""
+        return pair_distances(pair_rows(distance, self.block, self.block), one, other)
+
+
+def rerank_few(spec: Reranking, items: FewItems, requested: Distance) -> Float64:
+    """Re-ranked distances of item 0 and each other item, shape (n_items - 1,)."""
+    rows, mix, n = spec.few_rows(items, requested), spec.mix(requested), items.n_items
+    query, others = np.zeros(n, np.int64), np.arange(n)
+    near, far = cut_sparse(rows, 0, 1), cut_sparse(rows, 1, n)
+    overlap = overlap_pairs(near, far, query[1:], others[:-1], mix.multiplies)
+    farthest = items.pair_distances(spec.graph_distance(requested), query, others).max(keepdims=True)
+    plain = items.pair_distances(spec.mixed_distance(requested), query[1:], others[1:])
+    return mix.score(mix.scale(farthest)[query[1:]], plain, overlap, row_sums(near)[query[1:]], row_sums(far))

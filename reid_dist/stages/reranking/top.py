@@ -1,0 +1,256 @@
+"""Re-ranking of the nearest gallery items of each query alone; all others follow in plain order.
+
+The m nearest gallery items of a query, by (distance, row), and the query itself are the whole set of a re-ranking of
+their own, whose lists hold these items alone.  Cost and memory are linear in the gallery: a neighbour search of the
+queries, and a graph of m + 1 items for each.
+
+Distances of the head are its re-ranked values lowered by one number per query, so that the largest is -1; those of the
+rest are the plain distances, which are not negative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.engine.blas import one_blas_thread
+from reid_dist.engine.distances import Distance
+from reid_dist.engine.plan import SetShape
+from reid_dist.engine.reductions import FeatureBlock, KnownPairs
+from reid_dist.engine.scorers import FeatureScorer, Scorer, read_block
+from reid_dist.errors import DamagedStoreError, InputError
+from reid_dist.kernels.reciprocal import SparseRows
+from reid_dist.stages.neighbours import NeighbourLists, Resources, find_query_neighbours
+from reid_dist.stages.reranking.definition import Choice, Reranking, RowSizes, register
+from reid_dist.stages.reranking.few import FewItems, rerank_few
+from reid_dist.stages.reranking.scorer import Mix
+from reid_dist.stages.reranking.stage import fill, name_of
+from reid_dist.stages.reranking.weights import WeightRows, join_rows
+from reid_dist.stores import FeatureSet
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+# Queries of a part at most, and tasks per thread at least.
+_MOST_QUERIES, _TASKS_PER_THREAD = 64, 4
+# Bytes of the gallery rows that are read at once.
+_GATHERED_BYTES = 2**27
+
+
+@register
+@dataclass(frozen=True)
+class Top(Reranking):
+    """Re-ranking of the `m` nearest gallery items of each query alone.
+
+    Attributes
+    ----------
+    of
+        The re-ranking of these items.
+    m
+        Number of nearest gallery items of a query, junk items counted; the whole gallery if it is smaller.
+    """
+
+    name: ClassVar[str] = "top"
+    summary: ClassVar[str] = "another re-ranking of each query's m nearest gallery items alone; the rest in plain order"
+    source: ClassVar[str] = (
+        "common practice for large galleries, as in revisited Oxford and Paris with distractors (Radenović et al., "
+        "CVPR 2018)"
+    )
+    kept: ClassVar[tuple[str, ...]] = ("heads",)
+    nests: ClassVar[bool] = True
+
+    of: Reranking
+    m: int = 1000
+
+    def __post_init__(self) -> None:
+        self._check_whole("m", 1)
+        if not isinstance(self.of, Reranking) or self.of.nests:
+            found = str(self.of) if isinstance(self.of, Reranking) else repr(self.of)
+            raise InputError(f"top takes a re-ranking such as k_reciprocal or gnn(k1=26), found {found}")
+        if self.of.gallery_alone:
+            raise InputError(
+                "top re-ranks each query in a graph of its own with its nearest gallery items, whatever other queries "
+                "there are: mode=inductive has no meaning in it; leave it out"
+            )
+
+    @property
+    def n_listed(self) -> int:
+        """Length of the lists of the queries, the query itself counted."""
+        return self.m + 1
+
+    @property
+    def shared(self) -> tuple[Any, ...]:
+        """Values that determine the re-ranked heads."""
+        return (str(self),)
+
+    @property
+    def choice(self) -> Choice:
+        """The definition."""
+        return Choice(self.name, f"the {self.m} nearest are re-ranked, the rest follow in plain order", self.source)
+
+    @property
+    def uneven(self) -> str | None:
+        """Why distances of different queries have no common scale."""
+        return "each query's nearest items are re-ranked among themselves, and all others have their plain distance"
+
+    @property
+    def head(self) -> int | None:
+        """Number of gallery rows of each query that are re-ranked."""
+        return self.m
+
+    def graph_distance(self, requested: Distance) -> Distance:
+        """Distance of the graphs."""
+        return self.of.graph_distance(requested)
+
+    def row_sizes(self, n_items: int) -> tuple[RowSizes, ...]:
+        """Re-ranked heads, a row for each query."""
+        return (RowSizes("heads", min(self.m, n_items), min(self.m, n_items)),)
+
+    def known_pairs(self, n_gallery: int) -> int:
+        """The head of a query."""
+        return min(self.m, n_gallery)
+
+    def warnings(self, n_items: int) -> tuple[str, ...]:
+        """Those of a graph of the head, and a head of the whole gallery."""
+        return self.of.warnings(1 + min(self.m, n_items))
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Values of all parameters, those of the re-ranking within included."""
+        return {"m": self.m, **self.of.parameters}
+
+    def describe(self) -> dict[str, Any]:
+        """Report entries, with those of the re-ranking within."""
+        own = {"m": self.m, "definition": self.choice.summary, "source": self.source}
+        return {"name": self.name, "of": self.of.describe(), **own}
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.of},m={self.m})"
+
+    def scorer(self, query: FeatureSet, gallery: FeatureSet, distance: Distance, where: Resources) -> TopScorer:
+        """Find the nearest items of each query, re-rank them, and return the scorer."""
+        lists = find_query_neighbours(query, gallery, distance, 1 + min(self.m, gallery.n_rows), where)
+        identity = [query.content_digest, gallery.content_digest, distance.name, str(self)]
+        block_rows = min(_MOST_QUERIES, -(-query.n_rows // (_TASKS_PER_THREAD * where.n_threads)))
+        description = {"lists": name_of(lists.stage), "rerank": str(self), "block_rows": block_rows}
+        stage = where.workspace.stage("heads", identity, description)
+        # An interrupted run may have used other blocks; its finished parts are reused.
+        heads = WeightRows(stage, query.n_rows, stage.description["block_rows"])
+        fill(heads, "heads", _head_task, (heads, lists, self, distance), where)
+        note = f"top: the {self.m} nearest gallery items of each query are re-ranked, junk items counted; the rest"
+        if self.m >= gallery.n_rows:
+            note = f"top: all {gallery.n_rows} gallery items are among the {self.m} nearest; none"
+        return TopScorer(FeatureScorer(query, gallery, distance), heads, (f"{note} in plain order",))
+
+    def few_rows(self, items: FewItems, requested: Distance) -> SparseRows:
+        """Rows of the re-ranking within."""
+        return self.of.few_rows(items, requested)
+
+    def mix(self, requested: Distance) -> Mix:
+        """Mix of the re-ranking within."""
+        return self.of.mix(requested)
+
+
+@dataclass(frozen=True)
+class TopScorer(Scorer):
+    """Plain distances, but for the head of each query: `heads` holds gallery rows, ascending, with their distances."""
+
+    plain: FeatureScorer
+    heads: WeightRows
+    notes: tuple[str, ...] = ()
+    distance: Distance = field(init=False)
+
+    def __post_init__(self) -> None:
+        # The plain distance: what replaces it is carried by the blocks of queries.
+        object.__setattr__(self, "distance", self.plain.distance)
+
+    @property
+    def shapes(self) -> tuple[SetShape, SetShape]:
+        """Shapes of the two sets."""
+        return self.plain.shapes
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Digests of the two sets and of the heads."""
+        return (*self.plain.identity, Path(self.heads.stage.path).name)
+
+    def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
+        """Read a block of query rows."""
+        return self.plain.open_query(rows, gallery_rows)
+
+    def open_gallery(self, rows: RowRange) -> FeatureBlock:
+        """Read a block of gallery rows."""
+        return self.plain.open_gallery(rows)
+
+    def meet(self, query: FeatureBlock, gallery: FeatureBlock) -> FeatureBlock:
+        """Add the distances of the heads to a block of queries."""
+        heads = self.heads.read(RowRange(int(query.numbers[0]), int(query.numbers[-1]) + 1))
+        here = np.flatnonzero((heads.column >= gallery.numbers[0]) & (heads.column <= gallery.numbers[-1]))
+        indptr, row = np.searchsorted(here, heads.indptr), heads.column[here].astype(np.int64)
+        # All others: 0 + 1 (distance / 1), which is the distance.
+        return replace(query, reranked=KnownPairs(1.0, False, np.ones(len(query)), indptr, row, heads.value[here]))
+
+    def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
+        """Look up pairs of heads and compute the others; see `Scorer.pair_distances`."""
+        heads, n_gallery = self.heads.read(rows), self.plain.gallery.n_rows
+        known = np.repeat(np.arange(len(rows)), np.diff(heads.indptr)) * n_gallery + heads.column
+        wanted = owner * n_gallery + gallery_row
+        place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        distance, others = heads.value[place], np.flatnonzero(known[place] != wanted)
+        distance[others] = self.plain.pair_distances(rows, owner[others], gallery_row[others])
+        return distance
+
+
+# ---- the stage -------------------------------------------------------------------------------------------------------
+
+
+def _head_task(heads: WeightRows, lists: NeighbourLists, spec: Top, distance: Distance, block: int) -> None:
+    """Re-rank the heads of a block of queries."""
+    (query,), (gallery,) = lists.items.sets, lists.candidates.sets
+    here = heads.rows(block)
+    index, nearest = lists.others(here)
+    index, nearest = index[:, : spec.m], nearest[:, : spec.m]
+    features = read_block(query, here).features
+    pieces = []
+    with one_blas_thread():
+        for cut in cut_rows(len(here), max(1, _GATHERED_BYTES // (4 * spec.m * gallery.dim))):
+            rows = np.unique(index[cut.start : cut.stop])
+            gathered = gallery.read_unverified(rows)
+            for i in range(cut.start, cut.stop):
+                order = np.argsort(index[i])
+                own, known = index[i][order], nearest[i][order]
+                items = FewItems.of(np.concatenate([features[i : i + 1], gathered[np.searchsorted(rows, own)]]))
+                _refuse_other_rows(items, own, known, distance)
+                value = lowered(rerank_few(spec.of, items, distance))
+                pieces.append(SparseRows(np.array([0, len(own)]), own.astype(np.int32), value))
+    heads.write(block, join_rows(pieces))
+
+
+def _refuse_other_rows(items: FewItems, rows: Int64, known: Float64, distance: Distance) -> None:
+    """Compare single rows, read unverified, with the verified ones of the neighbour search."""
+    again = items.pair_distances(distance, np.zeros(len(rows), np.int64), np.arange(1, items.n_items))
+    wrong = np.flatnonzero(again != known)
+    if len(wrong):
+        raise DamagedStoreError(
+            f"gallery row {rows[wrong[0]]} was read with other features than before; the store changed, or its storage "
+            "is not reliable: run `reid-dist check` on it"
+        )
+
+
+def lowered(value: Float64) -> Float64:
+    """Values less one number, so that the largest is -1; where rounding would make two of them equal, they stay apart.
+
+    Order and ties of the values remain.
+    """
+    distinct, place = np.unique(value, return_inverse=True)
+    less = distinct - (distinct[-1] + 1.0)
+    if (np.diff(less) <= 0).any():
+        for at in range(len(less) - 2, -1, -1):
+            less[at] = min(less[at], np.nextafter(less[at + 1], -np.inf))
+    found: Float64 = less[place]
+    return found
