@@ -144,7 +144,7 @@ def command(
     expand = plan_expand(near, far, steps, **limits, chunk_rows=job.chunk_rows)
     distance = DISTANCES.get(job.distance)
     longest = max(
-        [10 if rerank is None else rerank.search.k, *(step.search.k for step in expand if step.search is not None)]
+        [10 if rerank is None else rerank.n_compared, *(step.search.k for step in expand if step.search is not None)]
     )
     rates, speed = calibrate(plan.gallery.dim, distance, longest), f"{counted(n_threads, 'thread')} such as one here"
     lists = None
@@ -219,10 +219,16 @@ def _cluster_line(size: Size) -> str:
 
 def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
     search = plan.search
+    items = f"{search.n_items} in the graph, lists of {search.k}"
+    seconds = _search_seconds(search, rates)
+    if plan.head is not None:
+        items = f"{counted(search.n_items, 'query')}, each in a graph of {plan.head.n_items}, lists of {plan.head.k}"
+        each = plan.head.n_pairs * rates.both_ways + plan.head.n_items * _SECONDS_PER_ROW
+        seconds = 1.1 * search.n_pairs * rates.product + search.n_items * each
     return {
-        "items": f"{search.n_items} in the graph, lists of {search.k}",
+        "items": items,
         "tasks": f"{counted(plan.n_tasks, 'pair')} of blocks of {counted(search.block_rows, 'row')}, then "
-        f"{len(plan.rows) * search.n_blocks} for rows of the graph",
+        f"{plan.row_tasks} for rows of the {'graph' if plan.head is None else 'heads'}",
         "memory": f"{byte_size(plan.task_bytes)} a task, {byte_size(plan.task_bytes * n_threads)} in all",
         "workspace": f"{byte_size(plan.workspace_bytes)} at the most: lists {byte_size(plan.list_bytes)}, "
         f"rows about {byte_size(plan.row_bytes)}",
@@ -231,7 +237,7 @@ def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int, speed: str) -> 
         ),
         "read": byte_size(plan.bytes_read),
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products, each pair once",
-        "time": f"{rough_duration(_search_seconds(search, rates) / n_threads)} on {speed}",
+        "time": f"{rough_duration(seconds / n_threads)} on {speed}",
         **({"warning": "; ".join(plan.warnings)} if plan.warnings else {}),
     }
 

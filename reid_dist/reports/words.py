@@ -161,9 +161,11 @@ def advice(reason: str, *, listed: bool = False) -> str:
 
 
 def call(description: Mapping[str, Any]) -> str:
-    """Return a stage as a call with its parameters: ``k_reciprocal(k1=20, k2=6)``."""
+    """Return a stage as a call with its parameters, or with a call: ``top(k_reciprocal(k1=20, k2=6), m=1000)``."""
     name = str(description.get("name", "unnamed"))
-    arguments = ", ".join(f"{key}={text}" for key, text in flatten(description) if key not in _PROSE)
+    within = [call(value) for value in description.values() if isinstance(value, Mapping) and "name" in value]
+    own = {key: value for key, value in description.items() if not isinstance(value, Mapping) or "name" not in value}
+    arguments = ", ".join([*within, *(f"{key}={text}" for key, text in flatten(own) if key not in _PROSE)])
     # A name that is a whole spec, such as a chain of expansions, has its parameters in it.
     return f"{name}({arguments})" if arguments else name
 

@@ -102,11 +102,6 @@ class Reranking(ABC):
         """Whether the graph holds the gallery alone, and each query is placed in it separately."""
         return False
 
-    @property
-    def head(self) -> int | None:
-        """Number of gallery rows of each query that are re-ranked, in a graph of their own; None for all in one."""
-        return None
-
     @abstractmethod
     def graph_distance(self, requested: Distance) -> Distance:
         """Distance that orders the lists; `InputError` if the re-ranking is not defined under the requested one."""

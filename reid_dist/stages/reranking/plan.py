@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from reid_dist.engine.plan import SetShape
 from reid_dist.stages.neighbours.items import UNVERIFIED_ROWS
-from reid_dist.stages.neighbours.plan import SearchPlan, plan_search
+from reid_dist.stages.neighbours.plan import SearchPlan, block_bytes, choose_block_rows, plan_search
 from reid_dist.stages.reranking.definition import Reranking, RowSizes
+from reid_dist.stages.reranking.top import GATHERED_BYTES, Top, queries_of_a_part
 from reid_dist.stages.reranking.weights import BYTES_PER_ENTRY
 
 
@@ -15,10 +16,13 @@ from reid_dist.stages.reranking.weights import BYTES_PER_ENTRY
 class RerankPlan:
     """Blocks, tasks and memory of the stages of a re-ranking."""
 
-    # Neighbour search of the graph: of queries and gallery, or of the gallery alone in the inductive mode.
+    # Neighbour search of the graph: of queries and gallery, or of the gallery alone in the inductive mode; or of the
+    # gallery rows next to each query, where these are re-ranked alone.
     search: SearchPlan
     # Pairs of blocks, one task each, those of queries with the gallery in the inductive mode included.
     n_tasks: int
+    # Tasks for rows of the stages.
+    row_tasks: int
     # Floating-point operations of the products: two per pair and feature, each pair once.
     flop: int
     # Feature bytes read by all of these tasks.
@@ -34,6 +38,13 @@ class RerankPlan:
     workspace_bytes: int
     # What makes the re-ranking costly or pointless.
     warnings: tuple[str, ...]
+    # Neighbour search among a query and its nearest gallery rows, one for each query, where these are re-ranked alone.
+    head: SearchPlan | None = None
+
+    @property
+    def n_compared(self) -> int:
+        """Length of the lists in which pairs are compared for both sides."""
+        return self.search.k if self.head is None else self.head.k
 
 
 def plan_rerank(
@@ -49,6 +60,9 @@ def plan_rerank(
 
     The limits are those of `reid_dist.engine.plan.make_plan`; raises `PlanError` if a task exceeds them.
     """
+    limits = {"n_threads": n_threads, "memory_per_thread": memory_per_thread}
+    if isinstance(spec, Top):
+        return _plan_heads(query, gallery, spec, limits, chunk_rows)
     alone = spec.gallery_alone
     # In the inductive mode the graph is that of the gallery; queries are compared with it in a further search.
     n_lists = query.n_rows + gallery.n_rows
@@ -57,8 +71,7 @@ def plan_rerank(
         n_items,
         dim,
         spec.n_listed,
-        n_threads=n_threads,
-        memory_per_thread=memory_per_thread,
+        **limits,
         chunk_rows=chunk_rows,
     )
     k, rows, n_blocks = search.k, search.block_rows, search.n_blocks
@@ -70,6 +83,7 @@ def plan_rerank(
     return RerankPlan(
         search=search,
         n_tasks=search.n_tasks + (n_blocks * -(-query.n_rows // rows) if alone else 0),
+        row_tasks=len(sizes) * n_blocks,
         flop=2 * search.n_pairs * dim + (2 * query.n_rows * gallery.n_rows * dim if alone else 0),
         bytes_read=n_items * dim * gallery.itemsize * (n_blocks + 1),
         task_bytes=max(search.task_bytes, weighing),
@@ -81,8 +95,52 @@ def plan_rerank(
     )
 
 
+def _plan_heads(
+    query: SetShape, gallery: SetShape, spec: Top, limits: dict[str, int], chunk_rows: int | None
+) -> RerankPlan:
+    """Plan a re-ranking of the gallery rows next to each query alone."""
+    m = min(spec.m, gallery.n_rows)
+    n, dim, k = query.n_rows, gallery.dim, max(2, m + 1)
+    rows, gallery_rows = (
+        choose_block_rows(each.n_rows, dim, k, chunk_rows=chunk_rows, **limits) for each in (query, gallery)
+    )
+    n_blocks, n_gallery_blocks = -(-n // rows), -(-gallery.n_rows // gallery_rows)
+    search = SearchPlan(
+        n_items=n,
+        k=k,
+        block_rows=rows,
+        n_blocks=n_gallery_blocks,
+        n_tasks=n_blocks * n_gallery_blocks,
+        n_pairs=n * gallery.n_rows,
+        task_bytes=block_bytes(max(rows, gallery_rows), dim, k),
+        list_bytes=n * (12 * k + 8),
+        tile_bytes=n_gallery_blocks * n * (12 * (k - 1) + 8),
+    )
+    head = plan_search(m + 1, dim, spec.of.n_listed, chunk_rows=None, **limits)
+    # Rows of the last stage, as summed and as joined.
+    few = 3 * BYTES_PER_ENTRY * (m + 1) * sum(each.expected for each in spec.of.row_sizes(m + 1))
+    sizes = spec.row_sizes(gallery.n_rows)
+    kept = n * (BYTES_PER_ENTRY * m + 8)
+    return RerankPlan(
+        search=search,
+        n_tasks=search.n_tasks,
+        row_tasks=-(-n // queries_of_a_part(n, limits["n_threads"])),
+        flop=2 * (search.n_pairs + n * head.n_pairs) * dim,
+        bytes_read=(gallery.n_rows * n_blocks + n * m) * dim * gallery.itemsize,
+        task_bytes=max(search.task_bytes, GATHERED_BYTES + head.task_bytes + int(few)),
+        list_bytes=search.list_bytes,
+        rows=sizes,
+        row_bytes=kept,
+        workspace_bytes=search.list_bytes + max(search.tile_bytes, kept),
+        warnings=spec.warnings(gallery.n_rows),
+        head=head,
+    )
+
+
 def bytes_per_gallery_row(spec: Reranking, n_items: int) -> int:
     """Bytes of a gallery row in the tile loop: its entries, as read and as joined."""
+    if isinstance(spec, Top):
+        return 0
     return int(2 * BYTES_PER_ENTRY * spec.row_sizes(n_items)[-1].expected)
 
 

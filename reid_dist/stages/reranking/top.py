@@ -38,8 +38,9 @@ Float64 = NDArray[np.float64]
 
 # Queries of a part at most, and tasks per thread at least.
 _MOST_QUERIES, _TASKS_PER_THREAD = 64, 4
-# Bytes of the gallery rows that are read at once.
-_GATHERED_BYTES = 2**27
+
+GATHERED_BYTES = 2**27
+"""Bytes of the gallery rows that are read at once."""
 
 
 @register
@@ -58,8 +59,8 @@ class Top(Reranking):
     name: ClassVar[str] = "top"
     summary: ClassVar[str] = "another re-ranking of each query's m nearest gallery items alone; the rest in plain order"
     source: ClassVar[str] = (
-        "common practice for large galleries, as in revisited Oxford and Paris with distractors (Radenović et al., "
-        "CVPR 2018)"
+        "short lists as Philbin et al., Object retrieval with large vocabularies and fast spatial matching, CVPR 2007, "
+        "verify them"
     )
     kept: ClassVar[tuple[str, ...]] = ("heads",)
     nests: ClassVar[bool] = True
@@ -98,11 +99,6 @@ class Top(Reranking):
         """Why distances of different queries have no common scale."""
         return "each query's nearest items are re-ranked among themselves, and all others have their plain distance"
 
-    @property
-    def head(self) -> int | None:
-        """Number of gallery rows of each query that are re-ranked."""
-        return self.m
-
     def graph_distance(self, requested: Distance) -> Distance:
         """Distance of the graphs."""
         return self.of.graph_distance(requested)
@@ -136,7 +132,7 @@ class Top(Reranking):
         """Find the nearest items of each query, re-rank them, and return the scorer."""
         lists = find_query_neighbours(query, gallery, distance, 1 + min(self.m, gallery.n_rows), where)
         identity = [query.content_digest, gallery.content_digest, distance.name, str(self)]
-        block_rows = min(_MOST_QUERIES, -(-query.n_rows // (_TASKS_PER_THREAD * where.n_threads)))
+        block_rows = queries_of_a_part(query.n_rows, where.n_threads)
         description = {"lists": name_of(lists.stage), "rerank": str(self), "block_rows": block_rows}
         stage = where.workspace.stage("heads", identity, description)
         # An interrupted run may have used other blocks; its finished parts are reused.
@@ -206,6 +202,11 @@ class TopScorer(Scorer):
         return distance
 
 
+def queries_of_a_part(n_query: int, n_threads: int) -> int:
+    """Queries whose heads are kept together: few enough to occupy all threads."""
+    return min(_MOST_QUERIES, -(-n_query // (_TASKS_PER_THREAD * n_threads)))
+
+
 # ---- the stage -------------------------------------------------------------------------------------------------------
 
 
@@ -218,7 +219,7 @@ def _head_task(heads: WeightRows, lists: NeighbourLists, spec: Top, distance: Di
     features = read_block(query, here).features
     pieces = []
     with one_blas_thread():
-        for cut in cut_rows(len(here), max(1, _GATHERED_BYTES // (4 * spec.m * gallery.dim))):
+        for cut in cut_rows(len(here), max(1, GATHERED_BYTES // (4 * spec.m * gallery.dim))):
             rows = np.unique(index[cut.start : cut.stop])
             gathered = gallery.read_unverified(rows)
             for i in range(cut.start, cut.stop):
