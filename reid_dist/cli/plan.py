@@ -100,6 +100,7 @@ def command(
     from reid_dist.engine.calibration import calibrate, calibrate_lists
     from reid_dist.engine.distances import DISTANCES
     from reid_dist.engine.plan import DEFAULT_MEMORY
+    from reid_dist.engine.scorers import FeatureScorer
     from reid_dist.errors import InputError
     from reid_dist.evaluation.evaluate import plan_job
     from reid_dist.evaluation.pipelines import SweptParameters, read_job
@@ -137,7 +138,8 @@ def command(
         swept = f"{n_points}, each as below; planned with the longest lists, those of {first.name}"
     limits = {"n_threads": n_threads, "memory_per_thread": memory}
     plan = plan_job(query, gallery, **limits, **options)
-    near, far, rerank = plan.query, plan.gallery, None
+    near, far = FeatureScorer(query, gallery, DISTANCES.get(job.distance)).shapes
+    rerank = None
     if options["rerank"] is not None:
         rerank = plan_rerank(near, far, parse_rerank(options["rerank"]), **limits, chunk_rows=job.chunk_rows)
     steps = () if options["expand"] is None else parse_expand(options["expand"])
@@ -165,8 +167,8 @@ def command(
     rows = {
         **({} if swept is None else {"sweep": swept}),
         **({} if size is None else {"cluster": _cluster_line(size)}),
-        "query": f"{plan.query.n_rows} x {plan.query.dim}",
-        "gallery": f"{plan.gallery.n_rows} x {plan.gallery.dim}, chunks of {plan.gallery.chunk_rows} rows",
+        "query": f"{near.n_rows} x {near.dim}",
+        "gallery": f"{far.n_rows} x {far.dim}, chunks of {far.chunk_rows} rows",
         "tiles": f"{plan.n_tiles} of {plan.tile.query} x {plan.tile.gallery}",
         "tasks": f"{plan.n_tasks} of {plan.query_block} x {plan.gallery_block} rows, on {counted(n_threads, 'thread')}",
         "graph": f"{counted(plan.n_graph_tasks, 'task')} in all, about {byte_size(plan.graph_bytes)}",
@@ -186,7 +188,7 @@ def command(
     for place, step in reversed(list(enumerate(expand, start=1))):
         number = f", step {place} of {len(expand)}" if len(expand) > 1 else ""
         click.echo(f"\nbefore that, expansion{number}: {step.step}")
-        _print_rows(_expand_rows(step, plan.gallery.dim, rates, n_threads, speed))
+        _print_rows(_expand_rows(step, far.dim, rates, n_threads, speed))
 
 
 def _print_rows(rows: dict[str, str]) -> None:
@@ -234,7 +236,8 @@ def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int, speed: str) -> 
         f"rows about {byte_size(plan.row_bytes)}",
         "rows": "; ".join(
             f"{each.name}: about {each.expected:.0f} entries, at most {each.most:.0f}" for each in plan.rows
-        ),
+        )
+        or "of new features, which the products above are of",
         "read": byte_size(plan.bytes_read),
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products, each pair once",
         "time": f"{rough_duration(seconds / n_threads)} on {speed}",

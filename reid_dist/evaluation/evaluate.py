@@ -171,8 +171,12 @@ def plan_job(
     check_sets(query, gallery, scorer.distance)
     checked = CheckedOptions.of(given, query, gallery)
     per_query = most_relevant(checked, query, gallery)
+    shapes = scorer.shapes
+    if checked.rerank is not None:
+        near, far = (replace(each, dim=checked.rerank.compared_features(each.dim)) for each in shapes)
+        shapes = near, far
     return make_plan(
-        *scorer.shapes,
+        *shapes,
         n_threads=n_threads,
         memory_per_thread=memory_per_thread,
         chunk_rows=checked.values["chunk_rows"],

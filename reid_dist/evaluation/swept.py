@@ -28,6 +28,7 @@ SWEPT_PARAMETERS: Final[Mapping[str, str]] = {
     "inclusive": "Whether k_reciprocal accepts an overlap of exactly two thirds: true, false.",
     "weights": "Kinds of weights of k_reciprocal: gaussian, binary.",
     "mode": "Modes of k_reciprocal: transductive, inductive.",
+    "method": "Methods of ecn: rankdist, origdist.",
     "m": "Numbers of nearest gallery items that top re-ranks.",
 }
 
@@ -49,6 +50,7 @@ class _SweptValues(TypedDict, total=False):
     inclusive: Values | None
     weights: Values | None
     mode: Values | None
+    method: Values | None
     m: Values | None
 
 

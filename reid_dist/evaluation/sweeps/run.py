@@ -225,16 +225,15 @@ class _Removal:
         if self._keep:
             return
         done, remaining = self._points[n_done - 1], self._points[n_done:]
-        if done.expand is not None:
-            # What the steps before the last one made serves all points.
-            made = f"expanded by {done.expand[-1]}"
-            for store in self._folder.glob("expanded-*.zarr"):
-                if _notes_of(store)[-1:] in ([made], []):
-                    shutil.rmtree(store)
-        elif not remaining or remaining[0].shared != done.shared:
+        # What the steps before the last one made serves all points.
+        made = f"expanded by {done.rerank if done.expand is None else done.expand[-1]}"
+        for store in self._folder.glob("expanded-*.zarr"):
+            if _notes_of(store)[-1:] in ([made], []):
+                shutil.rmtree(store)
+        if done.rerank is not None and (not remaining or remaining[0].shared != done.shared):
             # Neighbour lists serve all points.
             workspace = Workspace(str(self._folder))
-            for kind in () if done.rerank is None else done.rerank.kept:
+            for kind in done.rerank.kept:
                 for stage in workspace.stages(kind):
                     workspace.remove(stage)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -12,7 +12,6 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import RowRange, cut_rows, nth_rows
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.errors import DamagedStoreError, StoreError, StoreExistsError
-from reid_dist.stages.expansion.definition import Step
 from reid_dist.stages.neighbours import Resources
 from reid_dist.stores import FeatureSet, FeatureWriter, Stage
 from reid_dist.stores.locations import remove
@@ -41,13 +40,21 @@ class RowWork:
         return nth_rows(block, self.n_rows, self.block_rows)
 
 
+class Made(Protocol):
+    """What makes new features: its name, and its parameters as fields and as text."""
+
+    @property
+    def name(self) -> str:
+        """Registered name."""
+
+
 @dataclass(frozen=True)
 class Output:
     """New features of a set under a step; `side` separates queries (0) from gallery (1) where both are expanded."""
 
     features: FeatureSet
     inputs: tuple[FeatureSet, ...]
-    step: Step
+    step: Made
     where: Resources
     side: int = 0
 
@@ -55,7 +62,7 @@ class Output:
     def recipe(self) -> str:
         """Fingerprint of everything that the new features depend on, recorded in their store."""
         inputs = [each.content_digest for each in self.inputs]
-        return fingerprint(self.features.content_digest, inputs, str(self.step.method.name), self.step, self.side)
+        return fingerprint(self.features.content_digest, inputs, self.step.name, self.step, self.side)
 
     @property
     def target(self) -> str:

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.core.specs import Call, Value, parse_spec
@@ -15,10 +18,8 @@ from reid_dist.errors import InputError
 
 if TYPE_CHECKING:
     from reid_dist.engine.scorers import Scorer
-    from reid_dist.kernels.reciprocal import SparseRows
     from reid_dist.stages.neighbours import Resources
     from reid_dist.stages.reranking.few import FewItems
-    from reid_dist.stages.reranking.scorer import Mix
     from reid_dist.stores import FeatureSet
 
 WHOLE, NUMBER, NAME, FLAG = "whole numbers", "numbers", "names", "true or false"
@@ -106,10 +107,6 @@ class Reranking(ABC):
     def graph_distance(self, requested: Distance) -> Distance:
         """Distance that orders the lists; `InputError` if the re-ranking is not defined under the requested one."""
 
-    def mixed_distance(self, requested: Distance) -> Distance:
-        """Distance that is mixed with the graph distances, up to constant factors and a square."""
-        return requested
-
     @abstractmethod
     def row_sizes(self, n_items: int) -> tuple[RowSizes, ...]:
         """Rows that the stages keep of each of `n_items`, in the order of the stages."""
@@ -132,12 +129,12 @@ class Reranking(ABC):
         """Run all stages, readable by all workers, and return the scorer of the re-ranked distances."""
 
     @abstractmethod
-    def few_rows(self, items: FewItems, requested: Distance) -> SparseRows:
-        """Rows of the last stage for a few items in memory, one query before gallery items."""
+    def few_distances(self, items: FewItems, requested: Distance) -> NDArray[np.float64]:
+        """Re-ranked distances of a query, which is the first of a few items in memory, and each other item."""
 
-    @abstractmethod
-    def mix(self, requested: Distance) -> Mix:
-        """Distances from what these rows share, and their mix with the plain distance."""
+    def compared_features(self, dim: int) -> int:
+        """Features of the rows that the tile loop compares, from those of a row of the sets."""
+        return dim
 
     @property
     def parameters(self) -> dict[str, Any]:

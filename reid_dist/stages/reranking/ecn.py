@@ -2,7 +2,8 @@
 
 ``F_i(b) = max(0, k - position of b in the list of i)``, i itself at position 0, and ``R(a, b) = sum F_a F_b``.
 ``E(i)`` holds the t nearest of i, without i, and the q nearest of each, without itself, with repetition.  The distance
-is ``-[sum of R(a, g) over a in E(q) + sum of R(q, b) over b in E(g)] / (2 (t + t q))``.  Sums over E are sums of rows,
+is ``-[sum of R(a, g) over a in E(q) + sum of R(q, b) over b in E(g)] / (2 (t + t q))``; with ``method=origdist``, the
+plain distance is in the place of ``-R`` (`reid_dist.stages.reranking.cross_features`).  Sums over E are sums of rows,
 so the bracket is ``P_q F_g + F_q P_g`` with ``P_i`` the sum of ``F_a`` over E(i): one product of two sparse rows.
 """
 
@@ -16,11 +17,18 @@ from numpy.typing import NDArray
 
 from reid_dist.core.registry import Registry
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.scorers import FeatureScorer
+from reid_dist.engine.reductions import pair_rows
+from reid_dist.engine.scorers import FeatureScorer, Scorer
 from reid_dist.errors import InputError
+from reid_dist.kernels.canonical import pair_distances
 from reid_dist.kernels.propagation import cross_rows
-from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, Table, find_neighbours
+from reid_dist.stages.reranking.cross_features import (
+    cross_features,
+    cross_sets,
+    features_of_a_row,
+    neighbourhoods,
+)
 from reid_dist.stages.reranking.definition import Choice, Reranking, RowSizes, register
 from reid_dist.stages.reranking.few import FewItems
 from reid_dist.stages.reranking.scorer import Mix, RerankedScorer
@@ -60,6 +68,12 @@ _VARIANTS.register(
     )
 )
 
+_MEANS = Choice(
+    "origdist",
+    "mean cosine distance of each item and the other's expanded neighbourhood, by new features of twice the length",
+    "Sarfraz et al., CVPR 2018, the authors' code (origdist)",
+)
+
 
 @register
 @dataclass(frozen=True)
@@ -76,10 +90,15 @@ class ECN(Reranking):
         Number of nearest items of each of these that are added.
     variant
         Name of a variant.
+    method
+        ``rankdist``, or ``origdist`` for the mean cosine distance in place of the similarity of rank lists, which takes
+        no `k` and has no variants.
     """
 
     name: ClassVar[str] = "ecn"
-    summary: ClassVar[str] = "mean similarity of the rank lists of each item and the other's expanded neighbourhood"
+    summary: ClassVar[str] = (
+        "mean similarity of the rank lists, or mean distance, of each item and the other's expanded neighbourhood"
+    )
     source: ClassVar[str] = (
         "Sarfraz et al., A pose-sensitive embedding for person re-identification with expanded cross neighborhood "
         "re-ranking, CVPR 2018"
@@ -91,9 +110,13 @@ class ECN(Reranking):
     t: int = 3
     q: int = 8
     variant: str = "sarfraz"
+    method: str = "rankdist"
 
     def __post_init__(self) -> None:
         _VARIANTS.get(self.variant)
+        self._check_name("method", ("rankdist", "origdist"))
+        if self._takes_means and self.variant != "sarfraz":
+            raise InputError(f"variant={self.variant} of ecn belongs to method=rankdist; leave one of them out")
         for name in ("k", "t", "q"):
             self._check_whole(name, int(name != "q"))
         if 2 * self.n_places * self.k**3 >= 2**53:
@@ -101,8 +124,12 @@ class ECN(Reranking):
 
     @property
     def choice(self) -> Choice:
-        """Definition of the variant."""
-        return _VARIANTS.get(self.variant)
+        """Definition of the variant, or of the method of means."""
+        return _MEANS if self._takes_means else _VARIANTS.get(self.variant)
+
+    @property
+    def _takes_means(self) -> bool:
+        return self.method == "origdist"
 
     @property
     def n_places(self) -> int:
@@ -112,12 +139,12 @@ class ECN(Reranking):
     @property
     def n_listed(self) -> int:
         """Length of the neighbour lists, the item itself counted."""
-        return 1 + max(self.k - 1, self.t, self.q)
+        return 1 + max(0 if self._takes_means else self.k - 1, self.t, self.q)
 
     @property
     def shared(self) -> tuple[Any, ...]:
         """Values that determine the rows."""
-        return self.k, self.t, self.q
+        return self.k, self.t, self.q, self.method
 
     def graph_distance(self, requested: Distance) -> Distance:
         """Cosine; other distances are refused."""
@@ -126,17 +153,25 @@ class ECN(Reranking):
 
     def row_sizes(self, n_items: int) -> tuple[RowSizes, ...]:
         """Rows of list positions, with their sums over expanded neighbourhoods."""
+        if self._takes_means:
+            return ()
         most = min(self.k, n_items) + min(self.n_places * self.k, n_items)
         return (RowSizes("rank lists", min(most, self.k * (1 + _ENTRIES_PER_POSITION * self.n_places)), most),)
 
     def known_pairs(self, n_gallery: int) -> int:
-        """Pairs whose lists overlap."""
-        return int(min(n_gallery, _PAIRS_PER_ENTRY * self.row_sizes(n_gallery)[-1].expected))
+        """Pairs whose lists overlap; none for means."""
+        return int(min(n_gallery, _PAIRS_PER_ENTRY * sum(each.expected for each in self.row_sizes(n_gallery))))
 
-    def scorer(self, query: FeatureSet, gallery: FeatureSet, distance: Distance, where: Resources) -> RerankedScorer:
+    def compared_features(self, dim: int) -> int:
+        """Features of the rows that the tile loop compares: those of means have their neighbourhoods beside them."""
+        return features_of_a_row(dim) if self._takes_means else dim
+
+    def scorer(self, query: FeatureSet, gallery: FeatureSet, distance: Distance, where: Resources) -> Scorer:
         """Find lists, compute rows and return the scorer."""
         items = Items((query, gallery))
         lists = find_neighbours(items, distance, self.n_listed, where)
+        if self._takes_means:
+            return FeatureScorer(*cross_sets(self, lists, (self.t, self.q), where), distance)
         block_rows = min(lists.block_rows, self.most_block_rows)
         lengths = (self.k, self.t, self.q)
         identity = [items.identity, distance.name, query.n_rows, block_rows, lengths]
@@ -144,15 +179,25 @@ class ECN(Reranking):
         rows = WeightRows(stage, items.n_items, block_rows)
         fill(rows, "weights", _cross_task, (rows, lists, query.n_rows, lengths), where)
         plain = FeatureScorer(query, gallery, distance)
-        return RerankedScorer(plain, rows, rows, lists, query.n_rows, 2 * items.n_items, self.mix(distance))
+        return RerankedScorer(plain, rows, rows, lists, query.n_rows, 2 * items.n_items, self._mix)
 
-    def few_rows(self, items: FewItems, requested: Distance) -> SparseRows:
-        """Rows of list positions and their sums."""
+    def few_distances(self, items: FewItems, requested: Distance) -> Float64:
+        """Re-ranked distances of the first of a few items in memory and each other item."""
         listed = items.lists(requested, self.n_listed)
-        return cross_rows(listed.index, 0, items.n_items, 1, (self.k, self.t, self.q))
+        if not self._takes_means:
+            rows = cross_rows(listed.index, 0, items.n_items, 1, (self.k, self.t, self.q))
+            return items.distances(rows, self._mix, requested, requested)
+        place = neighbourhoods(listed.index, np.arange(items.n_items), (self.t, self.q))
+        features = items.block.features.astype(np.float32, copy=False)
+        query, gallery = (
+            FewItems.of(cross_features(features[own], place[own], features, side)).block
+            for side, own in enumerate((slice(0, 1), slice(1, None)))
+        )
+        owner, others = np.zeros(len(gallery), np.int64), np.arange(len(gallery))
+        return pair_distances(pair_rows(requested, query, gallery), owner, others)
 
-    def mix(self, requested: Distance) -> _RankListMix:
-        """Similarity of rank lists."""
+    @property
+    def _mix(self) -> _RankListMix:
         return _RankListMix(float(_VARIANTS.get(self.variant).falls_back), False, self.n_places)
 
 

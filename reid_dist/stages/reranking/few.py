@@ -12,10 +12,11 @@ from reid_dist.engine.reductions import FeatureBlock, pair_rows
 from reid_dist.engine.tile_loop import run_symmetric_tiles
 from reid_dist.kernels.canonical import pair_distances, squared_norms
 from reid_dist.kernels.jaccard import overlap_pairs, row_sums
+from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import Listed
 from reid_dist.stages.neighbours.plan import TILE_ROWS
 from reid_dist.stages.neighbours.tasks import own_first
-from reid_dist.stages.reranking.definition import Reranking
+from reid_dist.stages.reranking.scorer import Mix
 from reid_dist.stages.reranking.weights import cut_sparse
 
 Int64 = NDArray[np.int64]
@@ -48,13 +49,14 @@ class FewItems:
         """Canonical distances of listed pairs, shape (n,)."""
         return pair_distances(pair_rows(distance, self.block, self.block), one, other)
 
+    def distances(self, rows: SparseRows, mix: Mix, graph: Distance, mixed: Distance) -> Float64:
+        """Distances of item 0 and each other item, shape (n_items - 1,), from the rows of the last stage of all items.
 
-def rerank_few(spec: Reranking, items: FewItems, requested: Distance) -> Float64:
-    """Re-ranked distances of item 0 and each other item, shape (n_items - 1,)."""
-    rows, mix, n = spec.few_rows(items, requested), spec.mix(requested), items.n_items
-    query, others = np.zeros(n, np.int64), np.arange(n)
-    near, far = cut_sparse(rows, 0, 1), cut_sparse(rows, 1, n)
-    overlap = overlap_pairs(near, far, query[1:], others[:-1], mix.multiplies)
-    farthest = items.pair_distances(spec.graph_distance(requested), query, others).max(keepdims=True)
-    plain = items.pair_distances(spec.mixed_distance(requested), query[1:], others[1:])
-    return mix.score(mix.scale(farthest)[query[1:]], plain, overlap, row_sums(near)[query[1:]], row_sums(far))
+        `graph` orders the lists, and `mixed` is mixed with what the rows share.
+        """
+        query, others = np.zeros(self.n_items, np.int64), np.arange(self.n_items)
+        near, far = cut_sparse(rows, 0, 1), cut_sparse(rows, 1, self.n_items)
+        overlap = overlap_pairs(near, far, query[1:], others[:-1], mix.multiplies)
+        farthest = self.pair_distances(graph, query, others).max(keepdims=True)
+        plain = self.pair_distances(mixed, query[1:], others[1:])
+        return mix.score(mix.scale(farthest)[query[1:]], plain, overlap, row_sums(near)[query[1:]], row_sums(far))

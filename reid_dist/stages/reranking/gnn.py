@@ -174,10 +174,10 @@ class GNN(Reranking):
         rows, sizes = _make_rows(self, lists, where)
         plain = FeatureScorer(query, gallery, distance)
         notes = (_size_note(sizes),)
-        return RerankedScorer(plain, rows, rows, lists, query.n_rows, items.n_items, self.mix(distance), notes)
+        return RerankedScorer(plain, rows, rows, lists, query.n_rows, items.n_items, self._mix, notes)
 
-    def few_rows(self, items: FewItems, requested: Distance) -> SparseRows:
-        """Rows after the last round."""
+    def few_distances(self, items: FewItems, requested: Distance) -> Float64:
+        """Re-ranked distances of the first of a few items in memory and each other item."""
         n, listed = items.n_items, items.lists(requested, self.k1)
         index, weight = _weighted(listed.index, listed.distance, self.k2)
         rows = unit_lists(listed.index, self.k1, 0, n)
@@ -187,10 +187,10 @@ class GNN(Reranking):
             else:
                 rows = summed_rows(rows, transposed_rows(rows, 0, n))
             rows = propagated_rows(index, weight, np.arange(n), rows)
-        return rows
+        return items.distances(rows, self._mix, requested, requested)
 
-    def mix(self, requested: Distance) -> _ProductMix:
-        """Product of two rows, mixed with the cosine distance."""
+    @property
+    def _mix(self) -> _ProductMix:
         return _ProductMix(weight=float(self.lambda_value or 0.0), squares=False)
 
 

@@ -13,7 +13,7 @@ from reid_dist.core.registry import Registry
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import InputError
-from reid_dist.kernels.reciprocal import SparseRows, binary_rows, mean_rows, reciprocal_sets
+from reid_dist.kernels.reciprocal import binary_rows, mean_rows, reciprocal_sets
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, find_query_neighbours
 from reid_dist.stages.reranking.definition import (
     Choice,
@@ -249,7 +249,7 @@ class KReciprocal(Reranking):
     def scorer(self, query: FeatureSet, gallery: FeatureSet, distance: Distance, where: Resources) -> RerankedScorer:
         """Run all stages of a re-ranking of two sets and return its scorer."""
         graph_distance = self.graph_distance(distance)
-        how, mix = weighing(self, graph_distance), self.mix(distance)
+        how, mix = weighing(self, graph_distance), mixing(self, graph_distance)
         plain = FeatureScorer(query, gallery, self.mixed_distance(distance))
         inductive = self.mode == "inductive"
         items = Items((gallery,) if inductive else (query, gallery))
@@ -272,8 +272,8 @@ class KReciprocal(Reranking):
         # One additional column: that of every query itself, which no row of the gallery has.
         return RerankedScorer(plain, query_rows, rows, query_lists, 0, items.n_items + 1, mix)
 
-    def few_rows(self, items: FewItems, requested: Distance) -> SparseRows:
-        """Rows of weights, after the mean."""
+    def few_distances(self, items: FewItems, requested: Distance) -> Float64:
+        """Re-ranked distances of the first of a few items in memory and each other item."""
         graph_distance = self.graph_distance(requested)
         how, listed = weighing(self, graph_distance), items.lists(graph_distance, self.n_listed)
         indptr, member = reciprocal_sets(listed.index, 0, items.n_items, how.n_near, how.n_half, how.inclusive)
@@ -282,11 +282,8 @@ class KReciprocal(Reranking):
         else:
             rows = gaussian_weights(indptr, member, listed, how, partial(items.pair_distances, graph_distance))
         first = listed.index[:, : min(self.k2, how.n_near)].astype(np.int64)
-        return rows if self.k2 == 1 else mean_rows(first, np.arange(items.n_items), rows)
-
-    def mix(self, requested: Distance) -> JaccardMix:
-        """Jaccard distance, mixed with the plain distance."""
-        return mixing(self, self.graph_distance(requested))
+        means = rows if self.k2 == 1 else mean_rows(first, np.arange(items.n_items), rows)
+        return items.distances(means, mixing(self, graph_distance), graph_distance, self.mixed_distance(requested))
 
 
 def parse_k_reciprocal(spec: str | KReciprocal, where: str) -> KReciprocal:

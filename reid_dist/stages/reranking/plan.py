@@ -77,7 +77,9 @@ def plan_rerank(
     k, rows, n_blocks = search.k, search.block_rows, search.n_blocks
     sizes = spec.row_sizes(n_items)
     per_row = sum(BYTES_PER_ENTRY * each.expected + 8 for each in sizes)
-    lists, kept = n_lists * (12 * k + 8), int(n_lists * per_row)
+    compared = spec.compared_features(dim)
+    stored = n_lists * compared * 4 if compared != dim else 0
+    lists, kept = n_lists * (12 * k + 8), int(n_lists * per_row) + stored
     rows_at_once = min(rows, spec.most_block_rows)
     weighing = 4 * n_items * k + n_items + 2 * UNVERIFIED_ROWS * dim * 4 + int(3 * rows_at_once * per_row)
     return RerankPlan(
@@ -141,7 +143,7 @@ def bytes_per_gallery_row(spec: Reranking, n_items: int) -> int:
     """Bytes of a gallery row in the tile loop: its entries, as read and as joined."""
     if isinstance(spec, Top):
         return 0
-    return int(2 * BYTES_PER_ENTRY * spec.row_sizes(n_items)[-1].expected)
+    return int(2 * BYTES_PER_ENTRY * sum(each.expected for each in spec.row_sizes(n_items)[-1:]))
 
 
 def bytes_per_query(spec: Reranking, n_gallery: int) -> int:

@@ -27,8 +27,7 @@ from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import NeighbourLists, Resources, find_query_neighbours
 from reid_dist.stages.reranking.definition import Choice, Reranking, RowSizes, register
-from reid_dist.stages.reranking.few import FewItems, rerank_few
-from reid_dist.stages.reranking.scorer import Mix
+from reid_dist.stages.reranking.few import FewItems
 from reid_dist.stages.reranking.stage import fill, name_of
 from reid_dist.stages.reranking.weights import WeightRows, join_rows
 from reid_dist.stores import FeatureSet
@@ -143,13 +142,9 @@ class Top(Reranking):
             note = f"top: all {gallery.n_rows} gallery items are among the {self.m} nearest; none"
         return TopScorer(FeatureScorer(query, gallery, distance), heads, (f"{note} in plain order",))
 
-    def few_rows(self, items: FewItems, requested: Distance) -> SparseRows:
-        """Rows of the re-ranking within."""
-        return self.of.few_rows(items, requested)
-
-    def mix(self, requested: Distance) -> Mix:
-        """Mix of the re-ranking within."""
-        return self.of.mix(requested)
+    def few_distances(self, items: FewItems, requested: Distance) -> Float64:
+        """Those of the re-ranking within."""
+        return self.of.few_distances(items, requested)
 
 
 @dataclass(frozen=True)
@@ -227,7 +222,7 @@ def _head_task(heads: WeightRows, lists: NeighbourLists, spec: Top, distance: Di
                 own, known = index[i][order], nearest[i][order]
                 items = FewItems.of(np.concatenate([features[i : i + 1], gathered[np.searchsorted(rows, own)]]))
                 _refuse_other_rows(items, own, known, distance)
-                value = lowered(rerank_few(spec.of, items, distance))
+                value = lowered(spec.few_distances(items, distance))
                 pieces.append(SparseRows(np.array([0, len(own)]), own.astype(np.int32), value))
     heads.write(block, join_rows(pieces))
 
