@@ -81,6 +81,8 @@ class CheckedOptions:
         joined = joined_labels(query, gallery, protocol, camids=by_camera)
         rerank = None if values["rerank"] is None else parse_rerank(values["rerank"])
         expand = () if values["expand"] is None else parse_expand(values["expand"])
+        if rerank is None and values["against_plain"]:
+            raise InputError("against_plain compares a re-ranking with the ranking without it; give rerank")
         if rerank is not None:
             refuse_thresholds(metrics, values["roc"], str(rerank), rerank.uneven)
         if values["metrics"] is not None:

@@ -20,6 +20,7 @@ from reid_dist.engine.threshold_passes import refuse_early, verify
 from reid_dist.engine.verification import n_nearest, needs_pairs, needs_probes
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded, refuse_options_of_features
+from reid_dist.evaluation.lowered import change_note
 from reid_dist.evaluation.options import RANKING_OPTIONS, EvaluationOptions, RankingOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.projection import (
@@ -86,7 +87,13 @@ def evaluate(
                 # Measured after the stages, as workers may have joined or left meanwhile.
                 execution = make_execution(client, kept, chunk_rows, watch)
                 found = _evaluate(checked, (query, gallery), visible, scorer, execution, watch, started)
-                return replace(found, notes=[*found.notes, *scorer.notes])
+                notes = [*found.notes, *scorer.notes]
+                if checked.values["against_plain"]:
+                    names, plain = _without_reranking(checked, given, query, gallery)
+                    unranked = FeatureScorer(*visible, measure)
+                    before = _evaluate(plain, (query, gallery), visible, unranked, execution, watch, started)
+                    notes.append(change_note(before, found, names))
+                return replace(found, notes=notes)
 
         report = with_remade_parts(attempt, kept, watch.warn)
     return replace(report, distance=measure.describe())
@@ -238,6 +245,24 @@ def _evaluate(
     rerank = None if checked.rerank is None else checked.rerank.describe()
     expand = describe_expansion(checked.expand) if checked.expand else None
     return replace(report, timing=timing, options=recorded(options), rerank=rerank, expand=expand)
+
+
+def _without_reranking(
+    checked: CheckedOptions, given: EvaluationOptions, query: FeatureSet, gallery: FeatureSet
+) -> tuple[list[str], CheckedOptions]:
+    """Headline metrics, and the options of an evaluation of them without re-ranking."""
+    protocol = checked.protocol
+    names = [protocol.ap_family, f"{protocol.cmc_family}@1"]
+    others: EvaluationOptions = {
+        "rerank": None,
+        "against_plain": False,
+        "metrics": names,
+        "topk": None,
+        "ties": False,
+        "breakdowns": (),
+        "confidence": None,
+    }
+    return names, CheckedOptions.of({**given, **others}, query, gallery)
 
 
 def _single_shot(checked: CheckedOptions) -> SingleShot | None:

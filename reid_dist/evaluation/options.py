@@ -190,9 +190,20 @@ class _OfFeatures(TypedDict, total=False):
             heading="Conventions",
             metavar="SPEC",
             recorded=False,
-            help="Such as 'k_reciprocal(k1=20,k2=6,lambda_value=0.3)'; see `reid-dist list rerankers`.",
+            help="Such as 'k_reciprocal(k1=20,k2=6)' or 'top(gnn,m=1000)'; see `reid-dist list rerankers`.",
             doc="Ranking by a re-ranked distance, such as "
-            '``"k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)"``.',
+            '``"k_reciprocal(k1=20,k2=6,lambda_value=0.3,variant=zhong)"``; ``"top(gnn,m=1000)"`` re-ranks the nearest '
+            "items of each query alone.",
+        ),
+    ]
+    against_plain: Annotated[
+        bool,
+        Option(
+            default=False,
+            refused_by=(SPLITS, SWEEP),
+            help="Note what --rerank changes: AP and CMC@1 without it, with the paired interval.",
+            doc="With a re-ranking, also rank without it, and note the change of the protocol's AP and CMC@1 with the "
+            "paired interval over identities.",
         ),
     ]
 

@@ -48,7 +48,8 @@ def test_read(text, calls):
         ("aqe(k=5", "from '(k=5' on"),
         ("aqe(k=5))", "from ')' on"),
         ("aqe(k=5) dba", "from 'dba' on"),
-        ("aqe(k=(5))", "cannot read thing"),
+        ("aqe(k=(5))", "cannot read 'k=(5)' in thing"),
+        ("aqe(dba(k=5))", "cannot read 'dba(k=5)' in thing 'aqe(dba(k=5))'; values are given as key=value"),
         ("aqe+", "cannot read thing 'aqe+' from '' on"),
         ("+aqe", "from '+aqe' on"),
         ("aqe++dba", "from '+dba' on"),
@@ -68,6 +69,40 @@ def test_refused(text, part):
         parse_spec("thing", text)
     assert part in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("top(gnn)", [Call("top", {}, Call("gnn"))]),
+        (
+            " top( gnn ( k1 = 3, variant=a ) , m = 5 )+b",
+            [Call("top", {"m": 5}, Call("gnn", {"k1": 3, "variant": "a"})), Call("b")],
+        ),
+        ("a(b(c(k=1),k=2),k=3)", [Call("a", {"k": 3}, Call("b", {"k": 2}, Call("c", {"k": 1})))]),
+        ("a(k=1)", [Call("a", {"k": 1})]),
+    ],
+)
+def test_calls_within_calls(text, calls):
+    assert parse_spec("thing", text, nested=True) == calls
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("top(m=5,gnn)", "cannot read 'gnn' in thing 'top(m=5,gnn)'; values are given as key=value"),
+        ("top(gnn,ecn)", "cannot read 'ecn' in thing"),
+        ("top(gnn(k1=3)", "from '(gnn(k1=3)' on"),
+        ("top(gnn(k1=3)m=5)", "cannot read thing 'gnn(k1=3)m=5' from 'm=5' on"),
+        ("top(gnn+ecn)", "one thing at a time within top, found 'gnn+ecn'"),
+        ("top(gnn,m=(5))", "cannot read 'm=(5)'"),
+        ("top(5)", "cannot read '5'"),
+    ],
+)
+def test_calls_within_calls_refused(text, part):
+    with pytest.raises(InputError) as caught:
+        parse_spec("thing", text, nested=True)
+    assert part in str(caught.value)
 
 
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)

@@ -101,6 +101,10 @@ for spec in (
     "gnn(k1=8,k2=3,variant=zhang)",
     "ecn(k=8,t=2,q=3)",
     "ecn(k=8,t=2,q=3,variant=plain_fallback)",
+    "ecn(t=2,q=3,method=origdist)",
+    "top(k_reciprocal(k1=8,k2=3),m=60)",
+    "top(gnn(k1=8,k2=3),m=60)",
+    "top(ecn(k=8,t=2,q=3),m=60)",
 ):
     add(f"rerank {spec}", rerank=spec)
 add("rerank euclidean", rerank="k_reciprocal(k1=8,k2=3)", distance="euclidean")

@@ -69,13 +69,16 @@ def cross_neighbourhoods(query, gallery, *, k=25, t=3, q=8, falls_back=False):
 
 
 def mean_distances(query, gallery, *, t=3, q=8):
-    """[mean of d(a, g) over E(q) + mean of d(q, b) over E(g)] / 2, of cosine distances, over the places that there are."""
+    """[mean of d(a, g) over E(q) + mean of d(q, b) over E(g)] / 2 of cosine distances; missing places are left out."""
     distances, lists = _lists(query, gallery)
     n_query = len(query)
     expanded = [[*order[1 : t + 1], *(b for a in order[1 : t + 1] for b in lists[a][1 : q + 1])] for order in lists]
     return np.array(
         [
-            [(distances[expanded[i], j].mean() + distances[i, expanded[j]].mean()) / 2 for j in range(n_query, len(lists))]
+            [
+                (distances[expanded[i], j].mean() + distances[i, expanded[j]].mean()) / 2
+                for j in range(n_query, len(lists))
+            ]
             for i in range(n_query)
         ]
     )

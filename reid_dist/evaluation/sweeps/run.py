@@ -17,12 +17,12 @@ from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import StoreError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded, refuse_options
 from reid_dist.evaluation.evaluate import evaluate
+from reid_dist.evaluation.lowered import lowered_metrics, lowered_notes
 from reid_dist.evaluation.options import OPTIONS, SWEEP, EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.runner import FinishedParts
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.sweeps.grid import Grid, Point, make_grid
-from reid_dist.evaluation.sweeps.lowered import lowered_metrics, lowered_notes
 from reid_dist.evaluation.sweeps.report import SweepReport
 from reid_dist.evaluation.swept import SWEPT_PARAMETERS, SweepOptions, Values
 from reid_dist.evaluation.visibility import visible_to

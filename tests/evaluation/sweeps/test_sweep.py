@@ -105,6 +105,7 @@ def test_every_point_of_a_re_ranking_is_its_evaluation(mode):
         ("ecn(k=6)", {"t": "1,3", "q": "2", "variant": "sarfraz,plain_fallback"}),
         ("k_reciprocal(k1=6,k2=2,variant=paper)", {"weights": "gaussian,binary", "mode": "transductive,inductive"}),
         ("k_reciprocal(k1=6,k2=2)", {"inclusive": "true,false"}),
+        ("ecn(k=6,q=2)", {"t": "1,2", "method": "rankdist,origdist"}),
     ],
 )
 def test_every_parameter_of_a_re_ranking_can_be_swept(rerank, swept):
@@ -130,7 +131,7 @@ def test_metrics_that_a_re_ranking_makes_worse_are_noted():
     plain = evaluate(query, gallery, metrics=["mAP"])
     found = compare(plain, evaluate(query, gallery, rerank="ecn(k=120,t=12,q=12)", metrics=["mAP"])).metrics[0]
     assert found.verdict == "worse"
-    assert "makes mAP worse at 2 of 2 points, most of all ecn(k=120,t=12,q=12,variant=sarfraz)" in note
+    assert "makes mAP worse at 2 of 2 points, most of all ecn(k=120,t=12,q=12,variant=sarfraz,method=rankdist)" in note
     for value in (found.baseline, found.candidate, found.interval.low, found.interval.high):
         assert f"{100 * value:.2f}" in note
     assert not sweep_parameters(query, gallery, rerank="gnn", k1="2", k2="2", metrics=["mAP"]).notes[1:]

@@ -13,7 +13,15 @@ from reference import order_is_unambiguous
 from reranking_runs import CLOSE, bare, labelled
 from strategies import crowded_sets, reranking_problems, scattered_sets
 
-from reid_dist import DistanceBlock, FeatureSet, evaluate, evaluate_distances, rerank_blocks, reranked_distances
+from reid_dist import (
+    DistanceBlock,
+    FeatureSet,
+    compare,
+    evaluate,
+    evaluate_distances,
+    rerank_blocks,
+    reranked_distances,
+)
 from reid_dist.errors import InputError, PlanError
 from reid_dist.stages.neighbours import plan as neighbour_plan
 from reid_dist.stages.reranking import ECN, GNN, parse_rerank
@@ -23,7 +31,10 @@ SPECS = (
     "gnn(k1=8,k2=4,variant=zhang)",
     "ecn(k=6,t=2,q=3)",
     "ecn(k=6,t=2,q=3,variant=plain_fallback)",
+    "ecn(t=2,q=3,method=origdist)",
 )
+# New features are rounded to float32.
+MEANS_CLOSE = 2e-7
 METRICS = ["mAP", "mINP", "CMC@1", "CMC@5", "P@5"]
 
 
@@ -79,6 +90,9 @@ def test_random_sets(problem, rounds, t, q, chunk):
         )
         exact = oracle.cross_neighbourhoods(query, gallery, k=problem.k1, t=t, q=q, falls_back=falls_back)
         np.testing.assert_allclose(found, exact, rtol=0, atol=1e-15 if falls_back else 0)
+    found = reranked_distances(bare(query), bare(gallery), rerank=ECN(t=t, q=q, method="origdist"), chunk_rows=chunk)
+    means = oracle.mean_distances(query, gallery, t=t, q=q)
+    np.testing.assert_allclose(found, means, rtol=0, atol=MEANS_CLOSE)
 
 
 def test_defaults_and_sizes():
@@ -92,9 +106,12 @@ def test_defaults_and_sizes():
     np.testing.assert_allclose(shown, np.array(whole.entries) / 185, atol=0.0501)
     exact = oracle.cross_neighbourhoods(query.features, gallery.features)
     np.testing.assert_array_equal(reranked_distances(near, far, rerank="ecn"), exact)
-    for spec in ("gnn", "ecn"):
+    means = oracle.mean_distances(query.features, gallery.features)
+    found = reranked_distances(near, far, rerank="ecn(method=origdist)")
+    np.testing.assert_allclose(found, means, rtol=0, atol=MEANS_CLOSE)
+    for spec in ("gnn", "ecn", "ecn(method=origdist)"):
         described = evaluate(near, far, rerank=spec, metrics=["mAP"], confidence=None).rerank
-        assert described["name"] == spec
+        assert described["name"] == spec[:3]
         assert described["source"]
         assert parse_rerank(str(parse_rerank(spec))) == parse_rerank(spec)
 
@@ -118,7 +135,7 @@ def test_is_the_evaluation_of_the_block(spec, name):
 
 
 @pytest.mark.quick_cases(1)
-@pytest.mark.parametrize("spec", [SPECS[0], SPECS[3]])
+@pytest.mark.parametrize("spec", [SPECS[0], SPECS[3], SPECS[4]])
 def test_one_digest(spec, monkeypatch, tmp_path):
     query, gallery = map(labelled, duplicated())
 
@@ -140,7 +157,7 @@ def test_one_digest(spec, monkeypatch, tmp_path):
         before = stamps(tmp_path / str(rows))
         assert run(workspace=tmp_path / str(rows)) == expected
         assert stamps(tmp_path / str(rows)) == before
-        assert not re.search("sums|columns", " ".join(before))
+        assert not re.search("sums|columns|crossed", " ".join(before))
 
 
 def test_missing_and_interrupted_parts(monkeypatch, tmp_path):
@@ -183,9 +200,12 @@ def test_hundreds_of_duplicates(n_copies):
     rng = np.random.default_rng(9)
     items = np.concatenate([np.repeat(rng.normal(size=(1, 8)), n_copies, axis=0), rng.normal(size=(30, 8))])
     items = rng.permutation(items).astype(np.float32)
-    for spec in ("gnn", "ecn"):
+    for spec in ("gnn", "ecn(method=origdist)", "ecn"):
         found = reranked_distances(bare(items[:20]), bare(items[20:]), rerank=spec)
         assert np.isfinite(found).all()
+        if "origdist" in spec:
+            means = oracle.mean_distances(items[:20], items[20:])
+            np.testing.assert_allclose(found, means, rtol=0, atol=MEANS_CLOSE)
     np.testing.assert_array_equal(found, oracle.cross_neighbourhoods(items[:20], items[20:]))
 
 
@@ -202,7 +222,7 @@ def test_rows_of_zeros_share_nothing():
 def test_the_smallest_sets(n_gallery):
     gallery = FeatureSet.from_arrays(np.eye(3, dtype=np.float32)[:n_gallery], np.arange(n_gallery), np.ones(n_gallery))
     query = FeatureSet.from_arrays(np.ones((1, 3), np.float32), [0], [0])
-    for spec in ("gnn", "ecn"):
+    for spec in ("gnn", "ecn", "ecn(method=origdist)"):
         assert np.isfinite(reranked_distances(query, gallery, rerank=spec)).all()
 
 
@@ -218,6 +238,8 @@ def test_the_smallest_sets(n_gallery):
         ("gnn(variant=zhan)", "unknown variant of gnn 'zhan'; did you mean 'zhang'"),
         ("ecn(t=0)", "t of ecn must be a whole number from 1, found 0"),
         ("ecn(k=100000)", "sums exceed 2^53"),
+        ("ecn(method=rank)", "unknown method of ecn 'rank'; did you mean 'rankdist'"),
+        ("ecn(method=origdist,variant=plain_fallback)", "variant=plain_fallback of ecn belongs to method=rankdist"),
         ("ecn(variant=zhong)", "unknown variant of ecn 'zhong'"),
         ("gnnn", "unknown re-ranker 'gnnn'; did you mean 'gnn'"),
     ],
@@ -229,10 +251,12 @@ def test_impossible_parameters(spec, words):
 
 def test_what_does_not_go_together():
     query, gallery = map(labelled, spread())
-    for spec in ("gnn", "ecn"):
-        with pytest.raises(InputError, match=rf"^{spec} is defined by cosine similarities, found the distance 'euclid"):
+    for spec in ("gnn", "ecn", "ecn(method=origdist)"):
+        with pytest.raises(
+            InputError, match=rf"^{spec[:3]} is defined by cosine similarities, found the distance 'euclid"
+        ):
             evaluate(query, gallery, rerank=spec, distance="euclidean")
-        with pytest.raises(InputError, match=rf"^rerank_blocks takes k_reciprocal alone, found {spec}"):
+        with pytest.raises(InputError, match=rf"^rerank_blocks takes k_reciprocal alone, found {spec[:3]}"):
             rerank_blocks(np.ones((1, 1)), np.zeros((1, 1)), np.zeros((1, 1)), rerank=spec)
 
 
@@ -244,3 +268,27 @@ def test_rows_that_do_not_fit_are_refused(monkeypatch):
     monkeypatch.setattr(gnn, "BYTES_PER_ENTRY", 2**28)
     with pytest.raises(PlanError, match=r"gnn: the rows .* hold \d+ entries, .* one task may take .* smaller k1"):
         evaluate(query, gallery, rerank=SPECS[0])
+
+
+# ------------------------------------------------------------------------------------- what a re-ranking changes
+
+
+def test_the_change_is_noted_on_request():
+    """AP and CMC@1 against the run without re-ranking, as `compare` has them; the digest is that of the run alone."""
+    query, gallery = map(labelled, spread())
+    alone = evaluate(query, gallery, rerank=SPECS[0], confidence=None)
+    noted = evaluate(query, gallery, rerank=SPECS[0], confidence=None, against_plain=True)
+    assert noted.result_digest == alone.result_digest
+    (note,) = set(noted.notes) - set(alone.notes)
+    plain = evaluate(query, gallery, confidence=None)
+    for name, change in zip(("mAP", "CMC@1"), compare(plain, alone, metrics=["mAP", "CMC@1"]).metrics, strict=True):
+        values = (f"{100 * report.metrics[name]:.2f} %" for report in (alone, plain))
+        low, high = (f"{100 * end:.2f} %" for end in (change.interval.low, change.interval.high))
+        assert "{} {} after {} without".format(name, *values) in note
+        assert f"(change from {low} to {high}: {change.verdict})" in note
+    assert note.endswith("95 % intervals over identities")
+    assert note in noted.to_html()
+    with pytest.raises(
+        InputError, match="against_plain compares a re-ranking with the ranking without it; give rerank"
+    ):
+        evaluate(query, gallery, against_plain=True)

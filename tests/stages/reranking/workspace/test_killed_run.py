@@ -60,6 +60,8 @@ def words_for(folder, rerank):
         ("k_reciprocal(k1=6,k2=3)", "rows", 2, "weights"),
         ("gnn(k1=6,k2=3)", "sums2", 1, "gnn"),
         ("ecn(k=6,t=2,q=2)", "rows", 0, "ecn"),
+        ("ecn(t=2,q=2,method=origdist)", "rows", 0, "crossed"),
+        ("top(gnn(k1=6,k2=3),m=50)", "rows", 2, "heads"),
     ],
 )
 def test_a_killed_run_is_resumed(sets, reid_dist, monkeypatch, tmp_path, rerank, part, n_parts, kind):
@@ -95,7 +97,10 @@ def test_a_killed_run_is_resumed(sets, reid_dist, monkeypatch, tmp_path, rerank,
     after = stamps(kept)
     finished = {name: stamp for name, stamp in before.items() if name in after}
     assert {name: after[name] for name in finished} == finished
-    assert all(re.match("tile|sums|columns|rows1", Path(name).name) for name in set(before) - set(after))
+    assert all(
+        re.match("tile|sums|columns|rows1", Path(name).name) or name.startswith("crossed")
+        for name in set(before) - set(after)
+    )
     report = Report.load(tmp_path / "out")
     near, far = sets
     assert report.result_digest == evaluate(near, far, rerank=rerank, topk=5).result_digest

@@ -1,4 +1,4 @@
-"""Metrics that a re-ranking makes worse: the paired test of `reid-dist compare` against the run without it."""
+"""What a re-ranking changes: the paired test of `reid-dist compare` against the run without it."""
 
 from __future__ import annotations
 
@@ -27,6 +27,22 @@ def lowered_metrics(unranked: Report, report: Report, names: Sequence[str]) -> L
         for each in compared.metrics
         if each.verdict == WORSE and each.interval is not None
     ]
+
+
+def change_note(unranked: Report, report: Report, names: Sequence[str]) -> str:
+    """One line on the change of some metrics."""
+    unit = "query" if report.n_identities is None else "identity"
+    compared = compare(unranked, report, metrics=names, unit=unit, n_changed=0)
+    changes = []
+    for each in compared.metrics:
+        before, after = (metric_value(each.name, value) for value in (each.baseline, each.candidate))
+        change = f"{each.name} {after} after {before} without"
+        if each.interval is not None:
+            low, high = (metric_value(each.name, value) for value in (each.interval.low, each.interval.high))
+            change += f" (change from {low} to {high}: {each.verdict})"
+        changes.append(change)
+    units = {"query": "queries", "identity": "identities"}[unit]
+    return f"re-ranking: {', '.join(changes)}; {100 * compared.level:g} % intervals over {units}"
 
 
 def lowered_notes(points: Sequence[tuple[str, Lowered]]) -> list[str]:
