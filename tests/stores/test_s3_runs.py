@@ -74,6 +74,23 @@ def test_stages_are_kept_there_and_found_again(sides: Sides, bucket: Bucket) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "rerank", ["gnn(k1=6,k2=3)", "ecn(k=6,t=2,q=2)", "ecn(t=2,q=2,method=origdist)", "top(gnn(k1=6,k2=3),m=40)"]
+)
+def test_re_rankings_are_kept_there_and_found_again(sides: Sides, bucket: Bucket, rerank: str) -> None:
+    stored = store_sides(sides, bucket)
+    digest = evaluate(*sides, rerank=rerank).result_digest
+    assert evaluate(*stored, workspace=bucket.uri("work"), rerank=rerank).result_digest == digest
+    written = set(bucket.listed("work/"))
+    assert any(part in key for key in written for part in ("/gnn-", "/ecn-", "/heads-", "/expanded-"))
+    n_before = len(bucket.server.requests)
+    assert evaluate(*stored, workspace=bucket.uri("work"), rerank=rerank).result_digest == digest
+    assert set(bucket.listed("work/")) == written
+    put = [path for method, path in bucket.server.requests[n_before:] if method == "PUT"]
+    assert all("/partials-" in path or path.endswith("lock") for path in put), put
+
+
+@pytest.mark.slow
 def test_workers_share_it(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
     stored = store_sides(sides, bucket)
     with started(2, tmp_path) as client:

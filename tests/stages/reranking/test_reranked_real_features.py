@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracles import evaluation
+import reference
+from oracles import evaluation, graph_reranking
 from oracles import reranking as oracle
 from oracles.rank_metrics import ALL_METRICS
 from reference import ItemSet, order_is_unambiguous
@@ -33,6 +34,37 @@ def read_sets(path):
         )
         for name in ("query", "gallery")
     )
+
+
+GRAPH_RERANKINGS = {
+    "gnn(k1=12,k2=4)": lambda near, far: graph_reranking.propagated(near, far, k1=12, k2=4).final,
+    "ecn(k=12)": lambda near, far: graph_reranking.cross_neighbourhoods(near, far, k=12),
+    "ecn(method=origdist)": graph_reranking.mean_distances,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", GRAPH_RERANKINGS)
+@pytest.mark.parametrize("name", SETS)
+def test_other_re_rankings_are_those_of_whole_matrices(shared_data, name, spec):
+    """Of all items, and of the nearest 30 of each query alone, with the metrics of the dense distances."""
+    query, gallery = read_sets(shared_data(name))
+    near, far = labelled(query), labelled(gallery)
+    dense = GRAPH_RERANKINGS[spec](query.features, gallery.features)
+    # New features are rounded to float32.
+    close = 1e-6 if "origdist" in spec else CLOSE
+    np.testing.assert_allclose(reranked_distances(near, far, rerank=spec), dense, rtol=0, atol=close)
+    heads = reference.canonical_distances(query.features, gallery.features, "cosine")
+    for i, row in enumerate(heads):
+        head = np.sort(np.argsort(row, kind="stable")[:30])
+        values = GRAPH_RERANKINGS[spec](query.features[i : i + 1], gallery.features[head])[0]
+        row[head] = values - values.max() - 1
+    found = reranked_distances(near, far, rerank=f"top({spec},m=30)")
+    np.testing.assert_allclose(found, heads, rtol=0, atol=close)
+    for given, whole in ((spec, dense), (f"top({spec},m=30)", heads)):
+        report = evaluate(near, far, protocol=SETS[name], rerank=given, metrics=["mAP", "mINP"], confidence=None)
+        expected = evaluation.evaluate(query, gallery, SETS[name], distances=whole)
+        assert report.metrics == pytest.approx({each: expected.metrics[each] for each in report.metrics}, abs=1e-9)
 
 
 @pytest.mark.slow
