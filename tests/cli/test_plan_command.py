@@ -141,6 +141,39 @@ def test_a_plan_of_a_reranking_names_its_stages_and_workspace(reid_dist, pipelin
     reid_dist("plan", pipeline, "--set", "rerank=k_reciprocal(k1=0)").assert_refused("k1")
 
 
+def test_a_plan_of_heads_and_of_new_features(reid_dist, pipeline: Path) -> None:
+    """The nearest rows of each query are a graph each; rows of means have twice the features and two more."""
+    shown = printed(
+        reid_dist("plan", pipeline, "--set", "rerank=top(gnn(k1=4,k2=2),m=50)").out.split("re-ranking\n")[1]
+    )
+    assert shown["items"] == "40 queries, each in a graph of 51, lists of 4"
+    assert shown["rows"] == "heads: about 50 entries, at most 50"
+    assert "for rows of the heads" in shown["tasks"]
+    more = printed(
+        reid_dist("plan", pipeline, "--set", "rerank=top(gnn(k1=4,k2=2),m=9999)").out.split("re-ranking\n")[1]
+    )
+    assert more["items"] == "40 queries, each in a graph of 201, lists of 4"
+    warned = printed(reid_dist("plan", pipeline, "--set", "rerank=top(gnn,m=30)").out.split("re-ranking\n")[1])
+    assert warned["warning"].startswith("lists of 26 hold most of the 31 items")
+    plain, means = (
+        float(
+            printed(reid_dist("plan", pipeline, "--set", f"rerank={spec}").out.split("\nbefore")[0])[
+                "arithmetic"
+            ].split()[0]
+        )
+        for spec in ("ecn", "ecn(method=origdist)")
+    )
+    assert means == pytest.approx(plain * (2 * 24 + 2) / 24, rel=0.01)
+
+
+def test_the_cost_of_heads_is_linear_in_the_gallery() -> None:
+    spec, limits = parse_rerank("top(gnn,m=1000)"), {"n_threads": 2, "memory_per_thread": 2 * 2**30}
+    small, large = (plan_rerank(shape(1000), shape(n), spec, **limits) for n in (10**6, 10**8))
+    assert large.flop <= 101 * small.flop
+    assert large.task_bytes == small.task_bytes
+    assert small.row_bytes == 1000 * (12 * 1000 + 8)
+
+
 def test_a_plan_of_propagation_shows_the_rows_of_each_round(reid_dist, pipeline: Path) -> None:
     shown = printed(reid_dist("plan", pipeline, "--set", "rerank=gnn(k1=4,k2=2)").out.split("re-ranking\n")[1])
     assert [text.split(":")[0] for text in shown["rows"].split("; ")] == [

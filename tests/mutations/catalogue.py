@@ -132,7 +132,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
     ],
     "re-ranking": [
-        ("stages/reranking/k_reciprocal.py", "if self.k2 > self.k1 + 1:", "if self.k2 > self.k1 + 2:"),
+        ("stages/reranking/top.py", "distinct - (distinct[-1] + 1.0)", "distinct - (distinct[0] + 1.0)"),
         (
             "stages/reranking/k_reciprocal.py",
             "return self.k1 + int(self.rules.lists_and_self)",
@@ -140,7 +140,11 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         ("stages/reranking/graph.py", "far_rows[wanted] - cut.start)", "far_rows[wanted] - cut.start - 1)"),
         ("stages/reranking/inductive.py", "returned = distance < last[place]", "returned = distance <= last[place]"),
-        ("stages/reranking/k_reciprocal.py", "else near + far - overlap\n", "else near + far + overlap\n"),
+        (
+            "stages/reranking/cross_features.py",
+            "np.count_nonzero(place >= 0, axis=1)",
+            "np.count_nonzero(place > 0, axis=1)",
+        ),
         (
             "stages/neighbours/tasks.py",
             "merge_surroundings(one, two, lists.k - 1)",

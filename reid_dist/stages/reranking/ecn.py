@@ -55,7 +55,7 @@ _VARIANTS.register(
     _Variant(
         "sarfraz",
         "pairs whose lists do not overlap are at distance 0, behind all others, by gallery row",
-        "Sarfraz et al., CVPR 2018, the authors' Python code (rankdist)",
+        "Sarfraz et al., CVPR 2018, the authors' Python code (rankdist) before February 2020",
         False,
     )
 )
@@ -63,7 +63,7 @@ _VARIANTS.register(
     _Variant(
         "plain_fallback",
         "pairs whose lists do not overlap have the cosine distance, behind all others",
-        "the ECN of GCN_rerank (Zhang et al., IEEE TMM 2023)",
+        "the authors' code since February 2020; the ECN of GCN_rerank (Zhang et al., IEEE TMM 2023)",
         True,
     )
 )

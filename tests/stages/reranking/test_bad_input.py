@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
+from oracles import graph_reranking as graph_oracle
 from oracles import reranking as oracle
 from oracles import verification
 from reranking_runs import bare
@@ -163,8 +165,9 @@ def test_rows_that_are_not_finite(data, value):
     slipped = data[1].features.copy()
     near, far = sets_of(data, gallery=slipped)
     slipped[7, 2] = value
-    for evaluated in (lambda: evaluate(near, far, rerank="k_reciprocal(k1=5)"), lambda: reranked_distances(near, far),
-                lambda: nearest(far, far, k=3)):  # fmt: skip
+    specs = ("k_reciprocal(k1=5)", "gnn(k1=5,k2=2)", "ecn", "ecn(method=origdist)", "top(gnn,m=9)")
+    for evaluated in (*(partial(evaluate, near, far, rerank=spec) for spec in specs),
+                lambda: reranked_distances(near, far), lambda: nearest(far, far, k=3)):  # fmt: skip
         with pytest.raises(DamagedStoreError, match="row 7 of memory is not finite"):
             evaluated()
 
@@ -175,7 +178,8 @@ def test_zero_rows_under_cosine(data):
     features[[3, 40]] = 0
     near = FeatureSet.from_arrays(query.features, query.pids, query.camids)
     far = FeatureSet.from_arrays(features, gallery.pids, gallery.camids)
-    for evaluated in (lambda: evaluate(near, far, rerank="k_reciprocal"), lambda: reranked_distances(near, far)):
+    for evaluated in (*(partial(evaluate, near, far, rerank=spec) for spec in ("k_reciprocal", "gnn", "top(ecn)")),
+                lambda: reranked_distances(near, far)):  # fmt: skip
         with pytest.raises(InputError, match=r"2 of 60 gallery rows are zero vectors \(rows 3, 40\)"):
             evaluated()
     for variant in ("zhong", "zhong_d4", "paper"):
@@ -209,6 +213,19 @@ def test_fewer_items_than_neighbours(variant):
     as_stored = query.astype(np.float32), gallery.astype(np.float32)
     expected = oracle.reranked(*as_stored, variant=variant, k1=1000, k2=1001)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_fewer_items_than_neighbours_of_other_re_rankings():
+    rng = np.random.default_rng(4)
+    query, gallery = (rng.normal(size=(n, 4)).astype(np.float32) for n in (2, 5))
+    expected = {
+        "gnn(k1=1000,k2=900,rounds=3)": graph_oracle.propagated(query, gallery, k1=1000, k2=900, rounds=3).final,
+        "ecn(k=1000,t=90,q=80)": graph_oracle.cross_neighbourhoods(query, gallery, k=1000, t=90, q=80),
+        "ecn(t=90,q=80,method=origdist)": graph_oracle.mean_distances(query, gallery, t=90, q=80),
+    }
+    for spec, dense in expected.items():
+        found = reranked_distances(bare(query), bare(gallery), rerank=spec)
+        np.testing.assert_allclose(found, dense, rtol=0, atol=2e-7)
 
 
 def test_dimensions(data):
@@ -284,7 +301,7 @@ def test_variants_are_listed_as_variants(reid_dist):
     rows = [line.split()[0] for line in reid_dist("list", "rerankers").out.splitlines() if line[:1].strip()]
     place = rows.index("k_reciprocal")
     assert rows[place + 1 : place + 5] == [f"k_reciprocal(variant={name})" for name in oracle.VARIANTS]
-    for name in ("ecn", "ecn(variant=plain_fallback)", "gnn", "gnn(variant=zhang)"):
+    for name in ("ecn", "ecn(variant=plain_fallback)", "gnn", "gnn(variant=zhang)", "top"):
         assert name in rows
 
 
