@@ -75,6 +75,20 @@ def block_bytes(block_rows: int, dim: int, k: int) -> int:
     return features + max(lists, found) + 16 * TILE_ROWS * TILE_ROWS + 8 * TILE_ROWS * dim
 
 
+def choose_two_block_rows(
+    sizes: tuple[int, int], dim: int, k: int, n_threads: int, memory_per_thread: int, chunk_rows: int | None
+) -> tuple[int, int]:
+    """Rows of a block of items and of one of candidates, where only the items have lists.
+
+    Every block of candidates costs a list of each item, however few rows it has.
+    """
+    items, candidates = (
+        choose_block_rows(n, dim, length, n_threads, memory_per_thread // 2, chunk_rows)
+        for n, length in zip(sizes, (k, 2), strict=True)
+    )
+    return items, candidates
+
+
 def choose_block_rows(
     n_items: int, dim: int, k: int, n_threads: int, memory_per_thread: int, chunk_rows: int | None
 ) -> int:

@@ -15,7 +15,7 @@ from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Execution, TaskGraph, execute
 from reid_dist.stages.neighbours.items import Items
 from reid_dist.stages.neighbours.lists import NeighbourLists
-from reid_dist.stages.neighbours.plan import choose_block_rows, rows_of_a_tile
+from reid_dist.stages.neighbours.plan import choose_block_rows, choose_two_block_rows, rows_of_a_tile
 from reid_dist.stages.neighbours.tasks import Search, merge_task, tile_task
 from reid_dist.stores import FeatureSet, Stage, Workspace
 from reid_dist.stores.locks import in_turn
@@ -79,10 +79,11 @@ def _find(
     ready = _ready(kind, of, k, lists_of, where.workspace)
     if ready is not None:
         return ready
-    rows = [
-        choose_block_rows(n, items.dim, k, where.n_threads, where.memory_per_thread, where.chunk_rows)
-        for n in (items.n_items, candidates.n_items)
-    ]
+    limits = where.n_threads, where.memory_per_thread, where.chunk_rows
+    if is_symmetric:
+        rows = (choose_block_rows(items.n_items, items.dim, k, *limits), 0)
+    else:
+        rows = choose_two_block_rows((items.n_items, candidates.n_items), items.dim, k, *limits)
     plan: dict[str, Any] = {
         "k": k,
         "block_rows": rows[0],

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from reid_dist.engine.plan import SetShape
 from reid_dist.stages.neighbours.items import UNVERIFIED_ROWS
-from reid_dist.stages.neighbours.plan import SearchPlan, block_bytes, choose_block_rows, plan_search
+from reid_dist.stages.neighbours.plan import SearchPlan, block_bytes, choose_two_block_rows, plan_search
 from reid_dist.stages.reranking.definition import Reranking, RowSizes
 from reid_dist.stages.reranking.top import GATHERED_BYTES, Top, queries_of_a_part
 from reid_dist.stages.reranking.weights import BYTES_PER_ENTRY
@@ -103,9 +103,7 @@ def _plan_heads(
     """Plan a re-ranking of the gallery rows next to each query alone."""
     m = min(spec.m, gallery.n_rows)
     n, dim, k = query.n_rows, gallery.dim, max(2, m + 1)
-    rows, gallery_rows = (
-        choose_block_rows(each.n_rows, dim, k, chunk_rows=chunk_rows, **limits) for each in (query, gallery)
-    )
+    rows, gallery_rows = choose_two_block_rows((n, gallery.n_rows), dim, k, chunk_rows=chunk_rows, **limits)
     n_blocks, n_gallery_blocks = -(-n // rows), -(-gallery.n_rows // gallery_rows)
     search = SearchPlan(
         n_items=n,
@@ -114,7 +112,7 @@ def _plan_heads(
         n_blocks=n_gallery_blocks,
         n_tasks=n_blocks * n_gallery_blocks,
         n_pairs=n * gallery.n_rows,
-        task_bytes=block_bytes(max(rows, gallery_rows), dim, k),
+        task_bytes=block_bytes(rows, dim, k) + block_bytes(gallery_rows, dim, 2),
         list_bytes=n * (12 * k + 8),
         tile_bytes=n_gallery_blocks * n * (12 * (k - 1) + 8),
     )
