@@ -51,8 +51,6 @@ _RERANKINGS: Final = (
     "ecn(k=4,t=1,q=2)",
     "ecn(t=1,q=2,method=origdist)",
     "top(k_reciprocal(k1=4,k2=2),m=20)",
-    "top(gnn(k1=4,k2=2),m=20)",
-    "top(ecn(k=4,t=1,q=2),m=20)",
 )
 _EXPANSIONS: Final = ("aqe(k=2)", "dba(k=2)+aqe(k=2)", "fastreid(k=2,alpha=3,times=2)", "camera_norm+whiten(dim=4)")
 _EVERY_RANK: Final = example_names(RANKS)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.reductions import FeatureBlock, pair_rows
 from reid_dist.engine.tile_loop import run_symmetric_tiles
-from reid_dist.kernels.canonical import pair_distances, squared_norms
+from reid_dist.kernels.canonical import pair_distances, read_only, squared_norms
 from reid_dist.kernels.jaccard import overlap_pairs, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import Listed
@@ -32,7 +32,8 @@ class FewItems:
     @classmethod
     def of(cls, features: NDArray[np.float32]) -> FewItems:
         """Items with features of shape (n, dim)."""
-        return cls(FeatureBlock(np.arange(len(features)), features, squared_norms(features)))
+        rows = read_only(features)
+        return cls(FeatureBlock(np.arange(len(rows)), rows, squared_norms(rows)))
 
     @property
     def n_items(self) -> int:

@@ -57,6 +57,18 @@ def test_digest(two_workers, sets, rerank, distance, small_blocks):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "rerank",
+    ["gnn(k1=6,k2=3)", "ecn(k=6,t=2,q=3)", "ecn(t=2,q=3,method=origdist)", "top(k_reciprocal(k1=6,k2=3),m=50)"],
+)
+def test_other_re_rankings(client, sets, rerank, small_blocks):
+    here = evaluate(*sets, rerank=rerank, **OPTIONS)
+    there = evaluate(*sets, rerank=rerank, client=client, against_plain=True, **OPTIONS)
+    assert_same(there, here)
+    assert any(note.startswith("re-ranking: mAP") for note in there.notes)
+
+
+@pytest.mark.slow
 def test_sets_on_disk(client, sets, tmp_path):
     here = evaluate(*sets, rerank="k_reciprocal(k1=6,k2=3)", **OPTIONS)
     near = sets[0].save(tmp_path / "query.zarr", chunk_rows=9)
