@@ -117,8 +117,6 @@ def _plan_heads(
         tile_bytes=n_gallery_blocks * n * (12 * (k - 1) + 8),
     )
     head = plan_search(m + 1, dim, spec.of.n_listed, chunk_rows=None, **limits)
-    # Rows of the last stage, as summed and as joined.
-    few = 3 * BYTES_PER_ENTRY * (m + 1) * sum(each.expected for each in spec.of.row_sizes(m + 1))
     sizes = spec.row_sizes(gallery.n_rows)
     kept = n * (BYTES_PER_ENTRY * m + 8)
     return RerankPlan(
@@ -127,7 +125,7 @@ def _plan_heads(
         row_tasks=-(-n // queries_of_a_part(n, limits["n_threads"])),
         flop=2 * (search.n_pairs + n * head.n_pairs) * dim,
         bytes_read=(gallery.n_rows * n_blocks + n * m) * dim * gallery.itemsize,
-        task_bytes=max(search.task_bytes, GATHERED_BYTES + head.task_bytes + int(few)),
+        task_bytes=max(search.task_bytes, GATHERED_BYTES + head.task_bytes + spec.graph_bytes(m)),
         list_bytes=search.list_bytes,
         rows=sizes,
         row_bytes=kept,

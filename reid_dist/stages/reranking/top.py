@@ -17,19 +17,20 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import byte_size
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import SetShape
 from reid_dist.engine.reductions import FeatureBlock, KnownPairs
 from reid_dist.engine.scorers import FeatureScorer, Scorer, read_block
-from reid_dist.errors import DamagedStoreError, InputError
+from reid_dist.errors import DamagedStoreError, InputError, PlanError
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import NeighbourLists, Resources, find_query_neighbours
 from reid_dist.stages.reranking.definition import Choice, Reranking, RowSizes, register
 from reid_dist.stages.reranking.few import FewItems
 from reid_dist.stages.reranking.stage import fill, name_of
-from reid_dist.stages.reranking.weights import WeightRows, join_rows
+from reid_dist.stages.reranking.weights import BYTES_PER_ENTRY, WeightRows, join_rows
 from reid_dist.stores import FeatureSet
 
 Int64 = NDArray[np.int64]
@@ -98,6 +99,11 @@ class Top(Reranking):
         """Why distances of different queries have no common scale."""
         return "each query's nearest items are re-ranked among themselves, and all others have their plain distance"
 
+    def graph_bytes(self, m: int) -> int:
+        """Expected bytes of the rows of the graph of one query and `m` items, as summed and as joined."""
+        n_entries = (m + 1) * sum(each.expected for each in self.of.row_sizes(m + 1))
+        return int(3 * BYTES_PER_ENTRY * n_entries)
+
     def graph_distance(self, requested: Distance) -> Distance:
         """Distance of the graphs."""
         return self.of.graph_distance(requested)
@@ -129,6 +135,13 @@ class Top(Reranking):
 
     def scorer(self, query: FeatureSet, gallery: FeatureSet, distance: Distance, where: Resources) -> TopScorer:
         """Find the nearest items of each query, re-rank them, and return the scorer."""
+        needed = self.graph_bytes(min(self.m, gallery.n_rows))
+        if needed > where.memory_per_thread:
+            raise PlanError(
+                f"top: the graph of the {self.m} nearest items of one query needs some {byte_size(needed)}, and one "
+                f"task may take {byte_size(where.memory_per_thread)}; take a smaller m, or give workers more memory "
+                "per thread"
+            )
         lists = find_query_neighbours(query, gallery, distance, 1 + min(self.m, gallery.n_rows), where)
         identity = [query.content_digest, gallery.content_digest, distance.name, str(self)]
         block_rows = queries_of_a_part(query.n_rows, where.n_threads)

@@ -22,7 +22,7 @@ from reid_dist import (
     reranked_distances,
     sweep_parameters,
 )
-from reid_dist.errors import DamagedStoreError, InputError
+from reid_dist.errors import DamagedStoreError, InputError, PlanError
 from reid_dist.reports.words import call
 from reid_dist.stages.neighbours import plan as neighbour_plan
 from reid_dist.stages.reranking import parse_rerank, top
@@ -84,6 +84,9 @@ def test_another_distance():
     ):
         np.testing.assert_allclose(row[head], values - values.max() - 1, rtol=0, atol=1e-6)
         np.testing.assert_allclose(row[rest], plain[rest], rtol=0, atol=CLOSE)
+    report = evaluate(labelled(query), labelled(gallery), rerank=spec, distance="euclidean", confidence=None)
+    block = DistanceBlock.from_array(found)
+    assert report.result_digest == evaluate_distances(block, *map(labelled, spread()), confidence=None).result_digest
 
 
 def test_the_whole_gallery_is_the_re_ranking_of_one_query():
@@ -215,6 +218,13 @@ def test_what_does_not_go_together():
     for metric in ("EER", "DIR@FAR=0.1"):
         with pytest.raises(InputError, match="nearest items are re-ranked among themselves, and all others"):
             evaluate(near, far, rerank="top(gnn)", metrics=[metric])
+
+
+def test_graphs_that_do_not_fit_are_refused(monkeypatch):
+    near, far = map(labelled, spread())
+    monkeypatch.setattr(top, "BYTES_PER_ENTRY", 2**30)
+    with pytest.raises(PlanError, match=r"top: the graph of the 40 nearest items of one query needs .* a smaller m"):
+        evaluate(near, far, rerank=SPECS[1])
 
 
 def test_rows_that_change_are_refused(monkeypatch):
