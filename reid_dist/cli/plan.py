@@ -223,14 +223,15 @@ def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int, speed: str) -> 
     search = plan.search
     items = f"{search.n_items} in the graph, lists of {search.k}"
     seconds = _search_seconds(search, rates)
+    made = "graph" if plan.head is None else "heads"
     if plan.head is not None:
         items = f"{counted(search.n_items, 'query')}, each in a graph of {plan.head.n_items}, lists of {plan.head.k}"
         each = plan.head.n_pairs * rates.both_ways + plan.head.n_items * _SECONDS_PER_ROW
         seconds = 1.1 * search.n_pairs * rates.product + search.n_items * each
     return {
         "items": items,
-        "tasks": f"{counted(plan.n_tasks, 'pair')} of blocks of {counted(search.block_rows, 'row')}, then "
-        f"{plan.row_tasks} for rows of the {'graph' if plan.head is None else 'heads'}",
+        "tasks": f"{counted(plan.n_tasks, 'pair')} of blocks of {counted(search.block_rows, 'row')}"
+        + (f", then {plan.row_tasks} for rows of the {made}" if plan.row_tasks else ", then those of new features"),
         "memory": f"{byte_size(plan.task_bytes)} a task, {byte_size(plan.task_bytes * n_threads)} in all",
         "workspace": f"{byte_size(plan.workspace_bytes)} at the most: lists {byte_size(plan.list_bytes)}, "
         f"rows about {byte_size(plan.row_bytes)}",
