@@ -80,19 +80,28 @@ def test_an_option_that_is_added_in_one_place_is_everywhere() -> None:
     ("function", "refused"),
     [
         (evaluate, set()),
-        (evaluate_distances, {"distance", "expand", "rerank"}),
+        (evaluate_distances, {"distance", "expand", "rerank", "against_plain"}),
         (
             evaluate_lists,
             {
                 *("expand", "rerank", "topk", "ties", "breakdowns", "gallery_sizes", "gallery_order"),
-                *("single_shot_draws", "roc", "collapse"),
+                *("single_shot_draws", "roc", "collapse", "against_plain"),
             },
         ),
         (
             evaluate_splits,
-            {*("ground_truth", "topk", "ties", "breakdowns", "gallery_sizes", "gallery_order", "roc", "confidence")},
+            {
+                *("ground_truth", "topk", "ties", "breakdowns", "gallery_sizes", "gallery_order", "roc", "confidence"),
+                "against_plain",
+            },
         ),
-        (sweep_parameters, {*("topk", "ties", "breakdowns", "gallery_sizes", "gallery_order", "roc", "confidence")}),
+        (
+            sweep_parameters,
+            {
+                *("topk", "ties", "breakdowns", "gallery_sizes", "gallery_order", "roc", "confidence"),
+                "against_plain",
+            },
+        ),
     ],
 )
 def test_signatures_and_docstrings_list_the_options_of_a_function(function, refused: set[str]) -> None:

@@ -55,6 +55,7 @@ def test_options_of_a_job_are_those_of_evaluate():
         "ties": True, "breakdowns": ("camera", "clothes"), "gallery_sizes": (10, 0.5, 1.0), "gallery_order": "random",
         "single_shot_draws": 3, "roc": True, "confidence": None, "seed": 9, "chunk_rows": 100, "collapse": "CMC:pid",
         "expand": "aqe(k=2)", "rerank": "k_reciprocal(k1=9)", "distance": "euclidean",
+        "against_plain": True,
     }  # fmt: skip
     options = PipelineJob(query="a", gallery="b", **given).options()
     assert options == given
