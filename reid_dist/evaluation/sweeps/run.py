@@ -100,9 +100,11 @@ def sweep_parameters(
         A query expansion, such as ``"aqe"``.  Of several, such as ``"dba(k=5)+aqe"``, the last one is swept.
     rerank
         A re-ranking, such as ``"k_reciprocal"``; either this or an expansion.
-    k, alpha, times, ridge, least_rows, dim, k1, k2, lambda_value, rounds, t, q, variant, inclusive, weights, mode
-        Values for parameters of the expansion or the re-ranking: numbers or names, or a text such as ``"0:10"`` or
+    k, alpha, times, ridge, least_rows, dim
+        Values for parameters of the expansion, `k` of ``ecn`` as well: numbers, or a text such as ``"0:10"`` or
         ``"0,1,3"``.
+    k1, k2, lambda_value, rounds, t, q, variant, inclusive, weights, mode, method, m
+        Values for parameters of the re-ranking, and of the one that ``top`` holds: numbers or names, or a text as above.
     include_self
         Whether the query is a gallery item, by item id, and one of the k.
     metrics
