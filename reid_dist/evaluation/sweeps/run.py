@@ -104,7 +104,7 @@ def sweep_parameters(
         Values for parameters of the expansion, `k` of ``ecn`` as well: numbers, or a text such as ``"0:10"`` or
         ``"0,1,3"``.
     k1, k2, lambda_value, rounds, t, q, variant, inclusive, weights, mode, method, m
-        Values for parameters of the re-ranking, and of the one that ``top`` holds: numbers or names, or a text as above.
+        Values for parameters of the re-ranking, and of the one that ``top`` holds: numbers or names, or such a text.
     include_self
         Whether the query is a gallery item, by item id, and one of the k.
     metrics
