@@ -13,6 +13,7 @@ from typing import Any, Final
 from reid_dist.core.formatting import counted, integer, share, utc_now
 from reid_dist.metrics.confidence import FEW_UNITS, VERY_FEW_UNITS
 from reid_dist.relevance.protocols import CAMERA_NOT_COUNTED, ZERO
+from reid_dist.reports.words import stage_name
 
 WARNING: Final = "warning: "
 """Prefix of notes that are shown before any number."""
@@ -59,7 +60,7 @@ def make_heading(
     run: Mapping[str, str], stages: Iterable[Mapping[str, Any] | None], environment: Mapping[str, Any], digest: str
 ) -> Heading:
     """Return the head of a report from its entries `run` and `environment`, its stages and its result digest."""
-    names = (str(stage.get("name", "unnamed")) for stage in stages if stage is not None)
+    names = (stage_name(stage) for stage in stages if stage is not None)
     title, name = " \N{MIDDLE DOT} ".join(names), run.get("name", "")
     facts = {
         "date": run.get("date", ""),

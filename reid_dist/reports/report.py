@@ -11,7 +11,7 @@ from reid_dist.reports.html import render_html
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.metrics import metric_names
 from reid_dist.reports.summary import Summary, make_frame
-from reid_dist.reports.words import bounded_value, counts_line, interval, published
+from reid_dist.reports.words import bounded_value, counts_line, interval, published, stage_name
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -41,7 +41,7 @@ class Report(ReportData):
             "queries": counts_line(self.counts),
             "digest": self.result_digest[:16],
         }
-        title = f"Report: {', '.join(str(each.get('name', 'unnamed')) for each in stages)}"
+        title = f"Report: {', '.join(stage_name(each) for each in stages)}"
         return Summary(title, heads, rows, facts, self.notes)
 
     def to_pandas(self, table: Literal["per_query", "metrics"] = "per_query") -> Any:

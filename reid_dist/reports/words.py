@@ -16,6 +16,8 @@ from reid_dist.metrics.definitions import curve_family, metric_family
 
 # Fields of a description that are no parameters.
 _PROSE = frozenset({"name", "summary", "source", "definition"})
+# Entry of a stage that holds another one.
+_WITHIN = "of"
 
 # Advice by pattern of the reason; the first match is used.
 _ADVICE: tuple[tuple[str, str], ...] = (
@@ -160,12 +162,19 @@ def advice(reason: str, *, listed: bool = False) -> str:
     return next((words for pattern, words in _ADVICE if re.search(pattern, folded)), "")
 
 
+def stage_name(description: Mapping[str, Any]) -> str:
+    """Return the name of a stage, with that of a stage within it: ``top(k_reciprocal)``."""
+    name, within = str(description.get("name", "unnamed")), description.get(_WITHIN)
+    return f"{name}({stage_name(within)})" if isinstance(within, Mapping) else name
+
+
 def call(description: Mapping[str, Any]) -> str:
     """Return a stage as a call with its parameters, or with a call: ``top(k_reciprocal(k1=20, k2=6), m=1000)``."""
     name = str(description.get("name", "unnamed"))
-    within = [call(value) for value in description.values() if isinstance(value, Mapping) and "name" in value]
-    own = {key: value for key, value in description.items() if not isinstance(value, Mapping) or "name" not in value}
-    arguments = ", ".join([*within, *(f"{key}={text}" for key, text in flatten(own) if key not in _PROSE)])
+    within = description.get(_WITHIN)
+    inner = [call(within)] if isinstance(within, Mapping) else []
+    own = {key: value for key, value in description.items() if key != _WITHIN or not inner}
+    arguments = ", ".join([*inner, *(f"{key}={text}" for key, text in flatten(own) if key not in _PROSE)])
     # A name that is a whole spec, such as a chain of expansions, has its parameters in it.
     return f"{name}({arguments})" if arguments else name
 

@@ -181,6 +181,7 @@ def test_reports_name_both_calls():
     near, far = map(labelled, spread())
     report = evaluate(near, far, rerank=SPECS[1], metrics=["mAP"], confidence=None)
     assert call(report.rerank) == "top(gnn(k1=8, k2=4, lambda_value=0.3, rounds=2, variant=zhang_mixed), m=40)"
+    assert report.heading.title == "market1501 \N{MIDDLE DOT} cosine \N{MIDDLE DOT} top(gnn)"
     assert str(parse_rerank(str(parse_rerank(SPECS[1])))) == str(parse_rerank(SPECS[1]))
     assert "the 40 nearest are re-ranked, the rest follow in plain order" in report.to_html()
     (note,) = [each for each in evaluate(near, far, rerank="top(ecn)", confidence=None).notes if "top" in each]
