@@ -16,7 +16,7 @@ from reference import (
 
 from reid_dist.errors import InputError, ReidDistError
 
-CHUNKS = (None, 1, 7, 37)
+CHUNKS = (None, 7)
 
 
 def items(features, pids, camera=0, first_id=0):
