@@ -31,7 +31,7 @@ _TASK_FLOP = 3.0e10
 _MOST_TASKS = 10_000
 _MOST_QUERY_ROWS = 8192
 _MOST_GALLERY_ROWS = 65536
-_TASKS_PER_THREAD = 8
+_TASKS_PER_THREAD, _FEW_TASKS_PER_THREAD = 8, 4
 # Maximal total time relative to perfectly balanced threads.
 _MOST_UNEVEN = 1.05
 # Maximal pairs of a task that holds values per pair; larger tasks would not read less.
@@ -171,6 +171,8 @@ class Besides:
     values_per_query: int = 0
     # Whether thresholds over all pairs are searched for.
     pairs: bool = False
+    # Whether partial results take long to merge, so that fewer of them are preferred to evenly loaded threads.
+    merges_slowly: bool = False
 
     def __add__(self, other: Besides) -> Besides:
         """Return the sum of both requirements."""
@@ -180,6 +182,7 @@ class Besides:
             self.bytes_per_pair + other.bytes_per_pair,
             self.values_per_query + other.values_per_query,
             self.pairs or other.pairs,
+            self.merges_slowly or other.merges_slowly,
         )
 
 
@@ -268,7 +271,8 @@ def make_plan(
     # Enough tasks to keep all threads busy to the end, each large enough to outweigh its scheduling.
     flop = max(_TASK_FLOP, 2.0 * query.n_rows * gallery.n_rows * query.dim / _MOST_TASKS)
     wanted = flop / (2.0 * query_block * query.dim)
-    balanced = gallery.n_rows * -(-query.n_rows // query_block) / (_TASKS_PER_THREAD * n_threads)
+    per_thread = _FEW_TASKS_PER_THREAD if besides.merges_slowly else _TASKS_PER_THREAD
+    balanced = gallery.n_rows * -(-query.n_rows // query_block) / (per_thread * n_threads)
     rows = max(1, min(int(wanted), int(balanced), _MOST_GALLERY_ROWS))
     if besides.bytes_per_pair:
         rows = max(1, min(rows, _MOST_HELD_PAIRS // query_block))
@@ -277,7 +281,9 @@ def make_plan(
         gallery_block = max(1, round(rows / chunk)) * chunk
     else:
         step = min(tile.gallery, gallery.n_rows)
-        gallery_block = min(max(1, round(rows / step)) * step, gallery.n_rows)
+        # Rounded up, few blocks are merged at once.
+        steps = -(-rows // step) if besides.merges_slowly else round(rows / step)
+        gallery_block = min(max(1, steps) * step, gallery.n_rows)
     smallest = chunk if gallery.chunk_rows < gallery.n_rows else 1
     # At most an eighth of the memory: a search with fewer counts takes more passes, with the same result.
     counts = max(_FEWEST_COUNTS, min(_MOST_COUNTS, memory_per_thread // (8 * _BYTES_PER_COUNT))) if pairs else 0

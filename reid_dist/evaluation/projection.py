@@ -54,7 +54,7 @@ def held_besides(
         sizes = _group_numbers(checked.collapse, gallery)
         rows = min(scorer.shapes[1].chunk_rows, DEFAULT_TILE_GALLERY)
         # Relevance and thresholds of groups, besides those of items.
-        held += Besides(group_bytes(sizes, rows, per_query) + int(160 * per_query))
+        held += Besides(group_bytes(sizes, rows, per_query) + int(160 * per_query), merges_slowly=True)
     if checked.partitions is not None:
         camids = gallery.camids if checked.partitions.cameras else None
         n_cameras = 0 if camids is None else len(np.unique(camids))

@@ -53,10 +53,10 @@ def _reduce(entry: NDArray[np.signedinteger], bits: int, least: NDArray[np.int32
     for e in range(len(entry)):
         group = np.int64(entry[e]) & mask
         place = np.int64(least[group])
-        if place < _NOWHERE:
-            entry[kept] = (place << bits) | group
-            kept += 1
-            least[group] = _NOWHERE
+        # Written always, kept when it counts: no branch.
+        entry[kept] = (place << bits) | group
+        kept += int(place < _NOWHERE)
+        least[group] = _NOWHERE
     return kept
 
 
@@ -81,6 +81,7 @@ def list_groups(
     scratch = make_scratch(tile)
     bands = tile.bands
     decided = 0
+    capacity = lists.entry.shape[1]
     for i in range(n_rows):
         first, last = bands.indptr[i], bands.indptr[i + 1]
         if first == last:
@@ -90,13 +91,13 @@ def list_groups(
         decided += pairs
         if decided > limit:
             return i, decided
-        if lists.size[q] + n > lists.entry.shape[1]:
-            lists.size[q] = _reduce(lists.entry[q, : lists.size[q]], bits, lists.least)
-            if lists.size[q] + n > lists.entry.shape[1]:
+        entry = lists.entry[q]
+        if lists.size[q] + n > capacity:
+            lists.size[q] = _reduce(entry[: lists.size[q]], bits, lists.least)
+            if lists.size[q] + n > capacity:
                 raise AssertionError("a reduced list is longer than it can be")
         begin = lists.start[q]
         beyond = lists.start[q + 1] - begin
-        entry = lists.entry[q]
         size = lists.size[q]
         before = np.int64(-1)
         latest = np.int64(0)
@@ -138,6 +139,7 @@ def settle_groups(
     at = np.int64(0)
     indptr[0] = 0
     for q in range(len(lists.size)):
+        own = lists.counted[lists.start[q] : lists.start[q + 1]]
         entry = lists.entry[q, : lists.size[q]]
         for e in range(len(entry)):
             group = np.int64(entry[e]) & mask
@@ -145,14 +147,13 @@ def settle_groups(
         for e in range(len(entry)):
             group = np.int64(entry[e]) & mask
             place = np.int64(least[group])
-            if place == _NOWHERE:
-                continue
             least[group] = _NOWHERE
-            if is_whole[group]:
-                lists.counted[lists.start[q] + place] += np.int32(1)
-            else:
-                packed[at] = (place << packed_bits) | number_of[group]
-                at += 1
+            found = np.int64(place < _NOWHERE)
+            counts = found & np.int64(is_whole[group])
+            own[place * counts] += np.int32(counts)
+            # Written always, kept when it counts: no branch.
+            packed[at] = (place << packed_bits) | number_of[group]
+            at += found - counts
         indptr[q + 1] = at
 
 
@@ -161,19 +162,23 @@ def merge_groups(
     entries: tuple[NDArray[np.signedinteger], ...],
     bounds: NDArray[np.int64],
     bits: int,
+    is_whole: NDArray[np.bool_],
+    start: NDArray[np.int64],
+    counted: NDArray[np.int32],
     least: NDArray[np.int32],
     indptr: NDArray[np.int64],
     merged: NDArray[np.signedinteger],
 ) -> None:
-    """Merge entries of several parts to one per query and group, at its least place.
+    """Merge entries of several parts to one per query and group, at its least place, and count groups that are whole.
 
-    Those of part ``p`` and query ``q`` are ``entries[p][bounds[p, q]:bounds[p, q + 1]]``.  Results are written to
-    `merged`, one query after the other, and their offsets to `indptr`, shape (n_query + 1,).
+    Those of part ``p`` and query ``q`` are ``entries[p][bounds[p, q]:bounds[p, q + 1]]``; `is_whole` has shape
+    (n_group,).  Other parameters are as in `GroupLists` and `settle_groups`.
     """
     mask = (1 << bits) - 1
     at = np.int64(0)
     indptr[0] = 0
     for q in range(len(indptr) - 1):
+        own = counted[start[q] : start[q + 1]]
         for p in range(len(entries)):
             entry = entries[p][bounds[p, q] : bounds[p, q + 1]]
             for e in range(len(entry)):
@@ -184,23 +189,10 @@ def merge_groups(
             for e in range(len(entry)):
                 group = np.int64(entry[e]) & mask
                 place = np.int64(least[group])
-                if place < _NOWHERE:
-                    merged[at] = (place << bits) | group
-                    at += 1
-                    least[group] = _NOWHERE
+                least[group] = _NOWHERE
+                found = np.int64(place < _NOWHERE)
+                counts = found & np.int64(is_whole[group])
+                own[place * counts] += np.int32(counts)
+                merged[at] = (place << bits) | group
+                at += found - counts
         indptr[q + 1] = at
-
-
-@kernel
-def count_groups(
-    entry: NDArray[np.signedinteger],
-    indptr: NDArray[np.int64],
-    bits: int,
-    start: NDArray[np.int64],
-    counted: NDArray[np.int64],
-) -> None:
-    """Add the entries of every query to the counts by place; those of query ``q`` begin at ``counted[start[q]]``."""
-    for q in range(len(indptr) - 1):
-        own = counted[start[q] : start[q + 1]]
-        for e in range(indptr[q], indptr[q + 1]):
-            own[np.int64(entry[e]) >> bits] += 1

@@ -8,6 +8,8 @@ No array has an element per query and group.
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,7 +27,7 @@ from reid_dist.engine.reductions.tiles import Precision, Tile
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import pair_distances, read_only
 from reid_dist.kernels.deciding import APART, ScreenedTile
-from reid_dist.kernels.groups import GroupLists, count_groups, list_groups, merge_groups, nowhere, settle_groups
+from reid_dist.kernels.groups import GroupLists, list_groups, merge_groups, nowhere, settle_groups
 from reid_dist.relevance.groups import Groups
 
 Int64 = NDArray[np.int64]
@@ -34,8 +36,8 @@ Int64 = NDArray[np.int64]
 _LARGEST_BLOCK = 65536
 _WIDEST_TILE = 1536
 
-# Share of an array from which it is not copied to be without its rest.
-_MOSTLY = 0.75
+# Bytes of lists that a thread keeps for its next block, at most.
+_MOST_KEPT = 2**27
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,9 @@ class GroupCounts:
     # Other groups: entries ``entry[indptr[i]:indptr[i + 1]]`` of query ``i``, place above and group in the low bits.
     indptr: Int64
     entry: NDArray[np.signedinteger]
+    # Numbers of these groups, ascending, and how many of their items lie in these blocks, shape (n_open,).
+    group: Int64
+    held: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +94,40 @@ class CountGroups:
         if len(partials) > MERGED_AT_ONCE:
             rest = self.combine(partials[MERGED_AT_ONCE - 1 :])
             return self.combine([*partials[: MERGED_AT_ONCE - 1], rest])
+        if len(partials) == 1:
+            return partials[0]
         count = sum((partial.count for partial in partials[1:]), partials[0].count.copy())
+        held = np.zeros(len(self.groups), np.int64)
+        for partial in partials:
+            held[partial.group] += partial.held
+        is_whole = held == self.groups.size
         # A tuple of one length and type, so that one kernel is compiled.
-        none = GroupCounts(count, np.zeros_like(partials[0].indptr), partials[0].entry[:0])
-        parts = [*partials, *[none] * (MERGED_AT_ONCE - len(partials))]
-        merged = np.empty(sum(len(part.entry) for part in parts), none.entry.dtype)
-        indptr = np.empty_like(none.indptr)
-        bounds = np.stack([part.indptr for part in parts])
+        entries = [partial.entry for partial in partials]
+        entries += [entries[0][:0]] * (MERGED_AT_ONCE - len(partials))
+        bounds = np.zeros((MERGED_AT_ONCE, len(partials[0].indptr)), np.int64)
+        bounds[: len(partials)] = [partial.indptr for partial in partials]
+        merged = np.empty(sum(map(len, entries)), entries[0].dtype)
+        indptr = np.empty(bounds.shape[1], np.int64)
+        least = nowhere(len(self.groups))
         merge_groups(
-            tuple(read_only(part.entry) for part in parts), bounds, self.bits, nowhere(len(self.groups)), indptr, merged
+            tuple(map(read_only, entries)),
+            bounds,
+            self.bits,
+            is_whole,
+            self.start_of_places,
+            count,
+            least,
+            indptr,
+            merged,
         )
-        return GroupCounts(count, indptr, _trimmed(merged, indptr[-1]))
+        group = np.flatnonzero((held > 0) & ~is_whole)
+        return GroupCounts(count, indptr, _trimmed(merged, indptr[-1]), group, held[group])
 
     def finish(self, merged: GroupCounts) -> PartialCounts:
         """Convert the result of the whole gallery to counts of groups, as `CountNearer` gives them of items."""
-        targets, start = self.targets.targets, self.start_of_places
-        count = merged.count.astype(np.int64)
-        count_groups(read_only(merged.entry), read_only(merged.indptr), self.bits, start, count)
+        if len(merged.group):
+            raise AssertionError("some blocks of the gallery are missing")
+        targets, count = self.targets.targets, merged.count.astype(np.int64)
         # Per threshold: the place of groups that are nearer, then one place before every positive and one behind.
         opens = targets.positive_start + 2 * np.arange(len(targets.positive_start))
         nearer = count[opens[:-1]]
@@ -153,8 +175,28 @@ def _entry_type(bits: int, most_places: int) -> np.dtype[np.signedinteger]:
 
 
 def _trimmed(entry: NDArray[np.signedinteger], n: int) -> NDArray[np.signedinteger]:
-    """Return the first `n` entries, without the memory of many others."""
-    return entry[:n] if n >= _MOSTLY * len(entry) else entry[:n].copy()
+    """Return the first `n` entries; the memory of the others is given back without a copy."""
+    entry.resize(n, refcheck=False)
+    return entry
+
+
+class _Memory(threading.local):
+    """Memory of the lists of a thread, for one block after the other: new pages take longer than filling them."""
+
+    def __init__(self) -> None:
+        self._bytes = np.empty(0, np.uint8)
+
+    def array(self, shape: tuple[int, int], dtype: np.dtype[np.signedinteger]) -> NDArray[np.signedinteger]:
+        """Return an array of any values, valid until the next call in this thread."""
+        n_bytes = math.prod(shape) * dtype.itemsize
+        if n_bytes > _MOST_KEPT:
+            return np.empty(shape, dtype)
+        if len(self._bytes) < n_bytes:
+            self._bytes = np.empty(n_bytes, np.uint8)
+        return self._bytes[:n_bytes].view(dtype).reshape(shape)
+
+
+_MEMORY = _Memory()
 
 
 class _Listing(Accumulator[GroupCounts]):
@@ -175,7 +217,7 @@ class _Listing(Accumulator[GroupCounts]):
         self._number, local, held = np.unique(of_column[several], return_inverse=True, return_counts=True)
         self._group_of = np.full(len(gallery), -1, np.int32)
         self._group_of[several] = local
-        self._is_whole = held == groups.size[self._number]
+        self._is_whole, self._held = held == groups.size[self._number], held
         self._bits = _bits(len(self._number))
         self._count = np.zeros(self._start[-1], np.int32)
         self._lists: GroupLists | None = None
@@ -213,7 +255,7 @@ class _Listing(Accumulator[GroupCounts]):
         # A reduced list twice over, so that lists are rarely reduced, and a tile; at most the whole block.
         capacity = min(int((self._group_of >= 0).sum()) + n_column, 2 * len(self._number) + n_column)
         return GroupLists(
-            entry=np.empty((n_query, capacity), _entry_type(self._bits, self._most_places)),
+            entry=_MEMORY.array((n_query, capacity), _entry_type(self._bits, self._most_places)),
             size=np.zeros(n_query, np.int64),
             counted=self._count,
             start=self._start,
@@ -240,8 +282,10 @@ class _Listing(Accumulator[GroupCounts]):
 
     def result(self) -> GroupCounts:
         """Return the counts and lists of the block pair."""
-        lists, bits = self._lists or self._make_lists(0), self._reduction.bits
+        lists = self._lists or self._make_lists(0)
         indptr = np.empty(len(self._start), np.int64)
-        entry = np.empty(lists.size.sum(), _entry_type(bits, self._most_places))
-        settle_groups(lists, self._bits, self._is_whole, self._number.astype(np.int64), bits, indptr, entry)
-        return GroupCounts(self._count, indptr, _trimmed(entry, indptr[-1]))
+        entry = np.empty(lists.size.sum(), _entry_type(self._reduction.bits, self._most_places))
+        number = self._number.astype(np.int64)
+        settle_groups(lists, self._bits, self._is_whole, number, self._reduction.bits, indptr, entry)
+        group, held = number[~self._is_whole], self._held[~self._is_whole]
+        return GroupCounts(self._count, indptr, _trimmed(entry, indptr[-1]), group, held)
