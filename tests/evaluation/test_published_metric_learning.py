@@ -96,6 +96,40 @@ def test_pytorch_metric_learning_by_class():
     assert table["Rprec"] == pytest.approx([0, (2 / 3 + 2 / 3) / 2, 1 / 5, 2 / 4, 1 / 5], abs=EXACT)
 
 
+# Of `AccuracyCalculator` of pytorch-metric-learning 2.9.0 on the sets below, with k="max_bin_count", and k=None for mAP
+# and MRR, whose reciprocals it adds in single precision.
+PML_VALUES = {
+    "no_cameras": {"mAP_R": 0.17325894532281888, "Rprec": 0.32382720642055685, "CMC@1": 0.4,
+                   "mAP": 0.323305598407204, "MRR": 0.5726261734962463},
+    "same_set": {"mAP_R": 0.12538753020987073, "Rprec": 0.2505704922769383, "CMC@1": 0.38,
+                 "mAP": 0.27095965315549775, "MRR": 0.5456796288490295},
+}  # fmt: skip
+PML_BY_CLASS = {"mAP_R": 0.13143399549758591, "Rprec": 0.25620624290532756, "CMC@1": 0.38708149506813894}
+
+
+@pytest.mark.parametrize("protocol", PML_VALUES)
+def test_numbers_that_pytorch_metric_learning_gave(protocol):
+    """Forty queries against two hundred items, and these among themselves; no distances are tied."""
+    centres = np.random.default_rng(7).standard_normal((9, 8))
+    sets = []
+    for seed, n in enumerate((40, 200)):
+        rng = np.random.default_rng([7, seed])
+        pids = rng.integers(0, 9, n)
+        features = centres[pids] + 1.5 * rng.standard_normal((n, 8))
+        sets.append(FeatureSet.from_arrays(features.astype(np.float32), pids, item_ids=np.arange(n)))
+    query, gallery = sets if protocol == "no_cameras" else (sets[1], sets[1])
+    expected = PML_VALUES[protocol]
+    report = evaluate(
+        query, gallery, protocol=protocol, distance="sqeuclidean", metrics=[*expected], breakdowns=["identity"],
+        confidence=None,
+    )  # fmt: skip
+    for name, value in expected.items():
+        assert report.metrics[name] == pytest.approx(value, abs=1e-7 if name == "MRR" else 1e-15)
+    if protocol == "same_set":
+        table = report.breakdowns["identity"]
+        assert {name: np.mean(table[name]) for name in PML_BY_CLASS} == pytest.approx(PML_BY_CLASS, abs=1e-15)
+
+
 def on_a_line(places, labels, ids=None):
     return FeatureSet.from_arrays(
         np.array(places, np.float32)[:, None], np.array(labels), item_ids=ids, allow_zero=True
