@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from reid_dist.engine.checks import check_client, check_sets
+from reid_dist.core.model import RankedQueries
+from reid_dist.engine.checks import check_client, check_labels, check_sets, joined_labels
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import rank_queries
 from reid_dist.engine.jobs import EvaluationJob
@@ -17,6 +19,7 @@ from reid_dist.engine.reductions import SingleShot
 from reid_dist.engine.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.engine.task_graph import Execution, Stopwatch
 from reid_dist.engine.threshold_passes import refuse_early, verify
+from reid_dist.engine.variants import EVERY_ROW
 from reid_dist.engine.verification import n_nearest, needs_pairs, needs_probes
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded, refuse_options_of_features
@@ -25,8 +28,10 @@ from reid_dist.evaluation.options import RANKING_OPTIONS, EvaluationOptions, Ran
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.projection import (
     held_besides,
+    held_by_variants,
     make_execution,
     make_resources,
+    most_matches,
     most_relevant,
     partition_metrics,
     plan_for,
@@ -35,6 +40,7 @@ from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import make_report
 from reid_dist.evaluation.visibility import visible_to, workspace_at, workspace_folder
 from reid_dist.metrics.definitions import SINGLE_SHOT
+from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports import Report
 from reid_dist.stages.expansion import describe_expansion, expand_sets, refuse_unlike_lengths
 from reid_dist.stages.reranking import rerank_scorer
@@ -52,6 +58,9 @@ from reid_dist.stores.workspace import with_remade_parts
 if TYPE_CHECKING:
     from distributed import Client
 
+Beside = dict[Protocol, RankedQueries]
+"""Ranks under other protocols than that of a report."""
+
 
 def evaluate(
     query: FeatureSource,
@@ -63,6 +72,24 @@ def evaluate(
     **options: Unpack[EvaluationOptions],
 ) -> Report:
     """Evaluate once; everything as of `reid_dist.evaluate` without a benchmark."""
+    where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
+    return evaluate_beside(query, gallery, (), **where, **options)[0]
+
+
+def evaluate_beside(
+    query: FeatureSource,
+    gallery: FeatureSource,
+    protocols: Sequence[Protocol],
+    *,
+    client: Client | None = None,
+    workspace: str | PathLike[str] | None = None,
+    progress: Shown = None,
+    **options: Unpack[EvaluationOptions],
+) -> tuple[Report, Beside]:
+    """Evaluate once, and rank under other protocols by labels in the same pass.
+
+    Protocols that the sets do not fit are left out, and all of them where an option needs more than ranks of items.
+    """
     started = time.perf_counter()
     given = complete(options)
     measure = DISTANCES.get(given["distance"])
@@ -75,7 +102,7 @@ def evaluate(
     with shown_progress(progress) as shown:
         watch = Stopwatch(shown)
 
-        def attempt() -> Report:
+        def attempt() -> tuple[Report, Beside]:
             with contextlib.ExitStack() as stack:
                 visible = stack.enter_context(visible_to(client, kept, query, gallery))
                 if checked.expand or checked.rerank is not None:
@@ -86,17 +113,19 @@ def evaluate(
                     scorer = rerank_scorer(*visible, measure, checked.rerank, where)
                 # Measured after the stages, as workers may have joined or left meanwhile.
                 execution = make_execution(client, kept, chunk_rows, watch)
-                found = _evaluate(checked, (query, gallery), visible, scorer, execution, watch, started)
+                found, beside = _evaluate(
+                    checked, (query, gallery), visible, scorer, execution, watch, started, protocols
+                )
                 notes = [*found.notes, *scorer.notes]
                 if checked.values["against_plain"]:
                     names, plain = _without_reranking(checked, given, query, gallery)
                     unranked = FeatureScorer(*visible, measure)
-                    before = _evaluate(plain, (query, gallery), visible, unranked, execution, watch, started)
+                    before, _ = _evaluate(plain, (query, gallery), visible, unranked, execution, watch, started)
                     notes.append(change_note(before, found, names))
-                return replace(found, notes=notes)
+                return replace(found, notes=notes), beside
 
-        report = with_remade_parts(attempt, kept, watch.warn)
-    return replace(report, distance=measure.describe())
+        report, beside = with_remade_parts(attempt, kept, watch.warn)
+    return replace(report, distance=measure.describe()), beside
 
 
 @lists_options(RANKING_OPTIONS)
@@ -158,7 +187,7 @@ def evaluate_distances(
 
         def attempt() -> Report:
             execution = make_execution(client, kept, checked.values["chunk_rows"], watch)
-            return _evaluate(checked, sides, sides, BlockScorer(block), execution, watch, started)
+            return _evaluate(checked, sides, sides, BlockScorer(block), execution, watch, started)[0]
 
         report = with_remade_parts(attempt, kept, watch.warn)
     return replace(report, inputs={**report.inputs, "distances": distances.describe()})
@@ -204,14 +233,19 @@ def _evaluate(
     execution: Execution,
     watch: Stopwatch,
     started: float,
-) -> Report:
-    """Plan, run and report; `inputs` are described, `visible` are read."""
+    others: Sequence[Protocol] = (),
+) -> tuple[Report, Beside]:
+    """Plan, run and report; `inputs` are described, `visible` are read; ranks under `others` as they can be had."""
     options = checked.values
     opened = time.perf_counter()
     topk = options["topk"] or 0
     per_query = most_relevant(checked, *visible)
     shot = _single_shot(checked)
     besides = held_besides(checked, visible[1], scorer, per_query, shot)
+    beside = _fitting(others, *visible) if _ranks_items_alone(checked, shot) else {}
+    if beside:
+        per_query = most_matches(*visible) + 1
+        besides += held_by_variants(per_query, scorer)
     job = EvaluationJob(
         *visible,
         scorer,
@@ -219,7 +253,7 @@ def _evaluate(
         protocol=checked.protocol,
         topk=topk,
         rows_are_items=checked.rows_are_items,
-        joined=checked.joined,
+        joined=tuple(dict.fromkeys([*checked.joined, *(kind for kinds in beside.values() for kind in kinds)])),
         parts=checked.partitions,
         part_metrics=partition_metrics(checked),
         probes=needs_probes(checked.metrics) or n_nearest(checked.metrics) > 0,
@@ -230,7 +264,13 @@ def _evaluate(
     )
     refuse_early(job, checked.metrics)
     planned = time.perf_counter()
-    result = rank_queries(job, execution, checked.truth)
+    ranks: Beside = {}
+    if beside:
+        result = rank_queries(replace(job, protocol=EVERY_ROW, variants=(checked.protocol, *beside)), execution)
+        ranks = dict(zip(beside, result.variants[1:], strict=True))
+        result = replace(result, ranked=result.variants[0])
+    else:
+        result = rank_queries(job, execution, checked.truth)
     verification = verify(job, result, checked.metrics, options["roc"], execution, checked.truth)
     ranked_at = time.perf_counter()
     report = make_report(
@@ -244,7 +284,26 @@ def _evaluate(
     timing = watch.timing(started, (opened, planned), ranked_at)
     rerank = None if checked.rerank is None else checked.rerank.describe()
     expand = describe_expansion(checked.expand) if checked.expand else None
-    return replace(report, timing=timing, options=recorded(options), rerank=rerank, expand=expand)
+    return replace(report, timing=timing, options=recorded(options), rerank=rerank, expand=expand), ranks
+
+
+def _ranks_items_alone(checked: CheckedOptions, shot: SingleShot | None) -> bool:
+    """Whether an evaluation needs the ranks of single items and no more, as several protocols can share a pass."""
+    needs_more = needs_probes(checked.metrics) or needs_pairs(checked.metrics, checked.values["roc"])
+    otherwise = (shot, checked.partitions, checked.collapse, checked.truth)
+    return not needs_more and not any(each is not None for each in otherwise)
+
+
+def _fitting(
+    protocols: Sequence[Protocol], query: LabelledSet, gallery: LabelledSet
+) -> dict[Protocol, tuple[str, ...]]:
+    """Protocols that two sets have the labels for, with the kinds of labels that are to be joined."""
+    found = {}
+    for protocol in protocols:
+        with contextlib.suppress(InputError):
+            check_labels(query, gallery, protocol)
+            found[protocol] = joined_labels(query, gallery, protocol, camids=False)
+    return found
 
 
 def _without_reranking(

@@ -66,6 +66,12 @@ def held_besides(
     return held
 
 
+def held_by_variants(per_query: float, scorer: Scorer) -> Besides:
+    """Memory of ranks under several protocols by labels, with `per_query` listed pairs of a query."""
+    # Rows of pid -1, of pid 0 and all others, and once more without the query's camera; rows are copied by group.
+    return Besides(int(per_query * 4 * 4 * (MERGED_AT_ONCE + 4)), 4 * scorer.shapes[1].dim + 24)
+
+
 def partition_metrics(checked: CheckedOptions) -> tuple[str, ...]:
     """Metrics of the tables over partitions of the gallery: the rank metrics of the report, with mAP and CMC@1."""
     return tuple(dict.fromkeys([*(metric.name for metric in checked.rank_metrics), "mAP", "CMC@1"]))

@@ -6,8 +6,9 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from reid_dist.evaluation.benchmarks import refuse_unfit_labels, with_benchmark
-from reid_dist.evaluation.benchmarks.variants import under_benchmark
+from reid_dist.evaluation.benchmarks.variants import protocols_beside, under_benchmark
 from reid_dist.evaluation.evaluate import evaluate as evaluate_once
+from reid_dist.evaluation.evaluate import evaluate_beside
 from reid_dist.evaluation.options import EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown
 from reid_dist.evaluation.signatures import lists_options
@@ -101,4 +102,5 @@ def evaluate(
         return evaluate_splits(query, gallery, benchmark=benchmark, **where, **options)
     near, far = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     refuse_unfit_labels(chosen, near, far)
-    return under_benchmark(evaluate_once(near, far, **where, **resolved), chosen, far)
+    report, beside = evaluate_beside(near, far, protocols_beside(chosen), **where, **resolved)
+    return under_benchmark(report, chosen, far, beside)

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, ReidDistError, StoreNotFoundError
 from reid_dist.evaluation.benchmarks import refuse_unfit_labels
-from reid_dist.evaluation.benchmarks.variants import under_benchmark
+from reid_dist.evaluation.benchmarks.variants import protocols_beside, under_benchmark
 from reid_dist.evaluation.checked_options import CheckedOptions
-from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
+from reid_dist.evaluation.evaluate import Beside, evaluate_beside, evaluate_distances
 from reid_dist.evaluation.lists import evaluate_lists, lists_digest
 from reid_dist.evaluation.options import JOB_OPTIONS, RankingOptions
 from reid_dist.evaluation.pipelines import PipelineJob
@@ -99,8 +99,10 @@ def evaluate_features(
     progress: Progress,
 ) -> Report:
     """Evaluate a job whose distances are computed from features."""
-    report = evaluate(query, gallery, client=client, workspace=workspace, progress=progress, **job.options())
-    return _with_pictures(_published(report, job, gallery), job, query, gallery)
+    where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
+    others = [] if job.published is None else protocols_beside(job.published)
+    report, beside = evaluate_beside(query, gallery, others, **where, **job.options())
+    return _with_pictures(_published(report, job, gallery, beside), job, query, gallery)
 
 
 def evaluate_ranking(
@@ -122,9 +124,9 @@ def evaluate_ranking(
     return _with_pictures(_published(report, job, gallery), job, query, gallery)
 
 
-def _published(report: Report, job: PipelineJob, gallery: LabelledSet) -> Report:
-    """Add the benchmark of the job, if it has one."""
-    return report if job.published is None else under_benchmark(report, job.published, gallery)
+def _published(report: Report, job: PipelineJob, gallery: LabelledSet, beside: Beside | None = None) -> Report:
+    """Add the benchmark of the job, if it has one; `beside` holds ranks under protocols of other codes."""
+    return report if job.published is None else under_benchmark(report, job.published, gallery, beside)
 
 
 def prepare_evaluation(

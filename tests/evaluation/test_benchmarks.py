@@ -320,6 +320,45 @@ def test_the_other_code_in_use_is_beside_it(name: str, other: str) -> None:
         assert not [note for note in notes if "the same ranking under" in note]
 
 
+@pytest.mark.parametrize(("name", "other"), [("small", "small_cross_camera"), ("large_cross_camera", "large")])
+@pytest.mark.parametrize("more", [{}, {"rerank": "k_reciprocal(k1=4,k2=2)", "topk": 3, "ties": True}])
+def test_another_code_with_other_rules_is_ranked_in_the_same_pass(name: str, other: str, more) -> None:
+    name, other = f"veri_wild_{name}", f"veri_wild_{other}"
+    options = {"distance": "sqeuclidean", **more}
+    report = evaluate(*sets(), benchmark=name, **options)
+    metrics = BENCHMARKS.get(name).metrics
+    alone = evaluate(*sets(), protocol=BENCHMARKS.get(name).protocol, metrics=metrics, **options)
+    assert report.result_digest == alone.result_digest
+    variant = evaluate(*sets(), protocol=BENCHMARKS.get(other).protocol, **options)
+    (note,) = (note for note in report.notes if "the same distances under" in note)
+    found = ", ".join(
+        f"{metric} {100 * variant.metrics[metric]:.2f} % "
+        f"({100 * (variant.metrics[metric] - report.metrics[metric]):+.2f} points)"
+        for metric in ("mAP", "CMC@1")
+    )
+    n_valid = variant.counts["n_valid"]
+    assert n_valid != report.counts["n_valid"]
+    source = BENCHMARKS.get(other).source
+    assert note == f"the same distances under {other} (as published by {source}): {found}; {n_valid} valid queries"
+    assert note in json.loads(report.to_json())["notes"]
+    assert note.split("(as")[0] in " ".join(report.to_html().split())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("prcc_changed", {}, "prcc_changed_single_shot (as published by guxinqian/Simple-CCReID data/datasets/prcc.py"),
+        ("prcc_same_single_shot", {"repeats": 10}, "prcc_same (as published by guxinqian/Simple-CCReID test.py"),
+        ("veri776_image_to_track", {}, "veri776 (as published by JDAI-CV/fast-reid"),
+        ("veri_wild_small", {"breakdowns": ["gallery_size"]}, "veri_wild_small_cross_camera (as published by"),
+    ],
+)
+def test_the_command_for_another_code_that_needs_a_run_of_its_own(name: str, options, words: str) -> None:
+    notes = evaluate(*sets(), benchmark=name, distance="sqeuclidean", **options).notes
+    (note,) = (note for note in notes if note.startswith(words))
+    assert note.endswith(f"`--benchmark {words.split()[0]}` on the same sets gives its numbers")
+
+
 def test_a_threshold_is_the_choice_of_the_user() -> None:
     with pytest.raises(InputError, match=r"'wildlife_open' reports BAKS@T=x and BAUS@T=x: .* name them with a number"):
         evaluate(*sets(), benchmark="wildlife_open")

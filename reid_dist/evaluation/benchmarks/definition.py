@@ -34,6 +34,9 @@ class Benchmark:
         Numbers of the cameras of the data set, where the protocol tells them apart; None for any.
     identities
         Identities in the gallery of the published test set; None where they do not tell variants apart.
+    other_of
+        The benchmark of which this is the evaluation by another code, or in another form, on the same sets; empty for
+        none.
     """
 
     name: str
@@ -47,11 +50,18 @@ class Benchmark:
     runs: str = ""
     cameras: tuple[int, ...] | None = None
     identities: int | None = None
+    other_of: str = ""
 
     def describe(self) -> dict[str, str]:
         """Return its description for reports."""
         described = {"name": self.name, "summary": self.summary, "source": self.source, "gallery": self.gallery}
         return described | ({"runs": self.runs} if self.runs else {})
+
+    @property
+    def others(self) -> list[Benchmark]:
+        """Benchmarks of the same sets by other codes or in other forms."""
+        first = self.other_of or self.name
+        return [each for each in BENCHMARKS if first in (each.name, each.other_of) and each is not self]
 
     @property
     def gallery(self) -> str:

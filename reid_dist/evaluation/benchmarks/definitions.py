@@ -41,6 +41,7 @@ BENCHMARKS.register(
     replace(
         MARKET1501,
         name="market1501_matlab",
+        other_of="market1501",
         summary="market1501 as its authors compute it: trapezoid AP, means over all queries",
         source="zhunzhong07/person-re-ranking evaluation/utils/evaluation.m, evaluation/utils/compute_AP.m, as the "
         "original MATLAB code of Market-1501",
@@ -63,6 +64,7 @@ BENCHMARKS.register(
     replace(
         CUHK03_NP,
         name="cuhk03_np_matlab",
+        other_of="cuhk03_np",
         summary="cuhk03_np as its authors compute it: trapezoid AP, means over all queries",
         source="zhunzhong07/person-re-ranking evaluation/CUHK03_evaluation.m, evaluation/utils/evaluation.m",
         protocol=_MATLAB,
@@ -91,6 +93,7 @@ BENCHMARKS.register(
     replace(
         MARS,
         name="mars_matlab",
+        other_of="mars",
         summary="mars as its authors compute it: trapezoid AP, means over all queries",
         source="liangzheng06/MARS-evaluation utils/evaluation_mars.m, utils/compute_AP.m",
         protocol=_MATLAB,
@@ -177,6 +180,7 @@ for _name, _clothes, _camera, _letter in (("prcc_same", "same", 2, "B"), ("prcc_
         replace(
             _prcc,
             name=f"{_name}_single_shot",
+            other_of=_name,
             summary=f"PRCC, {_clothes} clothes: queries of camera {_letter} against one image of each identity of "
             "camera A, mean over ten draws",
             source=f"{_CCREID} data/datasets/prcc.py (gallery_idx), with the code of its issue 7",
@@ -273,6 +277,7 @@ BENCHMARKS.register(
     replace(
         VERI776,
         name="veri776_matlab",
+        other_of="veri776",
         summary="veri776 as its authors compute it: trapezoid AP, means over all queries",
         source="JDAI-CV/VeRidataset baseline_evaluation_FACT_776.m, compute_AP.m",
         protocol=_MATLAB,
@@ -282,6 +287,7 @@ BENCHMARKS.register(
     replace(
         VERI776,
         name="veri776_image_to_track",
+        other_of="veri776",
         summary="VeRi-776, image to track: tracks rank at their nearest kept image; needs the label tracklet of the "
         "gallery, from test_track.txt",
         source="Liu et al., ECCV 2016 (paper; its authors' code, JDAI-CV/VeRidataset, has image-to-image search alone)",
@@ -320,6 +326,7 @@ for _name, _size in (("small", 3000), ("medium", 5000), ("large", 10000)):
         replace(
             _wild,
             name=f"veri_wild_{_name}_cross_camera",
+            other_of=_wild.name,
             summary=f"VERI-Wild, {_size:,} vehicles, by the rules of market1501: same camera junk",
             source=f"{_FAST_REID}/veriwild.py",
             protocol=_MARKET1501,

@@ -18,7 +18,7 @@ from reid_dist.engine.checks import check_client, check_labels, check_sets, join
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import rank_queries
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
+from reid_dist.engine.plan import Besides
 from reid_dist.engine.reductions import SingleShot
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Stopwatch
@@ -32,7 +32,7 @@ from reid_dist.evaluation.conventions.targets import ALLOWED, default_names, par
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.evaluation.options import OPTIONS
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
-from reid_dist.evaluation.projection import make_execution, most_matches, plan_for
+from reid_dist.evaluation.projection import held_by_variants, make_execution, most_matches, plan_for
 from reid_dist.evaluation.summary import QueryCounts
 from reid_dist.evaluation.visibility import visible_to, workspace_at
 from reid_dist.metrics.definitions import RANKS, SINGLE_SHOT, Metric, exact_mean, parse_metrics
@@ -260,8 +260,7 @@ def _sizes(
 ) -> tuple[float, int, Besides]:
     """Listed pairs of a query, neighbours, and what a task holds besides ranks."""
     per_query = most_matches(query, gallery) + 1
-    # Rows of pid -1, of pid 0 and all others, and once more without the query's camera.
-    held = Besides(int(per_query * 4 * 4 * (MERGED_AT_ONCE + 4)), 4 * scorer.shapes[1].dim + 24)
+    held = held_by_variants(per_query, scorer)
     if shot is not None:
         sizes = np.unique(gallery.pids, return_counts=True)[1]
         held += Besides(2 * shot.query_bytes(sizes, per_query), values_per_query=2 * shot.max_rank)

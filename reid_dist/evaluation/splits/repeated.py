@@ -21,6 +21,7 @@ from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
 from reid_dist.evaluation.benchmarks import Benchmark, benchmark_notes, refuse_unfit_labels, with_benchmark
 from reid_dist.evaluation.benchmarks.resolving import draw_of
+from reid_dist.evaluation.benchmarks.variants import other_notes
 from reid_dist.evaluation.checked_options import complete, recorded, refuse_options
 from reid_dist.evaluation.evaluate import evaluate
 from reid_dist.evaluation.options import SPLITS, EvaluationOptions
@@ -252,7 +253,7 @@ def evaluate_job(
             finished.append(found)
             shown.advance(_STAGE)
     notes = [
-        *(benchmark_notes(job.benchmark, gallery) if job.benchmark is not None else []),
+        *([*benchmark_notes(job.benchmark, gallery), *other_notes(job.benchmark)] if job.benchmark is not None else []),
         *(side_notes(query, gallery, rules) if trials.whole_queries else []),
         *notes_of_splits([split.notes for split in finished]),
         *query.notes,
