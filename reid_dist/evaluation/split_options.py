@@ -27,7 +27,7 @@ class SplitOptions(TypedDict, total=False):
             default=None,
             heading="Draw",
             limits=COUNT,
-            help="Rows to keep of every gallery identity. Default: 1.",
+            help="Rows to keep of every gallery identity; not with --rows, but for rand_perm_cam.mat. Default: 1.",
             doc="Rows of every gallery identity that a split keeps; all of them where there are fewer, with a note.  "
             "None for 1.",
         ),

@@ -13,7 +13,7 @@ from sampling import examples
 from strategies import crowded_sets
 
 from reid_dist import FeatureSet, evaluate, evaluate_splits
-from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.evaluation.pipelines import read_job
 
 N_QUERY, N_GALLERY = 14, 40
@@ -148,6 +148,7 @@ def test_bad_files_and_names_are_refused(tmp_path: Path) -> None:
         ([[0]], {"by": "names"}, "by must be one of rows, item_ids, image_paths"),
         ([[0]], {"repeats": 2}, "2 repeats were requested, and 1 split are listed|1 split is listed"),
         ([[0]], {"per_camera": True}, "per_camera has no effect on listed rows"),
+        ([[0]], {"per_identity": 2}, "lists all rows of every split, and per_identity 2 has no effect on them: leave"),
         (None, {"by": "item_ids"}, "give the list as well"),
     ):
         with pytest.raises(InputError, match=message):
@@ -196,6 +197,98 @@ def galleries_of(cameras, gallery, images, shots, split):
         if images[row] in order[:shots]:
             taken.append(row)
     return taken
+
+
+def save_hdf5(path: Path, cameras) -> None:
+    """Write ``rand_perm_cam`` in the layout of MATLAB 7.3: cells are references, arrays are transposed."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w", userblock_size=512) as file:
+        heap = file.create_group("#refs#")
+
+        def put(name, values, kind):
+            values = np.asarray(values)
+            empty = not values.size
+            data = np.array(values.shape, np.uint64) if empty else values.T
+            made = (
+                heap.create_dataset(name, data=data)
+                if name != "rand_perm_cam"
+                else file.create_dataset(name, data=data)
+            )
+            made.attrs["MATLAB_class"] = np.bytes_(kind)
+            if empty:
+                made.attrs["MATLAB_empty"] = np.uint8(1)
+            return made.ref
+
+        def cells(name, references):
+            values = np.empty((len(references), 1), h5py.ref_dtype)
+            values[:, 0] = references
+            return put(name, values, "cell")
+
+        inner = [
+            cells(f"camera{at}", [put(f"orders{at}-{pid}", np.asarray(cell, float), "double")
+                                  for pid, cell in enumerate(camera[:, 0])])
+            for at, camera in enumerate(cameras[:, 0])
+        ]  # fmt: skip
+        cells("rand_perm_cam", inner)
+    with path.open("r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(116) + bytes(8) + b"\x00\x02IM")
+
+
+def test_permutations_in_hdf5_are_those_of_version_5(tmp_path: Path) -> None:
+    scipy_io, h5py = (pytest.importorskip(name) for name in ("scipy.io", "h5py"))
+    query, gallery, _ = sysu()
+    sizes = {(c, p): int(((gallery.camids == c) & (gallery.pids == p)).sum()) for c in range(1, 7) for p in range(1, 8)}
+    cameras = permutations(sizes, 4, seed=2)
+    path, old = tmp_path / "rand_perm_cam.mat", tmp_path / "version5.mat"
+    scipy_io.savemat(old, {"rand_perm_cam": cameras})
+    save_hdf5(path, cameras)
+    options = {"benchmark": "sysu_mm01_all_multi"}
+    report, expected = (evaluate_splits(query, gallery, rows=source, **options) for source in (path, old))
+    assert report.result_digest == expected.result_digest
+    assert report.digests["gallery"] == expected.digests["gallery"]
+    whole_bytes = path.read_bytes()
+
+    def spoil(change, message):
+        path.write_bytes(whole_bytes)
+        with h5py.File(path, "r+") as file:
+            change(file)
+        with pytest.raises(InputError, match=f"rand_perm_cam is no cell array of cameras and identities .*{message}"):
+            evaluate_splits(query, gallery, rows=path, **options)
+
+    def replaced(file, name, **values):
+        kept = dict(file[name].attrs)
+        del file[name]
+        file.create_dataset(name, **values).attrs.update(kept)
+        return file[name].ref
+
+    def link(file, name, at, reference):
+        values = file[name][()]
+        values[0, at] = reference
+        file[name][...] = values
+
+    def text_in_a_cell(file):
+        link(file, "#refs#/camera0", 1, replaced(file, "#refs#/orders0-1", data=np.array([["a"]], "S1")))
+
+    def virtual_cell(file):
+        layout = h5py.VirtualLayout((2, 2), "f8")
+        layout[:] = h5py.VirtualSource(str(old), "x", (2, 2))
+        link(file, "#refs#/camera0", 1, file["#refs#"].create_virtual_dataset("other", layout).ref)
+
+    def huge_cell(file):
+        made = file["#refs#"].create_dataset("huge", (2**20, 2**20), "f4", chunks=(1024, 1024))
+        link(file, "#refs#/camera0", 1, made.ref)
+
+    spoil(text_in_a_cell, r"cell 1 of cell 0 of rand_perm_cam holds \|S1 of shape")
+    spoil(virtual_cell, "cell 1 of cell 0 of rand_perm_cam cannot be read: it is kept in another file")
+    spoil(huge_cell, "holds float32 of shape")
+    spoil(lambda file: link(file, "#refs#/camera0", 1, file["#refs#"].ref), "it is no array")
+    spoil(
+        lambda file: link(file, "rand_perm_cam", 0, file["#refs#/orders0-1"].ref), "cell 0 of rand_perm_cam is no cell"
+    )
+    spoil(lambda file: replaced(file, "rand_perm_cam", data=np.zeros((1, 6))), "rand_perm_cam is no cell array, but")
+    path.write_bytes(whole_bytes[: len(whole_bytes) // 2])
+    with pytest.raises(StoreError, match=r"rand_perm_cam\.mat"):
+        evaluate_splits(query, gallery, rows=path, **options)
 
 
 @pytest.mark.parametrize("shots", [1, 10])

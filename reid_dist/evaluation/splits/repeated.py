@@ -152,6 +152,7 @@ class SplitJob:
     def of(cls, query: FeatureSource, gallery: FeatureSource, options: Mapping[str, Any]) -> SplitJob:
         """Read and check options; parameters and errors are those of `evaluate_splits`."""
         chosen, name = None, options.get("benchmark")
+        is_limited = options.get("per_identity") is not None
         if name is not None:
             chosen, options = with_benchmark(name, options)
             if chosen.draw is None and options.get("rows") is None:
@@ -171,7 +172,7 @@ class SplitJob:
         query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
         if chosen is not None:
             refuse_unfit_labels(chosen, query, gallery)
-        trials = _trials(query, gallery, rules, where, given["seed"])
+        trials = _trials(query, gallery, rules, where, given["seed"], is_limited)
         _refuse_own_rows(query, gallery, trials, rules)
         return cls(query=query, gallery=gallery, rules=rules, trials=trials, options=given, benchmark=chosen)
 
@@ -265,8 +266,10 @@ def evaluate_job(
     return _summarise(job, finished, notes, seconds)
 
 
-def _trials(query: FeatureSet, gallery: FeatureSet, rules: Protocol, where: Mapping[str, Any], seed: int) -> Trials:
-    """Rows of all splits, by the options of the draw or as they are listed."""
+def _trials(
+    query: FeatureSet, gallery: FeatureSet, rules: Protocol, where: Mapping[str, Any], seed: int, is_limited: bool
+) -> Trials:
+    """Rows of all splits, by the options of the draw or as they are listed; `is_limited`: per_identity was given."""
     draw, rows, by = draw_of(where, seed), where["rows"], where["by"]
     if rows is None:
         if by != "rows":
@@ -277,7 +280,7 @@ def _trials(query: FeatureSet, gallery: FeatureSet, rules: Protocol, where: Mapp
         raise InputError(f"{' and '.join(idle)} {have(idle)} no effect on listed rows; leave one of them out")
     if by not in ROWS_BY:
         raise InputError(f"by must be one of {', '.join(ROWS_BY)}, found {by!r}")
-    listed = read_split_rows(rows, query, gallery, by=by, per_identity=draw.per_identity)
+    listed = read_split_rows(rows, query, gallery, by=by, per_identity=draw.per_identity, is_requested=is_limited)
     n_splits = len(listed) if where["repeats"] is None else draw.repeats
     if n_splits > len(listed):
         raise InputError(f"{n_splits} repeats were requested, and {counted(len(listed), 'split')} are listed")

@@ -23,6 +23,7 @@ _MATLAB_HEAP = "#refs#"
 _EXTRA = "mat"
 _DEEPEST = 8
 _LONGEST_TEXT = 65_536
+_MOST_NESTED = 2**20
 _COLUMNS = "columns"
 
 
@@ -147,6 +148,47 @@ class MatlabCells(HDF5Array):
         if values[0] != np.floor(values[0]):
             raise StoreError(f"cell {row} of {self._names[-1]} holds {values[0]}; only text and whole numbers are read")
         return str(int(values[0]))
+
+
+def read_nested_cells(path: Path, name: str) -> list[list[NDArray[Any]]]:
+    """Matrices of a MATLAB cell array of cell arrays, as MATLAB numbers both; `StoreError` for another form."""
+    with require("h5py", _EXTRA).File(path, "r") as file:
+        found = []
+        for first, reference in enumerate(_references(_opened(file, (name,)), name)):
+            where = f"cell {first} of {name}"
+            inner = _references(_cell(file, reference, where), where)
+            found.append([_matrix(file, each, f"cell {second} of {where}") for second, each in enumerate(inner)])
+        return found
+
+
+def _cell(file: Any, reference: Any, where: str) -> Any:
+    """Dataset of a reference, held in this file."""
+    cell = file[reference] if reference else None
+    reason = _elsewhere(cell) if isinstance(cell, require("h5py", _EXTRA).Dataset) else "no array"
+    if reason is not None:
+        raise StoreError(f"{where} cannot be read: it is {reason}")
+    return cell
+
+
+def _references(dataset: Any, where: str) -> list[Any]:
+    """References of a cell array, none for an empty one."""
+    h5py = require("h5py", _EXTRA)
+    if dataset.attrs.get("MATLAB_empty", 0):
+        return []
+    if h5py.check_ref_dtype(dataset.dtype) is not h5py.Reference or dataset.size > _MOST_NESTED:
+        raise StoreError(f"{where} is no cell array, but {dataset.dtype} of shape {dataset.shape}")
+    found: list[Any] = dataset[()].ravel().tolist()
+    return found
+
+
+def _matrix(file: Any, reference: Any, where: str) -> NDArray[Any]:
+    """Matrix of numbers of a reference, rows first."""
+    cell = _cell(file, reference, where)
+    if cell.attrs.get("MATLAB_empty", 0):
+        return np.empty((0, 0))
+    if cell.dtype.kind not in "uif" or cell.ndim != 2 or cell.size > _MOST_NESTED:
+        raise StoreError(f"{where} holds {cell.dtype} of shape {cell.shape}, and no matrix of numbers")
+    return np.asarray(cell[()]).T
 
 
 def _characters(codes: NDArray[Any]) -> str:

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
-from reid_dist.errors import InputError
+from reid_dist.errors import InputError, StoreError
+from reid_dist.stores.importers.hdf5_files import is_hdf5, read_nested_cells
 from reid_dist.stores.importers.pair_lists import row_numbers, rows_named
 from reid_dist.stores.importers.source import open_source, require
 from reid_dist.stores.importers.text_files import file_of_labels, read_text
@@ -47,16 +48,28 @@ class SplitRows(NamedTuple):
 
 
 def read_split_rows(
-    source: SplitSource, query: LabelledSet, gallery: LabelledSet, *, by: str = "rows", per_identity: int = 1
+    source: SplitSource,
+    query: LabelledSet,
+    gallery: LabelledSet,
+    *,
+    by: str = "rows",
+    per_identity: int = 1,
+    is_requested: bool = False,
 ) -> list[SplitRows]:
     """Read the rows of every split: numbers from 0, or names by ``item_ids`` or ``image_paths``.
 
-    `per_identity` images are taken of every permutation of ``rand_perm_cam``; other lists hold all rows of a split.
+    `per_identity` images are taken of every permutation of ``rand_perm_cam``; other lists hold all rows of a split, and
+    refuse it where it is requested.
     InputError for a list of another form, for rows that a set lacks, and for rows that are listed twice.
     """
     where, content = _content(source)
     if content is None:
         return _of_permutations(where, gallery, per_identity)
+    if is_requested:
+        raise InputError(
+            f"{where} lists all rows of every split, and per_identity {per_identity} has no effect on them: leave it "
+            f"out, list fewer rows, or draw the rows (without rows, --rows); {_PERMUTATIONS}.mat takes it"
+        )
     entries = _entries(content, where)
     if not entries:
         raise InputError(f"{where} lists no split")
@@ -191,16 +204,19 @@ def _of_permutations(where: str, gallery: LabelledSet, per_identity: int) -> lis
 def _cells(where: str) -> dict[tuple[int, int], NDArray[Any]]:
     """Permutations, (n_split, n_image), from 1, by camera and identity, which count from 1."""
     try:
-        found = require("scipy.io", "mat").loadmat(where, variable_names=[_PERMUTATIONS])[_PERMUTATIONS]
-        if found.dtype.kind != "O":
-            raise TypeError(f"an array of {found.dtype}")
-        cameras = [np.ravel(cell) for cell in np.ravel(found)]
+        path = Path(where)
+        cameras = read_nested_cells(path, _PERMUTATIONS) if is_hdf5(path) else _version_5_cells(where)
         return {
             (camera, pid): np.asarray(orders, dtype=np.float64)
             for camera, identities in enumerate(cameras, start=1)
             for pid, orders in enumerate(identities, start=1)
         }
-    except (ValueError, KeyError, NotImplementedError, TypeError) as error:
-        raise InputError(
-            f"{where}: {_PERMUTATIONS} is no cell array of cameras and identities in a file of version 5 ({error})"
-        ) from None
+    except (StoreError, OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{where}: {_PERMUTATIONS} is no cell array of cameras and identities ({error})") from None
+
+
+def _version_5_cells(where: str) -> list[list[NDArray[Any]]]:
+    found = require("scipy.io", "mat").loadmat(where, variable_names=[_PERMUTATIONS])[_PERMUTATIONS]
+    if found.dtype.kind != "O":
+        raise TypeError(f"an array of {found.dtype}")
+    return [list(np.ravel(cell)) for cell in np.ravel(found)]
