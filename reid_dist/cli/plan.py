@@ -99,12 +99,13 @@ def command(
     from reid_dist.core.environment import usable_cores
     from reid_dist.engine.calibration import calibrate, calibrate_lists
     from reid_dist.engine.distances import DISTANCES
-    from reid_dist.engine.plan import DEFAULT_MEMORY
+    from reid_dist.engine.plan import DEFAULT_MEMORY, with_rows
     from reid_dist.engine.scorers import FeatureScorer
     from reid_dist.errors import InputError
     from reid_dist.evaluation.evaluate import plan_job
     from reid_dist.evaluation.pipelines import SweptParameters, read_job
     from reid_dist.evaluation.projection import planned_memory
+    from reid_dist.evaluation.splits.repeated import SplitJob
     from reid_dist.evaluation.sweeps import make_grid
     from reid_dist.stages.expansion import parse_expand
     from reid_dist.stages.expansion.plan import plan_expand
@@ -115,8 +116,6 @@ def command(
     job = read_job(pipeline, overrides)
     if job.distances is not None or job.lists is not None:
         raise InputError("plan is for jobs over features; one over distances or lists reads its file once, row by row")
-    if job.has_splits:
-        raise InputError("plan is for jobs of one gallery; leave out splits, or the benchmark that draws galleries")
     query, gallery = FeatureSet.open(job.query), FeatureSet.open(job.gallery)
     size = screen = None
     if cluster_file is not None:
@@ -128,7 +127,8 @@ def command(
     else:
         n_threads = threads or usable_cores()
         memory = DEFAULT_MEMORY if memory_gib is None else int(memory_gib * 2**30)
-    options, swept = job.options(), None
+    splits = SplitJob.of(query, gallery, job.split_options()) if job.has_splits else None
+    options, swept = job.options() if splits is None else splits.options, None
     if job.sweep is not None:
         given = job.sweep_options()
         grid = make_grid(job.expand, job.rerank, {name: given.get(name) for name in SweptParameters.model_fields})
@@ -137,8 +137,10 @@ def command(
         n_points = counted(len(grid.points), "point")
         swept = f"{n_points}, each as below; planned with the longest lists, those of {first.name}"
     limits = {"n_threads": n_threads, "memory_per_thread": memory}
-    plan = plan_job(query, gallery, **limits, **options)
-    near, far = FeatureScorer(query, gallery, DISTANCES.get(job.distance)).shapes
+    most_rows = None if splits is None else splits.most_rows
+    plan = plan_job(query, gallery, **limits, rows=most_rows, **options)
+    shapes = FeatureScorer(query, gallery, DISTANCES.get(job.distance)).shapes
+    near, far = shapes if most_rows is None else map(with_rows, shapes, most_rows)
     rerank = None
     if options["rerank"] is not None:
         rerank = plan_rerank(near, far, parse_rerank(options["rerank"]), **limits, chunk_rows=job.chunk_rows)
@@ -164,8 +166,10 @@ def command(
     if read_rate is not None:
         seconds, speed = max(seconds, plan.bytes_read / (read_rate * 1e9)), f"{speed}, {read_rate:g} GB/s from storage"
     per_worker = plan.task_bytes * -(-n_threads // n_workers)
+    n_splits, in_all = (1, "") if splits is None else (splits.trials.n_splits, " for all splits")
     rows = {
         **({} if swept is None else {"sweep": swept}),
+        **({} if splits is None else {"splits": f"{n_splits}, one after the other, each at most as below"}),
         **({} if size is None else {"cluster": _cluster_line(size)}),
         "query": f"{near.n_rows} x {near.dim}",
         "gallery": f"{far.n_rows} x {far.dim}, chunks of {far.chunk_rows} rows",
@@ -178,16 +182,17 @@ def command(
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products",
         "products": _products_line(plan, screen),
         **({"passes": "2 as a rule: thresholds over all pairs are searched for"} if plan.bracket_counts else {}),
-        "time": f"{rough_duration(seconds)} on {speed}",
+        "time": f"{rough_duration(n_splits * seconds)}{in_all} on {speed}",
     }
     _print_rows(rows)
+    before = "before that" if splits is None else "before that, in every split"
     if rerank is not None:
-        click.echo("\nbefore that, re-ranking")
+        click.echo(f"\n{before}, re-ranking")
         _print_rows(_rerank_rows(rerank, rates, n_threads, speed))
     # The last step first, as each precedes what is above it; steps that change nothing have no plan.
     for place, step in reversed(list(enumerate(expand, start=1))):
         number = f", step {place} of {len(expand)}" if len(expand) > 1 else ""
-        click.echo(f"\nbefore that, expansion{number}: {step.step}")
+        click.echo(f"\n{before}, expansion{number}: {step.step}")
         _print_rows(_expand_rows(step, far.dim, rates, n_threads, speed))
 
 

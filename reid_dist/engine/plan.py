@@ -7,7 +7,7 @@ tasks of one block of queries.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reid_dist.core.formatting import byte_size
 from reid_dist.core.model import even_rows
@@ -75,6 +75,11 @@ class SetShape:
     dim: int
     itemsize: int
     chunk_rows: int
+
+
+def with_rows(shape: SetShape, n_rows: int) -> SetShape:
+    """Shape of some rows of a set."""
+    return replace(shape, n_rows=n_rows, chunk_rows=min(shape.chunk_rows, n_rows))
 
 
 @dataclass(frozen=True, slots=True)

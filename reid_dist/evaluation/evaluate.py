@@ -14,7 +14,7 @@ from reid_dist.engine.checks import check_client, check_labels, check_sets, join
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import rank_queries
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.plan import Plan, make_plan
+from reid_dist.engine.plan import Plan, make_plan, with_rows
 from reid_dist.engine.reductions import SingleShot
 from reid_dist.engine.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.engine.task_graph import Execution, Stopwatch
@@ -199,20 +199,24 @@ def plan_job(
     *,
     n_threads: int,
     memory_per_thread: int,
+    rows: tuple[int, int] | None = None,
     **options: Unpack[EvaluationOptions],
 ) -> Plan:
-    """Plan an evaluation for given threads and bytes per task, from shapes and labels; errors as of `evaluate`."""
+    """Plan an evaluation for given threads and bytes per task, from shapes and labels; errors as of `evaluate`.
+
+    `rows` are numbers of rows of query and gallery, for parts of the sets.
+    """
     given = complete(options)
     scorer = FeatureScorer(query, gallery, DISTANCES.get(given["distance"]))
     check_sets(query, gallery, scorer.distance)
     checked = CheckedOptions.of(given, query, gallery)
     per_query = most_relevant(checked, query, gallery)
-    shapes = scorer.shapes
+    near, far = scorer.shapes if rows is None else map(with_rows, scorer.shapes, rows)
     if checked.rerank is not None:
-        near, far = (replace(each, dim=checked.rerank.compared_features(each.dim)) for each in shapes)
-        shapes = near, far
+        near, far = (replace(each, dim=checked.rerank.compared_features(each.dim)) for each in (near, far))
     return make_plan(
-        *shapes,
+        near,
+        far,
         n_threads=n_threads,
         memory_per_thread=memory_per_thread,
         chunk_rows=checked.values["chunk_rows"],

@@ -14,6 +14,9 @@ from reid_dist.nightly.suite import PlannedJob
 from reid_dist.reports import Report
 from reid_dist.reports.documents import plain
 
+PER_SPLIT: Final = "per_split"
+"""Key, among the counts of an entry of means over splits, of their values by metric."""
+
 # Fields of the protocol that describe an input and not the job.
 _INPUTS: Final = frozenset({"ground_truth"})
 
@@ -26,6 +29,7 @@ def done_entry(planned: PlannedJob, report: Report | SplitReport) -> Entry:
         # A report of splits lists its stages among the options.
         own = {name: report.options.get(name) for name in ("expand", "rerank")} | {"draw": report.draw}
         counts = {name: max(each) if isinstance(each, list) else each for name, each in counts.items()}
+        counts[PER_SPLIT] = plain(report.per_split)
     else:
         intervals = (report.confidence or {}).get("intervals", {})
         own = {"expand": report.expand, "rerank": report.rerank}

@@ -329,7 +329,7 @@ def _evaluated(
         machine=surroundings.machine,
         folder=places.report(planned),
     )
-    # Means over splits have no values per query, by which nights are compared.
+    # Means over splits have no values per query; nights are compared by the values of each split.
     return entry, report if isinstance(report, Report) else None
 
 

@@ -28,7 +28,7 @@ def apply_gates(
 ) -> tuple[Finding, ...]:
     """Return the findings of the gates for an entry of a run, in the history or not; none unless it is done.
 
-    Means over splits have no report with values per query: `report` is None, and a loss of accuracy is not told.
+    Means over splits have no report with values per query: `report` is None, and they are compared split by split.
     """
     if entry.state != DONE:
         return ()
@@ -37,7 +37,10 @@ def apply_gates(
         earlier = _EarlierNights(entry, report, history, suite, number)
         return tuple(_finding(name, earlier, settings) for name, settings in chosen.items())
     measured = _MeasuredNights(entry, history, suite, number)
-    findings = [gate_means(entry, same_options=measured.same_options)] if "accuracy" in chosen else []
+    findings = []
+    if "accuracy" in chosen:
+        good = history.last_good(suite, entry.name, before=number)
+        findings = [gate_means(entry, last_good=good, same_options=measured.same_options, gate=chosen["accuracy"])]
     return (*findings, *(_OF_ENTRIES[name](measured, each) for name, each in chosen.items() if name in _OF_ENTRIES))
 
 

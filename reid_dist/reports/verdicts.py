@@ -59,7 +59,13 @@ def verdict_of(
     """
     if not decidable(n_units, level):
         return UNDECIDED
-    if p_value <= (1 - level) * (1 + ROUNDING) and abs(difference) >= smallest_effect - ROUNDING:
+    agrees = p_value <= (1 - level) * (1 + ROUNDING)
+    return verdict_of_interval(difference, interval, smallest_effect=smallest_effect, agrees=agrees)
+
+
+def verdict_of_interval(difference: float, interval: Interval, *, smallest_effect: float, agrees: bool = True) -> str:
+    """Return the verdict by an interval that has its level for few units, too, or where a test `agrees`."""
+    if agrees and abs(difference) >= smallest_effect - ROUNDING:
         if interval.high < 0:
             return WORSE
         if interval.low > 0:

@@ -69,8 +69,6 @@ def test_what_contradicts_a_benchmark_is_refused_in_one_line(reid_dist, stores, 
         (("sweep", *sides, "--expand", "aqe", "--k", "1", "--benchmark", "llcm"), "No such option"),
     ):
         reid_dist(*words).assert_refused(message)
-    (tmp_path / "plan.yaml").write_text(f"query: {stores[0]}\ngallery: {stores[1]}\nbenchmark: llcm\n")
-    reid_dist("plan", tmp_path / "plan.yaml").assert_refused("plan is for jobs of one gallery")
     (tmp_path / "plan.yaml").write_text(
         f"query: {stores[0]}\ngallery: {stores[1]}\nbenchmark: market1501\nprotocol: {{name: own, base: market1501}}\n"
     )

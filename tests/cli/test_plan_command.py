@@ -297,3 +297,23 @@ def test_schemas_refuse_unknown_keys_and_know_all_others(reid_dist, kind: str) -
         kinds = {each["properties"]["kind"]["const"]: each for each in schema["$defs"].values()}
         assert {"threads", "local", "existing"} <= set(kinds)
         assert all(each["additionalProperties"] is False for each in kinds.values())
+
+
+def test_a_plan_of_splits_is_that_of_the_largest_times_their_number(reid_dist, stores, pipeline: Path) -> None:
+    sides = [FeatureSet.open(path) for path in stores]
+    sizes = np.unique(sides[1].pids[sides[1].pids != -1], return_counts=True)[1]
+    rates = ("--gflops", 1e-6, "--threads", 2)
+    for given, n_splits, n_rows in (
+        ("splits={repeats: 3, per_identity: 2}", 3, int(np.minimum(sizes, 2).sum())),
+        ("splits={rows: ROWS}", 2, 9),
+    ):
+        rows = pipeline.parent / "rows.json"
+        rows.write_text(json.dumps([[*range(4)], [*range(9)]]))
+        shown = printed(reid_dist("plan", pipeline, *rates, "--set", given.replace("ROWS", str(rows))).out)
+        assert shown["splits"] == f"{n_splits}, one after the other, each at most as below"
+        assert shown["gallery"].startswith(f"{n_rows} x ")
+        assert shown["query"].startswith(f"{sides[0].n_rows} x ")
+        assert " for all splits on 2 threads" in shown["time"]
+    done = reid_dist("plan", pipeline, *rates, "--set", "benchmark=llcm", "--set", "rerank=k_reciprocal(k1=4,k2=2)")
+    assert printed(done.out.split("\n\n")[0])["splits"].startswith("10, one")
+    assert "before that, in every split, re-ranking" in done.out

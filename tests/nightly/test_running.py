@@ -40,7 +40,7 @@ def suite(tmp_path: Path) -> Path:
     return write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}})
 
 
-def test_means_over_splits_are_recorded_and_not_compared_by_query(tmp_path: Path) -> None:
+def test_means_over_splits_are_recorded_and_compared_by_split(tmp_path: Path) -> None:
     """Their speed and memory are gated; another result of equal inputs is an alarm all the same."""
     jobs = {"named": {"benchmark": "llcm"}, "drawn": {"splits": {"repeats": 2}, "metrics": ["mAP"]}}
     suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, jobs)
@@ -57,7 +57,9 @@ def test_means_over_splits_are_recorded_and_not_compared_by_query(tmp_path: Path
             assert (tmp_path / "nights" / report_link(found)).is_file()
             findings = {finding.gate: finding for finding in found.findings}
             assert list(findings) == ["accuracy", "speed", "memory"]
-            assert findings["accuracy"].reason == "means over splits have no values per query to compare"
+            reason = "no earlier good run" if run is first else "the same result as in run 1, to the last bit"
+            assert findings["accuracy"].reason == reason
+            assert found.counts["per_split"] == {name: each.tolist() for name, each in expected.per_split.items()}
     assert (first.exit_code, second.exit_code) == (0, 0)
     with History.open(tmp_path / "nights.db") as history:
         with pytest.raises(StoreNotFoundError, match="it was pruned, or the job has means over splits"):

@@ -184,6 +184,13 @@ class SplitJob:
         return [metric.name for metric in parse_metrics(usual if given is None else given)]
 
     @property
+    def most_rows(self) -> tuple[int, int]:
+        """Rows of the queries and of the gallery of the largest splits."""
+        splits = [self.trials.rows(split) for split in range(self.trials.n_splits)]
+        queries = [self.query.n_rows if each.query is None else len(each.query) for each in splits]
+        return max(queries), max(len(each.gallery) for each in splits)
+
+    @property
     def reported_options(self) -> dict[str, Any]:
         """Options that a report lists."""
         expand, rerank = self.options["expand"], self.options["rerank"]

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
+
+import numpy as np
 
 from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import Interval
 from reid_dist.metrics.definitions import parse_metric
+from reid_dist.metrics.repeats import mean_and_spread, mean_interval
+from reid_dist.nightly.entries import PER_SPLIT
 from reid_dist.nightly.gating.best import BestDrop, drop_from_best
 from reid_dist.nightly.gating.differences import job_differences, listed, place_differences
-from reid_dist.nightly.gating.nights import Night, Tested, finding_of_metrics, points, tested_metrics
+from reid_dist.nightly.gating.nights import Float64, Night, Tested, finding_of_metrics, points, tested_metrics
 from reid_dist.nightly.gating.settings import AccuracyGate
 from reid_dist.nightly.history.values import (
     ALARM,
@@ -32,7 +36,7 @@ from reid_dist.reports.comparison import Comparison, MetricComparison, compare
 from reid_dist.reports.comparison.conditions import differing_conditions
 from reid_dist.reports.comparison.paired import query_values
 from reid_dist.reports.documents import plain
-from reid_dist.reports.verdicts import ROUNDING, decidable, p_value_text
+from reid_dist.reports.verdicts import ROUNDING, decidable, p_value_text, verdict_of_interval
 
 _GATE: Final = "accuracy"
 _MOST_LOST: Final = 10
@@ -73,28 +77,73 @@ def gate_accuracy(
     return replace(finding, alarm=ALARM, reason=f"{alarm}; {finding.reason}") if alarm else finding
 
 
-def gate_means(entry: Entry, *, same_options: Past | None) -> Finding:
-    """Return the finding of accuracy of means over splits: an alarm where equal inputs gave another result.
+def gate_means(entry: Entry, *, last_good: Past | None, same_options: Past | None, gate: AccuracyGate) -> Finding:
+    """Return the finding of accuracy of means over splits, against the last good entry of the same splits.
 
-    There are no values per query, from which a loss could be told from noise.
+    Differences are paired by split, with Student's t interval of their mean.  Splits that share their queries tell a
+    loss from the noise of the galleries alone.
     """
-    reason, alarm = "means over splits have no values per query to compare", _moved_without_cause(entry, same_options)
-    return Finding(
-        gate=_GATE,
-        verdict=INCOMPARABLE,
-        reason=f"{alarm}; {reason}" if alarm else reason,
-        alarm=ALARM if alarm else "",
+    finding = _means_against(entry, last_good or same_options, gate)
+    alarm = _moved_without_cause(entry, same_options)
+    return replace(finding, alarm=ALARM, reason=f"{alarm}; {finding.reason}") if alarm else finding
+
+
+def _means_against(entry: Entry, earlier: Past | None, gate: AccuracyGate) -> Finding:
+    unlike = _unlike(entry, earlier)
+    if earlier is None or unlike is not None:
+        return unlike or _incomparable("no earlier good run")
+    number, before = earlier.run, earlier.entry
+    wanted = _gated(gate.metrics, entry.conventions["protocol"], entry.metrics.__contains__)
+    if _is_same(entry, before):
+        values = {name: entry.metrics[name].value for name in wanted if name in entry.metrics}
+        return _same(number, [_unmoved(name, value) for name, value in values.items()])
+    if entry.comparison_key != before.comparison_key:
+        return _incomparable(f"labels or numbers of rows changed since run {number}", number)
+    rate = gate.last_good_share * gate.false_alarm / len(wanted)
+    tested = []
+    for name in wanted:
+        old, new = (np.asarray(each.counts.get(PER_SPLIT, {}).get(name, ()), np.float64) for each in (before, entry))
+        if len(old) == len(new) and np.isfinite([*old, *new]).all() and len(new) > 1:
+            tested.append(_tested_means(name, old, new, gate, 1 - 2 * rate))
+        else:
+            change = Change(name=name, baseline=plain(_value_of(before, name)), candidate=plain(_value_of(entry, name)))
+            tested.append(Tested(change, f"{name} has no values of the same splits, two or more, in both runs"))
+    order = (WORSE, INCOMPARABLE, BETTER, UNDECIDED, SAME)
+    return finding_of_metrics(_GATE, tested, order, against=f"against run {number}", baseline=number)
+
+
+def _tested_means(name: str, old: Float64, new: Float64, gate: AccuracyGate, level: float) -> Tested:
+    """Test the mean difference of a metric over splits."""
+    interval = mean_interval((new - old).tolist(), level)
+    before, after, difference = (mean_and_spread(each.tolist())[0] for each in (old, new, new - old))
+    change = Change(
+        name=name,
+        baseline=before,
+        candidate=after,
+        difference=difference,
+        low=interval.low,
+        high=interval.high,
+        verdict=verdict_of_interval(difference, interval, smallest_effect=gate.minimum_effect),
     )
+    return Tested(change, f"{_movement(name, difference, after, level, interval)}, {len(new)} splits)")
+
+
+def _value_of(entry: Entry, name: str) -> float | None:
+    return entry.metrics[name].value if name in entry.metrics else None
 
 
 def gated_metrics(metrics: tuple[str, ...] | None, report: Report) -> tuple[str, ...]:
     """Return the names of gated metrics: those of the gate, or the defaults of the protocol."""
+    return _gated(metrics, report.protocol, lambda name: _has(report, name))
+
+
+def _gated(metrics: tuple[str, ...] | None, protocol: Mapping[str, Any], has: Callable[[str], bool]) -> tuple[str, ...]:
     if metrics is not None:
         return metrics
     # A report without the metric of its own family may have the customary one.
-    precision = (str(report.protocol.get("ap_family", "mAP")), "mAP")
-    first = (f"{report.protocol.get('cmc_family', 'CMC')}@1", "CMC@1")
-    found = [next((name for name in names if _has(report, name)), "") for names in (precision, first)]
+    precision = (str(protocol.get("ap_family", "mAP")), "mAP")
+    first = (f"{protocol.get('cmc_family', 'CMC')}@1", "CMC@1")
+    found = [next((name for name in names if has(name)), "") for names in (precision, first)]
     # With neither, the finding names the missing ones.
     return tuple(name for name in found if name) or (precision[0], first[0])
 
@@ -186,17 +235,13 @@ def _against(
     candidate: Report, entry: Entry, earlier: Past | None, gate: AccuracyGate, share: float, role: str
 ) -> Finding:
     """Compare an entry with an earlier one, at a share of the rate of the gate."""
-    if earlier is None:
-        return _incomparable("no earlier good run")
+    unlike = _unlike(entry, earlier)
+    if earlier is None or unlike is not None:
+        return unlike or _incomparable("no earlier good run")
     number, before, report = earlier
-    if entry.job_digest != before.job_digest:
-        differences = job_differences(before, entry)
-        return _incomparable(f"the job changed since run {number}: {listed(differences) or 'its digest'}", number)
-    if entry.result_digest and entry.result_digest == before.result_digest:
+    if _is_same(entry, before):
         gated = gated_metrics(gate.metrics, candidate)
-        changes = tuple(_unmoved(name, candidate) for name in gated if name in candidate.metrics)
-        reason = f"the same result as in run {number}, to the last bit"
-        return Finding(gate=_GATE, verdict=SAME, reason=reason, baseline=number, changes=changes)
+        return _same(number, [_unmoved(name, _value(candidate, name)) for name in gated if name in candidate.metrics])
     if report is None:
         return _incomparable(f"the report of run {number}, the {role} one, was pruned", number)
     conditions = [
@@ -206,6 +251,24 @@ def _against(
     if conditions:
         return _incomparable(f"the conditions changed since run {number}: {listed(conditions)}", number)
     return _compared(candidate, report, number, gate, share, role)
+
+
+def _unlike(entry: Entry, earlier: Past | None) -> Finding | None:
+    """Return the finding of an earlier entry of another job; None for one of this job, and for none."""
+    if earlier is None or entry.job_digest == earlier.entry.job_digest:
+        return None
+    differences = job_differences(earlier.entry, entry)
+    words = f"the job changed since run {earlier.run}: {listed(differences) or 'its digest'}"
+    return _incomparable(words, earlier.run)
+
+
+def _is_same(entry: Entry, before: Entry) -> bool:
+    return bool(entry.result_digest) and entry.result_digest == before.result_digest
+
+
+def _same(number: int, changes: Sequence[Change]) -> Finding:
+    reason = f"the same result as in run {number}, to the last bit"
+    return Finding(gate=_GATE, verdict=SAME, reason=reason, baseline=number, changes=tuple(changes))
 
 
 def _compared(candidate: Report, baseline: Report, number: int, gate: AccuracyGate, share: float, role: str) -> Finding:
@@ -262,13 +325,8 @@ def _tested(metric: MetricComparison, comparison: Comparison, gate: AccuracyGate
 
 
 def _in_words(metric: MetricComparison, interval: Interval, comparison: Comparison, gate: AccuracyGate) -> str:
-    if metric.difference:
-        moved = f"{'fell' if metric.difference < 0 else 'rose'} by {points(abs(metric.difference))} points to"
-    else:
-        moved = "stayed at"
     parts = [
-        f"{metric.name} {moved} {points(metric.candidate)} % ({100 * comparison.level:.6g} % interval of the "
-        f"difference [{100 * interval.low:+.2f}, {100 * interval.high:+.2f}] points",
+        _movement(metric.name, metric.difference, metric.candidate, comparison.level, interval),
         f"{comparison.n_units} identities",
         f"{metric.n_lost} queries lost and {metric.n_gained} gained",
     ]
@@ -288,12 +346,22 @@ def _in_words(metric: MetricComparison, interval: Interval, comparison: Comparis
     return ", ".join(parts) + ")"
 
 
+def _movement(name: str, difference: float, after: float, level: float, interval: Interval) -> str:
+    """Return how a metric moved, up to a bracket that stays open."""
+    moved = (
+        f"{'fell' if difference < 0 else 'rose'} by {points(abs(difference))} points to" if difference else "stayed at"
+    )
+    return (
+        f"{name} {moved} {points(after)} % ({100 * level:.6g} % interval of the difference "
+        f"[{100 * interval.low:+.2f}, {100 * interval.high:+.2f}] points"
+    )
+
+
 def _value(report: Report, name: str) -> Any:
     return plain(report.metrics[name]) if name in report.metrics else None
 
 
-def _unmoved(name: str, report: Report) -> Change:
-    value = _value(report, name)
+def _unmoved(name: str, value: Any) -> Change:
     return Change(name=name, baseline=value, candidate=value, difference=0.0, verdict=SAME)
 
 
