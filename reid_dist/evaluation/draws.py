@@ -28,7 +28,8 @@ Int64 = NDArray[np.int64]
 class Draw:
     """How galleries are drawn: `per_identity` rows of every identity, or of every identity under every camera.
 
-    Where there are fewer rows, all are drawn.  With `rest_as_queries`, the rows that are not drawn are the queries.
+    Where there are fewer rows, all are drawn.  With `rest_as_queries`, the rows that are not drawn are the queries;
+    with `of_queries`, the queries are drawn, and the gallery is whole.
     """
 
     repeats: int = 10
@@ -36,8 +37,11 @@ class Draw:
     per_camera: bool = False
     seed: int = 0
     rest_as_queries: bool = False
+    of_queries: bool = False
 
     def __post_init__(self) -> None:
+        if self.rest_as_queries and self.of_queries:
+            raise InputError("of_queries draws the queries, and rest_as_queries the gallery; leave one of them out")
         for name, low, high in (("repeats", 1, None), ("per_identity", 1, None), ("seed", 0, LARGEST_SEED)):
             value = getattr(self, name)
             if not is_whole(value) or value < low or (high is not None and value > high):

@@ -51,6 +51,15 @@ class SplitOptions(TypedDict, total=False):
             "gallery, too.",
         ),
     ]
+    of_queries: Annotated[
+        bool,
+        Option(
+            default=False,
+            heading="Draw",
+            help="Draw the queries instead, against the whole gallery.",
+            doc="Draw the queries instead of the gallery, which is whole.",
+        ),
+    ]
     rows: Annotated[
         "SplitSource | None",
         Option(

@@ -134,8 +134,13 @@ def test_it_agrees_with_the_published_rules(name: str) -> None:
         counts = None if code.galleries is None else np.isin(gallery_labels["camid"], code.galleries)
         assert report.n_splits == code.draw.repeats
         for split in range(code.draw.repeats):
-            drawn = drawn_by_loops(gallery_labels["pid"].tolist(), gallery_labels["camid"].tolist(), code.draw,
-                                   split, counts)  # fmt: skip
+            labels = query_labels if code.draw.kind == "queries" else gallery_labels
+            drawn = drawn_by_loops(labels["pid"].tolist(), labels["camid"].tolist(), code.draw, split, counts)
+            if code.draw.kind == "queries":
+                block = squared(query[drawn], gallery)
+                for metric, value in published(code, rows_of(query_labels, drawn), found, block, metrics).items():
+                    expected[metric] += value / code.draw.repeats
+                continue
             near = [row for row in range(len(queries)) if queries[row].pid != -1 and row not in drawn] if rest else None
             asked = rows_of(query_labels, near)
             block = squared(query if near is None else query[near], gallery[drawn])

@@ -85,7 +85,7 @@ def listed(good, junk):
 
 
 class Draw(NamedTuple):
-    """Galleries of some rows of each pid: of each pid and camera, or with the rest as queries."""
+    """Some rows of each pid: of each pid and camera of the gallery or of the queries, or with the rest as queries."""
 
     repeats: int
     per_identity: int
@@ -94,7 +94,7 @@ class Draw(NamedTuple):
 
     @property
     def per_camera(self) -> bool:
-        return self.kind == "camera"
+        return self.kind in ("camera", "queries")
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,7 @@ CODES = {
         for search, cameras in (("all", (1, 2, 4, 5)), ("indoor", (1, 2)))
         for shot, shots in (("single", 1), ("multi", 10))
     },
+    "llcm_vis_to_ir": Code(torchreid, group="pid", cmc_alone=True, draw=Draw(10, 1, "queries")),
     "llcm": Code(torchreid, group="pid", cmc_alone=True, draw=Draw(10, 1, "camera")),
     "wildlife_closed": Code(every_camera, group="pid", cmc_alone=True),
     "veri776_image_to_track": Code(torchreid, group="tracklet"),

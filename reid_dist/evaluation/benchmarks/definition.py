@@ -70,6 +70,7 @@ class Benchmark:
             return "all rows"
         of = "identity under each camera" if self.draw.per_camera else "identity"
         rest = "; the others are the queries" if self.draw.rest_as_queries else ""
+        rest = " of the queries, against the whole gallery" if self.draw.of_queries else rest
         return f"{counted(self.draw.repeats, 'draw')} of {counted(self.draw.per_identity, 'row')} of each {of}{rest}"
 
 

@@ -238,16 +238,27 @@ for _search, _gallery_cameras in (("all", (1, 2, 4, 5)), ("indoor", (1, 2))):
             )
         )
 
-BENCHMARKS.register(
+_LLCM_IR_TO_VIS = BENCHMARKS.register(
     Benchmark(
         name="llcm",
-        summary="LLCM, near infrared queries against one visible image of each identity under each camera, ten draws; "
-        "the CMC ranks identities; the code's other direction draws queries instead",
+        summary="LLCM, IR to VIS: near infrared queries against one visible image of each identity under each camera, "
+        "ten draws; the CMC ranks identities",
         source=f"{_LLCM}/eval_metrics.py (eval_llcm), {_LLCM}/data_manager.py (process_gallery_llcm)",
         protocol=compose_protocol("llcm", base=_MARKET1501, source=f"{_LLCM}/eval_metrics.py", collapse="CMC:pid"),
         layout="llcm",
         metrics=_RANKS,
         draw=Draw(repeats=10, per_camera=True),
+    )
+)
+BENCHMARKS.register(
+    replace(
+        _LLCM_IR_TO_VIS,
+        name="llcm_vis_to_ir",
+        summary="LLCM, what the code calls VIS to IR: one near infrared image of each identity under each camera, ten "
+        "draws, as queries against all visible images; for visible queries and drawn infrared galleries, exchange the "
+        "sides of llcm",
+        source=f"{_LLCM}/test.py (test_mode [2, 1]), {_LLCM}/eval_metrics.py (eval_llcm), {_LLCM}/data_manager.py",
+        draw=Draw(repeats=10, per_camera=True, of_queries=True),
     )
 )
 BENCHMARKS.register(

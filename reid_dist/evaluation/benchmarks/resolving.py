@@ -17,7 +17,7 @@ from reid_dist.relevance.protocols import JUNK_PID, Protocol
 from reid_dist.reports.heading import WARNING
 from reid_dist.stores import LabelledSet
 
-OF_DRAW: Final = ("repeats", "per_identity", "per_camera", "rest_as_queries")
+OF_DRAW: Final = ("repeats", "per_identity", "per_camera", "rest_as_queries", "of_queries")
 """Options of drawn galleries."""
 
 _MOST_CAMERAS: Final = 6

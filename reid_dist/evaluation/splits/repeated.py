@@ -245,7 +245,9 @@ def evaluate_job(
                 private = folder / f"{INNER}{split:05d}"
                 private.mkdir(exist_ok=True)
                 listed = trials.rows(split)
-                far = _subset(gallery, listed.gallery, private / "gallery.zarr", held_bytes)
+                far = gallery
+                if len(listed.gallery) < gallery.n_rows:
+                    far = _subset(gallery, listed.gallery, private / "gallery.zarr", held_bytes)
                 if listed.query is not None:
                     near = _subset(query, listed.query, private / "query.zarr", held_bytes)
                 elif not trials.whole_queries:
@@ -282,7 +284,7 @@ def _trials(
         if by != "rows":
             raise InputError(f"by={by!r} (--by) says what rows (--rows FILE) holds; give the list as well")
         return DrawnSplits(query, gallery, draw, rules)
-    idle = [name for name in ("per_camera", "rest_as_queries") if where[name]]
+    idle = [name for name in ("per_camera", "rest_as_queries", "of_queries") if where[name]]
     if idle:
         raise InputError(f"{' and '.join(idle)} {have(idle)} no effect on listed rows; leave one of them out")
     if by not in ROWS_BY:

@@ -49,7 +49,7 @@ class Trials(Protocol):
 
 
 class DrawnSplits:
-    """Random galleries of the rows that count, in groups: identities, or pairs of identity and camera.
+    """Random galleries, or queries, of the rows that count, in groups: identities, or pairs of identity and camera.
 
     `known` rows (ascending, int64) have an identity and a camera that the protocol counts.
     """
@@ -64,32 +64,35 @@ class DrawnSplits:
         self.n_splits, self.keeps_apart, self.whole_queries = (
             draw.repeats,
             draw.rest_as_queries,
-            not draw.rest_as_queries,
+            not (draw.rest_as_queries or draw.of_queries),
         )
-        self._gallery = gallery
-        kept = gallery.pids != JUNK_PID
-        if rules.gallery_cameras is not None and gallery.camids is not None:
-            kept &= np.isin(gallery.camids, rules.gallery_cameras)
+        self._drawn_from = drawn_from = query if draw.of_queries else gallery
+        self._n_gallery = gallery.n_rows
+        self._side = side = "query" if draw.of_queries else "gallery"
+        kept = drawn_from.pids != JUNK_PID
+        cameras_that_count = rules.query_cameras if draw.of_queries else rules.gallery_cameras
+        if cameras_that_count is not None and drawn_from.camids is not None:
+            kept &= np.isin(drawn_from.camids, cameras_that_count)
         self.known = np.flatnonzero(kept)
         if not self.known.size:
-            cameras = "" if (gallery.pids == JUNK_PID).all() else " or a camera that the protocol does not count"
+            cameras = "" if (drawn_from.pids == JUNK_PID).all() else " or a camera that the protocol does not count"
             raise InputError(
-                f"all {gallery.n_rows} gallery rows have pid {JUNK_PID}{cameras}, so there is nothing to draw from"
+                f"all {drawn_from.n_rows} {side} rows have pid {JUNK_PID}{cameras}, so there is nothing to draw from"
             )
-        labels = [gallery.pids[self.known]]
+        labels = [drawn_from.pids[self.known]]
         if draw.per_camera:
-            if gallery.camids is None:
+            if drawn_from.camids is None:
                 raise InputError(
-                    "per_camera (--per-camera) needs camids, and the gallery has none; give them, or draw by identity "
+                    f"per_camera (--per-camera) needs camids, and the {side} has none; give them, or draw by identity "
                     "alone"
                 )
-            labels.append(gallery.camids[self.known])
+            labels.append(drawn_from.camids[self.known])
         _, sizes = np.unique(np.stack(labels), axis=1, return_counts=True)
         self.n_identity = len(np.unique(labels[0]))
         self.n_groups = len(sizes)
         self.n_short = int((sizes < draw.per_identity).sum())
         self.n_whole = int((sizes <= draw.per_identity).sum())
-        self.n_junk_rows = int((gallery.pids == JUNK_PID).sum())
+        self.n_junk_rows = int((drawn_from.pids == JUNK_PID).sum())
         if draw.rest_as_queries and self.n_whole == self.n_groups:
             raise InputError(
                 f"no row is left to be a query: the fullest of {self._groups_in_words()} has {sizes.max()} rows, and "
@@ -98,7 +101,9 @@ class DrawnSplits:
 
     def rows(self, split: int) -> SplitRows:
         """Rows of a split."""
-        drawn = draw_rows(self._gallery.pids, self._gallery.camids, self.draw, split, self.known)
+        drawn = draw_rows(self._drawn_from.pids, self._drawn_from.camids, self.draw, split, self.known)
+        if self.draw.of_queries:
+            return SplitRows(np.arange(self._n_gallery), drawn)
         rest = np.setdiff1d(self.known, drawn, assume_unique=True) if self.draw.rest_as_queries else None
         return SplitRows(drawn, rest)
 
@@ -117,20 +122,22 @@ class DrawnSplits:
         if self.n_short:
             notes.append(
                 f"{self.n_short:,} of {self._groups_in_words()} {have(self.n_short)} fewer than "
-                f"{counted(draw.per_identity, 'gallery row')}: all of these are in every split"
+                f"{counted(draw.per_identity, f'{self._side} row')}: all of these are in every split"
             )
         if draw.rest_as_queries and self.n_whole:
             notes.append(
                 f"{self.n_whole:,} of {self._groups_in_words()} {have(self.n_whole)} no more rows than are drawn: none "
                 "of these is a query"
             )
-        n_other = self._gallery.n_rows - len(self.known) - self.n_junk_rows
+        n_other = self._drawn_from.n_rows - len(self.known) - self.n_junk_rows
         if n_other:
-            notes.append(f"{counted(n_other, 'gallery row')} of cameras that do not count {_are(n_other)} in no split")
-        if self.n_junk_rows:
-            where = "in the gallery or the queries" if draw.rest_as_queries else "in the gallery"
             notes.append(
-                f"rows of pid {JUNK_PID} are not {where} of any split: {self.n_junk_rows:,} of the whole gallery"
+                f"{counted(n_other, f'{self._side} row')} of cameras that do not count {_are(n_other)} in no split"
+            )
+        if self.n_junk_rows:
+            where = "in the gallery or the queries" if draw.rest_as_queries else f"in the {self._side}"
+            notes.append(
+                f"rows of pid {JUNK_PID} are not {where} of any split: {self.n_junk_rows:,} of the whole {self._side}"
             )
         return notes
 
