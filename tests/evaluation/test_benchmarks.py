@@ -154,6 +154,7 @@ def test_it_agrees_with_the_published_rules(name: str) -> None:
 PUBLISHED = {
     "sysu_mm01_all_single": {"mAP": 0.420048494, "CMC@1": 0.432499996, "CMC@5": 0.882500005},
     "llcm": {"mAP": 0.387998917, "CMC@1": 0.322499999, "CMC@5": 0.787499994},
+    "llcm_vis_to_ir": {"mAP": 0.256093770, "CMC@1": 0.300000004, "CMC@5": 0.950000000},
     "ltcc_changed": {"mAP": 0.220005755, "CMC@1": 0.275000000, "CMC@5": 0.700000000},
     "ltcc_same": {"mAP": 0.134137838, "CMC@1": 0.100000000, "CMC@5": 0.450000000},
     "prcc_changed_single_shot": {"mAP": 0.514779762, "CMC@1": 0.310000000, "CMC@5": 0.835000000},

@@ -223,6 +223,26 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             'return "0.00" if text in ("+0.00", "-0.00") else text',
         ),
     ],
+    "benchmarks": [
+        (
+            "evaluation/benchmarks/resolving.py",
+            "if _is_given(value) and not _agrees(value, wanted):",
+            "if _is_given(value) and value == wanted == ():",
+        ),
+        (
+            "evaluation/benchmarks/variants.py",
+            "({100 * (value - earlier):+.2f} points)",
+            "({100 * (earlier - value):+.2f} points)",
+        ),
+        ("evaluation/conventions/targets.py", "<= self.half", "<= 2 * self.half"),
+        ("engine/variants.py", "(hidden | self._indexes[place].mask.junk_row[row])", "hidden"),
+        (
+            "stores/importers/split_lists.py",
+            "each[:per_identity].astype(np.int64) - 1",
+            "each[:1].astype(np.int64) - 1",
+        ),
+        ("engine/reductions/groups.py", "held[partial.group] += partial.held", "held[partial.group] = partial.held"),
+    ],
 }
 
 MUTATIONS: Final[tuple[Mutation, ...]] = tuple(
