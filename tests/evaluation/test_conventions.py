@@ -11,6 +11,7 @@ import pytest
 from reid_dist import FeatureSet, compose_protocol, conventions, evaluate
 from reid_dist.engine.graph import rank_queries
 from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.evaluation.conventions.targets import parse_targets
 from reid_dist.evaluation.pipelines import ProtocolComponents
 
 DISTANCES = ("cosine", "euclidean")
@@ -284,6 +285,12 @@ def test_digits_as_printed(text, value, half):
     assert (float(target.value), float(target.half)) == (value, half)
     inside = [each for each in table.candidates if abs(each.differences[0]) <= half]
     assert list(table.matches) == inside
+
+
+def test_a_value_matches_up_to_half_a_unit_of_the_last_digit():
+    (target,) = parse_targets("mAP=75.0")
+    found = [target.matches(value) for value in (0.74949, 0.7496, 0.75, 0.75049, 0.75051, 0.7506)]
+    assert found == [False, True, True, True, False, False]
 
 
 def test_no_match():
