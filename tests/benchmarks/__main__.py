@@ -121,6 +121,7 @@ EXTRAS: dict[str, dict[str, Any]] = {
     "single-shot CMC, 10 draws": {"metrics": ["mAP", "CMC_single_shot@1"], "single_shot_draws": 10},
     "TAR@FAR=1e-4 and EER": {"metrics": ["mAP", "TAR@FAR=1e-4", "EER"]},
     "ROC": {"roc": True},
+    "another code's rules": {"benchmark": "veri_wild_small_cross_camera"},
 }
 
 

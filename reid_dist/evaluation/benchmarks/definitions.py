@@ -254,9 +254,8 @@ BENCHMARKS.register(
     replace(
         _LLCM_IR_TO_VIS,
         name="llcm_vis_to_ir",
-        summary="LLCM, what the code calls VIS to IR: one near infrared image of each identity under each camera, ten "
-        "draws, as queries against all visible images; for visible queries and drawn infrared galleries, exchange the "
-        "sides of llcm",
+        summary="LLCM, what its code calls VIS to IR: one near infrared query of each identity under each camera, ten "
+        "draws, against all visible images",
         source=f"{_LLCM}/test.py (test_mode [2, 1]), {_LLCM}/eval_metrics.py (eval_llcm), {_LLCM}/data_manager.py",
         draw=Draw(repeats=10, per_camera=True, of_queries=True),
     )
