@@ -115,7 +115,7 @@ def fastreid(query, gallery, k, alpha, times=1):
     return items[: len(query)], items[len(query) :]
 
 
-def camera_norm(query, gallery, cameras, ridge=0.02, per_camera=True, whiten=True, least_rows=100):
+def camera_norm(query, gallery, cameras, ridge=10.0, per_camera=True, whiten=True, least_rows=100):
     """unit(P_c (x^ - mean_c)), P_c the inverse of X'X + n ridge I over the n rows x^ of a camera in the gallery.
 
     `cameras` are those of queries and of gallery rows; without `per_camera`, and for a camera with fewer than

@@ -213,8 +213,9 @@ EXPANSIONS.register(
         name="camera_norm",
         summary="rows of length 1, minus the mean of their camera's gallery rows, times the inverse of X'X + n ridge I "
         "over these n rows X, which are not centred; scaled to length 1",
-        source="vimar-gu/Bias-Eliminate-DA-ReID utils/reid_metric.py, compute_P2 and meanfeat_sub",
-        parameters={"ridge": 0.02, "statistics": "per_camera", "operation": "whiten", "least_rows": 100},
+        source="vimar-gu/Bias-Eliminate-DA-ReID utils/reid_metric.py, compute_P2 and meanfeat_sub (ridge 0.02); "
+        "WesleyZhang1991/GCN_rerank gcrv.py, compute_P2 (ridge 10)",
+        parameters={"ridge": 10.0, "statistics": "per_camera", "operation": "whiten", "least_rows": 100},
         expands_query=True,
         expands_gallery=True,
         kind=Normalisation,

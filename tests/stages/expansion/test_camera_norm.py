@@ -16,7 +16,7 @@ from reid_dist.stages.expansion.plan import plan_expand
 SPECS = {
     "camera_norm(least_rows=20)": {"least_rows": 20},
     "camera_norm(ridge=1e-6,least_rows=1)": {"ridge": 1e-6, "least_rows": 1},
-    "camera_norm(statistics=all)": {"per_camera": False},
+    "camera_norm(ridge=0.02,statistics=all)": {"ridge": 0.02, "per_camera": False},
     "camera_norm(operation=centre,least_rows=30)": {"whiten": False, "least_rows": 30},
 }
 
