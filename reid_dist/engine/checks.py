@@ -240,23 +240,17 @@ def check_collapse(
         )
 
 
-def refuse_thresholds(metrics: list[Metric], roc: bool, rerank: str, uneven: str | None) -> None:
-    """Raise `InputError` for metrics with one threshold for all queries under a re-ranking, `rerank`.
+def refuse_thresholds(metrics: list[Metric], roc: bool, uneven: str | None) -> None:
+    """Raise `InputError` for metrics with one threshold for all queries under a re-ranking.
 
     `uneven` is why its distances of different queries are not comparable to one threshold; None if they are.
     """
+    if uneven is None:
+        return
     unfit = [metric.name for metric in metrics if metric.family.needs in (PAIRS, PROBES, NEAREST)]
     unfit += ["roc"] if roc else []
-    if not unfit:
-        return
-    if uneven is not None:
+    if unfit:
         raise InputError(
             f"{', '.join(unfit)} would compare re-ranked distances of different queries with one threshold, and "
             f"{uneven}; leave them out, or evaluate without re-ranking"
         )
-    raise InputError(
-        f"{', '.join(unfit)}: the search for exact thresholds reads plain distances, not those of a re-ranking. Those "
-        f"of {rerank} have one scale for all queries, so for sets that fit in memory use "
-        "evaluate_distances(DistanceBlock.from_array(reranked_distances(query, gallery, rerank=…)), query, gallery, …) "
-        "in Python; else leave them out, or evaluate without re-ranking"
-    )

@@ -16,7 +16,7 @@ from reid_dist.core.model import RowRange
 from reid_dist.core.segments import order_of_rows
 from reid_dist.engine.distances import GIVEN_DISTANCE, Distance
 from reid_dist.engine.plan import SetShape
-from reid_dist.engine.reductions import FeatureBlock
+from reid_dist.engine.reductions import FallingScale, FeatureBlock
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.stores import DistanceBlock, FeatureSet
@@ -44,6 +44,11 @@ class Scorer(ABC):
     @abstractmethod
     def identity(self) -> tuple[str, ...]:
         """URIs and content digests of the inputs of the distances."""
+
+    @property
+    def falling_scale(self) -> FallingScale:
+        """Falling values of distances, for thresholds over the pairs of all queries."""
+        return FallingScale(self.distance.squared)
 
     @property
     def bytes_per_pair(self) -> int:

@@ -199,7 +199,9 @@ def reductions(
         wanted |= _single_shot(job, targets)
     if relevance is not None and (job.impostors or job.brackets):
         counted = relevance.reason != REASONS.index("camera_not_counted")
-        visibility = Visibility(relevance.hidden, gallery_index(job).mask, counted, job.distance)
+        visibility = Visibility(
+            relevance.hidden, gallery_index(job).mask, counted, job.distance, job.scorer.falling_scale
+        )
         if job.impostors:
             wanted["impostors"] = CountImpostors(visibility)
         if job.brackets:

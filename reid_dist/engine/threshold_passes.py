@@ -62,7 +62,8 @@ def verify(
     if result.impostors is not None:
         pairs = pairs_of(result.ranked)
         levels = wanted_levels(metrics, roc, pairs)
-        search = ThresholdSearch(levels, pairs.genuine, pairs.n_impostor, result.impostors, job.distance.squared)
+        scale = job.scorer.falling_scale
+        search = ThresholdSearch(levels, pairs.genuine, pairs.n_impostor, result.impostors, scale)
         while edges := search.edges:
             search.take(count_impostors(job, edges, execution, truth))
         found = search.found

@@ -21,6 +21,7 @@ from reid_dist.engine.plan import Besides, SetShape, TileShape, make_plan
 from reid_dist.engine.reductions import (
     CollectImpostors,
     CountImpostors,
+    FallingScale,
     FeatureBlock,
     ImpostorHistogram,
     KeyCounts,
@@ -126,7 +127,9 @@ class Problem:
         columns = [np.flatnonzero(row) for row in self.hidden]
         hidden = Hidden(np.cumsum([0, *map(len, columns)]), np.concatenate(columns).astype(np.int64), None, True)
         mask = GalleryMask(np.zeros(len(self.gallery), bool), None)
-        return Visibility(hidden, mask, np.ones(len(self.query), bool), self.distance)
+        return Visibility(
+            hidden, mask, np.ones(len(self.query), bool), self.distance, FallingScale(self.distance.squared)
+        )
 
     def reduce(self, reduction: Reduction, cuts, tile):
         """Run over the gallery in blocks, merged in a tree that leans to one side."""
@@ -146,7 +149,7 @@ def search_through(problem, levels, genuine, n_impostor, capacity, cuts, tile):
     """Search to the end; return the crossings and the number of passes."""
     histogram = problem.reduce(CountImpostors(problem.visibility()), cuts, tile)
     assert histogram.counts.total == n_impostor
-    search = ThresholdSearch(levels, genuine, n_impostor, histogram, problem.distance.squared)
+    search = ThresholdSearch(levels, genuine, n_impostor, histogram, FallingScale(problem.distance.squared))
     n_passes = 0
     while edges := search.edges:
         assert list(edges) == sorted(edges)
@@ -242,7 +245,7 @@ def test_the_histogram_brackets_every_level(impostors, genuine, error, squared, 
     histogram = ImpostorHistogram(KeyCounts.of(falling_keys(off.astype(np.float32).astype(np.float64))), error + 1e-37)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(crossings, "FEW_PAIRS", few)
-        bins = crossings._Bins(histogram, genuine, len(impostors), squared)
+        bins = crossings._Bins(histogram, genuine, len(impostors), FallingScale(squared))
         for level in wanted_levels(parse_metrics(METRICS), True, Pairs(genuine, len(impostors))):
             low, high = bins.guesses(level)[-1]
             at = ordered_keys(np.array([by_definition(level, genuine, impostors)[0]]))[0]
@@ -253,7 +256,11 @@ def test_the_histogram_brackets_every_level(impostors, genuine, error, squared, 
 
 def test_contradicting_counts_are_refused():
     search = ThresholdSearch(
-        [Level(1, 0, 1)], np.array([1.0]), 5, ImpostorHistogram(KeyCounts.of(falling_keys(np.ones(5))), 1e-3), False
+        [Level(1, 0, 1)],
+        np.array([1.0]),
+        5,
+        ImpostorHistogram(KeyCounts.of(falling_keys(np.ones(5))), 1e-3),
+        FallingScale(False),
     )
     none = KeyCounts.of(np.empty(0, np.int64))
     n_brackets = len(search.edges) // 2

@@ -22,7 +22,7 @@ from reid_dist.engine.reductions.impostors import (
     add_bracket_counts,
     add_histograms,
 )
-from reid_dist.engine.reductions.key_counts import KeyCounts, distance_of, falling_of, ordered_keys
+from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, distance_of, ordered_keys
 from reid_dist.engine.reductions.nearest import KeepNearest
 from reid_dist.engine.reductions.screens import screen_pairs
 from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot
@@ -56,6 +56,7 @@ __all__ = [
     "CountGroups",
     "CountImpostors",
     "CountNearer",
+    "FallingScale",
     "FeatureBlock",
     "GroupCounts",
     "GroupedCounts",
@@ -83,7 +84,6 @@ __all__ = [
     "add_counts",
     "add_histograms",
     "distance_of",
-    "falling_of",
     "group_bytes",
     "make_targets",
     "make_thresholds",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import GalleryMask, Hidden
 from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenColumns, cut_pairs, pair_rows
-from reid_dist.engine.reductions.key_counts import KeyCounts, add_key_counts, falling_of, ordered_keys
+from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
 from reid_dist.engine.reductions.tiles import Precision, Tile
 from reid_dist.kernels.impostors import (
     LARGEST_KEY,
@@ -78,8 +78,9 @@ class Visibility:
     mask: GalleryMask
     # Whether each query is counted by the protocol, shape (n_query,), bool.
     counted: NDArray[np.bool_]
-    # Registered, re-ranked or precomputed distance.
+    # Registered, re-ranked or precomputed distance, and its falling values.
     distance: Distance
+    scale: FallingScale
 
 
 class _ImpostorTiles(Accumulator[R]):
@@ -209,7 +210,8 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         self._screen = screen
         self._capacity = reduction.capacity
         self._distance = np.array(reduction.edges, np.float64)
-        self._falling = falling_of(self._distance, reduction.visibility.distance.squared)
+        scale = reduction.visibility.scale
+        self._falling, self._slack = scale.falling(self._distance), scale.error(self._distance)
         self._at_place = np.empty(N_PLACES, np.uint16)
         self._last_place = self._fill_places(screen)
         n_bracket = len(reduction.edges) // 2
@@ -221,7 +223,7 @@ class _Collection(_ImpostorTiles[BracketCounts]):
 
     def _fill_places(self, screen: Screen) -> int:
         """Mark every key as certainly in a gap, or as in or near a bracket; return the last of the latter."""
-        error = _error(screen) + 2.0**-22 * np.abs(self._falling)
+        error = _error(screen) + 2.0**-22 * np.abs(self._falling) + self._slack
         sign = np.tile([-1.0, 1.0], len(self._falling) // 2)
         with np.errstate(over="ignore"):
             place = falling_keys(self._falling + sign * error) + LARGEST_KEY
@@ -263,7 +265,7 @@ class _Collection(_ImpostorTiles[BracketCounts]):
             falling=self._falling,
             distance=self._distance,
             centre=screen.centre[own],
-            epsilon=screen.epsilon[own],
+            epsilon=screen.epsilon[own] + screen.slope * self._slack.max(initial=0.0),
             slope=screen.slope,
         )
         rows = cut_pairs(self._pairs, tile.queries, tile.columns)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.canonical import LOWEST
+
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
@@ -24,10 +26,49 @@ def distance_of(key: int) -> float:
     return float(np.array(bits, np.int64).view(np.float64))
 
 
-def falling_of(distance: Float64, squared: bool) -> Float64:
-    """Return the argument of screening values, the distance or its square: a non-decreasing function of distance."""
-    with np.errstate(over="ignore", under="ignore"):
-        return distance * np.abs(distance) if squared else distance
+@dataclass(frozen=True, slots=True)
+class FallingScale:
+    """Falling values of distances: what screening values decrease linearly with, alike for all queries.
+
+    They are plain distances, or signed squares of these.  With a `divisor`, distances are rescored: ``(1 - weight) *
+    apart + weight * (plain / divisor)``, as in `reid_dist.kernels.canonical.Rescoring`, or given ones; with weight 0
+    the falling value is the rescored distance itself.
+    """
+
+    squared: bool
+    weight: float = 1.0
+    apart: float = 0.0
+    # Divisor of the plain distances of every query; None for distances that are not rescored.
+    divisor: float | None = None
+
+    def falling(self, distance: Float64) -> Float64:
+        """Falling values of canonical distances, shape (n,): a non-decreasing function."""
+        return self._falling(distance, 0.0)
+
+    def error(self, distance: Float64) -> Float64:
+        """Bound on the errors of rescoring, in falling values around finite distances; 0 around infinite ones."""
+        with np.errstate(invalid="ignore"):
+            found = self._falling(distance, 1.0) - self._falling(distance, -1.0)
+        return np.where(np.isfinite(found), found, 0.0)
+
+    def distance(self, falling: Float64) -> Float64:
+        """Distances at falling values, up to rounding; -inf at and below the lowest value of a rescored distance."""
+        with np.errstate(invalid="ignore"):
+            plain = np.sign(falling) * np.sqrt(np.abs(falling)) if self.squared else falling
+        if self.divisor is None or self.weight == 0.0:
+            return plain
+        rescored = (1.0 - self.weight) * self.apart + self.weight * (plain / self.divisor)
+        return np.where(plain <= LOWEST * self.divisor, -np.inf, rescored)
+
+    def _falling(self, distance: Float64, side: float) -> Float64:
+        """Falling values as those of `reid_dist.kernels.canonical.falling_at`."""
+        value = distance
+        if self.divisor is not None and self.weight != 0.0:
+            slack = side * 2.0**-50 * (1.0 + np.where(np.isfinite(distance), np.abs(distance), 0.0))
+            value = np.maximum((distance - (1.0 - self.weight) * self.apart + slack) / self.weight, LOWEST)
+            value = value * self.divisor
+        with np.errstate(over="ignore", under="ignore"):
+            return value * np.abs(value) if self.squared else value
 
 
 @dataclass(frozen=True, slots=True)

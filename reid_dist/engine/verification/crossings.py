@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 
 from reid_dist.engine.reductions import (
     BracketCounts,
+    FallingScale,
     ImpostorHistogram,
     KeyCounts,
     distance_of,
-    falling_of,
     ordered_keys,
 )
 from reid_dist.errors import DamagedStoreError
@@ -128,16 +128,21 @@ class ThresholdSearch:
     """Search for levels in several passes; each is reached by all pairs together.
 
     `genuine` are the distances of all genuine pairs, ascending, shape (n,); `histogram` holds impostor distances of the
-    first pass; `squared` is whether falling values are squares of distances.
+    first pass, and `scale` converts distances to its falling values.
     """
 
     def __init__(
-        self, levels: Iterable[Level], genuine: Float64, n_impostor: int, histogram: ImpostorHistogram, squared: bool
+        self,
+        levels: Iterable[Level],
+        genuine: Float64,
+        n_impostor: int,
+        histogram: ImpostorHistogram,
+        scale: FallingScale,
     ) -> None:
         # Crossings of the levels found so far.
         self.found: dict[Level, Crossing] = {}
         self._genuine = ordered_keys(genuine)
-        bins = _Bins(histogram, genuine, n_impostor, squared)
+        bins = _Bins(histogram, genuine, n_impostor, scale)
         self._open = {level: _Open(_EVERYTHING, bins.guesses(level)) for level in levels}
 
     @property
@@ -228,14 +233,14 @@ def _first(size: int, holds: Callable[[int], bool]) -> int:
 class _Bins:
     """The histogram of the first pass, combined with the genuine distances."""
 
-    def __init__(self, histogram: ImpostorHistogram, genuine: Float64, n_impostor: int, squared: bool) -> None:
+    def __init__(self, histogram: ImpostorHistogram, genuine: Float64, n_impostor: int, scale: FallingScale) -> None:
         self._low, self._high = key_edges(histogram.counts.key)
         self._key = histogram.counts.key
         self._count = histogram.counts.count
         self._before = np.append(0, np.cumsum(self._count))
         self._error = histogram.error
-        self._genuine = falling_of(genuine, squared)
-        self._squared = squared
+        self._genuine = scale.falling(genuine)
+        self._scale = scale
         if self._before[-1] > n_impostor:
             raise AssertionError("the histogram holds impostors only, each once")
 
@@ -304,8 +309,5 @@ class _Bins:
 
     def _range(self, low: float, high: float) -> Range:
         """Ordered keys of the distances between two falling values."""
-        with np.errstate(invalid="ignore"):
-            edges = np.array([low, high])
-            distances = np.sign(edges) * np.sqrt(np.abs(edges)) if self._squared else edges
-        first, last = ordered_keys(distances).tolist()
+        first, last = ordered_keys(self._scale.distance(np.array([low, high]))).tolist()
         return first, last + 1

@@ -226,7 +226,11 @@ class KReciprocal(Reranking):
         """Why distances of different queries have no common scale."""
         if not self.rules.by_row_maximum:
             return None
-        return f"under the variant {self.variant!r} each query has a scale of its own (its largest distance)"
+        even = " and ".join(each.name for each in VARIANTS if not each.by_row_maximum)
+        return (
+            f"under the variant {self.variant!r} each query has a scale of its own (its largest distance; "
+            f"{even} have one scale)"
+        )
 
     @property
     def gallery_alone(self) -> bool:

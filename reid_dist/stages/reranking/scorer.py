@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import SetShape
-from reid_dist.engine.reductions import FeatureBlock, KnownPairs
+from reid_dist.engine.reductions import FallingScale, FeatureBlock, KnownPairs
 from reid_dist.engine.scorers import FeatureScorer, Scorer
 from reid_dist.kernels.canonical import PairRows, pair_distances
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs, row_sums
@@ -106,6 +106,16 @@ class RerankedScorer(Scorer):
         """Digests of the two sets and of the rows of weights."""
         stages = (Path(rows.stage.path).name for rows in (self.query_rows, self.gallery_rows))
         return (*self.plain.identity, *stages, repr(self.mix))
+
+    @property
+    def falling_scale(self) -> FallingScale:
+        """Falling values of re-ranked distances; they exist unless `Reranking.uneven` holds a reason."""
+        (divisor,) = self.mix.scale(np.zeros(1)).tolist()
+        if not divisor or self.mix.squares:
+            raise AssertionError("distances of different queries have no common scale")
+        # Without a share of the plain distance, re-ranked distances are screened as they are.
+        squared = self.distance.squared and self.mix.weight != 0.0
+        return FallingScale(squared, self.mix.weight, self.mix.apart, divisor)
 
     def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
         """Read a block of query rows."""

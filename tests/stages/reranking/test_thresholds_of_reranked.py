@@ -1,0 +1,67 @@
+"""TAR, EER, DIR and ROC of re-ranked distances that have one scale for all queries, against sorted dense distances."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from oracles import verification
+from oracles.protocols import assign_relevance
+from reference import ItemSet
+from reranking_runs import labelled
+from strategies import crowded_sets
+
+from reid_dist import evaluate, reranked_distances
+
+RATES = ("0", "0.01", "0.2", "0.5")
+METRICS = [*(f"{name}@FAR={rate}" for name in ("TAR", "DIR") for rate in RATES), "EER"]
+# Without a share of the plain distance, with one that the tolerance is large against, and with nothing else.
+SPECS = [
+    *(
+        (f"k_reciprocal(k1=6,k2=3,variant={variant},lambda_value={weight})", distance)
+        for variant, weight, distance in (
+            ("faiss_k1", 0.3, "cosine"),
+            ("faiss_k1", 1e-6, "euclidean"),
+            ("faiss_k1", 0, "cosine"),
+            ("paper", 0.3, "euclidean"),
+            ("paper", 1, "cosine"),
+        )
+    ),
+    ("gnn(k1=6,k2=3)", "cosine"),
+    ("gnn(k1=6,k2=3,variant=zhang)", "cosine"),
+    # Similarities of rank lists reach far below the lowest value of the screen.
+    ("ecn(k=12,t=2,q=3)", "cosine"),
+    ("ecn(k=12,t=2,q=3,variant=plain_fallback)", "cosine"),
+]
+
+
+@cache
+def sets():
+    """Some rows more than once; queries without mates in the gallery."""
+    made = crowded_sets(24, 150, 8, seed=3, n_distinct=110)
+    fresh = np.random.default_rng(5).normal(size=(10, 8)).astype(np.float32)
+    return made[0] + ItemSet(fresh, np.arange(900, 910), np.zeros(10, int), np.arange(900, 910)), made[1]
+
+
+@pytest.mark.quick_cases(5)
+@pytest.mark.parametrize(("spec", "distance"), SPECS)
+def test_against_sorted_distances(spec, distance):
+    query, gallery = sets()
+    near, far = labelled(query), labelled(gallery)
+    distances = reranked_distances(near, far, rerank=spec, distance=distance)
+    relevant, junk = assign_relevance(query, gallery, "market1501")
+    pairs = verification.pairs_of(distances, relevant, junk)
+    probes = verification.probes_of(query, gallery, distances, relevant, junk)
+    options = {"rerank": spec, "distance": distance, "metrics": METRICS, "roc": True, "confidence": None}
+    report, *others = (evaluate(near, far, chunk_rows=chunk, **options) for chunk in (None, 11))
+    for rate in RATES:
+        assert report.metrics[f"TAR@FAR={rate}"] == float(verification.tar_at_far(pairs, rate))
+        assert report.metrics[f"DIR@FAR={rate}"] == float(verification.dir_at_far(probes, rate))
+        thresholds = report.verification["thresholds"]
+        assert thresholds[f"TAR@FAR={rate}"] == verification.threshold_at(pairs.impostor, rate)
+        assert thresholds[f"DIR@FAR={rate}"] == verification.threshold_at(probes.non_mated, rate)
+    assert report.metrics["EER"] == pytest.approx(float(verification.equal_error_rate(pairs)), abs=1e-15)
+    last = np.interp(report.curves["ROC_FAR"][-1], *np.array(verification.roc_points(pairs), float).T)
+    assert report.curves["ROC_TAR"][-1] == pytest.approx(last)
+    assert [each.result_digest for each in others] == [report.result_digest]
