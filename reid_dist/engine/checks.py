@@ -18,7 +18,7 @@ from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import OWN_ROW, Protocol
 from reid_dist.stores import FeatureSet, LabelledSet
-from reid_dist.stores.labels import ambiguous_numbers, join_item_ids, numbers_among
+from reid_dist.stores.labels import COLUMN_PREFIX, ambiguous_numbers, join_item_ids, numbers_among
 from reid_dist.stores.overlap import shared_items
 
 
@@ -58,6 +58,22 @@ def check_sets(query: FeatureSet, gallery: FeatureSet, distance: Distance) -> No
         raise InputError(
             f"query features have {query.dim} dimensions, gallery features {gallery.dim}; both must come from one model"
         )
+
+
+def check_excluded(label: str, query: LabelledSet, gallery: LabelledSet) -> None:
+    """Raise `InputError` for a label that one of two sets lacks, or whose values cannot be equal in both."""
+    sides = (("query", query), ("gallery", gallery))
+    known = {"pid", "camid", *query.columns, *gallery.columns}
+    if label not in known:
+        raise InputError(did_you_mean("label", label, sorted(known)))
+    kind = f"{label}s" if label in ("pid", "camid") else f"{COLUMN_PREFIX}{label}"
+    if missing := [side for side, each in sides if kind not in each.labels]:
+        raise InputError(
+            f"items of the same {label} are left out, and {' and '.join(missing)} {have(missing)} no {label}s; ingest "
+            "both sets with them"
+        )
+    if label in ("pid", "camid"):
+        _check_joinable(kind, query, gallery)
 
 
 def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -> bool:
@@ -135,15 +151,21 @@ def joined_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, 
     kinds = {} if protocol.is_listed else {"pids": (query.pid_names, gallery.pid_names)}
     if protocol.needs_camids or camids:
         kinds["camids"] = (query.camid_names, gallery.camid_names)
-    for kind, (near, far) in kinds.items():
-        if near is None and far is not None:
-            _check_mixed(kind, ("gallery", far), ("query", getattr(query, kind)))
-        elif far is None and near is not None:
-            _check_mixed(kind, ("query", near), ("gallery", getattr(gallery, kind)))
+    for kind in kinds:
+        _check_joinable(kind, query, gallery)
     joined = [kind for kind, (near, far) in kinds.items() if near != far]
     if protocol.needs_item_ids and query.item_ids is not None and gallery.item_ids is not None:
         joined += ["item_ids"] if _join_ids(query.item_ids, gallery.item_ids) else []
     return tuple(joined)
+
+
+def _check_joinable(kind: str, query: LabelledSet, gallery: LabelledSet) -> None:
+    """Raise `InputError` if one set has texts and the other whole numbers, as `_check_mixed` does."""
+    near, far = (getattr(each, f"{kind.removesuffix('s')}_names") for each in (query, gallery))
+    if near is None and far is not None:
+        _check_mixed(kind, ("gallery", far), ("query", getattr(query, kind)))
+    elif far is None and near is not None:
+        _check_mixed(kind, ("query", near), ("gallery", getattr(gallery, kind)))
 
 
 def _check_mixed(kind: str, texts: tuple[str, tuple[str, ...]], numbers: tuple[str, NDArray[np.int64]]) -> None:

@@ -7,7 +7,7 @@ precomputed block of distances.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from reid_dist.engine.reductions import FallingScale, FeatureBlock
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.stores import DistanceBlock, FeatureSet
+from reid_dist.stores.labelled import joint_labels
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -90,11 +91,15 @@ def read_block(features: FeatureSet, rows: RowRange) -> FeatureBlock:
 
 @dataclass(frozen=True)
 class FeatureScorer(Scorer):
-    """Distances between feature rows, under a registered distance."""
+    """Distances between feature rows, under a registered distance.
+
+    Lists of nearest rows leave out those that have the query's value of the label `exclude`, if there is one.
+    """
 
     query: FeatureSet
     gallery: FeatureSet
     distance: Distance
+    exclude: str | None = None
 
     @property
     def shapes(self) -> tuple[SetShape, SetShape]:
@@ -104,15 +109,24 @@ class FeatureScorer(Scorer):
     @property
     def identity(self) -> tuple[str, ...]:
         """URIs and content digests of the two sets."""
-        return (self.query.uri, self.query.content_digest, self.gallery.uri, self.gallery.content_digest)
+        excluded = () if self.exclude is None else (f"exclude {self.exclude}",)
+        sets = self.query.uri, self.query.content_digest, self.gallery.uri, self.gallery.content_digest
+        return (*sets, *excluded)
 
     def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
         """Read query rows."""
-        return read_block(self.query, rows)
+        return self._with_labels(read_block(self.query, rows), 0, rows)
 
     def open_gallery(self, rows: RowRange) -> FeatureBlock:
         """Read gallery rows."""
-        return read_block(self.gallery, rows)
+        return self._with_labels(read_block(self.gallery, rows), 1, rows)
+
+    def _with_labels(self, block: FeatureBlock, side: int, rows: RowRange) -> FeatureBlock:
+        if self.exclude is None:
+            return block
+        return replace(
+            block, label=joint_labels(self.exclude, (self.query, self.gallery))[side][rows.start : rows.stop]
+        )
 
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
         """Read the gallery rows unverified, some thousand at a time; see `Scorer.pair_distances`."""

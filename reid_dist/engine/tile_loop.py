@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -198,11 +197,11 @@ def _run_coarse_queries(
     least = n_first * (_LEAST_TIMES if forced_screen() is None else 1)
     if hides or query.reranked is not None or len(gallery) <= least:
         return None
-    rest = _part(gallery, slice(n_first, None))
+    rest = gallery.part(slice(n_first, None))
     products = quantise(screen_pairs(distance, pair_rows(distance, query, rest), np.float32))
     if products is None:
         return None
-    (head,) = _run_plain_tiles(query, _part(gallery, slice(n_first)), distance, tile, [reduction])
+    (head,) = _run_plain_tiles(query, gallery.part(slice(n_first)), distance, tile, [reduction])
     unknown = np.full(len(query), np.inf)
     reach = head.distance[:, reduction.k - 1] if head.distance.shape[1] >= reduction.k else unknown
     seed = Seed(reach, head.farthest if surrounds else -unknown)
@@ -279,7 +278,7 @@ def _run_coarse_counts(
 
     def count_plain(queries: NDArray[np.int64], start: int, stop: int) -> None:
         if len(queries) and stop > start:
-            near, rest = query.take(queries, 0), _part(gallery, slice(start, stop))
+            near, rest = query.take(queries, 0), gallery.part(slice(start, stop))
             (found,) = _run_plain_tiles(near, rest, distance, tile, [reduction.take(queries)])
             counts.add(queries, found)
 
@@ -301,11 +300,6 @@ def _run_coarse_counts(
         for columns in cut_rows(chunk.stop - tried, n_columns):
             counts.absorb(coarse, RowRange(tried + columns.start, tried + columns.stop), n_rows, limited=False)
     return counts.result()
-
-
-def _part(block: FeatureBlock, rows: slice) -> FeatureBlock:
-    """Consecutive rows of a block, not copied."""
-    return replace(block, numbers=block.numbers[rows], features=block.features[rows], norm=block.norm[rows])
 
 
 def _coarse_shape(query: FeatureBlock, gallery: FeatureBlock, tile: TileShape) -> tuple[int, int]:

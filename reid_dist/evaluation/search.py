@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import Neighbours, RowRange, cut_rows
 from reid_dist.core.temporary import temporary_folder
-from reid_dist.engine.checks import check_client, check_count, check_sets
+from reid_dist.engine.checks import check_client, check_count, check_excluded, check_sets
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import find_nearest
 from reid_dist.engine.jobs import SearchJob
@@ -50,6 +50,7 @@ def nearest(
     *,
     k: int = 10,
     distance: str = "cosine",
+    exclude: str | None = None,
     chunk_rows: int | None = None,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
@@ -63,14 +64,17 @@ def nearest(
         The two feature sets, or paths of them.  When both are the same set, each pair of blocks is computed once and
         serves both its sides, and each item is the first of its own list, whatever duplicates it has.
     k
-        How many; lists are filled with index -1 and distance inf where the gallery is smaller.
+        How many; lists are filled with index -1 and distance inf where fewer rows are left.
+    exclude
+        Label of rows to leave out: ``"camid"``, ``"pid"`` or a label column.  A list has no row with the query's value
+        of it, -1 included; an item that is first in its own list stays there.  None leaves out no row.
     distance, chunk_rows, client, workspace, progress
         As in `evaluate`.
 
     Raises
     ------
     InputError, UnknownNameError, PlanError, RunFailedError
-        As in `evaluate`.
+        As in `evaluate`; and for a label that one of the sets lacks.
     """
     measure = DISTANCES.get(distance)
     check_count("k", k)
@@ -79,6 +83,8 @@ def nearest(
     query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     check_sets(query, gallery, measure)
     check_client(client)
+    if exclude is not None:
+        check_excluded(exclude, query, gallery)
     same = query is gallery or (query.n_rows == gallery.n_rows and query.content_digest == gallery.content_digest)
     kept = workspace_at(workspace)
     with shown_progress(progress) as shown:
@@ -88,19 +94,20 @@ def nearest(
                 near, far = stack.enter_context(visible_to(client, kept, query, gallery))
                 if same:
                     where = make_resources(client, workspace_folder(stack, kept), chunk_rows, shown)
-                    return _among_themselves(near, measure, k, where)
-                execution, scorer = make_execution(client, kept, chunk_rows, shown), FeatureScorer(near, far, measure)
+                    return _among_themselves(Items((near,), exclude), measure, k, where)
+                execution = make_execution(client, kept, chunk_rows, shown)
+                scorer = FeatureScorer(near, far, measure, exclude)
                 return find_nearest(SearchJob(near, far, scorer, plan_for(scorer, execution, 0.0, k), k), execution)
 
         return with_remade_parts(attempt, kept, shown.warn)
 
 
-def _among_themselves(features: FeatureSet, distance: Distance, k: int, where: Resources) -> Neighbours:
-    """Neighbours of all rows of one set, each itself first."""
+def _among_themselves(items: Items, distance: Distance, k: int, where: Resources) -> Neighbours:
+    """Neighbours of all items, each itself first."""
     # No list is longer than the set.
-    lists = find_neighbours(Items((features,)), distance, min(k, features.n_rows), where)
-    index = np.full((features.n_rows, k), -1, np.int64)
-    found = np.full((features.n_rows, k), np.inf)
+    lists = find_neighbours(items, distance, min(k, items.n_items), where)
+    index = np.full((items.n_items, k), -1, np.int64)
+    found = np.full((items.n_items, k), np.inf)
     width = min(k, lists.k)
     for block in range(lists.n_blocks):
         rows = lists.rows(block)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from reid_dist.kernels.canonical import falling_at
 from reid_dist.kernels.selection import select
 from reid_dist.kernels.settings import inner_kernel, kernel
-from reid_dist.kernels.symmetric import Side, reach_farther
+from reid_dist.kernels.symmetric import Side, leave_out, reach_farther
 from reid_dist.kernels.topk import Scratch, lowered, make_scratch, settle_one
 
 # Entries that are made fine in the time of a canonical distance.
@@ -195,6 +195,7 @@ def collect_coarse(
                 | np.uint8(upper - own >= column_level[c])
                 | np.uint8(lower - own <= column_lower_bound[c])
             )
+        leave_out(passes, rows.side, row, column_start)
         for word in range(len(words)):
             if words[word] == 0:
                 continue
@@ -246,6 +247,7 @@ def collect_coarse_rows(
             upper = value + error
             lower = value - error
             passes[c] = np.uint8(upper - bias[c] >= level) | np.uint8(lower - bias[c] <= lower_bound)
+        leave_out(passes, side, row, column_start)
         for word in range(len(words)):
             if words[word] == 0:
                 continue

@@ -16,6 +16,8 @@ without those of the columns.
 *Levels* and lists are those of `reid_dist.kernels.topk`.  *Lower bounds* need no list: for a value at or below the
 bound the canonical distance is computed at once, and a new largest distance lowers the bound to the values of items
 that may be farther still.
+
+*Labels* of both sides leave out pairs of equal ones: what passes of them is discarded before it is read.
 """
 
 from __future__ import annotations
@@ -41,6 +43,19 @@ class Side(NamedTuple):
     lower_bound: NDArray[np.floating]
     # Subtracted from the values where this side is the columns, shape (n,), in the type of the tiles.
     bias: NDArray[np.floating]
+    # Labels of this side and of the other, int64: pairs of equal labels are left out.  Empty to compare all pairs.
+    label: NDArray[np.int64]
+    other_label: NDArray[np.int64]
+
+
+@inner_kernel
+def leave_out(passes: NDArray[np.uint8], side: Side, row: int, column_start: int) -> None:
+    """Set to 0 what passes of a row in columns of its label, if there are labels."""
+    if len(side.label):
+        own = side.label[row]
+        others = side.other_label[column_start : column_start + len(passes)]
+        for c in range(len(passes)):
+            passes[c] &= np.uint8(others[c] != own)
 
 
 @inner_kernel
@@ -102,6 +117,7 @@ def collect_both(
             for c in range(len(values)):
                 mine = values[c] - bias[c]
                 passes[c] = np.uint8(mine >= level) | np.uint8(mine <= lower_bound)
+        leave_out(passes, row_side, row, column_start)
         for word in range(len(words)):
             if words[word] == 0:
                 continue
@@ -154,6 +170,7 @@ def collect_one(
         for c in range(len(values)):
             value = values[c] - bias[c]
             passes[c] = np.uint8(value >= level) | np.uint8(value <= lower_bound)
+        leave_out(passes, side, row, column_start)
         for word in range(len(words)):
             if words[word] == 0:
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from reid_dist.errors import DamagedStoreError
 from reid_dist.stores.digests import digest_json, digest_label
-from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, make_labels
+from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, join_numbers, make_labels
 
 
 class LabelledSet:
@@ -100,6 +100,20 @@ class LabelledSet:
             "content_digest": self.content_digest,
             "labels_digest": self.labels_digest,
         }
+
+
+def joint_labels(name: str, sets: Sequence[LabelledSet]) -> list[NDArray[np.int64]]:
+    """Labels of one or two sets under one numbering: ``pid``, ``camid`` or a column, shapes (n,), int64.
+
+    `KeyError` for a label that a set lacks.
+    """
+    kind = f"{name}s"
+    if name not in ("pid", "camid"):
+        return [each.columns[name] for each in sets]
+    if any(kind not in each.labels for each in sets):
+        raise KeyError(name)
+    texts = [getattr(each, f"{name}_names") for each in sets]
+    return [join_numbers(each.labels[kind], own, texts[0], texts[-1]) for each, own in zip(sets, texts, strict=True)]
 
 
 class LabelledRows(LabelledSet):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
@@ -72,6 +72,8 @@ class FeatureBlock:
     reranked: KnownPairs | None = None
     # Whether the rows come from memory, where single rows and blocks are read with the same bytes.
     in_memory: bool = False
+    # Labels, shape (n,), int64: rows of equal labels are in no list of nearest rows of each other.  None for all rows.
+    label: Int64 | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", read_only(self.features))
@@ -82,7 +84,19 @@ class FeatureBlock:
     def take(self, place: Int64, group: int) -> FeatureBlock:
         """Select rows by position, ascending, shape (m,), as a block of a group."""
         return FeatureBlock(
-            self.numbers[place], self.features[place], self.norm[place], group, in_memory=self.in_memory
+            self.numbers[place],
+            self.features[place],
+            self.norm[place],
+            group,
+            in_memory=self.in_memory,
+            label=None if self.label is None else self.label[place],
+        )
+
+    def part(self, rows: slice) -> FeatureBlock:
+        """Consecutive rows as a block, not copied."""
+        label = None if self.label is None else self.label[rows]
+        return replace(
+            self, numbers=self.numbers[rows], features=self.features[rows], norm=self.norm[rows], label=label
         )
 
     def find(self, row: Int64) -> tuple[Int64, Int64]:
@@ -124,9 +138,13 @@ class HiddenColumns:
         seen = np.where(self._junk[place], np.inf, bias).astype(bias.dtype)
         if self._label is None or self._query_label is None:
             return seen[None], np.zeros(len(queries), np.int64)
-        kinds, bias_of = np.unique(self._query_label[queries.start : queries.stop], return_inverse=True)
-        hidden = self._label[place] == kinds[:, None]
-        return np.where(hidden, np.array(np.inf, bias.dtype), seen), bias_of
+        return bias_by_label(seen, self._label[place], self._query_label[queries.start : queries.stop])
+
+
+def bias_by_label(bias: NDArray[np.floating], label: Int64, query_label: Int64) -> tuple[NDArray[np.floating], Int64]:
+    """Set the bias of columns to infinity for queries of the same label; returns as `HiddenColumns.bias` does."""
+    kinds, bias_of = np.unique(query_label, return_inverse=True)
+    return np.where(label == kinds[:, None], np.array(np.inf, bias.dtype), bias), bias_of
 
 
 P = TypeVar("P")

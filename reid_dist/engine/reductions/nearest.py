@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Hidden, Neighbours, RowRange
 from reid_dist.engine.distances import Distance, Screen
-from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenColumns, pair_rows
+from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenColumns, bias_by_label, pair_rows
 from reid_dist.engine.reductions.tiles import Tile
 from reid_dist.kernels.topk import collect_tile, make_candidates, settle
 
 
 @dataclass(frozen=True, slots=True)
 class KeepNearest:
-    """Keep the k nearest gallery rows of every query by (distance, gallery row)."""
+    """Keep the k nearest gallery rows of every query by (distance, gallery row), those of its own label left out."""
 
     # Length of the lists.
     k: int
@@ -61,7 +61,11 @@ class _Nearest(Accumulator[Neighbours]):
     def absorb(self, tile: Tile) -> None:
         """Collect candidates from one tile."""
         values, biases, bias_of = tile.values, tile.bias[None], np.zeros(len(tile.queries), np.int64)
-        if self._hidden is not None:
+        near, far = self._query.label, self._gallery.label
+        if near is not None and far is not None:
+            own = near[tile.queries.start : tile.queries.stop]
+            biases, bias_of = bias_by_label(tile.bias, far[tile.columns.start : tile.columns.stop], own)
+        elif self._hidden is not None:
             biases, bias_of = self._hidden.bias(tile.bias, tile.columns, tile.queries)
             values = self._struck(tile.values, tile.columns, tile.queries, self._hidden)
         collect_tile(values, biases, bias_of, tile.queries.start, tile.columns.start, self._lists)

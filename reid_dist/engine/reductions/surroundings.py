@@ -20,10 +20,15 @@ Float64 = NDArray[np.float64]
 
 _GROUPS_PER_NEIGHBOUR = 3
 
+_NO_LABELS = np.empty(0, np.int64), np.empty(0, np.int64)
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The nearest rows to each item of a block, and its largest distance, among some other items."""
+    """The nearest rows to each item of a block, and its largest distance, among some other items.
+
+    Items of its own label are not among them, where items have labels (`FeatureBlock.label`).
+    """
 
     # Rows of the set by (canonical distance, row), without the item itself, shape (n, k), int64; -1 for absent entries.
     index: NDArray[np.int64]
@@ -54,11 +59,14 @@ def make_side(
     """Side of a block without neighbours; `screening` is its centre, epsilon and bias."""
     centre, epsilon, bias = screening
     rows, wanted = pair_rows(distance, block, against), min(k, len(against))
+    labels = _NO_LABELS if block.label is None or against.label is None else (block.label, against.label)
     return Side(
         lists=make_candidates(wanted, rows, epsilon, centre, screen.slope, screen.dtype),
         farthest=np.full(len(block), -np.inf),
         lower_bound=np.full(len(block), np.finfo(screen.dtype).max, screen.dtype),
         bias=bias,
+        label=labels[0],
+        other_label=labels[1],
     )
 
 
@@ -134,9 +142,9 @@ class _BothSides(Accumulator[list[Surroundings]]):
         rows, columns, values = tile.queries, tile.columns, tile.values
         both = self._near is not self._far or rows != columns
         if self._unseeded and columns.start == 0:
-            _begin(self._near, rows, values - self._far.bias[columns.start : columns.stop])
+            _begin(self._near, rows, columns, values - self._far.bias[columns.start : columns.stop])
         if self._unseeded and rows.start == 0 and both:
-            _begin(self._far, columns, (values - self._near.bias[rows.start : rows.stop, None]).T)
+            _begin(self._far, columns, rows, (values - self._near.bias[rows.start : rows.stop, None]).T)
         collect_both(values, rows.start, columns.start, self._near, self._far, both)
 
     def result(self) -> list[Surroundings]:
@@ -159,26 +167,32 @@ def apply_seed(side: Side, seed: Seed) -> None:
     side.farthest[:] = seed.farthest
 
 
-def _begin(side: Side, items: RowRange, values: Values) -> None:
+def _begin(side: Side, items: RowRange, others: RowRange, values: Values) -> None:
     """Set thresholds for nearest and farthest items from the first values, so that not all of those are listed.
 
     If the largest values of n groups are above some level, at least n values are above it; with many groups, few of
     them have two such values.  One value more than `k` is used, as an item may be compared with itself.
 
-    `values` are screening values of `items`, shape (len(items), n), bias subtracted.
+    `values` are screening values of `items` and `others`, shape (len(items), len(others)), bias subtracted.
     """
     cut = slice(items.start, items.stop)
     band = 2.0 * side.lists.epsilon[cut]
+    near = far = values
+    limits = np.finfo(values.dtype)
+    if len(side.label):
+        # The first values may be few of those that are listed, or none.
+        left_out = side.label[cut, None] == side.other_label[others.start : others.stop]
+        near, far = np.where(left_out, limits.min, values), np.where(left_out, limits.max, values)
     wanted = side.lists.k + 1
     n_groups = _GROUPS_PER_NEIGHBOUR * wanted
     size = values.shape[1] // n_groups
     if size > 1:
-        largest = values[:, : size * n_groups].reshape(len(values), size, n_groups).max(axis=1)
+        largest = near[:, : size * n_groups].reshape(len(values), size, n_groups).max(axis=1)
         place = n_groups - wanted
         edge = np.partition(largest, place, axis=1)[:, place] - band
-        side.lists.level[cut] = edge - _rounding(edge)
-    edge = values.min(axis=1) + band
-    side.lower_bound[cut] = edge + _rounding(edge)
+        side.lists.level[cut] = np.maximum(edge - _rounding(edge), limits.min)
+    edge = far.min(axis=1) + band
+    side.lower_bound[cut] = np.minimum(edge + _rounding(edge), limits.max)
 
 
 def _rounding(edge: Float64) -> Float64:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -14,6 +14,7 @@ from reid_dist.engine.reductions import FeatureBlock
 from reid_dist.engine.scorers import read_block
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.stores import FeatureSet
+from reid_dist.stores.labelled import joint_labels
 
 Int64 = NDArray[np.int64]
 
@@ -26,9 +27,13 @@ _IN_USE: WeakValueDictionary[tuple[tuple[str, ...], tuple[str, ...], RowRange], 
 
 @dataclass(frozen=True)
 class Items:
-    """Items of several sets of equal dimension, numbered consecutively in the order of the sets."""
+    """Items of several sets of equal dimension, numbered consecutively in the order of the sets.
+
+    Items with equal values of the label `exclude`, if there is one, are in no list of each other.
+    """
 
     sets: tuple[FeatureSet, ...]
+    exclude: str | None = None
 
     @property
     def n_items(self) -> int:
@@ -42,8 +47,9 @@ class Items:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Content digests of the sets."""
-        return tuple(features.content_digest for features in self.sets)
+        """Content digests of the sets, and the label by which items are left out."""
+        excluded = () if self.exclude is None else (f"exclude {self.exclude}",)
+        return (*(features.content_digest for features in self.sets), *excluded)
 
     def _pieces(self, rows: RowRange) -> list[tuple[FeatureSet, int, int, int]]:
         """Rows of each set in a range: set, its first item, start and stop within the set."""
@@ -69,12 +75,16 @@ class Items:
         ]
         if len(blocks) == 1:
             first, block = blocks[0]
-            return FeatureBlock(block.numbers + first, block.features, block.norm)
-        return FeatureBlock(
-            np.concatenate([block.numbers + first for first, block in blocks]),
-            np.concatenate([block.features for _, block in blocks]),
-            np.concatenate([block.norm for _, block in blocks]),
-        )
+            found = FeatureBlock(block.numbers + first, block.features, block.norm)
+        else:
+            found = FeatureBlock(
+                np.concatenate([block.numbers + first for first, block in blocks]),
+                np.concatenate([block.features for _, block in blocks]),
+                np.concatenate([block.norm for _, block in blocks]),
+            )
+        if self.exclude is None:
+            return found
+        return replace(found, label=np.concatenate(joint_labels(self.exclude, self.sets))[rows.start : rows.stop])
 
     def read_unverified(self, items: Int64) -> NDArray[np.float32]:
         """Read scattered items, ascending, unverified: the neighbour search has verified all of them."""
