@@ -52,7 +52,13 @@ _RERANKINGS: Final = (
     "ecn(t=1,q=2,method=origdist)",
     "top(k_reciprocal(k1=4,k2=2),m=20)",
 )
-_EXPANSIONS: Final = ("aqe(k=2)", "dba(k=2)+aqe(k=2)", "fastreid(k=2,alpha=3,times=2)", "camera_norm+whiten(dim=4)")
+_EXPANSIONS: Final = (
+    "aqe(k=2)",
+    "dba(k=2)+aqe(k=2)",
+    "fastreid(k=2,alpha=3,times=2)",
+    "camera_norm+whiten(dim=4)",
+    "gcr(k1=4,rounds=1)",
+)
 _EVERY_RANK: Final = example_names(RANKS)
 _PAIRS: Final = ("mAP", *example_names(PAIRS, PROBES, NEAREST))
 

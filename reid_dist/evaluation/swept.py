@@ -18,10 +18,13 @@ SWEPT_PARAMETERS: Final[Mapping[str, str]] = {
     "ridge": "Multiples of the identity of camera_norm.",
     "least_rows": "Gallery rows of a camera that has statistics of its own in camera_norm.",
     "dim": "Numbers of principal axes of whiten.",
-    "k1": "Neighbours that the graph of a re-ranking is made from.",
-    "k2": "Items whose rows are averaged or summed.",
+    "beta1": "Divisors of similarities in the weights of gcr.",
+    "beta2": "The same in the graph across cameras.",
+    "scale": "Weights of the graph across cameras in gcr, 0 to 1.",
+    "k1": "Neighbours that the graph of a re-ranking, or of gcr, is made from.",
+    "k2": "Items whose rows are averaged or summed; neighbours across cameras of gcr.",
     "lambda_value": "Weights of the plain distance, 0 to 1.",
-    "rounds": "Rounds of propagation of gnn.",
+    "rounds": "Rounds of gnn and of gcr.",
     "t": "Nearest items that a neighbourhood of ecn begins with.",
     "q": "Nearest items of each of these.",
     "variant": "Variants of the re-ranking, as in `reid-dist list rerankers`.",
@@ -40,6 +43,9 @@ class _SweptValues(TypedDict, total=False):
     ridge: Values | None
     least_rows: Values | None
     dim: Values | None
+    beta1: Values | None
+    beta2: Values | None
+    scale: Values | None
     k1: Values | None
     k2: Values | None
     lambda_value: Values | None

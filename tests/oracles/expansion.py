@@ -143,3 +143,30 @@ def whiten(query, gallery, dim, learned=None):
     variance, axes = np.linalg.eigh((units - mean).T @ (units - mean) / len(units))
     projection = axes[:, ::-1][:, :dim] / np.sqrt(variance[::-1][:dim])
     return tuple(unit_rows((unit_rows(side) - mean) @ projection) for side in (query, gallery))
+
+
+def gcr(query, gallery, cameras, k1=15, k2=3, beta1=0.2, beta2=0.2, scale=0.3, rounds=3, symmetric=False):
+    """Rounds of X <- unit(scale L2 X + (1 - scale) L1 X) over all items, with dense matrices.
+
+    S_ij = exp(s_ij / beta) at the k nearest j of i, i itself first, else 0; L = S divided by the roots of the sums of
+    its rows and columns.  L1 of k1 and beta1; L2 of k2 and beta2, where i lists no other item of its own camera.
+    """
+    items = unit_rows(np.concatenate([query, gallery]))
+    cameras = np.concatenate(cameras)
+    n = len(items)
+    for _ in range(rounds):
+        distances = reference.canonical_distances(items, items, "cosine")
+        new = np.zeros(items.shape)
+        for k, beta, share, across in ((k1, beta1, 1 - scale, False), (k2, beta2, scale, True)):
+            weights = np.zeros((n, n))
+            for i in range(n):
+                others = [j for j in range(n) if j != i and not (across and cameras[i] == cameras[j])]
+                for j in [i, *sorted(others, key=lambda j, i=i: (distances[i, j], j))[: k - 1]]:
+                    weights[i, j] = np.exp(similarity(items[i], items[j]) / beta)
+            if symmetric:
+                weights = (weights + weights.T) / 2
+            rows, columns = weights.sum(axis=1), weights.sum(axis=0)
+            new += share * (weights / np.sqrt(np.outer(rows, columns))) @ items
+        # Features are kept as float32 between rounds.
+        items = unit_rows(new).astype(np.float32).astype(np.float64)
+    return items[: len(query)], items[len(query) :]

@@ -17,7 +17,7 @@ from reid_dist.core.registry import did_you_mean
 from reid_dist.core.specs import parse_spec
 from reid_dist.errors import InputError
 from reid_dist.evaluation.swept import Value, Values
-from reid_dist.stages.expansion import EXPANSIONS, Expansion, Step, describe_expansion, make_step, parse_expand, spelled
+from reid_dist.stages.expansion import EXPANSIONS, Step, describe_expansion, make_step, parse_expand, spelled
 from reid_dist.stages.reranking import Reranking, make_rerank
 from reid_dist.stages.reranking.definition import (
     FLAG,
@@ -42,6 +42,12 @@ _OF_EXPANSIONS = {
     "ridge": NUMBER,
     "least_rows": WHOLE,
     "dim": WHOLE,
+    "k1": WHOLE,
+    "k2": WHOLE,
+    "beta1": NUMBER,
+    "beta2": NUMBER,
+    "scale": NUMBER,
+    "rounds": WHOLE,
 }
 
 
@@ -182,11 +188,13 @@ def make_grid(
             + ("not both" if expand is not None else "and neither is given")
         )
     spec = expand if expand is not None else rerank
-    what = "an expansion" if expand is not None else "a re-ranking"
     if not isinstance(spec, str):
+        what = "an expansion" if expand is not None else "a re-ranking"
         raise InputError(f"a sweep takes {what} as a text with its name, found {spec!r}")
     if expand is not None:
-        kinds = _OF_EXPANSIONS
+        what = parse_spec("expansion", spec)[-1].name
+        known = EXPANSIONS.get(what).parameters
+        kinds = {name: kind for name, kind in _OF_EXPANSIONS.items() if name in known}
     else:
         call = read_call(spec)
         what, kinds = call.name, parameters_of(call)
@@ -225,8 +233,7 @@ def _expansions(spec: str, include_self: bool, axes: tuple[Axis, ...], settings:
     for values in settings:
         step = make_step(last.name, fixed | values)
         steps = parse_expand((*first, step))
-        n_listed, shared = (step.n_others, (step.k,)) if isinstance(step, Expansion) else (0, ())
-        points.append(Point(values, steps, None, spelled(steps), n_listed, shared))
+        points.append(Point(values, steps, None, spelled(steps), step.n_listed, (step.n_listed,)))
     method = describe_expansion(steps)
     swept = {axis.name for axis in axes}
     others = {name: getattr(step, name) for name in known if name not in swept}

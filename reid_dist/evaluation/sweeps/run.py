@@ -100,11 +100,12 @@ def sweep_parameters(
         A query expansion, such as ``"aqe"``.  Of several, such as ``"dba(k=5)+aqe"``, the last one is swept.
     rerank
         A re-ranking, such as ``"k_reciprocal"``; either this or an expansion.
-    k, alpha, times, ridge, least_rows, dim
+    k, alpha, times, ridge, least_rows, dim, beta1, beta2, scale
         Values for parameters of the expansion, `k` of ``ecn`` as well: numbers, or a text such as ``"0:10"`` or
         ``"0,1,3"``.
     k1, k2, lambda_value, rounds, t, q, variant, inclusive, weights, mode, method, m
-        Values for parameters of the re-ranking, and of the one that ``top`` holds: numbers or names, or such a text.
+        Values for parameters of the re-ranking, and of the one that ``top`` holds: numbers or names, or such a text;
+        `k1`, `k2` and `rounds` of ``gcr`` as well.
     include_self
         Whether the query is a gallery item, by item id, and one of the k.
     metrics

@@ -1,7 +1,7 @@
 """Definitions of what changes features before an evaluation: methods, steps and their parameters.
 
-Query expansion and database-side augmentation average rows with their neighbours; normalisation by camera maps them
-with statistics of the gallery.
+Query expansion and database-side augmentation average rows with their neighbours, graph convolution with weights of
+both; normalisation by camera maps them with statistics of the gallery.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Method:
     parameters: dict[str, Any]
     expands_query: bool
     expands_gallery: bool
-    kind: type[Normalisation | Whitening] | None = None
+    kind: type[Normalisation | Whitening | Convolution] | None = None
     among_all: bool = False
     unit: bool = True
 
@@ -107,6 +107,22 @@ class _Step:
         """Definition of the step's method."""
         return EXPANSIONS.get(self.name)
 
+    @property
+    def n_listed(self) -> int:
+        """Length of the neighbour lists of the step, the item itself not counted; 0 without lists."""
+        return 0
+
+    def _check_whole(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if not is_whole(value) or value < least:
+            raise InputError(f"{name} of {self.name} must be a whole number from {least}, found {value!r}")
+
+    def _check_number(self, name: str, least: float, most: float) -> None:
+        value = getattr(self, name)
+        if not is_number(value) or not least <= value <= most:
+            raise InputError(f"{name} of {self.name} must be a number from {least:g} to {most:g}, found {value!r}")
+        object.__setattr__(self, name, float(value))
+
     def __str__(self) -> str:
         values = {name: getattr(self, name) for name in self.method.parameters}
         return f"{self.name}({','.join(f'{name}={_spelled(value)}' for name, value in values.items())})"
@@ -127,10 +143,8 @@ class Expansion(_Step):
 
     def __post_init__(self) -> None:
         EXPANSIONS.get(self.name)
-        for name, least in (("k", 0), ("times", 1)):
-            value = getattr(self, name)
-            if not is_whole(value) or value < least:
-                raise InputError(f"{name} of {self.name} must be a whole number from {least}, found {value!r}")
+        self._check_whole("k", 0)
+        self._check_whole("times", 1)
         alpha = self.alpha
         if not is_number(alpha) or not math.isfinite(alpha) or alpha < 0:
             raise InputError(f"alpha of {self.name} must be a number from 0, found {alpha!r}")
@@ -142,6 +156,11 @@ class Expansion(_Step):
     def n_others(self) -> int:
         """Number of neighbours averaged, the item itself excluded."""
         return max(0, self.k - 1) if self.include_self or self.method.among_all else self.k
+
+    @property
+    def n_listed(self) -> int:
+        """Number of neighbours listed."""
+        return self.n_others
 
     @property
     def changes_nothing(self) -> bool:
@@ -181,15 +200,12 @@ class Normalisation(_Map):
 
     def __post_init__(self) -> None:
         # Rows have length 1: with this ridge, no matrix is singular to the precision of float64.
-        if not is_number(self.ridge) or not 1e-9 <= self.ridge <= 1e9:
-            raise InputError(f"ridge of {self.name} must be a number from 1e-9 to 1e9, found {self.ridge!r}")
-        if not is_whole(self.least_rows) or self.least_rows < 1:
-            raise InputError(f"least_rows of {self.name} must be a whole number from 1, found {self.least_rows!r}")
+        self._check_number("ridge", 1e-9, 1e9)
+        self._check_whole("least_rows", 1)
         for name, known in (("statistics", STATISTICS), ("operation", OPERATIONS)):
             if getattr(self, name) not in known:
                 found = getattr(self, name)
                 raise InputError(f"{name} of {self.name} must be {' or '.join(known)}, found {found!r}")
-        object.__setattr__(self, "ridge", float(self.ridge))
 
 
 @dataclass(frozen=True)
@@ -235,10 +251,91 @@ EXPANSIONS.register(
     )
 )
 
+
+@dataclass(frozen=True)
+class Convolution(_Step):
+    """One step of graph convolution: rows are averaged over a graph of all items and one across cameras."""
+
+    changes_nothing: ClassVar[bool] = False
+    sets_lengths: ClassVar[bool] = True
+
+    # Lengths of the lists of both graphs, the item itself counted, from 1.
+    k1: int
+    k2: int
+    # Divisors of the similarities in the exponents of the weights, from 1e-6 to 1e6.
+    beta1: float
+    beta2: float
+    # Weight of the graph across cameras, from 0 to 1.
+    scale: float
+    # Number of repetitions, from 1.
+    rounds: int
+    # Whether weights are means of those of both directions.
+    symmetric: bool
+
+    def __post_init__(self) -> None:
+        for name in ("k1", "k2", "rounds"):
+            self._check_whole(name, 1)
+        for name in ("beta1", "beta2"):
+            self._check_number(name, 1e-6, 1e6)
+        self._check_number("scale", 0, 1)
+        if not isinstance(self.symmetric, bool):
+            raise InputError(f"symmetric of {self.name} must be true or false, found {self.symmetric!r}")
+
+    @property
+    def times(self) -> int:
+        """Number of repetitions."""
+        return self.rounds
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        """Graphs of a weight above 0."""
+        both = Graph(self.k1, self.beta1, 1.0 - self.scale, None), Graph(self.k2, self.beta2, self.scale, "camid")
+        return tuple(graph for graph in both if graph.share > 0)
+
+    @property
+    def n_listed(self) -> int:
+        """Length of the longer lists, the item itself not counted."""
+        return max(graph.k for graph in self.graphs) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A graph of nearest items: length of the lists, divisor of similarities, weight, and label that is left out."""
+
+    k: int
+    beta: float
+    share: float
+    exclude: str | None
+
+
+EXPANSIONS.register(
+    Method(
+        name="gcr",
+        summary="per round, queries and gallery together: unit(scale L2 x + (1 - scale) L1 x), rows x of length 1; "
+        "S_ij = exp(cos / beta) at the k nearest j of i, i itself first, L = S divided by the roots of its row and "
+        "column sums; L1 of k1 and beta1, L2 of k2 and beta2 without items of i's camera; symmetric: S + S' for S",
+        source="Zhang et al., Graph convolution based efficient re-ranking for visual retrieval, IEEE TMM 2023; "
+        "WesleyZhang1991/GCN_rerank gcrv.py, mergesetfeat4 (nonsym, sym), with the settings for Market-1501",
+        parameters={
+            "k1": 15,
+            "k2": 3,
+            "beta1": 0.2,
+            "beta2": 0.2,
+            "scale": 0.3,
+            "rounds": 3,
+            "symmetric": False,
+        },
+        expands_query=True,
+        expands_gallery=True,
+        kind=Convolution,
+        among_all=True,
+    )
+)
+
 LearnedMap = Normalisation | Whitening
 """Steps that map rows with statistics that are learned before."""
 
-Step = Expansion | LearnedMap
+Step = Expansion | LearnedMap | Convolution
 
 
 def _spelled(value: object) -> str:
@@ -261,7 +358,7 @@ def parse_expand(spec: str | Sequence[Step]) -> tuple[Step, ...]:
                 f"{step.name} after {expanded} would change the gallery that queries were expanded from; put "
                 f"{step.name} first"
             )
-        if step.method.expands_query and step.method.kind is None:
+        if step.method.expands_query and not isinstance(step, LearnedMap):
             expanded = step.name
     return steps
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reid_dist.core.formatting import byte_size
 from reid_dist.engine.plan import MERGED_AT_ONCE, SetShape, make_plan
 from reid_dist.errors import PlanError
-from reid_dist.stages.expansion.definition import Expansion, LearnedMap, Normalisation, Step
+from reid_dist.stages.expansion.definition import Convolution, Expansion, LearnedMap, Normalisation, Step
 from reid_dist.stages.neighbours.plan import SearchPlan, plan_search
 
 # Bytes of a neighbour in the tables from which rows are averaged: row number, weight, distance, and copies.
 _BYTES_PER_NEIGHBOUR = 48
 
-# Bytes of neighbour features that a task reads at once.
-_GATHERED_BYTES = 128 << 20
+GATHERED_BYTES = 128 << 20
+"""Bytes of neighbour features that a task reads at once."""
+
 _MOST_ROWS = 8192
 
 SUMMED_ROWS = 8192
@@ -49,12 +50,17 @@ class ExpandPlan:
 def averaged_rows(n_rows: int, dim: int, step: Expansion, n_threads: int) -> int:
     """Rows per averaging task: bounded by the memory of neighbour features, and few enough to occupy all threads."""
     per_row = 4 * dim * (step.n_others + 2)
-    return max(1, min(_MOST_ROWS, _GATHERED_BYTES // per_row, -(-n_rows // n_threads)))
+    return max(1, min(_MOST_ROWS, GATHERED_BYTES // per_row, -(-n_rows // n_threads)))
 
 
 def mapped_block_rows(n_rows: int, dim: int, n_threads: int) -> int:
     """Rows per task of a normalisation: bounded by memory, and few enough to occupy all threads."""
-    return max(1, min(_MOST_ROWS, _GATHERED_BYTES // (24 * dim), -(-n_rows // n_threads)))
+    return max(1, min(_MOST_ROWS, GATHERED_BYTES // (24 * dim), -(-n_rows // n_threads)))
+
+
+def convolved_rows(n_rows: int, dim: int, n_threads: int) -> int:
+    """Rows per task of a convolution: bounded by the memory of sums, and few enough to occupy all threads."""
+    return max(1, min(_MOST_ROWS, GATHERED_BYTES // (16 * dim), -(-n_rows // n_threads)))
 
 
 def summed_together(dim: int, whitens: bool) -> int:
@@ -77,11 +83,71 @@ def plan_expand(
     """
     plans = []
     for step in steps:
-        if not isinstance(step, Expansion):
-            plans.append(_plan_map(query, gallery, step, n_threads, memory_per_thread))
+        if isinstance(step, Convolution):
+            plan = _plan_convolution(query, gallery, step, n_threads, memory_per_thread, chunk_rows)
+        elif not isinstance(step, Expansion):
+            plan = _plan_map(query, gallery, step, n_threads, memory_per_thread)
         elif not step.changes_nothing:
-            plans.append(_plan_step(query, gallery, step, n_threads, memory_per_thread, chunk_rows))
+            plan = _plan_step(query, gallery, step, n_threads, memory_per_thread, chunk_rows)
+        else:
+            continue
+        # Lists and stores of every repetition stay.
+        before = (step.times - 1) * plan.store_bytes
+        plans.append(
+            replace(plan, workspace_bytes=before + plan.workspace_bytes, store_bytes=before + plan.store_bytes)
+        )
     return plans
+
+
+def _refuse_task(step: Step, task_bytes: int, memory_per_thread: int) -> None:
+    if task_bytes > memory_per_thread:
+        raise PlanError(
+            f"{step} needs {byte_size(task_bytes)} for one task, and {byte_size(memory_per_thread)} are there; use "
+            "fewer threads with more memory each"
+        )
+
+
+def _plan_convolution(
+    query: SetShape,
+    gallery: SetShape,
+    step: Convolution,
+    n_threads: int,
+    memory_per_thread: int,
+    chunk_rows: int | None,
+) -> ExpandPlan:
+    """Plan one round: a search for each graph, sums of weights, and sums of rows."""
+    dim, n_items = gallery.dim, query.n_rows + gallery.n_rows
+    searches = [
+        plan_search(
+            n_items, dim, graph.k, n_threads=n_threads, memory_per_thread=memory_per_thread, chunk_rows=chunk_rows
+        )
+        for graph in step.graphs
+    ]
+    search = replace(
+        max(searches, key=lambda each: each.k),
+        n_tasks=sum(each.n_tasks for each in searches),
+        n_pairs=sum(each.n_pairs for each in searches),
+        list_bytes=sum(each.list_bytes for each in searches),
+    )
+    blocks = [convolved_rows(shape.n_rows, dim, n_threads) for shape in (query, gallery)]
+    # As often as an item lists others, it is listed by others on average.
+    entries = (2 if step.symmetric else 1) * sum(graph.k for graph in step.graphs)
+    gathered = 2 * min(GATHERED_BYTES, 4 * dim * max(blocks) * entries)
+    chunk = 4 * dim * max(query.chunk_rows, gallery.chunk_rows)
+    convolving = max(blocks) * (12 * dim + _BYTES_PER_NEIGHBOUR * entries) + 8 * n_items + gathered + chunk
+    task_bytes = max(search.task_bytes, convolving)
+    _refuse_task(step, task_bytes, memory_per_thread)
+    new, kept = 4 * n_items * dim, search.list_bytes + 8 * n_items * len(searches)
+    return ExpandPlan(
+        step=step,
+        both_ways=True,
+        search=search,
+        flop=2 * search.n_pairs * dim,
+        average_tasks=sum(-(-shape.n_rows // rows) for shape, rows in zip((query, gallery), blocks, strict=True)),
+        task_bytes=task_bytes,
+        workspace_bytes=kept + max(search.tile_bytes, 2 * new),
+        store_bytes=kept + new,
+    )
 
 
 def _plan_map(
@@ -98,11 +164,7 @@ def _plan_map(
     blocks = [mapped_block_rows(shape.n_rows, dim, n_threads) for shape in (query, gallery)]
     mapping = 24 * dim * max(blocks) + chunk + matrix
     task_bytes = max(summing, mapping)
-    if task_bytes > memory_per_thread:
-        raise PlanError(
-            f"{step} needs {byte_size(task_bytes)} for one task, and {byte_size(memory_per_thread)} are there; use "
-            "fewer threads with more memory each"
-        )
+    _refuse_task(step, task_bytes, memory_per_thread)
     n_rows = query.n_rows + gallery.n_rows
     new = 4 * n_rows * dim
     return ExpandPlan(

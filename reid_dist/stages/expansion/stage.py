@@ -12,11 +12,13 @@ from reid_dist.core.model import RowRange
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
-from reid_dist.kernels.averaging import average_rows, similarity_weights
-from reid_dist.stages.expansion.definition import Expansion, Step
+from reid_dist.kernels.averaging import add_rows, divided_rows, similarity_weights
+from reid_dist.stages.expansion.convolution import convolve_sets
+from reid_dist.stages.expansion.definition import Convolution, Expansion, Step
 from reid_dist.stages.expansion.learned_maps import map_sets
 from reid_dist.stages.expansion.output import Output, RowWork
 from reid_dist.stages.expansion.plan import averaged_rows
+from reid_dist.stages.expansion.sums import add_listed, entries_of
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, find_top_lists
 from reid_dist.stores import FeatureSet, Stage
 from reid_dist.stores.labels import join_item_ids
@@ -56,16 +58,14 @@ def average_task(averaging: _Averaging, block: int, own_row: Int64 | None) -> No
     rows = averaging.rows(block)
     listed = RowRange(averaging.first + rows.start, averaging.first + rows.stop)
     index, distance = averaging.neighbours(listed, own_row)
-    needed = np.unique(index[index >= 0])
-    lists = averaging.lists
+    lists, unit = averaging.lists, averaging.step.method.unit
+    weight = similarity_weights(distance, averaging.step.alpha)
     with one_blas_thread():
-        features = (
-            lists.candidates.read_unverified(needed) if len(needed) else np.empty((0, lists.candidates.dim), np.float32)
-        )
-        own = lists.items.read(listed).features
-        place = np.where(index >= 0, np.searchsorted(needed, index), -1)
-        weight = similarity_weights(distance, averaging.step.alpha)
-        new = average_rows(np.ascontiguousarray(own), place, weight, features, averaging.step.method.unit)
+        own = np.arange(len(rows))
+        total = np.zeros((len(rows), lists.items.dim))
+        add_rows(total, own, own, np.ones(len(rows)), lists.items.read(listed).features, unit)
+        add_listed(total, *entries_of(index, weight), lists.candidates, unit)
+        new = divided_rows(total, 1 + np.count_nonzero(index >= 0, axis=1), unit)
     averaging.stage.write(averaging.part(block), {"features": new})
 
 
@@ -87,6 +87,8 @@ def expand_sets(
 
 
 def _expand(query: FeatureSet, gallery: FeatureSet, step: Step, where: Resources) -> tuple[FeatureSet, FeatureSet]:
+    if isinstance(step, Convolution):
+        return convolve_sets(query, gallery, step, where)
     if not isinstance(step, Expansion):
         return map_sets(query, gallery, step, where)
     if step.changes_nothing:
