@@ -21,6 +21,7 @@ SWEPT_PARAMETERS: Final[Mapping[str, str]] = {
     "beta1": "Divisors of similarities in the weights of gcr.",
     "beta2": "The same in the graph across cameras.",
     "scale": "Weights of the graph across cameras in gcr, 0 to 1.",
+    "symmetric": "Whether weights of gcr are means of both directions: true, false.",
     "k1": "Neighbours that the graph of a re-ranking, or of gcr, is made from.",
     "k2": "Items whose rows are averaged or summed; neighbours across cameras of gcr.",
     "lambda_value": "Weights of the plain distance, 0 to 1.",
@@ -46,6 +47,7 @@ class _SweptValues(TypedDict, total=False):
     beta1: Values | None
     beta2: Values | None
     scale: Values | None
+    symmetric: Values | None
     k1: Values | None
     k2: Values | None
     lambda_value: Values | None

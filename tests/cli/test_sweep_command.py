@@ -87,8 +87,8 @@ def test_queries_of_the_database(reid_dist, threads, tmp_path: Path) -> None:
         (("--expand", "aqe", "--k", "0-10"), ("cannot read k '0-10'", "0:10")),
         (("--expand", "aqe", "--k", "0:10:0"), ("step must be larger than 0",)),
         (("--expand", "aqe", "--k", "-1:3"), ("k of aqe must be a whole number from 0, found -1",)),
-        (("--expand", "aqe", "--k", "0:3", "--alpha", "1"), ("parameter of aqe", "'alpha'")),
-        (("--expand", "aqe", "--k", "0:3", "--k1", "1"), ("k1 is no parameter of an expansion",)),
+        (("--expand", "aqe", "--k", "0:3", "--alpha", "1"), ("alpha is no parameter of aqe, which has k",)),
+        (("--expand", "aqe", "--k", "0:3", "--k1", "1"), ("k1 is no parameter of aqe",)),
         (("--expand", "aqe", "--k", "0:1000"), ("1001", "500 points at most")),
         (("--expand", "aqee", "--k", "0:3"), ("did you mean 'aqe'",)),
         (("--expand", "aqe", "--k", "0:3", "--metric", "mAPP"), ("did you mean 'mAP'",)),
@@ -193,7 +193,7 @@ def test_a_pipeline_with_a_sweep_runs_it(reid_dist, stores, sweep_pipeline, thre
     ("words", "message"),
     [
         (("--set", "topk=3"), "leave out topk"),
-        (("--set", "sweep.k1=3"), "k1 is no parameter of an expansion"),
+        (("--set", "sweep.k1=3"), "k1 is no parameter of alpha_qe"),
         (("--set", "sweep.k5=3"), "k5"),
     ],
 )

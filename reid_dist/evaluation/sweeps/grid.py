@@ -48,6 +48,7 @@ _OF_EXPANSIONS = {
     "beta2": NUMBER,
     "scale": NUMBER,
     "rounds": WHOLE,
+    "symmetric": FLAG,
 }
 
 

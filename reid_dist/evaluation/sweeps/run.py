@@ -100,7 +100,7 @@ def sweep_parameters(
         A query expansion, such as ``"aqe"``.  Of several, such as ``"dba(k=5)+aqe"``, the last one is swept.
     rerank
         A re-ranking, such as ``"k_reciprocal"``; either this or an expansion.
-    k, alpha, times, ridge, least_rows, dim, beta1, beta2, scale
+    k, alpha, times, ridge, least_rows, dim, beta1, beta2, scale, symmetric
         Values for parameters of the expansion, `k` of ``ecn`` as well: numbers, or a text such as ``"0:10"`` or
         ``"0,1,3"``.
     k1, k2, lambda_value, rounds, t, q, variant, inclusive, weights, mode, method, m

@@ -117,10 +117,10 @@ def test_re_rankings():
     [
         (None, None, {"k": "0:3"}, "neither is given"),
         ("aqe", "k_reciprocal", {"k": "0:3"}, "not both"),
-        ("aqe", None, {}, "nothing to sweep over; give values of k, alpha"),
-        ("aqe", None, {"k1": "3"}, "k1 is no parameter of an expansion"),
+        ("aqe", None, {}, "nothing to sweep over; give values of k$"),
+        ("aqe", None, {"k1": "3"}, "k1 is no parameter of aqe, which has k"),
         (None, "k_reciprocal", {"k": "3"}, "k is no parameter of k_reciprocal, which has k1, k2"),
-        ("aqe", None, {"k": "0:3", "alpha": "1"}, "parameter of aqe 'alpha'"),
+        ("aqe", None, {"k": "0:3", "alpha": "1"}, "alpha is no parameter of aqe"),
         ("alpha_qe", None, {"alpha": "1"}, r"give k, such as 0:10 \(--k 0:10\)"),
         ("aqe(k=3)", None, {"k": "0:3"}, "k is given twice"),
         ("aqe", None, {"k": "-1:3"}, "k of aqe must be a whole number from 0, found -1"),

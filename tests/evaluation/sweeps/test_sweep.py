@@ -38,9 +38,10 @@ def separate(query, gallery, row, metrics=METRICS, **options):
     [
         ("camera_norm", {"ridge": "0.001,0.1", "least_rows": "1,400"}),
         ("camera_norm(operation=centre)+whiten", {"dim": [2, 10]}),
+        ("gcr(k1=4,beta1=0.5,rounds=1)", {"scale": "0,0.4", "symmetric": "false,true"}),
     ],
 )
-def test_every_point_of_a_map_is_its_evaluation(expand, axes):
+def test_every_point_of_a_map_or_graph_is_its_evaluation(expand, axes):
     query, gallery = sets()
     report = sweep_parameters(query, gallery, expand=expand, metrics=METRICS, **axes)
     assert len(report.rows) == math.prod(len(values) for values in report.parameters.values())
