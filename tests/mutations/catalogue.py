@@ -54,6 +54,11 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "(distance[1:] != distance[:-1]) & (owner[1:] != owner[:-1])",
         ),
         ("engine/reductions/key_counts.py", "np.where(bits < 0,", "np.where(bits <= 0,"),
+        (
+            "engine/reductions/surroundings.py",
+            "np.where(left_out, limits.min, values)",
+            "np.where(left_out, values, values)",
+        ),
         ("engine/reductions/base.py", "return within, row[within] - first", "return within, row[within] + first"),
         (
             "engine/reductions/nearest.py",
@@ -160,6 +165,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "or not math.isfinite(alpha) or alpha < -1:",
         ),
         ("stages/expansion/definition.py", "return max(0, self.k - 1) if", "return max(0, self.k) if"),
+        ("stages/expansion/convolution.py", "others.start + here, weight", "here, weight"),
         (
             "stages/pooling/groups.py",
             "pid_place.astype(np.int64) * len(camids) + camid_place",

@@ -23,9 +23,10 @@ def test_every_fault_changes_one_place() -> None:
         assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text)), mutation
 
 
-def test_there_are_six_faults_in_each_of_eleven_areas() -> None:
-    assert set(Counter(mutation.area for mutation in MUTATIONS).values()) == {6}
-    assert len(MUTATIONS) == 66
+def test_there_are_six_faults_or_more_in_each_of_eleven_areas() -> None:
+    faults = Counter(mutation.area for mutation in MUTATIONS)
+    assert len(faults) == 11
+    assert min(faults.values()) >= 6
 
 
 def test_an_unknown_area_is_refused(capfd: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ SPECS = [
         for variant, weight, distance in (
             ("faiss_k1", 0.3, "cosine"),
             ("faiss_k1", 1e-6, "euclidean"),
-            ("faiss_k1", 0, "cosine"),
+            ("faiss_k1", 0, "euclidean"),
             ("paper", 0.3, "euclidean"),
             ("paper", 1, "cosine"),
         )
