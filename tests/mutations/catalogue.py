@@ -195,6 +195,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             'Crossing(distance, nearer(place, "left"), nearer(place, "right"))',
             'Crossing(distance, nearer(place, "left"), nearer(place, "left"))',
         ),
+        ("engine/reductions/key_counts.py", "+ slack) / self.weight, LOWEST)", "+ slack) / self.weight, -np.inf)"),
         (
             "engine/verification/crossings.py",
             "keys = np.union1d(keys, genuine >> shift)",

@@ -63,11 +63,11 @@ class FallingScale:
     def _falling(self, distance: Float64, side: float) -> Float64:
         """Falling values as those of `reid_dist.kernels.canonical.falling_at`."""
         value = distance
-        if self.divisor is not None and self.weight != 0.0:
-            slack = side * 2.0**-50 * (1.0 + np.where(np.isfinite(distance), np.abs(distance), 0.0))
-            value = np.maximum((distance - (1.0 - self.weight) * self.apart + slack) / self.weight, LOWEST)
-            value = value * self.divisor
         with np.errstate(over="ignore", under="ignore"):
+            if self.divisor is not None and self.weight != 0.0:
+                slack = side * 2.0**-50 * (1.0 + np.where(np.isfinite(distance), np.abs(distance), 0.0))
+                value = np.maximum((distance - (1.0 - self.weight) * self.apart + slack) / self.weight, LOWEST)
+                value = value * self.divisor
             return value * np.abs(value) if self.squared else value
 
 
