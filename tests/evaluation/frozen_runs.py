@@ -87,7 +87,8 @@ add("verification", metrics=["TAR@FAR=1e-2", "EER", "DIR@FAR=0.1"], roc=True, pr
 add("single-shot draws", protocol="cuhk03", single_shot_draws=5, seed=11)
 add("single-shot beside market1501", metrics=["CMC_single_shot@1", "CMC_allshots@5"])
 for steps in ("aqe(k=3)", "alpha_qe(k=3,alpha=2.5)", "dba(k=4)", "dba(k=4)+alpha_qe(k=2,alpha=3)",
-              "fastreid(k=4,alpha=2,times=2)"):  # fmt: skip
+              "fastreid(k=4,alpha=2,times=2)", "gcr(k1=6,rounds=2)",
+              "gcr(k1=6,k2=4,beta1=0.1,rounds=2,symmetric=true)"):  # fmt: skip
     add(f"expand {steps}", expand=steps)
 for spec in (
     "k_reciprocal(k1=8,k2=3)",
@@ -107,6 +108,12 @@ for spec in (
     "top(ecn(k=8,t=2,q=3),m=60)",
 ):
     add(f"rerank {spec}", rerank=spec)
+add(
+    "rerank and verification",
+    rerank="k_reciprocal(k1=8,k2=3,variant=faiss_k1)",
+    metrics=["TAR@FAR=1e-2", "EER", "DIR@FAR=0.1"],
+    protocol="no_cameras",
+)
 add("rerank euclidean", rerank="k_reciprocal(k1=8,k2=3)", distance="euclidean")
 add("expand and rerank", expand="alpha_qe(k=3,alpha=3)", rerank="k_reciprocal(k1=8,k2=3)")
 
@@ -159,6 +166,12 @@ def _topk(_: Path) -> str:
 def _nearest(_: Path) -> str:
     between, within = nearest(QUERY, GALLERY, k=9), nearest(GALLERY, GALLERY, k=9, distance="euclidean", chunk_rows=17)
     return digest(between.index, between.distance, within.index, within.distance)
+
+
+@run("nearest of other cameras")
+def _nearest_across(_: Path) -> str:
+    found = [nearest(side, GALLERY, k=9, exclude="camid", chunk_rows=31) for side in (QUERY, GALLERY)]
+    return digest(*(array for each in found for array in (each.index, each.distance)))
 
 
 @run("re-ranked distances")

@@ -82,12 +82,15 @@ print(status("VmHWM") - before, most[0], kept)
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to measure a peak")
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", ["aqe(k=50)", "dba(k=20)", "fastreid(k=10)"])
+@pytest.mark.parametrize(
+    "spec", ["aqe(k=50)", "dba(k=20)", "fastreid(k=10)", "gcr(k1=20,k2=10,rounds=2)", "gcr(rounds=2,symmetric=true)"]
+)
 def test_memory_and_workspace_stay_under_the_plan(tmp_path: Path, spec: str) -> None:
     rng = np.random.default_rng(0)
     for name, n in (("few", 100), ("tiny", 300), ("query", N_QUERY), ("gallery", N_GALLERY)):
         features = rng.standard_normal((n, DIM), np.float32)
-        FeatureSet.from_arrays(features, rng.integers(1, 1000, n)).save(tmp_path / f"{name}.zarr", chunk_rows=4096)
+        labels = rng.integers(1, 1000, n), rng.integers(0, 6, n)
+        FeatureSet.from_arrays(features, *labels).save(tmp_path / f"{name}.zarr", chunk_rows=4096)
     (plan,) = plan_expand(shape(N_QUERY), shape(N_GALLERY), parse_expand(spec), n_threads=1, memory_per_thread=2**30)
     words = [sys.executable, "-c", _MEASURE, str(tmp_path), spec]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -22,7 +22,13 @@ from reid_dist.stages.neighbours import find_top_lists
 from reid_dist.stages.neighbours import stage as neighbour_stage
 from reid_dist.stores import Workspace, check_store
 
-SPECS = ("aqe(k=4)", "alpha_qe(k=3,alpha=1.5)", "dba(k=4)+aqe(k=2)", "fastreid(k=4,alpha=2,times=2)")
+SPECS = (
+    "aqe(k=4)",
+    "alpha_qe(k=3,alpha=1.5)",
+    "dba(k=4)+aqe(k=2)",
+    "fastreid(k=4,alpha=2,times=2)",
+    "gcr(k1=4,rounds=2)",
+)
 
 
 @pytest.fixture(scope="module")
