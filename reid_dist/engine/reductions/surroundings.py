@@ -11,6 +11,7 @@ from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Distance, Screen, Values
 from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, pair_rows
 from reid_dist.engine.reductions.tiles import Tile
+from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.lists import merge_lists
 from reid_dist.kernels.rescoring import falling_values
 from reid_dist.kernels.symmetric import Side, collect_both, collect_one
@@ -65,8 +66,8 @@ def make_side(
         farthest=np.full(len(block), -np.inf),
         lower_bound=np.full(len(block), np.finfo(screen.dtype).max, screen.dtype),
         bias=bias,
-        label=labels[0],
-        other_label=labels[1],
+        label=read_only(labels[0]),
+        other_label=read_only(labels[1]),
     )
 
 

@@ -214,7 +214,7 @@ def _plan_step(
         )
     rows = [averaged_rows(n, dim, step, n_threads) for n in (n_query, n_gallery) if n]
     chunk = 4 * dim * max(query.chunk_rows, gallery.chunk_rows)
-    averaging = max(rows) * (4 * dim * (step.n_others + 4) + _BYTES_PER_NEIGHBOUR * step.n_others) + chunk
+    averaging = max(rows) * (4 * dim * (step.n_others + 6) + _BYTES_PER_NEIGHBOUR * step.n_others) + chunk
     new = 4 * n_items * dim
     return ExpandPlan(
         step=step,
