@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from local_workers import started
 from reference import DISTANCES, ItemSet, order_is_unambiguous
 from reranking_runs import bare, labelled, resources
 from row_blocks import block_of, canonical_matrix, hard_blocks
@@ -157,3 +158,22 @@ def test_labels_that_are_not_there():
     named = FeatureSet.from_arrays(rows, ["a", "b", "c", "d"])
     with pytest.raises(InputError, match=r"pids of the query set are texts and of the gallery set whole numbers"):
         nearest(named, gallery, exclude="pid")
+
+
+@pytest.mark.slow
+def test_workers_and_a_resumed_search_do_not_matter(tmp_path):
+    """Two processes, and lists of which half the blocks of an earlier run are left."""
+    query, gallery = map(labelled, crowded_sets(20, 300, 8, seed=7, n_distinct=90))
+    options = {"k": 6, "exclude": "camid", "chunk_rows": 29}
+    expected = [nearest(side, gallery, **options) for side in (query, gallery)]
+    with started(2, tmp_path / "workers") as client:
+        found = [nearest(side, gallery, **options, client=client) for side in (query, gallery)]
+    nearest(gallery, gallery, **options, workspace=tmp_path / "kept")
+    blocks = sorted((tmp_path / "kept").rglob("lists-*.npz"))
+    for block in blocks[::2]:
+        block.unlink()
+    assert blocks
+    found.append(nearest(gallery, gallery, **options, workspace=tmp_path / "kept"))
+    for one, other in zip(found, [*expected, expected[1]], strict=True):
+        assert one.index.tobytes() == other.index.tobytes()
+        assert one.distance.tobytes() == other.distance.tobytes()
