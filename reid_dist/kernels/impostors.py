@@ -105,6 +105,8 @@ class Brackets(NamedTuple):
     epsilon: NDArray[np.float64]
     # How much a screening value falls per unit.
     slope: float
+    # Whether falling values are the canonical distances, so that no pair is decided singly.
+    exact: bool = False
 
 
 @inner_kernel
@@ -272,8 +274,11 @@ def split_tile(
                         passed0[near // 2 + 1] += 1
                         continue
                     column = start + k
-                    distance = pair_distance(rows, q, column, lanes)
-                    decided += 1
+                    if brackets.exact:
+                        distance = fall
+                    else:
+                        distance = pair_distance(rows, q, column, lanes)
+                        decided += 1
                     place = _edges_up_to(brackets.distance, distance)
                     if place % 2 == 0:
                         passed0[place // 2 + 1] += 1

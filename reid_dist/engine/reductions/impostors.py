@@ -242,7 +242,9 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         self._make_room(limit + 2 * len(tile.columns))
         gaps, kept = np.zeros_like(self._counts.below), self._progress[0]
         screen, screened = self._screened(tile)
-        if self._split(screen, screened, tile, 0, limit, gaps) < 0:
+        if screen.exact:
+            self._absorb_rows(screen, screened, tile, gaps)
+        elif self._split(screen, screened, tile, 0, limit, gaps) < 0:
             gaps[:], self._progress[0] = 0, kept
             self._absorb_wide(tile, gaps)
         self._counts = BracketCounts(self._counts.below + gaps, self._counts.inside)
@@ -250,11 +252,15 @@ class _Collection(_ImpostorTiles[BracketCounts]):
     def _absorb_wide(self, tile: Tile, gaps: Int64) -> None:
         screen, screened = self._screened(tile, Precision.WIDE)
         self._last_place = self._fill_places(screen)
+        self._absorb_rows(screen, screened, tile, gaps)
+        self._last_place = self._fill_places(self._screen)
+
+    def _absorb_rows(self, screen: Screen, screened: Screened, tile: Tile, gaps: Int64) -> None:
+        """Count a tile whose pairs may all be inside brackets; the distances are counted whenever memory is full."""
         row = 0
         while row < len(tile.queries):
             self._make_room(len(tile.columns))
             row = self._split(screen, screened, tile, row, tile.size, gaps)
-        self._last_place = self._fill_places(self._screen)
 
     def _split(self, screen: Screen, screened: Screened, tile: Tile, row: int, limit: int, gaps: Int64) -> int:
         """Call the kernel, from query `row` of the tile on."""
@@ -267,6 +273,7 @@ class _Collection(_ImpostorTiles[BracketCounts]):
             centre=screen.centre[own],
             epsilon=screen.epsilon[own] + screen.slope * self._slack.max(initial=0.0),
             slope=screen.slope,
+            exact=screen.exact,
         )
         rows = cut_pairs(self._pairs, tile.queries, tile.columns)
         self._progress[1] = 0
