@@ -39,6 +39,7 @@ SPECS = [
     # Similarities of rank lists reach far below the lowest value of the screen.
     ("ecn(k=12,t=2,q=3)", "cosine"),
     ("ecn(k=12,t=2,q=3,variant=plain_fallback)", "cosine"),
+    ("ecn(t=2,q=3,method=origdist)", "cosine"),
 ]
 
 
