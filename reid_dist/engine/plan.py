@@ -178,6 +178,8 @@ class Besides:
     pairs: bool = False
     # Whether partial results take long to merge, so that fewer of them are preferred to evenly loaded threads.
     merges_slowly: bool = False
+    # Additional bytes of a task of any blocks.
+    bytes_per_task: int = 0
 
     def __add__(self, other: Besides) -> Besides:
         """Return the sum of both requirements."""
@@ -188,6 +190,7 @@ class Besides:
             self.values_per_query + other.values_per_query,
             self.pairs or other.pairs,
             self.merges_slowly or other.merges_slowly,
+            self.bytes_per_task + other.bytes_per_task,
         )
 
 
@@ -297,7 +300,7 @@ def make_plan(
         task = _task_bytes(query, gallery, tile, query_rows, gallery_rows, relevant_per_query, k)
         searching = _KEY_TABLES + min(counts, query_rows * gallery_rows) * _BYTES_PER_COUNT if pairs else 0
         rows = query_rows * besides.bytes_per_query + gallery_rows * besides.bytes_per_gallery_row
-        return task + rows + query_rows * gallery_rows * besides.bytes_per_pair + searching
+        return task + besides.bytes_per_task + rows + query_rows * gallery_rows * besides.bytes_per_pair + searching
 
     while projected(query_block, gallery_block) > memory_per_thread:
         if gallery_block >= 2 * smallest:

@@ -28,7 +28,6 @@ from reid_dist.relevance.ground_truth import RowLists
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.stages.neighbours import Resources
-from reid_dist.stages.reranking.plan import bytes_per_gallery_row, bytes_per_query
 from reid_dist.stores import LabelledSet, Workspace
 
 if TYPE_CHECKING:
@@ -44,8 +43,7 @@ def held_besides(
     """Memory of a job besides ranks and lists."""
     held = held_by_verification(checked.metrics, checked.values["roc"])
     if checked.rerank is not None:
-        per_row = bytes_per_gallery_row(checked.rerank, gallery.n_rows)
-        held += Besides(bytes_per_query(checked.rerank, gallery.n_rows), per_row)
+        held += checked.rerank.held(sum(shape.n_rows for shape in scorer.shapes), gallery.n_rows)
     if shot is not None:
         sizes = _identity_sizes(checked.protocol, gallery)
         n_rules = 3 if checked.values["ties"] else 1

@@ -6,6 +6,8 @@ blocks by a list of the rows that hold each column.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,15 +50,21 @@ def overlap_pairs(
     return overlap
 
 
-@inner_kernel
-def _invert(
-    rows: SparseRows, n_columns: int
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.uint32], NDArray[np.float64]]:
-    """Sort the entries of rows by column, into one list per column with entries.
+class ColumnLists(NamedTuple):
+    """Entries of sparse rows by column: one list per column with entries."""
 
-    Returns the list of each column, shape (n_columns,), where 0 is an empty list; ``bounds``, with list ``u`` at
-    ``bounds[u]:bounds[u + 1]``; and the rows, ascending within a list, and values of the entries.
-    """
+    # List of each column, shape (n_columns,), int32; 0 is an empty list.
+    list_of: NDArray[np.int32]
+    # List ``u`` is at ``bounds[u]:bounds[u + 1]``, int64.
+    bounds: NDArray[np.int64]
+    # Rows, ascending within a list, uint32, and values, float64.
+    row: NDArray[np.uint32]
+    value: NDArray[np.float64]
+
+
+@inner_kernel
+def _invert(rows: SparseRows, n_columns: int) -> ColumnLists:
+    """Sort the entries of rows by column."""
     # Memory is touched only where there are columns: blocks are small, and columns may be millions.
     list_of = np.zeros(n_columns, np.int32)
     n_lists = 1
@@ -79,7 +87,7 @@ def _invert(
             row[at] = i
             value[at] = rows.value[e]
             bounds[u + 1] = at + 1
-    return list_of, bounds[:-1], row, value
+    return ColumnLists(list_of, bounds[:-1], row, value)
 
 
 @kernel
@@ -157,6 +165,65 @@ def overlap_block(a: SparseRows, b: SparseRows, n_columns: int, multiplies: bool
             overlap[at] = found_overlap[f]
             indptr[found_row[f] + 1] = at + 1
     return SparseRows(indptr[:-1], column, overlap)
+
+
+@kernel
+def columns_of(rows: SparseRows, n_columns: int) -> ColumnLists:
+    """Sort the entries of rows by column."""
+    return _invert(rows, n_columns)
+
+
+@kernel
+def products_into(a: ColumnLists, b: SparseRows, out: NDArray[np.float64]) -> None:
+    """Write the sums of products of every row of `b` and every row of `a`, shape (n_b, n_a)."""
+    longest = 0
+    for j in range(len(b.indptr) - 1):
+        longest = max(longest, b.indptr[j + 1] - b.indptr[j])
+    begin = np.empty(longest + 1, np.int64)
+    end = np.empty(longest + 1, np.int64)
+    value = np.empty(longest + 1, np.float64)
+    for j in range(len(b.indptr) - 1):
+        n_lists = 0
+        for e in range(b.indptr[j], b.indptr[j + 1]):
+            u = a.list_of[b.column[e]]
+            begin[n_lists] = a.bounds[u]
+            end[n_lists] = a.bounds[u + 1]
+            value[n_lists] = b.value[e]
+            n_lists += int(u != 0)
+        total = out[j]
+        total[:] = 0.0
+        for u in range(n_lists):
+            own = value[u]
+            row = a.row[begin[u] : end[u]]
+            other = a.value[begin[u] : end[u]]
+            for m in range(len(row)):
+                total[row[m]] += other[m] * own
+
+
+@kernel
+def listed_products(
+    products: NDArray[np.float64], numbers: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Products that are more than 0, shape (n_b, n_a), by row of `a`: offsets, numbers of rows of `b`, and values."""
+    n_b, n_a = products.shape
+    indptr = np.zeros(n_a + 1, np.int64)
+    for j in range(n_b):
+        for i in range(n_a):
+            indptr[i + 1] += int(products[j, i] > 0.0)
+    for i in range(n_a):
+        indptr[i + 1] += indptr[i]
+    number = np.empty(indptr[n_a], np.int64)
+    value = np.empty(indptr[n_a], np.float64)
+    at = indptr.copy()
+    # Eight values are a line of the cache.
+    for first in range(0, n_a, 8):
+        for j in range(n_b):
+            for i in range(first, min(first + 8, n_a)):
+                if products[j, i] > 0.0:
+                    number[at[i]] = numbers[j]
+                    value[at[i]] = products[j, i]
+                    at[i] += 1
+    return indptr, number, value
 
 
 @kernel

@@ -1,6 +1,7 @@
-"""Propagation of sparse rows over a graph of neighbours: sums of a matrix and its transpose, weighted sums of rows.
+"""Propagation of sparse rows over a graph of neighbours, and rows of rank lists.
 
-All sums run in a fixed order: along a list from near to far, and along a row by ascending column.
+No matrix of propagated rows is kept: a row is a product of few links of the graph, computed where it is needed.  All
+sums run in a fixed order, which depends on the lists alone.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.arrays import lengthened, put, sort
-from reid_dist.kernels.reciprocal import SparseRows, add_row, place_of
+from reid_dist.kernels.arrays import lengthened, sort
+from reid_dist.kernels.reciprocal import SparseRows, add_row
 from reid_dist.kernels.settings import inner_kernel, kernel
 
 
@@ -58,26 +59,6 @@ def mutual_rows(index: NDArray[np.integer], length: int, start: int, stop: int) 
 
 
 @kernel
-def unit_lists(index: NDArray[np.integer], length: int, start: int, stop: int) -> SparseRows:
-    """Rows `start` to `stop` of ``A``, as in `mutual_rows`, scaled to length 1."""
-    indptr = np.zeros(stop - start + 1, np.int64)
-    column = np.empty((stop - start) * length, np.int32)
-    value = np.empty(len(column), np.float64)
-    n = 0
-    for i in range(start, stop):
-        first = n
-        for place in range(length):
-            if index[i, place] >= 0:
-                column[n] = index[i, place]
-                n += 1
-        sort(column[first:n])
-        for m in range(first, n):
-            value[m] = 1.0 / math.sqrt(float(n - first))
-        indptr[i - start + 1] = n
-    return SparseRows(indptr, lengthened(column, n, n), lengthened(value, n, n))
-
-
-@kernel
 def transposed_rows(rows: SparseRows, first: int, n_columns: int) -> SparseRows:
     """Transpose of rows that are numbered from `first` on: `n_columns` rows, whose columns are these numbers."""
     indptr = np.zeros(n_columns + 2, np.int64)
@@ -96,101 +77,169 @@ def transposed_rows(rows: SparseRows, first: int, n_columns: int) -> SparseRows:
 
 
 @kernel
-def append_columns(
-    piece: SparseRows, at: NDArray[np.int64], column: NDArray[np.int32], value: NDArray[np.float64]
-) -> None:
-    """Write row ``i`` of a piece to ``column[at[i]:]`` and ``value[at[i]:]``, and advance `at` by its entries."""
-    for i in range(len(at)):
-        begin = piece.indptr[i]
-        end = piece.indptr[i + 1]
-        put(piece.column[begin:end], column, at[i])
-        put(piece.value[begin:end], value, at[i])
-        at[i] += end - begin
+def depth_first(index: NDArray[np.int32], length: int) -> NDArray[np.int32]:
+    """Order of all items in which each is followed by the first `length` of its list, as far as they are left.
 
-
-@kernel
-def summed_rows(one: SparseRows, other: SparseRows) -> SparseRows:
-    """Sums of the rows of two matrices of equal shape."""
-    n_rows = len(one.indptr) - 1
-    most = len(one.column) + len(other.column)
-    indptr = np.zeros(n_rows + 1, np.int64)
-    column, value = np.empty(most, np.int32), np.empty(most, np.float64)
+    Near items have near places, so that sums over neighbours of neighbours touch little memory.
+    """
+    n_items = len(index)
+    order = np.empty(n_items, np.int32)
+    waiting = np.empty(n_items * length + 1, np.int32)
+    seen = np.zeros(n_items, np.uint8)
     n = 0
-    for i in range(n_rows):
-        a, b = one.indptr[i], one.indptr[i + 1]
-        c, d = other.indptr[i], other.indptr[i + 1]
-        n += add_row(one.column[a:b], one.value[a:b], other.column[c:d], other.value[c:d], column[n:], value[n:])
-        indptr[i + 1] = n
-    return SparseRows(indptr, lengthened(column, n, n), lengthened(value, n, n))
+    for first in range(n_items):
+        waiting[0] = first
+        n_waiting = 1
+        while n_waiting > 0:
+            n_waiting -= 1
+            i = waiting[n_waiting]
+            if seen[i] == 0:
+                seen[i] = 1
+                order[n] = i
+                n += 1
+                for place in range(length - 1, 0, -1):
+                    j = index[i, place]
+                    if j >= 0 and seen[j] == 0:
+                        waiting[n_waiting] = j
+                        n_waiting += 1
+    return order
 
 
 @inner_kernel
-def _scale_to_unit(value: NDArray[np.float64]) -> None:
-    """Scale a row to length 1; a row of zeros remains."""
-    total = 0.0
-    for m in range(len(value)):
-        total += value[m] * value[m]
-    if total > 0.0:
-        length = math.sqrt(total)
-        for m in range(len(value)):
-            value[m] /= length
+def _multiply(
+    rows: SparseRows,
+    first: int,
+    scale: NDArray[np.float64],
+    total: NDArray[np.float64],
+    touched: NDArray[np.int32],
+    n: int,
+    new_total: NDArray[np.float64],
+    new_touched: NDArray[np.int32],
+    n_new: int,
+) -> int:
+    """Add a sparse vector, divided by `scale`, times rows `first` and following to another one; return its entries.
+
+    A vector is an array of totals and a list of the places that are not 0, in the order in which they were touched.
+    """
+    for m in range(n):
+        i = touched[m]
+        own = total[i] / scale[i]
+        begin = rows.indptr[first + i]
+        end = rows.indptr[first + i + 1]
+        column = rows.column[begin:end]
+        value = rows.value[begin:end]
+        for e in range(len(column)):
+            j = np.uint32(column[e])
+            before = new_total[j]
+            after = before + own * value[e]
+            new_total[j] = after
+            # Written always, kept when the sum leaves 0: no branch.
+            new_touched[n_new] = j
+            n_new += int((before == 0.0) & (after > 0.0))
+    return n_new
+
+
+@inner_kernel
+def _sort_places(place: NDArray[np.int32], other: NDArray[np.int32], count: NDArray[np.int64], largest: int) -> None:
+    """Sort places from 0 to `largest` in place, by digits of eleven bits; `other` has their length, `count` 2048."""
+    shift = 0
+    while largest >> shift > 0:
+        count[:] = 0
+        for m in range(len(place)):
+            count[(place[m] >> shift) & 2047] += 1
+        start = 0
+        for digit in range(2048):
+            size = count[digit]
+            count[digit] = start
+            start += size
+        for m in range(len(place)):
+            digit = (place[m] >> shift) & 2047
+            other[count[digit]] = place[m]
+            count[digit] += 1
+        for m in range(len(place)):
+            place[m] = other[m]
+        shift += 11
 
 
 @kernel
 def propagated_rows(
-    first: NDArray[np.integer], weight: NDArray[np.float64], rows: NDArray[np.int64], source: SparseRows
-) -> SparseRows:
-    """Weighted sums of some rows of a source, added up in the order of `first`, scaled to length 1.
+    begin: SparseRows, links: SparseRows, scale: NDArray[np.float64], steps: NDArray[np.int64]
+) -> tuple[SparseRows, NDArray[np.float64]]:
+    """Sparse vectors after some steps, scaled to length 1, and their lengths before; a vector of zeros remains.
 
-    `first`, shape (n, k2), holds the items of each sum, -1 for none, and `weight` their weights; rows of weight 0 are
-    left out.  `rows`, shape (m,), ascending, are the items of the rows of `source`.
+    Every vector begins as a row of `begin`.  `links` are several square matrices, one below the other, each of as many
+    rows as `scale` has columns.  A step ``(matrix, divisor, source, target)`` adds vector `source`, divided by row
+    `divisor` of `scale`, times a matrix to vector `target`; a `matrix` of -1 sets `source` to 0.  Vectors start as 0,
+    except vector 0; the result is vector 1, or vector 0 without steps.
     """
-    n_rows, k2 = first.shape
+    n_items = scale.shape[1]
+    n_rows = len(begin.indptr) - 1
+    n_vectors = 2
+    for s in range(len(steps)):
+        n_vectors = max(n_vectors, steps[s, 3] + 1)
+    result = 1 if len(steps) else 0
+    total = np.zeros((n_vectors, n_items), np.float64)
+    touched = np.empty((n_vectors, n_items + 1), np.int32)
+    n_touched = np.zeros(n_vectors, np.int64)
+    other, count = np.empty(n_items, np.int32), np.empty(2048, np.int64)
+    length = np.empty(n_rows, np.float64)
     indptr = np.zeros(n_rows + 1, np.int64)
     # An estimate; made longer where it is too short.
     column = np.empty(n_rows * 64, np.int32)
     value = np.empty(n_rows * 64, np.float64)
-    scaled = np.empty(0, np.float64)
-    columns = np.empty((2, 0), np.int32)
-    values = np.empty((2, 0), np.float64)
     n = 0
-    for i in range(n_rows):
-        length = 0
-        side = 0
-        for k in range(k2):
-            own = weight[i, k]
-            if first[i, k] < 0 or own == 0.0:
-                continue
-            place = place_of(rows, first[i, k])
-            begin = source.indptr[place]
-            end = source.indptr[place + 1]
-            most = length + end - begin
-            if most > columns.shape[1]:
-                # What is summed so far moves to the longer arrays.
-                longer, more = np.empty((2, 2 * most), np.int32), np.empty((2, 2 * most), np.float64)
-                put(columns[side, :length], longer[side], 0)
-                put(values[side, :length], more[side], 0)
-                columns, values, scaled = longer, more, np.empty(2 * most, np.float64)
-            for m in range(end - begin):
-                scaled[m] = own * source.value[begin + m]
-            length = add_row(
-                columns[side, :length],
-                values[side, :length],
-                source.column[begin:end],
-                scaled[: end - begin],
-                columns[1 - side],
-                values[1 - side],
-            )
-            side = 1 - side
-        if n + length > len(column):
-            capacity = max(len(column) + len(column) // 2, n + length)
+    for row in range(n_rows):
+        for e in range(begin.indptr[row], begin.indptr[row + 1]):
+            if begin.value[e] > 0.0:
+                total[0, begin.column[e]] = begin.value[e]
+                touched[0, n_touched[0]] = begin.column[e]
+                n_touched[0] += 1
+        for s in range(len(steps)):
+            matrix, divisor, source, target = steps[s, 0], steps[s, 1], steps[s, 2], steps[s, 3]
+            if matrix >= 0:
+                n_touched[target] = _multiply(
+                    links,
+                    matrix * n_items,
+                    scale[divisor],
+                    total[source],
+                    touched[source],
+                    n_touched[source],
+                    total[target],
+                    touched[target],
+                    n_touched[target],
+                )
+            else:
+                _clear(total[source], touched[source], n_touched[source])
+                n_touched[source] = 0
+        size = n_touched[result]
+        if n + size > len(column):
+            # As much as is to be expected, within bounds: the first rows need not be like the others.
+            expected = (n + size) // (row + 1) * n_rows
+            capacity = n + size + min(max(expected + expected // 8 - n, n // 2), 8 * (n + size))
             column, value = lengthened(column, n, capacity), lengthened(value, n, capacity)
-        _scale_to_unit(values[side, :length])
-        put(columns[side, :length], column, n)
-        put(values[side, :length], value, n)
-        n += length
-        indptr[i + 1] = n
-    return SparseRows(indptr, lengthened(column, n, n), lengthened(value, n, n))
+        place = touched[result, :size]
+        _sort_places(place, other[:size], count, n_items - 1)
+        square = 0.0
+        for m in range(size):
+            own = total[result, place[m]]
+            square += own * own
+        length[row] = math.sqrt(square)
+        for m in range(size):
+            column[n + m] = place[m]
+            value[n + m] = total[result, place[m]] / length[row] if square > 0.0 else total[result, place[m]]
+        n += size
+        indptr[row + 1] = n
+        for vector in range(2):
+            _clear(total[vector], touched[vector], n_touched[vector])
+            n_touched[vector] = 0
+    return SparseRows(indptr, lengthened(column, n, n), lengthened(value, n, n)), length
+
+
+@inner_kernel
+def _clear(total: NDArray[np.float64], touched: NDArray[np.int32], n: int) -> None:
+    """Set the touched places of a vector to 0."""
+    for m in range(n):
+        total[touched[m]] = 0.0
 
 
 @inner_kernel

@@ -8,16 +8,19 @@ import shlex
 import sys
 import tempfile
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from reid_dist import FeatureSet, nearest
+from reid_dist import FeatureSet, evaluate, nearest
+from reid_dist.stages.reranking import RERANKERS, parse_rerank
 from reid_dist.stores import FeatureWriter, Workspace
 from reid_dist.stores.labels import make_labels
-from tests.benchmarks.measure import bare_product, interleave, ratio_line, run_process
-from tests.benchmarks.sets import make_shape, save_sets
+from tests.benchmarks.measure import bare_product, cpu_seconds_of, interleave, ratio_line, run_process
+from tests.benchmarks.sets import feature_sets, make_shape, save_sets
 
 _WRITTEN_ROWS = 65_536
 
@@ -68,9 +71,9 @@ def _market_sized(folder: Path, scale: float, n_items: int = 23_100) -> tuple[li
     return _words(folder), query.features, gallery.features
 
 
-def _words(folder: Path, *more: str) -> list[str]:
+def _words(folder: Path, *more: str, spec: str = "k_reciprocal") -> list[str]:
     stores = [str(folder / f"{name}.zarr") for name in ("query", "gallery")]
-    return [sys.executable, "-m", "reid_dist.cli", "evaluate", *stores, "--rerank", "k_reciprocal", *more]
+    return [sys.executable, "-m", "reid_dist.cli", "evaluate", *stores, "--rerank", spec, *more]
 
 
 _FROM_ARRAYS = """
@@ -133,7 +136,19 @@ def rerank_scaling(scale: float, repeats: int) -> None:
         print(f"{total} items x 512: {seconds:.2f} s, {1e9 * seconds / pairs:.2f} ns a pair, {peak / 1e9:.3f} GB")
 
 
-def million(scale: float) -> None:
+def rerankers(scale: float, repeats: int) -> None:
+    """CPU time of each re-ranking of sets in memory, d = 128, as a ratio to that of k-reciprocal re-ranking."""
+    for n_gallery in (20_000, 50_000, 200_000):
+        query, gallery = feature_sets(replace(make_shape(2000 * scale, n_gallery * scale), dim=128))
+        specs = [each.name for each in sorted(RERANKERS, key=lambda each: each.name != "k_reciprocal")]
+        plainly = partial(evaluate, query, gallery, confidence=None)
+        actions = [partial(cpu_seconds_of, partial(plainly, rerank=spec)) for spec in specs]
+        first, *taken = interleave(repeats, *actions)
+        for name, each in zip(specs[1:], taken, strict=True):
+            print(ratio_line(f"{query.n_rows} x {gallery.n_rows} x 128, {name} against {specs[0]}", each, first))
+
+
+def million(scale: float, spec: str) -> None:
     """One run over a million gallery rows x 128 from Zarr: the time of each stage, and the peak of memory."""
     n_query, n_gallery = max(2, int(2_000 * scale)), max(200, int(1_000_000 * scale))
     n_identity = max(1, n_gallery // 20)
@@ -148,14 +163,14 @@ def million(scale: float) -> None:
                     own = pids[start : start + _WRITTEN_ROWS]
                     writer.append(identities[own] + 1.3 * rng.standard_normal((len(own), 128), np.float32))
                 writer.set_labels(make_labels(n_rows, pids, rng.integers(0, 6, n_rows), None, None, None))
-        used = run_process(_words(folder, "--output", str(folder / "out")), watched=True)
+        used = run_process(_words(folder, "--output", str(folder / "out"), spec=spec), watched=True)
         report = json.loads((folder / "out" / "report.json").read_text())
         held = {
             stage.path.rsplit("/", 1)[1].split("-")[0]: sum(file.stat().st_size for file in Path(stage.path).iterdir())
-            for kind in ("neighbours", "weights", "means")
+            for kind in ("neighbours", *parse_rerank(spec).kept)
             for stage in Workspace(str(folder / "out" / "workspace")).stages(kind)
         }
-    print(f"{n_query} x {n_gallery} x 128 re-ranked from Zarr: {used.seconds / 60:.3g} min, whole process")
+    print(f"{n_query} x {n_gallery} x 128 re-ranked by {spec} from Zarr: {used.seconds / 60:.3g} min, whole process")
     print("  stages: " + ", ".join(f"{stage} {seconds:.3g} s" for stage, seconds in report["timing"].items()))
     print(f"  peak memory, all processes: {used.peak_bytes / 1e9:.2f} GB ({used.peak_rss_bytes / 1e9:.2f} GB as RSS)")
     print("  workspace: " + ", ".join(f"{kind} {size / 1e9:.3g} GB" for kind, size in held.items()))

@@ -14,6 +14,7 @@ from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.core.specs import Call, Value, parse_spec
 from reid_dist.engine.distances import Distance
+from reid_dist.engine.plan import Besides
 from reid_dist.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 WHOLE, NUMBER, NAME, FLAG = "whole numbers", "numbers", "names", "true or false"
 """Kinds of values of a parameter."""
+
+BYTES_PER_ENTRY = 12
+"""Bytes of an entry of a sparse row."""
 
 _KINDS = {"int": WHOLE, "float": NUMBER, "str": NAME, "bool": FLAG}
 
@@ -45,7 +49,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class RowSizes:
-    """Sparse rows that a stage of a re-ranking keeps: expected entries of a row, and the most that it can have."""
+    """Sparse rows of a stage of a re-ranking: expected entries of a row, and the most that it can have."""
 
     name: str
     expected: float
@@ -109,11 +113,25 @@ class Reranking(ABC):
 
     @abstractmethod
     def row_sizes(self, n_items: int) -> tuple[RowSizes, ...]:
-        """Rows that the stages keep of each of `n_items`, in the order of the stages."""
+        """Rows of the stages for each of `n_items`, in the order of the stages."""
 
-    @abstractmethod
+    @property
+    def n_stages(self) -> int:
+        """Number of stages after the lists."""
+        return len(self.row_sizes(self.n_listed))
+
+    def kept_bytes(self, n_items: int) -> float:
+        """Expected bytes that the stages keep of each of `n_items`."""
+        return sum(BYTES_PER_ENTRY * each.expected + 8 for each in self.row_sizes(n_items))
+
+    def held(self, n_items: int, n_gallery: int) -> Besides:
+        """Memory that rows and scored pairs take in the tile loop: known pairs of a query, entries read and joined."""
+        entries = sum(each.expected for each in self.row_sizes(n_gallery)[-1:])
+        return Besides(64 * self.known_pairs(n_gallery), int(2 * BYTES_PER_ENTRY * entries))
+
     def known_pairs(self, n_gallery: int) -> int:
         """Expected number of gallery items whose distance to a query is computed singly."""
+        return n_gallery
 
     def warnings(self, n_items: int) -> tuple[str, ...]:
         """What makes a re-ranking of so many items costly or pointless."""

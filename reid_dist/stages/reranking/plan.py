@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from reid_dist.engine.plan import SetShape
 from reid_dist.stages.neighbours.items import UNVERIFIED_ROWS
 from reid_dist.stages.neighbours.plan import SearchPlan, block_bytes, choose_two_block_rows, plan_search
-from reid_dist.stages.reranking.definition import Reranking, RowSizes
+from reid_dist.stages.reranking.definition import BYTES_PER_ENTRY, Reranking, RowSizes
 from reid_dist.stages.reranking.top import GATHERED_BYTES, Top, queries_of_a_part
-from reid_dist.stages.reranking.weights import BYTES_PER_ENTRY
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class RerankPlan:
     task_bytes: int
     # Bytes of the neighbour lists, largest distances included.
     list_bytes: int
-    # Rows of the stages after the lists, in their order, and the bytes of all of them.
+    # Rows of the stages after the lists, in their order, and the bytes that are kept of all of them.
     rows: tuple[RowSizes, ...]
     row_bytes: int
     # Largest workspace size, in bytes: the lists of block pairs are removed when the merged lists are finished.
@@ -76,21 +75,21 @@ def plan_rerank(
     )
     k, rows, n_blocks = search.k, search.block_rows, search.n_blocks
     sizes = spec.row_sizes(n_items)
-    per_row = sum(BYTES_PER_ENTRY * each.expected + 8 for each in sizes)
     compared = spec.compared_features(dim)
     stored = n_lists * compared * 4 if compared != dim else 0
-    lists, kept = n_lists * (12 * k + 8), int(n_lists * per_row) + stored
+    lists, kept = n_lists * (12 * k + 8), int(n_lists * spec.kept_bytes(n_items)) + stored
     rows_at_once = min(rows, spec.most_block_rows)
-    weighing = 4 * n_items * k + n_items + 2 * UNVERIFIED_ROWS * dim * 4 + int(3 * rows_at_once * per_row)
+    rows_held = int(3 * rows_at_once * spec.kept_bytes(n_items)) + spec.held(n_items, gallery.n_rows).bytes_per_task
+    weighing = 4 * n_items * k + n_items + 2 * UNVERIFIED_ROWS * dim * 4 + rows_held
     return RerankPlan(
         search=search,
         n_tasks=search.n_tasks + (n_blocks * -(-query.n_rows // rows) if alone else 0),
-        row_tasks=len(sizes) * n_blocks,
         flop=2 * search.n_pairs * dim + (2 * query.n_rows * gallery.n_rows * dim if alone else 0),
         bytes_read=n_items * dim * gallery.itemsize * (n_blocks + 1),
         task_bytes=max(search.task_bytes, weighing),
         list_bytes=lists,
         rows=sizes,
+        row_tasks=spec.n_stages * -(-n_items // rows_at_once),
         row_bytes=kept,
         workspace_bytes=lists + max(search.tile_bytes, kept),
         warnings=spec.warnings(n_items),
@@ -133,15 +132,3 @@ def _plan_heads(
         warnings=spec.warnings(gallery.n_rows),
         head=head,
     )
-
-
-def bytes_per_gallery_row(spec: Reranking, n_items: int) -> int:
-    """Bytes of a gallery row in the tile loop: its entries, as read and as joined."""
-    if isinstance(spec, Top):
-        return 0
-    return int(2 * BYTES_PER_ENTRY * sum(each.expected for each in spec.row_sizes(n_items)[-1:]))
-
-
-def bytes_per_query(spec: Reranking, n_gallery: int) -> int:
-    """Bytes of the known pairs of a query in the tile loop."""
-    return 64 * spec.known_pairs(n_gallery)

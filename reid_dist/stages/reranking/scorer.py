@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import RowRange
+from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import SetShape
 from reid_dist.engine.reductions import FallingScale, FeatureBlock, KnownPairs
@@ -20,7 +20,7 @@ from reid_dist.kernels.jaccard import overlap_block, overlap_pairs, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.kernels.rescoring import mixed_values
 from reid_dist.stages.neighbours import NeighbourLists
-from reid_dist.stages.reranking.weights import WeightRows
+from reid_dist.stages.reranking.weights import RowSource
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -82,12 +82,14 @@ class RerankedScorer(Scorer):
     """
 
     plain: FeatureScorer
-    query_rows: WeightRows
-    gallery_rows: WeightRows
+    query_rows: RowSource
+    gallery_rows: RowSource
     query_lists: NeighbourLists
     first_gallery: int
     n_columns: int
     mix: Mix
+    # Gallery rows that are read at once for listed pairs.
+    pair_rows_at_once: ClassVar[int] = 2**31
     # Remarks for the report.
     notes: tuple[str, ...] = ()
     distance: Distance = field(init=False)
@@ -127,13 +129,10 @@ class RerankedScorer(Scorer):
 
     def meet(self, query: FeatureBlock, gallery: FeatureBlock) -> FeatureBlock:
         """Score the pairs of two blocks that share neighbours."""
-        rows = RowRange(int(query.numbers[0]), int(query.numbers[-1]) + 1)
-        far_rows = RowRange(int(gallery.numbers[0]), int(gallery.numbers[-1]) + 1)
+        rows = range_of(query)
+        far_rows = range_of(gallery)
         near, far = self.query_rows.read(rows), self._gallery_weights(far_rows)
         shared = overlap_block(near, far, self.n_columns, self.mix.multiplies)
-        if self.mix.mixes_late:
-            graph = self.mix.graph_distances(shared.value, shared.value, shared.value)
-            return self._known(query, gallery, shared, graph)
         pairs = PairRows(self.distance.kind, query.features, gallery.features, query.norm, gallery.norm)
         sums = row_sums(near), row_sums(far)
         scale = self.mix.scale(self.query_lists.farthest(rows))
@@ -145,14 +144,13 @@ class RerankedScorer(Scorer):
             graph = self.mix.graph_distances(shared.value[cut], sums[0][owner[cut]], sums[1][column])
             plain = pair_distances(pairs, owner[cut], column) if self.mix.reads_plain else np.zeros(len(column))
             value[cut] = self.mix.distances(scale[owner[cut]], plain, graph)
-        return self._known(query, gallery, shared, value)
+        return self._known(query, shared.indptr, gallery.numbers[shared.column], value)
 
-    def _known(self, query: FeatureBlock, gallery: FeatureBlock, shared: SparseRows, value: Float64) -> FeatureBlock:
+    def _known(self, query: FeatureBlock, indptr: Int64, row: Int64, value: Float64) -> FeatureBlock:
         """Add the values of pairs to a block of queries."""
-        rows = RowRange(int(query.numbers[0]), int(query.numbers[-1]) + 1)
-        mix, row = self.mix, gallery.numbers[shared.column]
-        scale = mix.scale(self.query_lists.farthest(rows))
-        known = KnownPairs(mix.weight, mix.squares, scale, shared.indptr, row, value, mix.apart, mix.mixes_late)
+        mix = self.mix
+        scale = mix.scale(self.query_lists.farthest(range_of(query)))
+        known = KnownPairs(mix.weight, mix.squares, scale, indptr, row, value, mix.apart, mix.mixes_late)
         return replace(query, reranked=known)
 
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
@@ -160,10 +158,19 @@ class RerankedScorer(Scorer):
         plain = self.plain.pair_distances(rows, owner, gallery_row)
         wanted, place = np.unique(gallery_row, return_inverse=True)
         near = self.query_rows.read(rows)
-        far = self.gallery_rows.read_items(self.first_gallery + wanted)
-        overlap = overlap_pairs(near, far, owner, place, self.mix.multiplies)
+        overlap, far_sums = np.empty(len(owner)), np.empty(len(owner))
+        for cut in cut_rows(len(wanted), self.pair_rows_at_once):
+            far = self.gallery_rows.read_items(self.first_gallery + wanted[cut.start : cut.stop])
+            here = np.flatnonzero((place >= cut.start) & (place < cut.stop))
+            overlap[here] = overlap_pairs(near, far, owner[here], place[here] - cut.start, self.mix.multiplies)
+            far_sums[here] = row_sums(far)[place[here] - cut.start]
         scale = self.mix.scale(self.query_lists.farthest(rows))[owner]
-        return self.mix.score(scale, plain, overlap, row_sums(near)[owner], row_sums(far)[place])
+        return self.mix.score(scale, plain, overlap, row_sums(near)[owner], far_sums)
 
     def _gallery_weights(self, rows: RowRange) -> SparseRows:
         return self.gallery_rows.read(RowRange(self.first_gallery + rows.start, self.first_gallery + rows.stop))
+
+
+def range_of(block: FeatureBlock) -> RowRange:
+    """Range of the rows of a block."""
+    return RowRange(int(block.numbers[0]), int(block.numbers[-1]) + 1)

@@ -26,7 +26,7 @@ def fill(rows: WeightRows, stage: str, task: Any, arguments: tuple[Any, ...], wh
     at = fingerprint(rows.stage.path)[:12]
     for block in range(rows.n_blocks):
         if not rows.stage.has(rows.part(block)):
-            graph.finals.append(graph.add(f"{stage}-{at}-{block}", task, *arguments, block, stage=stage))
+            graph.finals.append(graph.add(f"{stage}-{at}-{rows.part(block)}", task, *arguments, block, stage=stage))
     where.run(graph)
 
 

@@ -21,16 +21,16 @@ from reid_dist.core.formatting import byte_size
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.plan import SetShape
+from reid_dist.engine.plan import Besides, SetShape
 from reid_dist.engine.reductions import FeatureBlock, KnownPairs
 from reid_dist.engine.scorers import FeatureScorer, Scorer, read_block
 from reid_dist.errors import DamagedStoreError, InputError, PlanError
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import NeighbourLists, Resources, find_query_neighbours
-from reid_dist.stages.reranking.definition import Choice, Reranking, RowSizes, register
+from reid_dist.stages.reranking.definition import BYTES_PER_ENTRY, Choice, Reranking, RowSizes, register
 from reid_dist.stages.reranking.few import FewItems
 from reid_dist.stages.reranking.stage import fill, name_of
-from reid_dist.stages.reranking.weights import BYTES_PER_ENTRY, WeightRows, join_rows
+from reid_dist.stages.reranking.weights import WeightRows, join_rows
 from reid_dist.stores import FeatureSet
 
 Int64 = NDArray[np.int64]
@@ -115,6 +115,10 @@ class Top(Reranking):
     def known_pairs(self, n_gallery: int) -> int:
         """The head of a query."""
         return min(self.m, n_gallery)
+
+    def held(self, n_items: int, n_gallery: int) -> Besides:
+        """The heads alone."""
+        return Besides(64 * self.known_pairs(n_gallery))
 
     def warnings(self, n_items: int) -> tuple[str, ...]:
         """Those of a graph of the head, and a head of the whole gallery."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,6 @@ from reid_dist.stores import Stage
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
-
-BYTES_PER_ENTRY = 12
-"""Bytes of an entry of a sparse row."""
 
 # Rows of weights of a block that are computed at once.
 _ROWS_AT_ONCE = 4096
@@ -49,6 +47,20 @@ class Weighing:
         largest = farthest * self.factor
         largest = largest * largest if self.squares else largest
         return np.divide(value, largest, out=np.zeros_like(value), where=largest != 0)
+
+
+class RowSource(Protocol):
+    """Sparse rows of items that any worker can read; the name of `stage` identifies them."""
+
+    @property
+    def stage(self) -> Stage:
+        """Stage whose name identifies the rows."""
+
+    def read(self, rows: RowRange) -> SparseRows:
+        """Read a range of rows."""
+
+    def read_items(self, items: Int64) -> SparseRows:
+        """Read the rows of some items, shape (n,), int64, ascending."""
 
 
 @dataclass(frozen=True)

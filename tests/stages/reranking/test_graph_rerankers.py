@@ -24,7 +24,7 @@ from reid_dist import (
 )
 from reid_dist.errors import InputError, PlanError
 from reid_dist.stages.neighbours import plan as neighbour_plan
-from reid_dist.stages.reranking import ECN, GNN, parse_rerank
+from reid_dist.stages.reranking import ECN, GNN, parse_rerank, propagated
 
 SPECS = (
     "gnn(k1=8,k2=4)",
@@ -157,38 +157,37 @@ def test_one_digest(spec, monkeypatch, tmp_path):
         before = stamps(tmp_path / str(rows))
         assert run(workspace=tmp_path / str(rows)) == expected
         assert stamps(tmp_path / str(rows)) == before
-        assert not re.search("sums|columns|crossed", " ".join(before))
+        assert "crossed" not in " ".join(before)
 
 
 def test_missing_and_interrupted_parts(monkeypatch, tmp_path):
     """A run that broke in the second round goes on from its parts; a part that is gone is computed again."""
     query, gallery = map(labelled, spread())
     monkeypatch.setattr(GNN, "most_block_rows", 40)
-    options = {"rerank": SPECS[0], "metrics": METRICS, "confidence": None, "workspace": tmp_path}
+    options = {"rerank": "gnn(k1=8,k2=4,rounds=3)", "metrics": METRICS, "confidence": None, "workspace": tmp_path}
     expected = evaluate(query, gallery, **{**options, "workspace": None}).result_digest
-    from reid_dist.stages.reranking import gnn
+    compute, seen = propagated._length_task, []
 
-    compute, seen = gnn._sum_task, []
-
-    def broken(job, number, block):
+    def broken(rows, number, block):
         if number == 2 and block == 3:
             raise OSError("broken")
         seen.append((number, block))
-        compute(job, number, block)
+        compute(rows, number, block)
 
-    monkeypatch.setattr(gnn, "_sum_task", broken)
+    monkeypatch.setattr(propagated, "_length_task", broken)
     monkeypatch.setattr("reid_dist.evaluation.projection.usable_cores", lambda: 1)
     with pytest.raises(OSError, match="broken"):
         evaluate(query, gallery, **options)
-    finished = {part.stem for part in tmp_path.rglob("sums*.npz")}
-    assert finished == {f"sums{number}-{block:05d}" for number, block in seen}
+    finished = {part.stem for part in tmp_path.rglob("lengths*.npz")}
+    assert finished == {f"lengths{number}-{block:05d}" for number, block in seen}
     assert {(1, block) for block in range(5)} <= set(seen)
     n_seen = len(seen)
-    monkeypatch.setattr(gnn, "_sum_task", lambda *arguments: (seen.append(arguments[1:]), compute(*arguments)))
+    monkeypatch.setattr(propagated, "_length_task", lambda *given: (seen.append(given[1:]), compute(*given)))
     assert evaluate(query, gallery, **options).result_digest == expected
     assert sorted(seen[n_seen:]) == sorted({(2, block) for block in range(5)} - set(seen[:n_seen]))
-    next(iter(sorted(tmp_path.rglob("gnn-*/rows-00001.npz")))).write_bytes(b"not a part")
-    with pytest.warns(UserWarning, match="rows-00001.npz is damaged"):
+    (tmp_path / next(iter(tmp_path.glob("gnn-*"))) / "lengths1-00001.npz").write_bytes(b"not a part")
+    monkeypatch.setattr(propagated.PropagatedRows, "_held", None)
+    with pytest.warns(UserWarning, match="lengths1-00001.npz is damaged"):
         assert evaluate(query, gallery, **options).result_digest == expected
 
 
@@ -260,13 +259,11 @@ def test_what_does_not_go_together():
             rerank_blocks(np.ones((1, 1)), np.zeros((1, 1)), np.zeros((1, 1)), rerank=spec)
 
 
-def test_rows_that_do_not_fit_are_refused(monkeypatch):
-    """Nothing is cut to size: the error names what was found and what to change."""
+def test_pairs_that_do_not_fit_are_refused(monkeypatch):
+    """Nothing is cut to size: a plan that exceeds the memory of a task is an error."""
     query, gallery = map(labelled, spread())
-    from reid_dist.stages.reranking import gnn
-
-    monkeypatch.setattr(gnn, "BYTES_PER_ENTRY", 2**28)
-    with pytest.raises(PlanError, match=r"gnn: the rows .* hold \d+ entries, .* one task may take .* smaller k1"):
+    monkeypatch.setattr("reid_dist.stages.reranking.gnn.BYTES_PER_PAIR", 2**40)
+    with pytest.raises(PlanError, match="give workers more memory per thread"):
         evaluate(query, gallery, rerank=SPECS[0])
 
 

@@ -58,7 +58,7 @@ def words_for(folder, rerank):
     [
         ("k_reciprocal(k1=6,k2=3)", "tile", 7, "neighbours"),
         ("k_reciprocal(k1=6,k2=3)", "rows", 2, "weights"),
-        ("gnn(k1=6,k2=3)", "sums2", 1, "gnn"),
+        ("gnn(k1=6,k2=3)", "lengths1", 1, "gnn"),
         ("ecn(k=6,t=2,q=2)", "rows", 0, "ecn"),
         ("ecn(t=2,q=2,method=origdist)", "rows", 0, "crossed"),
         ("top(gnn(k1=6,k2=3),m=50)", "rows", 2, "heads"),
