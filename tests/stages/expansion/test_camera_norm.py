@@ -121,7 +121,7 @@ def test_sets_without_cameras(tmp_path):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"ridge": 0}, "ridge of camera_norm must be a number from 1e-9 to 1e9, found 0"),
+        ({"ridge": 0}, r"ridge of camera_norm must be a number from 1e-09 to 1e\+09, found 0"),
         ({"ridge": float("nan")}, "ridge of camera_norm must be a number"),
         ({"statistics": "each"}, "statistics of camera_norm must be per_camera or all, found 'each'"),
         ({"operation": "pca"}, "operation of camera_norm must be whiten or centre"),
