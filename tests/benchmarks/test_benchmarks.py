@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
         ("neighbours", 2),
         ("rerank", 3),
         ("rerank-scaling", 4),
-        ("rerankers", 6),
+        ("rerankers", 9),
         ("million", 5),
         ("million-gnn", 5),
         ("planning", 4),

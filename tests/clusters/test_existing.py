@@ -35,8 +35,10 @@ def dask(folder: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
 
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    file = tmp_path / "scheduler.json"
     with dask(tmp_path, "scheduler", "--port", "0") as process:
-        wait_until((tmp_path / "scheduler.json").exists, "the scheduler", 60)
+        # Dask writes into the file that it has made; the last character is the brace of the whole.
+        wait_until(lambda: file.exists() and file.read_text().rstrip().endswith("}"), "the scheduler", 60)
         yield process
 
 
