@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def test_each_head_is_a_set_of_its_own(spec, m):
 
 def test_another_distance():
     query, gallery = spread()
-    within = lambda near, far: reranking.reranked(near, far, distance="euclidean", variant="faiss_k1", k1=6, k2=3)  # noqa: E731
+    within = partial(reranking.reranked, distance="euclidean", variant="faiss_k1", k1=6, k2=3)
     spec = "top(k_reciprocal(k1=6,k2=3,variant=faiss_k1),m=30)"
     found = reranked_distances(labelled(query), labelled(gallery), rerank=spec, distance="euclidean")
     for row, (head, values, rest, plain) in zip(
