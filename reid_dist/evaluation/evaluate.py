@@ -322,6 +322,7 @@ def _without_reranking(
         "metrics": names,
         "topk": None,
         "ties": False,
+        "roc": False,
         "breakdowns": (),
         "confidence": None,
     }
