@@ -27,7 +27,7 @@ _MANY = 128
 class CoarseTile(NamedTuple):
     """Products of the integers of some queries, plus an offset, and some gallery rows."""
 
-    # Shape (rows, columns), int32, and the query of each row, shape (rows,), int64.
+    # Shape (rows, columns), int32, and the query of each row, shape (rows,), int64; -1 for one that is not counted.
     products: NDArray[np.int32]
     query: NDArray[np.int64]
     # Factors of all queries, and of the columns.
@@ -73,6 +73,8 @@ def count_coarse(
     decided = int(np.int64(0))
     for i in range(n_rows):
         q = tile.query[i]
+        if q < 0:
+            continue
         begin, end = bands.indptr[q], bands.indptr[q + 1]
         if begin == end:
             continue

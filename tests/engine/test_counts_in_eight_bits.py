@@ -13,11 +13,11 @@ from strategies import seeds
 
 from reid_dist import FeatureSet, evaluate, nearest
 from reid_dist.core.model import GalleryMask, Hidden, Targets
-from reid_dist.engine import tile_loop
+from reid_dist.engine import coarse_tiles
 from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.distances import integers
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions import CountNearer, coarse_counts
+from reid_dist.engine.reductions import CountNearer, KeepNearest, coarse_counts
 from reid_dist.engine.screened_pairs import count_screened, screened_words
 from reid_dist.engine.tile_loop import run_tiles
 
@@ -28,7 +28,7 @@ pytest.importorskip("onnxruntime")
 def eight_bits(monkeypatch):
     """Integers for all blocks, however small; no query is known to be left to float32."""
     monkeypatch.setenv(integers.VARIABLE, "int8")
-    monkeypatch.setattr(tile_loop, "PLAIN_QUERIES", coarse_counts._PlainQueries())
+    monkeypatch.setattr(coarse_tiles, "PLAIN_QUERIES", coarse_counts._PlainQueries())
 
 
 def csr(lists):
@@ -83,10 +83,10 @@ def test_counts_of_every_threshold(name, seed, tile, labelled, data):
     own_label = rng.integers(0, 4, len(near)) if labelled else None
     reduction, expected = counting(matrix, positives, far.numbers, name, label, own_label)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tile_loop, "PLAIN_QUERIES", coarse_counts._PlainQueries())
-        patch.setattr(tile_loop, "_TRIED_ROWS", data.draw(st.integers(1, 20)))
-        patch.setattr(tile_loop, "_RECONSIDERED_ROWS", data.draw(st.integers(1, 30)))
-        patch.setattr(tile_loop, "_MOST_PLAIN", data.draw(st.sampled_from([0.0, 0.5, 1.0])))
+        patch.setattr(coarse_tiles, "PLAIN_QUERIES", coarse_counts._PlainQueries())
+        patch.setattr(coarse_tiles, "_TRIED_ROWS", data.draw(st.integers(1, 20)))
+        patch.setattr(coarse_tiles, "_RECONSIDERED_ROWS", data.draw(st.integers(1, 30)))
+        patch.setattr(coarse_tiles, "_MOST_PLAIN", data.draw(st.sampled_from([0.0, 0.5, 1.0])))
         patch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", data.draw(st.sampled_from([0.0, 1e-3, 10.0])))
         # Queries left to float32 by the first run are known in the second.
         for _ in range(2):
@@ -134,7 +134,7 @@ def test_same_report_as_in_float32(name, data):
     for screen in ("int8", "float32"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(integers.VARIABLE, screen)
-            patch.setattr(tile_loop, "PLAIN_QUERIES", coarse_counts._PlainQueries())
+            patch.setattr(coarse_tiles, "PLAIN_QUERIES", coarse_counts._PlainQueries())
             items = FeatureSet.from_arrays(rows, pids, camids)
             chunk_rows = data.draw(st.sampled_from([16, 64]))
             found[screen] = evaluate(items, items, distance=name, chunk_rows=chunk_rows, topk=topk)
@@ -163,6 +163,35 @@ def test_pairs_are_counted_by_product():
         (found,) = run_tiles(near, far, distance, TileShape(256, 256), [reduction])
     assert_counts(found, expected, reduction)
     assert screened["float32"] == 10 * 1200
-    assert screened["int8"] == 10 * 1200 + 10 * tile_loop._TRIED_ROWS
+    assert screened["int8"] == 10 * 1200 + 10 * coarse_tiles._TRIED_ROWS
     assert screened_words(screened) == "int8 for 52.5 %, float32 for 47.5 % of the pairs"
     assert [screened_words(each) for each in ({}, {"int8": 5}, {"float32": 2})] == ["", "int8", "float32"]
+
+
+@pytest.mark.parametrize("n_first", [0, 300])
+def test_lists_and_counts_read_the_same_products(n_first, monkeypatch):
+    """Each pair once for both, but for rows that were tried and those that bound the lists."""
+    monkeypatch.setattr(coarse_tiles, "_FIRST_ROWS", n_first)
+    monkeypatch.setattr(coarse_tiles, "_FIRST_PER_NEIGHBOUR", 0)
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(40, 64))
+    near, far = block_of(centres[:20]), block_of(np.repeat(centres, 30, axis=0) + 0.01 * rng.normal(size=(1200, 64)))
+    # One query has its positives among all others: it is left to float32.
+    positives = [range(30 * i, 30 * i + 30) if i else range(0, 1200, 13) for i in range(20)]
+    distance = REGISTERED.get("cosine")
+    matrix = canonical_matrix(near, far, distance)
+    reduction, expected = counting(matrix, positives, far.numbers, "cosine")
+    reach = None if n_first else np.sort(matrix, axis=1)[:, 4]
+    with count_screened() as screened:
+        lists, found = run_tiles(
+            near, far, distance, TileShape(256, 256), [KeepNearest(5, distance), reduction], reach=reach
+        )
+    assert_counts(found, expected, reduction)
+    nearest_columns = np.argsort(matrix, axis=1, kind="stable")[:, :5]
+    assert lists.index.tolist() == far.numbers[nearest_columns].tolist()
+    assert lists.distance.tolist() == np.take_along_axis(matrix, nearest_columns, axis=1).tolist()
+    tried = coarse_tiles._TRIED_ROWS
+    assert screened["float32"] == 1200 + 20 * n_first
+    # Lists take the rows that are tried, and those before their first one, apart from counts.
+    apart = 20 * tried if not n_first else 0
+    assert screened["int8"] == 20 * tried + apart + (20 * (1200 - max(tried, n_first)) + 19 * max(0, n_first - tried))

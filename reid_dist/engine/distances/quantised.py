@@ -124,7 +124,8 @@ class QuantisedProducts:
             prepared = self._scratch[: len(cut)]
             plain.prepare_queries(cut, prepared)
             self.queries.fill(cut, prepared)
-        self._left = self.queries.integers[:, 0].view(np.uint8) ^ np.uint8(OFFSET)
+        self._selected: NDArray[np.int64] | None = None
+        self.select(np.arange(n_query))
         self._columns: Quantised | None = None
         self._place = RowRange(0, 0)
         self._right: NDArray[np.int8] = np.empty((0, 0), np.int8)
@@ -140,8 +141,10 @@ class QuantisedProducts:
         return found
 
     def select(self, queries: NDArray[np.int64]) -> None:
-        """Restrict further tiles to some queries, in this order."""
-        self._left = self.queries.integers[queries, 0].view(np.uint8) ^ np.uint8(OFFSET)
+        """Restrict further tiles to some queries, in this order; the array must not change while it is used."""
+        if queries is not self._selected:
+            self._selected = queries
+            self._left = self.queries.integers[queries, 0].view(np.uint8) ^ np.uint8(OFFSET)
 
     def tile(self, rows: RowRange, quantised: Quantised, columns: RowRange) -> NDArray[np.int32]:
         """Products of the integers of some queries, plus `OFFSET`, and some gallery rows, shape (n_row, n_column).

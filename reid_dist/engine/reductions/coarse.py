@@ -6,10 +6,11 @@ The lists are those of `reid_dist.engine.reductions.surroundings`, entry by entr
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Distance, Mirrored
-from reid_dist.engine.distances.quantised import QuantisedProducts
+from reid_dist.engine.distances.quantised import Quantised, QuantisedProducts
 from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.reductions.surroundings import Seed, Surroundings, apply_seed, make_side, settle_side
 from reid_dist.kernels.coarse import CoarseSide, Factors, collect_coarse, collect_coarse_rows, refine_lists
@@ -70,7 +71,6 @@ class CoarseQueries:
     """The k nearest gallery rows of every query, and its largest distance.
 
     `seed` holds bounds for the queries from other gallery rows; without `farthest`, largest distances are not computed.
-    Gallery rows are quantised tile by tile.
     """
 
     def __init__(
@@ -84,11 +84,12 @@ class CoarseQueries:
         *,
         farthest: bool,
     ) -> None:
-        self._query, self._gallery, self._products = query, gallery, products
+        self._query, self._gallery = query, gallery
         plain, mirrored = products.plain, products.plain.mirrored()
         screening = plain.centre, plain.epsilon + slack_of(mirrored), mirrored.row_bias
         self._bias, own = mirrored.column_bias, products.queries.factors
         self._side = _coarse_side(make_side(distance, k, query, gallery, screening, plain), seed, own, own)
+        self._column_start, self._column_bias = 0, self._bias
         if not farthest:
             self._side.side.lower_bound[:] = -np.inf
         self._work, self._saved = 0.0, _SAVED_PER_ELEMENT * query.features.shape[1]
@@ -98,17 +99,19 @@ class CoarseQueries:
         """Whether so many pairs passed so far that products of float32 are faster."""
         return self._work > _MOST_WORK
 
-    def absorb(self, columns: RowRange, n_rows: int) -> None:
-        """Add the tiles of all queries, `n_rows` at a time, and some gallery rows, in ascending order."""
-        quantised = self._products.columns(columns)
-        side = self._side._replace(other=quantised.factors, first_other=columns.start)
-        bias = self._bias[columns.start : columns.stop]
-        for rows in cut_rows(len(self._query), n_rows):
-            tile = self._products.tile(rows, quantised, RowRange(0, len(columns)))
-            work = collect_coarse_rows(tile, bias, rows.start, columns.start, side)
-            self._work += work - self._saved * tile.size
-        # Entries are made fine while their integers are there.
-        self._work += refine_lists(side)
+    def open(self, columns: RowRange, quantised: Quantised) -> None:
+        """Begin the tiles of some gallery rows, which ascend from call to call."""
+        self._side = self._side._replace(other=quantised.factors, first_other=columns.start)
+        self._column_start, self._column_bias = columns.start, self._bias[columns.start : columns.stop]
+
+    def absorb(self, tile: NDArray[np.int32], queries: NDArray[np.int64]) -> None:
+        """Add the products of some queries, which follow each other, and the gallery rows."""
+        work = collect_coarse_rows(tile, self._column_bias, queries[0], self._column_start, self._side)
+        self._work += work - self._saved * tile.size
+
+    def close(self) -> None:
+        """End these gallery rows: entries are made fine while their integers are there."""
+        self._work += refine_lists(self._side)
 
     def result(self) -> Surroundings:
         """Return all lists, decided by canonical distance."""

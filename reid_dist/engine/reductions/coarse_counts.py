@@ -13,16 +13,16 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import RowRange, Targets, cut_rows
+from reid_dist.core.model import RowRange, Targets
 from reid_dist.core.segments import take_segments
-from reid_dist.engine.distances.quantised import QuantisedProducts
+from reid_dist.engine.distances.quantised import Quantised, QuantisedProducts
 from reid_dist.engine.reductions.bands import ScreenedTargets
 from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.reductions.coarse import slack_of
 from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, check_thresholds, partial_counts
-from reid_dist.engine.screened_pairs import note_screened
+from reid_dist.kernels.coarse import Factors
 from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
-from reid_dist.kernels.deciding import RankCounts
+from reid_dist.kernels.deciding import RankCounts, ScreenedTile
 
 Int64 = NDArray[np.int64]
 
@@ -71,13 +71,13 @@ PLAIN_QUERIES = _PlainQueries()
 
 
 class CoarseCounts:
-    """Counts of a block pair, by products of eight-bit integers for some queries at a time."""
+    """Counts of a block pair."""
 
     def __init__(
         self, reduction: CountNearer, query: FeatureBlock, gallery: FeatureBlock, products: QuantisedProducts
     ) -> None:
         check_thresholds(reduction, query, gallery)
-        self._reduction, self._gallery, self._products = reduction, gallery, products
+        self._reduction, self._gallery = reduction, gallery
         mirrored, screen = products.plain.mirrored(), copy(products.plain)
         screen.epsilon = screen.epsilon + slack_of(mirrored)
         self._bias, self._own = mirrored.column_bias, products.queries.factors
@@ -85,26 +85,42 @@ class CoarseCounts:
         self._thresholds = ScreenedTargets(targets, reduction.mask, reduction.distance, query, gallery, screen)
         sizes = len(targets.distance), len(targets.distance), len(targets.positive_row)
         self._counts = RankCounts(*(np.zeros(size, np.int32) for size in sizes))
-        self._n_query = len(query)
-        self._most = _MOST_OPENED_PER_ELEMENT * query.features.shape[1]
+        # The number of each query, -1 for one that is not counted.
+        self._number = np.arange(len(query))
+        self._crowded = np.zeros(len(query), np.bool_)
+        self._share = _MOST_OPENED_PER_ELEMENT * query.features.shape[1]
+        # Whether queries for which products of float32 are faster are left out.
+        self.is_limited = False
+        self._open: tuple[Factors, ScreenedTile, int] | None = None
 
-    def absorb(self, queries: Int64, columns: RowRange, n_rows: int, *, limited: bool) -> Int64:
-        """Add the tiles of the selected `queries` of the products, `n_rows` at a time, and some gallery rows.
+    def count_only(self, queries: Int64) -> None:
+        """Count only some queries of further tiles."""
+        self._number[:] = -1
+        self._number[queries] = queries
 
-        With `limited`, queries for which products of float32 are faster are left out and returned.
-        """
-        quantised = self._products.columns(columns)
+    def take_crowded(self) -> Int64:
+        """Return the queries that were left out, int64, and forget them."""
+        crowded = np.flatnonzero(self._crowded)
+        self._crowded[:] = False
+        return crowded
+
+    def open(self, columns: RowRange, quantised: Quantised) -> None:
+        """Begin the tiles of some gallery rows."""
         screened = self._thresholds.without_values(columns, self._bias[columns.start : columns.stop])
-        other, every = quantised.factors, RowRange(0, len(columns))
-        most = int(self._most * len(columns)) if limited else len(columns)
-        crowded = np.zeros(self._n_query, np.bool_)
-        for rows in cut_rows(len(queries), n_rows):
-            tile = CoarseTile(
-                self._products.tile(rows, quantised, every), queries[rows.start : rows.stop], self._own, other
-            )
-            count_coarse(tile, screened, self._counts, most, crowded)
-        note_screened("int8", len(queries) * len(columns))
-        return np.flatnonzero(crowded)
+        most = int(self._share * len(columns)) if self.is_limited else len(columns)
+        self._open = quantised.factors, screened, most
+
+    def absorb(self, tile: NDArray[np.int32], queries: Int64) -> None:
+        """Add the products of some queries and the gallery rows."""
+        if self._open is None:
+            raise AssertionError("gallery rows come before their tiles")
+        other, screened, most = self._open
+        products = CoarseTile(tile, self._number[queries], self._own, other)
+        count_coarse(products, screened, self._counts, most, self._crowded)
+
+    def close(self) -> None:
+        """End these gallery rows."""
+        self._open = None
 
     def add(self, queries: Int64, counts: GroupedCounts) -> None:
         """Add counts of some queries and some other gallery rows."""

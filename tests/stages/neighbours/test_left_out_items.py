@@ -17,7 +17,7 @@ from strategies import crowded_sets
 from test_neighbours import assert_same, two_blocks
 
 from reid_dist import FeatureSet, nearest
-from reid_dist.engine import tile_loop
+from reid_dist.engine import coarse_tiles
 from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.distances import integers
 from reid_dist.engine.plan import TileShape
@@ -80,9 +80,9 @@ def test_both_sides_in_eight_bits(data, k, tile):
     expected = sorted_rest(matrix, kept, far.numbers, k)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(integers.VARIABLE, "int8")
-        patch.setattr(tile_loop, "_FIRST_ROWS", 2)
-        patch.setattr(tile_loop, "_FIRST_PER_NEIGHBOUR", 0)
-        found = tile_loop._run_coarse_tiles(near, far, distance, tile, k, unknown)
+        patch.setattr(coarse_tiles, "_FIRST_ROWS", 2)
+        patch.setattr(coarse_tiles, "_FIRST_PER_NEIGHBOUR", 0)
+        found = coarse_tiles.run_coarse_tiles_both_ways(near, far, distance, tile, k, unknown)
         (listed,) = run_tiles(near, far, distance, TileShape(tile, tile), [KeepNearest(k, distance)])
     assert found is not None
     assert_same(found[0], sorted_rest(matrix, kept, far.numbers, min(k, len(far))))

@@ -16,7 +16,7 @@ from test_neighbours import assert_same, plain_surroundings
 
 from reid_dist import nearest
 from reid_dist.core.model import RowRange
-from reid_dist.engine import tile_loop
+from reid_dist.engine import coarse_tiles
 from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.distances import integers, quantised
 from reid_dist.engine.distances.quantised import Quantised, quantise
@@ -139,7 +139,7 @@ def test_sweep_with_seeds(name, k, tile, data):
         return Seed(np.array(reach), np.array(farthest))
 
     known = seed(len(near)), seed(len(far))
-    found = tile_loop._run_coarse_tiles(near, far, distance, tile, k, known)
+    found = coarse_tiles.run_coarse_tiles_both_ways(near, far, distance, tile, k, known)
     assert found is not None
     for side, each, table, numbers in zip(found, known, (matrix, matrix.T), (far.numbers, near.numbers), strict=True):
         expected = plain_surroundings(table, numbers, min(k, table.shape[1]))
@@ -156,7 +156,7 @@ def test_lists_that_overflow():
     far = block_of(np.concatenate([equal, rng.normal(size=(200, 64)), near.features, equal]), 10)
     matrix = canonical_matrix(near, far, distance)
     unknown = tuple(Seed(np.full(len(each), np.inf), np.full(len(each), -np.inf)) for each in (near, far))
-    found = tile_loop._run_coarse_tiles(near, far, distance, 256, 4, unknown)
+    found = coarse_tiles.run_coarse_tiles_both_ways(near, far, distance, 256, 4, unknown)
     assert_same(found[0], plain_surroundings(matrix, far.numbers, 4))
     assert_same(found[1], plain_surroundings(matrix.T, near.numbers, 4))
 
@@ -168,7 +168,7 @@ def nearest_at_the_edge(dim):
     near, far = block_of(query), block_of(np.concatenate([row, -np.ones((3, dim))]), 10)
     matrix = canonical_matrix(near, far, distance)
     known = Seed(matrix[:, 0].copy(), np.full(1, 2.0)), Seed(np.full(4, np.inf), np.full(4, 2.0))
-    found = tile_loop._run_coarse_tiles(near, far, distance, 8, 1, known)
+    found = coarse_tiles.run_coarse_tiles_both_ways(near, far, distance, 8, 1, known)
     return found[0].index.tolist(), found[0].distance.tolist(), matrix[:, :1].tolist()
 
 
@@ -205,8 +205,8 @@ def test_lists_of_queries(name, k, shape, data):
     near, far = block_of(rows[0]), block_of(rows[1], 100)
     expected = plain_surroundings(canonical_matrix(near, far, distance), far.numbers, k)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tile_loop, "_FIRST_ROWS", data.draw(st.integers(1, 30)))
-        patch.setattr(tile_loop, "_FIRST_PER_NEIGHBOUR", 0)
+        patch.setattr(coarse_tiles, "_FIRST_ROWS", data.draw(st.integers(1, 30)))
+        patch.setattr(coarse_tiles, "_FIRST_PER_NEIGHBOUR", 0)
         (found,) = run_tiles(near, far, distance, tile, [SurroundQueries(k, distance)])
         (listed,) = run_tiles(near, far, distance, tile, [KeepNearest(k, distance)])
     width = found.index.shape[1]
@@ -236,8 +236,8 @@ def test_lists_within_a_known_reach(name, k, data):
 
 def test_fewer_first_rows_than_neighbours(monkeypatch):
     """First rows that are nearer than all others bound nothing if they are fewer than the list holds."""
-    monkeypatch.setattr(tile_loop, "_FIRST_ROWS", 3)
-    monkeypatch.setattr(tile_loop, "_FIRST_PER_NEIGHBOUR", 0)
+    monkeypatch.setattr(coarse_tiles, "_FIRST_ROWS", 3)
+    monkeypatch.setattr(coarse_tiles, "_FIRST_PER_NEIGHBOUR", 0)
     rng = np.random.default_rng(4)
     distance, rows = REGISTERED.get("cosine"), rng.normal(size=(40, 64))
     near, far = block_of(rows[:1]), block_of(np.concatenate([rows[:1] + 0.01 * rows[1:4], rows[4:]]), 100)
@@ -282,7 +282,7 @@ def test_crowded_blocks_are_computed_in_float32(monkeypatch):
         for one, two in zip(run_symmetric_tiles(near, far, distance, 32, 3, unknown), expected, strict=True):
             assert_same(one, two)
     monkeypatch.setattr(coarse, "_MOST_WORK", -1e9)
-    assert tile_loop._run_coarse_tiles(near, far, distance, 32, 3, unknown) is None
+    assert coarse_tiles.run_coarse_tiles_both_ways(near, far, distance, 32, 3, unknown) is None
 
 
 # ---------------------------------------------------------------------------------------------- choice of products

@@ -1,0 +1,293 @@
+"""The loop over the tiles of a block pair by products of eight-bit integers.
+
+Lists and rank counts read the same products.  Queries for which integers decide too little are counted by products of
+float32, and so are whole block pairs where these are preferred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import Neighbours, RowRange, cut_rows, even_rows
+from reid_dist.engine.distances import Distance
+from reid_dist.engine.distances.integers import forced_screen
+from reid_dist.engine.distances.quantised import QuantisedProducts, quantise
+from reid_dist.engine.plain_tiles import run_plain_tiles
+from reid_dist.engine.plan import TileShape
+from reid_dist.engine.reductions import (
+    CountNearer,
+    FeatureBlock,
+    KeepNearest,
+    Seed,
+    Surroundings,
+    SurroundQueries,
+    merge_surroundings,
+    pair_rows,
+    screen_pairs,
+)
+from reid_dist.engine.reductions.coarse import CoarseQueries, CoarseSurroundings
+from reid_dist.engine.reductions.coarse_counts import PLAIN_QUERIES, CoarseCounts
+from reid_dist.engine.screened_pairs import note_screened
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
+
+# Rows and columns of a tile, which is read while it is in the cache of a core.
+_COARSE_ROWS, _COARSE_COLUMNS = 256, 1024
+
+# Gallery rows for which integers are tried for the counts of a query, and those until the next decision; the largest
+# share of queries in float32 with which integers pay for the others.
+_TRIED_ROWS, _RECONSIDERED_ROWS, _MOST_PLAIN = 128, 16384, 0.6
+# The largest share with which they pay where one product of float32 would serve lists as well.
+_MOST_PLAIN_BESIDE_LISTS = 0.4
+
+# Gallery rows that bound the distances of a query's nearest ones, at least, and per row of its list; and how many times
+# as many the gallery has at least.
+_FIRST_ROWS, _FIRST_PER_NEIGHBOUR, _LEAST_TIMES = 1024, 16, 16
+
+
+def run_coarse_tiles(
+    query: FeatureBlock,
+    gallery: FeatureBlock,
+    distance: Distance,
+    tile: TileShape,
+    lists: KeepNearest | SurroundQueries | None,
+    counts: CountNearer | None,
+    reach: Float64 | None,
+) -> dict[int, Any]:
+    """Reduce all tiles of a block pair; return partial results by the `id` of their reduction.
+
+    Reductions for which products of float32 are preferred are left out.  `reach` is as in `run_tiles`.
+    """
+    if query.reranked is not None:
+        return {}
+    wants_counts = counts is not None and counts.targets.indptr[-1] > counts.targets.indptr[0]
+    plain_share = PLAIN_QUERIES.share_of(counts.targets) if counts is not None and wants_counts else 0.0
+    if lists is not None and counts is not None and plain_share > _MOST_PLAIN_BESIDE_LISTS:
+        return {}
+    first = None if lists is None else _first_rows(lists, gallery, reach)
+    if lists is not None and counts is not None and first is None:
+        # The products of float32 that lists take serve counts as well.
+        return {}
+    wants_counts = wants_counts and plain_share <= _MOST_PLAIN
+    if first is None and not wants_counts:
+        return {}
+    products = quantise(screen_pairs(distance, pair_rows(distance, query, gallery), np.float32))
+    if products is None:
+        return {}
+    loop = _Loop(query, gallery, distance, tile, products)
+    listed = None if lists is None or first is None else _Lists(loop, lists, first, reach)
+    counted = _Counts(loop, counts) if counts is not None and wants_counts else None
+    for chunk in cut_rows(len(gallery), _RECONSIDERED_ROWS):
+        start = chunk.start
+        if counted is not None and not counted.is_complete:
+            # Lists and the few rows that are tried are not worth a common product.
+            start = counted.begin(chunk)
+            loop.add(RowRange(chunk.start, start), listed, None)
+        loop.add(RowRange(start, chunk.stop), listed, counted)
+        if listed is not None and listed.is_crowded:
+            # The products of float32 that lists then take serve counts as well.
+            return {}
+    found: dict[int, Any] = {}
+    if listed is not None:
+        found[id(lists)] = listed.result()
+    if counted is not None:
+        found[id(counts)] = counted.result()
+    return found
+
+
+class _Loop:
+    """Tiles of a block pair."""
+
+    def __init__(
+        self,
+        query: FeatureBlock,
+        gallery: FeatureBlock,
+        distance: Distance,
+        tile: TileShape,
+        products: QuantisedProducts,
+    ) -> None:
+        self.query, self.gallery, self.distance, self.tile, self.products = query, gallery, distance, tile, products
+        self.n_rows, self._n_columns = _shape(query, gallery, tile)
+        self._every = np.arange(len(query))
+
+    def add(self, columns: RowRange, listed: _Lists | None, counted: _Counts | None) -> None:
+        """Add some gallery rows to lists, from the first row that they lack on, and to counts."""
+        if listed is not None and columns.start < listed.first < columns.stop:
+            self.add(RowRange(columns.start, listed.first), None, counted)
+            columns = RowRange(listed.first, columns.stop)
+        if counted is not None and counted.is_complete:
+            counted = None
+        for part in cut_rows(len(columns), self._n_columns):
+            here = RowRange(columns.start + part.start, columns.start + part.stop)
+            both: list[CoarseQueries | CoarseCounts] = []
+            if listed is not None and here.start >= listed.first and not listed.is_crowded:
+                both.append(listed.coarse)
+            if counted is not None:
+                both.append(counted.coarse)
+            if both:
+                self.absorb(here, self._every if len(both) > 1 or counted is None else counted.queries, both)
+
+    def absorb(self, columns: RowRange, queries: Int64, reductions: Sequence[CoarseQueries | CoarseCounts]) -> None:
+        """Add the products of some queries and some gallery rows to reductions."""
+        products = self.products
+        products.select(queries)
+        quantised = products.columns(columns)
+        for reduction in reductions:
+            reduction.open(columns, quantised)
+        for rows in cut_rows(len(queries), self.n_rows):
+            tile = products.tile(rows, quantised, RowRange(0, len(columns)))
+            for reduction in reductions:
+                reduction.absorb(tile, queries[rows.start : rows.stop])
+        for reduction in reductions:
+            reduction.close()
+        note_screened("int8", len(queries) * len(columns))
+
+
+class _Lists:
+    """Lists of all queries.
+
+    Attributes
+    ----------
+    first
+        Number of gallery rows whose entries were found by products of float32.
+    """
+
+    def __init__(
+        self, loop: _Loop, reduction: KeepNearest | SurroundQueries, first: int, reach: Float64 | None
+    ) -> None:
+        self._reduction, self.first = reduction, first
+        surrounds = isinstance(reduction, SurroundQueries)
+        unknown = np.full(len(loop.query), np.inf)
+        self._head: Any = None
+        seed = Seed(unknown if reach is None else reach, -unknown)
+        if first:
+            head_rows = loop.gallery.part(slice(first))
+            (head,) = run_plain_tiles(loop.query, head_rows, loop.distance, loop.tile, [reduction])
+            nearest = head.distance[:, reduction.k - 1] if head.distance.shape[1] >= reduction.k else unknown
+            self._head, seed = head, Seed(nearest, head.farthest if surrounds else -unknown)
+        self.coarse = CoarseQueries(
+            loop.query, loop.gallery, loop.distance, reduction.k, seed, loop.products, farthest=surrounds
+        )
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether products of float32 are faster."""
+        return self.coarse.is_crowded
+
+    def result(self) -> Any:
+        """Return the partial result of the reduction."""
+        found, reduction = self.coarse.result(), self._reduction
+        if isinstance(reduction, SurroundQueries):
+            return merge_surroundings(self._head, found, reduction.k)
+        lists = Neighbours(*_padded(found.index, found.distance, reduction.k))
+        return lists if self._head is None else reduction.combine([self._head, lists])
+
+
+class _Counts:
+    """Rank counts, of some queries by products of float32.
+
+    Attributes
+    ----------
+    queries
+        Queries that are counted by integers, int64, ascending.
+    is_complete
+        Whether all gallery rows are counted.
+    """
+
+    def __init__(self, loop: _Loop, reduction: CountNearer) -> None:
+        self._loop, self._reduction = loop, reduction
+        self.coarse = CoarseCounts(reduction, loop.query, loop.gallery, loop.products)
+        own, known = reduction.targets.indptr, PLAIN_QUERIES.of(reduction.targets)
+        with_thresholds = np.flatnonzero(own[1:] > own[:-1])
+        self._few, self._is_known = _MOST_PLAIN * len(with_thresholds), known is not None
+        self._plain = with_thresholds[:0] if known is None else with_thresholds[known[with_thresholds]]
+        self.queries = np.setdiff1d(with_thresholds, self._plain)
+        self.coarse.count_only(self.queries)
+        self.is_complete = False
+
+    def begin(self, chunk: RowRange) -> int:
+        """Choose the queries that are counted by integers in a chunk; return the first row that is left to count."""
+        tried = chunk.start
+        if not self._is_known or chunk.start:
+            # A few rows show which queries are left to float32.
+            tried = min(chunk.stop, chunk.start + _TRIED_ROWS)
+            self.coarse.is_limited = True
+            self._loop.absorb(RowRange(chunk.start, tried), self.queries, [self.coarse])
+            self.coarse.is_limited = False
+            crowded = self.coarse.take_crowded()
+            self.queries, self._plain = np.setdiff1d(self.queries, crowded), np.union1d(self._plain, crowded)
+            self.coarse.count_only(self.queries)
+            PLAIN_QUERIES.keep(self._reduction.targets, self._plain)
+        if len(self._plain) > self._few:
+            self._count_plain(self._plain, chunk.start, tried)
+            self._count_plain(np.union1d(self.queries, self._plain), tried, len(self._loop.gallery))
+            self.is_complete = True
+        else:
+            self._count_plain(self._plain, chunk.start, chunk.stop)
+        return tried
+
+    def _count_plain(self, queries: Int64, start: int, stop: int) -> None:
+        if len(queries) and stop > start:
+            loop = self._loop
+            near, rest = loop.query.take(queries, 0), loop.gallery.part(slice(start, stop))
+            (found,) = run_plain_tiles(near, rest, loop.distance, loop.tile, [self._reduction.take(queries)])
+            self.coarse.add(queries, found)
+
+    def result(self) -> Any:
+        """Return the partial result of the reduction."""
+        return self.coarse.result()
+
+
+def _first_rows(reduction: KeepNearest | SurroundQueries, gallery: FeatureBlock, reach: Float64 | None) -> int | None:
+    """Gallery rows that are compared by products of float32, and bound the distances of lists: 0 with a known `reach`.
+
+    None for lists that are left to float32.
+    """
+    if isinstance(reduction, KeepNearest):
+        if reduction.hidden is not None:
+            return None
+        if reach is not None:
+            return 0
+    first = max(_FIRST_ROWS, _FIRST_PER_NEIGHBOUR * reduction.k)
+    least = first * (_LEAST_TIMES if forced_screen() is None else 1)
+    return first if len(gallery) > least else None
+
+
+def run_coarse_tiles_both_ways(
+    first: FeatureBlock,
+    second: FeatureBlock,
+    distance: Distance,
+    tile_rows: int,
+    k: int,
+    seeds: tuple[Seed, Seed],
+) -> list[Surroundings] | None:
+    """Find the nearest and farthest items of two blocks of one set, for both; None where float32 is preferred."""
+    products = quantise(screen_pairs(distance, pair_rows(distance, first, second), np.float32))
+    if products is None:
+        return None
+    reduction = CoarseSurroundings(first, second, distance, k, seeds, products)
+    n_rows, n_columns = _shape(first, second, TileShape(tile_rows, tile_rows))
+    for columns in cut_rows(len(second), n_columns):
+        for rows in cut_rows(len(first), n_rows):
+            reduction.absorb(rows, columns)
+            note_screened("int8", len(rows) * len(columns))
+            if reduction.is_crowded:
+                return None
+    return reduction.result()
+
+
+def _padded(index: Int64, distance: Float64, k: int) -> tuple[Int64, Float64]:
+    """Lists of length `k`, with absent entries at the end."""
+    missing = ((0, 0), (0, k - index.shape[1]))
+    return np.pad(index, missing, constant_values=-1), np.pad(distance, missing, constant_values=np.inf)
+
+
+def _shape(query: FeatureBlock, gallery: FeatureBlock, tile: TileShape) -> tuple[int, int]:
+    """Queries and gallery rows of a tile of integers."""
+    most_rows, most_columns = min(tile.query, _COARSE_ROWS), min(tile.gallery, _COARSE_COLUMNS)
+    return even_rows(len(query), most_rows), even_rows(len(gallery), most_columns)
