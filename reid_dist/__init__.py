@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from reid_dist.reports.comparison import compare
     from reid_dist.reports.tables import compare_runs
     from reid_dist.stages.reranking import NeighbourGraph, jaccard_distances, rerank_blocks
-    from reid_dist.stores import DistanceBlock, FeatureSet, LabelledRows, ingest
+    from reid_dist.stores import DistanceBlock, FeatureSet, LabelledRows, fuse, ingest
 
 __all__ = [
     "Conventions",
@@ -46,6 +46,7 @@ __all__ = [
     "evaluate_lists",
     "evaluate_pairs",
     "evaluate_splits",
+    "fuse",
     "ingest",
     "jaccard_distances",
     "k_reciprocal_graph",
@@ -73,6 +74,7 @@ _HOMES = {
     "evaluate_lists": "reid_dist.evaluation.lists",
     "evaluate_pairs": "reid_dist.evaluation.pairs",
     "evaluate_splits": "reid_dist.evaluation.splits",
+    "fuse": "reid_dist.stores",
     "ingest": "reid_dist.stores",
     "jaccard_distances": "reid_dist.stages.reranking",
     "k_reciprocal_graph": "reid_dist.evaluation.search",

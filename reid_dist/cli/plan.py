@@ -105,6 +105,7 @@ def command(
     from reid_dist.evaluation.evaluate import plan_job
     from reid_dist.evaluation.pipelines import SweptParameters, read_job
     from reid_dist.evaluation.projection import planned_memory
+    from reid_dist.evaluation.sides import fused_sides, parse_model
     from reid_dist.evaluation.splits.repeated import SplitJob
     from reid_dist.evaluation.sweeps import make_grid
     from reid_dist.stages.expansion import parse_expand
@@ -116,7 +117,14 @@ def command(
     job = read_job(pipeline, overrides)
     if job.distances is not None or job.lists is not None:
         raise InputError("plan is for jobs over features; one over distances or lists reads its file once, row by row")
-    query, gallery = FeatureSet.open(job.query), FeatureSet.open(job.gallery)
+    grid = None
+    if job.sweep is not None:
+        given = job.sweep_options()
+        grid = make_grid(job.expand, job.rerank, {name: given.get(name) for name in SweptParameters.model_fields})
+    # A weight between 0 and 1 needs the features of all models.
+    weight = 0.0 if grid is None else next((point.weight for point in grid.points if 0 < point.weight < 1), 1.0)
+    models = [parse_model(text) for text in job.fuse or ()]
+    query, gallery = fused_sides(FeatureSet.open(job.query), FeatureSet.open(job.gallery), models, weight)
     size = screen = None
     if cluster_file is not None:
         if threads is not None or memory_gib is not None:
@@ -129,9 +137,7 @@ def command(
         memory = DEFAULT_MEMORY if memory_gib is None else int(memory_gib * 2**30)
     splits = SplitJob.of(query, gallery, job.split_options()) if job.has_splits else None
     options, swept = job.options() if splits is None else splits.options, None
-    if job.sweep is not None:
-        given = job.sweep_options()
-        grid = make_grid(job.expand, job.rerank, {name: given.get(name) for name in SweptParameters.model_fields})
+    if grid is not None:
         first = grid.points[grid.order[0]]
         options |= {"expand": first.expand, "rerank": first.rerank}
         n_points = counted(len(grid.points), "point")

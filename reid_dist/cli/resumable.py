@@ -17,11 +17,12 @@ from reid_dist.core.credentials import command_line
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runner import Computation, Destination, R, run_job
 from reid_dist.evaluation.runs import prepare_evaluation
+from reid_dist.evaluation.sides import Sides
 from reid_dist.evaluation.splits.job import prepare_splits
 from reid_dist.reports import Report, print_report
 from reid_dist.reports.files import written_files
 from reid_dist.reports.heading import Caution, without_warnings
-from reid_dist.stores import FeatureSet, open_features
+from reid_dist.stores import FeatureSet
 
 if TYPE_CHECKING:
     from reid_dist.evaluation.splits import SplitReport
@@ -59,10 +60,7 @@ def run_resumable(
 def open_sides(query: str, gallery: str) -> tuple[FeatureSet, FeatureSet]:
     """Open two sources, with progress where they are read."""
     with rows_progress() as progress:
-        return (
-            open_features(query, role="query", progress=progress),
-            open_features(gallery, role="gallery", progress=progress),
-        )
+        return Sides(query, gallery).open(progress)
 
 
 def deliver_table(
@@ -100,7 +98,7 @@ def evaluate_job(job: PipelineJob, run: RunOptions, *, again: str | None = None)
     """Evaluate a job and save its report; parameters and errors as of `run_resumable`."""
     if job.has_splits:
         options = job.split_options()
-        return run_resumable(run, partial(prepare_splits, job.query, job.gallery, options, rows_progress, stages))
+        return run_resumable(run, partial(prepare_splits, job.sides, options, rows_progress, stages))
     # Lists are read here; there is nothing to distribute.
     prepare = partial(prepare_evaluation, job, rows_progress, stages)
     return run_resumable(run, prepare, on_cluster=job.lists is None, reranks=job.rerank is not None, again=again)

@@ -23,6 +23,7 @@ from reid_dist.evaluation.split_options import SPLIT_OPTIONS
 @click.argument("query")
 @click.argument("gallery")
 @shared_options(
+    "fuse",
     *SPLIT_OPTIONS,
     *("seed", "benchmark", "protocol", "distance", "metrics", "max_rank", "collapse", "chunk_rows"),
     seed={"group": DRAW, "help": "Of the draw."},
@@ -56,8 +57,10 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options:
     from reid_dist.cli.progress import rows_progress, stages
     from reid_dist.cli.resumable import run_resumable
     from reid_dist.cli.splitting import deliver_splits
+    from reid_dist.evaluation.sides import Sides
     from reid_dist.evaluation.splits.job import prepare_splits
 
+    sides = Sides(query, gallery, options.pop("fuse"))
     given = given_options(options)
-    report = run_resumable(run, partial(prepare_splits, query, gallery, given, rows_progress, stages))
+    report = run_resumable(run, partial(prepare_splits, sides, given, rows_progress, stages))
     deliver_splits(report, as_json=as_json, output=run.output)

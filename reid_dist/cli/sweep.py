@@ -38,7 +38,7 @@ def _swept_options(function: F) -> F:
 @option("--rerank", group=SWEPT, metavar="SPEC", help="The re-ranking, such as k_reciprocal.")
 @_swept_options
 @shared_options(
-    *("protocol", "distance", "metrics", "max_rank", "collapse", "ground_truth", "chunk_rows"),
+    *("fuse", "protocol", "distance", "metrics", "max_rank", "collapse", "ground_truth", "chunk_rows"),
     metrics={"help": "mAP, CMC@10 (or rank-10), …; repeatable, or with commas.  [default: mAP, CMC@1, mINP]"},
     max_rank={"help": "Length of the curves in the digests."},
 )
@@ -60,6 +60,7 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options:
     Examples:
       reid-dist sweep q.zarr g.zarr --expand aqe --k 0:10 --output results/aqe
       reid-dist sweep q.zarr g.zarr --expand alpha_qe --k 1:10 --alpha 0,1,3 --metric mAP
+      reid-dist sweep q.zarr g.zarr --fuse data/other --weight 0:1:0.1
       reid-dist sweep q.zarr g.zarr --rerank gnn --rounds 0:3 --lambda-value 0,0.3
       reid-dist sweep q.zarr g.zarr --rerank k_reciprocal --k1 10:30:10 --k2 1,6 --lambda-value 0,0.3
     """

@@ -13,7 +13,15 @@ from reid_dist.evaluation.checked_options import CheckedOptions, complete
 from reid_dist.evaluation.options import OPTIONS, SWEEP
 from reid_dist.evaluation.pipelines import SweptParameters
 from reid_dist.evaluation.runner import Computation, ReportForm, options_spec, reported_spec
-from reid_dist.evaluation.sweeps import SweepReport, make_grid, options_at, sweep_parameters
+from reid_dist.evaluation.sides import parse_model
+from reid_dist.evaluation.sweeps import (
+    SweepReport,
+    chosen_sides,
+    make_grid,
+    method_of,
+    options_at,
+    sweep_parameters,
+)
 from reid_dist.evaluation.sweeps.grid import Grid
 from reid_dist.reports.documents import plain
 from reid_dist.reports.heading import caution_of
@@ -31,6 +39,7 @@ def sweep_sides(query: str, gallery: str, options: dict[str, Any], run: RunOptio
 
     Errors are those of `run_resumable`.
     """
+    given = [parse_model(text) for text in options.pop("fuse", None) or ()]
     # Wrong values are refused before anything is read or started.
     grid = make_grid(
         options["expand"],
@@ -41,6 +50,7 @@ def sweep_sides(query: str, gallery: str, options: dict[str, Any], run: RunOptio
 
     def prepare() -> Computation[SweepReport]:
         near, far = open_sides(query, gallery)
+        near, far, models = chosen_sides(grid, near, far, given)
 
         def compute(client: Client | None, workspace: Path | str | None) -> SweepReport:
             with points() as (tasks, shown):
@@ -51,13 +61,14 @@ def sweep_sides(query: str, gallery: str, options: dict[str, Any], run: RunOptio
                     workspace=workspace,
                     keep=run.workspace is not None,
                     progress=tasks,
+                    fuse=models,
                     on_point=lambda done, total, point, row: shown(done, total, _setting(point.values), row),
                     **options,
                 )
 
         return Computation(
             form=ReportForm(SweepReport),
-            spec=_spec(grid, options, near, far),
+            spec={**_spec(grid, options, near, far), "method": plain(method_of(grid, models))},
             spec_of=_spec_of,
             compute=compute,
             curve_shape=(near.n_rows, options["max_rank"]),
@@ -73,7 +84,6 @@ def _spec(grid: Grid, options: dict[str, Any], query: FeatureSet, gallery: Featu
     checked = CheckedOptions.of(options_at(grid.points[0], given), query, gallery)
     spec = options_spec(checked, query, gallery)
     return {
-        "method": plain(grid.method),
         "parameters": {axis.name: plain(axis.values) for axis in grid.axes},
         **{
             name: plain(value)

@@ -342,6 +342,19 @@ class Published(TypedDict, total=False):
 class JobOptions(EvaluationOptions, Published, total=False):
     """Options of a job on the command line or in a pipeline file."""
 
+    fuse: Annotated[
+        Sequence[str] | None,
+        Option(
+            default=(),
+            heading="Inputs",
+            metavar="STORE:WEIGHT",
+            recorded=False,
+            help="Another model's features of the same items: cosine = (1 - WEIGHT) own + WEIGHT other. STORE holds "
+            "both sides, or is QUERY,GALLERY; repeatable.",
+            doc="Further models of the same items, ``STORE:WEIGHT`` or ``QUERY,GALLERY:WEIGHT``: cosines are weighted "
+            "means, query and gallery having the rest of the weight.  STORE holds both sides.",
+        ),
+    ]
     pictures: Annotated[
         Sequence[int] | Literal["hardest"] | None,
         Option(

@@ -37,6 +37,7 @@ from reid_dist.evaluation.options import (
     Form,
     Option,
 )
+from reid_dist.evaluation.sides import Sides
 from reid_dist.evaluation.split_options import SPLIT_OPTIONS
 from reid_dist.evaluation.swept import SWEPT_PARAMETERS
 from reid_dist.metrics.definitions import metric_names, parse_metric
@@ -208,6 +209,11 @@ class PipelineJob(_OptionFields):
         return cast("EvaluationOptions", options)
 
     @property
+    def sides(self) -> Sides:
+        """Sources of query and gallery, with those of models that are fused."""
+        return Sides(self.query, self.gallery, self.fuse or ())
+
+    @property
     def published(self) -> Benchmark | None:
         """The benchmark; None for none."""
         return None if self.benchmark is None else BENCHMARKS.get(self.benchmark)
@@ -250,7 +256,10 @@ class PipelineJob(_OptionFields):
                 f"a sweep gives metrics at each of its points and nothing else; leave out {', '.join(found)}, or run "
                 "the best point as a job of its own"
             )
-        options = {name: value for name, value in self.options().items() if SWEEP not in OPTIONS[name].refused_by}
+        options: dict[str, Any] = {
+            name: value for name, value in self.options().items() if SWEEP not in OPTIONS[name].refused_by
+        }
+        options["fuse"] = self.fuse
         return {**options, **({} if self.sweep is None else self.sweep.model_dump(exclude_none=True))}
 
     @property

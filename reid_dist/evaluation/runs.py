@@ -26,16 +26,14 @@ from reid_dist.evaluation.lists import evaluate_lists, lists_digest
 from reid_dist.evaluation.options import JOB_OPTIONS, RankingOptions
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runner import Computation, ReportForm, options_spec, reported_spec
+from reid_dist.evaluation.sides import RowsProgress
 from reid_dist.reports import Report
 from reid_dist.reports.pictures import ImageSet, make_pictures
 from reid_dist.stages.expansion import describe_expansion
-from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, open_features, open_labels
+from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, open_labels
 
 if TYPE_CHECKING:
     from distributed import Client
-
-RowsProgress = Callable[[int, int, str], None]
-"""Called with rows done, rows in all, and what is read."""
 
 # Rankings that take the place of features.
 _GIVEN = ("distances", "lists")
@@ -78,8 +76,7 @@ def open_job(job: PipelineJob, progress: RowsProgress | None = None) -> OpenedJo
     """Open both sides of a job, features only where something is computed from them; contradictions are refused."""
     _refuse_contradictions(job)
     if job.lists is None and job.distances is None:
-        near = open_features(job.query, role="query", progress=progress)
-        far = open_features(job.gallery, role="gallery", progress=progress)
+        near, far = job.sides.open(progress)
         opened = OpenedJob(job, near, far, partial(evaluate_features, job, near, far))
     else:
         query, gallery = open_labels(job.query, "query"), open_labels(job.gallery, "gallery")
@@ -189,6 +186,8 @@ def _refuse_contradictions(job: PipelineJob) -> None:
         raise InputError(
             f"distance {job.distance!r} is computed from features, and {given} take their place; leave one of them out"
         )
+    if (job.distances or job.lists) and job.fuse:
+        raise InputError(f"fuse is of features, and {given} take their place; leave one of them out")
     if job.pictures is not None and job.lists is not None:
         raise InputError("pictures show the lists that a run finds (topk), and none are found where lists are given")
     if job.pictures is not None and job.topk is None:

@@ -34,6 +34,7 @@ SWEPT_PARAMETERS: Final[Mapping[str, str]] = {
     "mode": "Modes of k_reciprocal: transductive, inductive.",
     "method": "Methods of ecn: rankdist, origdist.",
     "m": "Numbers of nearest gallery items that top re-ranks.",
+    "weight": "Weights of the model of --fuse that is given without one, 0 to 1; swept alone.",
 }
 
 
@@ -60,6 +61,7 @@ class _SweptValues(TypedDict, total=False):
     mode: Values | None
     method: Values | None
     m: Values | None
+    weight: Values | None
 
 
 class SweepOptions(EvaluationOptions, _SweptValues, total=False):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from reid_dist.core.temporary import temporary_directory, unfinished
 from reid_dist.errors import ClusterError, ReidDistError, StoreError, StoreNotFoundError
 from reid_dist.stores import FeatureSet, Workspace
+from reid_dist.stores.stored import open_stored
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -60,9 +61,9 @@ def visible_to(
 def _saved(features: FeatureSet, target: str) -> FeatureSet:
     """Save a set to a place that is named after its content; the store of an earlier run is used again."""
     with contextlib.suppress(StoreError):
-        found = FeatureSet.open(target)
-        if found.content_digest == features.content_digest:
-            return found
+        stored = open_stored(target)
+        if stored.manifest.source.get("content_digest") == features.content_digest:
+            return FeatureSet(stored)
     return features.save(target, overwrite=True)
 
 
@@ -73,7 +74,7 @@ def _must_move(features: FeatureSet, workspace: Workspace | None) -> bool:
 
 def _refuse_unseen_stores(client: Client, *stored: FeatureSet) -> None:
     """Have every worker open the stores: the error of a task would not name its worker."""
-    found = _run_on_all(client, _first_problem, [(each.uri, each.content_digest) for each in stored])
+    found = _run_on_all(client, _first_problem, [place for each in stored for place in each.stores])
     for worker, problem in found.items():
         if problem is not None:
             raise StoreNotFoundError(

@@ -19,7 +19,8 @@ from reid_dist.core.formatting import utc_now
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import ClusterError, ReidDistError, RunFailedError, StoreError
 from reid_dist.evaluation.runner import Destination, run_job
-from reid_dist.evaluation.runs import RowsProgress, prepare_evaluation
+from reid_dist.evaluation.runs import prepare_evaluation
+from reid_dist.evaluation.sides import RowsProgress
 from reid_dist.evaluation.splits import SplitReport
 from reid_dist.evaluation.splits.job import prepare_splits
 from reid_dist.nightly.entries import done_entry, undone_entry
@@ -306,7 +307,7 @@ def _evaluated(
         report: Report | SplitReport
         if job.has_splits:
             options = job.split_options()
-            splits = partial(prepare_splits, job.query, job.gallery, options, measured.rows, measured.stages)
+            splits = partial(prepare_splits, job.sides, options, measured.rows, measured.stages)
             report = run_job(splits, to, lambda: contextlib.nullcontext(client))
         else:
             prepare = partial(prepare_evaluation, job, measured.rows, measured.stages)

@@ -3,6 +3,7 @@
 from reid_dist.stores.checking import CheckReport, check_store
 from reid_dist.stores.distance_block import DistanceBlock
 from reid_dist.stores.featureset import FeatureSet
+from reid_dist.stores.fused import fuse
 from reid_dist.stores.importers import FORMATS, ArrayNames, ingest, open_features
 from reid_dist.stores.importers.ingest import FeatureSource, LabelSource, as_feature_set, as_labelled_set, open_labels
 from reid_dist.stores.importers.names import Role
@@ -27,6 +28,7 @@ __all__ = [
     "as_feature_set",
     "as_labelled_set",
     "check_store",
+    "fuse",
     "ingest",
     "open_features",
     "open_labels",

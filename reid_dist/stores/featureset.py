@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -24,6 +24,8 @@ from reid_dist.stores.writer import FeatureWriter
 if TYPE_CHECKING:
     from typing import Self
 
+    from reid_dist.stores.fused import FusedRows
+
 __all__ = ["FeatureSet", "Progress", "ranges_with", "read_scattered"]
 
 Progress = Callable[[int, int, str], None]
@@ -34,8 +36,23 @@ _COPY_BYTES = 16 << 20
 _READ_BYTES = 16 << 20
 
 
-Rows: TypeAlias = MemoryRows | StoredRows
+Rows: TypeAlias = "MemoryRows | StoredRows | FusedRows"
 """What a feature set reads from."""
+
+
+class _Composed(Hashable, Protocol):
+    """Place of a set that is read from several stores; its text is the URI of the set."""
+
+    @property
+    def stores(self) -> tuple[tuple[str, str], ...]:
+        """URIs and content digests of the stores."""
+
+    def open(self) -> FusedRows:
+        """Open the stores."""
+
+
+Address: TypeAlias = str | _Composed
+"""Where a stored set is opened again: the URI of its store, or the places of several."""
 
 
 class FeatureSet(LabelledSet):
@@ -63,12 +80,19 @@ class FeatureSet(LabelledSet):
         Whether rows of zeros are meant.
     """
 
+    uri: str
+    address: Address
+    is_stored: bool
+    n_rows: int
+    dim: int
+    content_digest: str
+
     # Where rows of a temporary store come from; empty for all other sets.
     origin: str = ""
 
     def __init__(self, rows: Rows) -> None:
         self._rows, self._labels = rows, rows.labels
-        self.uri = rows.uri
+        self.uri, self.address = rows.uri, rows.address
         self.is_stored = rows.is_stored
         self.n_rows, self.dim = rows.shape
         self.dtype = rows.dtype
@@ -157,7 +181,18 @@ class FeatureSet(LabelledSet):
         """Make a set of features and labels that `reid_dist.stores.labels.make_labels` has validated."""
         return cls(MemoryRows(features, labels, allow_zero=allow_zero))
 
-    def _label_digest(self, name: str) -> str:
+    @property
+    def stores(self) -> tuple[tuple[str, str], ...]:
+        """URIs and content digests of the stores that a stored set reads."""
+        return ((self.address, self.content_digest),) if isinstance(self.address, str) else self.address.stores
+
+    @property
+    def lazy_labels(self) -> Mapping[str, NDArray[Any]]:
+        """Label arrays by name, each read when it is used."""
+        return self._labels
+
+    def label_digest(self, name: str) -> str:
+        """Return the digest of a label array."""
         return self._rows.label_digest(name)
 
     @property
@@ -286,7 +321,7 @@ class FeatureSet(LabelledSet):
             """Open a set that was sent here; of all others, everything is there."""
             if name not in _OF_ROWS:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            FeatureSet.__init__(self, _open_again(self.uri, self.content_digest))
+            FeatureSet.__init__(self, _open_again(self.address, self.content_digest))
             return self.__dict__[name]
 
     def __repr__(self) -> str:
@@ -299,7 +334,7 @@ class FeatureSet(LabelledSet):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.is_stored:
-            return _reopen, (self.uri, self.content_digest)
+            return reopened, (self.address, self.content_digest)
         return FeatureSet, (self._rows,)
 
 
@@ -308,22 +343,22 @@ _OF_ROWS = frozenset({"_rows", "_labels", "n_rows", "dim", "dtype", "chunk_rows"
 
 
 @functools.lru_cache(maxsize=64)
-def _reopen(uri: str, content_digest: str) -> FeatureSet:
+def reopened(address: Address, content_digest: str) -> FeatureSet:
     """Make a pickled set, once per process: a task that carries a set costs no more than a task that carries a path.
 
     A store that changes afterwards is still noticed, because every chunk is verified when it is read.
     """
     sent = FeatureSet.__new__(FeatureSet)
-    sent.uri, sent.content_digest, sent.is_stored = uri, content_digest, True
+    sent.uri, sent.address, sent.content_digest, sent.is_stored = str(address), address, content_digest, True
     return sent
 
 
-def _open_again(uri: str, content_digest: str) -> Rows:
-    found = open_stored(uri)
+def _open_again(address: Address, content_digest: str) -> Rows:
+    found = open_stored(address) if isinstance(address, str) else address.open()
     if found.content_digest != content_digest:
         raise DamagedStoreError(
-            f"{uri} was changed while in use: its content digest is {found.content_digest} and was {content_digest}; "
-            "run again"
+            f"{address} was changed while in use: its content digest is {found.content_digest} and was "
+            f"{content_digest}; run again"
         )
     return found
 

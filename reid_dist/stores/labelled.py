@@ -23,7 +23,8 @@ class LabelledSet:
     # By the names that `reid_dist.stores.labels` gives them.
     _labels: Mapping[str, NDArray[Any]]
 
-    def _label_digest(self, name: str) -> str:
+    def label_digest(self, name: str) -> str:
+        """Return the digest of a label array."""
         return digest_label(self._labels[name])
 
     @property
@@ -83,7 +84,7 @@ class LabelledSet:
         only give the origin of items.  Two sets of features of the same items, in the same order, share it, which is
         what makes their evaluations comparable query by query.
         """
-        digests = {name: self._label_digest(name) for name in self._labels if name != "image_paths"}
+        digests = {name: self.label_digest(name) for name in self._labels if name != "image_paths"}
         header = {"kind": "reid_dist labels 1", "labels": digests}
         return digest_json(header)
 

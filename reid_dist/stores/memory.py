@@ -40,6 +40,7 @@ class MemoryRows:
         hasher, faults = scan(self.features)
         faults.refuse_non_finite()
         self.labels, self.allow_zero, self.uri = labels, allow_zero, uri
+        self.address = uri
         self.content_digest = hasher.finish(
             self.shape[1], self.dtype, {name: self.label_digest(name) for name in labels}
         )

@@ -54,7 +54,7 @@ class StoredRows:
     is_stored = True
 
     def __init__(self, uri: str, manifest: Manifest) -> None:
-        self.uri = uri
+        self.uri = self.address = uri
         self.manifest = manifest
         self.shape = (manifest.n_rows, manifest.dim)
         self.dtype = manifest.numpy_dtype.newbyteorder("=")

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.runner import Computation, ReportForm, reported_spec
+from reid_dist.evaluation.sides import RowsProgress, Sides
 from reid_dist.evaluation.splits.repeated import SplitJob, evaluate_job
 from reid_dist.evaluation.splits.report import SplitReport
-from reid_dist.stores import open_features
-from reid_dist.stores.featureset import Progress as RowsProgress
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -23,16 +22,14 @@ _STAGES = {"expand": None, "rerank": None}
 
 
 def prepare_splits(
-    query: str,
-    gallery: str,
+    sides: Sides,
     options: Mapping[str, Any],
     rows: Callable[[], AbstractContextManager[RowsProgress | None]],
     stages: Callable[[], AbstractContextManager[Progress]],
 ) -> Computation[SplitReport]:
     """Open a job for `run_job`; `options` are those of `evaluate_splits`, `rows` and `stages` show progress."""
     with rows() as reading:
-        near = open_features(query, role="query", progress=reading)
-        far = open_features(gallery, role="gallery", progress=reading)
+        near, far = sides.open(reading)
     job = SplitJob.of(near, far, options)
 
     def compute(client: Client | None, workspace: Path | str | None) -> SplitReport:

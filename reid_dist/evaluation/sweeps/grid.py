@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from reid_dist.core.formatting import have
 from reid_dist.core.numeric import is_whole
 from reid_dist.core.registry import did_you_mean
 from reid_dist.core.specs import parse_spec
 from reid_dist.errors import InputError
 from reid_dist.evaluation.swept import Value, Values
 from reid_dist.stages.expansion import EXPANSIONS, Step, describe_expansion, make_step, parse_expand, spelled
-from reid_dist.stages.reranking import Reranking, make_rerank
+from reid_dist.stages.reranking import Reranking, make_rerank, parse_rerank
 from reid_dist.stages.reranking.definition import (
     FLAG,
     NAME,
@@ -31,6 +32,10 @@ from reid_dist.stages.reranking.definition import (
 )
 
 MOST_POINTS = 500
+
+FUSE = "fuse"
+WEIGHT = "weight"
+"""The parameter that is the weight of a fused model."""
 
 _INTEGER = re.compile(r"[+-]?\d+")
 
@@ -62,7 +67,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """One setting of all parameters, as a spec `name`, and as the expansion or the re-ranking of `evaluate`.
+    """One setting of all parameters, as a spec `name`, and as the expansion and the re-ranking of `evaluate`.
 
     `reach` is the length of the neighbour lists it takes; points that agree in `shared` can use each other's derived
     stages.
@@ -75,10 +80,15 @@ class Point:
     reach: int
     shared: tuple[Value, ...]
 
+    @property
+    def weight(self) -> float:
+        """Weight of a fused model that has none of its own."""
+        return float(self.values.get(WEIGHT, 0.0))
+
 
 @dataclass(frozen=True)
 class Grid:
-    """All points of a sweep over an expansion or a re-ranking (`kind`); the last parameter changes fastest."""
+    """All points of a sweep, its `kind` being what has the parameters; the last parameter changes fastest."""
 
     kind: str
     method: dict[str, Any]
@@ -180,8 +190,11 @@ def make_grid(
 ) -> Grid:
     """Make the grid of a sweep over the parameters of an expansion (the last one of several) or of a re-ranking.
 
-    `given` are values by parameter, None for what is not swept.  Values that the spec fixes are fixed.
+    `given` are values by parameter, None for what is not swept.  Values that the spec fixes are fixed.  A sweep over
+    weights of a fused model takes expansion and re-ranking as they are.
     """
+    if given.get(WEIGHT) is not None:
+        return _weights(expand, rerank, {name: values for name, values in given.items() if values is not None})
     if (expand is None) == (rerank is None):
         raise InputError(
             "a sweep goes over the parameters of one thing: give either an expansion (expand, --expand aqe) or a "
@@ -251,6 +264,25 @@ def _rerankings(spec: str, axes: tuple[Axis, ...], settings: list[dict[str, Valu
     swept = {axis.name for axis in axes}
     others = {key: value for key, value in how.parameters.items() if key not in swept}
     return Grid("rerank", {"name": spec, "fixed": others}, axes, tuple(points))
+
+
+def _weights(expand: str | Sequence[Step] | None, rerank: str | Reranking | None, swept: Mapping[str, Values]) -> Grid:
+    """Grid over the weight of a fused model."""
+    if others := [name for name in swept if name != WEIGHT]:
+        raise InputError(f"weight is swept alone, and {', '.join(others)} {have(others)} values as well")
+    axis = Axis(WEIGHT, parse_values(WEIGHT, swept[WEIGHT]))
+    for value in axis.values:
+        if not 0 <= float(value) <= 1:
+            raise InputError(f"weight is a share from 0 to 1, found {value:g}")
+    steps = None if expand is None else parse_expand(expand)
+    how = None if rerank is None else parse_rerank(rerank)
+    stages = {
+        **({} if steps is None else {"expand": spelled(steps)}),
+        **({} if how is None else {"rerank": str(how)}),
+    }
+    points = [Point({WEIGHT: value}, steps, how, f"fuse({WEIGHT}={value:g})", 0, (value,)) for value in axis.values]
+    definition = "cosine = (1 - weight of all others) own + weight other, by features of length 1 side by side"
+    return Grid(FUSE, {"name": FUSE, "definition": definition, "fixed": stages}, (axis,), tuple(points))
 
 
 def _refuse_twice(fixed: Mapping[str, object], axes: Sequence[Axis], where: str) -> None:

@@ -30,7 +30,7 @@ class SweepReport(DocumentReport):
     Attributes
     ----------
     kind
-        ``expand`` or ``rerank``.
+        ``expand``, ``rerank`` or ``fuse``.
     method
         What was swept: its spec as given, and the values of all parameters that were not swept.
     parameters

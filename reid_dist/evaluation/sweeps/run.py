@@ -14,15 +14,16 @@ from reid_dist.core.environment import describe_environment
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.engine.checks import check_client, check_sets
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.errors import StoreError
+from reid_dist.errors import InputError, StoreError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded, refuse_options
 from reid_dist.evaluation.evaluate import evaluate
 from reid_dist.evaluation.lowered import lowered_metrics, lowered_notes
 from reid_dist.evaluation.options import OPTIONS, SWEEP, EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.runner import FinishedParts
+from reid_dist.evaluation.sides import Model, OpenedModel, fused_sides, open_models
 from reid_dist.evaluation.signatures import lists_options
-from reid_dist.evaluation.sweeps.grid import Grid, Point, make_grid
+from reid_dist.evaluation.sweeps.grid import FUSE, Grid, Point, make_grid
 from reid_dist.evaluation.sweeps.report import SweepReport
 from reid_dist.evaluation.swept import SWEPT_PARAMETERS, SweepOptions, Values
 from reid_dist.evaluation.visibility import visible_to
@@ -30,6 +31,7 @@ from reid_dist.metrics.definitions import headline_metrics, metric_names
 from reid_dist.reports import Report
 from reid_dist.reports.documents import plain
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
+from reid_dist.stores.fused import FUSED_NOTE
 from reid_dist.stores.workspace import inner_folder
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ def sweep_parameters(
     gallery: FeatureSource,
     *,
     include_self: bool = False,
+    fuse: Sequence[Model] = (),
     client: Client | None = None,
     workspace: str | os.PathLike[str] | None = None,
     keep: bool = True,
@@ -90,7 +93,7 @@ def sweep_parameters(
     on_point: Callable[[int, int, Point, dict[str, Any]], None] | None = None,
     **options: Unpack[SweepOptions],
 ) -> SweepReport:
-    """Evaluate an expansion or a re-ranking at every point of a grid of its parameters, exactly each time.
+    """Evaluate an expansion, a re-ranking or a fusion at every point of a grid of its parameters, exactly each time.
 
     Parameters
     ----------
@@ -106,6 +109,12 @@ def sweep_parameters(
     k1, k2, lambda_value, rounds, t, q, variant, inclusive, weights, mode, method, m
         Values for parameters of the re-ranking, and of the one that ``top`` holds: numbers or names, or such a text;
         `k1`, `k2` and `rounds` of ``gcr`` as well.
+    weight
+        Values for the weight of a fused model, such as ``"0:1:0.1"``; `expand` and `rerank` are then the same at every
+        point.
+    fuse
+        Further models, each with its query, its gallery and its weight: one with None for a weight is swept.  As by
+        `reid_dist.fuse`, query and gallery have what is left of 1.
     include_self
         Whether the query is a gallery item, by item id, and one of the k.
     metrics
@@ -144,6 +153,8 @@ def sweep_parameters(
     refuse_options(options, SWEEP, "is about one run, and a sweep compares many; evaluate the point that you choose")
     check_client(client)
     query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
+    query, gallery, models = chosen_sides(grid, query, gallery, fuse)
+    method = method_of(grid, models)
     check_sets(query, gallery, DISTANCES.get(given["distance"]))
     checked = CheckedOptions.of(options_at(grid.points[0], given), query, gallery)
     if checked.truth is not None:
@@ -151,7 +162,7 @@ def sweep_parameters(
         given["ground_truth"] = checked.truth
     names = [metric.name for metric in checked.metrics]
     points: dict[int, FinishedPoint] = {}
-    identity = _identity(checked, query, gallery)
+    identity = _identity(checked, query, gallery) | ({"method": method} if models else {})
     mine = None if keep else fingerprint(identity, [point.name for point in grid.points])
     with (
         shown_progress(progress) as tasks,
@@ -167,10 +178,14 @@ def sweep_parameters(
             finished = kept.find(part)
             if finished is None:
                 where: dict[str, Any] = {"client": client, "workspace": folder, "progress": tasks}
-                if point.rerank is not None and unranked is None:
+                if point.rerank is not None and unranked is None and not models:
                     unranked = evaluate(near, far, **where, **options_at(replace(point, rerank=None), given))
-                report = evaluate(near, far, **where, **options_at(point, given))
+                sides = fused_sides(near, far, models, point.weight)
+                report = evaluate(*sides, **where, **options_at(point, given))
                 finished = FinishedPoint.of(point, report, names, unranked)
+                if models:
+                    # Notes on weights say what the table says.
+                    finished.notes[:] = [note for note in finished.notes if not note.startswith(FUSED_NOTE)]
                 kept.keep(part, finished)
             points[place] = finished
             removal.after(n_done)
@@ -182,7 +197,7 @@ def sweep_parameters(
     notes += lowered_notes([(points[place].row["name"], points[place].lowered) for place in range(len(points))])
     return SweepReport(
         kind=grid.kind,
-        method=grid.method,
+        method=method,
         parameters={axis.name: list(axis.values) for axis in grid.axes},
         rows=ordered,
         # The conventions and the labels are the same at every point.
@@ -192,6 +207,37 @@ def sweep_parameters(
         timing={"points": sum(row["seconds"] for row in ordered), "total": time.perf_counter() - started},
         notes=list(dict.fromkeys(notes)),
     )
+
+
+def chosen_sides(
+    grid: Grid, query: FeatureSet, gallery: FeatureSet, fuse: Sequence[Model]
+) -> tuple[FeatureSet, FeatureSet, list[OpenedModel]]:
+    """Return both sides, and the models that are fused with them at every point.
+
+    Where no weight is swept, the sides are fused already, and there are no such models.
+    """
+    opened = open_models(fuse)
+    n_swept = sum(weight is None for _, _, weight in opened)
+    if grid.kind == FUSE and n_swept == 1:
+        return query, gallery, opened
+    if grid.kind == FUSE or n_swept:
+        raise InputError(
+            "a sweep over weight takes one fused model without a weight (--fuse STORE --weight 0:1:0.1), found "
+            f"{n_swept}{'' if grid.kind == FUSE else ' and no values of weight'}"
+        )
+    return *fused_sides(query, gallery, opened), []
+
+
+def method_of(grid: Grid, models: Sequence[OpenedModel]) -> dict[str, Any]:
+    """Description of what is swept, with the content of the fused models."""
+    if not models:
+        return grid.method
+    described = [
+        f"{near.uri} and {far.uri}, {'swept' if weight is None else f'weight {weight:g}'}, content "
+        f"{near.content_digest[:16]} and {far.content_digest[:16]}"
+        for near, far, weight in models
+    ]
+    return {**grid.method, "models": described}
 
 
 def options_at(point: Point, options: EvaluationOptions) -> EvaluationOptions:
