@@ -101,8 +101,8 @@ class _Conventions(TypedDict, total=False):
             recorded=False,
             help=f"Which items are relevant and which are junk: {', '.join(PROTOCOLS)}; see `reid-dist list "
             "protocols`.",
-            doc="Which items are relevant and which are junk: a name from `reid-dist list protocols`, or a `Protocol` "
-            "made by `compose_protocol`.",
+            doc="Which items are relevant and which are junk: a name from `reid-dist list protocols`, or a "
+            "`reid_dist.relevance.protocols.Protocol` made by `compose_protocol`.",
         ),
     ]
     metrics: Annotated[

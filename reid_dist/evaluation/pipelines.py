@@ -259,7 +259,8 @@ class PipelineJob(_OptionFields):
         options: dict[str, Any] = {
             name: value for name, value in self.options().items() if SWEEP not in OPTIONS[name].refused_by
         }
-        options["fuse"] = self.fuse
+        if self.fuse:
+            options["fuse"] = self.fuse
         return {**options, **({} if self.sweep is None else self.sweep.model_dump(exclude_none=True))}
 
     @property

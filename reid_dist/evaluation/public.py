@@ -75,8 +75,8 @@ def evaluate(
         expansion and re-ranking are kept and found there, and partial results are kept until all are there: a run that
         was cut short goes on from there.  None for a temporary one.
     progress
-        True for bars in the terminal or the notebook, None or False for none, or a `Progress` with methods for stages
-        and finished tasks.
+        True for bars in the terminal or the notebook, None or False for none, or a
+        `reid_dist.engine.task_graph.Progress` with methods for stages and finished tasks.
 
     Returns
     -------

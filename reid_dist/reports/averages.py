@@ -137,7 +137,7 @@ def average_runs(
         Nominal coverage of the intervals, between 0 and 1.
     allow_different
         Average although conventions differ: protocol, distance, expansion, re-ranking, order of ties, ``max_rank``,
-        draws of single-shot metrics, definitions of metrics.  The differences are in `conditions`.
+        draws of single-shot metrics, definitions of metrics.  The differences are in ``conditions``.
 
     Raises
     ------

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -16,15 +16,13 @@ from reid_dist.stores.labelled import LabelledSet
 from reid_dist.stores.labels import Labels, make_labels
 from reid_dist.stores.locations import canonical_uri
 from reid_dist.stores.memory import MemoryRows, as_feature_array
-from reid_dist.stores.rows import FeatureArray
-from reid_dist.stores.stored import StoredRows, open_stored
+from reid_dist.stores.rows import Address, FeatureArray, Rows
+from reid_dist.stores.stored import open_stored
 from reid_dist.stores.streamed import is_streamed, origin_of, remove_streamed, stream
 from reid_dist.stores.writer import FeatureWriter
 
 if TYPE_CHECKING:
     from typing import Self
-
-    from reid_dist.stores.fused import FusedRows
 
 __all__ = ["FeatureSet", "Progress", "ranges_with", "read_scattered"]
 
@@ -34,25 +32,6 @@ Progress = Callable[[int, int, str], None]
 _COPY_BYTES = 16 << 20
 # Whole chunks are read together up to so many bytes; one chunk that is longer is read as it is.
 _READ_BYTES = 16 << 20
-
-
-Rows: TypeAlias = "MemoryRows | StoredRows | FusedRows"
-"""What a feature set reads from."""
-
-
-class _Composed(Hashable, Protocol):
-    """Place of a set that is read from several stores; its text is the URI of the set."""
-
-    @property
-    def stores(self) -> tuple[tuple[str, str], ...]:
-        """URIs and content digests of the stores."""
-
-    def open(self) -> FusedRows:
-        """Open the stores."""
-
-
-Address: TypeAlias = str | _Composed
-"""Where a stored set is opened again: the URI of its store, or the places of several."""
 
 
 class FeatureSet(LabelledSet):

@@ -21,12 +21,12 @@ from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.normalising import unit_rows
 from reid_dist.stores.digests import digest_json
-from reid_dist.stores.featureset import Address, FeatureSet, reopened, rows_read_at_once
+from reid_dist.stores.featureset import FeatureSet, reopened, rows_read_at_once
 from reid_dist.stores.importers.ingest import FeatureSource, as_feature_set
 from reid_dist.stores.importers.names import Role
 from reid_dist.stores.labelled import joint_labels
 from reid_dist.stores.labels import join_item_ids
-from reid_dist.stores.rows import FeatureArray, Offenders
+from reid_dist.stores.rows import Address, FeatureArray, Offenders, Rows
 
 FUSED_NOTE = "fused: cosine = "
 """Beginning of the note on the weights of a fused set."""
@@ -54,12 +54,12 @@ class FusedAddress:
             found += [(address, digest)] if isinstance(address, str) else address.stores
         return tuple(dict.fromkeys(found))
 
-    def open(self) -> FusedRows:
+    def open(self) -> Rows:
         """Rows of the sets at these places."""
         return FusedRows(reopened(*self.labels), tuple(reopened(*part) for part in self.parts), self.weights)
 
 
-class FusedRows:
+class FusedRows(Rows):
     """Rows of several models, read together; the labels are those of one set.
 
     A single part is read as it is, so that a model of weight 1 gives the results of its own features.

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from reid_dist.errors import InputError
 from reid_dist.stores.digests import digest_label, scan
 from reid_dist.stores.labels import Labels, to_numpy
-from reid_dist.stores.rows import FeatureArray, conversion_note, convert_rows, natural_dtype
+from reid_dist.stores.rows import FeatureArray, Rows, conversion_note, convert_rows, natural_dtype
 
 _CONVERTED_BYTES = 64 << 20
 
 
-class MemoryRows:
+class MemoryRows(Rows):
     """The reading side of a set in memory: features, validated, in the dtype in which they are kept, and their digest.
 
     `features` are (n, dim) in any form that `as_feature_array` takes; they are kept C-contiguous and read-only.

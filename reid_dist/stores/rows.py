@@ -6,9 +6,10 @@ a value that would become infinite, or an integer that float32 cannot hold, is r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -162,3 +163,49 @@ def _refuse_overflow(block: NDArray[Any], converted: NDArray[Any], target: np.dt
         rows = Offenders.of(np.flatnonzero(overflowed.any(axis=1)) + first_row)
         advice = "keep them as float32" if target.itemsize == 2 else "scale them"
         raise InputError(f"{block.dtype} features do not fit {target.name}: they overflow in {rows}; {advice}")
+
+
+class Rows(ABC):
+    """What a feature set reads from; attributes are those of `reid_dist.FeatureSet`.
+
+    `address` is where rows of stores are opened again in another process, `labels` are the label arrays by name.
+    """
+
+    uri: str
+    address: Address
+    is_stored: bool
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    chunk_rows: int
+    content_digest: str
+    allow_zero: bool
+    zero_rows: Offenders
+    notes: tuple[str, ...]
+    labels: Mapping[str, NDArray[Any]]
+
+    @abstractmethod
+    def label_digest(self, name: str) -> str:
+        """Return the digest of a label array."""
+
+    @abstractmethod
+    def read_raw(self, start: int, stop: int) -> FeatureArray:
+        """Return rows of a range that is not empty, (stop - start, dim) C-contiguous, in the dtype of the set."""
+
+    @abstractmethod
+    def read_unverified(self, rows: NDArray[np.int64]) -> FeatureArray:
+        """Return scattered rows, ascending, without comparing them with digests."""
+
+
+class SeveralStores(Hashable, Protocol):
+    """Address of rows that are made of several stores; its text is their URI."""
+
+    @property
+    def stores(self) -> tuple[tuple[str, str], ...]:
+        """URIs and content digests of the stores."""
+
+    def open(self) -> Rows:
+        """Open the stores."""
+
+
+Address: TypeAlias = str | SeveralStores
+"""Where stored rows are opened again: the URI of a store, or the places of several."""

@@ -28,7 +28,7 @@ from reid_dist.stores.locations import holds, read_marker, read_twice, refuse_st
 from reid_dist.stores.manifest import FEATURE_STORE, NEIGHBOUR_GRAPH, Manifest, read_complete
 from reid_dist.stores.object_errors import storage_errors
 from reid_dist.stores.objects import is_read_whole
-from reid_dist.stores.rows import FeatureArray
+from reid_dist.stores.rows import FeatureArray, Rows
 
 # What the crc32c codec appends to a chunk.
 _CHECKSUM_BYTES = 4
@@ -48,10 +48,11 @@ class Damage:
         return f"{self.array}{chunk} ({self.file}): {self.what}"
 
 
-class StoredRows:
+class StoredRows(Rows):
     """The reading side of one complete store; several threads may read at once."""
 
     is_stored = True
+    labels: StoredLabels
 
     def __init__(self, uri: str, manifest: Manifest) -> None:
         self.uri = self.address = uri

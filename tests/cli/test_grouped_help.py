@@ -20,7 +20,7 @@ from reid_dist.stages.reranking import RERANKERS
 HEADINGS = {
     "evaluate": ["Inputs", "Conventions", "Outputs", "Resources"],
     "sweep": ["Inputs", "Swept parameters", "Conventions", "Outputs", "Resources"],
-    "splits": ["Draw", "Conventions", "Outputs", "Resources"],
+    "splits": ["Inputs", "Draw", "Conventions", "Outputs", "Resources"],
     "pool": ["Conventions", "Outputs", "Resources"],
     "run": ["Inputs", "Outputs", "Resources"],
     "plan": ["Inputs", "Resources"],

@@ -69,7 +69,7 @@ def compare(
         better or worse; an interval wholly inside ± this share is called same.
     allow_different
         Compare although protocol or gallery differ, or labels of the queries beyond pid and camid; the differences
-        are in `conditions`.  Where the runs disagree which queries are valid, those valid in both are paired.
+        are in ``conditions``.  Where the runs disagree which queries are valid, those valid in both are paired.
     n_changed
         How many queries to name that gained most, and that lost most.
 

@@ -29,7 +29,7 @@ from reid_dist.stores.labelled import LabelledSet
 
 Int64 = NDArray[np.int64]
 
-SplitSource: TypeAlias = "str | os.PathLike[str] | Sequence[Any] | Mapping[str, Any]"
+SplitSource: TypeAlias = str | os.PathLike[str] | Sequence[Any] | Mapping[str, Any]
 """A file of splits, or what a JSON file of them holds."""
 
 ROWS_BY: Final = ("rows", "item_ids", "image_paths")
