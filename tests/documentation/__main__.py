@@ -1,13 +1,19 @@
-"""Write the reference as pages: ``python -m tests.documentation FOLDER``."""
+"""Write the reference as pages, or run the notebook: ``python -m tests.documentation reference FOLDER``, ``… tour``."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from tests.documentation.reference import build
+match sys.argv[1:]:
+    case ["reference", folder]:
+        from tests.documentation.reference import build
 
-if len(sys.argv) != 2:
-    sys.exit("usage: python -m tests.documentation FOLDER")
-pages = build(Path(sys.argv[1]))
-print(f"{len(pages)} pages in {sys.argv[1]}, index.html being the first")
+        print(f"{len(build(Path(folder)))} pages in {folder}, index.html being the first")
+    case ["tour"]:
+        from tests.documentation.tour import NOTEBOOK, store
+
+        store()
+        print(f"{NOTEBOOK.relative_to(Path.cwd())} was run, and has its outputs")
+    case _:
+        sys.exit("usage: python -m tests.documentation reference FOLDER, or: python -m tests.documentation tour")
