@@ -1,4 +1,7 @@
-"""Write the reference as pages, or run the notebook: ``python -m tests.documentation reference FOLDER``, ``… tour``."""
+"""Make documents: ``python -m tests.documentation reference FOLDER``, ``… tour`` or ``… picture``.
+
+They are the reference as pages, the notebook `pipelines/tour.ipynb` with its outputs, and the picture in the README.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,14 @@ match sys.argv[1:]:
 
         print(f"{len(build(Path(folder)))} pages in {folder}, index.html being the first")
     case ["tour"]:
-        from tests.documentation.tour import NOTEBOOK, store
+        from tests.documentation import tour
 
-        store()
-        print(f"{NOTEBOOK.relative_to(Path.cwd())} was run, and has its outputs")
+        tour.store()
+        print(f"{tour.NOTEBOOK} was run, and has its outputs")
+    case ["picture"]:
+        from tests.documentation import picture
+
+        picture.store()
+        print(f"{picture.PICTURE} was made")
     case _:
-        sys.exit("usage: python -m tests.documentation reference FOLDER, or: python -m tests.documentation tour")
+        sys.exit("usage: python -m tests.documentation reference FOLDER | tour | picture")
