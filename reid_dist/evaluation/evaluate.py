@@ -155,7 +155,8 @@ def evaluate_distances(
 
     Returns
     -------
-    The report, with the distance named ``given``.
+    Report
+        The report, with the distance named ``given``.
 
     Raises
     ------

@@ -59,9 +59,10 @@ def evaluate_lists(
 
     Returns
     -------
-    A report.  ``metrics`` holds what the lists determine; ``bounds`` holds the lowest and the highest possible mean of
-    the other metrics.  Curves end at the last rank that every list determines; precision over recall is there where
-    the lists determine all ranks.
+    Report
+        A report.  ``metrics`` holds what the lists determine; ``bounds`` holds the lowest and the highest possible mean
+        of the other metrics.  Curves end at the last rank that every list determines; precision over recall is there
+        where the lists determine all ranks.
 
     Raises
     ------

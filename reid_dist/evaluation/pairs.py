@@ -163,7 +163,8 @@ def evaluate_pairs(
 
     Returns
     -------
-    Values, thresholds, accuracy and the distances of the pairs.
+    PairResult
+        Values, thresholds, accuracy and the distances of the pairs.
 
     Raises
     ------

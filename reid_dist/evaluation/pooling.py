@@ -103,7 +103,8 @@ def pool(
 
     Returns
     -------
-    The pooled set, (n_groups, dim).
+    FeatureSet
+        The pooled set, (n_groups, dim).
 
     Raises
     ------

@@ -80,8 +80,9 @@ def evaluate(
 
     Returns
     -------
-    The report; `Report.save` writes it.  Of a benchmark that draws galleries, such as SYSU-MM01, the report of
-    `evaluate_splits`: its ``metrics`` are means over the draws.
+    Report or SplitReport
+        The report; `Report.save` writes it.  Of a benchmark that draws galleries, such as SYSU-MM01, the report of
+        `evaluate_splits`: its ``metrics`` are means over the draws.
 
     Raises
     ------

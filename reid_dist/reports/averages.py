@@ -86,7 +86,7 @@ class RunAverage:
     level
         Nominal coverage of the intervals.
     conditions
-        Conventions that should have been equal and are not; empty unless `allow_different` let them pass.
+        Conventions that should have been equal and are not; empty unless ``allow_different`` let them pass.
     notes
         Remarks on the validity of the numbers.
     """

@@ -1,7 +1,7 @@
 """Result digest: equal for two evaluations if their results are equal to the last bit.
 
 The hash is SHA-256 over a byte string that can be read in one way only, so that no two different results share
-it because of their layout (``{"a": [1, 2]}`` and ``{"a": [1], "b": [2]}`` are different byte strings)::
+it because of their layout (``{"a": [1, 2]}`` and ``{"a": [1], "b": [2]}`` are different byte strings):
 
     result  := "reid-dist result 1"  section("metrics") section("curves") section("per_query")
     section := text(tag) u64(number of entries) entry*          entries in the order of their names

@@ -51,7 +51,7 @@ class Heading:
 
 
 def described_run(name: str, *, description: str = "", command: str = "") -> dict[str, str]:
-    """Return the entry `run` of a report, with the current date; texts may be empty."""
+    """Return the entry ``run`` of a report, with the current date; texts may be empty."""
     given = {"name": name, "description": " ".join(description.split()), "date": utc_now(), "command": command}
     return {key: text for key, text in given.items() if text}
 
@@ -59,7 +59,7 @@ def described_run(name: str, *, description: str = "", command: str = "") -> dic
 def make_heading(
     run: Mapping[str, str], stages: Iterable[Mapping[str, Any] | None], environment: Mapping[str, Any], digest: str
 ) -> Heading:
-    """Return the head of a report from its entries `run` and `environment`, its stages and its result digest."""
+    """Return the head of a report from its entries ``run`` and ``environment``, its stages and its result digest."""
     names = (stage_name(stage) for stage in stages if stage is not None)
     title, name = " \N{MIDDLE DOT} ".join(names), run.get("name", "")
     facts = {

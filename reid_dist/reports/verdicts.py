@@ -1,12 +1,12 @@
 """The verdict on a difference of two means: one rule, for comparisons of two runs and for the gate of accuracy.
 
-With `smallest_effect` as the smallest difference of interest:
+With ``smallest_effect`` as the smallest difference of interest:
 
 ``worse``, ``better``
     The whole interval of the difference lies on one side of zero, a sign-flip test agrees (p-value at most
-    1 - level), and the difference is at least `smallest_effect`.
+    1 - level), and the difference is at least ``smallest_effect``.
 ``same``
-    The whole interval lies within ± `smallest_effect`: a difference of interest is excluded.
+    The whole interval lies within ± ``smallest_effect``: a difference of interest is excluded.
 ``undecided``
     Neither: the data exclude neither no change nor a change of interest.
 

@@ -148,7 +148,8 @@ def fuse(
 
     Returns
     -------
-    The fused set, of shape (n_rows, sum of the dims), float32.
+    FeatureSet
+        The fused set, of shape (n_rows, sum of the dims), float32.
 
     Raises
     ------

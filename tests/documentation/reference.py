@@ -69,7 +69,7 @@ def build(folder: Path) -> list[Path]:
 
 
 def modules() -> dict[str, doc.Module]:
-    """The package, and the modules that the documentation of these names in full, with their documentation."""
+    """The package, modules of what its functions return, and all that their documentation names in full."""
     for name in reid_dist.__all__:
         # Names are imported when they are used; pdoc reads what is there.
         setattr(reid_dist, name, getattr(reid_dist, name))
@@ -80,11 +80,19 @@ def modules() -> dict[str, doc.Module]:
             name = names.pop()
             if name not in found:
                 found[name] = _module(name)
-                names += [named for each in documented(found[name]) for named in _named_modules(each.docstring)]
+                texts = [each.docstring for each in documented(found[name])]
+                texts += returned(found[name]) if name == _PACKAGE else []
+                names += [named for text in texts for named in _named_modules(text)]
         missing = [problem for module in found.values() for problem in unresolved(module)]
     if missing:
         raise ValueError("references that lead nowhere: " + "; ".join(missing))
     return dict(sorted(found.items()))
+
+
+def returned(module: doc.Module) -> list[str]:
+    """Types, in full, that the functions of a module return."""
+    functions = [each for each in module.members.values() if isinstance(each, doc.Function)]
+    return [inspect.formatannotation(each.signature.return_annotation) for each in functions]
 
 
 def _module(name: str) -> doc.Module:

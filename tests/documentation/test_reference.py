@@ -7,13 +7,18 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from pdoc import doc
 
 import reid_dist
 from tests.documentation import reference
 
 
-def test_references_and_links_lead_somewhere() -> None:
-    modules = reference.modules()
+@pytest.fixture(scope="module")
+def modules() -> dict[str, doc.Module]:
+    return reference.modules()
+
+
+def test_references_and_links_lead_somewhere(modules: dict[str, doc.Module]) -> None:
     assert {"reid_dist", "reid_dist.errors", "reid_dist.relevance.protocols"} <= set(modules)
     assert {*reference.DOCUMENTS.values()} == set(reference.documents())
 
@@ -57,3 +62,14 @@ def test_pages_have_every_public_name_and_their_links_lead_somewhere(tmp_path: P
             assert other.is_file(), f"{path.name} links to {link}"
             if place and other in pages:
                 assert place in pages[other].places, f"{path.name} links to {link}"
+
+
+def test_what_functions_return_is_under_a_type(modules: dict[str, doc.Module]) -> None:
+    """As numpydoc has it: text in the place of the type would be in bold print, and its second line a type again."""
+    for module in modules.values():
+        for each in reference.documented(module):
+            for section in re.findall(r"^Returns\n-+\n(.*?)(?:\n\n|\Z)", each.docstring, re.MULTILINE | re.DOTALL):
+                first, *others = section.splitlines()
+                assert not first.endswith((".", ",")), each.fullname
+                assert others, each.fullname
+                assert all(line.startswith("    ") for line in others), each.fullname

@@ -90,8 +90,9 @@ def conventions(
 
     Returns
     -------
-    The table, and the conventions nearest to the targets.  Each row has the bits of `reid_dist.evaluate` with its
-    protocol, metric and distance.
+    Conventions
+        The table, and the conventions nearest to the targets.  Each row has the bits of `reid_dist.evaluate` with its
+        protocol, metric and distance.
 
     Raises
     ------

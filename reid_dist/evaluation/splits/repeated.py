@@ -122,7 +122,8 @@ def evaluate_splits(
 
     Returns
     -------
-    The report; `SplitReport.save` writes it.
+    SplitReport
+        The report; `SplitReport.save` writes it.
 
     Raises
     ------

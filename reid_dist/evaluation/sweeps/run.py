@@ -135,7 +135,8 @@ def sweep_parameters(
 
     Returns
     -------
-    The report; `SweepReport.save` writes it.
+    SweepReport
+        The report; `SweepReport.save` writes it.
 
     Raises
     ------

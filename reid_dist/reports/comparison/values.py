@@ -118,7 +118,7 @@ class Comparison:
     options
         What is compared: features, distance, expansion, re-ranking, version, where they differ.
     conditions
-        What should have been equal and is not; empty unless `allow_different` let it pass.
+        What should have been equal and is not; empty unless ``allow_different`` let it pass.
     level, unit, n_resamples, seed, minimum_effect
         As they were requested.
     n_query, n_paired, n_units

@@ -1,7 +1,7 @@
 """Neighbour graph of one set among itself, as input of clustering: lists, sparse rows of weights, Jaccard distances.
 
 A graph is a handle: its rows are kept in the workspace that they were computed in, or in a saved Zarr group, and are
-read piece by piece.  Only `indptr`, `indices`, `weights` and `lists` load all of them into memory.
+read piece by piece.  Only ``indptr``, ``indices``, ``weights`` and ``lists`` load all of them into memory.
 """
 
 from __future__ import annotations
