@@ -248,6 +248,8 @@ def test_commands_and_pipelines_fuse(reid_dist, stored: Path, tmp_path: Path) ->
     ("words", "message"),
     [
         (("evaluate", "--fuse", "{}"), "has no weight"),
+        (("evaluate", "--fuse", "{}:0.5", "--lists", "lists.npz"), "fuse is of features, and lists take their place"),
+        (("evaluate", "--fuse", "{0}/query.zarr,{1}/gallery.zarr:0.5"), "both must come from one model"),
         (("sweep", "--expand", "aqe", "--k", "0:2", "--fuse", "{}"), "found 1 and no values of weight"),
         (("sweep", "--weight", "0:1:0.5"), "found 0"),
         (("sweep", "--weight", "0:1:0.5", "--k", "3", "--fuse", "{}"), "weight is swept alone"),
@@ -255,7 +257,7 @@ def test_commands_and_pipelines_fuse(reid_dist, stored: Path, tmp_path: Path) ->
     ],
 )
 def test_mistakes_of_commands(reid_dist, stored: Path, words: tuple[str, ...], message: str) -> None:
-    name, *rest = (word.format(stored / "1") for word in words)
+    name, *rest = (word.format(stored / "1", stored / "2") for word in words)
     done = reid_dist(name, stored / "0", stored / "0", *rest, "--workers", 1)
     assert done.code == 2
     assert message in " ".join(done.err.split())

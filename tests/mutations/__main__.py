@@ -34,6 +34,7 @@ _COPIED = (
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "CITATION.cff",
     "LICENSE",
     "pyproject.toml",
 )
