@@ -40,6 +40,7 @@ _COMMANDS = {
     "splits": "Evaluate on galleries drawn at random; print mean and spread.",
     "sweep": "Evaluate an expansion or a re-ranking over its parameters.",
     "report": "Write the page of finished runs again.",
+    "browse": "Look at the ranked lists of a run in a web browser.",
     "history": "Show, export or prune what past nights measured; accept a change.",
     "nightly": "Run a suite, compare it with earlier nights, write the page.",
     "compile": "Compile all kernels ahead of the first run.",

@@ -19,7 +19,7 @@ from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError
 from reid_dist.reports.ranked_pictures import Picture, Pictures, RankedPictures
 from reid_dist.reports.report_data import ReportData
-from reid_dist.reports.thumbnails import UnreadableImageError, pillow_is_there, thumbnail
+from reid_dist.reports.thumbnails import NO_PILLOW, UnreadableImageError, pillow_is_there, thumbnail
 from reid_dist.reports.topk import TopK
 
 _MOST_IMAGE_BYTES = 4_000_000  # of thumbnails in all; a few kilobytes each
@@ -68,7 +68,7 @@ def make_pictures(
         if images.paths is None:
             return Pictures(note=f"No pictures: the {side} set has no image paths.")
     if not pillow_is_there():
-        return Pictures(note="No pictures: Pillow is not installed (pip install 'reid-dist[pictures]').")
+        return Pictures(note=f"No pictures: {NO_PILLOW}.")
     query.require_rows("query", n_query)
     gallery.require_rows("gallery", int(topk.index.max(initial=-1)) + 1)
     reader = _Reader(Path() if root is None else Path(root))
@@ -106,26 +106,18 @@ def _hardest(report: ReportData, topk: TopK, n_most: int) -> NDArray[np.int64]:
 def _items(topk: TopK, row: int, depth: int) -> Iterator[dict[str, Any]]:
     """Row, mark, rank and distance of the head of one list; an absent entry ends it."""
     rank = 0
-    for place in range(min(depth, topk.k)):
-        index, distance = int(topk.index[row, place]), float(topk.distance[row, place])
-        if index < 0:
+    marks = topk.marks(slice(row, row + 1))[0, :depth].tolist()
+    for place, mark in enumerate(marks):
+        if not mark:
             return
-        mark = _mark(topk, row, place)
+        distance = float(topk.distance[row, place])
         rank += mark != "junk"
         yield {
-            "row": index,
+            "row": int(topk.index[row, place]),
             "mark": mark,
             "rank": None if mark == "junk" else rank,
             "distance": distance if math.isfinite(distance) else None,
         }
-
-
-def _mark(topk: TopK, row: int, place: int) -> str:
-    if topk.junk is not None and topk.junk[row, place]:
-        return "junk"
-    if topk.relevant is None:
-        return "not assessed"
-    return "right" if topk.relevant[row, place] else "wrong"
 
 
 class _Reader:

@@ -7,9 +7,12 @@ import stat
 import warnings
 from io import BytesIO
 from pathlib import Path
+from typing import Final
 
 THUMBNAIL_SIZE = 256, 128
 """Greatest width and height of a thumbnail, in pixels; a smaller picture keeps its size."""
+
+NO_PILLOW: Final = "Pillow is not installed (pip install 'reid-dist[pictures]')"
 
 _MOST_PIXELS = 50_000_000  # a camera's largest picture; decoded, 150 MB
 _MOST_BYTES = 100_000_000

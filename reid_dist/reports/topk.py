@@ -57,6 +57,15 @@ class TopK:
         named = {"index": self.index, "distance": self.distance, "junk": self.junk, "relevant": self.relevant}
         return {name: array for name, array in named.items() if array is not None}
 
+    def marks(self, rows: slice) -> NDArray[np.str_]:
+        """What the items of some lists are to their queries, shape (rows, k): a mark, or "" for an absent one."""
+        absent = self.index[rows] < 0
+        if self.relevant is None:
+            marks = np.where(absent, "", "not assessed")
+        else:
+            marks = np.select([absent, self.relevant[rows]], ["", "right"], "wrong")
+        return marks if self.junk is None else np.where(self.junk[rows] & ~absent, "junk", marks)
+
     @property
     def digest(self) -> str:
         """SHA-256 of the arrays, 64 hexadecimal digits; see :mod:`reid_dist.reports.digest`."""
