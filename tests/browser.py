@@ -23,7 +23,7 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 needs_browser = pytest.mark.skipif(BROWSER is None, reason="no chromium on this machine")
 
 LIGHT, DARK = "--blink-settings=preferredColorScheme=1", "--blink-settings=preferredColorScheme=0"
-_QUIET = (
+QUIET = (
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
@@ -56,7 +56,7 @@ onload = () => {
 def browse(address: str, profile: Path, *options: str) -> str:
     """Open an address, and return what the browser prints."""
     assert BROWSER is not None
-    command = [BROWSER, *_QUIET, f"--user-data-dir={profile}", *options, address]
+    command = [BROWSER, *QUIET, f"--user-data-dir={profile}", *options, address]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout
 
 

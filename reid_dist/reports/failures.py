@@ -170,10 +170,9 @@ def _agree(pids: NDArray[np.int64], cameras: NDArray[np.int64] | None) -> NDArra
 
 
 def _duplicate_limit(topk: TopK) -> float:
-    """Largest distance of duplicates; below every distance where distances may be negative."""
-    finite = np.where(np.isfinite(topk.distance), topk.distance, -np.inf)
-    last = finite.max(axis=1, initial=-np.inf)
+    """Largest distance of duplicates; below every distance where 0 is not the least one."""
+    last = np.max(topk.distance, axis=1, initial=-np.inf, where=np.isfinite(topk.distance))
     last = last[np.isfinite(last)]
-    if not len(last) or (topk.distance < 0).any():
-        return -np.inf
-    return float(NEARLY_EQUAL * np.median(last))
+    limit = float(NEARLY_EQUAL * np.median(last)) if len(last) else -np.inf
+    # Sums in floating point may fall below 0 by their rounding.
+    return limit if np.min(topk.distance, initial=0.0) >= -abs(limit) else -np.inf

@@ -145,6 +145,7 @@ class Site:
         subject, against = self.subject, self.subject.against
         average = subject.report.per_query_headline("average")
         return {
+            "title": subject.report.heading.title,
             "n_query": subject.n_query,
             "k": self.depth,
             "query_rows": QUERY_ROWS,

@@ -48,6 +48,7 @@
 
   const label = (names, value) => (names ? (value > 0 ? names[value - 1] : String(value)) : String(value));
   const percent = (value) => `${(100 * value).toFixed(2)}`;
+  const signed = (loss) => { const text = percent(Math.abs(loss)); return `${Number(text) === 0 ? "" : loss > 0 ? "\u2212" : "+"}${text}`; };
   const integer = (value) => value.toLocaleString("en-US");
 
   async function loadRun() {
@@ -173,7 +174,7 @@
     if (columns.pids) head.push(["pid", "number"]);
     if (columns.camids) head.push(["cam", "number"]);
     if (columns.average) head.push([run.average, "number"]);
-    if (columns.loss) head.push(["loss", "number"]);
+    if (columns.loss) head.push(["change", "number"]);
     if (columns.first_rank) head.push(["first rank", "number"]);
     if (columns.n_relevant) head.push(["relevant", "number more"]);
     head.push(["failure", ""]);
@@ -187,7 +188,7 @@
     if (columns.pids) made.push(pidOf(row));
     if (columns.camids) made.push(cameraOf(row));
     if (columns.average) made.push(value("average", percent));
-    if (columns.loss) made.push(value("loss", (loss) => `${loss > 0 ? "\u2212" : loss < 0 ? "+" : ""}${percent(Math.abs(loss))}`));
+    if (columns.loss) made.push(value("loss", signed));
     if (columns.first_rank) made.push(value("first_rank", integer));
     if (columns.n_relevant) made.push(value("n_relevant", integer));
     return made;
@@ -210,8 +211,8 @@
       link.href = hashWith(row);
       link.dataset.row = String(row);
       name.append(link);
-      line.append(name, ...cells(row).map((text, place) => made("td", text, head[place + 1][1])));
-      const kinds = made("td");
+      line.append(name, ...cells(row).map((text, place) => { const cell = made("td", text, head[place + 1][1]); cell.dataset.head = head[place + 1][0]; return cell; }));
+      const kinds = made("td", undefined, "tags");
       kinds.append(...kindTags(row));
       line.append(kinds);
       if (columns.paths) { const file = made("td", columns.paths[row], "file more"); file.title = run.query.folder + columns.paths[row]; line.append(file); }
@@ -307,7 +308,7 @@
     list.append(...tiles);
     const parts = [list];
     if (hidden) parts.push(made("p", `${integer(hidden)} junk ${hidden === 1 ? "item" : "items"} hidden`, "soft"));
-    if (run.against?.lists) parts.unshift(made("h3", which ? `In ${run.against.title}` : "In this run"));
+    if (run.against?.lists) parts.unshift(made("h3", `In ${which ? run.against.title : run.title}`));
     list.setAttribute("aria-label", which ? `List in ${run.against.title}` : "List");
     return parts;
   }
@@ -406,7 +407,7 @@
     if (run.reasons.length > 1) at("kind").append(option("invalid", "invalid query"));
     at("sort").append(...sorts().map(([key, text]) => option(key, text)));
     at("range").hidden = !columns.average;
-    at("average-name").textContent = run.average ?? "";
+    at("average-name").textContent = run.average ? `${run.average} (%)` : "";
   }
 
   function listen() {
