@@ -93,6 +93,10 @@ def test_numbers_beyond_those_of_a_script_are_texts(plain: Report, place: Path, 
     site = site_of(dataclasses.replace(plain, inputs=inputs), place)
     names = value(site, "run")["query"]["pid_names"]
     assert [int(names[pid - 1]) for pid in value(site, "queries-00000")["pids"]] == large.tolist()
+    lost = {**inputs, "query": {**inputs["query"], "uri": str(tmp_path / "lost")}}
+    site = site_of(dataclasses.replace(plain, inputs=lost, per_query={**plain.per_query, "pid": large}), place)
+    names = value(site, "run")["query"]["pid_names"]
+    assert [int(names[pid - 1]) for pid in value(site, "queries-00000")["pids"]] == large.tolist()
 
 
 def test_a_page_has_no_text_as_markup(plain: Report, place: Path) -> None:

@@ -31,7 +31,7 @@ def write_folder(
     directory
         Missing or empty.
     progress
-        Called with the files done, all of them, and what is written.
+        Called with rows done, rows in all, and what is written.
 
     Raises
     ------
@@ -47,11 +47,11 @@ def write_folder(
     try:
         try:
             staged.mkdir(parents=True)
-            names = list(site.names())
+            names, n_query = list(site.names()), site.subject.n_query
             for done, name in enumerate(names, 1):
                 _write(staged / name, site.content(name))
                 if progress is not None:
-                    progress(done, len(names), "pages of data")
+                    progress(n_query * done // len(names), n_query, "lists")
             _write_pictures(site, staged, progress)
             staged.replace(target)
         except OSError as error:

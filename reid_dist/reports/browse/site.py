@@ -46,6 +46,8 @@ FOLDER_ROWS: Final = 1000
 
 _DATA = re.compile(r"data/(queries|lists|against)-(\d{5,9})\.js")
 _PICTURE = re.compile(r"pictures/(query|gallery)/(\d{4,9})/(\d{1,12})\.jpg")
+Column = NDArray[np.int64] | None
+
 _LETTERS: Final = {"right": "r", "wrong": "w", "junk": "j", "not assessed": "n"}
 
 # Whole numbers that a script can hold.
@@ -73,7 +75,10 @@ class Site:
         self.depth = subject.topk.k if depth is None else min(depth, subject.topk.k)
         sides = {"query": subject.query, "gallery": subject.gallery}
         paths = {side: None if found is None else found.image_paths for side, found in sides.items()}
-        self._columns = {side: _SideColumns(found) for side, found in sides.items()}
+        self._columns = {
+            "query": _SideColumns(subject.query, subject.column("pid"), subject.column("camid")),
+            "gallery": _SideColumns(subject.gallery),
+        }
         self.notes = list(subject.notes)
         if pictures and any(each is not None for each in paths.values()) and not pillow_is_there():
             self.notes.append(f"No pictures: {NO_PILLOW}.")
@@ -167,12 +172,7 @@ class Site:
     def _queries(self, rows: slice) -> dict[str, Any]:
         """Columns of some queries; None for those that the run does not have."""
         subject, report = self.subject, self.subject.report
-        labels = self._columns["query"]
-        found: dict[str, Any] = labels.of(np.arange(rows.start, rows.stop))
-        if subject.query is None:
-            for name, key in (("pid", "pids"), ("camid", "camids")):
-                column = subject.column(name)
-                found[key] = None if column is None else _Numbers(column, None).of(rows)
+        found: dict[str, Any] = self._columns["query"].of(np.arange(rows.start, rows.stop))
         names = {
             "average": report.per_query_headline("average").per_query_name,
             "inverse": report.per_query_headline("last").per_query_name,
@@ -222,19 +222,24 @@ class _Numbers:
             values, texts = inverse + 1, tuple(map(str, names.tolist()))
         self.values, self.texts = values, texts
 
-    def of(self, rows: slice | NDArray[np.int64]) -> list[int]:
+    def of(self, rows: NDArray[np.int64]) -> list[int]:
         found: list[int] = self.values[rows].tolist()
         return found
 
 
 class _SideColumns:
-    """Labels and paths of one side as a script reads them; without their common folder, paths are shorter."""
+    """Labels and paths of one side as a script reads them; without their common folder, paths are shorter.
 
-    def __init__(self, side: LabelledSet | None) -> None:
-        self.pids = None if side is None else _Numbers(side.pids, side.pid_names)
-        cameras = None if side is None else side.camids
-        self.camids = None if side is None or cameras is None else _Numbers(cameras, side.camid_names)
+    Without labels of the side itself, they are those of the report, if it has them.
+    """
+
+    def __init__(self, side: LabelledSet | None, pids: Column = None, camids: Column = None) -> None:
         self.paths = None if side is None else side.image_paths
+        names: list[tuple[str, ...] | None] = [None, None]
+        if side is not None:
+            pids, camids, names = side.pids, side.camids, [side.pid_names, side.camid_names]
+        self.pids = None if pids is None else _Numbers(pids, names[0])
+        self.camids = None if camids is None else _Numbers(camids, names[1])
         self.folder = ""
         if self.paths is not None and len(self.paths):
             # The first and the last in order share no more than all do.

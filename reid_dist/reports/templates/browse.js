@@ -89,7 +89,7 @@
     const digits = /^-?\d+$/.test(value) ? Number(value) : NaN;
     const lower = value.toLowerCase();
     const names = run.query.pid_names;
-    const named = names && new Set(names.flatMap((name, place) => ((field || !Number.isNaN(digits) ? name.toLowerCase() === lower : name.toLowerCase().includes(lower)) ? [place + 1] : [])));
+    const named = names && new Set(names.flatMap((name, place) => ((field ? name.toLowerCase() === lower : name.toLowerCase().includes(lower)) ? [place + 1] : [])));
     const isPid = (row) => columns.pids && (names ? named.has(columns.pids[row]) || (digits < 0 && columns.pids[row] === digits) : columns.pids[row] === digits);
     const isFile = (row) => columns.paths && (run.query.folder + columns.paths[row]).toLowerCase().includes(lower);
     if (field === "pid") return isPid;
@@ -99,7 +99,9 @@
   }
 
   function select() {
-    const tests = state.text.split(/\s+/).filter(Boolean).map(wordTest);
+    // Blanks separate words, unless they are in quotes.
+    const words = state.text.match(/(?:[^\s"]|"[^"]*"?)+/g) ?? [];
+    const tests = words.map((word) => wordTest(word.replaceAll('"', "")));
     if (state.camera !== "" && columns.camids) { const camera = Number(state.camera); tests.push((row) => columns.camids[row] === camera); }
     const low = state.low === "" ? NaN : Number(state.low) / 100, high = state.high === "" ? NaN : Number(state.high) / 100;
     if (columns.average && !Number.isNaN(low)) tests.push((row) => columns.average[row] >= low - 1e-6);
