@@ -176,6 +176,11 @@ def test_links_keep_the_view_and_back_closes_a_list(tab: Tab, folder: str) -> No
     assert tab.value("location.hash") == f"#q={rows[2]}&camera=2&sort=row&low=10&junk=0"
     tab.value("history.back()")
     tab.wait("document.getElementById('list-head').textContent === 'Query row 5'")
+    # Without a page, it is the one of the query.
+    tab.call("Page.navigate", url="about:blank")
+    tab.open(f"{folder}#q=120&sort=row", f"{READY} && {SHOWN} && document.querySelector('#lists li')")
+    assert tab.value(ROWS) == [*range(100, N_QUERY)]
+    assert tab.value("document.querySelector('[aria-current]').dataset.row") == "120"
     # What is no query or no choice is left out.
     tab.call("Page.navigate", url="about:blank")
     tab.open(f"{folder}#q=<b>&camera=99&sort=x&page=-4&kind=no", READY)

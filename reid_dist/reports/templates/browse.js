@@ -143,6 +143,11 @@
     if (at("camera").selectedIndex < 0) { at("camera").value = ""; state.camera = ""; }
     if (at("kind").selectedIndex < 0) { at("kind").value = ""; state.kind = ""; }
     at("junk").checked = state.junk !== "0";
+    // Without a page, that of the query.
+    select();
+    const place = words.has("page") || state.q === "" ? -1 : order.indexOf(Number(state.q));
+    if (place >= 0) state.page = String(Math.floor(place / PAGE_ROWS));
+    selected = choices();
   }
 
   // A step that the browser's back button undoes, or a change of the present one.
@@ -154,9 +159,9 @@
   }
 
   let selected = null;
+  const choices = () => JSON.stringify(FIELDS.map((name) => state[name]));
   function render() {
-    const wanted = JSON.stringify(FIELDS.map((name) => state[name]));
-    if (wanted !== selected) { select(); selected = wanted; }
+    if (choices() !== selected) { select(); selected = choices(); }
     const last = Math.max(0, Math.ceil(order.length / PAGE_ROWS) - 1);
     const page = Math.min(last, Math.max(0, Math.floor(Number(state.page)) || 0));
     state.page = String(page);
