@@ -253,6 +253,14 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         ("engine/reductions/groups.py", "held[partial.group] += partial.held", "held[partial.group] = partial.held"),
     ],
+    "lists": [
+        ("reports/failures.py", " & (cameras != cameras[:, [place]])", ""),
+        ("reports/failures.py", "wrong_first = valid & ", "wrong_first = "),
+        ("reports/failures.py", "kept = kept & ~topk.junk[rows]", "kept = kept & topk.junk[rows]"),
+        ("reports/browse/server.py", "if host not in (", "if host in ("),
+        ("reports/browse/server.py", "not hmac.compare_digest(path[1], self.server.token)", "not path[1]"),
+        ("reports/browse/subject.py", "loss=-pair.difference", "loss=pair.difference"),
+    ],
 }
 
 MUTATIONS: Final[tuple[Mutation, ...]] = tuple(
