@@ -81,7 +81,7 @@ def _column(query: LabelledSet, name: str) -> _Column:
     return _Column("value", query.columns[name])
 
 
-def _names(labels: NDArray[np.int64], names: tuple[str, ...] | None) -> list[int] | list[str]:
+def given_labels(labels: NDArray[np.int64], names: tuple[str, ...] | None) -> list[int] | list[str]:
     """Labels as they were given; what is not positive (junk) has no name of its own."""
     if names is None:
         numbers: list[int] = labels.tolist()
@@ -103,7 +103,7 @@ def _by_label(
         for metric, each in values.items()
     }
     return {
-        column.key: _names(kinds, column.names),
+        column.key: given_labels(kinds, column.names),
         "n_query": counts.tolist(),
         "n_valid": [int(valid[group].sum()) for group in groups],
         **{metric: [_defined(mean) for mean in of_groups.tolist()] for metric, of_groups in means.items()},
@@ -125,7 +125,7 @@ def _cameras(job: EvaluationJob, labelled: LabelledSet) -> _Cameras:
     if joined is None or own is None:
         raise AssertionError("refused without cameras")
     rows = [np.flatnonzero(joined == camera) for camera in np.unique(joined)]
-    return _Cameras(_names(own[[of[0] for of in rows]], labelled.camid_names), rows)
+    return _Cameras(given_labels(own[[of[0] for of in rows]], labelled.camid_names), rows)
 
 
 def _camera_pairs(found: Float64, job: EvaluationJob, zero_for_invalid: bool) -> dict[str, Any]:

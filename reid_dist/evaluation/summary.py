@@ -20,6 +20,7 @@ from reid_dist.engine.verification import ROC_RATES, Verification, identificatio
 from reid_dist.errors import InputError
 from reid_dist.evaluation.breakdowns import make_breakdowns
 from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.evaluation.data_problems import data_problems
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.metrics.confidence import Confidence, bootstrap_intervals, few_units
 from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curves
@@ -90,6 +91,7 @@ def make_report(
         **{metric.per_query_name: values[metric.name] for metric in checked.metrics if metric.name in values},
     }
     confidence = mean_intervals(values, query, checked)
+    topk = _topk(job, result.neighbours, truth)
     return Report(
         metrics=metrics,
         curves={
@@ -103,13 +105,16 @@ def make_report(
         inputs={"query": query.describe(), "gallery": gallery.describe()},
         ties=_ties(ranks, result, checked, zero),
         environment=described_environment(result.screened),
-        topk=_topk(job, result.neighbours, truth),
+        topk=topk,
         definitions={metric.name: _definition(metric, checked.collapse) for metric in checked.metrics},
         confidence=None if confidence is None else confidence.describe(),
         breakdowns=make_breakdowns(
             checked.breakdowns, query, values, queries.valid, result.in_parts, job, zero_for_invalid=zero
         ),
         verification=verification.describe() if verification is not None and verification.counts else None,
+        data_problems=None
+        if topk is None or protocol.is_listed
+        else data_problems(job.query, job.gallery, ranked, topk),
         notes=[
             *side_notes(query, gallery, protocol),
             *own_row_notes(query, gallery, protocol, ranked),

@@ -176,6 +176,7 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
     if report.bounds:
         yield "bounds", "only the heads of the rankings are known: the value lies somewhere between the two"
     yield from _verification(report)
+    yield from _problems(report)
     for name, breakdown in report.breakdowns.items():
         yield name, breakdown_line(name, breakdown)
     if "products" in report.environment:
@@ -186,6 +187,18 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
     yield from report.heading.chosen("version", "digest").items()
     for note in without_warnings(report.notes):
         yield "note", note
+
+
+def _problems(report: ReportData) -> Iterator[tuple[str, str]]:
+    found = report.data_problems or {}
+    nouns = {
+        "n_identities": "doubtful identity pair",
+        "n_suspects": "suspect pair",
+        "n_duplicates": "duplicate",
+    }
+    parts = [counted(found[name], words) for name, words in nouns.items() if found.get(name)]
+    if parts:
+        yield "look at first", f"{', '.join(parts)}: see the page"
 
 
 def _verification(report: ReportData) -> Iterator[tuple[str, str]]:

@@ -53,6 +53,16 @@ def checked_bounds(bounds: Mapping[str, Any]) -> dict[str, list[float]]:
     return checked
 
 
+def checked_problems(problems: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return likely errors of the data as plain values."""
+    if problems is None:
+        return None
+    kinds = ("suspects", "duplicates", "identities")
+    checked = _described("data_problems", problems, (*kinds, *(f"n_{kind}" for kind in kinds), "cameras"))
+    _require_counts("data_problems", [(f"n_{kind}", checked[f"n_{kind}"]) for kind in kinds])
+    return checked
+
+
 def checked_breakdowns(breakdowns: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return breakdowns by name as plain values."""
     checked: dict[str, dict[str, Any]] = {}

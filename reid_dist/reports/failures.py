@@ -24,7 +24,7 @@ NEARLY_EQUAL: Final = 1e-3
 """Distance of duplicates, as a share of the typical distance at the end of a list (the median over all lists)."""
 
 # Junk and, by custom, distractors: of many identities.
-_NO_IDENTITY: Final = (-1, 0)
+NO_IDENTITY: Final = (-1, 0)
 
 _BLOCK_ROWS: Final = 8192
 
@@ -104,7 +104,7 @@ def find_failures(topk: TopK, valid: NDArray[np.bool_], labels: CommonLabels | N
     if labels is None or labels.query_camids is None or labels.gallery_camids is None:
         known -= {"same_camera"}
     found = {kind.name: np.zeros(n_query, np.bool_) for kind in KINDS if kind.name in known}
-    limit = _duplicate_limit(topk)
+    limit = duplicate_limit(topk)
     for start in range(0, n_query, _BLOCK_ROWS):
         rows = slice(start, start + _BLOCK_ROWS)
         for name, values in _block(topk, relevant[rows], rows, valid[rows], labels, limit).items():
@@ -161,7 +161,7 @@ def _agree(pids: NDArray[np.int64], cameras: NDArray[np.int64] | None) -> NDArra
     agree = np.zeros(len(pids), np.bool_)
     # An identity of so many items is that of one of the first items.
     for place in range(LABEL_ITEMS - LABEL_AGREEING + 1):
-        same = (pids == pids[:, [place]]) & ~np.isin(pids, _NO_IDENTITY)
+        same = (pids == pids[:, [place]]) & ~np.isin(pids, NO_IDENTITY)
         enough = same.sum(axis=1) >= LABEL_AGREEING
         if cameras is not None:
             enough &= (same & (cameras != cameras[:, [place]])).any(axis=1)
@@ -169,7 +169,7 @@ def _agree(pids: NDArray[np.int64], cameras: NDArray[np.int64] | None) -> NDArra
     return agree
 
 
-def _duplicate_limit(topk: TopK) -> float:
+def duplicate_limit(topk: TopK) -> float:
     """Largest distance of duplicates; below every distance where 0 is not the least one."""
     last = np.max(topk.distance, axis=1, initial=-np.inf, where=np.isfinite(topk.distance))
     last = last[np.isfinite(last)]

@@ -23,6 +23,7 @@ from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdowns import breakdowns
 from reid_dist.reports.sections.conventions import described_rows, in_words, parameters
 from reid_dist.reports.sections.curves import curves, distributions
+from reid_dist.reports.sections.data_problems import data_problems
 from reid_dist.reports.sections.metrics import headline, metric_table
 from reid_dist.reports.sections.queries import hardest_table, invalid_queries, ranked_pictures
 from reid_dist.reports.sections.verification import verification
@@ -139,6 +140,7 @@ def _content(report: ReportData) -> dict[str, Any]:
         "verification": verification(report),
         "breakdowns": breakdowns(report),
         "distributions": distributions(report),
+        "problems": data_problems(report),
         "hardest": hardest_table(report),
         "pictures": ranked_pictures(report),
         "in_words": in_words(report),

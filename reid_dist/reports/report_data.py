@@ -21,6 +21,7 @@ from reid_dist.reports.extras import (
     checked_bounds,
     checked_breakdowns,
     checked_confidence,
+    checked_problems,
     checked_run,
     checked_verification,
 )
@@ -94,6 +95,9 @@ class ReportData(DocumentReport):
     verification
         Counts (``n_genuine``, ``n_impostor``, ``n_mated``, ``n_non_mated``) and ``thresholds`` ({metric: distance})
         behind the metrics of verification and open-set search; None where there are none.
+    data_problems
+        Likely errors of labels, duplicates and shifted cameras, where lists were requested; see
+        :mod:`reid_dist.reports.data_problems`.  Not part of the digest.
     options
         The other options of the evaluation.
     benchmark
@@ -134,6 +138,7 @@ class ReportData(DocumentReport):
     bounds: dict[str, list[float]] = field(default_factory=dict)
     breakdowns: dict[str, dict[str, Any]] = field(default_factory=dict)
     verification: dict[str, Any] | None = None
+    data_problems: dict[str, Any] | None = None
     options: dict[str, Any] = field(default_factory=dict)
     benchmark: dict[str, str] | None = None
     run: dict[str, str] = field(default_factory=dict)
@@ -158,6 +163,7 @@ class ReportData(DocumentReport):
         object.__setattr__(self, "bounds", checked_bounds(self.bounds))
         object.__setattr__(self, "breakdowns", checked_breakdowns(self.breakdowns))
         object.__setattr__(self, "verification", checked_verification(self.verification))
+        object.__setattr__(self, "data_problems", checked_problems(self.data_problems))
         object.__setattr__(self, "run", checked_run(self.run))
 
     @cached_property

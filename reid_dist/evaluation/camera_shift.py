@@ -1,0 +1,84 @@
+"""How far the features of a camera are shifted against those of other cameras, from a sample of gallery rows.
+
+For an identity seen by a camera and by others, the difference is the mean of its unit rows in the camera less the mean
+of its means in the others.  The shift of the camera is the length of the mean difference over identities; its square is
+the squared length less the variance of the differences divided by their number, which is what chance adds.  The spread
+is the root of the mean squared distance of unit rows from the mean of their identity and camera.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.kernels.canonical import read_only
+from reid_dist.kernels.normalising import unit_rows
+from reid_dist.stores import FeatureSet
+
+# Rows that are read: a few runs, as rows of an identity usually follow each other.
+_RUNS, _RUN_ROWS = 16, 1024
+# Identities in a camera and in another one, at least, for its shift.
+_LEAST_IDENTITIES: Final = 10
+_NO_IDENTITY: Final = (-1, 0)
+
+
+def camera_shifts(features: FeatureSet) -> list[dict[str, Any]]:
+    """Shift of every camera with enough identities, as a share of the spread, the largest first.
+
+    Returns ``camid``, ``n_identities`` and ``shift``; nothing without cameras.  At most 16,384 rows are read.
+    """
+    if features.camids is None:
+        return []
+    rows = _sampled(features.n_rows)
+    pids, camids = features.pids[rows], features.camids[rows]
+    units = np.concatenate(
+        [unit_rows(read_only(features.read(run[0], run[-1] + 1))) for run in _runs(rows)]
+        or [np.empty((0, features.dim))]
+    )
+    known = ~np.isin(pids, _NO_IDENTITY)
+    return _shifts(units[known], pids[known], camids[known])
+
+
+def _sampled(n_rows: int) -> NDArray[np.int64]:
+    """Rows of a few runs spread over the set, or all rows."""
+    if n_rows <= _RUNS * _RUN_ROWS:
+        return np.arange(n_rows)
+    starts = np.linspace(0, n_rows - _RUN_ROWS, _RUNS).astype(np.int64)
+    return np.unique((starts[:, np.newaxis] + np.arange(_RUN_ROWS)).ravel())
+
+
+def _runs(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Rows that follow each other."""
+    return [run for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if len(run)]
+
+
+def _shifts(units: NDArray[np.float64], pids: NDArray[np.int64], camids: NDArray[np.int64]) -> list[dict[str, Any]]:
+    cells, cell, sizes = np.unique(np.stack([pids, camids], axis=1), axis=0, return_inverse=True, return_counts=True)
+    cell = cell.reshape(-1)
+    order = np.argsort(cell, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+    means = np.add.reduceat(units[order], starts, axis=0) / sizes[:, np.newaxis] if len(cells) else units
+    squares = float(((units - means[cell]) ** 2).sum()) if len(cells) else 0.0
+    n_free = len(units) - len(cells)
+    if n_free <= 0 or squares == 0.0:
+        return []
+    spread = np.sqrt(squares / n_free)
+    of_identity, n_cameras = np.unique(cells[:, 0], return_inverse=True, return_counts=True)[1:]
+    totals = np.zeros((len(n_cameras), units.shape[1]))
+    np.add.at(totals, of_identity, means)
+    several = n_cameras[of_identity] > 1
+    others = (totals[of_identity] - means) / np.maximum(n_cameras[of_identity] - 1, 1)[:, np.newaxis]
+    found = []
+    for camera in np.unique(cells[:, 1]).tolist():
+        chosen = several & (cells[:, 1] == camera)
+        n = int(chosen.sum())
+        if n < _LEAST_IDENTITIES:
+            continue
+        differences = (means - others)[chosen]
+        mean = differences.mean(axis=0)
+        by_chance = ((differences - mean) ** 2).sum() / (n - 1) / n
+        shift = np.sqrt(max(0.0, float((mean**2).sum() - by_chance)))
+        found.append({"camid": np.array([camera]), "n_identities": n, "shift": float(shift / spread)})
+    return sorted(found, key=lambda each: (-each["shift"], int(each["camid"][0])))
