@@ -67,7 +67,9 @@ def command(
         raise click.UsageError("--output needs a --format other than console")
     refuse_existing(output)
     reports = [load_report(run) for run in runs]
-    table = compare_runs(reports, names=names or run_names(runs, reports), metrics=metrics or None, **draws)
+    table = compare_runs(
+        reports, names=names or run_names(runs, reports), metrics=metrics or None, pictures=form == "html", **draws
+    )
     texts: dict[str, Callable[[], str]] = {
         "markdown": partial(table.to_markdown, intervals=intervals),
         "latex": partial(table.to_latex, intervals=intervals),

@@ -93,8 +93,13 @@ def _ranked(report: ReportData, shown: RankedPictures) -> dict[str, Any]:
     return {
         "title": f"Query row {row}",
         "facts": ", ".join(facts),
-        "tiles": [_tile(shown.query, "query"), *(_tile(item, "gallery") for item in shown.items)],
+        "tiles": picture_tiles(shown),
     }
+
+
+def picture_tiles(shown: RankedPictures) -> list[dict[str, Any]]:
+    """Return a query and the items of its list for the macro ``tiles``."""
+    return [_tile(shown.query, "query"), *(_tile(item, "gallery") for item in shown.items)]
 
 
 def _tile(picture: Picture, side: str) -> dict[str, Any]:

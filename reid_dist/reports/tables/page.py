@@ -13,8 +13,9 @@ from reid_dist.reports.comparison.values import ChangedQuery, Comparison
 from reid_dist.reports.html import page_environment
 from reid_dist.reports.plots.frame import thinned
 from reid_dist.reports.plots.sweeps import SweepLine, sweep_plot
+from reid_dist.reports.sections.queries import picture_tiles
 from reid_dist.reports.tables.texts import heads, interval_text, notes_of, number
-from reid_dist.reports.tables.values import Group, TableData
+from reid_dist.reports.tables.values import Group, MovedQueries, TableData
 
 _PRECISION_RECALL = "precision_recall"
 # Names of runs stand beside their lines.
@@ -28,7 +29,12 @@ def render_tables(table: TableData) -> str:
     return (
         page_environment()
         .get_template("runs.html.j2")
-        .render(title=f"{counted(n_runs, 'run')} side by side", groups=groups, notes=table.notes)
+        .render(
+            title=f"{counted(n_runs, 'run')} side by side",
+            groups=groups,
+            notes=table.notes,
+            has_images=any(group.moved is not None and group.moved.queries for group in table.groups),
+        )
     )
 
 
@@ -56,6 +62,7 @@ def _group(table: TableData, group: Group) -> dict[str, Any]:
         "n_texts": 1 + len(group.stages),
         "rows": rows,
         "charts": list(_charts(group)),
+        "moved": None if group.moved is None else _moved(group, group.moved),
         "changes": [] if group.paired is None else list(_changes(group, group.paired)),
         "notes": notes_of(table, group, intervals=True),
     }
@@ -100,6 +107,19 @@ def _changes(group: Group, paired: Comparison) -> Iterator[dict[str, Any]]:
             "heads": heads,
             "rows": rows,
         }
+
+
+def _moved(group: Group, moved: MovedQueries) -> dict[str, Any]:
+    """Lists of both runs for every query, and a note."""
+    queries = []
+    for each in moved.queries:
+        changed = each.changed
+        before, after = (number(moved.metric, value) for value in (changed.baseline, changed.candidate))
+        runs = [
+            {"name": row.name, "tiles": picture_tiles(shown)} for row, shown in zip(group.rows, each.lists, strict=True)
+        ]
+        queries.append({"title": f"Query row {changed.row}", "facts": f"{before} to {after}", "runs": runs})
+    return {"title": f"Queries that changed most: {moved.metric}", "queries": queries, "note": moved.note}
 
 
 def _changed(name: str, query: ChangedQuery) -> list[str]:

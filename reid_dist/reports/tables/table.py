@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ from reid_dist.reports.comparison.selection import choose_metrics, metric_value_
 from reid_dist.reports.documents import plain
 from reid_dist.reports.report import Report
 from reid_dist.reports.tables.letters import compact_letters, holm
+from reid_dist.reports.tables.moved import moved_queries
 from reid_dist.reports.tables.page import render_tables
 from reid_dist.reports.tables.texts import comma_separated, latex, markdown
 from reid_dist.reports.tables.values import Cell, Group, Row, TableData
@@ -45,8 +46,11 @@ class RunTable(TableData):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain Python values; what is not a finite number is None."""
-        described: dict[str, Any] = {"schema": SCHEMA} | plain(asdict(self))
+        # Pictures are for pages alone.
+        unseen = replace(self, groups=tuple(replace(group, moved=None) for group in self.groups))
+        described: dict[str, Any] = {"schema": SCHEMA} | plain(asdict(unseen))
         for group, known in zip(described["groups"], self.groups, strict=True):
+            del group["moved"]
             group["paired"] = None if known.paired is None else known.paired.to_dict()
             for row in group["rows"]:
                 for cell in row["cells"]:
@@ -85,6 +89,7 @@ def compare_runs(
     n_resamples: int = 10_000,
     seed: int = 0,
     unit: str = "identity",
+    pictures: bool = False,
 ) -> RunTable:
     """Put the metrics of many runs into one table, with the significance of their differences.
 
@@ -106,6 +111,8 @@ def compare_runs(
         Of the bootstrap and of the sign-flip test.
     unit
         ``identity`` or ``query``: what is taken to be independent.
+    pictures
+        For groups of two runs with lists, collect pictures of the queries that changed most, for the page.
 
     Raises
     ------
@@ -126,7 +133,7 @@ def compare_runs(
     chosen, missing = choose_metrics(
         metrics, [(f"run {at} ({name})", loaded[at - 1]) for at, name in enumerate(labels, 1)]
     )
-    draws = _Draws(float(level), unit, n_resamples, seed)
+    draws = _Draws(float(level), unit, n_resamples, seed, pictures)
     return RunTable(
         metrics=tuple(chosen),
         groups=tuple(
@@ -170,12 +177,13 @@ def _comparable(reports: Sequence[Report]) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Draws:
-    """Options of intervals and tests."""
+    """Options of intervals and tests, and whether pictures are collected."""
 
     level: float
     unit: str
     n_resamples: int
     seed: int
+    pictures: bool
 
     @property
     def options(self) -> dict[str, Any]:
@@ -216,12 +224,14 @@ def _group(names: Sequence[str], reports: Sequence[Report], metrics: Sequence[st
         )
         for name, report, stages, cells in zip(names, reports, described, zip(*columns, strict=True), strict=True)
     )
+    paired = compare(*reports, metrics=metrics, level=draws.level, **draws.options) if len(reports) == 2 else None
     return Group(
         title=_title(reports[0]),
         stages=tuple(_STAGES[at] for at in differing),
         rows=tuple(rows),
         n_units=drawn.n_units,
-        paired=compare(*reports, metrics=metrics, level=draws.level, **draws.options) if len(reports) == 2 else None,
+        paired=paired,
+        moved=moved_queries(paired, reports) if paired is not None and draws.pictures else None,
         notes=tuple(_notes(reports, metrics, reasons, drawn.n_units, draws)),
     )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reid_dist.metrics.confidence import Interval
-from reid_dist.reports.comparison.values import Comparison
+from reid_dist.reports.comparison.values import ChangedQuery, Comparison
+from reid_dist.reports.ranked_pictures import RankedPictures
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,23 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class MovedQuery:
+    """A query that changed, and the head of its list in the first and in the second run."""
+
+    changed: ChangedQuery
+    lists: tuple[RankedPictures, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MovedQueries:
+    """Queries that changed most under a metric, and a note on the pictures that are missing, or ""."""
+
+    metric: str
+    queries: tuple[MovedQuery, ...]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Runs whose values can be compared: the same protocol, queries, gallery rows and labels.
 
@@ -48,6 +66,8 @@ class Group:
         Identities (or queries) that were resampled; 0 without a test.
     paired
         Comparison of the two runs of a group of two, None of others.
+    moved
+        Lists of the queries that changed most from the first run to the second, for pages; None if not requested.
     notes
         Conventions, and remarks on the validity of the numbers.
     """
@@ -57,6 +77,7 @@ class Group:
     rows: tuple[Row, ...]
     n_units: int
     paired: Comparison | None
+    moved: MovedQueries | None
     notes: tuple[str, ...]
 
 

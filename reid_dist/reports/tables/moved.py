@@ -1,0 +1,57 @@
+"""Queries that changed most from one run to another, each with the heads of both lists as pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from reid_dist.errors import InputError, StoreError
+from reid_dist.reports.browse.subject import open_subject
+from reid_dist.reports.comparison.values import Comparison
+from reid_dist.reports.pictures import ImageSet, make_pictures
+from reid_dist.reports.ranked_pictures import RankedPictures
+from reid_dist.reports.report import Report
+from reid_dist.reports.tables.values import MovedQueries, MovedQuery
+
+# Queries that lost, and that gained; and items of each list.
+_EACH: Final = 4
+_DEPTH: Final = 8
+
+_NONE: Final = "No pictures of changed queries"
+
+
+def moved_queries(paired: Comparison, reports: Sequence[Report]) -> MovedQueries | None:
+    """Collect pictures of the queries that changed most under the first metric that was tested.
+
+    None without such queries or without lists; the note of the result is on what is missing.
+    """
+    metric = next((each for each in paired.metrics if not each.untested and each.n_lost + each.n_gained), None)
+    if metric is None or any(report.topk is None for report in reports):
+        return None
+    changed = (*metric.lost[:_EACH], *metric.gained[:_EACH])
+    lists: list[dict[int, RankedPictures]] = []
+    notes: list[str] = []
+    for report in reports:
+        try:
+            found, note = _pictures(report, [each.row for each in changed])
+        except (InputError, StoreError) as error:
+            return MovedQueries(metric.name, (), f"{_NONE}: {error}.")
+        lists.append(found)
+        notes.append(note)
+    both = [each for each in changed if all(each.row in found for found in lists)]
+    return MovedQueries(
+        metric.name,
+        tuple(MovedQuery(each, tuple(found[each.row] for found in lists)) for each in both),
+        " ".join(dict.fromkeys(filter(None, notes))),
+    )
+
+
+def _pictures(report: Report, rows: Sequence[int]) -> tuple[dict[int, RankedPictures], str]:
+    """Lists of some queries by row, and a note on what is missing."""
+    subject = open_subject(report)
+    if subject.query is None or subject.gallery is None:
+        side = "query" if subject.query is None else "gallery"
+        raise InputError(f"the {side} set of {report.heading.title} is not at {report.inputs[side]['uri']}")
+    sides = [ImageSet(each.image_paths, each.pids, each.camids) for each in (subject.query, subject.gallery)]
+    pictures = make_pictures(report, *sides, chosen=rows, n_hardest=0, depth=_DEPTH, root=subject.root)
+    return {shown.query.row: shown for shown in pictures.queries}, pictures.note
