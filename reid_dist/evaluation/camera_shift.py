@@ -17,8 +17,8 @@ from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.normalising import unit_rows
 from reid_dist.stores import FeatureSet
 
-# Rows that are read: a few runs, as rows of an identity usually follow each other.
-_RUNS, _RUN_ROWS = 16, 1024
+# Rows that are read: a few runs, as rows of an identity usually follow each other; and their bytes as float64.
+_RUNS, _RUN_ROWS, _MOST_BYTES = 16, 1024, 1 << 23
 # Identities in a camera and in another one, at least, for its shift.
 _LEAST_IDENTITIES: Final = 10
 _NO_IDENTITY: Final = (-1, 0)
@@ -27,11 +27,11 @@ _NO_IDENTITY: Final = (-1, 0)
 def camera_shifts(features: FeatureSet) -> list[dict[str, Any]]:
     """Shift of every camera with enough identities, as a share of the spread, the largest first.
 
-    Returns ``camid``, ``n_identities`` and ``shift``; nothing without cameras.  At most 16,384 rows are read.
+    Returns ``camid``, ``n_identities`` and ``shift``; nothing without cameras.  At most 16 runs of 1,024 rows are read.
     """
     if features.camids is None:
         return []
-    rows = _sampled(features.n_rows)
+    rows = _sampled(features.n_rows, features.dim)
     pids, camids = features.pids[rows], features.camids[rows]
     units = np.concatenate(
         [unit_rows(read_only(features.read(run[0], run[-1] + 1))) for run in _runs(rows)]
@@ -41,12 +41,13 @@ def camera_shifts(features: FeatureSet) -> list[dict[str, Any]]:
     return _shifts(units[known], pids[known], camids[known])
 
 
-def _sampled(n_rows: int) -> NDArray[np.int64]:
+def _sampled(n_rows: int, dim: int) -> NDArray[np.int64]:
     """Rows of a few runs spread over the set, or all rows."""
-    if n_rows <= _RUNS * _RUN_ROWS:
+    run_rows = max(1, min(_RUN_ROWS, _MOST_BYTES // (8 * dim * _RUNS)))
+    if n_rows <= _RUNS * run_rows:
         return np.arange(n_rows)
-    starts = np.linspace(0, n_rows - _RUN_ROWS, _RUNS).astype(np.int64)
-    return np.unique((starts[:, np.newaxis] + np.arange(_RUN_ROWS)).ravel())
+    starts = np.linspace(0, n_rows - run_rows, _RUNS).astype(np.int64)
+    return np.unique((starts[:, np.newaxis] + np.arange(run_rows)).ravel())
 
 
 def _runs(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
