@@ -49,5 +49,6 @@ def command(kind: str) -> None:
 def _entries(kind: str) -> list[Any]:
     module, name = _REGISTRIES[kind]
     # Variants are values of a parameter, listed after their definition as they are written.
-    found = getattr(importlib.import_module(module), name)
-    return [entry for each in found for entry in (each, *getattr(each, "choices", ()))]
+    defined = importlib.import_module(module)
+    found = [entry for each in getattr(defined, name) for entry in (each, *getattr(each, "choices", ()))]
+    return [*found, defined.MACRO_MEANS] if kind == "metrics" else found

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.partitions import Partitions, PartValues
 from reid_dist.engine.tasks import set_labels
-from reid_dist.metrics.definitions import exact_mean
+from reid_dist.metrics.definitions import exact_mean, parse_metric, rows_by_label
 from reid_dist.reports.extras import MEAN_OF_GROUPS
 from reid_dist.stores import LabelledSet
 
@@ -50,18 +50,33 @@ def make_breakdowns(
 ) -> dict[str, dict[str, Any]]:
     """Tables by name; values are (n_query,) float64 with NaN for invalid queries, `valid` is (n_query,) bool."""
     over_partitions: dict[str, dict[str, Any]] = {}
+    means = _Means(query.pids, zero_for_invalid)
     if in_parts is not None and in_parts.by_camera is not None:
-        over_partitions["camera_pair"] = _camera_pairs(in_parts.by_camera, job, zero_for_invalid)
+        over_partitions["camera_pair"] = _camera_pairs(in_parts.by_camera, job, means)
     if in_parts is not None and in_parts.by_size is not None and job.parts is not None:
-        over_partitions["gallery_size"] = _gallery_sizes(
-            in_parts.by_size, job.parts, job.part_metrics, zero_for_invalid
-        )
+        over_partitions["gallery_size"] = _gallery_sizes(in_parts.by_size, job.parts, job.part_metrics, means)
     return {
         name: over_partitions[name]
         if name in over_partitions
-        else _by_label(_column(query, name), values, valid, zero_for_invalid)
+        else _by_label(_column(query, name), values, valid, means)
         for name in names
     }
+
+
+@dataclass(frozen=True)
+class _Means:
+    """Values of metrics of some queries, from values and identities of all, shape (n_query,)."""
+
+    pids: NDArray[np.int64]
+    zero_for_invalid: bool
+
+    def __call__(self, metric: str, values: Float64, rows: NDArray[np.intp] | slice) -> float:
+        """Value of a metric of some rows; NaN where none of them counts."""
+        return parse_metric(metric).mean(values[rows], self.pids[rows], zero_for_invalid=self.zero_for_invalid)
+
+    def known(self, metric: str, values: Float64, rows: NDArray[np.intp] | slice = slice(None)) -> float | None:
+        """The same; None where no row has a value."""
+        return None if np.isnan(values[rows]).all() else _defined(self(metric, values, rows))
 
 
 @dataclass(frozen=True)
@@ -93,21 +108,16 @@ def _by_label(
     column: _Column,
     values: Mapping[str, Float64],
     valid: NDArray[np.bool_],
-    zero_for_invalid: bool,
+    means: _Means,
 ) -> dict[str, Any]:
-    kinds, inverse, counts = np.unique(column.labels, return_inverse=True, return_counts=True)
-    order = np.argsort(inverse, kind="stable")
-    groups = np.split(order, np.cumsum(counts)[:-1])
-    means = {
-        metric: np.array([exact_mean(each[group], zero_for_invalid=zero_for_invalid) for group in groups])
-        for metric, each in values.items()
-    }
+    kinds, groups = rows_by_label(column.labels)
+    by_group = {metric: np.array([means(metric, each, group) for group in groups]) for metric, each in values.items()}
     return {
         column.key: given_labels(kinds, column.names),
-        "n_query": counts.tolist(),
+        "n_query": [len(group) for group in groups],
         "n_valid": [int(valid[group].sum()) for group in groups],
-        **{metric: [_defined(mean) for mean in of_groups.tolist()] for metric, of_groups in means.items()},
-        MEAN_OF_GROUPS: {metric: _mean(of_groups, False) for metric, of_groups in means.items()},
+        **{metric: [_defined(mean) for mean in of_groups.tolist()] for metric, of_groups in by_group.items()},
+        MEAN_OF_GROUPS: {metric: _defined(exact_mean(of_groups)) for metric, of_groups in by_group.items()},
     }
 
 
@@ -128,7 +138,7 @@ def _cameras(job: EvaluationJob, labelled: LabelledSet) -> _Cameras:
     return _Cameras(given_labels(own[[of[0] for of in rows]], labelled.camid_names), rows)
 
 
-def _camera_pairs(found: Float64, job: EvaluationJob, zero_for_invalid: bool) -> dict[str, Any]:
+def _camera_pairs(found: Float64, job: EvaluationJob, means: _Means) -> dict[str, Any]:
     """Table of values of shape (n_query, n_cameras, metrics)."""
     near, far = _cameras(job, job.query), _cameras(job, job.gallery)
     groups, columns = near.rows, range(len(far.names))
@@ -137,30 +147,23 @@ def _camera_pairs(found: Float64, job: EvaluationJob, zero_for_invalid: bool) ->
         "gallery_camid": far.names,
         "n_valid": [[int((~np.isnan(found[group, camera, 0])).sum()) for camera in columns] for group in groups],
         **{
-            metric: [[_mean(found[group, camera, place], zero_for_invalid) for camera in columns] for group in groups]
+            metric: [[means.known(metric, found[:, camera, place], group) for camera in columns] for group in groups]
             for place, metric in enumerate(job.part_metrics)
         },
     }
 
 
-def _gallery_sizes(
-    found: Float64, partitions: Partitions, metrics: tuple[str, ...], zero_for_invalid: bool
-) -> dict[str, Any]:
+def _gallery_sizes(found: Float64, partitions: Partitions, metrics: tuple[str, ...], means: _Means) -> dict[str, Any]:
     """Table of values of shape (n_query, n_sizes, metrics)."""
     return {
         "order": partitions.order,
         "seed": partitions.seed,
         "n_rows": list(partitions.sizes),
         **{
-            metric: [_mean(found[:, size, place], zero_for_invalid) for size in range(found.shape[1])]
+            metric: [means.known(metric, found[:, size, place]) for size in range(found.shape[1])]
             for place, metric in enumerate(metrics)
         },
     }
-
-
-def _mean(values: Float64, zero_for_invalid: bool) -> float | None:
-    """Mean of the values that are not NaN; None where all are."""
-    return None if np.isnan(values).all() else _defined(exact_mean(values, zero_for_invalid=zero_for_invalid))
 
 
 def _defined(mean: float) -> float | None:

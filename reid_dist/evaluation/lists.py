@@ -25,8 +25,8 @@ from reid_dist.evaluation.options import LISTS, RANKING_OPTIONS, RankingOptions
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import QueryCounts, described_protocol, interval_notes, mean_intervals
 from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curves
-from reid_dist.metrics.definitions import Metric, exact_mean, notes_on_metrics
-from reid_dist.metrics.listed import ListedRanks, MetricBounds, metric_bounds, rank_lists, split_metrics
+from reid_dist.metrics.definitions import Metric, notes_on_metrics
+from reid_dist.metrics.listed import ListedRanks, metric_bounds, rank_lists, split_metrics
 from reid_dist.relevance.assignment import GalleryIndex, assign_listed_relevance, assign_relevance
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports import Report
@@ -123,7 +123,11 @@ def _report(
     if not queries.valid.any():
         raise InputError(explain_no_valid_query(query, gallery, labels, protocol, queries.invalid))
     split = split_metrics(checked.metrics, listed)
-    bounds = {name: _mean_bounds(each, zero) for name, each in split.bounded.items()}
+    by_name = {metric.name: metric for metric in checked.metrics}
+    bounds = {
+        name: [by_name[name].mean(values, query.pids, zero_for_invalid=zero) for values in (each.lower, each.upper)]
+        for name, each in split.bounded.items()
+    }
     last = next((metric.name for metric in checked.metrics if metric.family.needs_last and metric.name in bounds), None)
     if options["metrics"] is not None and last is not None:
         low, high = bounds[last]
@@ -146,7 +150,9 @@ def _report(
     inputs: dict[str, Any] = {"query": query.describe(), "gallery": gallery.describe()}
     inputs["lists"] = {"shape": list(index.shape), "content_digest": lists_digest(index)}
     return Report(
-        metrics={name: exact_mean(values, zero_for_invalid=zero) for name, values in split.exact.items()},
+        metrics={
+            name: by_name[name].mean(values, query.pids, zero_for_invalid=zero) for name, values in split.exact.items()
+        },
         curves=curves,
         counts=queries.counts(gallery, n_junk_rows, n_found=int(listed.n_found.sum())),
         per_query=_per_query(query, listed, split.exact, checked.metrics, queries.reason),
@@ -162,10 +168,6 @@ def _report(
         options=recorded(options),
         timing={"total": time.perf_counter() - started},
     )
-
-
-def _mean_bounds(bounds: MetricBounds, zero: bool) -> list[float]:
-    return [exact_mean(values, zero_for_invalid=zero) for values in (bounds.lower, bounds.upper)]
 
 
 def _decided_ranks(listed: ListedRanks, reach: NDArray[np.int64], max_rank: int) -> int:

@@ -69,7 +69,7 @@ def make_report(
     }
     singles = {} if verification is None else verification.metrics
     metrics = {
-        metric.name: exact_mean(values[metric.name], zero_for_invalid=zero)
+        metric.name: metric.mean(values[metric.name], query.pids, zero_for_invalid=zero)
         if metric.name in values
         else singles[metric.name]
         for metric in checked.metrics
@@ -103,7 +103,7 @@ def make_report(
         protocol=described_protocol(checked) | ({} if single_shot is None else {"single_shot": single_shot}),
         distance=job.distance.describe(),
         inputs={"query": query.describe(), "gallery": gallery.describe()},
-        ties=_ties(ranks, result, checked, zero),
+        ties=_ties(ranks, result, checked, query.pids),
         environment=described_environment(result.screened),
         topk=topk,
         definitions={metric.name: _definition(metric, checked.collapse) for metric in checked.metrics},
@@ -191,7 +191,12 @@ def mean_intervals(
     if level is None or not values:
         return None
     zero = checked.protocol.zero_for_invalid
-    return bootstrap_intervals(values, query.pids, level=level, seed=checked.values["seed"], invalid_as_zero=zero)
+    averaged = {
+        metric.name: metric.averaged(values[metric.name], query.pids, zero_for_invalid=zero)
+        for metric in checked.metrics
+        if metric.name in values
+    }
+    return bootstrap_intervals(averaged, query.pids, level=level, seed=checked.values["seed"])
 
 
 def interval_notes(confidence: Confidence | None, protocol: Protocol) -> list[str]:
@@ -248,7 +253,7 @@ def _single_shot_curve(result: BlockResult, max_rank: int, zero: bool) -> NDArra
     return np.array([exact_mean(column, zero_for_invalid=zero) for column in columns])
 
 
-def _ties(ranks: RanksOf, result: BlockResult, checked: CheckedOptions, zero: bool) -> dict[str, Any]:
+def _ties(ranks: RanksOf, result: BlockResult, checked: CheckedOptions, pids: NDArray[np.int64]) -> dict[str, Any]:
     """The rule, how many positives it settles, and on request what the other two rules would give."""
     ranked = ranks.ranked
     ties: dict[str, Any] = {
@@ -259,9 +264,10 @@ def _ties(ranks: RanksOf, result: BlockResult, checked: CheckedOptions, zero: bo
         for place, rule in enumerate(RULES, start=1):
             per_query = [metric for metric in checked.metrics if metric.family.has_per_query_values]
             ties[rule] = {
-                metric.name: exact_mean(
+                metric.name: metric.mean(
                     _values(metric, extreme_ranks(metric, ranks(metric.family.stem), rule), result, place),
-                    zero_for_invalid=zero,
+                    pids,
+                    zero_for_invalid=checked.protocol.zero_for_invalid,
                 )
                 for metric in per_query
             }

@@ -125,13 +125,12 @@ def bootstrap_intervals(
     unit: str = "identity",
     n_resamples: int = 1000,
     seed: int = 0,
-    invalid_as_zero: bool = False,
 ) -> Confidence:
     """Bootstrap percentile intervals of means of per-query values.
 
     Only units with a query that counts are drawn.  A metric with values of fewer than two units has no interval:
     drawing one identity again and again gives an interval of width zero, which would be certainty out of nothing.
-    Values are (n_query,) float64, NaN for a query that does not count; with `invalid_as_zero` it counts as 0.
+    Values are (n_query,) float64, NaN for a query that does not count, as `Metric.averaged` returns them.
     Memory is that of the values once more plus some 16 bytes for each unit, at least 2 MiB; time grows with units times
     resamples (100,000 identities, 1000 resamples: about half a second).
     """
@@ -142,7 +141,7 @@ def bootstrap_intervals(
             f"{n_resamples} resamples have no quantile beyond each end of a {level:.6g} interval; draw at least "
             f"{math.ceil(2 / (1 - level) - 1e-9)}, 1000 are customary"
         )
-    totals = _unit_totals(values, pids, unit, invalid_as_zero=invalid_as_zero)
+    totals = _unit_totals(values, pids, unit)
     means = _resampled_means(totals, n_resamples, np.random.default_rng((seed, _RESAMPLES)))
     tails = (1 - level) / 2, (1 + level) / 2
     intervals = {name: _percentiles(means[at], tails) for at, name in enumerate(values)}
@@ -164,7 +163,7 @@ def bootstrap_p_values(
     metric with values of fewer than two units has the p-value NaN.
     """
     _check_draws(unit, n_resamples, seed)
-    totals = _unit_totals(differences, pids, unit, invalid_as_zero=False)
+    totals = _unit_totals(differences, pids, unit)
     p_values = {}
     means = _resampled_means(totals, n_resamples, np.random.default_rng((seed, _RESAMPLES)))
     for name, column in zip(differences, means, strict=True):
@@ -190,7 +189,7 @@ def sign_flip_p_values(
     not count; a metric that no query counts for has the p-value NaN.
     """
     _check_draws(unit, n_resamples, seed)
-    totals = _unit_totals(differences, pids, unit, invalid_as_zero=False)
+    totals = _unit_totals(differences, pids, unit)
     n_units = totals.n_units
     if n_units == 0:
         return dict.fromkeys(differences, math.nan)
@@ -226,10 +225,8 @@ class _UnitTotals:
         return int(self.sums.shape[1])
 
 
-def _unit_totals(values: Mapping[str, Float64], pids: Int64, unit: str, *, invalid_as_zero: bool) -> _UnitTotals:
+def _unit_totals(values: Mapping[str, Float64], pids: Int64, unit: str) -> _UnitTotals:
     columns = {name: _checked(name, column, len(pids)) for name, column in values.items()}
-    if invalid_as_zero:
-        columns = {name: np.nan_to_num(column, nan=0.0) for name, column in columns.items()}
     counted = np.zeros(len(pids), bool)
     for column in columns.values():
         counted |= ~np.isnan(column)

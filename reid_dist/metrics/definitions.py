@@ -1,4 +1,4 @@
-"""What a metric is: its family, its name and the facts about it, the reading of names, and the mean over queries.
+"""What a metric is: its family, its name and the facts about it, the reading of names, and means over queries.
 
 Every fact about a metric is a field of its `MetricFamily`.  Reports, pages, lists and gates read the fields of the
 registry `METRICS`, which `reid_dist.metrics.families` fills.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -21,7 +21,11 @@ from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.errors import InputError, UnknownNameError
 
 Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
 PerQuery = Callable[[RankedQueries, int], Float64]
+
+MACRO = "macro_"
+"""Prefix of the names of macro means."""
 
 # What a metric is computed from.
 RANKS = "ranks"
@@ -72,6 +76,9 @@ class MetricFamily:
         Role among the metrics that papers print: ``average``, ``match`` (with parameter 1) or ``last``; empty for none.
     in_every_report
         Whether every report holds its per-query values.
+    macro
+        Whether it is the mean over identities of the mean over the queries of each; of other families, queries have
+        equal weights.
     """
 
     name: str
@@ -90,11 +97,12 @@ class MetricFamily:
     needs_unknown: bool = False
     headline: Literal["average", "match", "last", ""] = ""
     in_every_report: bool = False
+    macro: bool = False
 
     @property
     def stem(self) -> str:
-        """Name before the parameter."""
-        return self.name.partition("@")[0]
+        """Name before the parameter, for a macro mean that of the metric of its values."""
+        return self.name.removeprefix(MACRO).partition("@")[0]
 
     @property
     def has_parameter(self) -> bool:
@@ -157,8 +165,56 @@ class Metric:
             raise AssertionError(f"{self.name} is no function of ranks")
         return np.where(ranked.n_relevant > 0, self.family.per_query(ranked, self.parameter), np.nan)
 
+    def averaged(self, values: Float64, pids: Int64, *, zero_for_invalid: bool = False) -> Float64:
+        """What the metric is the plain mean of, given values and identities of queries; all of shape (n_query,).
+
+        NaN where a query does not count.  For a macro mean, the mean of an identity is at the first of its queries that
+        count, the others are NaN: sums and numbers by identity are then those of its mean, so that intervals and tests
+        by identity are those of the macro mean.
+        """
+        if zero_for_invalid:
+            values = np.nan_to_num(values, nan=0.0)
+        if not self.family.macro:
+            return values
+        found, counted = np.full(len(values), np.nan), np.flatnonzero(~np.isnan(values))
+        for rows in rows_by_label(pids[counted])[1]:
+            found[counted[rows[0]]] = exact_mean(values[counted[rows]])
+        return found
+
+    def mean(self, values: Float64, pids: Int64, *, zero_for_invalid: bool = False) -> float:
+        """Value of the metric, given values and identities of queries, shape (n_query,); NaN where no query counts."""
+        return exact_mean(self.averaged(values, pids, zero_for_invalid=zero_for_invalid))
+
 
 METRICS: Registry[MetricFamily] = Registry("metric")
+
+_MACRO_SUMMARY = "mean over identities of the mean over the queries of each"
+
+MACRO_MEANS = MetricFamily(
+    f"{MACRO}METRIC",
+    f"{_MACRO_SUMMARY}, of every metric that has values per query: {MACRO}mAP, {MACRO}CMC@1",
+    "the mean of groups of the breakdown by identity",
+    macro=True,
+)
+"""Their line in lists of metrics."""
+
+
+def macro_mean(metric: Metric) -> Metric:
+    """Macro mean of a metric; `InputError` for one that has no value per query."""
+    family, name = metric.family, f"{MACRO}{metric.name}"
+    if not family.has_per_query_values:
+        raise InputError(f"metric {name!r}: {metric.name} has no values per query, so that it has no mean by identity")
+    explained = f"{MACRO}{family.name}: {_MACRO_SUMMARY}, by {family.name}."
+    return replace(
+        metric,
+        family=replace(
+            family,
+            name=f"{MACRO}{family.name}",
+            summary=f"{_MACRO_SUMMARY}: {family.summary}",
+            explanation=f"{explained} {family.explanation}".strip(),
+            macro=True,
+        ),
+    )
 
 
 def rank_metric(
@@ -193,8 +249,10 @@ def parse_metric(text: str) -> Metric:
     """Read a metric's name: ``mAP``, ``CMC@10``.
 
     ``rank-K``, ``rankK``, ``RK``, ``top-K``, ``topK`` and ``hit@K``, in any case, are other spellings of ``CMC@K``, and
-    ``MAP@R`` is one of ``mAP_R``.
+    ``MAP@R`` is one of ``mAP_R``.  ``macro_`` before a name is its macro mean.
     """
+    if text.startswith(MACRO) and not text.startswith(2 * MACRO):
+        return macro_mean(parse_metric(text.removeprefix(MACRO)))
     if _AT_R.fullmatch(text):
         return Metric(METRICS.get("mAP_R"))
     if (spelled := _RANK_K.fullmatch(text)) is not None:
@@ -303,7 +361,7 @@ def example_names(*needs: str) -> list[str]:
 
 def notes_on_metrics(metrics: Sequence[Metric]) -> list[str]:
     """Return notes on metrics whose names have two meanings: ``R@k`` is recall, not the hit rate."""
-    recall = [metric for metric in metrics if metric.family.name == "R@k"]
+    recall = [metric for metric in metrics if metric.family.stem == "R"]
     if not recall:
         return []
     names, rates = ", ".join(metric.name for metric in recall), ", ".join(f"CMC@{each.parameter}" for each in recall)
@@ -324,3 +382,9 @@ def exact_mean(values: Float64, *, zero_for_invalid: bool = False) -> float:
     kept = values[~np.isnan(values)]
     number = len(values) if zero_for_invalid else len(kept)
     return math.fsum(kept.tolist()) / number if number else math.nan
+
+
+def rows_by_label(labels: NDArray[Any]) -> tuple[NDArray[Any], list[NDArray[np.intp]]]:
+    """Distinct labels, ascending, and the rows of each, ascending, of labels of shape (n,)."""
+    kinds, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    return kinds, np.split(np.argsort(inverse, kind="stable"), np.cumsum(counts))[:-1]

@@ -57,9 +57,8 @@ def assert_quantile(found: float, share: float, exact: np.ndarray, n_resamples: 
 @pytest.mark.parametrize("level", [0.5, 0.9])
 def test_intervals_are_quantiles_of_all_resamples(name: str, level: float) -> None:
     pids, values, as_zero = TINY[name]
-    found = bootstrap_intervals(
-        {"mAP": np.array(values)}, np.array(pids), level=level, n_resamples=20_000, invalid_as_zero=as_zero
-    )
+    counted = np.nan_to_num(values, nan=0.0) if as_zero else np.array(values)
+    found = bootstrap_intervals({"mAP": counted}, np.array(pids), level=level, n_resamples=20_000)
     exact = every_resample(pids, values, as_zero=as_zero)
     assert found.n_units**found.n_units == len(exact)
     assert_quantile(found.intervals["mAP"].low, (1 - level) / 2, exact, 20_000)
@@ -181,7 +180,8 @@ def test_one_identity_gives_no_interval() -> None:
         "intervals": {"mAP": [None, None], "none": [None, None]},
     }  # fmt: skip
     assert bootstrap_intervals({"mAP": value}, np.array([3, 3, 3, 4]), unit="query").intervals["mAP"].is_known
-    assert bootstrap_intervals({"mAP": value}, np.array([3, 3, 3, 4]), invalid_as_zero=True).intervals["mAP"].is_known
+    at_zero = np.nan_to_num(value, nan=0.0)
+    assert bootstrap_intervals({"mAP": at_zero}, np.array([3, 3, 3, 4])).intervals["mAP"].is_known
     # One metric may have enough values where another has not.
     mixed = bootstrap_intervals({"few": np.array([NAN, 0.5]), "both": np.array([0.1, 0.5])}, np.array([1, 2]))
     assert [interval.is_known for interval in mixed.intervals.values()] == [False, True]

@@ -35,7 +35,7 @@ from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.projection import held_by_variants, make_execution, most_matches, plan_for
 from reid_dist.evaluation.summary import QueryCounts
 from reid_dist.evaluation.visibility import visible_to, workspace_at
-from reid_dist.metrics.definitions import RANKS, SINGLE_SHOT, Metric, exact_mean, parse_metrics
+from reid_dist.metrics.definitions import RANKS, SINGLE_SHOT, Metric, parse_metrics
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def conventions(
     ranked = _rank(query, gallery, settings, measures, _shot(settings, chosen), where)
     settings, ranked = _with_valid_query(query, gallery, settings, ranked, notes)
     alike = _distinct_distances(ranked, notes)
-    rows = _rows(settings, {name: ranked[name] for name in alike}, chosen, alike)
+    rows = _rows(settings, {name: ranked[name] for name in alike}, chosen, alike, query.pids)
     if not rows:
         raise InputError(f"{', '.join(metric.name for metric in chosen)}: of no convention that these sets allow")
     notes.append(_SAME_RANKS)
@@ -304,7 +304,11 @@ def _distinct_distances(ranked: Ranked, notes: list[str]) -> dict[str, list[str]
 
 
 def _rows(
-    settings: Sequence[Pair], ranked: Ranked, metrics: Sequence[Metric], distances: Mapping[str, Sequence[str]]
+    settings: Sequence[Pair],
+    ranked: Ranked,
+    metrics: Sequence[Metric],
+    distances: Mapping[str, Sequence[str]],
+    pids: NDArray[np.int64],
 ) -> tuple[Row, ...]:
     """Rows of all settings, those of equal ranks together under the first; `distances` rank alike, by the first."""
     together: dict[tuple[str, ...], list[int]] = {}
@@ -322,7 +326,7 @@ def _rows(
                 for metric, of_metric in values.items():
                     rows.append(
                         Row(
-                            value=exact_mean(of_metric, zero_for_invalid=alike[0].protocol.zero_for_invalid),
+                            value=metric.mean(of_metric, pids, zero_for_invalid=alike[0].protocol.zero_for_invalid),
                             metric=metric.name,
                             distance=distance,
                             setting=alike[0],

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import Confidence, bootstrap_intervals, few_units, sign_flip_p_values
-from reid_dist.metrics.definitions import exact_mean
+from reid_dist.metrics.definitions import exact_mean, parse_metric
 from reid_dist.reports import Report
 from reid_dist.reports.comparison.conditions import differing_conditions, differing_options, refuse_unlike
 from reid_dist.reports.comparison.selection import (
+    averaged,
     choose_metrics,
-    is_whole_column,
+    has_query_values,
     mean_of_queries,
     metric_value_of,
     per_query_column,
@@ -97,9 +98,10 @@ def compare(
         if pair.untested:
             compared.append(replace(plain, difference=plain.candidate - plain.baseline))
             continue
-        changed = _changes(plain, pair.baseline, pair.candidate, baseline.per_query, n_changed)
+        changed = _changes(plain, pair, baseline.per_query, n_changed)
         compared.append(_with_verdict(changed, confidence, p_values[name], minimum_effect))
-    n_paired = max((int(np.count_nonzero(~np.isnan(values))) for values in differences.values()), default=0)
+    paired = (pair.baseline for pair in pairs.values() if not pair.untested)
+    n_paired = max((int(np.count_nonzero(~np.isnan(values))) for values in paired), default=0)
     return Comparison(
         identical=baseline.result_digest == candidate.result_digest,
         metrics=tuple(compared),
@@ -123,34 +125,29 @@ def compare(
 class PairedValues:
     """Values of the same queries in both runs, shape (n_query,), NaN in both where not paired; or why none."""
 
-    # The values; empty if there are none.
+    # The values, and what the difference candidate - baseline of the metric is the mean of; empty if there are none.
     baseline: Float64
     candidate: Float64
+    difference: Float64
     # Why there are none; empty if there are.
     untested: str = ""
-
-    @property
-    def difference(self) -> Float64:
-        """Candidate - baseline."""
-        return self.candidate - self.baseline
 
 
 def untestable(report: Report, name: str) -> str:
     """Return why a metric of a report has no values per query that it is the mean of; empty if it has them."""
     if name in report.bounds:
         return _REASONS[0]
-    if not is_whole_column(report, per_query_column(name)):
+    if not has_query_values(report, name):
         return _REASONS[1]
     # A guard against a column of the right name and another meaning.
-    if not abs(mean_of_queries(report, per_query_column(name)) - metric_value_of(report, name)) <= ROUNDING:
+    if not abs(mean_of_queries(report, name) - metric_value_of(report, name)) <= ROUNDING:
         return _REASONS[2]
     return ""
 
 
 def query_values(report: Report, name: str) -> Float64:
     """Return what a metric is the mean of, shape (n_query,), float64; NaN where a query does not count."""
-    values = report.per_query[per_query_column(name)]
-    return np.nan_to_num(values, nan=0.0) if zero_for_invalid(report) else values
+    return averaged(report, name, report.per_query[per_query_column(name)])
 
 
 def pair_values(name: str, baseline: Report, candidate: Report) -> PairedValues:
@@ -159,12 +156,13 @@ def pair_values(name: str, baseline: Report, candidate: Report) -> PairedValues:
     nothing = np.empty(0)
     reasons = [reason for report in runs if (reason := untestable(report, name))]
     if reasons:
-        return PairedValues(nothing, nothing, min(reasons, key=_REASONS.index))
-    if all(map(zero_for_invalid, runs)):
-        return PairedValues(query_values(baseline, name), query_values(candidate, name))
+        return PairedValues(nothing, nothing, nothing, min(reasons, key=_REASONS.index))
     before, after = (report.per_query[per_query_column(name)] for report in runs)
+    if all(map(zero_for_invalid, runs)):
+        before, after = np.nan_to_num(before, nan=0.0), np.nan_to_num(after, nan=0.0)
     unpaired = np.isnan(before) | np.isnan(after)
-    return PairedValues(np.where(unpaired, np.nan, before), np.where(unpaired, np.nan, after))
+    before, after = np.where(unpaired, np.nan, before), np.where(unpaired, np.nan, after)
+    return PairedValues(before, after, parse_metric(name).averaged(after - before, resampled_units(baseline, "query")))
 
 
 def resampled_units(report: Report, unit: str) -> NDArray[np.int64]:
@@ -178,12 +176,12 @@ def resampled_units(report: Report, unit: str) -> NDArray[np.int64]:
 
 def _changes(
     metric: MetricComparison,
-    before: Float64,
-    after: Float64,
+    pair: PairedValues,
     labels: Mapping[str, NDArray[Any]],
     n_changed: int,
 ) -> MetricComparison:
     """Name the queries that changed most."""
+    before, after = pair.baseline, pair.candidate
     difference = after - before
     changed = np.flatnonzero(~np.isnan(difference) & (difference != 0))
     order = changed[np.argsort(difference[changed], kind="stable")]
@@ -198,7 +196,7 @@ def _changes(
 
     return replace(
         metric,
-        difference=exact_mean(difference),
+        difference=exact_mean(pair.difference),
         n_gained=len(gained),
         n_lost=len(lost),
         gained=tuple(map(named, gained[:n_changed].tolist())),

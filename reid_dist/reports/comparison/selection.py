@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reid_dist.core.formatting import have
 from reid_dist.core.registry import did_you_mean
@@ -14,6 +15,8 @@ from reid_dist.metrics.definitions import exact_mean, metric_names, parse_metric
 from reid_dist.relevance.protocols import ZERO
 from reid_dist.reports import Report
 from reid_dist.reports.comparison.values import some_runs
+
+Float64 = NDArray[np.float64]
 
 
 def choose_metrics(
@@ -46,12 +49,18 @@ def metric_value_of(report: Report, name: str) -> float:
     """Return the value of a metric that a report has, NaN where it is known between bounds only."""
     if name in report.metrics or name in report.bounds:
         return report.metrics.get(name, math.nan)
-    return mean_of_queries(report, per_query_column(name))
+    return mean_of_queries(report, name)
 
 
-def mean_of_queries(report: Report, column: str) -> float:
-    """Return the mean of values per query under the protocol of the report."""
-    return exact_mean(report.per_query[column], zero_for_invalid=zero_for_invalid(report))
+def mean_of_queries(report: Report, name: str) -> float:
+    """Return the value of a metric from the values per query, under the protocol of the report."""
+    return exact_mean(averaged(report, name, report.per_query[per_query_column(name)]))
+
+
+def averaged(report: Report, name: str, values: Float64) -> Float64:
+    """Return what a metric is the plain mean of, from values per query or differences of them, shape (n_query,)."""
+    pids = report.per_query.get("pid", np.zeros(len(values), np.int64))
+    return parse_metric(name).averaged(values, pids, zero_for_invalid=zero_for_invalid(report))
 
 
 def per_query_column(name: str) -> str:
@@ -62,9 +71,10 @@ def per_query_column(name: str) -> str:
         return ""
 
 
-def is_whole_column(report: Report, column: str) -> bool:
-    """Whether every valid query has a value; lists that were cut give some of them none."""
-    if column not in report.per_query:
+def has_query_values(report: Report, name: str) -> bool:
+    """Whether a metric is the mean of values that every valid query has; lists that were cut give some of them none."""
+    column = per_query_column(name)
+    if column not in report.per_query or (parse_metric(name).family.macro and "pid" not in report.per_query):
         return False
     return int(np.count_nonzero(~np.isnan(report.per_query[column]))) == int(report.counts["n_valid"])
 
@@ -75,4 +85,4 @@ def zero_for_invalid(report: Report) -> bool:
 
 
 def _has(report: Report, name: str) -> bool:
-    return name in report.metrics or name in report.bounds or is_whole_column(report, per_query_column(name))
+    return name in report.metrics or name in report.bounds or has_query_values(report, name)
