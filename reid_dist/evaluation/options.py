@@ -337,6 +337,17 @@ class Published(TypedDict, total=False):
             "metrics.  Options that contradict it are refused.",
         ),
     ]
+    benchmark_alone: Annotated[
+        bool,
+        Option(
+            default=False,
+            heading="Conventions",
+            refused_by=(SWEEP,),
+            help="Leave out other codes in use that rank groups or draw galleries: each costs a run of its own.",
+            doc="Leave out the numbers of other codes in use that cannot share the pass of the benchmark, since they "
+            "rank groups or draw galleries; each costs a run of its own.",
+        ),
+    ]
 
 
 class JobOptions(EvaluationOptions, Published, total=False):

@@ -235,7 +235,8 @@ class PipelineJob(_OptionFields):
                 "out, or evaluate without splits"
             )
         given = {name: value for name, value in self._given().items() if name not in refused}
-        return {**given, "benchmark": self.benchmark, **self._drawn()}
+        published = {name: getattr(self, name) for name in ("benchmark", "benchmark_alone")}
+        return {**given, **published, **self._drawn()}
 
     def _given(self) -> dict[str, Any]:
         """Options of `evaluate` that the job states."""

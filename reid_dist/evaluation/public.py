@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, cast, overload
 
+from reid_dist.evaluation.benchmarked import evaluate_published
 from reid_dist.evaluation.benchmarks import refuse_unfit_labels, with_benchmark
-from reid_dist.evaluation.benchmarks.variants import protocols_beside, under_benchmark
+from reid_dist.evaluation.benchmarks.resolving import refuse_alone
 from reid_dist.evaluation.evaluate import evaluate as evaluate_once
-from reid_dist.evaluation.evaluate import evaluate_beside
 from reid_dist.evaluation.options import EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown
 from reid_dist.evaluation.signatures import lists_options
@@ -26,6 +26,7 @@ def evaluate(
     gallery: FeatureSource,
     *,
     benchmark: None = None,
+    benchmark_alone: bool = False,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
     progress: Shown = None,
@@ -39,6 +40,7 @@ def evaluate(
     gallery: FeatureSource,
     *,
     benchmark: str,
+    benchmark_alone: bool = False,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
     progress: Shown = None,
@@ -52,6 +54,7 @@ def evaluate(
     gallery: FeatureSource,
     *,
     benchmark: str | None = None,
+    benchmark_alone: bool = False,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
     progress: Shown = None,
@@ -66,6 +69,9 @@ def evaluate(
     benchmark
         A name from `reid-dist list benchmarks`: its protocol, collapse, draws and metrics.  Options that contradict it
         are refused; distance, expand, rerank, metrics and all others stay free.
+    benchmark_alone
+        Leave out the numbers of other codes in use that cannot share the pass of the benchmark, since they rank groups
+        or draw galleries; each costs a run of its own.
     **options
         As listed in `reid_dist.evaluation.options.EvaluationOptions`.
     client
@@ -96,12 +102,12 @@ def evaluate(
         If a cluster lost the job.
     """
     where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
+    refuse_alone(benchmark_alone, benchmark)
     if benchmark is None:
         return evaluate_once(query, gallery, **where, **options)
     chosen, resolved = with_benchmark(benchmark, options)
     if chosen.draw is not None:
-        return evaluate_splits(query, gallery, benchmark=benchmark, **where, **options)
+        return evaluate_splits(query, gallery, benchmark=benchmark, benchmark_alone=benchmark_alone, **where, **options)
     near, far = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     refuse_unfit_labels(chosen, near, far)
-    report, beside = evaluate_beside(near, far, protocols_beside(chosen), **where, **resolved)
-    return under_benchmark(report, chosen, far, beside)
+    return evaluate_published(near, far, chosen, cast("EvaluationOptions", resolved), alone=benchmark_alone, **where)

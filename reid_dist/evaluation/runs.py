@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, ReidDistError, StoreNotFoundError
+from reid_dist.evaluation.benchmarked import evaluate_published, evaluate_published_distances
 from reid_dist.evaluation.benchmarks import refuse_unfit_labels
-from reid_dist.evaluation.benchmarks.variants import protocols_beside, under_benchmark
+from reid_dist.evaluation.benchmarks.resolving import refuse_alone
+from reid_dist.evaluation.benchmarks.variants import Scores, is_alone, under_benchmark
 from reid_dist.evaluation.checked_options import CheckedOptions
-from reid_dist.evaluation.evaluate import Beside, evaluate_beside, evaluate_distances
+from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
 from reid_dist.evaluation.lists import evaluate_lists, lists_digest
 from reid_dist.evaluation.options import JOB_OPTIONS, RankingOptions
 from reid_dist.evaluation.pipelines import PipelineJob
@@ -66,6 +68,7 @@ class OpenedJob:
             "rerank": None if checked.rerank is None else checked.rerank.describe(),
             "metrics": _metrics(checked.values["metrics"], [metric.name for metric in checked.metrics]),
             "benchmark": job.benchmark,
+            "benchmark_alone": job.benchmark_alone,
             "pictures": job.pictures,
             "image_root": job.image_root if job.pictures is not None else None,
             **{name: None if path is None else str(Path(path).absolute()) for name, path in paths.items()},
@@ -97,9 +100,12 @@ def evaluate_features(
 ) -> Report:
     """Evaluate a job whose distances are computed from features."""
     where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
-    others = [] if job.published is None else protocols_beside(job.published)
-    report, beside = evaluate_beside(query, gallery, others, **where, **job.options())
-    return _with_pictures(_published(report, job, gallery, beside), job, query, gallery)
+    if job.published is None:
+        report = evaluate(query, gallery, **where, **job.options())
+    else:
+        alone = job.benchmark_alone
+        report = evaluate_published(query, gallery, job.published, job.options(), alone=alone, **where)
+    return _with_pictures(report, job, query, gallery)
 
 
 def evaluate_ranking(
@@ -115,15 +121,17 @@ def evaluate_ranking(
     options = cast("RankingOptions", {name: value for name, value in job.options().items() if name != "distance"})
     if job.lists is not None:
         index, distance = _read_lists(job.lists)
-        return _published(evaluate_lists(index, query, gallery, distance=distance, **options), job, gallery)
+        report = evaluate_lists(index, query, gallery, distance=distance, **options)
+        apart: dict[str, Scores] | None = None if job.benchmark_alone else {}
+        return report if job.published is None else under_benchmark(report, job.published, gallery, apart=apart)
     block = DistanceBlock.open(job.distances)
-    report = evaluate_distances(block, query, gallery, client=client, workspace=workspace, progress=progress, **options)
-    return _with_pictures(_published(report, job, gallery), job, query, gallery)
-
-
-def _published(report: Report, job: PipelineJob, gallery: LabelledSet, beside: Beside | None = None) -> Report:
-    """Add the benchmark of the job, if it has one; `beside` holds ranks under protocols of other codes."""
-    return report if job.published is None else under_benchmark(report, job.published, gallery, beside)
+    where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
+    if job.published is None:
+        report = evaluate_distances(block, query, gallery, **where, **options)
+    else:
+        alone = job.benchmark_alone
+        report = evaluate_published_distances(block, query, gallery, job.published, options, alone=alone, **where)
+    return _with_pictures(report, job, query, gallery)
 
 
 def prepare_evaluation(
@@ -157,6 +165,7 @@ def _spec_of(report: Report) -> dict[str, Any]:
         "image_root": None,
         **reported_spec(report),
         "benchmark": None if report.benchmark is None else report.benchmark["name"],
+        "benchmark_alone": is_alone(report.benchmark),
         **{name: report.inputs.get(name, {}).get("content_digest") for name in _GIVEN},
         "distance": None if set(_GIVEN) & set(report.inputs) else report.distance["name"],
         "expand": report.expand,
@@ -179,6 +188,7 @@ def _ranking_digests(job: PipelineJob) -> dict[str, str]:
 
 def _refuse_contradictions(job: PipelineJob) -> None:
     """Refuse options that contradict each other."""
+    refuse_alone(job.benchmark_alone, job.benchmark)
     if job.distances is not None and job.lists is not None:
         raise InputError("a job takes its ranking from distances or from lists, not from both")
     given = "distances" if job.distances is not None else "lists"

@@ -15,7 +15,10 @@ from oracles.draws import drawn_by_loops
 
 from reid_dist import FeatureSet, Report, compose_protocol, evaluate, evaluate_splits
 from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.evaluation import benchmarked
 from reid_dist.evaluation.benchmarks import BENCHMARKS
+from reid_dist.evaluation.pipelines import PipelineJob
+from reid_dist.evaluation.runs import open_job
 from reid_dist.evaluation.splits import SplitReport
 from reid_dist.metrics.definitions import default_metrics
 from reid_dist.reports.console import print_report
@@ -350,19 +353,102 @@ def test_another_code_with_other_rules_is_ranked_in_the_same_pass(name: str, oth
     assert note.split("(as")[0] in " ".join(report.to_html().split())
 
 
+def oracle_scores(name: str, seed: int = 0) -> dict[str, float]:
+    """Average precision and CMC@1 under a published code, by loops over its draws."""
+    code, names = CODES[name], ["mAP", "CMC@1"]
+    (query, near), (gallery, far) = (items(side, (1, 2, 3)) for side in ("query", "gallery"))
+    if code.draw is None:
+        return published(code, rows_of(near), rows_of(far), squared(query, gallery), names)
+    counts = np.isin(far["camid"], code.galleries)
+    draw, found = code.draw._replace(seed=seed), dict.fromkeys(names, 0.0)
+    for split in range(draw.repeats):
+        drawn = drawn_by_loops(far["pid"].tolist(), far["camid"].tolist(), draw, split, counts)
+        values = published(code, rows_of(near), rows_of(far, drawn), squared(query, gallery[drawn]), names)
+        found = {each: found[each] + values[each] / draw.repeats for each in names}
+    return found
+
+
 @pytest.mark.parametrize(
-    ("name", "options", "words"),
+    ("name", "other", "options"),
     [
-        ("prcc_changed", {}, "prcc_changed_single_shot (as published by guxinqian/Simple-CCReID data/datasets/prcc.py"),
-        ("prcc_same_single_shot", {"repeats": 10}, "prcc_same (as published by guxinqian/Simple-CCReID test.py"),
-        ("veri776_image_to_track", {}, "veri776 (as published by JDAI-CV/fast-reid"),
-        ("veri_wild_small", {"breakdowns": ["gallery_size"]}, "veri_wild_small_cross_camera (as published by"),
+        ("prcc_changed", "prcc_changed_single_shot", {"seed": 3}),
+        ("prcc_same_single_shot", "prcc_same", {"seed": 3}),
+        ("veri776", "veri776_image_to_track", {}),
+        ("veri776_image_to_track", "veri776", {"topk": 3}),
+        ("veri_wild_small", "veri_wild_small_cross_camera", {"breakdowns": ["gallery_size"]}),
     ],
 )
-def test_the_command_for_another_code_that_needs_a_run_of_its_own(name: str, options, words: str) -> None:
-    notes = evaluate(*sets(), benchmark=name, distance="sqeuclidean", **options).notes
-    (note,) = (note for note in notes if note.startswith(words))
-    assert note.endswith(f"`--benchmark {words.split()[0]}` on the same sets gives its numbers")
+def test_another_code_that_cannot_share_the_pass_has_a_run_of_its_own(name: str, other: str, options) -> None:
+    report = evaluate(*sets(), benchmark=name, distance="sqeuclidean", **options)
+    before, after = oracle_scores(name, 3), oracle_scores(other, 3)
+    (note,) = (note for note in report.notes if note.startswith(f"a run of its own under {other} (as published by"))
+    found = ", ".join(
+        f"{metric} {100 * after[metric]:.2f} % ({100 * (after[metric] - before[metric]):+.2f} points)"
+        for metric in ("mAP", "CMC@1")
+    )
+    assert note.split("): ", 1)[1].startswith(found)
+    assert note.endswith("means over 10 draws") == (BENCHMARKS.get(other).draw is not None)
+    assert note in json.loads(report.to_json())["notes"]
+    assert note.split("(as")[0] in " ".join(report.to_html().split())
+    if isinstance(report, Report):
+        assert report.timing["other_codes"] > 0
+    alone = evaluate(*sets(), benchmark=name, benchmark_alone=True, distance="sqeuclidean", **options)
+    assert alone.result_digest == report.result_digest
+    (note,) = (note for note in alone.notes if note.startswith(f"{other} (as published by"))
+    assert note.endswith(f"`--benchmark {other}` on the same sets gives its numbers")
+    assert alone.benchmark == {**report.benchmark, "others": "left out"}
+
+
+def test_a_run_of_its_own_has_the_model_of_the_first_and_no_more(monkeypatch) -> None:
+    """It is the run of the other benchmark; codes that rank alike share one, and options of outputs are not of it."""
+    given = []
+    plain = benchmarked.evaluate
+    monkeypatch.setattr(
+        benchmarked, "evaluate", lambda *sides, **options: given.append(options) or plain(*sides, **options)
+    )
+    options = {"distance": "euclidean", "expand": "dba(k=2)+aqe(k=2)", "topk": 2, "ties": True}
+    report = evaluate(*sets(), benchmark="veri776_image_to_track", **options)
+    where = {"client", "workspace", "progress"}
+    assert [set(each) - where for each in given] == [
+        {"distance", "expand", "protocol", "collapse", "metrics", "confidence"}
+    ]
+    notes = [note for note in report.notes if note.startswith("a run of its own under")]
+    for note, other in zip(notes, ("veri776", "veri776_matlab"), strict=True):
+        run = evaluate(*sets(), benchmark=other, distance="euclidean", expand="dba(k=2)+aqe(k=2)")
+        family = run.protocol["ap_family"]
+        assert f"{other} (as" in note
+        assert f": {family} {100 * run.metrics[family]:.2f} % (" in note
+        assert f"CMC@1 {100 * run.metrics['CMC@1']:.2f} % (" in note
+
+
+def test_given_distances_and_jobs(tmp_path) -> None:
+    """A job notes what the function notes; galleries are not drawn from given distances."""
+    query, gallery = sets()
+    paths = {side: str(each.save(tmp_path / side).uri) for side, each in (("query", query), ("gallery", gallery))}
+    np.save(tmp_path / "block.npy", squared(items("query", (1, 2, 3))[0], items("gallery", (1, 2, 3))[0]))
+    noted = evaluate(query, gallery, benchmark="veri776", distance="sqeuclidean").notes
+    for given in ({"distances": str(tmp_path / "block.npy")}, {"distance": "sqeuclidean"}):
+        job = open_job(PipelineJob(**paths, benchmark="veri776", **given))
+        assert job.evaluate(None, None, None).notes[:2] == noted[:2]
+        alone = open_job(PipelineJob(**paths, benchmark="veri776", benchmark_alone=True, **given))
+        assert "gives its numbers" in alone.evaluate(None, None, None).notes[1]
+        assert alone.spec != job.spec
+    drawn = open_job(PipelineJob(**paths, benchmark="prcc_same", distances=str(tmp_path / "block.npy")))
+    (note,) = (note for note in drawn.evaluate(None, None, None).notes if "prcc_same_single_shot" in note)
+    assert "gives its numbers" in note
+
+
+def test_sets_that_another_code_does_not_fit_have_its_command() -> None:
+    bare = [
+        FeatureSet.from_arrays(features, labels["pid"], labels["camid"], labels["item_id"], allow_zero=True)
+        for features, labels in (items(side, (1, 2, 3)) for side in ("query", "gallery"))
+    ]
+    notes = evaluate(*bare, benchmark="veri776", distance="sqeuclidean").notes
+    (note,) = (note for note in notes if "image_to_track" in note)
+    assert note.endswith("ranks groups: `--benchmark veri776_image_to_track` on the same sets gives its numbers")
+    for refused in (evaluate, evaluate_splits):
+        with pytest.raises(InputError, match="benchmark_alone leaves out other codes of a benchmark; give benchmark"):
+            refused(*bare, benchmark_alone=True)
 
 
 def test_a_threshold_is_the_choice_of_the_user() -> None:

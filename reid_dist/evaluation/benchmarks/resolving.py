@@ -57,6 +57,12 @@ def with_benchmark(name: str, given: Mapping[str, Any]) -> tuple[Benchmark, dict
     return benchmark, {**resolved, **prescribed, **metrics}
 
 
+def refuse_alone(alone: bool, benchmark: str | None) -> None:
+    """Refuse benchmark_alone without a benchmark."""
+    if alone and benchmark is None:
+        raise InputError("benchmark_alone leaves out other codes of a benchmark; give benchmark (--benchmark NAME)")
+
+
 def _is_given(value: Any) -> bool:
     """Whether a value of an option was given; 0 is one, though it requests nothing."""
     return value is not None and value is not False

@@ -2,13 +2,16 @@
 
 Codes that differ in the average precision or in invalid queries alone rank alike, so that the values per query serve
 both.  Codes that differ in relevant and junk items are ranked in the same pass (`reid_dist.engine.variants`), which
-costs at most a tenth more.  Those that rank groups or draw galleries are runs of their own.
+costs at most a tenth more.  Those that rank groups or draw galleries are evaluated once more
+(`reid_dist.evaluation.other_codes`), as far as the labels allow.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +26,40 @@ from reid_dist.reports import Report
 from reid_dist.reports.words import metric_value
 from reid_dist.stores import LabelledSet
 
+Beside = Mapping[Protocol, RankedQueries]
+"""Ranks under the protocols of other codes."""
+
+CMC: Final = "CMC@1"
+ALONE: Final = "left out"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Average precision and CMC@1 of a run, shares; NaN where it has none.
+
+    `n_valid` is None for means over `n_draws` galleries.
+    """
+
+    family: str
+    precision: float
+    cmc: float
+    n_valid: int | None = None
+    n_draws: int = 1
+
+    def against(self, own: Scores) -> str:
+        """The values, with their differences from those of another code."""
+        found = ", ".join(
+            f"{name} {metric_value(name, value)}{_points(value - before)}"
+            for name, value, before in ((self.family, self.precision, own.precision), (CMC, self.cmc, own.cmc))
+        )
+        if self.n_valid is None:
+            return f"{found}; means over {counted(self.n_draws, 'draw')}"
+        return found + ("" if self.n_valid == own.n_valid else f"; {counted(self.n_valid, 'valid query')}")
+
+
+def _points(difference: float) -> str:
+    return "" if math.isnan(difference) else f" ({100 * difference:+.2f} points)"
+
 
 def protocols_beside(benchmark: Benchmark) -> list[Protocol]:
     """Protocols of other codes that can be ranked in the pass of a benchmark, and are not by its own ranks."""
@@ -35,7 +72,7 @@ def protocols_beside(benchmark: Benchmark) -> list[Protocol]:
     return [
         each
         for each, is_alone in zip(rules, alone[1:], strict=True)
-        if not is_alone and _ranking(each) != _ranking(benchmark.protocol)
+        if not is_alone and ranking(each) != ranking(benchmark.protocol)
     ]
 
 
@@ -43,72 +80,95 @@ def under_benchmark(
     report: Report,
     benchmark: Benchmark,
     gallery: LabelledSet,
-    beside: Mapping[Protocol, RankedQueries] | None = None,
+    beside: Beside | None = None,
+    apart: Mapping[str, Scores] | None = None,
 ) -> Report:
     """Add a benchmark to the report of an evaluation by its rules, with remarks on what the numbers stand for.
 
-    `beside` holds the ranks under `protocols_beside`, as far as there are any.
+    `beside` holds the ranks under `protocols_beside`, as far as there are any; `apart` what `codes_apart` gave in runs
+    of their own, by name, None where these are left out.
     """
-    others = () if report.bounds else other_notes(benchmark, report, beside or {})
+    others = () if report.bounds else other_notes(benchmark, report, beside or {}, apart or {})
     notes = [*benchmark_notes(benchmark, gallery), *others, *report.notes]
-    return replace(report, benchmark=benchmark.describe(), notes=notes)
+    return replace(report, benchmark=described(benchmark, alone=apart is None), notes=notes)
+
+
+def described(benchmark: Benchmark, *, alone: bool) -> dict[str, str]:
+    """Description of a benchmark for reports; `alone` without runs of other codes."""
+    return benchmark.describe() | ({"others": ALONE} if alone else {})
+
+
+def is_alone(described: Mapping[str, str] | None) -> bool:
+    """Whether a report with this description of its benchmark is without runs of other codes."""
+    return described is not None and "others" in described
+
+
+def codes_apart(benchmark: Benchmark, beside: Beside) -> list[Benchmark]:
+    """Other codes that rank neither alike nor beside the benchmark, so that they need runs of their own."""
+    return [
+        other
+        for other in benchmark.others
+        if not _rank_alike(benchmark, other) and (_differ_in_rows(benchmark, other) or other.protocol not in beside)
+    ]
 
 
 def other_notes(
-    benchmark: Benchmark, report: Report | None = None, beside: Mapping[Protocol, RankedQueries] | None = None
+    benchmark: Benchmark,
+    report: Report | None = None,
+    beside: Beside | None = None,
+    apart: Mapping[str, Scores] | None = None,
+    own: Scores | None = None,
 ) -> Iterator[str]:
-    """Values of other codes with their differences, or the command that gives them; without a report, the latter."""
+    """Values of other codes with their differences, or the command that gives them.
+
+    `own` are the values of the benchmark itself, by default those of the report; without a report, there are those of
+    runs of their own alone.
+    """
+    if report is not None:
+        own = scores_of(report)
     for other in benchmark.others:
-        rules, same_rows = other.protocol, benchmark.draw is None is other.draw
-        name = f"{other.name} (as published by {other.source})"
-        if report is not None and same_rows and _ranking(rules) == _ranking(benchmark.protocol):
-            yield f"the same ranking under {name}: {_difference(report, rules, *_of_report(report, rules))}"
-        elif report is not None and same_rows and beside and rules in beside:
-            yield f"the same distances under {name}: {_difference(report, rules, *_of_ranks(beside[rules], rules))}"
+        rules, name = other.protocol, f"{other.name} (as published by {other.source})"
+        if report is not None and own is not None and _rank_alike(benchmark, other):
+            yield f"the same ranking under {name}: {scores_of(report, rules).against(own)}"
+        elif own is not None and beside and rules in beside and not _differ_in_rows(benchmark, other):
+            yield f"the same distances under {name}: {_of_ranks(beside[rules], rules).against(own)}"
+        elif own is not None and apart and other.name in apart:
+            yield f"a run of its own under {name}: {apart[other.name].against(own)}"
         else:
+            same_rows = not _differ_in_rows(benchmark, other)
             how = "other galleries" if not same_rows else "other items" if rules.collapse is None else "groups"
             yield f"{name} ranks {how}: `--benchmark {other.name}` on the same sets gives its numbers"
 
 
-def _ranking(rules: Protocol) -> Protocol:
+def ranking(rules: Protocol) -> Protocol:
     """A protocol without its name and without what it makes of a ranking."""
     return replace(rules, name="", summary="", source="", invalid_query=LEFT_OUT, ap_family="mAP", reported=())
 
 
-_Values = tuple[NDArray[np.float64], NDArray[np.float64]]
+def _differ_in_rows(one: Benchmark, other: Benchmark) -> bool:
+    return not one.draw is None is other.draw
 
 
-def _of_report(report: Report, rules: Protocol) -> _Values:
-    """Average precision under a protocol and rank of the first match, NaN for invalid queries, both (n_query,)."""
-    return report.per_query[METRICS.get(rules.ap_family).per_query_name], report.per_query["first_rank"]
+def _rank_alike(one: Benchmark, other: Benchmark) -> bool:
+    return not _differ_in_rows(one, other) and ranking(one.protocol) == ranking(other.protocol)
 
 
-def _of_ranks(ranked: RankedQueries, rules: Protocol) -> _Values:
-    """The same from ranks."""
+def scores_of(report: Report, rules: Protocol | None = None) -> Scores:
+    """Scores from the values per query of a report; `rules` may differ from its own in what they make of a ranking."""
+    family = str(report.protocol["ap_family"]) if rules is None else rules.ap_family
+    at_zero = report.protocol["invalid_query"] != LEFT_OUT if rules is None else rules.zero_for_invalid
+    first = report.per_query["first_rank"]
+    return _scores(family, report.per_query[METRICS.get(family).per_query_name], first, at_zero)
+
+
+def _of_ranks(ranked: RankedQueries, rules: Protocol) -> Scores:
+    """Scores from ranks."""
     first = np.where(ranked.n_relevant > 0, ranked.first_rank, np.nan)
-    return Metric(METRICS.get(rules.ap_family)).values(ranked), first
+    return _scores(rules.ap_family, Metric(METRICS.get(rules.ap_family)).values(ranked), first, rules.zero_for_invalid)
 
 
-def _difference(report: Report, rules: Protocol, precision: NDArray[np.float64], first: NDArray[np.float64]) -> str:
-    """Means under another protocol, and how they differ from those of the report."""
-    own = report.protocol["ap_family"]
-    earlier_precision = report.per_query[METRICS.get(own).per_query_name]
-    at_zero = report.protocol["invalid_query"] != LEFT_OUT
-    before = _means(own, earlier_precision, report.per_query["first_rank"], at_zero)
-    values = _means(rules.ap_family, precision, first, rules.zero_for_invalid)
-    found = ", ".join(
-        f"{name} {metric_value(name, value)} ({100 * (value - earlier):+.2f} points)"
-        for (name, value), earlier in zip(values.items(), before.values(), strict=True)
-    )
-    n_valid = int((~np.isnan(first)).sum())
-    of_others = f"; {counted(n_valid, 'valid query')}" if n_valid != report.counts["n_valid"] else ""
-    return found + of_others
-
-
-def _means(family: str, precision: NDArray[np.float64], first: NDArray[np.float64], at_zero: bool) -> dict[str, float]:
-    """Mean average precision and CMC@1."""
+def _scores(family: str, precision: NDArray[np.float64], first: NDArray[np.float64], at_zero: bool) -> Scores:
+    """Scores from the average precision and the rank of the first match, NaN for invalid queries, both (n_query,)."""
     hits = np.where(np.isnan(first), np.nan, first == 1)
-    return {
-        family: exact_mean(precision, zero_for_invalid=at_zero),
-        "CMC@1": exact_mean(hits, zero_for_invalid=at_zero),
-    }
+    average, cmc = (exact_mean(values, zero_for_invalid=at_zero) for values in (precision, hits))
+    return Scores(family, average, cmc, n_valid=int((~np.isnan(first)).sum()))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.engine.task_graph import Progress
+from reid_dist.evaluation.benchmarks.variants import is_alone
 from reid_dist.evaluation.runner import Computation, ReportForm, reported_spec
 from reid_dist.evaluation.sides import RowsProgress, Sides
 from reid_dist.evaluation.splits.repeated import SplitJob, evaluate_job
@@ -53,6 +54,7 @@ def _spec(job: SplitJob) -> dict[str, Any]:
         "gallery": job.gallery.content_digest,
         "draw": _without_words(job.trials.describe()),
         "benchmark": None if job.benchmark is None else job.benchmark.name,
+        "benchmark_alone": job.benchmark_alone,
         "protocol": job.rules.describe(),
         "distance": job.options["distance"],
         "metrics": job.metric_names,
@@ -67,6 +69,7 @@ def _spec_of(report: SplitReport) -> dict[str, Any]:
         **reported_spec(report),
         "draw": _without_words(report.draw),
         "benchmark": None if report.benchmark is None else report.benchmark["name"],
+        "benchmark_alone": is_alone(report.benchmark),
         "metrics": list(report.metrics),
         **_STAGES,
         **report.options,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -20,11 +21,12 @@ from reid_dist.core.formatting import counted, have
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
 from reid_dist.evaluation.benchmarks import Benchmark, benchmark_notes, refuse_unfit_labels, with_benchmark
-from reid_dist.evaluation.benchmarks.resolving import draw_of
-from reid_dist.evaluation.benchmarks.variants import other_notes
+from reid_dist.evaluation.benchmarks.resolving import draw_of, refuse_alone
+from reid_dist.evaluation.benchmarks.variants import CMC, Scores, described, other_notes
 from reid_dist.evaluation.checked_options import complete, recorded, refuse_options
 from reid_dist.evaluation.evaluate import evaluate
 from reid_dist.evaluation.options import SPLITS, EvaluationOptions
+from reid_dist.evaluation.other_codes import scores_apart
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.runner import FinishedParts
 from reid_dist.evaluation.signatures import lists_options
@@ -148,11 +150,13 @@ class SplitJob:
     trials: Trials
     options: EvaluationOptions
     benchmark: Benchmark | None = None
+    benchmark_alone: bool = False
 
     @classmethod
     def of(cls, query: FeatureSource, gallery: FeatureSource, options: Mapping[str, Any]) -> SplitJob:
         """Read and check options; parameters and errors are those of `evaluate_splits`."""
-        chosen, name = None, options.get("benchmark")
+        chosen, name, alone = None, options.get("benchmark"), bool(options.get("benchmark_alone"))
+        refuse_alone(alone, name)
         is_limited = options.get("per_identity") is not None
         if name is not None:
             chosen, options = with_benchmark(name, options)
@@ -162,7 +166,8 @@ class SplitJob:
                     f"benchmark={name!r}), or give the rows of each split (rows, --rows FILE)"
                 )
         where = {name: options.get(name, option.default) for name, option in SPLIT_OPTIONS.items()}
-        options = {name: value for name, value in options.items() if name not in (*where, "benchmark")}
+        own = (*where, "benchmark", "benchmark_alone")
+        options = {name: value for name, value in options.items() if name not in own}
         given = complete(options)
         refuse_options(
             options, SPLITS, "is about one gallery, and every split has its own; evaluate without splits for it"
@@ -175,7 +180,15 @@ class SplitJob:
             refuse_unfit_labels(chosen, query, gallery)
         trials = _trials(query, gallery, rules, where, given["seed"], is_limited)
         _refuse_own_rows(query, gallery, trials, rules)
-        return cls(query=query, gallery=gallery, rules=rules, trials=trials, options=given, benchmark=chosen)
+        return cls(
+            query=query,
+            gallery=gallery,
+            rules=rules,
+            trials=trials,
+            options=given,
+            benchmark=chosen,
+            benchmark_alone=alone,
+        )
 
     @property
     def metric_names(self) -> list[str]:
@@ -207,7 +220,8 @@ class SplitJob:
         if self.benchmark is None:
             return None
         listed = self.trials.describe().get("rows")
-        return self.benchmark.describe() | ({} if listed is None else {"gallery": f"rows of {listed}"})
+        described_as = described(self.benchmark, alone=self.benchmark_alone)
+        return described_as | ({} if listed is None else {"gallery": f"rows of {listed}"})
 
     @property
     def identity(self) -> str:
@@ -263,8 +277,9 @@ def evaluate_job(
                 shutil.rmtree(private, ignore_errors=True)
             finished.append(found)
             shown.advance(_STAGE)
+        others = _of_other_codes(job, finished, client, folder)
     notes = [
-        *([*benchmark_notes(job.benchmark, gallery), *other_notes(job.benchmark)] if job.benchmark is not None else []),
+        *([] if job.benchmark is None else [*benchmark_notes(job.benchmark, gallery), *others]),
         *(side_notes(query, gallery, rules) if trials.whole_queries else []),
         *notes_of_splits([split.notes for split in finished]),
         *query.notes,
@@ -274,6 +289,34 @@ def evaluate_job(
     ]
     seconds = time.perf_counter() - started
     return _summarise(job, finished, notes, seconds)
+
+
+def _of_other_codes(job: SplitJob, finished: Sequence[FinishedSplit], client: Client | None, folder: Path) -> list[str]:
+    """Notes on other codes in use, which evaluate whole galleries."""
+    benchmark = job.benchmark
+    if benchmark is None:
+        return []
+    # Of listed rows of a benchmark that evaluates whole galleries, no code in use has numbers.
+    if benchmark.draw is None or job.benchmark_alone:
+        return list(other_notes(benchmark))
+
+    def run(other: Benchmark, given: dict[str, Any]) -> Report:
+        private = folder / f"{INNER}others"
+        private.mkdir(exist_ok=True)
+        try:
+            return evaluate(
+                job.query, job.gallery, client=client, workspace=private, **with_benchmark(other.name, given)[1]
+            )
+        finally:
+            shutil.rmtree(private, ignore_errors=True)
+
+    family = job.rules.ap_family
+    precision, cmc = (
+        mean_and_spread([split.metrics.get(name, math.nan) for split in finished])[0] for name in (family, CMC)
+    )
+    own = Scores(family, precision, cmc, n_draws=len(finished))
+    apart = scores_apart(benchmark, job.options, job.query, job.gallery, run)
+    return list(other_notes(benchmark, apart=apart, own=own))
 
 
 def _trials(
