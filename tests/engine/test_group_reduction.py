@@ -18,6 +18,7 @@ from reid_dist.engine.reductions import (
     FeatureBlock,
     GroupCounts,
     group_bytes,
+    groups,
     make_thresholds,
     pair_rows,
 )
@@ -132,9 +133,24 @@ def test_groups_within_one_block_leave_no_entries():
     assert len(whole.entry) == 0
     assert whole.count.sum() > 0
     halves = case.partials([0, 100, 200])
-    assert all(len(each.entry) > 0 for each in halves)
+    assert all(len(each.entry) + each.place.size > 0 for each in halves)
     # At most one entry per query and group.
     assert max(len(each.entry) for each in halves) <= 12 * 25
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
+def test_entries_merge_with_the_places_of_all_groups(monkeypatch, dtype):
+    """Blocks with few groups before a positive have entries, others the places of all; more than 255 places."""
+    monkeypatch.setattr(groups, "_place_type", lambda most: np.dtype(dtype if most > 255 else np.uint8))
+    case = Case(0, n_gallery=2000, n_groups=1000)
+    parts = case.partials([0, 200, 1000, 1020, 2000])
+    assert any(len(each.entry) for each in parts)
+    assert all(each.place.shape[1] in (0, len(each.group)) and each.place.dtype == dtype for each in parts)
+    assert any(each.place.size for each in parts) == (dtype == np.uint16)
+    assert not any(len(each.entry) and each.place.size for each in parts)
+    (first, last) = (case.reduction.combine(some) for some in (parts[:3], parts[3:]))
+    case.assert_right(case.ranks(case.reduction.combine([first, last])))
+    case.assert_right(case.ranks(case.reduction.combine([decode(encode(each), [GroupCounts]) for each in parts])))
 
 
 def test_partial_results_in_a_workspace_are_read_as_they_were():

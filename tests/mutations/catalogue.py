@@ -241,8 +241,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         (
             "evaluation/benchmarks/variants.py",
-            "({100 * (value - earlier):+.2f} points)",
-            "({100 * (earlier - value):+.2f} points)",
+            "{_points(value - before)}",
+            "{_points(before - value)}",
         ),
         ("evaluation/conventions/targets.py", "<= self.half", "<= 2 * self.half"),
         ("engine/variants.py", "(hidden | self._indexes[place].mask.junk_row[row])", "hidden"),
@@ -252,6 +252,16 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "each[:1].astype(np.int64) - 1",
         ),
         ("engine/reductions/groups.py", "held[partial.group] += partial.held", "held[partial.group] = partial.held"),
+        (
+            "kernels/groups.py",
+            "own[group] = min(np.int64(own[group]), scratch.place[c])",
+            "own[group] = scratch.place[c]",
+        ),
+        (
+            "metrics/definitions.py",
+            "exact_mean(values[counted[rows]])",
+            "exact_mean(values[counted[rows[:1]]])",
+        ),
     ],
     "lists": [
         ("reports/failures.py", " & (cameras != cameras[:, [place]])", ""),

@@ -2,8 +2,8 @@
 
 A group comes before a relevant group if any of its kept items does.  So the place of a group is the least place of its
 items: an integer, whose minimum over gallery blocks is the same in any order and grouping.  A partial result counts the
-groups of which it holds every item, by place, and lists the places of the others, whose items lie in several blocks.
-No array has an element per query and group.
+groups of which it holds every item, by place, and has the places of the others, whose items lie in several blocks: of
+those that come before a positive, or of all of them where that takes less memory.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ from reid_dist.engine.reductions.tiles import Precision, Tile
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import pair_distances, read_only
 from reid_dist.kernels.deciding import APART, ScreenedTile
-from reid_dist.kernels.groups import GroupLists, list_groups, merge_groups, nowhere, settle_groups
+from reid_dist.kernels.groups import GroupPlaces, count_open, merge_groups, place_groups, settle_groups
 from reid_dist.relevance.groups import Groups
 
 Int64 = NDArray[np.int64]
 
 # Rows of the largest gallery block, by which the memory of a job is projected.
 _LARGEST_BLOCK = 65536
-_WIDEST_TILE = 1536
 
-# Bytes of lists that a thread keeps for its next block, at most.
+# Bytes of places that a thread keeps for its next block, at most.
 _MOST_KEPT = 2**27
 
 
@@ -53,6 +52,8 @@ class GroupCounts:
     # Other groups: entries ``entry[indptr[i]:indptr[i + 1]]`` of query ``i``, place above and group in the low bits.
     indptr: Int64
     entry: NDArray[np.signedinteger]
+    # Or the places of all of them, shape (n_query, n_open), unsigned, all bits set for none; n_open is 0 with entries.
+    place: NDArray[np.unsignedinteger]
     # Numbers of these groups, ascending, and how many of their items lie in these blocks, shape (n_open,).
     group: Int64
     held: Int64
@@ -106,22 +107,29 @@ class CountGroups:
         entries += [entries[0][:0]] * (MERGED_AT_ONCE - len(partials))
         bounds = np.zeros((MERGED_AT_ONCE, len(partials[0].indptr)), np.int64)
         bounds[: len(partials)] = [partial.indptr for partial in partials]
-        merged = np.empty(sum(map(len, entries)), entries[0].dtype)
-        indptr = np.empty(bounds.shape[1], np.int64)
-        least = nowhere(len(self.groups))
+        places = [partial.place for partial in partials]
+        places += [places[0][:, :0]] * (MERGED_AT_ONCE - len(partials))
+        numbers = [partial.group for partial in partials]
+        numbers += [numbers[0][:0]] * (MERGED_AT_ONCE - len(partials))
+        group = np.flatnonzero((held > 0) & ~is_whole)
+        n_query = bounds.shape[1] - 1
+        most = sum(map(len, entries)) + sum(place.size for place in places)
+        merged = np.empty(min(most, n_query * len(group)) + 1, entries[0].dtype)
+        indptr = np.empty(n_query + 1, np.int64)
         merge_groups(
             tuple(map(read_only, entries)),
             bounds,
             self.bits,
+            tuple(map(_packed, places)),
+            tuple(map(read_only, numbers)),
             is_whole,
-            self.start_of_places,
             count,
-            least,
+            self.start_of_places,
+            _nowhere(np.empty(len(self.groups), places[0].dtype)),
             indptr,
             merged,
         )
-        group = np.flatnonzero((held > 0) & ~is_whole)
-        return GroupCounts(count, indptr, _trimmed(merged, indptr[-1]), group, held[group])
+        return GroupCounts(count, indptr, _trimmed(merged, indptr[-1]), _no_places(places[0]), group, held[group])
 
     def finish(self, merged: GroupCounts) -> PartialCounts:
         """Convert the result of the whole gallery to counts of groups, as `CountNearer` gives them of items."""
@@ -160,10 +168,10 @@ def group_bytes(group: Int64, block_rows: int, per_query: float) -> int:
     n_open = int(is_open.sum())
     n_entries = min(n_open * (MERGED_AT_ONCE + 3), int(size[is_open].sum()) + 3 * n_open)
     itemsize = _entry_type(_bits(len(first)), int(per_query)).itemsize
-    listed = min(len(group), _LARGEST_BLOCK, 2 * int((size > 1).sum()) + _WIDEST_TILE)
-    # Places are at most three per positive, int32.
+    # Places are at most three per positive, int32; the least one of every group of a block is held.
     places = int(per_query * 3 * 4 * (MERGED_AT_ONCE + 3))
-    return itemsize * (listed + n_entries) + places
+    least = _place_type(3 * int(per_query)).itemsize * min(len(first), _LARGEST_BLOCK)
+    return itemsize * n_entries + least + places
 
 
 def _bits(n_group: int) -> int:
@@ -174,6 +182,27 @@ def _entry_type(bits: int, most_places: int) -> np.dtype[np.signedinteger]:
     return np.dtype(np.int32 if (most_places + 1) << bits <= np.iinfo(np.int32).max else np.int64)
 
 
+def _place_type(most_places: int) -> np.dtype[np.unsignedinteger]:
+    """Smallest type that holds so many places, and one for none."""
+    return np.dtype(np.uint8 if most_places < 2**8 else np.uint16 if most_places < 2**16 else np.uint32)
+
+
+def _nowhere(least: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
+    """Set all bits: no place."""
+    least.fill(np.iinfo(least.dtype).max)
+    return least
+
+
+def _no_places(places: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
+    """Places of no group, for the same queries, in the same type."""
+    return np.empty((len(places), 0), places.dtype)
+
+
+def _packed(places: NDArray[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
+    """The same as kernels take it."""
+    return read_only(np.ascontiguousarray(places))
+
+
 def _trimmed(entry: NDArray[np.signedinteger], n: int) -> NDArray[np.signedinteger]:
     """Return the first `n` entries; the memory of the others is given back without a copy."""
     entry.resize(n, refcheck=False)
@@ -181,12 +210,12 @@ def _trimmed(entry: NDArray[np.signedinteger], n: int) -> NDArray[np.signedinteg
 
 
 class _Memory(threading.local):
-    """Memory of the lists of a thread, for one block after the other: new pages take longer than filling them."""
+    """Memory of the places of a thread, for one block after the other: new pages take longer than filling them."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
 
-    def array(self, shape: tuple[int, int], dtype: np.dtype[np.signedinteger]) -> NDArray[np.signedinteger]:
+    def array(self, shape: tuple[int, int], dtype: np.dtype[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
         """Return an array of any values, valid until the next call in this thread."""
         n_bytes = math.prod(shape) * dtype.itemsize
         if n_bytes > _MOST_KEPT:
@@ -211,16 +240,19 @@ class _Listing(Accumulator[GroupCounts]):
         self._most_places = int(np.diff(self._start).max(initial=0))
         if not gallery.in_memory:
             self._check_thresholds(query, gallery)
-        # Groups of the block, without those of a single item, in the order of their numbers.
+        # Groups of the block, in the order of their numbers, but those with items elsewhere first.
         groups, of_column = reduction.groups, reduction.groups.of_row[gallery.numbers]
-        several = np.append(groups.size > 1, False)[of_column]
-        self._number, local, held = np.unique(of_column[several], return_inverse=True, return_counts=True)
-        self._group_of = np.full(len(gallery), -1, np.int32)
-        self._group_of[several] = local
-        self._is_whole, self._held = held == groups.size[self._number], held
-        self._bits = _bits(len(self._number))
+        shown = of_column >= 0
+        number, local, held = np.unique(of_column[shown], return_inverse=True, return_counts=True)
+        is_whole = held == groups.size[number]
+        order = np.argsort(is_whole, kind="stable")
+        # Columns without a group are hidden from all queries.
+        self._group_of = np.full(len(gallery), len(number), np.int32)
+        self._group_of[shown] = np.argsort(order)[local]
+        self._number, self._held = number[order].astype(np.int64), held[order]
+        self._n_open = int(np.count_nonzero(~is_whole))
         self._count = np.zeros(self._start[-1], np.int32)
-        self._lists: GroupLists | None = None
+        self._places: GroupPlaces | None = None
 
     def _check_thresholds(self, query: FeatureBlock, gallery: FeatureBlock) -> None:
         """Compare the thresholds with distances of verified rows of this block.
@@ -249,43 +281,41 @@ class _Listing(Accumulator[GroupCounts]):
         """Screening values of the farthest thresholds, shape (n_query,)."""
         return self._thresholds.lower_bound
 
-    def _make_lists(self, n_column: int) -> GroupLists:
-        """Create empty lists; their memory is allocated as they grow."""
-        n_query = len(self._start) - 1
-        # A reduced list twice over, so that lists are rarely reduced, and a tile; at most the whole block.
-        capacity = min(int((self._group_of >= 0).sum()) + n_column, 2 * len(self._number) + n_column)
-        return GroupLists(
-            entry=_MEMORY.array((n_query, capacity), _entry_type(self._bits, self._most_places)),
-            size=np.zeros(n_query, np.int64),
-            counted=self._count,
-            start=self._start,
-            least=nowhere(len(self._number)),
-        )
+    def _make_places(self) -> GroupPlaces:
+        """Places of no item."""
+        n_query, width = len(self._start) - 1, -(-(len(self._number) + 1) // 8) * 8
+        least = _nowhere(_MEMORY.array((n_query, width), _place_type(self._most_places)))
+        return GroupPlaces(least, least.view(np.uint64), self._count, self._start)
 
     def absorb(self, tile: Tile) -> None:
-        """List items of one tile; if its bands are too crowded, the tile or its rest is screened in float64."""
-        if self._lists is None:
-            # The first tile of a block is the widest.
-            self._lists = self._make_lists(len(tile.columns))
+        """Add items of one tile; if its bands are too crowded, the tile or its rest is screened in float64."""
+        if self._places is None:
+            self._places = self._make_places()
         done = 0
         precision = self._thresholds.precision(tile)
         if precision is not Precision.WIDE:
             limit = tile.size if self._exact else most_decided(tile.size)
-            done, decided = self._list(self._thresholds.screened(tile, precision, 0), tile, 0, self._lists, limit)
+            done, decided = self._add(self._thresholds.screened(tile, precision, 0), tile, 0, self._places, limit)
             self._thresholds.note(tile, precision, decided if done == len(tile.queries) else tile.size)
         if done < len(tile.queries):
-            self._list(self._thresholds.screened(tile, Precision.WIDE, done), tile, done, self._lists, tile.size)
+            self._add(self._thresholds.screened(tile, Precision.WIDE, done), tile, done, self._places, tile.size)
 
-    def _list(self, screened: ScreenedTile, tile: Tile, first: int, lists: GroupLists, limit: int) -> tuple[int, int]:
+    def _add(self, screened: ScreenedTile, tile: Tile, first: int, places: GroupPlaces, limit: int) -> tuple[int, int]:
         group_of = self._group_of[tile.columns.start : tile.columns.stop]
-        return list_groups(screened, tile.queries.start + first, group_of, self._bits, lists, limit)
+        return place_groups(screened, tile.queries.start + first, group_of, places, limit)
 
     def result(self) -> GroupCounts:
-        """Return the counts and lists of the block pair."""
-        lists = self._lists or self._make_lists(0)
+        """Return the counts and places of the block pair."""
+        places, n_open, bits = self._places or self._make_places(), self._n_open, self._reduction.bits
         indptr = np.empty(len(self._start), np.int64)
-        entry = np.empty(lists.size.sum(), _entry_type(self._reduction.bits, self._most_places))
-        number = self._number.astype(np.int64)
-        settle_groups(lists, self._bits, self._is_whole, number, self._reduction.bits, indptr, entry)
-        group, held = number[~self._is_whole], self._held[~self._is_whole]
-        return GroupCounts(self._count, indptr, _trimmed(entry, indptr[-1]), group, held)
+        count_open(places, n_open, indptr)
+        dtype = _entry_type(bits, self._most_places)
+        kept = _no_places(places.least)
+        first = 0
+        if indptr[-1] * dtype.itemsize > places.least[:, :n_open].nbytes:
+            kept, first = places.least[:, :n_open].copy(), n_open
+            indptr[:] = 0
+        entry = np.empty(indptr[-1] + 1, dtype)
+        settle_groups(places, first, n_open, self._number, bits, entry)
+        group, held = self._number[:n_open], self._held[:n_open]
+        return GroupCounts(self._count, indptr, entry[:-1], kept, group, held)
