@@ -39,12 +39,12 @@ class GroupPlaces(NamedTuple):
 
 @kernel
 def place_groups(
-    tile: ScreenedTile, query_start: int, group_of: NDArray[np.int32], places: GroupPlaces, limit: int
+    tile: ScreenedTile, query_start: int, group_of: NDArray[np.int32], in_runs: bool, places: GroupPlaces, limit: int
 ) -> tuple[int, int]:
     """Add the items of a tile before some threshold; `query_start` is the first query of the tile.
 
-    `group_of` holds the group of each column, shape (columns,).  A place of the number of places of the query or more
-    is that of an item before no threshold.
+    `group_of` holds the group of each column, shape (columns,); with `in_runs`, many neighbours are of one group.  A
+    place of the number of places of the query or more is that of an item before no threshold.
 
     At most `limit` pairs are decided canonically.  Returns the number of finished rows, fewer than all if the next one
     exceeded `limit` (nothing of that one is added), and the number of decided pairs.
@@ -62,8 +62,26 @@ def place_groups(
         if decided > limit:
             return i, decided
         own = places.least[query_start + i]
+        if not in_runs:
+            for c in range(n):
+                group = group_of[scratch.column[c]]
+                own[group] = min(np.int64(own[group]), scratch.place[c])
+            continue
+        # One place per run: a place that was just written takes longer to read than to hold.
+        before = np.int32(-1)
+        latest = np.int64(0)
+        n_runs = 0
         for c in range(n):
             group = group_of[scratch.column[c]]
+            place = scratch.place[c]
+            is_new = group != before
+            latest = place if is_new else min(latest, place)
+            n_runs += int(is_new)
+            scratch.column[n_runs - 1] = group
+            scratch.place[n_runs - 1] = latest
+            before = group
+        for c in range(n_runs):
+            group = scratch.column[c]
             own[group] = min(np.int64(own[group]), scratch.place[c])
     return n_rows, decided
 
@@ -74,10 +92,10 @@ def count_open(places: GroupPlaces, n_open: int, indptr: NDArray[np.int64]) -> N
     indptr[0] = 0
     for q in range(len(places.least)):
         own = places.least[q, :n_open]
-        beyond = places.start[q + 1] - places.start[q]
-        n = np.int64(0)
+        beyond = places.least.dtype.type(places.start[q + 1] - places.start[q])
+        n = np.int32(0)
         for g in range(len(own)):
-            n += np.int64(own[g] < beyond)
+            n += np.int32(own[g] < beyond)
         indptr[q + 1] = indptr[q] + n
 
 
@@ -102,17 +120,21 @@ def settle_groups(
         own = places.counted[places.start[q] : places.start[q + 1]]
         row = places.least[q]
         beyond = len(own)
-        for w in range(first // in_word, -(-n_group // in_word)):
+        for w in range(first // in_word, -(-n_open // in_word)):
             if places.words[q, w] == _EMPTY:
                 continue
-            for g in range(max(first, w * in_word), min(n_group, (w + 1) * in_word)):
+            for g in range(max(first, w * in_word), min(n_open, (w + 1) * in_word)):
                 place = np.int64(row[g])
-                found = np.int64(place < beyond)
-                counts = found & np.int64(g >= n_open)
-                own[place * counts] += np.int32(counts)
                 # Written always, kept when it counts: no branch.
                 entry[at] = (place << bits) | number_of[g]
-                at += found - counts
+                at += np.int64(place < beyond)
+        for w in range(n_open // in_word, -(-n_group // in_word)):
+            if places.words[q, w] == _EMPTY:
+                continue
+            for g in range(max(n_open, w * in_word), min(n_group, (w + 1) * in_word)):
+                place = np.int64(row[g])
+                found = np.int64(place < beyond)
+                own[place * found] += np.int32(found)
 
 
 @inner_kernel

@@ -254,8 +254,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("engine/reductions/groups.py", "held[partial.group] += partial.held", "held[partial.group] = partial.held"),
         (
             "kernels/groups.py",
-            "own[group] = min(np.int64(own[group]), scratch.place[c])",
-            "own[group] = scratch.place[c]",
+            "latest = place if is_new else min(latest, place)",
+            "latest = place",
         ),
         (
             "metrics/definitions.py",

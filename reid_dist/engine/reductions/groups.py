@@ -249,6 +249,8 @@ class _Listing(Accumulator[GroupCounts]):
         # Columns without a group are hidden from all queries.
         self._group_of = np.full(len(gallery), len(number), np.int32)
         self._group_of[shown] = np.argsort(order)[local]
+        n_repeated = int(np.count_nonzero(self._group_of[1:] == self._group_of[:-1]))
+        self._in_runs = 4 * n_repeated > len(gallery)
         self._number, self._held = number[order].astype(np.int64), held[order]
         self._n_open = int(np.count_nonzero(~is_whole))
         self._count = np.zeros(self._start[-1], np.int32)
@@ -302,7 +304,7 @@ class _Listing(Accumulator[GroupCounts]):
 
     def _add(self, screened: ScreenedTile, tile: Tile, first: int, places: GroupPlaces, limit: int) -> tuple[int, int]:
         group_of = self._group_of[tile.columns.start : tile.columns.stop]
-        return place_groups(screened, tile.queries.start + first, group_of, places, limit)
+        return place_groups(screened, tile.queries.start + first, group_of, self._in_runs, places, limit)
 
     def result(self) -> GroupCounts:
         """Return the counts and places of the block pair."""
