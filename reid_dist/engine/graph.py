@@ -20,7 +20,7 @@ from reid_dist._version import __version__
 from reid_dist.core.model import Neighbours, RankedQueries, cut_rows
 from reid_dist.engine.jobs import BlockResult, EvaluationJob, Probes, SearchJob
 from reid_dist.engine.partitions import PartValues
-from reid_dist.engine.reductions import BracketCounts, add_bracket_counts, add_histograms
+from reid_dist.engine.reductions import BracketCounts, add_bracket_counts, add_histograms, join_queries
 from reid_dist.engine.screened_pairs import add_screened
 from reid_dist.engine.task_graph import Execution, TaskGraph, execute
 from reid_dist.engine.tasks import (
@@ -104,12 +104,29 @@ def find_nearest(job: SearchJob, execution: Execution) -> Neighbours:
 
 
 def count_impostors(
-    job: EvaluationJob, brackets: tuple[float, ...], execution: Execution, truth: GroundTruth | None
+    job: EvaluationJob,
+    brackets: tuple[float, ...],
+    execution: Execution,
+    truth: GroundTruth | None,
+    *,
+    by_query: bool = False,
 ) -> BracketCounts:
     """Count the impostors of a job around brackets of distances exactly.  Arguments and errors as of `rank_queries`."""
-    counting = replace(job, topk=0, parts=None, probes=False, impostors=False, single_shot=None, brackets=brackets)
+    counting = replace(
+        job,
+        topk=0,
+        parts=None,
+        probes=False,
+        nearest_negatives=0,
+        impostors=False,
+        single_shot=None,
+        brackets=brackets,
+        brackets_by_query=by_query,
+    )
     blocks: list[BracketCounts] = _run(counting, execution, truth)
-    return add_bracket_counts(blocks, job.plan.bracket_counts)
+    found = add_bracket_counts(blocks, job.plan.bracket_counts)
+    own = [block.by_query for block in blocks if block.by_query is not None]
+    return replace(found, by_query=join_queries(own)) if own else found
 
 
 def rank_queries(job: EvaluationJob, execution: Execution, truth: GroundTruth | None = None) -> BlockResult:

@@ -84,6 +84,8 @@ class EvaluationJob(SearchJob):
     # Edges ``lo, hi, lo, hi, …`` of brackets of distances.  With any, impostors are counted exactly around them, and
     # nothing else is computed.
     brackets: tuple[float, ...] = ()
+    # Whether impostors are also counted by query around the brackets.
+    brackets_by_query: bool = False
     # Definition of the single-shot CMC; None if not requested.
     single_shot: SingleShot | None = None
     # Whether the single-shot CMC is also computed with every tie decided for, and against, the positives.

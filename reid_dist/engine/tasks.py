@@ -205,7 +205,9 @@ def reductions(
         if job.impostors:
             wanted["impostors"] = CountImpostors(visibility)
         if job.brackets:
-            wanted["bracketed"] = CollectImpostors(visibility, job.brackets, job.plan.bracket_counts)
+            wanted["bracketed"] = CollectImpostors(
+                visibility, job.brackets, job.plan.bracket_counts, job.brackets_by_query
+            )
     return wanted
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from reid_dist.engine.graph import count_impostors
 from reid_dist.engine.jobs import BlockResult, EvaluationJob
-from reid_dist.engine.plan import Besides
+from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
+from reid_dist.engine.reductions import distance_of, ordered_keys
 from reid_dist.engine.task_graph import Execution
 from reid_dist.engine.tasks import set_labels
 from reid_dist.engine.verification import (
@@ -24,6 +29,9 @@ from reid_dist.engine.verification import (
 )
 from reid_dist.metrics.definitions import Metric
 from reid_dist.relevance.ground_truth import GroundTruth
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
 
 # Bytes per query and nearest kept row: candidates, and lists that wait to be merged.
 _PROBE_BYTES = 1200
@@ -60,11 +68,67 @@ def verify(
         return None
     found: dict[Level, Crossing] = {}
     if result.impostors is not None:
-        pairs = pairs_of(result.ranked)
-        levels = wanted_levels(metrics, roc, pairs)
-        scale = job.scorer.falling_scale
-        search = ThresholdSearch(levels, pairs.genuine, pairs.n_impostor, result.impostors, scale)
+        search = _search(job, result, wanted_levels(metrics, roc, pairs_of(result.ranked)))
         while edges := search.edges:
             search.take(count_impostors(job, edges, execution, truth))
         found = search.found
     return make_verification(metrics, roc, result, found)
+
+
+@dataclass(frozen=True)
+class ImpostorsNearer:
+    """Impostors of every query nearer than some distances."""
+
+    # Ascending, shape (n,), float64.
+    distance: Float64
+    # Shape (n_query, n), int64.
+    count: Int64
+
+
+def verify_by_query(
+    job: EvaluationJob,
+    result: BlockResult,
+    metrics: Sequence[Metric],
+    distances: Float64,
+    execution: Execution,
+    truth: GroundTruth | None,
+) -> tuple[Verification, ImpostorsNearer]:
+    """Verify, and count the impostors of every query nearer than finite `distances` and than the thresholds found.
+
+    Mostly in one pass; where very many pairs lie about a threshold, in one more.  Otherwise as `verify`.
+    """
+    search = _search(job, result, wanted_levels(metrics, False, pairs_of(result.ranked)), np.unique(distances))
+    edges = search.edges
+    first = count_impostors(job, edges, execution, truth, by_query=True)
+    search.take(first)
+    while more := search.edges:
+        search.take(count_impostors(job, more, execution, truth))
+    found = make_verification(metrics, False, result, search.found)
+    crossed = [crossing.distance for crossing in search.found.values()]
+    points = np.unique(np.concatenate([distances, np.array(crossed, np.float64)]))
+    keys = ordered_keys(points)
+    nearer = None if first.by_query is None else first.by_query.nearer(ordered_keys(np.array(edges)), keys)
+    if nearer is None:
+        narrow = np.stack([keys, keys + 1], axis=1).ravel()
+        again = count_impostors(
+            job, tuple(distance_of(key) for key in narrow.tolist()), execution, truth, by_query=True
+        ).by_query
+        nearer = None if again is None else again.nearer(narrow, keys)
+    if nearer is None:
+        raise AssertionError("brackets of one key have no pairs inside that are not counted")
+    return found, ImpostorsNearer(points, nearer)
+
+
+def held_by_queries(n_points: int) -> Besides:
+    """Additional memory of a job for counts of impostors by query at so many distances and thresholds."""
+    # A bracket and a gap of four bytes each: being added to, waiting to be merged and in the result.
+    return Besides(8 * n_points * (2 * MERGED_AT_ONCE + 4), values_per_query=3 * n_points)
+
+
+def _search(
+    job: EvaluationJob, result: BlockResult, levels: Sequence[Level], beside: Float64 | None = None
+) -> ThresholdSearch:
+    if result.impostors is None:
+        raise AssertionError("thresholds are found from a histogram")
+    pairs = pairs_of(result.ranked)
+    return ThresholdSearch(levels, pairs.genuine, pairs.n_impostor, result.impostors, job.scorer.falling_scale, beside)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
@@ -50,6 +50,7 @@ from reid_dist.stores import (
     FeatureSource,
     LabelledSet,
     LabelSource,
+    Workspace,
     as_feature_set,
     as_labelled_set,
 )
@@ -98,21 +99,12 @@ def evaluate_beside(
     check_sets(query, gallery, measure)
     checked = CheckedOptions.of(given, query, gallery)
     refuse_unlike_lengths(query, gallery, checked.expand, measure)
-    kept, chunk_rows = workspace_at(workspace), checked.values["chunk_rows"]
+    kept = workspace_at(workspace)
     with shown_progress(progress) as shown:
         watch = Stopwatch(shown)
 
         def attempt() -> tuple[Report, Beside]:
-            with contextlib.ExitStack() as stack:
-                visible = stack.enter_context(visible_to(client, kept, query, gallery))
-                if checked.expand or checked.rerank is not None:
-                    where = make_resources(client, workspace_folder(stack, kept), chunk_rows, watch)
-                    visible = expand_sets(*visible, checked.expand, where)
-                scorer: Scorer = FeatureScorer(*visible, measure)
-                if checked.rerank is not None:
-                    scorer = rerank_scorer(*visible, measure, checked.rerank, where)
-                # Measured after the stages, as workers may have joined or left meanwhile.
-                execution = make_execution(client, kept, chunk_rows, watch)
+            with scored_sets(checked, (query, gallery), client, kept, watch) as (visible, scorer, execution):
                 found, beside = _evaluate(
                     checked, (query, gallery), visible, scorer, execution, watch, started, protocols
                 )
@@ -126,6 +118,28 @@ def evaluate_beside(
 
         report, beside = with_remade_parts(attempt, kept, watch.warn)
     return replace(report, distance=measure.describe()), beside
+
+
+@contextlib.contextmanager
+def scored_sets(
+    checked: CheckedOptions,
+    sides: tuple[FeatureSet, FeatureSet],
+    client: Client | None,
+    kept: Workspace | None,
+    watch: Stopwatch,
+) -> Iterator[tuple[tuple[FeatureSet, FeatureSet], Scorer, Execution]]:
+    """The sets as workers read them, expanded, with their distances after re-ranking, and what computes these."""
+    measure, chunk_rows = DISTANCES.get(checked.values["distance"]), checked.values["chunk_rows"]
+    with contextlib.ExitStack() as stack:
+        visible = stack.enter_context(visible_to(client, kept, *sides))
+        if checked.expand or checked.rerank is not None:
+            where = make_resources(client, workspace_folder(stack, kept), chunk_rows, watch)
+            visible = expand_sets(*visible, checked.expand, where)
+        scorer: Scorer = FeatureScorer(*visible, measure)
+        if checked.rerank is not None:
+            scorer = rerank_scorer(*visible, measure, checked.rerank, where)
+        # Measured after the stages, as workers may have joined or left meanwhile.
+        yield visible, scorer, make_execution(client, kept, chunk_rows, watch)
 
 
 @lists_options(RANKING_OPTIONS)

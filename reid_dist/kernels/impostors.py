@@ -109,6 +109,21 @@ class Brackets(NamedTuple):
     exact: bool = False
 
 
+class ByQuery(NamedTuple):
+    """Counts of a tile by query; arrays without elements if they are not requested."""
+
+    # Pairs in each gap but the last and in each bracket, alternating, shape (rows, 2 n_bracket), int32; added to.
+    tally: NDArray[np.int32]
+    # Query of each entry of `found`, int64, counted from `first`.
+    owner: NDArray[np.int64]
+    first: int
+
+
+def by_nobody() -> ByQuery:
+    """No counts by query."""
+    return ByQuery(np.empty((0, 0), np.int32), np.empty(0, np.int64), 0)
+
+
 @inner_kernel
 def _find_places(
     source: NDArray[np.floating],
@@ -194,12 +209,13 @@ def split_tile(
     gaps: NDArray[np.int64],
     found: NDArray[np.float64],
     progress: NDArray[np.int64],
+    by_query: ByQuery,
 ) -> int:
     """Count the pairs of a tile between brackets, and write the distances of those inside one.
 
     Begins at query `first_row`.  `gaps`, shape (n_bracket,), counts the pairs in each gap but the last.  `found`
     receives the canonical distances of the pairs inside, in no order.  `progress` is added to: used entries of `found`,
-    and canonically decided pairs.
+    and canonically decided pairs.  `by_query` receives the same counts by query, if it has elements.
 
     Returns the row to continue with once `found` has been emptied, the number of rows when the tile is done, or -1 if
     more than `limit` pairs had to be decided; the output is then invalid.
@@ -214,6 +230,8 @@ def split_tile(
     passed0, passed1, passed2, passed3 = passed[0], passed[1], passed[2], passed[3]
     at_place = brackets.at_place
     last_place = np.uint32(brackets.last_place)
+    tally, owner = by_query.tally, by_query.owner
+    tallies = tally.shape[0] > 0
     n_found, decided = progress[0], progress[1]
     q = first_row
     while q < n_rows and n_found + n_columns <= len(found) and decided <= limit:
@@ -284,7 +302,16 @@ def split_tile(
                         passed0[place // 2 + 1] += 1
                     else:
                         found[n_found] = distance
+                        if tallies:
+                            owner[n_found] = by_query.first + q
+                            tally[q, place] += 1
                         n_found += 1
+        if tallies:
+            for gap in range(len(gaps)):
+                nearer = passed0[gap + 1] + passed1[gap + 1] + passed2[gap + 1] + passed3[gap + 1]
+                tally[q, 2 * gap] += nearer
+                gaps[gap] += nearer
+            passed[:] = 0
         q += 1
     for gap in range(len(gaps)):
         gaps[gap] += passed0[gap + 1] + passed1[gap + 1] + passed2[gap + 1] + passed3[gap + 1]

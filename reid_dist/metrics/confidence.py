@@ -261,16 +261,38 @@ def _resampled_means(totals: _UnitTotals, n_resamples: int, rng: np.random.Gener
     means = np.full((len(totals.sums), n_resamples), np.nan)
     if n_units == 0:
         return means
-    for block in _blocks(n_resamples, n_units):
-        n = len(block)
-        drawn = rng.integers(0, n_units, (n, n_units)) + np.arange(n)[:, np.newaxis] * n_units
-        weights = np.bincount(drawn.ravel(), minlength=n * n_units).astype(np.float64).reshape(n, n_units)
+    for block, weights in _drawn_weights(n_units, n_resamples, rng):
         sums = np.vecdot(totals.sums[:, np.newaxis], weights)
         counts = np.vecdot(totals.counts[:, np.newaxis], weights)[totals.count_of]
         np.divide(sums, counts, out=means[:, block.start : block.stop], where=counts > 0)
     too_few = np.count_nonzero(totals.counts, axis=1) < 2
     means[too_few[totals.count_of]] = np.nan
     return means
+
+
+def resampled_sums(totals: Float64, *, level: float, n_resamples: int = 1000, seed: int = 0) -> Iterator[Float64]:
+    """Sums over the units of resamples, some resamples at a time: shape (n, n_column).
+
+    `totals` are the sums of every unit, (n_unit, n_column); the draws are those of `bootstrap_intervals`.
+    """
+    check_level(level)
+    _check_draws("identity", n_resamples, seed)
+    rng = np.random.default_rng((seed, _RESAMPLES))
+    for _, weights in _drawn_weights(len(totals), n_resamples, rng):
+        yield weights @ totals
+
+
+def percentile_interval(values: Float64, level: float) -> Interval:
+    """Interval between the percentiles of resampled values, (n_resamples,); NaN are left out."""
+    return _percentiles(values, ((1 - level) / 2, (1 + level) / 2))
+
+
+def _drawn_weights(n_units: int, n_resamples: int, rng: np.random.Generator) -> Iterator[tuple[RowRange, Float64]]:
+    """Blocks of resamples, and how often each draws every unit, (n, n_units) float64."""
+    for block in _blocks(n_resamples, n_units):
+        n = len(block)
+        drawn = rng.integers(0, n_units, (n, n_units)) + np.arange(n)[:, np.newaxis] * n_units
+        yield block, np.bincount(drawn.ravel(), minlength=n * n_units).astype(np.float64).reshape(n, n_units)
 
 
 def _blocks(n_resamples: int, n_units: int) -> Iterator[RowRange]:

@@ -16,6 +16,7 @@ from reid_dist.kernels.impostors import (
     TOUCHED,
     Brackets,
     Screened,
+    by_nobody,
     count_keys,
     falling_keys,
     key_edges,
@@ -132,7 +133,7 @@ def test_brackets_are_counted_by_canonical_distances(case: Case, data: st.DataOb
     while row < len(case.tile.query):
         # A small buffer is filled, emptied and filled again.
         brackets, buffer = case.brackets(edges), found[:capacity]
-        row = split_tile(case.screened, brackets, rows, row, exact.size, gaps, buffer, progress)
+        row = split_tile(case.screened, brackets, rows, row, exact.size, gaps, buffer, progress, by_nobody())
         assert row >= 0
         collected += found[: progress[0]].tolist()
         progress[:] = 0
@@ -146,14 +147,13 @@ def test_a_crowded_tile_gives_up() -> None:
     case = Case(3, "cosine", np.float32, 600, 1)
     brackets = case.brackets(np.array([0.0, 1.0]))
     gaps, progress = np.zeros(1, np.int64), np.zeros(2, np.int64)
-    assert split_tile(case.screened, brackets, case.tile.rows, 0, 50, gaps, np.empty(9000), progress) == -1
+    assert split_tile(case.screened, brackets, case.tile.rows, 0, 50, gaps, np.empty(9000), progress, by_nobody()) == -1
 
 
 @pytest.mark.parametrize("n_gallery", [1, 512, 513])
 def test_what_lies_beyond_all_brackets_is_passed_over(n_gallery: int) -> None:
     case = Case(4, "euclidean", np.float32, n_gallery, 1000)
     gaps, progress = np.zeros(1, np.int64), np.zeros(2, np.int64)
-    done = split_tile(
-        case.screened, case.brackets(np.array([0.0, 1e-3])), case.tile.rows, 0, 10**6, gaps, np.empty(9000), progress
-    )
+    brackets = case.brackets(np.array([0.0, 1e-3]))
+    done = split_tile(case.screened, brackets, case.tile.rows, 0, 10**6, gaps, np.empty(9000), progress, by_nobody())
     assert (done, gaps.tolist(), progress.tolist()) == (len(case.tile.query), [0], [0, 0])

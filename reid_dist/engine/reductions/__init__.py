@@ -17,10 +17,12 @@ from reid_dist.engine.reductions.impostors import (
     BracketCounts,
     CollectImpostors,
     CountImpostors,
+    CountsByQuery,
     ImpostorHistogram,
     Visibility,
     add_bracket_counts,
     add_histograms,
+    join_queries,
 )
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, distance_of, ordered_keys
 from reid_dist.engine.reductions.nearest import KeepNearest
@@ -38,6 +40,7 @@ from reid_dist.engine.reductions.tiles import Precision, Products, Tile
 
 PARTIAL_RESULTS = (
     BracketCounts,
+    CountsByQuery,
     GroupCounts,
     ImpostorHistogram,
     KeyCounts,
@@ -56,6 +59,7 @@ __all__ = [
     "CountGroups",
     "CountImpostors",
     "CountNearer",
+    "CountsByQuery",
     "FallingScale",
     "FeatureBlock",
     "GroupCounts",
@@ -85,6 +89,7 @@ __all__ = [
     "add_histograms",
     "distance_of",
     "group_bytes",
+    "join_queries",
     "make_targets",
     "make_thresholds",
     "merge_surroundings",

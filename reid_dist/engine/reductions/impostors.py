@@ -7,13 +7,13 @@ it.  Partial results hold sparse counts, never a distance per pair.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import GalleryMask, Hidden
+from reid_dist.core.model import GalleryMask, Hidden, RowRange
 from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenColumns, cut_pairs, pair_rows
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
@@ -23,7 +23,9 @@ from reid_dist.kernels.impostors import (
     N_PLACES,
     TOUCHED,
     Brackets,
+    ByQuery,
     Screened,
+    by_nobody,
     count_keys,
     falling_keys,
     split_tile,
@@ -56,6 +58,51 @@ class ImpostorHistogram:
 
 
 @dataclass(frozen=True, slots=True)
+class CountsByQuery:
+    """Impostors of each query of a block, or of all queries, in brackets of distances and in the gaps below them."""
+
+    # Pairs in the gap below each bracket and in the bracket, alternating, shape (n_query, 2 n_bracket), int32.
+    tally: NDArray[np.int32]
+    # Ordered key and query of each pair inside a bracket of several keys, both shape (n,), int64, in no order; None if
+    # there are more than the capacity of the reduction.
+    pairs: tuple[Int64, Int64] | None
+
+    def nearer(self, edges: Int64, points: Int64) -> Int64 | None:
+        """Number of impostors of each query nearer than each point, shape (n_query, n_point), int64.
+
+        `edges` are the ordered keys ``lo, hi, lo, hi, …`` of the brackets, `points` those of edges or of distances
+        inside brackets.  None if the pairs inside are not known.
+        """
+        before = np.zeros((len(self.tally), len(edges) + 1), np.int64)
+        np.cumsum(self.tally, axis=1, out=before[:, 1:])
+        # The lower edge of a bracket follows its gap.
+        place = np.searchsorted(edges, points, "right")
+        found = before[:, place]
+        inside = np.flatnonzero((place % 2 == 1) & (edges[np.maximum(place - 1, 0)] != points))
+        if not len(inside):
+            return found
+        if self.pairs is None:
+            return None
+        key, query = self.pairs
+        for at in inside.tolist():
+            low = edges[place[at] - 1]
+            own = query[(key >= low) & (key < points[at])]
+            found[:, at] += np.bincount(own, minlength=len(found))
+        return found
+
+
+def join_queries(blocks: Sequence[CountsByQuery]) -> CountsByQuery:
+    """Concatenate the counts of blocks of queries."""
+    tally = np.concatenate([block.tally for block in blocks])
+    first = np.cumsum([0, *(len(block.tally) for block in blocks)])
+    known = [block.pairs for block in blocks if block.pairs is not None]
+    if len(known) < len(blocks):
+        return CountsByQuery(tally, None)
+    query = np.concatenate([own + start for (_, own), start in zip(known, first[:-1], strict=True)])
+    return CountsByQuery(tally, (np.concatenate([key for key, _ in known]), query))
+
+
+@dataclass(frozen=True, slots=True)
 class BracketCounts:
     """Exact counts of some brackets of distances, and of the gaps between them."""
 
@@ -63,6 +110,8 @@ class BracketCounts:
     below: Int64
     # Counts of the distances inside each bracket, by ordered key.
     inside: tuple[KeyCounts, ...]
+    # The same by query, if requested.
+    by_query: CountsByQuery | None = None
 
 
 # ---- shared by both reductions ---------------------------------------------------------------------------------------
@@ -178,6 +227,8 @@ class CollectImpostors:
     edges: tuple[float, ...]
     # Maximal counts of a partial result; beyond it, keys of the fullest brackets lose their lowest bits.
     capacity: int
+    # Whether pairs are also counted by query.
+    by_query: bool = False
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Collection:
         """Make an accumulator for a block pair."""
@@ -185,11 +236,26 @@ class CollectImpostors:
 
     def combine(self, partials: Sequence[BracketCounts]) -> BracketCounts:
         """Add counts, bracket by bracket."""
-        return add_bracket_counts(partials, self.capacity)
+        found = add_bracket_counts(partials, self.capacity)
+        own = [partial.by_query for partial in partials if partial.by_query is not None]
+        return replace(found, by_query=_add_by_query(own, self.capacity)) if own else found
+
+
+def _add_by_query(parts: Sequence[CountsByQuery], capacity: int) -> CountsByQuery:
+    """Add the counts of different gallery rows for the same queries."""
+    tally: NDArray[np.int32] = np.add.reduce([part.tally for part in parts], axis=0, dtype=np.int32)
+    known = [part.pairs for part in parts if part.pairs is not None]
+    if len(known) < len(parts) or sum(len(key) for key, _ in known) > capacity:
+        return CountsByQuery(tally, None)
+    keys, queries = zip(*known, strict=True)
+    return CountsByQuery(tally, (np.concatenate(keys), np.concatenate(queries)))
 
 
 def add_bracket_counts(partials: Sequence[BracketCounts], capacity: int) -> BracketCounts:
-    """Add the counts of different pairs around the same brackets; see `CollectImpostors` for `capacity`."""
+    """Add the counts of different pairs around the same brackets, those by query aside; `capacity` as of the reduction.
+
+    The result has no counts by query.
+    """
     below = np.sum([partial.below for partial in partials], axis=0)
     inside = zip(*(partial.inside for partial in partials), strict=True)
     return BracketCounts(below, _fitted([add_key_counts(parts) for parts in inside], capacity))
@@ -218,6 +284,7 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         nothing = KeyCounts(np.empty(0, np.int64), np.empty(0, np.int64))
         self._counts = BracketCounts(np.zeros(n_bracket, np.int64), (nothing,) * n_bracket)
         self._found = np.empty(0)
+        self._by_query = None if not reduction.by_query else _ByQuery(len(query), self._distance, self._capacity)
         # Number of distances in use, and number of decided pairs of the current tile.
         self._progress = np.zeros(2, np.int64)
 
@@ -241,12 +308,18 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         # Capacity for all pairs up to the limit, so that no distance is counted before the tile is complete.
         self._make_room(limit + 2 * len(tile.columns))
         gaps, kept = np.zeros_like(self._counts.below), self._progress[0]
+        if self._by_query is not None:
+            self._by_query.begin(len(tile.queries))
         screen, screened = self._screened(tile)
         if screen.exact:
             self._absorb_rows(screen, screened, tile, gaps)
         elif self._split(screen, screened, tile, 0, limit, gaps) < 0:
             gaps[:], self._progress[0] = 0, kept
+            if self._by_query is not None:
+                self._by_query.begin(len(tile.queries))
             self._absorb_wide(tile, gaps)
+        if self._by_query is not None:
+            self._by_query.end(tile.queries)
         self._counts = BracketCounts(self._counts.below + gaps, self._counts.inside)
 
     def _absorb_wide(self, tile: Tile, gaps: Int64) -> None:
@@ -264,20 +337,21 @@ class _Collection(_ImpostorTiles[BracketCounts]):
 
     def _split(self, screen: Screen, screened: Screened, tile: Tile, row: int, limit: int, gaps: Int64) -> int:
         """Call the kernel, from query `row` of the tile on."""
-        own = slice(tile.queries.start, tile.queries.stop)
+        place = slice(tile.queries.start, tile.queries.stop)
         brackets = Brackets(
             at_place=self._at_place,
             last_place=self._last_place,
             falling=self._falling,
             distance=self._distance,
-            centre=screen.centre[own],
-            epsilon=screen.epsilon[own] + screen.slope * self._slack.max(initial=0.0),
+            centre=screen.centre[place],
+            epsilon=screen.epsilon[place] + screen.slope * self._slack.max(initial=0.0),
             slope=screen.slope,
             exact=screen.exact,
         )
         rows = cut_pairs(self._pairs, tile.queries, tile.columns)
         self._progress[1] = 0
-        return split_tile(screened, brackets, rows, row, limit, gaps, self._found, self._progress)
+        own = by_nobody() if self._by_query is None else self._by_query.of_tile(tile.queries.start)
+        return split_tile(screened, brackets, rows, row, limit, gaps, self._found, self._progress, own)
 
     def _make_room(self, n_pairs: int) -> None:
         """Ensure capacity for `n_pairs` more distances."""
@@ -286,10 +360,14 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         self._put_away()
         if len(self._found) < n_pairs:
             self._found = np.empty(n_pairs)
+            if self._by_query is not None:
+                self._by_query.owner = np.empty(n_pairs, np.int64)
 
     def _put_away(self) -> None:
         """Convert the collected distances to counts."""
         found = np.sort(self._found[: self._progress[0]])
+        if self._by_query is not None:
+            self._by_query.put_away(self._found[: self._progress[0]])
         self._progress[0] = 0
         ends = np.searchsorted(found, self._distance, "left").tolist()
         fresh = [
@@ -301,4 +379,48 @@ class _Collection(_ImpostorTiles[BracketCounts]):
     def result(self) -> BracketCounts:
         """Return the counts of the block pair."""
         self._put_away()
-        return self._counts
+        return self._counts if self._by_query is None else replace(self._counts, by_query=self._by_query.result())
+
+
+class _ByQuery:
+    """Accumulates counts by query, tile by tile; `edges` are those of the brackets as distances."""
+
+    def __init__(self, n_query: int, edges: Float64, capacity: int) -> None:
+        self._tally = np.zeros((n_query, len(edges)), np.int32)
+        self._of_tile = self._tally[:0]
+        self._edges = ordered_keys(edges)
+        self._capacity = capacity
+        self._pairs: list[tuple[Int64, Int64]] | None = []
+        # Query of each collected distance.
+        self.owner = np.empty(0, np.int64)
+
+    def begin(self, n_rows: int) -> None:
+        """Start a tile, or start it again."""
+        self._of_tile = np.zeros((n_rows, self._tally.shape[1]), np.int32)
+
+    def of_tile(self, first: int) -> ByQuery:
+        """Argument of the kernel for a tile whose first query is `first`."""
+        return ByQuery(self._of_tile, self.owner, first)
+
+    def end(self, queries: RowRange) -> None:
+        """Add the counts of the tile."""
+        self._tally[queries.start : queries.stop] += self._of_tile
+
+    def put_away(self, found: Float64) -> None:
+        """Keep the pairs inside brackets of several keys, unless there are too many."""
+        if self._pairs is None:
+            return
+        key = ordered_keys(found)
+        bracket = (np.searchsorted(self._edges, key, "right") - 1) // 2
+        wide = np.flatnonzero((self._edges[1::2] - self._edges[::2] > 1)[bracket])
+        self._pairs.append((key[wide], self.owner[wide]))
+        if sum(len(keys) for keys, _ in self._pairs) > self._capacity:
+            self._pairs = None
+
+    def result(self) -> CountsByQuery:
+        """Counts of the block pair."""
+        none = np.empty(0, np.int64)
+        if self._pairs is None:
+            return CountsByQuery(self._tally, None)
+        keys, queries = zip((none, none), *self._pairs, strict=True)
+        return CountsByQuery(self._tally, (np.concatenate(keys), np.concatenate(queries)))

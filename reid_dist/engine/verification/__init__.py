@@ -12,6 +12,7 @@ from reid_dist.engine.verification.measures import (
     needs_probes,
     pairs_of,
     refuse_without_unknown,
+    thresholds_of_probes,
     verify_pairs,
     wanted_levels,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "needs_probes",
     "pairs_of",
     "refuse_without_unknown",
+    "thresholds_of_probes",
     "verify_pairs",
     "wanted_levels",
 ]

@@ -128,7 +128,8 @@ class ThresholdSearch:
     """Search for levels in several passes; each is reached by all pairs together.
 
     `genuine` are the distances of all genuine pairs, ascending, shape (n,); `histogram` holds impostor distances of the
-    first pass, and `scale` converts distances to its falling values.
+    first pass, and `scale` converts distances to its falling values.  The next pass also has a bracket at each of the
+    distances `beside`.
     """
 
     def __init__(
@@ -138,12 +139,15 @@ class ThresholdSearch:
         n_impostor: int,
         histogram: ImpostorHistogram,
         scale: FallingScale,
+        beside: Float64 | None = None,
     ) -> None:
         # Crossings of the levels found so far.
         self.found: dict[Level, Crossing] = {}
         self._genuine = ordered_keys(genuine)
         bins = _Bins(histogram, genuine, n_impostor, scale)
         self._open = {level: _Open(_EVERYTHING, bins.guesses(level)) for level in levels}
+        keys = ordered_keys(np.empty(0) if beside is None else beside).tolist()
+        self._beside: list[Range] = [(key, key + 1) for key in keys]
 
     @property
     def edges(self) -> tuple[float, ...]:
@@ -153,7 +157,7 @@ class ThresholdSearch:
     def _brackets(self) -> list[Range]:
         """Disjoint brackets, ascending; adjacent ones are not joined, as this would not make them narrower."""
         joined: list[Range] = []
-        for low, high in sorted(each.bracket() for each in self._open.values()):
+        for low, high in sorted([*(each.bracket() for each in self._open.values()), *self._beside]):
             if joined and low < joined[-1][1]:
                 joined[-1] = joined[-1][0], max(high, joined[-1][1])
             else:
@@ -189,6 +193,7 @@ class ThresholdSearch:
             if level not in self.found:
                 still_open[level] = before.narrowed(known)
         self._open = still_open
+        self._beside = []
 
     def _genuine_below(self, key: int) -> int:
         return int(np.searchsorted(self._genuine, key, "left"))

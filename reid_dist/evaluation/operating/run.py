@@ -1,0 +1,320 @@
+"""Operating points of a search: what distance thresholds accept, and the probability of a match at a distance.
+
+One pass ranks and finds the nearest kept row of every query; another counts impostors by query, exactly, about the
+thresholds and at the edges of the histograms.  Everything else is made of these counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Final, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.numeric import is_number
+from reid_dist.engine.checks import check_client, check_sets
+from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.graph import rank_queries
+from reid_dist.engine.jobs import BlockResult, EvaluationJob
+from reid_dist.engine.scorers import Scorer
+from reid_dist.engine.task_graph import Execution, Stopwatch
+from reid_dist.engine.tasks import set_labels
+from reid_dist.engine.threshold_passes import (
+    held_by_queries,
+    held_by_verification,
+    refuse_early,
+    verify_by_query,
+)
+from reid_dist.engine.verification import Verification, thresholds_of_probes
+from reid_dist.errors import InputError
+from reid_dist.evaluation.checked_options import CheckedOptions, complete
+from reid_dist.evaluation.evaluate import scored_sets
+from reid_dist.evaluation.no_valid_query import explain_no_valid_query
+from reid_dist.evaluation.operating.bins import MOST_EDGES, even_edges, quantile_edges
+from reid_dist.evaluation.operating.values import Counted, Intervals, calibrated, histograms, point_table
+from reid_dist.evaluation.options import EvaluationOptions
+from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.evaluation.projection import held_besides, most_relevant, plan_for
+from reid_dist.evaluation.summary import QueryCounts, described_environment, described_protocol
+from reid_dist.evaluation.visibility import workspace_at
+from reid_dist.metrics.confidence import few_units
+from reid_dist.metrics.definitions import PAIRS, PROBES, Metric, parse_metrics
+from reid_dist.relevance.protocols import REASONS
+from reid_dist.reports.notes import threshold_notes
+from reid_dist.reports.operating_points import OperatingPoints
+from reid_dist.stages.expansion import describe_expansion, refuse_unlike_lengths
+from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
+from reid_dist.stores.workspace import with_remade_parts
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+Float64 = NDArray[np.float64]
+
+DEFAULT_FAR: Final = ("1e-6", "1e-5", "1e-4", "1e-3", "1e-2", "1e-1")
+DEFAULT_FPIR: Final = ("1e-3", "1e-2", "1e-1")
+
+_NOT_COUNTED: Final = REASONS.index("camera_not_counted")
+
+# Options that only other results depend on.
+_UNUSED: Final = (
+    *("topk", "ties", "breakdowns", "gallery_sizes", "gallery_order", "single_shot_draws", "roc", "against_plain"),
+    *("max_rank", "metrics"),
+)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The requested points: rates as they are written, None for the usual ones that the sets support."""
+
+    far: tuple[str, ...] | None
+    fpir: tuple[str, ...] | None
+    thresholds: tuple[float, ...]
+    prior: float | None
+
+    @classmethod
+    def of(
+        cls,
+        far: Sequence[str | float] | None,
+        fpir: Sequence[str | float] | None,
+        thresholds: Sequence[float],
+        prior: float | None,
+    ) -> Wanted:
+        """Check the requested points."""
+        for threshold in thresholds:
+            if not is_number(threshold) or not np.isfinite(threshold):
+                raise InputError(f"thresholds are distances, finite numbers, found {threshold!r}")
+        if prior is not None and (not is_number(prior) or not 0 < prior < 1):
+            raise InputError(f"prior is the share of matches, between 0 and 1, found {prior!r}")
+        wanted = cls(
+            None if far is None else tuple(map(str, far)),
+            None if fpir is None else tuple(map(str, fpir)),
+            tuple(map(float, thresholds)),
+            None if prior is None else float(prior),
+        )
+        wanted.metrics(wanted.far or (), wanted.fpir or ())
+        return wanted
+
+    @staticmethod
+    def metrics(far: Sequence[str], fpir: Sequence[str]) -> list[Metric]:
+        """The metrics whose thresholds are those of the rates."""
+        return parse_metrics(["EER", *(f"TAR@FAR={rate}" for rate in far), *(f"DIR@FAR={rate}" for rate in fpir)])
+
+
+def operating_points(
+    query: FeatureSource,
+    gallery: FeatureSource,
+    *,
+    far: Sequence[str | float] | None = None,
+    fpir: Sequence[str | float] | None = None,
+    thresholds: Sequence[float] = (),
+    prior: float | None = None,
+    client: Client | None = None,
+    workspace: str | PathLike[str] | None = None,
+    progress: Shown = None,
+    **options: Unpack[EvaluationOptions],
+) -> OperatingPoints:
+    """Compute what distance thresholds accept, and the probability of a match at a distance, exactly.
+
+    Parameters
+    ----------
+    query, gallery
+        The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
+    far
+        False accept rates over pairs, such as ``["1e-4", "1e-3"]``, whose thresholds are listed.  None for 1e-6 to 1e-1
+        as far as there are impostors for them.
+    fpir
+        The same over the nearest rows of queries without an identity in the gallery.  None for 1e-3 to 1e-1.
+    thresholds
+        Further thresholds, as distances.
+    prior
+        Share of matches among pairs for which probabilities are given as well, between 0 and 1.
+    client, workspace, progress
+        As in `reid_dist.evaluate`.
+    **options
+        Those of the ranking, ``confidence`` and ``seed``, as in `reid_dist.evaluate`; others are ignored.
+
+    Returns
+    -------
+    The table of thresholds, histograms and calibrations.
+
+    Raises
+    ------
+    InputError
+        For rates, thresholds and priors that cannot be meant, re-rankings without one scale for all queries, and as
+        `reid_dist.evaluate` does.
+    PlanError, RunFailedError
+        As `reid_dist.evaluate` does.
+
+    Notes
+    -----
+    The calling process holds some 1.5 kB for every query.
+    """
+    started = time.perf_counter()
+    wanted = Wanted.of(far, fpir, thresholds, prior)
+    given = complete(options)
+    given.update({name: value for name, value in complete({}).items() if name in _UNUSED})  # type: ignore[typeddict-item]
+    given["metrics"] = [metric.name for metric in Wanted.metrics((), wanted.fpir or ())]
+    measure = DISTANCES.get(given["distance"])
+    check_client(client)
+    near, far_side = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
+    check_sets(near, far_side, measure)
+    checked = CheckedOptions.of(given, near, far_side)
+    refuse_unlike_lengths(near, far_side, checked.expand, measure)
+    kept = workspace_at(workspace)
+    with shown_progress(progress) as shown:
+        watch = Stopwatch(shown)
+
+        def attempt() -> OperatingPoints:
+            with scored_sets(checked, (near, far_side), client, kept, watch) as (visible, scorer, execution):
+                opened = time.perf_counter()
+                result, counts = _count(checked, wanted, visible, scorer, execution)
+                counted_at = time.perf_counter()
+                found = _report(checked, wanted, (near, far_side), result, counts)
+                timing = watch.timing(started, (opened, opened), counted_at)
+                return replace(found, timing=timing, notes=[*found.notes, *scorer.notes])
+
+        found = with_remade_parts(attempt, kept, watch.warn)
+    return replace(found, distance=measure.describe())
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """What both passes counted: thresholds by name of point, counts of pairs, and edges of bins."""
+
+    found: Counted
+    points: dict[str, float]
+    verification: Verification
+    metrics: list[Metric]
+    even: Float64
+    edges: Float64
+
+
+def _count(
+    checked: CheckedOptions,
+    wanted: Wanted,
+    visible: tuple[FeatureSet, FeatureSet],
+    scorer: Scorer,
+    execution: Execution,
+) -> tuple[BlockResult, _Counts]:
+    """Both passes."""
+    job = _job(checked, wanted, visible, scorer, execution)
+    refuse_early(job, checked.metrics)
+    result = rank_queries(job, execution, checked.truth)
+    ranked, probes = result.ranked, result.probes
+    if not len(ranked.rank):
+        labels = set_labels(job, job.query), set_labels(job, job.gallery)
+        raise InputError(explain_no_valid_query(*visible, labels, job.protocol, QueryCounts(ranked).invalid))
+    if probes is None:
+        raise AssertionError("nearest rows were requested")
+    counted = ranked.reason != _NOT_COUNTED
+    metrics = Wanted.metrics(
+        _supported(DEFAULT_FAR, int((ranked.n_kept - ranked.n_relevant)[counted].sum()), wanted.far),
+        _supported(DEFAULT_FPIR, int((~probes.mated & counted).sum()), wanted.fpir),
+    )
+    genuine = np.sort(ranked.distance)
+    even = even_edges(genuine, probes.nearest_kept[counted])
+    edges = np.union1d(even, quantile_edges(genuine))
+    of_probes = np.array(thresholds_of_probes(metrics, result), np.float64)
+    distances = np.concatenate([edges, np.array(wanted.thresholds), of_probes[np.isfinite(of_probes)]])
+    verification, nearer = verify_by_query(job, result, metrics, distances, execution, checked.truth)
+    points = {_point_name(metric): verification.thresholds[metric.name] for metric in metrics}
+    points |= {f"T={threshold!r}": threshold for threshold in wanted.thresholds}
+    found = Counted(ranked, probes, counted, job.query.pids, nearer)
+    return result, _Counts(found, points, verification, metrics, even, edges)
+
+
+def _job(
+    checked: CheckedOptions,
+    wanted: Wanted,
+    visible: tuple[FeatureSet, FeatureSet],
+    scorer: Scorer,
+    execution: Execution,
+) -> EvaluationJob:
+    per_query = most_relevant(checked, *visible)
+    n_points = MOST_EDGES + len(wanted.thresholds) + len(wanted.metrics(DEFAULT_FAR, DEFAULT_FPIR))
+    n_points += len(wanted.far or ()) + len(wanted.fpir or ())
+    besides = held_besides(checked, visible[1], scorer, per_query, None) + held_by_queries(n_points)
+    besides += held_by_verification(wanted.metrics((), ["1"]), False)
+    return EvaluationJob(
+        *visible,
+        scorer,
+        plan_for(scorer, execution, per_query, 0, besides),
+        # Single items are compared, whatever is ranked.
+        protocol=replace(checked.protocol, collapse=None),
+        rows_are_items=checked.rows_are_items,
+        joined=checked.joined,
+        probes=True,
+        nearest_negatives=1,
+        impostors=True,
+    )
+
+
+def _supported(usual: Sequence[str], number: int, given: Sequence[str] | None) -> Sequence[str]:
+    """The given rates; without any, the usual ones that come to one false accept at least."""
+    return [rate for rate in usual if float(rate) * number >= 1] if given is None else given
+
+
+def _point_name(metric: Metric) -> str:
+    """Name of the point of a metric's threshold: ``FAR=x`` over pairs, ``FPIR=x`` over probes, ``EER``."""
+    kinds = {PAIRS: "FAR", PROBES: "FPIR"}
+    return f"{kinds[metric.family.needs]}={metric.written}" if metric.written else metric.name
+
+
+def _report(
+    checked: CheckedOptions, wanted: Wanted, sides: tuple[FeatureSet, FeatureSet], result: BlockResult, counts: _Counts
+) -> OperatingPoints:
+    """Values of what both passes counted."""
+    found, seed = counts.found, checked.values["seed"]
+    intervals = Intervals(checked.values["confidence"], seed, len(found.identities))
+    table, ends = point_table(found, counts.points, intervals)
+    calibration = calibrated(found, counts.edges, wanted.prior, seed, intervals)
+    queries = QueryCounts(result.ranked)
+    numbers = counts.verification.counts
+    of_kinds = {f"n_{name}": int(queries.sum()) for name, (queries, _) in found.top_matches().items()}
+    confidence = intervals.describe()
+    notes = [] if confidence is None else [few_units(confidence["n_units"])]
+    notes += threshold_notes(counts.metrics, (), numbers.get("n_impostor"), of_kinds["n_non_mated"] or None)
+    return OperatingPoints(
+        table=table,
+        intervals={name: make() for name, make in ends.items()},
+        histograms=histograms(found, counts.even),
+        calibration={name: _with_intervals(each) for name, each in calibration.items()},
+        counts={
+            **queries.counts(sides[1], 0),
+            **{name: numbers[name] for name in ("n_genuine", "n_impostor")},
+            "n_mated": of_kinds["n_mated_correct"] + of_kinds["n_mated_wrong"],
+            "n_non_mated": of_kinds["n_non_mated"],
+        },
+        confidence=confidence,
+        protocol=described_protocol(checked),
+        distance={},
+        rerank=None if checked.rerank is None else checked.rerank.describe(),
+        expand=describe_expansion(checked.expand) if checked.expand else None,
+        inputs={"query": sides[0].describe(), "gallery": sides[1].describe()},
+        options={
+            "far": wanted.far,
+            "fpir": wanted.fpir,
+            "thresholds": wanted.thresholds,
+            "prior": wanted.prior,
+            "confidence": checked.values["confidence"],
+            "seed": seed,
+        },
+        environment=described_environment(result.screened),
+        notes=[note for note in notes if note],
+    )
+
+
+def _with_intervals(calibration: dict[str, Any]) -> dict[str, Any]:
+    """A calibration whose intervals are known."""
+    priors = []
+    for entry in calibration["priors"]:
+        of_steps, of_errors = (make() for make in entry["intervals"])
+        errors = of_errors or [None, None]
+        ends = {"probability": of_steps, "calibration_error": errors[0], "brier": errors[1]}
+        priors.append({**entry, "intervals": ends})
+    return {**calibration, "priors": priors}

@@ -1,0 +1,294 @@
+"""Values of operating points: rates at thresholds, histograms, calibrations, and their intervals by identity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import RankedQueries
+from reid_dist.core.segments import owners
+from reid_dist.engine.jobs import Probes
+from reid_dist.engine.threshold_passes import ImpostorsNearer
+from reid_dist.metrics.confidence import percentile_interval, resampled_sums
+from reid_dist.metrics.isotonic import N_FOLDS, CrossFitted, folds_of, pool_adjacent, probabilities, weights_of
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+Bool = NDArray[np.bool_]
+Ends = list[list[float]]
+
+_N_RESAMPLES: Final = 1000
+
+TOP_MATCHES: Final = ("mated_correct", "mated_wrong", "non_mated")
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The pairs and the nearest kept rows of the queries that count, by identity.
+
+    `pids` are (n_query,), `counted` whether each query counts, and `nearer` holds all distances that are asked for.
+    """
+
+    ranked: RankedQueries
+    probes: Probes
+    counted: Bool
+    pids: Int64
+    nearer: ImpostorsNearer
+
+    def by_identity(self, per_query: NDArray[Any]) -> Int64:
+        """Sums of values, (n_query, …), over the queries of every identity that count, identities ascending."""
+        pids = self.pids[self.counted]
+        order = np.argsort(pids, kind="stable")
+        first = np.flatnonzero(np.diff(pids[order], prepend=pids[order[0]] - 1))
+        sums: Int64 = np.add.reduceat(per_query[self.counted][order], first, axis=0, dtype=np.int64)
+        return sums
+
+    @property
+    def identities(self) -> Int64:
+        """Identities of the queries that count, ascending."""
+        return np.unique(self.pids[self.counted])
+
+    def impostors_nearer(self, distances: Float64) -> Int64:
+        """Impostors of every query nearer than some distances, of all that keep one at infinity: (n_query, n)."""
+        known = np.searchsorted(self.nearer.distance, distances)
+        everything = np.append(self.nearer.count, self.n_impostor[:, None], axis=1)
+        return everything[:, np.minimum(known, self.nearer.count.shape[1])]
+
+    def genuine_nearer(self, distances: Float64) -> Int64:
+        """Genuine pairs of every query nearer than some ascending distances, (n_query, n)."""
+        return _nearer(self.ranked.distance, self._owner, len(self.pids), distances)
+
+    @property
+    def _owner(self) -> Int64:
+        return owners(np.arange(len(self.ranked.rank)), self.ranked.indptr)
+
+    @property
+    def n_impostor(self) -> Int64:
+        """Impostors of every query, 0 for one that does not count, (n_query,)."""
+        return np.where(self.counted, self.ranked.n_kept - self.ranked.n_relevant, 0)
+
+    def top_matches(self) -> dict[str, tuple[Bool, Float64]]:
+        """Queries of every kind of `TOP_MATCHES`, (n_query,), and the distances of the nearest kept row of each."""
+        ranked = self.ranked
+        valid = ranked.n_relevant > 0
+        correct = valid & (ranked.first_rank == 1)
+        distance = self.probes.nearest_kept.copy()
+        distance[correct] = ranked.distance[ranked.indptr[:-1][correct]]
+        kinds = correct, valid & ~correct, ~self.probes.mated & self.counted
+        return {name: (queries, distance) for name, queries in zip(TOP_MATCHES, kinds, strict=True)}
+
+    def top_nearer(self, name: str, distances: Float64) -> Int64:
+        """Whether the nearest kept row of every query of a kind is nearer than ascending distances, (n_query, n)."""
+        queries, distance = self.top_matches()[name]
+        place = np.flatnonzero(queries)
+        return _nearer(distance[place], place, len(self.pids), distances)
+
+
+def _nearer(values: Float64, owner: Int64, n_query: int, distances: Float64) -> Int64:
+    """Number of values of every query below each of some ascending distances, (n_query, n)."""
+    place = np.searchsorted(distances, values, "right")
+    flat = np.bincount(owner * (len(distances) + 1) + place, minlength=n_query * (len(distances) + 1))
+    return np.cumsum(flat.reshape(n_query, -1)[:, :-1], axis=1)
+
+
+class Intervals:
+    """Percentile intervals of functions of sums over identities, all from the same resamples."""
+
+    def __init__(self, level: float | None, seed: int, n_units: int) -> None:
+        self._level, self._seed, self._n_units = level, seed, n_units
+        self._columns: list[Float64] = []
+        self._asked: list[tuple[list[slice], Callable[..., Float64], Bool]] = []
+        self._found: list[Ends] | None = None
+
+    def add(self, parts: Sequence[NDArray[Any]], function: Callable[..., Float64]) -> Callable[[], Ends]:
+        """Request intervals of a function of sums of parts, (n_unit, n) each; the last part is the denominator.
+
+        The function takes sums (…, n) and returns values (…, m).  Returns a function that gives [low, high] by value
+        once all are requested: NaN where fewer than two identities have anything in the denominator.
+        """
+        first = sum(columns.shape[1] for columns in self._columns)
+        slices = []
+        for part in parts:
+            slices.append(slice(first, first + part.shape[1]))
+            first += part.shape[1]
+            self._columns.append(part.astype(np.float64))
+        place = len(self._asked)
+        self._asked.append((slices, function, np.count_nonzero(parts[-1], axis=0) >= 2))
+        return lambda: self._all()[place]
+
+    def _all(self) -> list[Ends]:
+        if self._found is None:
+            self._found = self._resample()
+        return self._found
+
+    def _resample(self) -> list[Ends]:
+        level = self._level
+        if level is None or self._n_units < 2:
+            return [[] for _ in self._asked]
+        drawn: list[list[Float64]] = [[] for _ in self._asked]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            for sums in resampled_sums(
+                np.hstack(self._columns), level=level, n_resamples=_N_RESAMPLES, seed=self._seed
+            ):
+                for values, (slices, function, _) in zip(drawn, self._asked, strict=True):
+                    values.append(function(*(sums[:, each] for each in slices)))
+        found = []
+        for values, (_, _, known) in zip(drawn, self._asked, strict=True):
+            columns = np.concatenate(values).T
+            ends: Ends = []
+            for column, is_known in zip(columns, np.broadcast_to(known, len(columns)), strict=True):
+                interval = percentile_interval(column, level) if is_known else None
+                ends.append([np.nan, np.nan] if interval is None else [interval.low, interval.high])
+            found.append(ends)
+        return found
+
+    def describe(self) -> dict[str, Any] | None:
+        """Entry of the report; None without intervals."""
+        if self._level is None:
+            return None
+        return {
+            "level": self._level,
+            "unit": "identity",
+            "n_units": self._n_units,
+            "n_resamples": _N_RESAMPLES,
+            "seed": self._seed,
+        }
+
+
+def _ratio(part: Float64, whole: Float64) -> Float64:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(part / whole, np.float64)
+
+
+def point_table(
+    found: Counted, points: Mapping[str, float], intervals: Intervals
+) -> tuple[dict[str, Any], dict[str, Callable[[], Ends]]]:
+    """Columns of the table of thresholds, by ascending distance, and functions that give the intervals of the rates.
+
+    `points` are thresholds by name.
+    """
+    ordered = sorted(points, key=lambda name: points[name])
+    distances = np.array([points[name] for name in ordered])
+    genuine, impostor = found.genuine_nearer(distances), found.impostors_nearer(distances)
+    correct, wrong, stray = (found.top_nearer(name, distances) for name in TOP_MATCHES)
+    kinds = found.top_matches()
+    n_mated = (kinds["mated_correct"][0] | kinds["mated_wrong"][0])[:, None]
+    rates: dict[str, tuple[list[NDArray[Any]], Callable[..., Float64]]] = {
+        "FAR": ([impostor, found.n_impostor[:, None]], _ratio),
+        "TAR": ([genuine, found.ranked.n_relevant[:, None]], _ratio),
+        "FPIR": ([stray, kinds["non_mated"][0][:, None]], _ratio),
+        "FNIR": ([correct, n_mated], lambda part, whole: _ratio(whole - part, whole)),
+        "precision": ([correct, correct + wrong + stray], _ratio),
+    }
+    table: dict[str, Any] = {"point": ordered, "threshold": distances}
+    ends = {}
+    for name, (parts, function) in rates.items():
+        units = [found.by_identity(part) for part in parts]
+        table[name] = np.broadcast_to(function(*(each.sum(axis=0) for each in units)), len(ordered))
+        ends[name] = intervals.add(units, function)
+    table["n_accepted"] = (correct + wrong + stray).sum(axis=0)
+    return table, ends
+
+
+def histograms(found: Counted, edges: Float64) -> dict[str, Any]:
+    """Counts of pairs and of nearest kept rows from each of ascending edges to the next, the last bin without end.
+
+    Pairs nearer than the first edge there are none.
+    """
+    return {"edge": edges} | {name: by_query.sum(axis=0) for name, by_query in _bins_by_query(found, edges).items()}
+
+
+def _bins_by_query(found: Counted, edges: Float64) -> dict[str, Int64]:
+    """Counts in the bins of ascending edges, by kind: (n_query, n_edge) each."""
+    kinds = found.top_matches()
+    running = {
+        "genuine": (found.genuine_nearer(edges), found.ranked.n_relevant),
+        "impostor": (found.impostors_nearer(edges), found.n_impostor),
+        **{name: (found.top_nearer(name, edges), np.isfinite(kinds[name][1]) & kinds[name][0]) for name in TOP_MATCHES},
+    }
+    return {
+        name: np.diff(np.append(nearer, total[:, None].astype(np.int64), axis=1), axis=1)
+        for name, (nearer, total) in running.items()
+    }
+
+
+def calibrated(
+    found: Counted, edges: Float64, prior: float | None, seed: int, intervals: Intervals
+) -> dict[str, dict[str, Any]]:
+    """Calibrations of pairs, and of nearest kept rows; values that wait for intervals are functions.
+
+    A calibration has steps ``from`` a distance, their numbers of ``matches`` and ``others``, and for every prior the
+    ``probability`` of each step, with the errors of probabilities fitted on other identities.
+    """
+    bins = _bins_by_query(found, edges)
+    fold = folds_of(found.identities, seed)
+    pairs = bins["genuine"], bins["impostor"]
+    tops = bins["mated_correct"], bins["mated_wrong"] + bins["non_mated"]
+    priors = [None] if prior is None else [None, prior]
+    return {
+        "pairs": _calibration([found.by_identity(each) for each in pairs], edges, priors, fold, intervals),
+        "top_matches": _calibration([found.by_identity(each) for each in tops], edges, [None], fold, intervals),
+    }
+
+
+def _calibration(
+    units: Sequence[Int64], edges: Float64, priors: Sequence[float | None], fold: Int64, intervals: Intervals
+) -> dict[str, Any]:
+    matches, others = units
+    totals = matches.sum(axis=0), others.sum(axis=0)
+    first = pool_adjacent(*totals)
+    of_step = [np.add.reduceat(each, first, axis=1) for each in units]
+    n_matches, n_others = int(totals[0].sum()), int(totals[1].sum())
+    near, far = (np.stack([each[fold == number].sum(axis=0) for number in range(N_FOLDS)]) for each in units)
+    wholes = [each.sum(axis=1, keepdims=True) for each in units]
+    found = []
+    for prior in priors:
+        share = n_matches / (n_matches + n_others) if prior is None else prior
+        fitted = CrossFitted.fit(near, far, prior)
+        terms = fitted.terms(near, far, np.arange(N_FOLDS))
+        errors = fitted.errors(np.array([math.fsum(column) for column in terms.T.tolist()]), prior)
+
+        ends = intervals.add([*of_step, *wholes, of_step[0] + of_step[1]], partial(_probability, prior))
+        error_ends = intervals.add(
+            [fitted.terms(matches, others, fold), wholes[0] + wholes[1]], partial(_errors, fitted, prior)
+        )
+        found.append(
+            {
+                "prior": share,
+                "stated": prior is not None,
+                "probability": probabilities(
+                    of_step[0].sum(axis=0), of_step[1].sum(axis=0), weights_of(prior, n_matches, n_others)
+                ),
+                "calibration_error": float(errors[0]),
+                "brier": float(errors[1]),
+                "brier_of_prior": share * (1.0 - share),
+                "intervals": (ends, error_ends),
+            }
+        )
+    return {
+        "from": edges[first],
+        "matches": of_step[0].sum(axis=0),
+        "others": of_step[1].sum(axis=0),
+        "priors": found,
+    }
+
+
+def _probability(
+    prior: float | None, match: Float64, other: Float64, all_matches: Float64, all_others: Float64, _: Float64
+) -> Float64:
+    """Probability of every step from sums over a resample."""
+    if prior is None:
+        return _ratio(match, match + other)
+    near, far = prior * _ratio(match, all_matches), (1.0 - prior) * _ratio(other, all_others)
+    return _ratio(near, near + far)
+
+
+def _errors(fitted: CrossFitted, prior: float | None, terms: Float64, _: Float64) -> Float64:
+    """Errors of probabilities from sums of terms over a resample."""
+    return fitted.errors(terms, prior)

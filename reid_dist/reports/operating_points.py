@@ -1,0 +1,151 @@
+"""Report of operating points: its values, its file, and its page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from reid_dist.core.formatting import rate
+from reid_dist.reports.digest import arrays_digest
+from reid_dist.reports.documents import DocumentReport, restored_number
+from reid_dist.reports.heading import Heading, make_heading
+from reid_dist.reports.operating_page import render_operating_points
+from reid_dist.reports.summary import Summary, make_frame
+
+DOCUMENT: Final = "thresholds.json"
+PAGE: Final = "thresholds.html"
+
+RATES: Final = ("FAR", "TAR", "FPIR", "FNIR", "precision")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class OperatingPoints(DocumentReport):
+    """What distance thresholds accept, and the probability of a match at a distance.
+
+    A pair, and the nearest kept row of a query (its *top match*), is accepted when its distance is strictly less than
+    the threshold.  Mated queries have a relevant row in the gallery, non-mated ones no row of their identity at all;
+    queries that have junk rows of their identity alone are neither, and count for pairs only.
+
+    Attributes
+    ----------
+    table
+        Columns of equal length, by ascending threshold: ``point`` (what chose the threshold: ``FAR=x``, ``FPIR=x``,
+        ``EER``, ``T=x``), ``threshold`` (infinite if all is accepted), ``FAR`` and ``TAR`` (shares of the impostor and
+        genuine pairs accepted), ``FPIR`` (share of the non-mated queries with an accepted top match), ``FNIR`` (share
+        of the mated queries without an accepted top match that is relevant), ``precision`` (share of the accepted top
+        matches that are relevant) and ``n_accepted`` (top matches accepted); NaN where nothing is counted.
+    intervals
+        [low, high] of each rate, by name, as the rows of the table; empty lists without intervals.
+    histograms
+        ``edge``, ascending: a bin ends where the next begins, the last one is open; counts of every bin: ``genuine``
+        and ``impostor`` pairs, top matches ``mated_correct``, ``mated_wrong`` and ``non_mated``.
+    calibration
+        ``pairs`` and ``top_matches``: steps that begin at the distances ``from``, with their numbers of ``matches`` and
+        ``others``, and ``priors``, one entry for the share of matches that the run has, and one for a stated one:
+        ``prior``, ``stated``, ``probability`` of every step, ``calibration_error`` (expected calibration error) and
+        ``brier`` of probabilities fitted on other identities, ``brier_of_prior`` of the prior as the probability of
+        all, and ``intervals`` of these.
+    counts
+        ``n_query``, ``n_valid``, ``n_gallery``, ``n_genuine``, ``n_impostor``, ``n_mated``, ``n_non_mated`` and others.
+    confidence
+        What the intervals were made of; None without intervals.  Intervals are no part of the digest.
+    protocol, distance, rerank, expand, inputs, environment, timing, run, notes
+        As in a `reid_dist.reports.Report`.
+    options
+        The requested points, the level of intervals and the seed.
+    evaluated
+        Result digest of the report of the run that they belong to; empty for none.
+    """
+
+    what = "report of operating points"
+    document = DOCUMENT
+    page = PAGE
+
+    table: dict[str, Any]
+    intervals: dict[str, Any]
+    histograms: dict[str, Any]
+    calibration: dict[str, dict[str, Any]]
+    counts: dict[str, Any]
+    confidence: dict[str, Any] | None
+    protocol: dict[str, Any]
+    distance: dict[str, Any]
+    rerank: dict[str, Any] | None = None
+    expand: dict[str, Any] | None = None
+    inputs: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
+    evaluated: str = ""
+    environment: dict[str, Any] = field(default_factory=dict)
+    timing: dict[str, float] = field(default_factory=dict)
+    run: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        table = {name: list(values) if name == "point" else _column(values) for name, values in self.table.items()}
+        # JSON has no infinity, and a threshold is a number.
+        table["threshold"] = np.where(np.isnan(table["threshold"]), math.inf, table["threshold"])
+        object.__setattr__(self, "table", table)
+        object.__setattr__(self, "histograms", {name: np.asarray(each) for name, each in self.histograms.items()})
+
+    @property
+    def heading(self) -> Heading:
+        """Name of the run (without one, its stages), date, version, digest and command."""
+        stages = [self.protocol, self.distance, self.expand, self.rerank]
+        return make_heading(self.run, stages, self.environment, self.result_digest)
+
+    @cached_property
+    def result_digest(self) -> str:
+        """SHA-256 over table, histograms and calibrations as exact bytes, 64 hexadecimal digits."""
+        table = {name: np.array(values) for name, values in self.table.items()}
+        calibrations: dict[str, Any] = {}
+        for name, each in self.calibration.items():
+            arrays = {f"{name}.{kind}": np.asarray(each[kind]) for kind in ("from", "matches", "others")}
+            for place, entry in enumerate(each["priors"]):
+                for kind in ("prior", "probability", "calibration_error", "brier"):
+                    arrays[f"{name}.{place}.{kind}"] = _column(entry[kind])
+            calibrations |= arrays
+        return arrays_digest({"table": table, "histograms": self.histograms, "calibration": calibrations})
+
+    def summary(self) -> Summary:
+        """Return the table of thresholds."""
+        rows = [
+            (point, f"{threshold:.6g}", *(rate(float(self.table[name][place])) for name in RATES))
+            for place, (point, threshold) in enumerate(
+                zip(self.table["point"], self.table["threshold"].tolist(), strict=True)
+            )
+        ]
+        facts = {"digest": self.result_digest[:16]}
+        title = f"OperatingPoints: {self.heading.stages or self.heading.title}"
+        return Summary(title, ("point", "threshold", *RATES), rows, facts, self.notes)
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with one row per threshold and the columns of `table`.
+
+        Raises
+        ------
+        InputError
+            If pandas is not installed (``pip install 'reid-dist[pandas]'``).
+        """
+        columns = {name: values for name, values in self.table.items() if name != "point"}
+        return make_frame(columns, index="point", names=self.table["point"])
+
+    def to_html(self) -> str:
+        """Return one offline page without scripts; the same report gives the same bytes."""
+        return render_operating_points(self.to_dict())
+
+    @classmethod
+    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+        """Values of the fields by name."""
+        return {**entries, "table": {name: [*values] for name, values in entries["table"].items()}}
+
+
+def _column(values: Any) -> Any:
+    """An array of a document, in which None is not finite."""
+    array = np.asarray(values)
+    if array.dtype.kind == "O":
+        array = np.array([restored_number(value) for value in array.ravel().tolist()]).reshape(array.shape)
+    return array
