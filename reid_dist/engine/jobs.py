@@ -79,6 +79,8 @@ class EvaluationJob(SearchJob):
     probes: bool = False
     # Number of nearest negatives that are listed for every query, also for those with relevant rows; 0 for none.
     nearest_negatives: int = 0
+    # Whether negatives are counted for ranks; otherwise, ranks are those without any negative.
+    counts_negatives: bool = True
     # Whether a histogram of the distances of all impostors is computed, for verification.
     impostors: bool = False
     # Edges ``lo, hi, lo, hi, …`` of brackets of distances.  With any, impostors are counted exactly around them, and

@@ -28,6 +28,7 @@ from reid_dist.engine.reductions import (
     KeepNearest,
     ListBefore,
     MergedReduction,
+    PartialCounts,
     Visibility,
     add_counts,
     make_thresholds,
@@ -180,7 +181,7 @@ def reductions(
         return {**nearest}
     wanted: dict[str, MergedReduction[Any]] = {}
     if targets is not None:
-        if job.ranks_items:
+        if job.ranks_items and job.counts_negatives:
             wanted["ranks"] = CountNearer(targets.items, gallery_index(job).mask, job.distance)
         if targets.groups is not None:
             wanted["groups"] = _group_reduction(job, targets.groups)
@@ -369,6 +370,8 @@ def ranking_task(
     parts, variants = _GALLERY.get(job).parts, _GALLERY.get(job).variants
     metrics = [parse_metric(name) for name in job.part_metrics]
     nearest, items, counts = merged.get("probes"), targets.items, merged.get("ranks")
+    if not job.counts_negatives:
+        counts = {0: PartialCounts.zeros(len(items.distance))}
     ranked = None if counts is None else rank(relevance, items, add_counts(list(counts.values())))
     grouped = None
     if targets.groups is not None:

@@ -25,6 +25,7 @@ from reid_dist.engine.verification import (
     needs_probes,
     pairs_of,
     refuse_without_unknown,
+    verify_pairs,
     wanted_levels,
 )
 from reid_dist.metrics.definitions import Metric
@@ -93,7 +94,7 @@ def verify_by_query(
     execution: Execution,
     truth: GroundTruth | None,
 ) -> tuple[Verification, ImpostorsNearer]:
-    """Verify, and count the impostors of every query nearer than finite `distances` and than the thresholds found.
+    """Verify over pairs, and count the impostors of every query nearer than finite `distances` and the thresholds.
 
     Mostly in one pass; where very many pairs lie about a threshold, in one more.  Otherwise as `verify`.
     """
@@ -103,7 +104,7 @@ def verify_by_query(
     search.take(first)
     while more := search.edges:
         search.take(count_impostors(job, more, execution, truth))
-    found = make_verification(metrics, False, result, search.found)
+    found = verify_pairs(metrics, False, pairs_of(result.ranked), search.found)
     crossed = [crossing.distance for crossing in search.found.values()]
     points = np.unique(np.concatenate([distances, np.array(crossed, np.float64)]))
     keys = ordered_keys(points)

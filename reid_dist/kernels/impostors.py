@@ -96,6 +96,8 @@ class Brackets(NamedTuple):
     at_place: NDArray[np.uint16]
     # The last place that is touched.
     last_place: int
+    # By touched place, edges that are certainly not above its values; shape (N_PLACES,), uint16.
+    first_edge: NDArray[np.uint16]
     # Edges of the brackets in falling values, ascending: ``lo, hi, lo, hi, …``; shape (2 n_bracket,), float64.
     falling: NDArray[np.float64]
     # The same as canonical distances.
@@ -112,7 +114,7 @@ class Brackets(NamedTuple):
 class ByQuery(NamedTuple):
     """Counts of a tile by query; arrays without elements if they are not requested."""
 
-    # Pairs in each gap but the last and in each bracket, alternating, shape (rows, 2 n_bracket), int32; added to.
+    # Pairs in the gap below each bracket, and in each bracket, shape (rows, 2, n_bracket), int32; added to.
     tally: NDArray[np.int32]
     # Query of each entry of `found`, int64, counted from `first`.
     owner: NDArray[np.int64]
@@ -121,7 +123,7 @@ class ByQuery(NamedTuple):
 
 def by_nobody() -> ByQuery:
     """No counts by query."""
-    return ByQuery(np.empty((0, 0), np.int32), np.empty(0, np.int64), 0)
+    return ByQuery(np.empty((0, 0, 0), np.int32), np.empty(0, np.int64), 0)
 
 
 @inner_kernel
@@ -199,6 +201,26 @@ def _edges_up_to(edges: NDArray[np.float64], value: float) -> int:
     return start
 
 
+@inner_kernel
+def _edges_from(edges: NDArray[np.float64], value: float, start: int) -> int:
+    """Count the edges that are at most a value, the first `start` of which are known to be; mostly no other is."""
+    count = int(start)
+    while count < len(edges) and edges[count] <= value:
+        count += 1
+    return count
+
+
+@inner_kernel
+def _take_passed(passed: NDArray[np.int64], tally: NDArray[np.int32], gaps: NDArray[np.int64]) -> None:
+    """Move counts by gap, (4, n_gap), to those of a query and of all, (n_gap,) each."""
+    passed0, passed1, passed2, passed3 = passed[0], passed[1], passed[2], passed[3]
+    for gap in range(len(tally)):
+        nearer = passed0[gap] + passed1[gap] + passed2[gap] + passed3[gap]
+        tally[gap] += np.int32(nearer)
+        gaps[gap] += nearer
+    passed[:] = 0
+
+
 @kernel
 def split_tile(
     screened: Screened,
@@ -228,7 +250,7 @@ def split_tile(
     # Element TOUCHED takes the values that are read; four counters each, for neighbours mostly share a gap.
     passed = np.zeros((4, len(gaps) + 2), np.int64)
     passed0, passed1, passed2, passed3 = passed[0], passed[1], passed[2], passed[3]
-    at_place = brackets.at_place
+    at_place, first_edge = brackets.at_place, brackets.first_edge
     last_place = np.uint32(brackets.last_place)
     tally, owner = by_query.tally, by_query.owner
     tallies = tally.shape[0] > 0
@@ -286,8 +308,8 @@ def split_tile(
                         continue
                     # Covers the roundings of this line and of the edges, in float64.
                     width = brackets.epsilon[q] + 2.0**-50 * (abs(brackets.centre[q]) + abs(fall))
-                    near = _edges_up_to(brackets.falling, (fall - width) / brackets.slope)
-                    far = _edges_up_to(brackets.falling, (fall + width) / brackets.slope)
+                    near = _edges_from(brackets.falling, (fall - width) / brackets.slope, first_edge[here[k]])
+                    far = _edges_from(brackets.falling, (fall + width) / brackets.slope, near)
                     if near == far and near % 2 == 0:
                         passed0[near // 2 + 1] += 1
                         continue
@@ -304,14 +326,10 @@ def split_tile(
                         found[n_found] = distance
                         if tallies:
                             owner[n_found] = by_query.first + q
-                            tally[q, place] += 1
+                            tally[q, 1, place // 2] += 1
                         n_found += 1
         if tallies:
-            for gap in range(len(gaps)):
-                nearer = passed0[gap + 1] + passed1[gap + 1] + passed2[gap + 1] + passed3[gap + 1]
-                tally[q, 2 * gap] += nearer
-                gaps[gap] += nearer
-            passed[:] = 0
+            _take_passed(passed[:, 1:-1], tally[q, 0], gaps)
         q += 1
     for gap in range(len(gaps)):
         gaps[gap] += passed0[gap + 1] + passed1[gap + 1] + passed2[gap + 1] + passed3[gap + 1]

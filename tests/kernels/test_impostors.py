@@ -89,7 +89,9 @@ class Case:
         for first, last in zip(low, high, strict=True):
             codes[first : last + 1] = TOUCHED
         last = int(high.max(initial=0))
-        return Brackets(codes, last, falling, edges, screen.centre, screen.epsilon, screen.slope)
+        return Brackets(
+            codes, last, np.zeros(N_PLACES, np.uint16), falling, edges, screen.centre, screen.epsilon, screen.slope
+        )
 
 
 cases = st.builds(

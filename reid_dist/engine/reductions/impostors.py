@@ -61,7 +61,7 @@ class ImpostorHistogram:
 class CountsByQuery:
     """Impostors of each query of a block, or of all queries, in brackets of distances and in the gaps below them."""
 
-    # Pairs in the gap below each bracket and in the bracket, alternating, shape (n_query, 2 n_bracket), int32.
+    # Pairs in the gap below each bracket, and in each bracket, shape (n_query, 2, n_bracket), int32.
     tally: NDArray[np.int32]
     # Ordered key and query of each pair inside a bracket of several keys, both shape (n,), int64, in no order; None if
     # there are more than the capacity of the reduction.
@@ -74,7 +74,8 @@ class CountsByQuery:
         inside brackets.  None if the pairs inside are not known.
         """
         before = np.zeros((len(self.tally), len(edges) + 1), np.int64)
-        np.cumsum(self.tally, axis=1, out=before[:, 1:])
+        before[:, 1::2], before[:, 2::2] = self.tally[:, 0], self.tally[:, 1]
+        np.cumsum(before, axis=1, out=before)
         # The lower edge of a bracket follows its gap.
         place = np.searchsorted(edges, points, "right")
         found = before[:, place]
@@ -294,10 +295,12 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         sign = np.tile([-1.0, 1.0], len(self._falling) // 2)
         with np.errstate(over="ignore"):
             place = falling_keys(self._falling + sign * error) + LARGEST_KEY
-        begin = 0
+        begin, self._first_edge = 0, np.zeros(N_PLACES, np.uint16)
         for gap, (first, last) in enumerate(zip(place[::2].tolist(), place[1::2].tolist(), strict=True)):
             self._at_place[begin:first] = gap + 1
             self._at_place[max(begin, first) : last + 1] = TOUCHED
+            # Keys that the bracket before does not touch lie beyond it.
+            self._first_edge[max(begin, first) : last + 1] = 2 * gap
             begin = max(begin, last + 1)
         self._at_place[begin:] = len(place) // 2 + 1
         return begin - 1
@@ -341,6 +344,7 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         brackets = Brackets(
             at_place=self._at_place,
             last_place=self._last_place,
+            first_edge=self._first_edge,
             falling=self._falling,
             distance=self._distance,
             centre=screen.centre[place],
@@ -386,7 +390,7 @@ class _ByQuery:
     """Accumulates counts by query, tile by tile; `edges` are those of the brackets as distances."""
 
     def __init__(self, n_query: int, edges: Float64, capacity: int) -> None:
-        self._tally = np.zeros((n_query, len(edges)), np.int32)
+        self._tally = np.zeros((n_query, 2, len(edges) // 2), np.int32)
         self._of_tile = self._tally[:0]
         self._edges = ordered_keys(edges)
         self._capacity = capacity
@@ -396,7 +400,7 @@ class _ByQuery:
 
     def begin(self, n_rows: int) -> None:
         """Start a tile, or start it again."""
-        self._of_tile = np.zeros((n_rows, self._tally.shape[1]), np.int32)
+        self._of_tile = np.zeros((n_rows, *self._tally.shape[1:]), np.int32)
 
     def of_tile(self, first: int) -> ByQuery:
         """Argument of the kernel for a tile whose first query is `first`."""

@@ -14,6 +14,8 @@ from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenCo
 from reid_dist.engine.reductions.tiles import Tile
 from reid_dist.kernels.topk import collect_tile, make_candidates, settle
 
+Int64 = NDArray[np.int64]
+
 
 @dataclass(frozen=True, slots=True)
 class KeepNearest:
@@ -60,31 +62,32 @@ class _Nearest(Accumulator[Neighbours]):
 
     def absorb(self, tile: Tile) -> None:
         """Collect candidates from one tile."""
-        values, biases, bias_of = tile.values, tile.bias[None], np.zeros(len(tile.queries), np.int64)
+        biases, bias_of = tile.bias[None], np.zeros(len(tile.queries), np.int64)
         near, far = self._query.label, self._gallery.label
         if near is not None and far is not None:
             own = near[tile.queries.start : tile.queries.stop]
             biases, bias_of = bias_by_label(tile.bias, far[tile.columns.start : tile.columns.stop], own)
         elif self._hidden is not None:
             biases, bias_of = self._hidden.bias(tile.bias, tile.columns, tile.queries)
-            values = self._struck(tile.values, tile.columns, tile.queries, self._hidden)
-        collect_tile(values, biases, bias_of, tile.queries.start, tile.columns.start, self._lists)
+            values = tile.values
+            owner, column = self._struck(tile.columns, tile.queries, self._hidden)
+            # Other reductions read the same tile.
+            kept = values[owner, column]
+            values[owner, column] = -np.inf
+            collect_tile(values, biases, bias_of, tile.queries.start, tile.columns.start, self._lists)
+            values[owner, column] = kept
+            return
+        collect_tile(tile.values, biases, bias_of, tile.queries.start, tile.columns.start, self._lists)
 
-    def _struck(
-        self, values: NDArray[np.floating], columns: RowRange, queries: RowRange, hidden: HiddenColumns
-    ) -> NDArray[np.floating]:
-        """Exclude rows hidden from single queries, in a copy of `values`; they are few."""
+    def _struck(self, columns: RowRange, queries: RowRange, hidden: HiddenColumns) -> tuple[Int64, Int64]:
+        """Queries and columns of a tile of the rows hidden from single queries, both (n,), as far as they matter."""
         if self._reduction.hidden is None or not (self._reduction.hidden.crosses or self._reduction.strikes):
-            return values
+            return np.empty(0, np.int64), np.empty(0, np.int64)
         indptr = hidden.indptr[queries.start : queries.stop + 1]
         column = hidden.column[indptr[0] : indptr[-1]] - columns.start
         owner = np.repeat(np.arange(len(queries)), np.diff(indptr))
-        here = (column >= 0) & (column < values.shape[1])
-        if not here.any():
-            return values
-        values = values.copy()
-        values[owner[here], column[here]] = -np.inf
-        return values
+        here = (column >= 0) & (column < len(columns))
+        return owner[here], column[here]
 
     def result(self) -> Neighbours:
         """Return all lists, decided by canonical distance."""

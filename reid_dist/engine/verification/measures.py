@@ -203,12 +203,12 @@ def identification_rates(metrics: Sequence[Metric], result: BlockResult) -> dict
     return found
 
 
-def thresholds_of_probes(metrics: Sequence[Metric], result: BlockResult) -> list[float]:
-    """Thresholds of the open-set metrics among `metrics`, in their order; infinite if all probes are accepted."""
+def thresholds_of_probes(metrics: Sequence[Metric], result: BlockResult) -> dict[str, float]:
+    """Thresholds of the open-set metrics among `metrics` by name; infinite if all probes are accepted."""
     if result.probes is None or not needs_probes(metrics):
-        return []
+        return {}
     probes = _OpenSet(metrics, result.ranked, result.probes)
-    return [probes.threshold(metric.false_accept_rate) for metric in _open_set(metrics)]
+    return {metric.name: probes.threshold(metric.false_accept_rate) for metric in _open_set(metrics)}
 
 
 def _open_set(metrics: Sequence[Metric]) -> list[Metric]:

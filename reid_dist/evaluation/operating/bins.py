@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 Float64 = NDArray[np.float64]
 
-_STEPS: Final = 60
-_QUANTILES: Final = 40
+_STEPS: Final = 40
+_QUANTILES: Final = 20
 
 MOST_EDGES: Final = _STEPS + 3 + _QUANTILES
 """Edges of both kinds together, at most."""

@@ -219,10 +219,12 @@ def _count(
     genuine = np.sort(ranked.distance)
     even = even_edges(genuine, probes.nearest_kept[counted])
     edges = np.union1d(even, quantile_edges(genuine))
-    of_probes = np.array(thresholds_of_probes(metrics, result), np.float64)
-    distances = np.concatenate([edges, np.array(wanted.thresholds), of_probes[np.isfinite(of_probes)]])
+    of_probes = thresholds_of_probes(metrics, result)
+    named = np.array([*of_probes.values(), *wanted.thresholds], np.float64)
+    distances = np.concatenate([edges, named[np.isfinite(named)]])
     verification, nearer = verify_by_query(job, result, metrics, distances, execution, checked.truth)
-    points = {_point_name(metric): verification.thresholds[metric.name] for metric in metrics}
+    of_metrics = {**verification.thresholds, **of_probes}
+    points = {_point_name(metric): of_metrics[metric.name] for metric in metrics}
     points |= {f"T={threshold!r}": threshold for threshold in wanted.thresholds}
     found = Counted(ranked, probes, counted, job.query.pids, nearer)
     return result, _Counts(found, points, verification, metrics, even, edges)
@@ -248,6 +250,8 @@ def _job(
         protocol=replace(checked.protocol, collapse=None),
         rows_are_items=checked.rows_are_items,
         joined=checked.joined,
+        # Of ranks, only the first is needed: whether the nearest relevant row comes before the nearest negative.
+        counts_negatives=False,
         probes=True,
         nearest_negatives=1,
         impostors=True,

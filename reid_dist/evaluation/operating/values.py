@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
 from reid_dist.core.segments import owners
+from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.jobs import Probes
 from reid_dist.engine.threshold_passes import ImpostorsNearer
 from reid_dist.metrics.confidence import percentile_interval, resampled_sums
@@ -77,9 +78,13 @@ class Counted:
         """Queries of every kind of `TOP_MATCHES`, (n_query,), and the distances of the nearest kept row of each."""
         ranked = self.ranked
         valid = ranked.n_relevant > 0
-        correct = valid & (ranked.first_rank == 1)
-        distance = self.probes.nearest_kept.copy()
-        distance[correct] = ranked.distance[ranked.indptr[:-1][correct]]
+        first = ranked.indptr[:-1][valid]
+        # Infinite, and a row beyond all, for queries without relevant rows.
+        mate, row = np.full(len(valid), np.inf), np.full(len(valid), np.iinfo(np.int64).max)
+        mate[valid], row[valid] = ranked.distance[first], ranked.row[first]
+        negative, other = self.probes.nearest_kept, self.probes.nearest.index[:, 0]
+        correct = valid & ((mate < negative) | ((mate == negative) & (row < other)))
+        distance = np.where(correct, mate, negative)
         kinds = correct, valid & ~correct, ~self.probes.mated & self.counted
         return {name: (queries, distance) for name, queries in zip(TOP_MATCHES, kinds, strict=True)}
 
@@ -132,7 +137,8 @@ class Intervals:
         if level is None or self._n_units < 2:
             return [[] for _ in self._asked]
         drawn: list[list[Float64]] = [[] for _ in self._asked]
-        with np.errstate(invalid="ignore", divide="ignore"):
+        # Threads of BLAS that wait for more work take longer than these products.
+        with one_blas_thread(), np.errstate(invalid="ignore", divide="ignore"):
             for sums in resampled_sums(
                 np.hstack(self._columns), level=level, n_resamples=_N_RESAMPLES, seed=self._seed
             ):
