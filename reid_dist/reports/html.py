@@ -25,6 +25,7 @@ from reid_dist.reports.sections.conventions import described_rows, in_words, par
 from reid_dist.reports.sections.curves import curves, distributions
 from reid_dist.reports.sections.data_problems import data_problems
 from reid_dist.reports.sections.metrics import headline, metric_table
+from reid_dist.reports.sections.operating_points import operating_points
 from reid_dist.reports.sections.queries import hardest_table, invalid_queries, ranked_pictures
 from reid_dist.reports.sections.verification import verification
 
@@ -138,6 +139,7 @@ def _content(report: ReportData) -> dict[str, Any]:
         "invalid": invalid_queries(report),
         "curves": curves(report),
         "verification": verification(report),
+        "operating": None if report.operating_points is None else operating_points(report.operating_points.to_dict()),
         "breakdowns": breakdowns(report),
         "distributions": distributions(report),
         "problems": data_problems(report),

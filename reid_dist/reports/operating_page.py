@@ -5,6 +5,59 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from reid_dist.core import formatting
+from reid_dist.reports.heading import Caution, caution_of
+from reid_dist.reports.html import document_opening, page_environment
+from reid_dist.reports.sections.operating_points import operating_points
+
+_COUNTS = {
+    "n_query": "queries",
+    "n_gallery": "gallery rows",
+    "n_genuine": "genuine pairs: kept, of one identity",
+    "n_impostor": "impostor pairs: kept, of two identities",
+    "n_mated": "mated queries",
+    "n_non_mated": "non-mated queries",
+}
+
 
 def render_operating_points(document: Mapping[str, Any]) -> str:
-    return "x"
+    """Return the page of operating points from the content of ``thresholds.json``."""
+    return page_environment().get_template("thresholds.html.j2").render(_content(document))
+
+
+def points_caution(document: Mapping[str, Any]) -> Caution | None:
+    """Return the caution that few valid queries or identities call for."""
+    confidence = document["confidence"]
+    identities = None if confidence is None else confidence["n_units"]
+    return caution_of(document["counts"], document["protocol"], identities, document["notes"])
+
+
+def _content(document: Mapping[str, Any]) -> dict[str, Any]:
+    stages = [document[name] for name in ("protocol", "distance", "expand", "rerank") if document[name]]
+    section = operating_points(document)
+    return document_opening(
+        document,
+        kicker="Operating points",
+        caution=points_caution(document),
+        counted_at="counts",
+        stages=stages,
+        first={},
+    ) | {
+        "headline": [_card(row) for row in section["rows"] if row["point"] in ("FAR=1e-3", "EER", "FPIR=1e-2")],
+        "operating": section,
+        "counts": [
+            (text, formatting.integer(document["counts"][name]))
+            for name, text in _COUNTS.items()
+            if name in document["counts"]
+        ],
+    }
+
+
+def _card(row: Mapping[str, Any]) -> dict[str, str]:
+    rates = {name: value for name, value, _ in row["cells"]}
+    return {
+        "name": f"Threshold at {row['point']}",
+        "value": row["threshold"],
+        "interval": "",
+        "words": f"TAR {rates['TAR']}, precision {rates['precision']}",
+    }

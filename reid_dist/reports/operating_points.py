@@ -15,12 +15,11 @@ from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import DocumentReport, restored_number
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.operating_page import render_operating_points
+from reid_dist.reports.sections.operating_points import RATES
 from reid_dist.reports.summary import Summary, make_frame
 
 DOCUMENT: Final = "thresholds.json"
 PAGE: Final = "thresholds.html"
-
-RATES: Final = ("FAR", "TAR", "FPIR", "FNIR", "precision")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -42,8 +41,9 @@ class OperatingPoints(DocumentReport):
     intervals
         [low, high] of each rate, by name, as the rows of the table; empty lists without intervals.
     histograms
-        ``edge``, ascending: a bin ends where the next begins, the last one is open; counts of every bin: ``genuine``
-        and ``impostor`` pairs, top matches ``mated_correct``, ``mated_wrong`` and ``non_mated``.
+        ``pairs`` and ``top_matches``: ``edge``, ascending: a bin ends where the next begins, the last one is open; and
+        counts of every bin: ``genuine`` and ``impostor`` pairs, top matches ``mated_correct``, ``mated_wrong`` and
+        ``non_mated``.
     calibration
         ``pairs`` and ``top_matches``: steps that begin at the distances ``from``, with their numbers of ``matches`` and
         ``others``, and ``priors``, one entry for the share of matches that the run has, and one for a stated one:
@@ -68,7 +68,7 @@ class OperatingPoints(DocumentReport):
 
     table: dict[str, Any]
     intervals: dict[str, Any]
-    histograms: dict[str, Any]
+    histograms: dict[str, dict[str, Any]]
     calibration: dict[str, dict[str, Any]]
     counts: dict[str, Any]
     confidence: dict[str, Any] | None
@@ -89,7 +89,10 @@ class OperatingPoints(DocumentReport):
         # JSON has no infinity, and a threshold is a number.
         table["threshold"] = np.where(np.isnan(table["threshold"]), math.inf, table["threshold"])
         object.__setattr__(self, "table", table)
-        object.__setattr__(self, "histograms", {name: np.asarray(each) for name, each in self.histograms.items()})
+        histograms = {
+            name: {kind: np.asarray(values) for kind, values in each.items()} for name, each in self.histograms.items()
+        }
+        object.__setattr__(self, "histograms", histograms)
 
     @property
     def heading(self) -> Heading:
@@ -108,7 +111,7 @@ class OperatingPoints(DocumentReport):
                 for kind in ("prior", "probability", "calibration_error", "brier"):
                     arrays[f"{name}.{place}.{kind}"] = _column(entry[kind])
             calibrations |= arrays
-        return arrays_digest({"table": table, "histograms": self.histograms, "calibration": calibrations})
+        return arrays_digest({"table": table, **self.histograms, "calibration": calibrations})
 
     def summary(self) -> Summary:
         """Return the table of thresholds."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, Self
 
 from reid_dist.errors import InputError
 from reid_dist.reports.html import render_html
+from reid_dist.reports.operating_points import OperatingPoints
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.metrics import metric_names
 from reid_dist.reports.summary import Summary, make_frame
@@ -17,6 +20,18 @@ from reid_dist.reports.words import bounded_value, counts_line, interval, publis
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Report(ReportData):
     """One evaluation: the values of `ReportData`, and the tables and the page that are made of them."""
+
+    @classmethod
+    def load(cls, directory: str | PathLike[str]) -> Self:
+        """Read what :meth:`save` wrote, and verify it; operating points of the same run beside it come with it.
+
+        Errors are those of `DocumentReport.load`.
+        """
+        report = super().load(directory)
+        if not (Path(directory) / OperatingPoints.document).is_file():
+            return report
+        found = OperatingPoints.load(directory)
+        return replace(report, operating_points=found) if found.evaluated == report.result_digest else report
 
     def to_html(self) -> str:
         """Return one offline page without scripts; the same report gives the same bytes."""

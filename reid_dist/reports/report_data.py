@@ -109,6 +109,8 @@ class ReportData(DocumentReport):
         Remarks on the validity of the numbers.
     pictures
         Ranked pictures for the page; kept in ``pictures.json``, not in ``report.json``.
+    operating_points
+        Operating points of the run for the page, read from ``thresholds.json`` in the same directory.
 
     Raises
     ------
@@ -146,6 +148,7 @@ class ReportData(DocumentReport):
     notes: list[str] = field(default_factory=list)
     topk: TopK | None = None
     pictures: Pictures | None = None
+    operating_points: DocumentReport | None = None
 
     def __post_init__(self) -> None:
         missing = [name for name in _COUNTS if name not in self.counts]
@@ -218,7 +221,7 @@ class ReportData(DocumentReport):
         None outside ``curves``).
         """
         entries = super().entries()
-        del entries["per_query"]
+        del entries["per_query"], entries["operating_points"]
         topk, pictures = self.topk, self.pictures
         thresholds = (self.verification or {}).get("thresholds", {})
         return entries | {
@@ -258,6 +261,7 @@ class ReportData(DocumentReport):
             target = values[section] if position is None else values[section][name]
             target[name if position is None else position] = sign * math.inf
         return entries | {
+            "operating_points": None,
             "metrics": values["metrics"],
             "curves": values["curves"],
             "per_query": unpack_arrays(read(PER_QUERY), f"{PER_QUERY} of {where}"),

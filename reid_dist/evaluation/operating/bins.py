@@ -15,21 +15,20 @@ from numpy.typing import NDArray
 Float64 = NDArray[np.float64]
 
 _STEPS: Final = 40
-_QUANTILES: Final = 20
+N_QUANTILES: Final = 20
 
-MOST_EDGES: Final = _STEPS + 3 + _QUANTILES
+MOST_EDGES: Final = _STEPS + 3 + N_QUANTILES
 """Edges of both kinds together, at most."""
 
 
-def even_edges(genuine: Float64, nearest: Float64) -> Float64:
-    """Multiples of a round step, ascending, from at or below the nearest pair.
+def even_edges(known: Float64, times: float = 1.0) -> Float64:
+    """Multiples of a round step, ascending, from at or below the least of some distances, (n,), some infinite.
 
-    `genuine`, (n,), are the distances of all genuine pairs; `nearest`, (n_query,), those of the nearest negatives,
-    infinite where there is none.  The span is twice that of both, as other impostors lie beyond.
+    They go on to `times` the span of the distances.
     """
-    known = np.concatenate([genuine, nearest[np.isfinite(nearest)]])
+    known = known[np.isfinite(known)]
     low, high = float(known.min()), float(known.max())
-    span = 2.0 * (high - low)
+    span = times * (high - low)
     if span == 0.0 or not math.isfinite(span) or not math.isfinite(low + span):
         return np.array([low])
     step = _round_step(span / _STEPS)
@@ -40,13 +39,13 @@ def even_edges(genuine: Float64, nearest: Float64) -> Float64:
 
 
 def _round_step(least: float) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that is not below a number."""
+    """The smallest number of one digit that is not below a number; 7 and 9 are left out."""
     power = math.floor(math.log10(least)) - 1
-    steps = (float(f"{digit}e{power + more}") for more in range(4) for digit in (1, 2, 5))
+    steps = (float(f"{digit}e{power + more}") for more in range(4) for digit in (1, 2, 3, 4, 5, 6, 8))
     return next((step for step in steps if step >= least), least)
 
 
-def quantile_edges(genuine: Float64) -> Float64:
-    """Order statistics of ascending genuine distances, (n,), at even shares."""
-    place = -(-np.arange(1, _QUANTILES + 1) * len(genuine) // _QUANTILES) - 1
-    return np.unique(genuine[np.maximum(place, 0)])
+def quantile_edges(ascending: Float64, number: int = N_QUANTILES) -> Float64:
+    """Order statistics of ascending distances, (n,), at even shares."""
+    place = -(-np.arange(1, number + 1) * len(ascending) // number) - 1
+    return np.unique(ascending[np.maximum(place, 0)])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.model import RankedQueries
 from reid_dist.core.numeric import is_number
 from reid_dist.engine.checks import check_client, check_sets
 from reid_dist.engine.distances import DISTANCES
@@ -35,7 +36,7 @@ from reid_dist.evaluation.checked_options import CheckedOptions, complete
 from reid_dist.evaluation.evaluate import scored_sets
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.evaluation.operating.bins import MOST_EDGES, even_edges, quantile_edges
-from reid_dist.evaluation.operating.values import Counted, Intervals, calibrated, histograms, point_table
+from reid_dist.evaluation.operating.values import Bins, Counted, Intervals, calibrated, histograms, point_table
 from reid_dist.evaluation.options import EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.projection import held_besides, most_relevant, plan_for
@@ -190,8 +191,7 @@ class _Counts:
     points: dict[str, float]
     verification: Verification
     metrics: list[Metric]
-    even: Float64
-    edges: Float64
+    bins: Bins
 
 
 def _count(
@@ -216,18 +216,30 @@ def _count(
         _supported(DEFAULT_FAR, int((ranked.n_kept - ranked.n_relevant)[counted].sum()), wanted.far),
         _supported(DEFAULT_FPIR, int((~probes.mated & counted).sum()), wanted.fpir),
     )
-    genuine = np.sort(ranked.distance)
-    even = even_edges(genuine, probes.nearest_kept[counted])
-    edges = np.union1d(even, quantile_edges(genuine))
+    bins = _bins(ranked, probes.nearest_kept[counted])
     of_probes = thresholds_of_probes(metrics, result)
     named = np.array([*of_probes.values(), *wanted.thresholds], np.float64)
-    distances = np.concatenate([edges, named[np.isfinite(named)]])
+    distances = np.concatenate([bins.all_pairs, named[np.isfinite(named)]])
     verification, nearer = verify_by_query(job, result, metrics, distances, execution, checked.truth)
     of_metrics = {**verification.thresholds, **of_probes}
     points = {_point_name(metric): of_metrics[metric.name] for metric in metrics}
     points |= {f"T={threshold!r}": threshold for threshold in wanted.thresholds}
     found = Counted(ranked, probes, counted, job.query.pids, nearer)
-    return result, _Counts(found, points, verification, metrics, even, edges)
+    return result, _Counts(found, points, verification, metrics, bins)
+
+
+def _bins(ranked: RankedQueries, nearest: Float64) -> Bins:
+    """Bins of pairs and of top matches; `nearest` are the distances of the nearest negatives, some infinite."""
+    genuine = np.sort(ranked.distance)
+    # Other impostors lie beyond the nearest of each query.
+    pairs = even_edges(np.concatenate([genuine, nearest]), times=2.0)
+    # Of mated queries these hold the top match and one farther pair.
+    first = ranked.distance[ranked.indptr[:-1][ranked.n_relevant > 0]]
+    tops = np.sort(np.concatenate([first, nearest[np.isfinite(nearest)]]))
+    even_tops = even_edges(tops)
+    return Bins(
+        pairs, np.union1d(pairs, quantile_edges(genuine)), even_tops, np.union1d(even_tops, quantile_edges(tops, 100))
+    )
 
 
 def _job(
@@ -276,17 +288,19 @@ def _report(
     found, seed = counts.found, checked.values["seed"]
     intervals = Intervals(checked.values["confidence"], seed, len(found.identities))
     table, ends = point_table(found, counts.points, intervals)
-    calibration = calibrated(found, counts.edges, wanted.prior, seed, intervals)
+    calibration = calibrated(found, counts.bins, wanted.prior, seed, intervals)
     queries = QueryCounts(result.ranked)
     numbers = counts.verification.counts
     of_kinds = {f"n_{name}": int(queries.sum()) for name, (queries, _) in found.top_matches().items()}
     confidence = intervals.describe()
     notes = [] if confidence is None else [few_units(confidence["n_units"])]
-    notes += threshold_notes(counts.metrics, (), numbers.get("n_impostor"), of_kinds["n_non_mated"] or None)
+    few = threshold_notes(counts.metrics, (), numbers["n_impostor"], of_kinds["n_non_mated"] or None)
+    # Named as the points are.
+    notes += [note.replace("TAR@FAR", "FAR").replace("DIR@FAR", "FPIR") for note in few]
     return OperatingPoints(
         table=table,
         intervals={name: make() for name, make in ends.items()},
-        histograms=histograms(found, counts.even),
+        histograms=histograms(found, counts.bins),
         calibration={name: _with_intervals(each) for name, each in calibration.items()},
         counts={
             **queries.counts(sides[1], 0),

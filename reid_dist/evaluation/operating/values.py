@@ -202,44 +202,65 @@ def point_table(
     return table, ends
 
 
-def histograms(found: Counted, edges: Float64) -> dict[str, Any]:
-    """Counts of pairs and of nearest kept rows from each of ascending edges to the next, the last bin without end.
+@dataclass(frozen=True)
+class Bins:
+    """Ascending edges of bins of pairs and of top matches: those of histograms, and all, for calibration."""
 
-    Pairs nearer than the first edge there are none.
-    """
-    return {"edge": edges} | {name: by_query.sum(axis=0) for name, by_query in _bins_by_query(found, edges).items()}
+    pairs: Float64
+    all_pairs: Float64
+    tops: Float64
+    all_tops: Float64
 
 
-def _bins_by_query(found: Counted, edges: Float64) -> dict[str, Int64]:
-    """Counts in the bins of ascending edges, by kind: (n_query, n_edge) each."""
-    kinds = found.top_matches()
-    running = {
-        "genuine": (found.genuine_nearer(edges), found.ranked.n_relevant),
-        "impostor": (found.impostors_nearer(edges), found.n_impostor),
-        **{name: (found.top_nearer(name, edges), np.isfinite(kinds[name][1]) & kinds[name][0]) for name in TOP_MATCHES},
+def histograms(found: Counted, bins: Bins) -> dict[str, dict[str, Any]]:
+    """Counts of pairs and of top matches from each edge to the next, the last bin without end."""
+    kinds = {
+        "pairs": (bins.pairs, _pairs_by_query(found, bins.pairs)),
+        "top_matches": (bins.tops, _tops_by_query(found, bins.tops)),
     }
     return {
-        name: np.diff(np.append(nearer, total[:, None].astype(np.int64), axis=1), axis=1)
-        for name, (nearer, total) in running.items()
+        name: {"edge": edge} | {kind: by_query.sum(axis=0) for kind, by_query in counts.items()}
+        for name, (edge, counts) in kinds.items()
     }
+
+
+def _pairs_by_query(found: Counted, edges: Float64) -> dict[str, Int64]:
+    """Counts of pairs in the bins of ascending edges, (n_query, n_edge) each."""
+    return {
+        "genuine": _in_bins(found.genuine_nearer(edges), found.ranked.n_relevant),
+        "impostor": _in_bins(found.impostors_nearer(edges), found.n_impostor),
+    }
+
+
+def _tops_by_query(found: Counted, edges: Float64) -> dict[str, Int64]:
+    """The same of top matches."""
+    return {
+        name: _in_bins(found.top_nearer(name, edges), (queries & np.isfinite(distance)).astype(np.int64))
+        for name, (queries, distance) in found.top_matches().items()
+    }
+
+
+def _in_bins(nearer: Int64, total: Int64) -> Int64:
+    """Counts in bins, (n_query, n), from those nearer than the start of each, and all."""
+    return np.diff(np.append(nearer, total[:, None], axis=1), axis=1)
 
 
 def calibrated(
-    found: Counted, edges: Float64, prior: float | None, seed: int, intervals: Intervals
+    found: Counted, bins: Bins, prior: float | None, seed: int, intervals: Intervals
 ) -> dict[str, dict[str, Any]]:
     """Calibrations of pairs, and of nearest kept rows; values that wait for intervals are functions.
 
     A calibration has steps ``from`` a distance, their numbers of ``matches`` and ``others``, and for every prior the
     ``probability`` of each step, with the errors of probabilities fitted on other identities.
     """
-    bins = _bins_by_query(found, edges)
     fold = folds_of(found.identities, seed)
-    pairs = bins["genuine"], bins["impostor"]
-    tops = bins["mated_correct"], bins["mated_wrong"] + bins["non_mated"]
+    pairs, tops = _pairs_by_query(found, bins.all_pairs), _tops_by_query(found, bins.all_tops)
+    of_pairs = [found.by_identity(each) for each in pairs.values()]
+    correct, wrong, stray = (found.by_identity(each) for each in tops.values())
     priors = [None] if prior is None else [None, prior]
     return {
-        "pairs": _calibration([found.by_identity(each) for each in pairs], edges, priors, fold, intervals),
-        "top_matches": _calibration([found.by_identity(each) for each in tops], edges, [None], fold, intervals),
+        "pairs": _calibration(of_pairs, bins.all_pairs, priors, fold, intervals),
+        "top_matches": _calibration([correct, wrong + stray], bins.all_tops, [None], fold, intervals),
     }
 
 
