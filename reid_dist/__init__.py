@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from reid_dist.evaluation.conventions import Conventions, conventions
     from reid_dist.evaluation.evaluate import evaluate_distances
     from reid_dist.evaluation.lists import evaluate_lists
+    from reid_dist.evaluation.operating import operating_points
     from reid_dist.evaluation.pairs import evaluate_pairs
     from reid_dist.evaluation.pooling import pool
     from reid_dist.evaluation.public import evaluate
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from reid_dist.reports import Report
     from reid_dist.reports.averages import average_runs
     from reid_dist.reports.comparison import compare
+    from reid_dist.reports.operating_points import OperatingPoints
     from reid_dist.reports.tables import compare_runs
     from reid_dist.stages.reranking import NeighbourGraph, jaccard_distances, rerank_blocks
     from reid_dist.stores import DistanceBlock, FeatureSet, LabelledRows, fuse, ingest
@@ -34,6 +36,7 @@ __all__ = [
     "FeatureSet",
     "LabelledRows",
     "NeighbourGraph",
+    "OperatingPoints",
     "Report",
     "__version__",
     "average_runs",
@@ -51,6 +54,7 @@ __all__ = [
     "jaccard_distances",
     "k_reciprocal_graph",
     "nearest",
+    "operating_points",
     "pool",
     "rerank_blocks",
     "reranked_distances",
@@ -63,6 +67,7 @@ _HOMES = {
     "FeatureSet": "reid_dist.stores",
     "LabelledRows": "reid_dist.stores",
     "NeighbourGraph": "reid_dist.stages.reranking",
+    "OperatingPoints": "reid_dist.reports.operating_points",
     "Report": "reid_dist.reports",
     "average_runs": "reid_dist.reports.averages",
     "compare": "reid_dist.reports.comparison",
@@ -79,6 +84,7 @@ _HOMES = {
     "jaccard_distances": "reid_dist.stages.reranking",
     "k_reciprocal_graph": "reid_dist.evaluation.search",
     "nearest": "reid_dist.evaluation.search",
+    "operating_points": "reid_dist.evaluation.operating",
     "pool": "reid_dist.evaluation.pooling",
     "rerank_blocks": "reid_dist.stages.reranking",
     "reranked_distances": "reid_dist.evaluation.search",

@@ -33,6 +33,7 @@ _COMMANDS = {
     "plan": "Show what a job is made of and whether it fits.",
     "compare": "Compare two runs on the same queries.",
     "table": "Put many runs into one table, with the significance of their differences.",
+    "thresholds": "Find the operating points of a run: what distance thresholds accept.",
     "conventions": "Evaluate under every convention that a number could be meant in.",
     "average": "Average runs of one benchmark; print mean, spread and interval.",
     "pairs": "Verify listed pairs of rows: EER, TAR at given FAR, accuracy.",

@@ -42,19 +42,24 @@ def run_resumable(
 ) -> R:
     """Compute and save a report as `run_job` does; `again` is the command that resumes it, by default this one."""
     refuse_unobservable(run.cluster, run.performance_page, computes=on_cluster)
-    context = click.get_current_context(silent=True)
-    words: Any = None if context is None else context.find_root().obj
     to = Destination(
         output=run.output,
         workspace=run.workspace,
         resume=run.resume,
         name=run.name,
         description=run.description,
-        command=command_line(["reid-dist", *words]) if words else "",
+        command=words_of_command(),
         resumed_by=again or ("the same command" if run.output is None else "the same command with --resume"),
     )
     connect = partial(observed_cluster, run.cluster, run.performance_page, reranks=reranks)
     return run_job(prepare, to, connect if on_cluster else contextlib.nullcontext, partial(click.echo, err=True))
+
+
+def words_of_command() -> str:
+    """The command as it was typed, without credentials; empty if it is not known."""
+    context = click.get_current_context(silent=True)
+    words: Any = None if context is None else context.find_root().obj
+    return command_line(["reid-dist", *words]) if words else ""
 
 
 def open_sides(query: str, gallery: str) -> tuple[FeatureSet, FeatureSet]:

@@ -5,8 +5,9 @@ error among all that never rise (pool adjacent violators).  Ratios of counts are
 the edges of the convex hull of the ROC of the bins, which does not depend on how the two kinds are weighted: one fit
 serves for every prior.
 
-The error of a calibration is that of steps and probabilities fitted on other identities: folds of identities, each with
-the probabilities fitted on the others.
+The errors of a calibration are those of steps and probabilities fitted on other identities: folds of identities, each
+with the probabilities fitted on the others.  The expected calibration error is a sum of magnitudes, which noise only
+raises: that of a resample lies above that of the sample, and there is no interval of it.
 
 Sources: Ayer et al., Annals of Mathematical Statistics 1955; Fawcett and Niculescu-Mizil, Machine Learning 2007 (convex
 hull); Naeini et al., AAAI 2015 (expected calibration error); Brier, Monthly Weather Review 1950.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,34 +93,26 @@ class CrossFitted:
             fitted[fold] = np.repeat(of_step, np.diff(np.append(first, matches.shape[1])))
         return cls(fitted, weights_of(prior, int(matches.sum()), int(others.sum())))
 
-    def terms(self, matches: Int64, others: Int64, fold: Int64) -> Float64:
-        """Sums of rows of counts, (n, n_bin) each, of known folds, (n,), that `errors` is a function of: (n, n_term).
-
-        Of every level of probability the sums of probabilities over matches and over others and the matches; then the
-        squared errors of matches and of others; then the numbers of both.
-        """
+    def squared_errors(self, matches: Int64, others: Int64, fold: Int64) -> Float64:
+        """Sums of the squared errors of matches and of others, (n, 2), of counts (n, n_bin) in known folds, (n,)."""
         probability = self.probability[fold]
-        level = np.minimum((probability * N_LEVELS).astype(np.int64), N_LEVELS - 1)
-        place = (np.arange(len(fold))[:, None] * N_LEVELS + level).ravel()
+        errors = matches * (1.0 - probability) ** 2, others * probability**2
+        return np.stack([each.sum(axis=1) for each in errors], axis=1)
 
-        def by_level(values: NDArray[Any]) -> Float64:
-            sums = np.bincount(place, values.ravel(), minlength=len(fold) * N_LEVELS)
-            return sums.reshape(len(fold), N_LEVELS).astype(np.float64)
+    def calibration_error(self, matches: Int64, others: Int64) -> float:
+        """Expected calibration error of the counts of every fold, (n_fold, n_bin) each."""
+        level = np.minimum((self.probability * N_LEVELS).astype(np.int64), N_LEVELS - 1).ravel()
+        excess = self.weights[1] * others * self.probability - self.weights[0] * matches * (1.0 - self.probability)
+        gaps = [abs(math.fsum(excess.ravel()[level == each].tolist())) for each in range(N_LEVELS)]
+        total = self.weights[0] * int(matches.sum()) + self.weights[1] * int(others.sum())
+        return math.fsum(gaps) / total
 
-        squares = matches * (1.0 - probability) ** 2, others * probability**2
-        singles = [each.sum(axis=1)[:, None].astype(np.float64) for each in (*squares, matches, others)]
-        return np.hstack([by_level(matches * probability), by_level(others * probability), by_level(matches), *singles])
 
-    def errors(self, terms: Float64, prior: float | None) -> Float64:
-        """Expected calibration error and Brier score of sums of terms, (…, n_term): shape (…, 2)."""
-        n_matches, n_others = terms[..., -2], terms[..., -1]
+def brier_score(prior: float | None, squares: Float64, n_matches: Float64, n_others: Float64) -> Float64:
+    """Mean squared error from sums of `CrossFitted.squared_errors`, (…, 2), and of numbers of both, (…, 1): (…, 1)."""
+    with np.errstate(invalid="ignore", divide="ignore"):
         if prior is None:
-            near = far = 1.0 / (n_matches + n_others)
-        else:
-            with np.errstate(divide="ignore"):
-                near, far = prior / n_matches, (1.0 - prior) / n_others
-        own, other, count = (terms[..., start : start + N_LEVELS] for start in range(0, 3 * N_LEVELS, N_LEVELS))
-        gaps = np.abs(near[..., None] * (own - count) + far[..., None] * other)
-        expected = np.array([math.fsum(row) for row in gaps.reshape(-1, N_LEVELS).tolist()]).reshape(gaps.shape[:-1])
-        squared = near * terms[..., 3 * N_LEVELS] + far * terms[..., 3 * N_LEVELS + 1]
-        return np.stack([expected, squared], axis=-1)
+            return np.asarray(squares.sum(axis=-1, keepdims=True) / (n_matches + n_others), np.float64)
+        return np.asarray(
+            prior * squares[..., :1] / n_matches + (1.0 - prior) * squares[..., 1:] / n_others, np.float64
+        )

@@ -53,6 +53,11 @@ def refuse_occupied(directory: str | os.PathLike[str], *, otherwise: str = "or p
     return path
 
 
+def same_directory(one: Path, other: Path) -> bool:
+    """Whether two paths are one directory that exists."""
+    return one.is_dir() and other.is_dir() and one.samefile(other)
+
+
 def write_together(path: Path, writers: Mapping[str, Writer], *, known: Sequence[str] = ()) -> None:
     """Write the files of a directory, by name and in this order; the last one is the commit marker.
 

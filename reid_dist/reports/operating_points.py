@@ -49,7 +49,7 @@ class OperatingPoints(DocumentReport):
         ``others``, and ``priors``, one entry for the share of matches that the run has, and one for a stated one:
         ``prior``, ``stated``, ``probability`` of every step, ``calibration_error`` (expected calibration error) and
         ``brier`` of probabilities fitted on other identities, ``brier_of_prior`` of the prior as the probability of
-        all, and ``intervals`` of these.
+        all, and ``intervals`` of ``probability`` and ``brier``.
     counts
         ``n_query``, ``n_valid``, ``n_gallery``, ``n_genuine``, ``n_impostor``, ``n_mated``, ``n_non_mated`` and others.
     confidence

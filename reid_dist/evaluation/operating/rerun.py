@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ from reid_dist.evaluation.options import OPTIONS, EvaluationOptions
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 from reid_dist.reports import Report
-from reid_dist.reports.words import call
+from reid_dist.stages.reranking.definition import spelled
 from reid_dist.stores import FeatureSet
 
 _AGAIN = "evaluate again, and give the new run"
@@ -59,7 +60,7 @@ def run_options_of(report: Report, job: PipelineJob | None = None) -> RunOptions
         "ground_truth": truth,
         "distance": report.distance["name"],
         "expand": None if report.expand is None else report.expand["name"],
-        "rerank": None if report.rerank is None else call(report.rerank),
+        "rerank": None if report.rerank is None else _spec(report.rerank),
         "collapse": report.protocol.get("collapse"),
     }
     sides = {side: report.inputs[side] for side in ("query", "gallery")}
@@ -69,6 +70,15 @@ def run_options_of(report: Report, job: PipelineJob | None = None) -> RunOptions
         {side: str(each["content_digest"]) for side, each in sides.items()},
         cast("EvaluationOptions", values),
     )
+
+
+def _spec(described: Mapping[str, Any]) -> str:
+    """Spec of a re-ranking, and of one within it, from its description."""
+    within = described.get("of")
+    inner = [_spec(within)] if isinstance(within, Mapping) else []
+    prose = ("name", "definition", "source", *(["of"] if inner else []))
+    values = [f"{name}={spelled(value)}" for name, value in described.items() if name not in prose]
+    return f"{described['name']}({','.join([*inner, *values])})"
 
 
 def _protocol(report: Report, job: PipelineJob | None) -> str | Protocol:

@@ -45,9 +45,11 @@ from reid_dist.evaluation.visibility import workspace_at
 from reid_dist.metrics.confidence import few_units
 from reid_dist.metrics.definitions import PAIRS, PROBES, Metric, parse_metrics
 from reid_dist.relevance.protocols import REASONS
+from reid_dist.reports import Report, described_run
 from reid_dist.reports.notes import threshold_notes
 from reid_dist.reports.operating_points import OperatingPoints
 from reid_dist.stages.expansion import describe_expansion, refuse_unlike_lengths
+from reid_dist.stages.reranking import parse_rerank
 from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
 from reid_dist.stores.workspace import with_remade_parts
 
@@ -161,6 +163,12 @@ def operating_points(
     given.update({name: value for name, value in complete({}).items() if name in _UNUSED})  # type: ignore[typeddict-item]
     given["metrics"] = [metric.name for metric in Wanted.metrics((), wanted.fpir or ())]
     measure = DISTANCES.get(given["distance"])
+    rerank = None if given["rerank"] is None else parse_rerank(given["rerank"])
+    if rerank is not None and rerank.uneven is not None:
+        raise InputError(
+            f"operating points compare the re-ranked distances of all queries with one threshold, and {rerank.uneven}; "
+            "evaluate with another re-ranking, or with none"
+        )
     check_client(client)
     near, far_side = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     check_sets(near, far_side, measure)
@@ -181,6 +189,26 @@ def operating_points(
 
         found = with_remade_parts(attempt, kept, watch.warn)
     return replace(found, distance=measure.describe())
+
+
+def refuse_unfit_points(
+    far: Sequence[str | float] | None,
+    fpir: Sequence[str | float] | None,
+    thresholds: Sequence[float],
+    prior: float | None,
+) -> None:
+    """Refuse points that cannot be meant, before anything is read."""
+    Wanted.of(far, fpir, thresholds, prior)
+
+
+def points_of_run(
+    report: Report, sides: tuple[FeatureSet, FeatureSet], options: EvaluationOptions, command: str, **points: Any
+) -> OperatingPoints:
+    """Operating points that belong to a run, with its name; `points` are those of `operating_points`."""
+    found = operating_points(*sides, **points, **options)
+    name = report.run.get("name", "")
+    run = described_run(name, description=report.run.get("description", ""), command=command)
+    return replace(found, evaluated=report.result_digest, run=run)
 
 
 @dataclass(frozen=True)
@@ -331,8 +359,6 @@ def _with_intervals(calibration: dict[str, Any]) -> dict[str, Any]:
     """A calibration whose intervals are known."""
     priors = []
     for entry in calibration["priors"]:
-        of_steps, of_errors = (make() for make in entry["intervals"])
-        errors = of_errors or [None, None]
-        ends = {"probability": of_steps, "calibration_error": errors[0], "brier": errors[1]}
-        priors.append({**entry, "intervals": ends})
+        of_steps, of_brier = (make() for make in entry["intervals"])
+        priors.append({**entry, "intervals": {"probability": of_steps, "brier": of_brier[0] if of_brier else None}})
     return {**calibration, "priors": priors}

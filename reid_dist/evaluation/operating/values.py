@@ -17,7 +17,15 @@ from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.jobs import Probes
 from reid_dist.engine.threshold_passes import ImpostorsNearer
 from reid_dist.metrics.confidence import percentile_interval, resampled_sums
-from reid_dist.metrics.isotonic import N_FOLDS, CrossFitted, folds_of, pool_adjacent, probabilities, weights_of
+from reid_dist.metrics.isotonic import (
+    N_FOLDS,
+    CrossFitted,
+    brier_score,
+    folds_of,
+    pool_adjacent,
+    probabilities,
+    weights_of,
+)
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -278,13 +286,11 @@ def _calibration(
     for prior in priors:
         share = n_matches / (n_matches + n_others) if prior is None else prior
         fitted = CrossFitted.fit(near, far, prior)
-        terms = fitted.terms(near, far, np.arange(N_FOLDS))
-        errors = fitted.errors(np.array([math.fsum(column) for column in terms.T.tolist()]), prior)
-
+        squares = np.array([math.fsum(c) for c in fitted.squared_errors(near, far, np.arange(N_FOLDS)).T.tolist()])
+        brier = brier_score(prior, squares, np.array([n_matches]), np.array([n_others]))
         ends = intervals.add([*of_step, *wholes, of_step[0] + of_step[1]], partial(_probability, prior))
-        error_ends = intervals.add(
-            [fitted.terms(matches, others, fold), wholes[0] + wholes[1]], partial(_errors, fitted, prior)
-        )
+        parts = [fitted.squared_errors(matches, others, fold), *wholes, wholes[0] + wholes[1]]
+        brier_ends = intervals.add(parts, partial(_brier, prior))
         found.append(
             {
                 "prior": share,
@@ -292,10 +298,10 @@ def _calibration(
                 "probability": probabilities(
                     of_step[0].sum(axis=0), of_step[1].sum(axis=0), weights_of(prior, n_matches, n_others)
                 ),
-                "calibration_error": float(errors[0]),
-                "brier": float(errors[1]),
+                "calibration_error": fitted.calibration_error(near, far),
+                "brier": float(brier[0]),
                 "brier_of_prior": share * (1.0 - share),
-                "intervals": (ends, error_ends),
+                "intervals": (ends, brier_ends),
             }
         )
     return {
@@ -316,6 +322,6 @@ def _probability(
     return _ratio(near, near + far)
 
 
-def _errors(fitted: CrossFitted, prior: float | None, terms: Float64, _: Float64) -> Float64:
-    """Errors of probabilities from sums of terms over a resample."""
-    return fitted.errors(terms, prior)
+def _brier(prior: float | None, squares: Float64, n_matches: Float64, n_others: Float64, _: Float64) -> Float64:
+    """Brier score from sums over a resample."""
+    return brier_score(prior, squares, n_matches, n_others)

@@ -82,12 +82,12 @@ def error_rows(document: Mapping[str, Any]) -> list[list[str]]:
     for name, calibration in document["calibration"].items():
         for entry in calibration["priors"]:
             ends = entry["intervals"]
-            kind = "stated" if entry["stated"] else "of the run"
+            kind = "stated" if entry["stated"] else "run"
             rows.append(
                 [
                     _TITLES[name],
-                    f"{formatting.rate(entry['prior'])}, {kind}",
-                    _with_interval(entry["calibration_error"], ends["calibration_error"]),
+                    f"{_share(entry['prior'])} %, {kind}",
+                    _with_interval(entry["calibration_error"], None),
                     _with_interval(entry["brier"], ends["brier"]),
                     f"{entry['brier_of_prior']:.4g}",
                 ]

@@ -1,0 +1,77 @@
+"""Operating points on the console, in 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from reid_dist.core.formatting import counted, duration
+from reid_dist.reports.console import fact_table, print_parts, value_table
+from reid_dist.reports.heading import without_warnings
+from reid_dist.reports.operating_page import points_caution
+from reid_dist.reports.operating_points import OperatingPoints
+from reid_dist.reports.sections.operating_points import RATES, error_rows, point_rows
+from reid_dist.reports.words import call, named, resampled
+
+
+def print_operating_points(found: OperatingPoints) -> None:
+    """Print the table of thresholds, the errors of calibrations, and facts; plain text where that is no terminal."""
+    document = found.to_dict()
+    caution = points_caution(document)
+    title, *others = found.heading.lines
+    head = [Text(title, style="bold"), *map(Text, others), *([] if caution is None else [Text(caution.line)])]
+    print_parts(*head, *_tables(document), _facts(found, document))
+
+
+def _tables(document: dict[str, Any]) -> Iterator[Table]:
+    rows = point_rows(document)
+    table = value_table("point")
+    table.add_column("threshold", justify="right", no_wrap=True)
+    for name in RATES:
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(row["point"], row["threshold"], *(value for _, value, _ in row["cells"]))
+    yield table
+    if document["confidence"] is not None:
+        ends = value_table(f"{100 * document['confidence']['level']:g} %")
+        for name in RATES:
+            ends.add_column(name, justify="right", no_wrap=True)
+        for row in rows:
+            ends.add_row(row["point"], *(_short(each) for _, _, each in row["cells"]))
+        yield ends
+    errors = value_table("calibration of")
+    for name in ("prior", "calibration error", "Brier score", "of the prior"):
+        errors.add_column(name, justify="right")
+    for cells in error_rows(document):
+        errors.add_row(*cells)
+    yield errors
+
+
+def _short(interval: str) -> str:
+    """An interval in the width of a column: digits beyond the second of ends below one percent are left out."""
+    ends = interval.strip("[]").split(", ")
+    return "-".join(f"{float(end):.2g}" if end and 0.001 <= float(end) < 1 else end for end in ends if end)
+
+
+def _facts(found: OperatingPoints, document: dict[str, Any]) -> Table:
+    table, counts = fact_table(), document["counts"]
+    facts = {
+        **found.heading.chosen("date", "command"),
+        "pairs": f"{counted(counts['n_genuine'], 'genuine pair')}, {counted(counts['n_impostor'], 'impostor pair')}",
+        "queries": f"{counted(counts['n_mated'], 'mated query')}, {counted(counts['n_non_mated'], 'non-mated query')}",
+        "protocol": named(found.protocol, "summary"),
+        "distance": named(found.distance, "definition"),
+        **{name: call(value) for name, value in (("expand", found.expand), ("rerank", found.rerank)) if value},
+        "FAR, TAR": "of all pairs; FPIR, FNIR and precision of each query's top match",
+        **({} if found.confidence is None else {"intervals": resampled(found.confidence)}),
+        "time": duration(found.timing["total"]),
+        **found.heading.chosen("version", "digest"),
+    }
+    for name, words in facts.items():
+        table.add_row(name, Text(words))
+    for note in without_warnings(found.notes):
+        table.add_row("note", Text(note))
+    return table
