@@ -94,7 +94,7 @@ def test_the_commands_run_in_order(tmp_path: Path, reid_dist: Any, monkeypatch: 
         *["evaluate"] * 2,
         "browse",
         *["evaluate"] * 2,
-        *("average", "table"),
+        *("average", "table", "thresholds", "thresholds"),
         "run",
         "evaluate",
         "evaluate",

@@ -52,8 +52,10 @@ def _tables(document: dict[str, Any]) -> Iterator[Table]:
 
 def _short(interval: str) -> str:
     """An interval in the width of a column: digits beyond the second of ends below one percent are left out."""
+    if interval == "-":
+        return interval
     ends = interval.strip("[]").split(", ")
-    return "-".join(f"{float(end):.2g}" if end and 0.001 <= float(end) < 1 else end for end in ends if end)
+    return "-".join(f"{float(end):.2g}" if 0.001 <= float(end) < 1 else end for end in ends)
 
 
 def _facts(found: OperatingPoints, document: dict[str, Any]) -> Table:

@@ -1,0 +1,106 @@
+"""``reid-dist thresholds``: a finished run read again, its files and the section of its page, refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_stores import save_stores
+
+from reid_dist import FeatureSet, OperatingPoints, evaluate, operating_points
+from reid_dist.reports import Report
+
+COMPOSED = """
+query: {query}
+gallery: {gallery}
+protocol: {{name: own, base: market1501, junk: [[pid, camid], [camid]]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return save_stores(tmp_path_factory.mktemp("stores"))
+
+
+@pytest.fixture
+def run(stores, tmp_path) -> Path:
+    """A finished run with options of its own."""
+    report = evaluate(*map(str, stores), expand="aqe(k=2)", confidence=0.8, seed=3)
+    return report.save(tmp_path / "run")
+
+
+def test_points_beside_the_run(reid_dist, stores, run) -> None:
+    done = reid_dist("thresholds", run, "--far", "0.01", "--threshold", "0.5", "--output", run)
+    assert done.code == 0, done.err
+    assert max(len(line) for line in done.out.splitlines() if not line.startswith("written")) <= 80
+    found = OperatingPoints.load(run)
+    options = {"expand": "aqe(k=2)", "confidence": 0.8, "seed": 3}
+    expected = operating_points(*map(str, stores), far=["0.01"], thresholds=[0.5], **options)
+    assert found.result_digest == expected.result_digest
+    assert found.confidence == expected.confidence
+    assert "T=0.5" in done.out
+    report = Report.load(run)
+    assert found.evaluated == report.result_digest
+    for page in ("report.html", "thresholds.html"):
+        assert 'id="operating-points"' in (run / page).read_text()
+    # Written again by `report`, with the section; a page of another run's points has none.
+    (run / "report.html").unlink()
+    assert reid_dist("report", run).code == 0
+    assert 'id="operating-points"' in (run / "report.html").read_text()
+    evaluate(*map(str, stores), distance="euclidean").save(run, overwrite=True)
+    assert Report.load(run).operating_points is None
+
+
+def test_points_elsewhere(reid_dist, run, tmp_path, threads) -> None:
+    before = (run / "report.html").read_bytes()
+    done = reid_dist("thresholds", run, "--json")
+    document = json.loads(done.out)
+    assert document["table"]["point"]
+    assert document["evaluated"] == Report.load(run).result_digest
+    assert not (run / "thresholds.json").exists(), "without --output nothing is written"
+    done = reid_dist("thresholds", run, "--output", tmp_path / "points", "--cluster", threads)
+    assert done.code == 0
+    assert (run / "report.html").read_bytes() == before
+    assert OperatingPoints.load(tmp_path / "points").result_digest == document["result_digest"]
+    again = reid_dist("thresholds", run, "--output", tmp_path / "points")
+    again.assert_refused("is not empty", "RUN itself")
+
+
+def test_a_run_whose_stores_changed(reid_dist, stores, tmp_path) -> None:
+    query = FeatureSet.open(str(stores[0]))
+    query.save(tmp_path / "q.zarr")
+    evaluate(str(tmp_path / "q.zarr"), str(stores[1])).save(tmp_path / "run")
+    features = np.array(query.read(0, query.n_rows))
+    features[0] += 1
+    FeatureSet.from_arrays(features, query.pids, query.camids).save(tmp_path / "q.zarr", overwrite=True)
+    reid_dist("thresholds", tmp_path / "run").assert_refused("query", "has changed since the run", "evaluate again")
+    reid_dist("thresholds", tmp_path / "none").assert_refused("no report in")
+    reid_dist("thresholds", tmp_path / "run", "--prior", "2").assert_refused("between 0 and 1")
+
+
+def test_composed_protocols_come_from_the_pipeline(reid_dist, stores, tmp_path, threads) -> None:
+    pipeline = tmp_path / "own.yaml"
+    pipeline.write_text(COMPOSED.format(query=stores[0], gallery=stores[1]))
+    assert reid_dist("run", pipeline, "--output", tmp_path / "run", "--cluster", threads).code == 0
+    reid_dist("thresholds", tmp_path / "run").assert_refused("composed", "--pipeline")
+    assert reid_dist("thresholds", tmp_path / "run", "--pipeline", pipeline).code == 0
+    pipeline.write_text(pipeline.read_text().replace("[camid]", "[pid]"))
+    reid_dist("thresholds", tmp_path / "run", "--pipeline", pipeline).assert_refused("another protocol")
+
+
+def test_re_ranked_and_benchmark_runs(reid_dist, stores, tmp_path) -> None:
+    rerank = "top(k_reciprocal(k1=5,k2=2,variant=paper),m=20)"
+    for name, options in (
+        ("paper", {"rerank": "k_reciprocal(k1=5,k2=2,variant=paper)"}),
+        ("benchmark", {"benchmark": "market1501"}),
+    ):
+        report = evaluate(*map(str, stores), **options)
+        report.save(tmp_path / name)
+        done = reid_dist("thresholds", tmp_path / name, "--json")
+        assert done.code == 0, done.err
+        counts = json.loads(done.out)["counts"]
+        assert counts["n_genuine"] == report.counts["n_relevant"]
+    evaluate(*map(str, stores), rerank=rerank).save(tmp_path / "top")
+    reid_dist("thresholds", tmp_path / "top").assert_refused("one threshold")
