@@ -83,9 +83,10 @@ def command(
 ) -> None:
     """Find the operating points of a finished RUN: what distance thresholds accept, and what a distance means.
 
-    The stores of the run are read again, with its protocol, distance, expansion and re-ranking. For thresholds at given
-    false accept rates, at the equal error rate and of your own: FAR and TAR of pairs, FPIR, FNIR and precision of top
-    matches, each with an interval by identity; histograms of both; the probability of a match at a distance.
+    RUN is an output directory, or an entry of a history: FILE#RUN:model/dataset/job. Its stores are read again, with its
+    protocol, distance, expansion and re-ranking. For thresholds at given false accept rates, at the equal error rate
+    and of your own: FAR and TAR of pairs, FPIR, FNIR and precision of top matches, each with an interval by identity;
+    histograms of both; the probability of a match at a distance.
 
     \b
     Examples:
@@ -100,7 +101,7 @@ def command(
     from reid_dist.evaluation.operating.rerun import run_options_of
     from reid_dist.evaluation.operating.run import points_of_run, refuse_unfit_points
     from reid_dist.evaluation.pipelines import read_job
-    from reid_dist.reports import Report
+    from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.files import refuse_occupied, same_directory
 
     refuse_unfit_points(far or None, fpir or None, thresholds, prior)
@@ -108,7 +109,7 @@ def command(
     if run.output is not None and not beside:
         refuse_occupied(run.output, otherwise="or RUN itself")
     refuse_unobservable(run.cluster, run.performance_page)
-    report = Report.load(directory)
+    report = load_report(directory)
     ranking = run_options_of(report, None if pipeline is None else read_job(pipeline))
     near, gallery = open_sides(ranking.query, ranking.gallery)
     ranking.refuse_changed(near, gallery)
@@ -129,7 +130,7 @@ def command(
     if run.output is not None:
         found.save(run.output, overwrite=beside)
     if beside:
-        Report.load(directory).save(directory, overwrite=True)
+        load_report(directory).save(directory, overwrite=True)
     if as_json:
         click.echo(found.to_json(), nl=False)
         return

@@ -97,7 +97,8 @@ class CrossFitted:
         """Sums of the squared errors of matches and of others, (n, 2), of counts (n, n_bin) in known folds, (n,)."""
         probability = self.probability[fold]
         errors = matches * (1.0 - probability) ** 2, others * probability**2
-        return np.stack([each.sum(axis=1) for each in errors], axis=1)
+        # One order of the additions on every machine.
+        return np.stack([np.add.accumulate(each, axis=1)[:, -1] for each in errors], axis=1)
 
     def calibration_error(self, matches: Int64, others: Int64) -> float:
         """Expected calibration error of the counts of every fold, (n_fold, n_bin) each."""

@@ -343,6 +343,11 @@ def test_saved_and_loaded(tmp_path):
     assert loaded.to_html() == found.to_html() == (tmp_path / "points" / "thresholds.html").read_text()
     assert loaded.table["threshold"].tolist() == found.table["threshold"].tolist()
     assert str(loaded) == str(found)
+    page = " ".join(loaded.to_html().split())
+    for point, threshold in zip(found.table["point"][:-1], found.table["threshold"][:-1].tolist(), strict=True):
+        assert f'<th scope="row">{point}</th><td class="number">{threshold:.6g}</td>' in page
+    assert "all accepted" in page
+    assert page.count('<svg class="plot"') == 5
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from reid_dist.kernels.impostors import (
     N_PLACES,
     TOUCHED,
     Brackets,
+    ByQuery,
     Screened,
     by_nobody,
     count_keys,
@@ -131,18 +132,28 @@ def test_brackets_are_counted_by_canonical_distances(case: Case, data: st.DataOb
     gaps, found, progress = np.zeros(n_brackets, np.int64), np.full(exact.size, np.nan), np.zeros(2, np.int64)
     capacity = max(len(case.tile.gallery), data.draw(st.integers(1, exact.size)))
     collected: list[float] = []
+    n_query = len(case.tile.query)
+    by_query = ByQuery(np.zeros((n_query, 2, n_brackets), np.int32), np.zeros(capacity, np.int64), 100)
+    owners: list[int] = []
     row = 0
     while row < len(case.tile.query):
         # A small buffer is filled, emptied and filled again.
         brackets, buffer = case.brackets(edges), found[:capacity]
-        row = split_tile(case.screened, brackets, rows, row, exact.size, gaps, buffer, progress, by_nobody())
+        row = split_tile(case.screened, brackets, rows, row, exact.size, gaps, buffer, progress, by_query)
         assert row >= 0
+        owners += by_query.owner[: progress[0]].tolist()
         collected += found[: progress[0]].tolist()
         progress[:] = 0
     seen = exact[case.seen]
     region = np.searchsorted(edges, seen, "right")
     assert sorted(collected) == sorted(seen[region % 2 == 1].tolist())
     assert gaps.tolist() == [int((region == 2 * gap).sum()) for gap in range(n_brackets)]
+    # The same by query.
+    place = np.where(case.seen, np.searchsorted(edges, exact, "right"), 2 * n_brackets)
+    expected = [[[int((own == 2 * gap + side).sum()) for gap in range(n_brackets)] for side in (0, 1)] for own in place]
+    assert by_query.tally.tolist() == expected
+    inside = [(100 + query, float(exact[query, column])) for query, column in np.argwhere(place % 2 == 1).tolist()]
+    assert sorted(zip(owners, collected, strict=True)) == sorted(inside)
 
 
 def test_a_crowded_tile_gives_up() -> None:

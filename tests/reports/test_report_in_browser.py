@@ -21,6 +21,7 @@ from browser import (
 )
 from full_report import confidence, write_images
 
+from reid_dist import FeatureSet, operating_points
 from reid_dist.reports import ImageSet, Report, make_pictures
 
 pytestmark = needs_browser
@@ -67,7 +68,11 @@ def wide_report(make_report: Callable[..., Report], tmp_path: Path) -> Report:
 
 @pytest.mark.slow
 def test_no_page_overflows(report: Report, full_report: Report, wide_report: Report, tmp_path: Path) -> None:
-    pages = [page.to_html() for page in (report, full_report, wide_report)]
+    rng = np.random.default_rng(0)
+    sides = [FeatureSet.from_arrays(rng.standard_normal((n, 4)), rng.integers(0, 9, n)) for n in (30, 200)]
+    points = operating_points(*sides, protocol="no_cameras", prior=0.01)
+    with_points = dataclasses.replace(report, operating_points=points)
+    pages = [page.to_html() for page in (report, full_report, wide_report, points, with_points)]
     assert_no_page_overflows(pages, (320, 360, 600, 1200), tmp_path)
 
 
