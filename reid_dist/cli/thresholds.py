@@ -83,10 +83,10 @@ def command(
 ) -> None:
     """Find the operating points of a finished RUN: what distance thresholds accept, and what a distance means.
 
-    RUN is an output directory, or an entry of a history: FILE#RUN:model/dataset/job. Its stores are read again, with its
-    protocol, distance, expansion and re-ranking. For thresholds at given false accept rates, at the equal error rate
-    and of your own: FAR and TAR of pairs, FPIR, FNIR and precision of top matches, each with an interval by identity;
-    histograms of both; the probability of a match at a distance.
+    RUN is an output directory, or an entry of a history: FILE#RUN:model/dataset/job. Its stores are read again, with
+    its protocol, distance, expansion and re-ranking. For thresholds at given false accept rates, at the equal error
+    rate and of your own: FAR and TAR of pairs, FPIR, FNIR and precision of top matches, each with an interval by
+    identity; histograms of both; the probability of a match at a distance.
 
     \b
     Examples:

@@ -70,7 +70,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "BracketCounts(self._counts.below + gaps, self._counts.inside)",
             "BracketCounts(self._counts.below - gaps, self._counts.inside)",
         ),
-        ("engine/reductions/impostors.py", ": last + 1] = 2 * gap", ": last + 1] = 2 * gap + 1"),
+        ("engine/reductions/impostors.py", ": last + 1] = 2 * gap", ": last + 1] = 2 * gap + 2"),
         ("engine/reductions/identities.py", "np.flatnonzero((identity >= 0) &", "np.flatnonzero((identity > 0) &"),
     ],
     "relevance": [
