@@ -43,8 +43,8 @@ def _tables(document: dict[str, Any]) -> Iterator[Table]:
             ends.add_row(row["point"], *(_short(each) for _, _, each in row["cells"]))
         yield ends
     errors = value_table("calibration of")
-    for name in ("prior", "calibration error", "Brier score", "of the prior"):
-        errors.add_column(name, justify="right")
+    for name in ("prior", "error", "Brier score", "prior alone"):
+        errors.add_column(name, justify="right", no_wrap=True)
     for cells in error_rows(document):
         errors.add_row(*cells)
     yield errors

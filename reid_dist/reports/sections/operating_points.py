@@ -89,7 +89,7 @@ def error_rows(document: Mapping[str, Any]) -> list[list[str]]:
                     f"{_share(entry['prior'])} %, {kind}",
                     _with_interval(entry["calibration_error"], None),
                     _with_interval(entry["brier"], ends["brier"]),
-                    f"{entry['brier_of_prior']:.4g}",
+                    f"{entry['brier_of_prior']:.3g}",
                 ]
             )
     return rows
@@ -99,7 +99,7 @@ def _with_interval(value: float | None, ends: Sequence[float | None] | None) -> 
     if value is None:
         return "undefined"
     low, high = (None, None) if ends is None else ends
-    return f"{value:.4g}" if low is None or high is None else f"{value:.4g} [{low:.3g}, {high:.3g}]"
+    return f"{value:.3g}" if low is None or high is None else f"{value:.3g} [{low:.3g}, {high:.3g}]"
 
 
 def _interval(ends: Sequence[float | None] | None) -> str:
