@@ -10,6 +10,7 @@ from reid_dist.engine.reductions.base import (
     Reduction,
     pair_rows,
 )
+from reid_dist.engine.reductions.by_query import CountsByQuery, join_queries
 from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts
 from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, group_bytes
 from reid_dist.engine.reductions.identities import Identities
@@ -17,12 +18,10 @@ from reid_dist.engine.reductions.impostors import (
     BracketCounts,
     CollectImpostors,
     CountImpostors,
-    CountsByQuery,
     ImpostorHistogram,
     Visibility,
     add_bracket_counts,
     add_histograms,
-    join_queries,
 )
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, distance_of, ordered_keys
 from reid_dist.engine.reductions.nearest import KeepNearest
