@@ -155,7 +155,7 @@ def operating_points(
 
     Notes
     -----
-    The calling process holds some 1.5 kB for every query.
+    The calling process holds some 4 kB for every query.
     """
     started = time.perf_counter()
     wanted = Wanted.of(far, fpir, thresholds, prior)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -50,32 +50,38 @@ class Counted:
     pids: Int64
     nearer: ImpostorsNearer
 
-    def by_identity(self, per_query: NDArray[Any]) -> Int64:
-        """Sums of values, (n_query, …), over the queries of every identity that count, identities ascending."""
-        pids = self.pids[self.counted]
-        order = np.argsort(pids, kind="stable")
-        first = np.flatnonzero(np.diff(pids[order], prepend=pids[order[0]] - 1))
-        sums: Int64 = np.add.reduceat(per_query[self.counted][order], first, axis=0, dtype=np.int64)
-        return sums
-
-    @property
+    @cached_property
     def identities(self) -> Int64:
-        """Identities of the queries that count, ascending."""
+        """Identities of the queries that count, ascending; sums by identity are in this order."""
         return np.unique(self.pids[self.counted])
 
+    @cached_property
+    def _identity(self) -> Int64:
+        """Position of the identity of every query, (n_query,); that of no query for one that does not count."""
+        return np.where(self.counted, np.searchsorted(self.identities, self.pids), len(self.identities))
+
+    def by_identity(self, per_query: NDArray[Any]) -> Int64:
+        """Sums of whole numbers, (n_query,), over the queries of every identity, (n_identity, 1)."""
+        sums = np.zeros((len(self.identities) + 1, 1), np.int64)
+        np.add.at(sums[:, 0], self._identity, per_query)
+        return sums[:-1]
+
+    @cached_property
+    def _impostors(self) -> Int64:
+        """Impostors of every identity nearer than the known distances, and all, (n_identity, n + 1)."""
+        order = np.argsort(self._identity, kind="stable")[: int(self.counted.sum())]
+        first = np.searchsorted(self._identity[order], np.arange(len(self.identities)))
+        nearer = np.add.reduceat(self.nearer.count[order], first, axis=0)
+        return np.append(nearer, self.by_identity(self.n_impostor), axis=1)
+
     def impostors_nearer(self, distances: Float64) -> Int64:
-        """Impostors of every query nearer than some distances, of all that keep one at infinity: (n_query, n)."""
-        known = np.searchsorted(self.nearer.distance, distances)
-        everything = np.append(self.nearer.count, self.n_impostor[:, None], axis=1)
-        return everything[:, np.minimum(known, self.nearer.count.shape[1])]
+        """Impostors of every identity nearer than some known distances, all at infinity, (n_identity, n)."""
+        return self._impostors[:, np.searchsorted(self.nearer.distance, distances)]
 
     def genuine_nearer(self, distances: Float64) -> Int64:
-        """Genuine pairs of every query nearer than some ascending distances, (n_query, n)."""
-        return _nearer(self.ranked.distance, self._owner, len(self.pids), distances)
-
-    @property
-    def _owner(self) -> Int64:
-        return owners(np.arange(len(self.ranked.rank)), self.ranked.indptr)
+        """Genuine pairs of every identity nearer than some ascending distances, (n_identity, n)."""
+        owner = owners(np.arange(len(self.ranked.rank)), self.ranked.indptr)
+        return self._nearer(self.ranked.distance, owner, distances)
 
     @property
     def n_impostor(self) -> Int64:
@@ -97,17 +103,17 @@ class Counted:
         return {name: (queries, distance) for name, queries in zip(TOP_MATCHES, kinds, strict=True)}
 
     def top_nearer(self, name: str, distances: Float64) -> Int64:
-        """Whether the nearest kept row of every query of a kind is nearer than ascending distances, (n_query, n)."""
+        """Top matches of a kind nearer than ascending distances, by identity, (n_identity, n)."""
         queries, distance = self.top_matches()[name]
         place = np.flatnonzero(queries)
-        return _nearer(distance[place], place, len(self.pids), distances)
+        return self._nearer(distance[place], place, distances)
 
-
-def _nearer(values: Float64, owner: Int64, n_query: int, distances: Float64) -> Int64:
-    """Number of values of every query below each of some ascending distances, (n_query, n)."""
-    place = np.searchsorted(distances, values, "right")
-    flat = np.bincount(owner * (len(distances) + 1) + place, minlength=n_query * (len(distances) + 1))
-    return np.cumsum(flat.reshape(n_query, -1)[:, :-1], axis=1)
+    def _nearer(self, values: Float64, query: Int64, distances: Float64) -> Int64:
+        """Number of values, of known queries, below each of some ascending distances, by identity."""
+        shape = len(self.identities) + 1, len(distances) + 1
+        place = self._identity[query] * shape[1] + np.searchsorted(distances, values, "right")
+        found = np.bincount(place, minlength=shape[0] * shape[1]).reshape(shape)
+        return np.cumsum(found[:-1, :-1], axis=1)
 
 
 class Intervals:
@@ -192,20 +198,19 @@ def point_table(
     genuine, impostor = found.genuine_nearer(distances), found.impostors_nearer(distances)
     correct, wrong, stray = (found.top_nearer(name, distances) for name in TOP_MATCHES)
     kinds = found.top_matches()
-    n_mated = (kinds["mated_correct"][0] | kinds["mated_wrong"][0])[:, None]
+    mated = kinds["mated_correct"][0] | kinds["mated_wrong"][0]
     rates: dict[str, tuple[list[NDArray[Any]], Callable[..., Float64]]] = {
-        "FAR": ([impostor, found.n_impostor[:, None]], _ratio),
-        "TAR": ([genuine, found.ranked.n_relevant[:, None]], _ratio),
-        "FPIR": ([stray, kinds["non_mated"][0][:, None]], _ratio),
-        "FNIR": ([correct, n_mated], lambda part, whole: _ratio(whole - part, whole)),
+        "FAR": ([impostor, found.by_identity(found.n_impostor)], _ratio),
+        "TAR": ([genuine, found.by_identity(found.ranked.n_relevant)], _ratio),
+        "FPIR": ([stray, found.by_identity(kinds["non_mated"][0])], _ratio),
+        "FNIR": ([correct, found.by_identity(mated)], lambda part, whole: _ratio(whole - part, whole)),
         "precision": ([correct, correct + wrong + stray], _ratio),
     }
     table: dict[str, Any] = {"point": ordered, "threshold": distances}
     ends = {}
     for name, (parts, function) in rates.items():
-        units = [found.by_identity(part) for part in parts]
-        table[name] = np.broadcast_to(function(*(each.sum(axis=0) for each in units)), len(ordered))
-        ends[name] = intervals.add(units, function)
+        table[name] = np.broadcast_to(function(*(part.sum(axis=0) for part in parts)), len(ordered))
+        ends[name] = intervals.add(parts, function)
     table["n_accepted"] = (correct + wrong + stray).sum(axis=0)
     return table, ends
 
@@ -223,34 +228,34 @@ class Bins:
 def histograms(found: Counted, bins: Bins) -> dict[str, dict[str, Any]]:
     """Counts of pairs and of top matches from each edge to the next, the last bin without end."""
     kinds = {
-        "pairs": (bins.pairs, _pairs_by_query(found, bins.pairs)),
-        "top_matches": (bins.tops, _tops_by_query(found, bins.tops)),
+        "pairs": (bins.pairs, _pairs_in_bins(found, bins.pairs)),
+        "top_matches": (bins.tops, _tops_in_bins(found, bins.tops)),
     }
     return {
-        name: {"edge": edge} | {kind: by_query.sum(axis=0) for kind, by_query in counts.items()}
+        name: {"edge": edge} | {kind: of_kind.sum(axis=0) for kind, of_kind in counts.items()}
         for name, (edge, counts) in kinds.items()
     }
 
 
-def _pairs_by_query(found: Counted, edges: Float64) -> dict[str, Int64]:
-    """Counts of pairs in the bins of ascending edges, (n_query, n_edge) each."""
+def _pairs_in_bins(found: Counted, edges: Float64) -> dict[str, Int64]:
+    """Counts of pairs in the bins of ascending edges by identity, (n_identity, n_edge) each."""
     return {
-        "genuine": _in_bins(found.genuine_nearer(edges), found.ranked.n_relevant),
-        "impostor": _in_bins(found.impostors_nearer(edges), found.n_impostor),
+        "genuine": _in_bins(found.genuine_nearer(edges), found.by_identity(found.ranked.n_relevant)),
+        "impostor": _in_bins(found.impostors_nearer(edges), found.by_identity(found.n_impostor)),
     }
 
 
-def _tops_by_query(found: Counted, edges: Float64) -> dict[str, Int64]:
+def _tops_in_bins(found: Counted, edges: Float64) -> dict[str, Int64]:
     """The same of top matches."""
     return {
-        name: _in_bins(found.top_nearer(name, edges), (queries & np.isfinite(distance)).astype(np.int64))
+        name: _in_bins(found.top_nearer(name, edges), found.by_identity(queries & np.isfinite(distance)))
         for name, (queries, distance) in found.top_matches().items()
     }
 
 
 def _in_bins(nearer: Int64, total: Int64) -> Int64:
-    """Counts in bins, (n_query, n), from those nearer than the start of each, and all."""
-    return np.diff(np.append(nearer, total[:, None], axis=1), axis=1)
+    """Counts in bins, (n_identity, n), from those nearer than the start of each and those of all, (n_identity, 1)."""
+    return np.diff(np.append(nearer, total, axis=1), axis=1)
 
 
 def calibrated(
@@ -262,12 +267,11 @@ def calibrated(
     ``probability`` of each step, with the errors of probabilities fitted on other identities.
     """
     fold = folds_of(found.identities, seed)
-    pairs, tops = _pairs_by_query(found, bins.all_pairs), _tops_by_query(found, bins.all_tops)
-    of_pairs = [found.by_identity(each) for each in pairs.values()]
-    correct, wrong, stray = (found.by_identity(each) for each in tops.values())
+    pairs, tops = _pairs_in_bins(found, bins.all_pairs), _tops_in_bins(found, bins.all_tops)
+    correct, wrong, stray = tops.values()
     priors = [None] if prior is None else [None, prior]
     return {
-        "pairs": _calibration(of_pairs, bins.all_pairs, priors, fold, intervals),
+        "pairs": _calibration([*pairs.values()], bins.all_pairs, priors, fold, intervals),
         "top_matches": _calibration([correct, wrong + stray], bins.all_tops, [None], fold, intervals),
     }
 
