@@ -27,7 +27,7 @@ from reid_dist.cli.options import (
     group=INPUTS,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The pipeline of the run, for a composed protocol or a ground truth.",
+    help="The pipeline of the run, for a composed protocol, a ground truth or fused models.",
 )
 @option(
     "--far",
@@ -95,8 +95,8 @@ def command(
       reid-dist thresholds results/market --far 1e-4 --threshold 0.35 --prior 0.01 --output results/points
     """
     from reid_dist.cli.observed import observed_cluster, refuse_unobservable
-    from reid_dist.cli.progress import stages
-    from reid_dist.cli.resumable import open_sides, words_of_command
+    from reid_dist.cli.progress import rows_progress, stages
+    from reid_dist.cli.resumable import words_of_command
     from reid_dist.cli.thresholds_table import print_operating_points
     from reid_dist.evaluation.operating.rerun import run_options_of
     from reid_dist.evaluation.operating.run import points_of_run, refuse_unfit_points
@@ -111,7 +111,8 @@ def command(
     refuse_unobservable(run.cluster, run.performance_page)
     report = load_report(directory)
     ranking = run_options_of(report, None if pipeline is None else read_job(pipeline))
-    near, gallery = open_sides(ranking.query, ranking.gallery)
+    with rows_progress() as reading:
+        near, gallery = ranking.sides.open(reading)
     ranking.refuse_changed(near, gallery)
     with observed_cluster(run.cluster, run.performance_page) as client, stages() as progress:
         found = points_of_run(

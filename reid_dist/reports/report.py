@@ -25,7 +25,7 @@ class Report(ReportData):
     def load(cls, directory: str | PathLike[str]) -> Self:
         """Read what :meth:`save` wrote, and verify it; operating points of the same run beside it come with it.
 
-        Errors are those of `DocumentReport.load`.
+        Errors are those of `reid_dist.reports.documents.DocumentReport.load`.
         """
         report = super().load(directory)
         if not (Path(directory) / OperatingPoints.document).is_file():

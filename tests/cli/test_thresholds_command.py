@@ -104,3 +104,11 @@ def test_re_ranked_and_benchmark_runs(reid_dist, stores, tmp_path) -> None:
         assert counts["n_genuine"] == report.counts["n_relevant"]
     evaluate(*map(str, stores), rerank=rerank).save(tmp_path / "top")
     reid_dist("thresholds", tmp_path / "top").assert_refused("one threshold")
+
+
+def test_fused_models_come_from_the_pipeline(reid_dist, stores, tmp_path, threads) -> None:
+    pipeline = tmp_path / "fused.yaml"
+    pipeline.write_text(f"query: {stores[0]}\ngallery: {stores[1]}\nfuse: ['{stores[0]},{stores[1]}:0.4']\n")
+    assert reid_dist("run", pipeline, "--output", tmp_path / "run", "--cluster", threads).code == 0
+    reid_dist("thresholds", tmp_path / "run").assert_refused("fused models", "--pipeline")
+    assert reid_dist("thresholds", tmp_path / "run", "--pipeline", pipeline).code == 0

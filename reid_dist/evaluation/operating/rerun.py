@@ -10,20 +10,21 @@ from reid_dist.errors import InputError
 from reid_dist.evaluation.benchmarks import with_benchmark
 from reid_dist.evaluation.options import OPTIONS, EvaluationOptions
 from reid_dist.evaluation.pipelines import PipelineJob
+from reid_dist.evaluation.sides import Sides
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 from reid_dist.reports import Report
 from reid_dist.stages.reranking.definition import spelled
 from reid_dist.stores import FeatureSet
+from reid_dist.stores.fused import FUSED_NOTE
 
 _AGAIN = "evaluate again, and give the new run"
 
 
 @dataclass(frozen=True)
 class RunOptionsOf:
-    """Paths of the two sets of a run, their content digests, and the options of its ranking."""
+    """Sources of the two sets of a run, their content digests, and the options of its ranking."""
 
-    query: str
-    gallery: str
+    sides: Sides
     digests: dict[str, str]
     options: EvaluationOptions
 
@@ -64,9 +65,11 @@ def run_options_of(report: Report, job: PipelineJob | None = None) -> RunOptions
         "collapse": report.protocol.get("collapse"),
     }
     sides = {side: report.inputs[side] for side in ("query", "gallery")}
+    uris = [str(each["uri"]) for each in sides.values()]
+    if job is None and any(note.startswith(FUSED_NOTE) for note in report.notes):
+        raise InputError("the run is of fused models; give the pipeline that names them (--pipeline)")
     return RunOptionsOf(
-        str(sides["query"]["uri"]),
-        str(sides["gallery"]["uri"]),
+        Sides(uris[0], uris[1]) if job is None else job.sides,
         {side: str(each["content_digest"]) for side, each in sides.items()},
         cast("EvaluationOptions", values),
     )

@@ -143,7 +143,8 @@ def operating_points(
 
     Returns
     -------
-    The table of thresholds, histograms and calibrations.
+    OperatingPoints
+        The table of thresholds, histograms and calibrations.
 
     Raises
     ------
