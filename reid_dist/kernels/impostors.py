@@ -121,7 +121,7 @@ class ByQuery(NamedTuple):
     first: int
 
 
-def by_nobody() -> ByQuery:
+def untallied() -> ByQuery:
     """No counts by query."""
     return ByQuery(np.empty((0, 0, 0), np.int32), np.empty(0, np.int64), 0)
 

@@ -17,11 +17,11 @@ from reid_dist.kernels.impostors import (
     Brackets,
     ByQuery,
     Screened,
-    by_nobody,
     count_keys,
     falling_keys,
     key_edges,
     split_tile,
+    untallied,
 )
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -160,7 +160,7 @@ def test_a_crowded_tile_gives_up() -> None:
     case = Case(3, "cosine", np.float32, 600, 1)
     brackets = case.brackets(np.array([0.0, 1.0]))
     gaps, progress = np.zeros(1, np.int64), np.zeros(2, np.int64)
-    assert split_tile(case.screened, brackets, case.tile.rows, 0, 50, gaps, np.empty(9000), progress, by_nobody()) == -1
+    assert split_tile(case.screened, brackets, case.tile.rows, 0, 50, gaps, np.empty(9000), progress, untallied()) == -1
 
 
 @pytest.mark.parametrize("n_gallery", [1, 512, 513])
@@ -168,5 +168,5 @@ def test_what_lies_beyond_all_brackets_is_passed_over(n_gallery: int) -> None:
     case = Case(4, "euclidean", np.float32, n_gallery, 1000)
     gaps, progress = np.zeros(1, np.int64), np.zeros(2, np.int64)
     brackets = case.brackets(np.array([0.0, 1e-3]))
-    done = split_tile(case.screened, brackets, case.tile.rows, 0, 10**6, gaps, np.empty(9000), progress, by_nobody())
+    done = split_tile(case.screened, brackets, case.tile.rows, 0, 10**6, gaps, np.empty(9000), progress, untallied())
     assert (done, gaps.tolist(), progress.tolist()) == (len(case.tile.query), [0], [0, 0])

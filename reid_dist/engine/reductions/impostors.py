@@ -25,10 +25,10 @@ from reid_dist.kernels.impostors import (
     TOUCHED,
     Brackets,
     Screened,
-    by_nobody,
     count_keys,
     falling_keys,
     split_tile,
+    untallied,
 )
 
 Int64 = NDArray[np.int64]
@@ -298,7 +298,7 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         )
         rows = cut_pairs(self._pairs, tile.queries, tile.columns)
         self._progress[1] = 0
-        own = by_nobody() if self._by_query is None else self._by_query.of_tile(tile.queries.start)
+        own = untallied() if self._by_query is None else self._by_query.of_tile(tile.queries.start)
         return split_tile(screened, brackets, rows, row, limit, gaps, self._found, self._progress, own)
 
     def _make_room(self, n_pairs: int) -> None:

@@ -41,7 +41,7 @@ TOP_MATCHES: Final = ("mated_correct", "mated_wrong", "non_mated")
 class Counted:
     """The pairs and the nearest kept rows of the queries that count, by identity.
 
-    `pids` are (n_query,), `counted` whether each query counts, and `nearer` holds all distances that are asked for.
+    `pids` are (n_query,), `counted` whether each query counts, and `nearer` holds all requested distances.
     """
 
     ranked: RankedQueries
@@ -122,7 +122,7 @@ class Intervals:
     def __init__(self, level: float | None, seed: int, n_units: int) -> None:
         self._level, self._seed, self._n_units = level, seed, n_units
         self._columns: list[Float64] = []
-        self._asked: list[tuple[list[slice], Callable[..., Float64], Bool]] = []
+        self._requested: list[tuple[list[slice], Callable[..., Float64], Bool]] = []
         self._found: list[Ends] | None = None
 
     def add(self, parts: Sequence[NDArray[Any]], function: Callable[..., Float64]) -> Callable[[], Ends]:
@@ -137,8 +137,8 @@ class Intervals:
             slices.append(slice(first, first + part.shape[1]))
             first += part.shape[1]
             self._columns.append(part.astype(np.float64))
-        place = len(self._asked)
-        self._asked.append((slices, function, np.count_nonzero(parts[-1], axis=0) >= 2))
+        place = len(self._requested)
+        self._requested.append((slices, function, np.count_nonzero(parts[-1], axis=0) >= 2))
         return lambda: self._all()[place]
 
     def _all(self) -> list[Ends]:
@@ -149,17 +149,17 @@ class Intervals:
     def _resample(self) -> list[Ends]:
         level = self._level
         if level is None or self._n_units < 2:
-            return [[] for _ in self._asked]
-        drawn: list[list[Float64]] = [[] for _ in self._asked]
+            return [[] for _ in self._requested]
+        drawn: list[list[Float64]] = [[] for _ in self._requested]
         # Threads of BLAS that wait for more work take longer than these products.
         with one_blas_thread(), np.errstate(invalid="ignore", divide="ignore"):
             for sums in resampled_sums(
                 np.hstack(self._columns), level=level, n_resamples=_N_RESAMPLES, seed=self._seed
             ):
-                for values, (slices, function, _) in zip(drawn, self._asked, strict=True):
+                for values, (slices, function, _) in zip(drawn, self._requested, strict=True):
                     values.append(function(*(sums[:, each] for each in slices)))
         found = []
-        for values, (_, _, known) in zip(drawn, self._asked, strict=True):
+        for values, (_, _, known) in zip(drawn, self._requested, strict=True):
             columns = np.concatenate(values).T
             ends: Ends = []
             for column, is_known in zip(columns, np.broadcast_to(known, len(columns)), strict=True):
@@ -196,22 +196,22 @@ def point_table(
     ordered = sorted(points, key=lambda name: points[name])
     distances = np.array([points[name] for name in ordered])
     genuine, impostor = found.genuine_nearer(distances), found.impostors_nearer(distances)
-    correct, wrong, stray = (found.top_nearer(name, distances) for name in TOP_MATCHES)
+    correct, wrong, non_mated = (found.top_nearer(name, distances) for name in TOP_MATCHES)
     kinds = found.top_matches()
     mated = kinds["mated_correct"][0] | kinds["mated_wrong"][0]
     rates: dict[str, tuple[list[NDArray[Any]], Callable[..., Float64]]] = {
         "FAR": ([impostor, found.by_identity(found.n_impostor)], _ratio),
         "TAR": ([genuine, found.by_identity(found.ranked.n_relevant)], _ratio),
-        "FPIR": ([stray, found.by_identity(kinds["non_mated"][0])], _ratio),
+        "FPIR": ([non_mated, found.by_identity(kinds["non_mated"][0])], _ratio),
         "FNIR": ([correct, found.by_identity(mated)], lambda part, whole: _ratio(whole - part, whole)),
-        "precision": ([correct, correct + wrong + stray], _ratio),
+        "precision": ([correct, correct + wrong + non_mated], _ratio),
     }
     table: dict[str, Any] = {"point": ordered, "threshold": distances}
     ends = {}
     for name, (parts, function) in rates.items():
         table[name] = np.broadcast_to(function(*(part.sum(axis=0) for part in parts)), len(ordered))
         ends[name] = intervals.add(parts, function)
-    table["n_accepted"] = (correct + wrong + stray).sum(axis=0)
+    table["n_accepted"] = (correct + wrong + non_mated).sum(axis=0)
     return table, ends
 
 
@@ -268,11 +268,11 @@ def calibrated(
     """
     fold = folds_of(found.identities, seed)
     pairs, tops = _pairs_in_bins(found, bins.all_pairs), _tops_in_bins(found, bins.all_tops)
-    correct, wrong, stray = tops.values()
+    correct, wrong, non_mated = tops.values()
     priors = [None] if prior is None else [None, prior]
     return {
         "pairs": _calibration([*pairs.values()], bins.all_pairs, priors, fold, intervals),
-        "top_matches": _calibration([correct, wrong + stray], bins.all_tops, [None], fold, intervals),
+        "top_matches": _calibration([correct, wrong + non_mated], bins.all_tops, [None], fold, intervals),
     }
 
 

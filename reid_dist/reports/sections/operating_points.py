@@ -135,12 +135,12 @@ def _rates(edges: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:
     """Rates of top matches at every edge."""
     below = {name: np.append(0, np.cumsum(values)[:-1]) for name, values in kinds.items()}
     accepted = sum(below.values())
-    n_mated, n_stray = kinds["mated_correct"].sum() + kinds["mated_wrong"].sum(), kinds["non_mated"].sum()
+    n_mated, n_non_mated = kinds["mated_correct"].sum() + kinds["mated_wrong"].sum(), kinds["non_mated"].sum()
     with np.errstate(invalid="ignore", divide="ignore"):
         rates = {
             "precision": below["mated_correct"] / accepted,
             "1 - FNIR": below["mated_correct"] / n_mated,
-            "FPIR": below["non_mated"] / n_stray,
+            "FPIR": below["non_mated"] / n_non_mated,
         }
     table = {
         "heads": ["threshold", *rates],
