@@ -25,6 +25,7 @@ from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.distances.integers import integer_product, may_use_integers
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
+from reid_dist.evaluation.operating.run import operating_points
 from reid_dist.evaluation.search import nearest
 from reid_dist.kernels.settings import cache_folder
 from reid_dist.metrics.definitions import NEAREST, PAIRS, PROBES, RANKS, example_names
@@ -148,6 +149,8 @@ def _jobs(folder: Path) -> Iterator[Callable[[], Any]]:
         yield partial(with_features, breakdowns=["camera", "camera_pair", "identity", "gallery_size"], ties=True)
         yield partial(with_features, breakdowns=["gallery_size"], gallery_order="random", topk=3)
         yield partial(with_features, metrics=_PAIRS, roc=True)
+        for rerank in (None, "k_reciprocal(k1=4,k2=2,variant=paper)"):
+            yield partial(operating_points, query, gallery, chunk_rows=_TILE, rerank=rerank)
         yield partial(with_features, collapse="camid")
         yield partial(with_features, collapse="pid", protocol="no_cameras")
         yield partial(with_features, collapse="CMC:pid", rerank=_RERANKING)

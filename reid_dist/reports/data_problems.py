@@ -95,8 +95,9 @@ def _suspects(
     median = np.minimum(_looked_up(near, medians, overall), _looked_up(far, medians, overall))
     chosen = (near != far) & ~np.isin(near, NO_IDENTITY) & ~np.isin(far, NO_IDENTITY) & (distance < median)
     query, item, distance, median = (values[chosen] for values in (query, item, distance, median))
-    # Lists are in order of distance, so equal ratios keep the order of queries and ranks.
-    order = np.argsort(distance / median, kind="stable")
+    # Given distances may be negative: without a scale, such pairs come first, in the order of queries and ranks.
+    ratio = np.divide(distance, median, out=np.full(len(distance), -np.inf), where=median > 0)
+    order = np.argsort(ratio, kind="stable")
     return _Pairs(query[order], item[order], distance[order], median[order])
 
 
