@@ -282,13 +282,18 @@ class FeatureSet(LabelledSet):
         return FeatureSet.open(writer.uri)
 
     def describe(self) -> dict[str, Any]:
-        """Return the entry of an input in a report: uri, shape, dtype, content digest, digest of the labels alone."""
+        """Return the entry of an input in a report: uri, shape, dtype, content digest, digest of the labels alone.
+
+        Where the labels are elsewhere, as those of fused sets, it has their uri as well.
+        """
+        elsewhere = {} if self._rows.labels_uri is None else {"labels_uri": self._rows.labels_uri}
         return {
             "uri": self.origin or self.uri,
             "shape": [self.n_rows, self.dim],
             "dtype": self.dtype.name,
             "content_digest": self.content_digest,
             "labels_digest": self.labels_digest,
+            **elsewhere,
         }
 
     def __len__(self) -> int:

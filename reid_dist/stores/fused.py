@@ -80,6 +80,7 @@ class FusedRows(Rows):
         # The chunks that cost most to read twice.
         self.chunk_rows: int = max(parts, key=lambda part: part.dim).chunk_rows
         self.labels: Mapping[str, NDArray[Any]] = labelled.lazy_labels
+        self.labels_uri = labelled.origin or labelled.uri
         self.content_digest: str = digest_json(
             {
                 "kind": "reid_dist fused 1",

@@ -168,7 +168,8 @@ def _refuse_overflow(block: NDArray[Any], converted: NDArray[Any], target: np.dt
 class Rows(ABC):
     """What a feature set reads from; attributes are those of `reid_dist.FeatureSet`.
 
-    `address` is where rows of stores are opened again in another process, `labels` are the label arrays by name.
+    `address` is where rows of stores are opened again in another process, `labels` are the label arrays by name;
+    `labels_uri` is where these are, if not at `uri`.
     """
 
     uri: str
@@ -182,6 +183,7 @@ class Rows(ABC):
     zero_rows: Offenders
     notes: tuple[str, ...]
     labels: Mapping[str, NDArray[Any]]
+    labels_uri: str | None = None
 
     @abstractmethod
     def label_digest(self, name: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 from browsed_runs import HOSTILE, N_QUERY, K, make_runs
 
 import reid_dist.reports.browse.site as site_module
-from reid_dist import FeatureSet, Report
+from reid_dist import FeatureSet, Report, evaluate, fuse
 from reid_dist.errors import InputError, StoreExistsError, StoreNotFoundError
 from reid_dist.reports.browse import Site, open_subject, write_folder
 
@@ -221,3 +221,15 @@ def test_losses_against_another_run(plain: Report, place: Path) -> None:
     without = {name: values for name, values in other.per_query.items() if name != "AP"}
     with pytest.raises(InputError, match="mAP by query"):
         open_subject(plain, against=dataclasses.replace(other, per_query=without))
+
+
+def test_labels_of_a_fused_run_are_those_of_its_own_store(place: Path) -> None:
+    """The URI of a fused set is no store; the report has that of its labels."""
+    sides = [FeatureSet.open(place / f"{side}-plain.zarr") for side in ("query", "gallery")]
+    others = [FeatureSet.open(place / f"{side}-other.zarr") for side in ("query", "gallery")]
+    both = [fuse(own, [(other, 0.5)]) for own, other in zip(sides, others, strict=True)]
+    subject = open_subject(evaluate(*both, topk=3, progress=False))
+    assert subject.notes == ()
+    assert subject.query is not None
+    assert subject.gallery is not None
+    assert [subject.query.uri, subject.gallery.uri] == [side.uri for side in sides]

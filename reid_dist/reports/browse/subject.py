@@ -155,7 +155,7 @@ def _open_side(
 ) -> LabelledSet | None:
     described = report.inputs.get(side)
     recorded = described if isinstance(described, dict) else {}
-    recorded_at = str(recorded.get("uri", _IN_MEMORY)).removesuffix(f"#{side}")
+    recorded_at = str(recorded.get("labels_uri", recorded.get("uri", _IN_MEMORY))).removesuffix(f"#{side}")
     try:
         if place is None and recorded_at == _IN_MEMORY:
             raise StoreNotFoundError("arrays in memory")
