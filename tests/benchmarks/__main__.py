@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from reid_dist import FeatureSet, Report, evaluate
+from reid_dist import FeatureSet, Report, evaluate, operating_points
 from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks import expansion, gates, nights, planning, reranking, scheduler, workers
 from tests.benchmarks.measure import bare_product, cpu_seconds_of, interleave, ratio_line, run_process, seconds_of
@@ -138,6 +138,17 @@ def extras(scale: float, repeats: int) -> None:
             print(ratio_line(f"{query.n_rows} x {gallery.n_rows} x 512, {name_of_model}, {name}", each, plain))
 
 
+def operating(scale: float, repeats: int) -> None:
+    """CPU time of operating points as a ratio to that of an evaluation with one false accept rate."""
+    for model in (TYPICAL, BAD):
+        query, gallery = feature_sets(make_shape(1000 * scale, max(200, 100_000 * scale), model))
+        plainly = partial(evaluate, query, gallery, metrics=["TAR@FAR=1e-3"], confidence=None)
+        name_of_model = score(evaluate(query, gallery))
+        analysed = partial(operating_points, query, gallery)
+        ours, theirs = interleave(repeats, *(partial(cpu_seconds_of, action) for action in (analysed, plainly)))
+        print(ratio_line(f"{query.n_rows} x {gallery.n_rows} x 512, {name_of_model}, operating points", ours, theirs))
+
+
 def groups(scale: float, repeats: int) -> None:
     """CPU time of a ranking by group as a ratio to that of items; tracks are the images of an identity in a camera."""
     for model in (TYPICAL, BAD, RANDOM):
@@ -178,6 +189,7 @@ KINDS: dict[str, Callable[[float, int, str | None], None]] = {
     "scaling": lambda scale, repeats, _: scaling(scale, repeats),
     "groups": lambda scale, repeats, _: groups(scale, repeats),
     "extras": lambda scale, repeats, _: extras(scale, repeats),
+    "operating": lambda scale, repeats, _: operating(scale, repeats),
     "expansion-sweep": lambda scale, repeats, _: expansion.expansion_sweep(scale, repeats),
     "neighbours": lambda scale, repeats, _: reranking.neighbours(scale, repeats),
     "rerank": reranking.rerank,

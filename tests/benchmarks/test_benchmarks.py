@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
         ("scaling", 3),
         ("groups", 24),
         ("extras", 20),
+        ("operating", 2),
         ("expansion-sweep", 2),
         ("neighbours", 2),
         ("rerank", 3),
