@@ -13,8 +13,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.canonical import read_only
-from reid_dist.kernels.normalising import unit_rows
 from reid_dist.stores import FeatureSet
 
 # Rows that are read: a few runs, as rows of an identity usually follow each other; and their bytes as float64.
@@ -34,11 +32,18 @@ def camera_shifts(features: FeatureSet) -> list[dict[str, Any]]:
     rows = _sampled(features.n_rows, features.dim)
     pids, camids = features.pids[rows], features.camids[rows]
     units = np.concatenate(
-        [unit_rows(read_only(features.read(run[0], run[-1] + 1))) for run in _runs(rows)]
-        or [np.empty((0, features.dim))]
+        [_units(features.read(run[0], run[-1] + 1)) for run in _runs(rows)] or [np.empty((0, features.dim))]
     )
     known = ~np.isin(pids, _NO_IDENTITY)
     return _shifts(units[known], pids[known], camids[known])
+
+
+def _units(rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Rows of length 1; rows of zeros as they are."""
+    wide = rows.astype(np.float64)
+    length = np.sqrt((wide**2).sum(axis=1, keepdims=True))
+    units: NDArray[np.float64] = np.divide(wide, length, out=wide, where=length > 0)
+    return units
 
 
 def _sampled(n_rows: int, dim: int) -> NDArray[np.int64]:

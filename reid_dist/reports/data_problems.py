@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.reports.failures import NO_IDENTITY, CommonLabels, duplicate_limit
+from reid_dist.reports.failures import NO_IDENTITY, CommonLabels, duplicate_limit, median_of
 from reid_dist.reports.topk import TopK
 
 MOST_SHOWN: Final = 20
@@ -57,7 +57,7 @@ def find_data_problems(topk: TopK, labels: CommonLabels, genuine: GenuinePairs) 
     if topk.junk is not None:
         kept &= ~topk.junk
     owner = np.repeat(np.arange(len(topk.index)), np.diff(genuine.indptr))
-    overall = float(np.median(genuine.distance)) if len(genuine.distance) else np.nan
+    overall = median_of(genuine.distance) if len(genuine.distance) else np.nan
     medians = _medians(labels.query_pids[owner], genuine.distance)
     suspects = _suspects(topk, kept, labels, medians, overall)
     identities = _likely_one(suspects, labels)
@@ -81,7 +81,7 @@ def _medians(pids: Int64, distance: Float64) -> dict[int, float]:
     order = np.argsort(pids, kind="stable")
     own, start = np.unique(pids[order], return_index=True)
     parts = np.split(distance[order], start[1:])
-    return {int(pid): float(np.median(part)) for pid, part in zip(own, parts, strict=True)}
+    return {int(pid): median_of(part) for pid, part in zip(own, parts, strict=True)}
 
 
 def _suspects(

@@ -173,6 +173,12 @@ def duplicate_limit(topk: TopK) -> float:
     """Largest distance of duplicates; below every distance where 0 is not the least one."""
     last = np.max(topk.distance, axis=1, initial=-np.inf, where=np.isfinite(topk.distance))
     last = last[np.isfinite(last)]
-    limit = float(NEARLY_EQUAL * np.median(last)) if len(last) else -np.inf
+    limit = NEARLY_EQUAL * median_of(last) if len(last) else -np.inf
     # Sums in floating point may fall below 0 by their rounding.
     return limit if np.min(topk.distance, initial=0.0) >= -abs(limit) else -np.inf
+
+
+def median_of(values: NDArray[np.float64]) -> float:
+    """Median of some values, whose sum may be out of range."""
+    ordered, middle = np.sort(values), len(values) // 2
+    return float(ordered[middle] if len(values) % 2 else ordered[middle - 1] / 2.0 + ordered[middle] / 2.0)

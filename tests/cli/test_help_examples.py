@@ -49,7 +49,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         held |= {f"{side}_f": features, f"{side}_label": pids, f"{side}_cam": camids}
         columns = {"tracklet": 4 * pids + camids}
         store = FeatureSet.from_arrays(features, pids, camids, item_ids=np.arange(n), columns=columns)
-        for path in (f"data/{side}.zarr", f"data/market/{side}.zarr", f"{side[0]}.zarr"):
+        for path in (f"data/{side}.zarr", f"data/market/{side}.zarr", f"data/other/{side}.zarr", f"{side[0]}.zarr"):
             store.save(tmp_path / path)
     for path in ("set.zarr", "data/vid.zarr", "data/rgb.zarr", "data/mars/gallery.zarr", "data/market/multi.zarr"):
         store.save(tmp_path / path)
