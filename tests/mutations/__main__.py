@@ -67,7 +67,9 @@ def main(areas: list[str]) -> int:
         def outcome(mutation: Mutation) -> str:
             began = time.monotonic()
             by, test = with_a_copy(lambda copy: _finder(copy, mutation))
-            place = f"{mutation.module}: {mutation.after.strip().splitlines()[0].strip()}"
+            # A fault may be the removal of a line.
+            changed = mutation.after.strip() or f"without {mutation.before.strip()}"
+            place = f"{mutation.module}: {changed.splitlines()[0].strip()}"
             print(f"{mutation.area:12}  {time.monotonic() - began:5.0f} s  {by:8}  {place}\n    {test}", flush=True)
             return by
 
