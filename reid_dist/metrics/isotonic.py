@@ -6,8 +6,8 @@ the edges of the convex hull of the ROC of the bins, which does not depend on ho
 serves for every prior.
 
 The errors of a calibration are those of steps and probabilities fitted on other identities: folds of identities, each
-with the probabilities fitted on the others.  The expected calibration error is a sum of magnitudes, which noise only
-raises: that of a resample lies above that of the sample, and there is no interval of it.
+with the probabilities fitted on the others.  The expected calibration error is a sum of magnitudes, which noise raises:
+`reid_dist.metrics.confidence.interval_of_magnitudes` is its interval.
 
 Sources: Ayer et al., Annals of Mathematical Statistics 1955; Fawcett and Niculescu-Mizil, Machine Learning 2007 (convex
 hull); Naeini et al., AAAI 2015 (expected calibration error); Brier, Monthly Weather Review 1950.
@@ -100,9 +100,26 @@ class CrossFitted:
         # One order of the additions on every machine.
         return np.stack([np.add.accumulate(each, axis=1)[:, -1] for each in errors], axis=1)
 
+    def level_sums(self, matches: Int64, others: Int64, fold: Int64) -> tuple[Float64, Float64]:
+        """Sums of the errors of matches and of others by level of probability, (n, N_LEVELS) each.
+
+        Counts are (n, n_bin), in known folds, (n,).  Errors are what the probabilities of matches lack to 1, and the
+        probabilities of others.
+        """
+        probability = self.probability[fold]
+        place = self._levels()[fold] + N_LEVELS * np.arange(len(matches))[:, np.newaxis]
+        shape = len(matches), N_LEVELS
+        errors = matches * (1.0 - probability), others * probability
+        lacking, excess = (np.bincount(place.ravel(), each.ravel(), math.prod(shape)) for each in errors)
+        return np.asarray(lacking, np.float64).reshape(shape), np.asarray(excess, np.float64).reshape(shape)
+
+    def _levels(self) -> Int64:
+        """Level of every probability, (n_fold, n_bin)."""
+        return np.minimum((self.probability * N_LEVELS).astype(np.int64), N_LEVELS - 1)
+
     def calibration_error(self, matches: Int64, others: Int64) -> float:
         """Expected calibration error of the counts of every fold, (n_fold, n_bin) each."""
-        level = np.minimum((self.probability * N_LEVELS).astype(np.int64), N_LEVELS - 1).ravel()
+        level = self._levels().ravel()
         excess = self.weights[1] * others * self.probability - self.weights[0] * matches * (1.0 - self.probability)
         gaps = [abs(math.fsum(excess.ravel()[level == each].tolist())) for each in range(N_LEVELS)]
         total = self.weights[0] * int(matches.sum()) + self.weights[1] * int(others.sum())

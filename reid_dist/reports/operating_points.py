@@ -43,13 +43,14 @@ class OperatingPoints(DocumentReport):
     histograms
         ``pairs`` and ``top_matches``: ``edge``, ascending: a bin ends where the next begins, the last one is open; and
         counts of every bin: ``genuine`` and ``impostor`` pairs, top matches ``mated_correct``, ``mated_wrong`` and
-        ``non_mated``.
+        ``non_mated``.  ``intervals``, [low, high] of every bin: of the share of the bin in its kind, by kind, and for
+        top matches of ``FPIR``, ``FNIR`` and ``precision`` at the edges.
     calibration
         ``pairs`` and ``top_matches``: steps that begin at the distances ``from``, with their numbers of ``matches`` and
         ``others``, and ``priors``, one entry for the share of matches that the run has, and one for a stated one:
         ``prior``, ``stated``, ``probability`` of every step, ``calibration_error`` (expected calibration error) and
         ``brier`` of probabilities fitted on other identities, ``brier_of_prior`` of the prior as the probability of
-        all, and ``intervals`` of ``probability`` and ``brier``.
+        all, and ``intervals`` of ``probability``, ``calibration_error`` and ``brier``.
     counts
         ``n_query``, ``n_valid``, ``n_gallery``, ``n_genuine``, ``n_impostor``, ``n_mated``, ``n_non_mated`` and others.
     confidence
@@ -90,7 +91,8 @@ class OperatingPoints(DocumentReport):
         table["threshold"] = np.where(np.isnan(table["threshold"]), math.inf, table["threshold"])
         object.__setattr__(self, "table", table)
         histograms = {
-            name: {kind: np.asarray(values) for kind, values in each.items()} for name, each in self.histograms.items()
+            name: {kind: values if kind == "intervals" else np.asarray(values) for kind, values in each.items()}
+            for name, each in self.histograms.items()
         }
         object.__setattr__(self, "histograms", histograms)
 
@@ -111,7 +113,11 @@ class OperatingPoints(DocumentReport):
                 for kind in ("prior", "probability", "calibration_error", "brier"):
                     arrays[f"{name}.{place}.{kind}"] = _column(entry[kind])
             calibrations |= arrays
-        return arrays_digest({"table": table, **self.histograms, "calibration": calibrations})
+        counts = {
+            name: {kind: values for kind, values in each.items() if kind != "intervals"}
+            for name, each in self.histograms.items()
+        }
+        return arrays_digest({"table": table, **counts, "calibration": calibrations})
 
     def summary(self) -> Summary:
         """Return the table of thresholds."""

@@ -21,6 +21,7 @@ from reid_dist import FeatureSet, OperatingPoints, evaluate, operating_points, r
 from reid_dist.engine import plan
 from reid_dist.errors import InputError
 from reid_dist.evaluation.operating.bins import even_edges, quantile_edges
+from reid_dist.metrics.confidence import interval_of_magnitudes
 from reid_dist.metrics.isotonic import CrossFitted, folds_of, pool_adjacent
 
 EXACT_KINDS = ("palette", "few_valued", "scaled", "constant")
@@ -120,6 +121,12 @@ def assert_calibrated(calibration, matches, others):
     assert calibration["priors"][0]["probability"] == pytest.approx(shares, abs=1e-15)
 
 
+def assert_same_intervals(one, other):
+    """In all of the document, where NaN is None."""
+    for name in ("intervals", "histograms", "calibration"):
+        assert one.to_dict()[name] == other.to_dict()[name]
+
+
 def points_of(query, gallery, **options):
     return operating_points(as_feature_set(query), as_feature_set(gallery), **options)
 
@@ -165,7 +172,7 @@ def test_scattered_sets_in_any_cut(monkeypatch):
     monkeypatch.setattr(plan, "_MOST_COUNTS", 4)
     again = points_of(query, gallery, **options)
     assert again.result_digest == found.result_digest
-    assert again.intervals == found.intervals
+    assert_same_intervals(again, found)
     assert len(passes) > 2
 
 
@@ -227,6 +234,57 @@ def test_one_identity_has_no_interval():
     found = points_of(query, gallery, far=["0.1"])
     assert not found.intervals["FAR"]
     assert any("1 identity gives no interval" in note for note in found.notes)
+
+
+def test_intervals_of_shares_and_of_rates_at_edges():
+    """One by one over the distances of resampled identities."""
+    query, gallery = map(of_eighths, scattered_sets(50, 300, 8, seed=11, n_pids=14))
+    expected = BruteForce(query, gallery, canonical_distances(query.features, gallery.features, "euclidean"))
+    found = points_of(query, gallery, distance="euclidean", confidence=0.9, seed=4)
+    identities = np.unique(query.pids)
+    rng = np.random.default_rng((4, 0))
+    draws = [rng.integers(0, len(identities), len(identities)) for _ in range(1000)]
+    pairs, tops = found.histograms["pairs"], found.histograms["top_matches"]
+    place = int(np.argmax(pairs["genuine"]))
+    rows = [expected.distances[i][expected.relevant[i]] for i in range(len(query))]
+    low, high = pairs["edge"][place : place + 2]
+    of_query = np.array([(((low <= row) & (row < high)).sum(), len(row)) for row in rows])
+    sums = np.array([of_query[query.pids == pid].sum(axis=0) for pid in identities])
+    shares = [part / whole for part, whole in (sums[drawn].sum(axis=0) for drawn in draws)]
+    assert pairs["intervals"]["genuine"][place] == pytest.approx(np.quantile(shares, [0.05, 0.95]).tolist(), abs=1e-12)
+    place = len(tops["edge"]) // 2
+    of_query = np.array([expected.counts(float(tops["edge"][place]), i)["FNIR"] for i in range(len(query))])
+    sums = np.array([of_query[query.pids == pid].sum(axis=0) for pid in identities])
+    rates = [part / whole for part, whole in (sums[drawn].sum(axis=0) for drawn in draws)]
+    assert tops["intervals"]["FNIR"][place] == pytest.approx(np.quantile(rates, [0.05, 0.95]).tolist(), abs=1e-12)
+
+
+@pytest.mark.parametrize(("shift", "least", "width"), [(0.0, 90, 0.09), (0.05, 95, 0.12)])
+def test_coverage_of_intervals_of_magnitudes(shift, least, width):
+    """Sums of magnitudes of 15 shares off by a known amount, of 60 identities with correlated pairs: 120 data sets."""
+    rng = np.random.default_rng(8)
+    held, widths = 0, []
+    for _ in range(120):
+        # Twelve pairs of an identity in each bin; those of an identity agree in part.
+        rate = rng.beta(2.0 * (0.4 + shift), 2.0 * (0.6 - shift), (60, 15))
+        excess = 0.4 - rng.binomial(12, rate) / 12
+        resampled = rng.multinomial(60, np.full(60, 1 / 60), 400) @ excess / 60 / 15
+        ((low, high),) = interval_of_magnitudes(excess.mean(axis=0) / 15, resampled, 0.95)
+        held += low <= shift <= high
+        widths.append(high - low)
+        assert low <= np.abs(excess.mean(axis=0)).mean() <= high
+    assert held >= least / 100 * 120
+    assert np.mean(widths) < width
+
+
+def test_calibration_errors_have_intervals():
+    query, gallery = map(as_feature_set, scattered_sets(60, 900, 12, seed=5, n_pids=25))
+    found = operating_points(query, gallery, prior=0.2)
+    for calibration in found.calibration.values():
+        for entry in calibration["priors"]:
+            low, high = entry["intervals"]["calibration_error"]
+            assert 0 <= low <= entry["calibration_error"] <= high
+            assert high > 0
 
 
 # ---------------------------------------------------------------------------------------------------- calibration
@@ -356,5 +414,5 @@ def test_on_a_cluster(two_workers, tmp_path):
     here = operating_points(query, gallery, prior=0.1)
     there = operating_points(query, gallery, prior=0.1, client=two_workers, workspace=tmp_path, chunk_rows=100)
     assert there.result_digest == here.result_digest
-    assert there.intervals == here.intervals
+    assert_same_intervals(there, here)
     assert isinstance(query, FeatureSet)

@@ -36,7 +36,15 @@ from reid_dist.evaluation.checked_options import CheckedOptions, complete
 from reid_dist.evaluation.evaluate import scored_sets
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.evaluation.operating.bins import MOST_EDGES, even_edges, quantile_edges
-from reid_dist.evaluation.operating.values import Bins, Counted, Intervals, calibrated, histograms, point_table
+from reid_dist.evaluation.operating.values import (
+    Bins,
+    Counted,
+    Intervals,
+    calibrated,
+    histograms,
+    point_table,
+    with_intervals,
+)
 from reid_dist.evaluation.options import EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.projection import held_besides, most_relevant, plan_for
@@ -317,6 +325,7 @@ def _report(
     found, seed = counts.found, checked.values["seed"]
     intervals = Intervals(checked.values["confidence"], seed, len(found.identities))
     table, ends = point_table(found, counts.points, intervals)
+    distributions = histograms(found, counts.bins, intervals)
     calibration = calibrated(found, counts.bins, wanted.prior, seed, intervals)
     queries = QueryCounts(result.ranked)
     numbers = counts.verification.counts
@@ -328,9 +337,9 @@ def _report(
     notes += [note.replace("TAR@FAR", "FAR").replace("DIR@FAR", "FPIR") for note in few]
     return OperatingPoints(
         table=table,
-        intervals={name: make() for name, make in ends.items()},
-        histograms=histograms(found, counts.bins),
-        calibration={name: _with_intervals(each) for name, each in calibration.items()},
+        intervals=with_intervals(ends),
+        histograms=with_intervals(distributions),
+        calibration=with_intervals(calibration),
         counts={
             **queries.counts(sides[1], 0),
             **{name: numbers[name] for name in ("n_genuine", "n_impostor")},
@@ -354,12 +363,3 @@ def _report(
         environment=described_environment(result.screened),
         notes=[note for note in notes if note],
     )
-
-
-def _with_intervals(calibration: dict[str, Any]) -> dict[str, Any]:
-    """A calibration whose intervals are known."""
-    priors = []
-    for entry in calibration["priors"]:
-        of_steps, of_brier = (make() for make in entry["intervals"])
-        priors.append({**entry, "intervals": {"probability": of_steps, "brier": of_brier[0] if of_brier else None}})
-    return {**calibration, "priors": priors}

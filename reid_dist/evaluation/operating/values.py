@@ -16,7 +16,7 @@ from reid_dist.core.segments import owners
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.jobs import Probes
 from reid_dist.engine.threshold_passes import ImpostorsNearer
-from reid_dist.metrics.confidence import percentile_interval, resampled_sums
+from reid_dist.metrics.confidence import interval_of_magnitudes, percentile_intervals, resampled_sums
 from reid_dist.metrics.isotonic import (
     N_FOLDS,
     CrossFitted,
@@ -31,6 +31,8 @@ Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 Bool = NDArray[np.bool_]
 Ends = list[list[float]]
+_EndsOf = Callable[[Float64, float], Float64]
+_Rate = tuple[list[NDArray[Any]], Callable[..., Float64]]
 
 _N_RESAMPLES: Final = 1000
 
@@ -102,11 +104,10 @@ class Counted:
         kinds = correct, valid & ~correct, ~self.probes.mated & self.counted
         return {name: (queries, distance) for name, queries in zip(TOP_MATCHES, kinds, strict=True)}
 
-    def top_nearer(self, name: str, distances: Float64) -> Int64:
-        """Top matches of a kind nearer than ascending distances, by identity, (n_identity, n)."""
-        queries, distance = self.top_matches()[name]
-        place = np.flatnonzero(queries)
-        return self._nearer(distance[place], place, distances)
+    def tops_nearer(self, distances: Float64) -> dict[str, Int64]:
+        """Top matches of every kind nearer than ascending distances, by identity, (n_identity, n)."""
+        of_kinds = {name: (np.flatnonzero(queries), each) for name, (queries, each) in self.top_matches().items()}
+        return {name: self._nearer(each[place], place, distances) for name, (place, each) in of_kinds.items()}
 
     def _nearer(self, values: Float64, query: Int64, distances: Float64) -> Int64:
         """Number of values, of known queries, below each of some ascending distances, by identity."""
@@ -117,29 +118,44 @@ class Counted:
 
 
 class Intervals:
-    """Percentile intervals of functions of sums over identities, all from the same resamples."""
+    """Intervals of functions of sums over identities, all from the same resamples."""
 
     def __init__(self, level: float | None, seed: int, n_units: int) -> None:
         self._level, self._seed, self._n_units = level, seed, n_units
-        self._columns: list[Float64] = []
-        self._requested: list[tuple[list[slice], Callable[..., Float64], Bool]] = []
+        self._parts: list[NDArray[Any]] = []
+        self._place: dict[int, slice] = {}
+        self._requested: list[tuple[list[slice], Callable[..., Float64], Bool, _EndsOf]] = []
         self._found: list[Ends] | None = None
 
-    def add(self, parts: Sequence[NDArray[Any]], function: Callable[..., Float64]) -> Callable[[], Ends]:
+    def add(
+        self,
+        parts: Sequence[NDArray[Any]],
+        function: Callable[..., Float64],
+        ends_of: _EndsOf = percentile_intervals,
+    ) -> Callable[[], Ends]:
         """Request intervals of a function of sums of parts, (n_unit, n) each; the last part is the denominator.
 
-        The function takes sums (…, n) and returns values (…, m).  Returns a function that gives [low, high] by value
-        once all are requested: NaN where fewer than two identities have anything in the denominator.
+        The function takes sums (…, n) and returns values (…, m), of which `ends_of` makes ends.  Returns a function
+        that gives [low, high] by value once all are requested: NaN where fewer than two identities have anything in the
+        denominator, no ends without intervals.  An array that several requests have is summed once.
         """
-        first = sum(columns.shape[1] for columns in self._columns)
-        slices = []
-        for part in parts:
-            slices.append(slice(first, first + part.shape[1]))
-            first += part.shape[1]
-            self._columns.append(part.astype(np.float64))
         place = len(self._requested)
-        self._requested.append((slices, function, np.count_nonzero(parts[-1], axis=0) >= 2))
+        known = np.count_nonzero(parts[-1], axis=0) >= 2
+        self._requested.append(([self._column(part) for part in parts], function, known, ends_of))
         return lambda: self._all()[place]
+
+    def add_one(self, *request: Any) -> Callable[[], list[float] | None]:
+        """The same of one value: [low, high], None without intervals."""
+        ends = self.add(*request)
+        return lambda: next(iter(ends()), None)
+
+    def _column(self, part: NDArray[Any]) -> slice:
+        """Columns of the sums of a part."""
+        if id(part) not in self._place:
+            first = sum(each.shape[1] for each in self._parts)
+            self._place[id(part)] = slice(first, first + part.shape[1])
+            self._parts.append(part)
+        return self._place[id(part)]
 
     def _all(self) -> list[Ends]:
         if self._found is None:
@@ -150,22 +166,17 @@ class Intervals:
         level = self._level
         if level is None or self._n_units < 2:
             return [[] for _ in self._requested]
+        totals = np.hstack(self._parts, dtype=np.float64)
         drawn: list[list[Float64]] = [[] for _ in self._requested]
         # Threads of BLAS that wait for more work take longer than these products.
         with one_blas_thread(), np.errstate(invalid="ignore", divide="ignore"):
-            for sums in resampled_sums(
-                np.hstack(self._columns), level=level, n_resamples=_N_RESAMPLES, seed=self._seed
-            ):
-                for values, (slices, function, _) in zip(drawn, self._requested, strict=True):
+            for sums in resampled_sums(totals, level=level, n_resamples=_N_RESAMPLES, seed=self._seed):
+                for values, (slices, function, _, _) in zip(drawn, self._requested, strict=True):
                     values.append(function(*(sums[:, each] for each in slices)))
-        found = []
-        for values, (_, _, known) in zip(drawn, self._requested, strict=True):
-            columns = np.concatenate(values).T
-            ends: Ends = []
-            for column, is_known in zip(columns, np.broadcast_to(known, len(columns)), strict=True):
-                interval = percentile_interval(column, level) if is_known else None
-                ends.append([np.nan, np.nan] if interval is None else [interval.low, interval.high])
-            found.append(ends)
+        found: list[Ends] = []
+        for values, (_, _, known, ends_of) in zip(drawn, self._requested, strict=True):
+            ends = ends_of(np.concatenate(values), level)
+            found.append(np.where(known[:, np.newaxis], ends, np.nan).tolist())
         return found
 
     def describe(self) -> dict[str, Any] | None:
@@ -181,9 +192,22 @@ class Intervals:
         }
 
 
+def with_intervals(value: Any) -> Any:
+    """A value of mappings and lists in which functions of `Intervals.add` are replaced by what they give."""
+    if isinstance(value, dict):
+        return {name: with_intervals(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [with_intervals(each) for each in value]
+    return value() if callable(value) else value
+
+
 def _ratio(part: Float64, whole: Float64) -> Float64:
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(part / whole, np.float64)
+
+
+def _rest(part: Float64, whole: Float64) -> Float64:
+    return _ratio(whole - part, whole)
 
 
 def point_table(
@@ -195,24 +219,28 @@ def point_table(
     """
     ordered = sorted(points, key=lambda name: points[name])
     distances = np.array([points[name] for name in ordered])
-    genuine, impostor = found.genuine_nearer(distances), found.impostors_nearer(distances)
-    correct, wrong, non_mated = (found.top_nearer(name, distances) for name in TOP_MATCHES)
-    kinds = found.top_matches()
-    mated = kinds["mated_correct"][0] | kinds["mated_wrong"][0]
-    rates: dict[str, tuple[list[NDArray[Any]], Callable[..., Float64]]] = {
-        "FAR": ([impostor, found.by_identity(found.n_impostor)], _ratio),
-        "TAR": ([genuine, found.by_identity(found.ranked.n_relevant)], _ratio),
-        "FPIR": ([non_mated, found.by_identity(kinds["non_mated"][0])], _ratio),
-        "FNIR": ([correct, found.by_identity(mated)], lambda part, whole: _ratio(whole - part, whole)),
-        "precision": ([correct, correct + wrong + non_mated], _ratio),
+    tops = found.tops_nearer(distances)
+    rates: dict[str, _Rate] = {
+        "FAR": ([found.impostors_nearer(distances), found.by_identity(found.n_impostor)], _ratio),
+        "TAR": ([found.genuine_nearer(distances), found.by_identity(found.ranked.n_relevant)], _ratio),
+        **_rates_of_tops(found, tops),
     }
     table: dict[str, Any] = {"point": ordered, "threshold": distances}
-    ends = {}
     for name, (parts, function) in rates.items():
         table[name] = np.broadcast_to(function(*(part.sum(axis=0) for part in parts)), len(ordered))
-        ends[name] = intervals.add(parts, function)
-    table["n_accepted"] = (correct + wrong + non_mated).sum(axis=0)
-    return table, ends
+    table["n_accepted"] = sum(nearer.sum(axis=0) for nearer in tops.values())
+    return table, {name: intervals.add(*rate) for name, rate in rates.items()}
+
+
+def _rates_of_tops(found: Counted, nearer: Mapping[str, Int64]) -> dict[str, _Rate]:
+    """Parts and functions of the rates of top matches, from those nearer than thresholds, (n_identity, n) by kind."""
+    correct, wrong, non_mated = (nearer[name] for name in TOP_MATCHES)
+    of_correct, of_wrong, of_non_mated = (found.by_identity(queries) for queries, _ in found.top_matches().values())
+    return {
+        "FPIR": ([non_mated, of_non_mated], _ratio),
+        "FNIR": ([correct, of_correct + of_wrong], _rest),
+        "precision": ([correct, correct + wrong + non_mated], _ratio),
+    }
 
 
 @dataclass(frozen=True)
@@ -225,37 +253,52 @@ class Bins:
     all_tops: Float64
 
 
-def histograms(found: Counted, bins: Bins) -> dict[str, dict[str, Any]]:
-    """Counts of pairs and of top matches from each edge to the next, the last bin without end."""
-    kinds = {
-        "pairs": (bins.pairs, _pairs_in_bins(found, bins.pairs)),
-        "top_matches": (bins.tops, _tops_in_bins(found, bins.tops)),
-    }
+def histograms(found: Counted, bins: Bins, intervals: Intervals) -> dict[str, dict[str, Any]]:
+    """Counts of pairs and of top matches from each edge to the next, the last bin without end.
+
+    ``intervals`` are functions that give those of the share of every bin in its kind, by kind, and those of the rates
+    of top matches at the edges, by rate.
+    """
+    kinds = {"pairs": (bins.pairs, _pairs(found, bins.pairs)), "top_matches": (bins.tops, _tops(found, bins.tops))}
+    of_tops = {name: nearer for name, (nearer, _) in kinds["top_matches"][1].items()}
+    rates = {"pairs": {}, "top_matches": _rates_of_tops(found, of_tops)}
     return {
-        name: {"edge": edge} | {kind: of_kind.sum(axis=0) for kind, of_kind in counts.items()}
+        name: {
+            "edge": edge,
+            **{kind: _in_bins(*of_kind).sum(axis=0) for kind, of_kind in counts.items()},
+            "intervals": {
+                **{kind: intervals.add(of_kind, _shares) for kind, of_kind in counts.items()},
+                **{rate: intervals.add(*request) for rate, request in rates[name].items()},
+            },
+        }
         for name, (edge, counts) in kinds.items()
     }
 
 
-def _pairs_in_bins(found: Counted, edges: Float64) -> dict[str, Int64]:
-    """Counts of pairs in the bins of ascending edges by identity, (n_identity, n_edge) each."""
+def _pairs(found: Counted, edges: Float64) -> dict[str, tuple[Int64, Int64]]:
+    """Pairs of each kind nearer than ascending edges, (n_identity, n_edge), and all, (n_identity, 1)."""
     return {
-        "genuine": _in_bins(found.genuine_nearer(edges), found.by_identity(found.ranked.n_relevant)),
-        "impostor": _in_bins(found.impostors_nearer(edges), found.by_identity(found.n_impostor)),
+        "genuine": (found.genuine_nearer(edges), found.by_identity(found.ranked.n_relevant)),
+        "impostor": (found.impostors_nearer(edges), found.by_identity(found.n_impostor)),
     }
 
 
-def _tops_in_bins(found: Counted, edges: Float64) -> dict[str, Int64]:
-    """The same of top matches."""
+def _tops(found: Counted, edges: Float64) -> dict[str, tuple[Int64, Int64]]:
+    """The same of top matches; queries without a kept row have none."""
+    nearer = found.tops_nearer(edges)
     return {
-        name: _in_bins(found.top_nearer(name, edges), found.by_identity(queries & np.isfinite(distance)))
+        name: (nearer[name], found.by_identity(queries & np.isfinite(distance)))
         for name, (queries, distance) in found.top_matches().items()
     }
 
 
-def _in_bins(nearer: Int64, total: Int64) -> Int64:
-    """Counts in bins, (n_identity, n), from those nearer than the start of each and those of all, (n_identity, 1)."""
-    return np.diff(np.append(nearer, total, axis=1), axis=1)
+def _in_bins(nearer: NDArray[Any], total: NDArray[Any]) -> NDArray[Any]:
+    """Counts in bins, (…, n), from those nearer than the start of each and those of all, (…, 1)."""
+    return np.diff(np.append(nearer, total, axis=-1), axis=-1)
+
+
+def _shares(nearer: Float64, total: Float64) -> Float64:
+    return _ratio(_in_bins(nearer, total), total)
 
 
 def calibrated(
@@ -267,11 +310,11 @@ def calibrated(
     ``probability`` of each step, with the errors of probabilities fitted on other identities.
     """
     fold = folds_of(found.identities, seed)
-    pairs, tops = _pairs_in_bins(found, bins.all_pairs), _tops_in_bins(found, bins.all_tops)
-    correct, wrong, non_mated = tops.values()
+    pairs = [_in_bins(*each) for each in _pairs(found, bins.all_pairs).values()]
+    correct, wrong, non_mated = (_in_bins(*each) for each in _tops(found, bins.all_tops).values())
     priors = [None] if prior is None else [None, prior]
     return {
-        "pairs": _calibration([*pairs.values()], bins.all_pairs, priors, fold, intervals),
+        "pairs": _calibration(pairs, bins.all_pairs, priors, fold, intervals),
         "top_matches": _calibration([correct, wrong + non_mated], bins.all_tops, [None], fold, intervals),
     }
 
@@ -286,15 +329,17 @@ def _calibration(
     n_matches, n_others = int(totals[0].sum()), int(totals[1].sum())
     near, far = (np.stack([each[fold == number].sum(axis=0) for number in range(N_FOLDS)]) for each in units)
     wholes = [each.sum(axis=1, keepdims=True) for each in units]
+    both, of_steps = wholes[0] + wholes[1], of_step[0] + of_step[1]
     found = []
     for prior in priors:
         share = n_matches / (n_matches + n_others) if prior is None else prior
         fitted = CrossFitted.fit(near, far, prior)
         squares = np.array([math.fsum(c) for c in fitted.squared_errors(near, far, np.arange(N_FOLDS)).T.tolist()])
         brier = brier_score(prior, squares, np.array([n_matches]), np.array([n_others]))
-        ends = intervals.add([*of_step, *wholes, of_step[0] + of_step[1]], partial(_probability, prior))
-        parts = [fitted.squared_errors(matches, others, fold), *wholes, wholes[0] + wholes[1]]
-        brier_ends = intervals.add(parts, partial(_brier, prior))
+        errors = [*fitted.level_sums(matches, others, fold), *wholes, both]
+        signed = partial(_level_errors, prior)
+        of_errors = partial(interval_of_magnitudes, signed(*(part.sum(axis=0) for part in errors)))
+        squared = [fitted.squared_errors(matches, others, fold), *wholes, both]
         found.append(
             {
                 "prior": share,
@@ -305,7 +350,11 @@ def _calibration(
                 "calibration_error": fitted.calibration_error(near, far),
                 "brier": float(brier[0]),
                 "brier_of_prior": share * (1.0 - share),
-                "intervals": (ends, brier_ends),
+                "intervals": {
+                    "probability": intervals.add([*of_step, *wholes, of_steps], partial(_probability, prior)),
+                    "calibration_error": intervals.add_one(errors, signed, of_errors),
+                    "brier": intervals.add_one(squared, partial(_brier, prior)),
+                },
             }
         )
     return {
@@ -324,6 +373,15 @@ def _probability(
         return _ratio(match, match + other)
     near, far = prior * _ratio(match, all_matches), (1.0 - prior) * _ratio(other, all_others)
     return _ratio(near, near + far)
+
+
+def _level_errors(
+    prior: float | None, lacking: Float64, excess: Float64, n_matches: Float64, n_others: Float64, both: Float64
+) -> Float64:
+    """Terms of the calibration error, with their signs, from sums over a resample."""
+    if prior is None:
+        return _ratio(excess - lacking, both)
+    return (1.0 - prior) * _ratio(excess, n_others) - prior * _ratio(lacking, n_matches)
 
 
 def _brier(prior: float | None, squares: Float64, n_matches: Float64, n_others: Float64, _: Float64) -> Float64:

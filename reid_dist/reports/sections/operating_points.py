@@ -33,7 +33,7 @@ def operating_points(document: Mapping[str, Any]) -> dict[str, Any]:
     drawn = {
         name: (
             np.array(counts["edge"], np.float64),
-            {kind: np.array(values, np.int64) for kind, values in counts.items() if kind != "edge"},
+            {kind: np.array(values, np.int64) for kind, values in counts.items() if kind not in ("edge", "intervals")},
         )
         for name, counts in document["histograms"].items()
     }
@@ -87,7 +87,7 @@ def error_rows(document: Mapping[str, Any]) -> list[list[str]]:
                 [
                     _TITLES[name],
                     f"{_share(entry['prior'])} %, {kind}",
-                    _with_interval(entry["calibration_error"], None),
+                    _with_interval(entry["calibration_error"], ends["calibration_error"]),
                     _with_interval(entry["brier"], ends["brier"]),
                     f"{entry['brier_of_prior']:.3g}",
                 ]
