@@ -47,6 +47,8 @@ class DocumentReport(ABC):
     """Names of all other files that a report may have."""
     what: ClassVar[str]
     """Kind of report, for messages."""
+    remedy: ClassVar[str] = "evaluate again"
+    """What to do about a damaged document."""
 
     @property
     @abstractmethod
@@ -169,10 +171,10 @@ class DocumentReport(ABC):
         try:
             document = json.loads(text)
         except ValueError as error:
-            raise DamagedStoreError(f"{where} cannot be decoded: {error}") from error
+            raise DamagedStoreError(f"{where} cannot be decoded: {error}; {cls.remedy}") from error
         if not isinstance(document, dict):
             raise DamagedStoreError(f"{where} holds a {type(document).__name__}, not a report")
-        _verify(document, cls.schema, where)
+        _verify(document, cls.schema, where, cls.remedy)
         try:
             # A report of an earlier version has no benchmark; every other entry is always there.
             restored = {"benchmark": None, **cls.restored(dict(document), read, where)}
@@ -180,7 +182,7 @@ class DocumentReport(ABC):
             require_digest("result", report.result_digest, document["result_digest"])
         except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
             reason = error if isinstance(error, InputError) else repr(error)
-            raise DamagedStoreError(f"{where} was changed after it was written: {reason}; evaluate again") from error
+            raise DamagedStoreError(f"{where} was changed after it was written: {reason}; {cls.remedy}") from error
         return report
 
 
@@ -225,19 +227,17 @@ def plain(value: object) -> Any:
             return str(value)
 
 
-def _verify(document: Mapping[str, Any], schema: int, where: str) -> None:
+def _verify(document: Mapping[str, Any], schema: int, where: str, remedy: str) -> None:
     """Refuse a document of another schema or with another digest."""
     if document.get("schema") != schema:
         raise StoreError(f"{where} has schema {document.get('schema')!r}, this version reads {schema}")
     if DIGEST not in document:
-        raise StoreError(
-            f"{where} has no {DIGEST}: it was written by an earlier version, or is damaged; evaluate again"
-        )
+        raise StoreError(f"{where} has no {DIGEST}: it was written by an earlier version, or is damaged; {remedy}")
     actual = _digest_of(document)
     if document[DIGEST] != actual:
         raise DamagedStoreError(
             f"{where} was changed after it was written: its document digest is {actual}, recorded is "
-            f"{document[DIGEST]!s:.64}; evaluate again"
+            f"{document[DIGEST]!s:.64}; {remedy}"
         )
     timing = document.get(_TIMING)
     if not isinstance(timing, dict) or not all(map(_is_seconds, timing.values())):

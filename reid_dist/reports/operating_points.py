@@ -64,6 +64,8 @@ class OperatingPoints(DocumentReport):
     """
 
     what = "report of operating points"
+    # A run with damaged points beside it is whole without them.
+    remedy = f"delete {DOCUMENT}, and find them again with `reid-dist thresholds`"
     document = DOCUMENT
     page = PAGE
 

@@ -45,6 +45,11 @@ def test_points_beside_the_run(reid_dist, stores, run) -> None:
     assert found.evaluated == report.result_digest
     for page in ("report.html", "thresholds.html"):
         assert 'id="operating-points"' in (run / page).read_text()
+    whole = (run / "thresholds.json").read_text()
+    for damaged in (whole.replace("T=0.5", "T=0.6"), whole[:99]):
+        (run / "thresholds.json").write_text(damaged)
+        reid_dist("report", run).assert_refused("report of operating points in", "delete thresholds.json")
+    (run / "thresholds.json").write_text(whole)
     # Written again by `report`, with the section; a page of another run's points has none.
     (run / "report.html").unlink()
     assert reid_dist("report", run).code == 0
