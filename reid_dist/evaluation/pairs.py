@@ -6,7 +6,6 @@ are canonical, so that the values do not depend on the order of the pairs or on 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -28,7 +27,7 @@ from reid_dist.metrics.definitions import PAIRS, parse_metrics
 from reid_dist.metrics.repeats import mean_and_spread
 from reid_dist.relevance.protocols import JUNK_PID
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import plain
+from reid_dist.reports.documents import JsonResult, plain
 from reid_dist.stores import FeatureSet, FeatureSource
 from reid_dist.stores.featureset import ranges_with, read_scattered
 from reid_dist.stores.importers.ingest import as_feature_set
@@ -70,7 +69,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PairResult:
+class PairResult(JsonResult):
     """Verification over listed pairs.
 
     Attributes
@@ -120,10 +119,6 @@ class PairResult:
         described = {name: value for name, value in asdict(self).items() if name != "distances"}
         content: dict[str, Any] = plain({"schema": SCHEMA, **described, "result_digest": self.result_digest})
         return content
-
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as indented ASCII JSON."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
 
 def evaluate_pairs(

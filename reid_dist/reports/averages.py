@@ -12,7 +12,6 @@ queries of one run is what ``confidence`` of a report describes.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +23,7 @@ from reid_dist.metrics.repeats import mean_and_spread, mean_interval
 from reid_dist.reports.comparison.conditions import differing_conventions, differing_versions
 from reid_dist.reports.comparison.selection import choose_metrics, metric_value_of
 from reid_dist.reports.comparison.values import Disagreement, some_runs
-from reid_dist.reports.documents import plain
+from reid_dist.reports.documents import JsonResult, plain
 from reid_dist.reports.report import Report
 
 SCHEMA: Final = 1
@@ -74,7 +73,7 @@ class MetricAverage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunAverage:
+class RunAverage(JsonResult):
     """Metrics over several runs.
 
     Attributes
@@ -108,10 +107,6 @@ class RunAverage:
         for metric in described["metrics"]:
             metric["interval"] = metric["interval"] and [metric["interval"][end] for end in ("low", "high")]
         return {"schema": SCHEMA} | described | {"metrics": {each.pop("name"): each for each in described["metrics"]}}
-
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as indented ASCII JSON."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
 
 def average_runs(

@@ -30,8 +30,22 @@ DIGEST: Final = "document_digest"
 _TIMING: Final = "timing"
 
 
+class JsonResult(ABC):
+    """Base of results that are written as one JSON document."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain Python values; what is not a finite number is None."""
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as indented ASCII JSON; every float reads back to the same bits."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class DocumentReport(ABC):
+class DocumentReport(JsonResult):
     """Base of reports: one JSON document, one page, and other files beside them.
 
     A subclass is a frozen data class.  Its fields are the entries of the document, in their order.
@@ -95,10 +109,6 @@ class DocumentReport(ABC):
         """
         entries = {"schema": self.schema, **self.entries(), "result_digest": self.result_digest}
         return with_digest({name: plain(value) for name, value in entries.items()})
-
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as indented ASCII JSON; every float reads back to the same bits."""
-        return document_text(self.to_dict())
 
     def save(self, directory: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the document, the page and the files that belong to them; return the directory.
@@ -190,11 +200,6 @@ def with_digest(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a content of plain values with its digest as the last entry."""
     document = {name: value for name, value in content.items() if name != DIGEST}
     return {**document, DIGEST: _digest_of(document)}
-
-
-def document_text(content: Mapping[str, Any]) -> str:
-    """Return a content of plain values and its digest as indented ASCII JSON."""
-    return json.dumps(with_digest(content), indent=2, allow_nan=False) + "\n"
 
 
 def require_digest(what: str, found: str, recorded: object) -> None:

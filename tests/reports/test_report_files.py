@@ -21,7 +21,7 @@ from reid_dist.errors import (
     StoreNotFoundError,
 )
 from reid_dist.reports import Report, files
-from reid_dist.reports.documents import document_text
+from reid_dist.reports.documents import with_digest
 
 FILES = {"report.json", "report.html", "per_query.npz", "per_query.parquet", "topk.npz"}
 
@@ -198,7 +198,7 @@ def test_a_changed_metric_is_found(saved: Path) -> None:
     with pytest.raises(DamagedStoreError, match="document digest"):
         Report.load(saved)
     # A digest that was written anew does not make the numbers those of the result.
-    (saved / "report.json").write_text(document_text(document))
+    (saved / "report.json").write_text(json.dumps(with_digest(document)))
     with pytest.raises(DamagedStoreError, match="result digest"):
         Report.load(saved)
 

@@ -17,7 +17,7 @@ from reid_dist.evaluation.conventions.targets import Target
 from reid_dist.metrics.definitions import parse_metric
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports.digest import arrays_digest
-from reid_dist.reports.documents import plain
+from reid_dist.reports.documents import JsonResult, plain
 from reid_dist.reports.words import metric_value
 
 SCHEMA: Final = 1
@@ -89,7 +89,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
-class Conventions:
+class Conventions(JsonResult):
     """The same features under many conventions.
 
     Attributes
@@ -162,10 +162,6 @@ class Conventions:
             }
         )
         return content
-
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as indented ASCII JSON."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
 
 def find_candidates(rows: Sequence[Row], targets: Sequence[Target]) -> tuple[Candidate, ...]:

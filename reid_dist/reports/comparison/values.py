@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from reid_dist.metrics.confidence import Interval
-from reid_dist.reports.documents import plain
+from reid_dist.reports.documents import JsonResult, plain
 from reid_dist.reports.verdicts import UNDECIDED, WORSE
 
 SCHEMA: Final = 1
@@ -106,7 +105,7 @@ class MetricComparison:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class Comparison(JsonResult):
     """Two runs compared.
 
     Attributes
@@ -166,7 +165,3 @@ class Comparison:
             | described
             | {"metrics": named, "worse": list(self.worse), "undecided": list(self.undecided)}
         )
-
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as indented ASCII JSON."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"

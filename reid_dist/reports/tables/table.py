@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,7 +23,7 @@ from reid_dist.metrics.definitions import metric_family
 from reid_dist.reports.comparison.conditions import differing_conditions, unlike_queries
 from reid_dist.reports.comparison.paired import compare, pair_values, query_values, resampled_units, untestable
 from reid_dist.reports.comparison.selection import choose_metrics, metric_value_of
-from reid_dist.reports.documents import plain
+from reid_dist.reports.documents import JsonResult, plain
 from reid_dist.reports.report import Report
 from reid_dist.reports.tables.letters import compact_letters, holm
 from reid_dist.reports.tables.moved import moved_queries
@@ -41,7 +40,7 @@ _STAGES: Final = ("distance", "expand", "rerank")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunTable(TableData):
+class RunTable(TableData, JsonResult):
     """Metrics of many runs, and their texts; the fields are those of `TableData`."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -58,10 +57,6 @@ class RunTable(TableData):
                 row["metrics"] = dict(zip(self.metrics, row.pop("cells"), strict=True))
                 row["stages"] = dict(zip(group["stages"], row["stages"], strict=True))
         return described
-
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as indented ASCII JSON."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
     def to_markdown(self, *, intervals: bool = False) -> str:
         """Return one pipe table per group; the best values are bold, letters are superscripts."""
