@@ -6,16 +6,15 @@ from pathlib import Path
 
 import click
 
+from reid_dist.cli.options import result_options
+
 
 @click.command("average")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable. Default: all that all runs have.")
 @click.option("--level", type=float, default=0.95, show_default=True, help="Nominal coverage of the intervals.")
 @click.option("--allow-different", is_flag=True, help="Average although conventions differ.")
-@click.option(
-    "--output", type=click.Path(path_type=Path), metavar="FILE", help="Also write the averages as JSON there."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the averages as JSON, and nothing else.")
+@result_options("averages")
 def command(
     runs: tuple[Path, ...],
     metrics: tuple[str, ...],
@@ -41,7 +40,7 @@ def command(
       reid-dist average nightly.db#11:resnet50/regdb/1 nightly.db#11:resnet50/regdb/2
     """
     from reid_dist.cli.average_table import print_average
-    from reid_dist.cli.saved_text import refuse_existing, write_text
+    from reid_dist.cli.saved_text import deliver_result, refuse_existing
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.averages import average_runs
 
@@ -53,9 +52,4 @@ def command(
         level=level,
         allow_different=allow_different,
     )
-    if output is not None:
-        write_text(output, average.to_json())
-    if as_json:
-        click.echo(average.to_json(), nl=False)
-    else:
-        print_average(average)
+    deliver_result(average, output, lambda: print_average(average), as_json=as_json)

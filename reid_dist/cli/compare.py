@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from reid_dist.cli.options import result_options, test_options
+
 _WORSE = 4
 
 
@@ -17,23 +19,7 @@ _WORSE = 4
     "--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable. Default: all that both runs have."
 )
 @click.option("--level", type=float, default=0.95, show_default=True, help="Nominal coverage of the intervals.")
-@click.option(
-    "--by",
-    "unit",
-    type=click.Choice(["identity", "query"]),
-    default="identity",
-    show_default=True,
-    help="What is taken to be independent.",
-)
-@click.option(
-    "--resamples",
-    "n_resamples",
-    type=int,
-    default=10_000,
-    show_default=True,
-    help="Draws of bootstrap and permutation test.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of these draws.")
+@test_options
 @click.option(
     "--minimum-effect",
     type=float,
@@ -42,10 +28,7 @@ _WORSE = 4
     help="Smallest change of interest. [default: 0.005, half a point]",
 )
 @click.option("--allow-different", is_flag=True, help="Compare although protocol or gallery differ.")
-@click.option(
-    "--output", type=click.Path(path_type=Path), metavar="FILE", help="Also write the comparison as JSON there."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON, and nothing else.")
+@result_options("comparison")
 def command(baseline: Path, candidate: Path, output: Path | None, as_json: bool, **options: Any) -> int:
     """Compare two runs query by query; the first is the baseline.
 
@@ -62,7 +45,7 @@ def command(baseline: Path, candidate: Path, output: Path | None, as_json: bool,
       reid-dist compare nightly.db#11:resnet50/market1501/plain nightly.db#latest:resnet50/market1501/plain
     """
     from reid_dist.cli.comparison_table import print_comparison
-    from reid_dist.cli.saved_text import refuse_existing, write_text
+    from reid_dist.cli.saved_text import deliver_result, refuse_existing
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.comparison import compare
     from reid_dist.reports.verdicts import SMALLEST_EFFECT
@@ -70,10 +53,5 @@ def command(baseline: Path, candidate: Path, output: Path | None, as_json: bool,
     refuse_existing(output)
     given = {name: value for name, value in options.items() if value not in (None, ())}
     comparison = compare(load_report(baseline), load_report(candidate), **{"minimum_effect": SMALLEST_EFFECT, **given})
-    if output is not None:
-        write_text(output, comparison.to_json())
-    if as_json:
-        click.echo(comparison.to_json(), nl=False)
-    else:
-        print_comparison(comparison, baseline, candidate)
+    deliver_result(comparison, output, lambda: print_comparison(comparison, baseline, candidate), as_json=as_json)
     return _WORSE if comparison.worse else 0

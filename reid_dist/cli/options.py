@@ -196,6 +196,31 @@ threads_options = _cluster_options(
     example="local.yaml", usual="threads of this process on all cores; with --workers, a local cluster"
 )
 
+# What the tests of differences between runs draw, and how often.
+test_options = _together(
+    click.option(
+        "--by",
+        "unit",
+        type=click.Choice(["identity", "query"]),
+        default="identity",
+        show_default=True,
+        help="What is taken to be independent.",
+    ),
+    click.option(
+        "--resamples", "n_resamples", type=int, default=10_000, show_default=True, help="Draws of intervals and tests."
+    ),
+    click.option("--seed", type=int, default=0, show_default=True, help="Of these draws."),
+)
+
+
+def result_options(what: str) -> Callable[[F], F]:
+    """Add ``--output`` and ``--json`` of a result that is one JSON document."""
+    return _together(
+        click.option("--output", type=_path, metavar="FILE", help=f"Also write the {what} as JSON there."),
+        click.option("--json", "as_json", is_flag=True, help=f"Print the {what} as JSON, and nothing else."),
+    )
+
+
 chunk_options = _together(
     option(
         "--chunk-rows",

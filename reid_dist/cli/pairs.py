@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reid_dist.cli.options import result_options
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -30,8 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--folds", type=int, metavar="N", help="Accuracy of N consecutive folds under thresholds of the others (LFW: 10)."
 )
-@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Also write the result as JSON there.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
+@result_options("result")
 def command(
     left: str,
     right: str | None,
@@ -58,7 +59,7 @@ def command(
     if roc and output is None and not as_json:
         raise click.UsageError("--roc writes the curve into the JSON; add --output FILE or --json")
     from reid_dist.cli.progress import rows_progress
-    from reid_dist.cli.saved_text import refuse_existing, write_text
+    from reid_dist.cli.saved_text import deliver_result, refuse_existing
     from reid_dist.evaluation.pairs import DEFAULT_METRICS, evaluate_pairs
     from reid_dist.reports.console import print_parts
     from reid_dist.stores import open_features
@@ -80,21 +81,14 @@ def command(
             folds=folds,
             progress=lambda done, n: progress(done, n, "pairs"),
         )
-    if output is not None:
-        write_text(output, result.to_json())
-    if as_json:
-        click.echo(result.to_json(), nl=False)
-    else:
-        print_parts(_values(result), _facts(result))
+    deliver_result(result, output, lambda: print_parts(_values(result), _facts(result)), as_json=as_json)
 
 
 def _values(result: PairResult) -> Table:
     from reid_dist.reports.console import value_table
     from reid_dist.reports.words import metric_value
 
-    table = value_table("metric")
-    for head in ("value", "threshold"):
-        table.add_column(head, justify="right", no_wrap=True)
+    table = value_table("metric", "value", "threshold")
     accuracy = result.accuracy
     for name, value in result.metrics.items():
         table.add_row(name, metric_value(name, value), f"{result.thresholds[name]:.6g}")

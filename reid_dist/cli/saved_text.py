@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import click
+
 from reid_dist.errors import StoreError, StoreExistsError
+from reid_dist.reports.documents import JsonResult
 from reid_dist.reports.files import write_together
 
 
@@ -22,3 +26,13 @@ def write_text(output: Path, text: str) -> None:
     except StoreError as error:
         cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
         raise StoreError(f"cannot write {output}: {cause.strerror or error}; choose another --output") from None
+
+
+def deliver_result(result: JsonResult, output: Path | None, show: Callable[[], None], *, as_json: bool) -> None:
+    """Write a result to a file if there is one, and print it as JSON or with `show`."""
+    if output is not None:
+        write_text(output, result.to_json())
+    if as_json:
+        click.echo(result.to_json(), nl=False)
+    else:
+        show()

@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from reid_dist.cli.options import test_options
+
 _FORMATS = ("console", "markdown", "latex", "csv", "html", "json")
 
 
@@ -21,18 +23,7 @@ _FORMATS = ("console", "markdown", "latex", "csv", "html", "json")
 @click.option(
     "--level", type=float, default=0.95, show_default=True, help="Coverage of the intervals; the rest is that of tests."
 )
-@click.option(
-    "--by",
-    "unit",
-    type=click.Choice(["identity", "query"]),
-    default="identity",
-    show_default=True,
-    help="What is taken to be independent.",
-)
-@click.option(
-    "--resamples", "n_resamples", type=int, default=10_000, show_default=True, help="Draws of intervals and tests."
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of these draws.")
+@test_options
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the table there, and print it.")
 def command(
     runs: tuple[Path, ...],
