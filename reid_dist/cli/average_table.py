@@ -9,7 +9,7 @@ from rich.text import Text
 
 from reid_dist.core.formatting import counted, integer
 from reid_dist.reports.averages import RunAverage
-from reid_dist.reports.console import fact_table, print_parts, value_table
+from reid_dist.reports.console import add_numbers, fact_table, print_parts, value_table
 from reid_dist.reports.words import interval, metric_value
 
 _DIGEST_DIGITS = 16
@@ -20,14 +20,13 @@ _METRICS_AT_ONCE = 5
 
 def print_average(average: RunAverage) -> None:
     """Print averages on standard output; where that is no terminal, as plain text of 80 columns."""
-    print_parts(_metrics(average), *_values(average), _facts(average))
+    print_parts(_metrics(average), *_values(average), fact_table(_facts(average)))
 
 
 def _metrics(average: RunAverage) -> Table:
     table = value_table()
     table.add_column("metric", style="bold", overflow="fold")
-    for name in ("mean", "spread", "lowest", "highest", f"{100 * average.level:g} % interval"):
-        table.add_column(name, justify="right", no_wrap=True)
+    add_numbers(table, "mean", "spread", "lowest", "highest", f"{100 * average.level:g} % interval")
     for metric in average.metrics:
         numbers = (metric.mean, metric.spread, metric.lowest, metric.highest)
         ends = None if metric.interval is None else (metric.interval.low, metric.interval.high)
@@ -48,14 +47,7 @@ def _values(average: RunAverage) -> Iterator[Table]:
         yield table
 
 
-def _facts(average: RunAverage) -> Table:
-    table = fact_table()
-    for name, words in _lines(average):
-        table.add_row(name, Text(words))
-    return table
-
-
-def _lines(average: RunAverage) -> Iterator[tuple[str, str]]:
+def _facts(average: RunAverage) -> Iterator[tuple[str, str]]:
     for number, run in enumerate(average.runs, 1):
         yield f"run {number}", f"{run.name} ({run.result_digest[:_DIGEST_DIGITS]})"
         valid = f"{integer(run.n_valid)} valid of {counted(run.n_query, 'query')}"

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from reid_dist.core.formatting import counted, integer
 from reid_dist.reports.comparison import Comparison, MetricComparison
-from reid_dist.reports.console import fact_table, print_parts, value_table
+from reid_dist.reports.console import add_numbers, fact_table, print_parts, value_table
 from reid_dist.reports.verdicts import BETTER, SAME, UNDECIDED, WORSE, p_value_text
 from reid_dist.reports.words import metric_value
 
@@ -21,14 +21,13 @@ _DIGEST_DIGITS = 16
 
 def print_comparison(comparison: Comparison, baseline: Path, candidate: Path) -> None:
     """Print a comparison of two runs on standard output; where that is no terminal, as plain text of 80 columns."""
-    print_parts(_metrics(comparison), _facts(comparison, baseline, candidate), *_changed(comparison))
+    print_parts(_metrics(comparison), fact_table(_facts(comparison, baseline, candidate)), *_changed(comparison))
 
 
 def _metrics(comparison: Comparison) -> Table:
     table = value_table()
     table.add_column("metric", style="bold", overflow="fold")
-    for name in ("baseline", "candidate", "change", f"{100 * comparison.level:g} % interval", "p"):
-        table.add_column(name, justify="right", no_wrap=True)
+    add_numbers(table, "baseline", "candidate", "change", f"{100 * comparison.level:g} % interval", "p")
     table.add_column("verdict", no_wrap=True, style="cyan")
     for metric in comparison.metrics:
         values = [metric_value(metric.name, value) for value in (metric.baseline, metric.candidate)]
@@ -51,14 +50,7 @@ def _test(metric: MetricComparison) -> tuple[str, str]:
     return escape(f"[{_points(metric.interval.low)}, {_points(metric.interval.high)}]"), p_value
 
 
-def _facts(comparison: Comparison, baseline: Path, candidate: Path) -> Table:
-    table = fact_table()
-    for name, words in _lines(comparison, baseline, candidate):
-        table.add_row(name, Text(words))
-    return table
-
-
-def _lines(comparison: Comparison, baseline: Path, candidate: Path) -> Iterator[tuple[str, str]]:
+def _facts(comparison: Comparison, baseline: Path, candidate: Path) -> Iterator[tuple[str, str]]:
     yield "baseline", f"{baseline} ({comparison.baseline_digest[:_DIGEST_DIGITS]})"
     yield "candidate", f"{candidate} ({comparison.candidate_digest[:_DIGEST_DIGITS]})"
     if comparison.identical:
@@ -106,8 +98,7 @@ def _changed(comparison: Comparison) -> Iterator[Table]:
         return
     table = value_table()
     table.add_column(f"{main.name}: {main.n_lost:,} lost, {main.n_gained:,} gained")
-    for name in ("row", "pid", "camid", "baseline", "candidate"):
-        table.add_column(name, justify="right", no_wrap=True)
+    add_numbers(table, "row", "pid", "camid", "baseline", "candidate")
     for title, queries in (("lost most", main.lost), ("gained most", main.gained)):
         for at, query in enumerate(queries):
             labels = ("-" if label is None else str(label) for label in (query.row, query.pid, query.camid))

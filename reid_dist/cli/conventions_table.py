@@ -12,7 +12,7 @@ from rich.text import Text
 from reid_dist.core.formatting import counted, integer
 from reid_dist.evaluation.conventions import Candidate, Conventions, Row, Target
 from reid_dist.evaluation.conventions.settings import Setting
-from reid_dist.reports.console import fact_table, print_parts, value_table
+from reid_dist.reports.console import add_numbers, fact_table, print_parts, value_table
 
 # Settings side by side, and candidates that are shown.
 _AT_ONCE: Final = 8
@@ -24,9 +24,9 @@ def print_conventions(table: Conventions) -> None:
     """Print the table, or the conventions nearest to the targets; where that is no terminal, as plain text."""
     names = list(dict.fromkeys(row.setting.name for row in table.rows))
     if table.targets:
-        print_parts(_nearest(table), _facts(table, []))
+        print_parts(_nearest(table), fact_table(_facts(table, [])))
     else:
-        print_parts(*_values(table, names), _facts(table, names))
+        print_parts(*_values(table, names), fact_table(_facts(table, names)))
 
 
 # ---- all conventions -------------------------------------------------------------------------------------------------
@@ -40,30 +40,23 @@ def _values(table: Conventions, names: Sequence[str]) -> Iterator[Table | Text]:
         for start in range(0, len(names), _AT_ONCE):
             some = list(enumerate(names, 1))[start : start + _AT_ONCE]
             yield Text(f"{distance}, values in percent", style="bold")
-            values = value_table("metric")
-            for number, _ in some:
-                values.add_column(str(number), justify="right", no_wrap=True)
+            values = value_table("metric", *(str(number) for number, _ in some))
             for metric in metrics:
                 values.add_row(metric, *(f"{100 * cells[distance, name, metric]:.2f}" for _, name in some))
             yield values
 
 
-def _facts(table: Conventions, names: Sequence[str]) -> Table:
-    facts = fact_table()
+def _facts(table: Conventions, names: Sequence[str]) -> Iterator[tuple[str, str]]:
     for number, name in enumerate(names, 1):
-        rows = [row for row in table.rows if row.setting.name == name]
-        for head, words in _setting(rows, str(number)):
-            facts.add_row(head, Text(words))
+        yield from _setting([row for row in table.rows if row.setting.name == name], str(number))
     if table.targets:
-        for head, words in _chosen(table):
-            facts.add_row(head, Text(words))
+        yield from _chosen(table)
     for name in ("query", "gallery"):
         described = table.inputs[name]
-        facts.add_row(name, Text(f"{described['uri']}, {counted(described['shape'][0], 'row')}"))
-    facts.add_row("digest", table.result_digest[:_DIGEST_DIGITS])
+        yield name, f"{described['uri']}, {counted(described['shape'][0], 'row')}"
+    yield "digest", table.result_digest[:_DIGEST_DIGITS]
     for note in table.notes:
-        facts.add_row("note", Text(note))
-    return facts
+        yield "note", note
 
 
 def _setting(rows: Sequence[Row], head: str) -> Iterator[tuple[str, str]]:
@@ -97,8 +90,7 @@ def _nearest(table: Conventions) -> Table:
     shown = value_table()
     shown.add_column("", no_wrap=True)
     for target in table.targets:
-        shown.add_column(Text(target.metric), justify="right", no_wrap=True)
-        shown.add_column("off by", justify="right", no_wrap=True)
+        add_numbers(shown, target.metric, "off by")
     shown.add_column("convention", overflow="fold", ratio=1)
     for candidates in _alike(table)[:_SHOWN]:
         numbers = [

@@ -55,17 +55,15 @@ def print_runs(runs: Sequence[Run], metrics: Sequence[str], name: str | None) ->
 
 def print_run(run: Run, metrics: Sequence[str], lasting: Mapping[str, Streak]) -> None:
     """Print a run in detail on standard output, with some of its metrics, by default all, and streaks by entry."""
-    facts = fact_table()
-    for fact, words in (
+    facts = (
         ("run", f"{run.number} of suite {run.suite} ({run.suite_digest[:_DIGEST_DIGITS]})"),
         ("started", run.started),
         ("ended", _ending_in_full(run)),
         ("process", f"{run.pid} on {run.host}, reid-dist {run.version}"),
         ("page", run.folder or "-"),
-    ):
-        facts.add_row(fact, Text(words))
+    )
     chosen = _shown([run], metrics) if metrics else None
-    parts: list[RenderableType] = [facts]
+    parts: list[RenderableType] = [fact_table(facts)]
     for entry in run.entries:
         parts += [Text(f"\n{entry.name}", style="bold"), *_entry(entry, chosen, lasting.get(entry.name))]
     if not run.entries:
@@ -87,10 +85,7 @@ def _entry(entry: Entry, chosen: Sequence[str] | None, lasting: Streak | None) -
             ends = interval(name, (estimate.low, estimate.high))
             table.add_row(*map(Text, (name, _value(name, estimate), ends, verdicts.get(name, "-"))))
         yield table
-    facts = fact_table()
-    for fact, words in _lines(entry, lasting):
-        facts.add_row(fact, Text(words))
-    yield facts
+    yield fact_table(_lines(entry, lasting))
 
 
 def _lines(entry: Entry, lasting: Streak | None) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,7 @@ def print_table(table: RunTable, *, intervals: bool) -> None:
         parts = (
             _metrics(table, group, columns, intervals=intervals) for columns in _columns(table, intervals=intervals)
         )
-        print_parts(Text(group.title, style="bold"), *parts, _facts(table, group, intervals=intervals))
+        print_parts(Text(group.title, style="bold"), *parts, fact_table(_facts(table, group, intervals=intervals)))
 
 
 def _columns(table: RunTable, *, intervals: bool) -> Iterator[range]:
@@ -58,13 +58,11 @@ def _value(name: str, cell: Cell) -> str:
     return f"{BEST if cell.is_best else ''}{number(name, cell.value)}{f' {cell.letters}' if cell.letters else ''}"
 
 
-def _facts(table: RunTable, group: Group, *, intervals: bool) -> Table:
-    facts = fact_table()
+def _facts(table: RunTable, group: Group, *, intervals: bool) -> Iterator[tuple[str, str]]:
     if any(cell.is_best for row in group.rows for cell in row.cells):
-        facts.add_row(BEST, Text("the best value of its column"))
+        yield BEST, "the best value of its column"
     for note in notes_of(table, group, intervals=False):
         name, colon, words = note.partition(": ")
-        facts.add_row(*map(Text, (name, words) if colon and len(name) < 16 else ("note", note)))
+        yield (name, words) if colon and len(name) < 16 else ("note", note)
     if intervals and group.n_units:
-        facts.add_row("intervals", Text(notes_of(table, group, intervals=True)[len(group.notes)]))
-    return facts
+        yield "intervals", notes_of(table, group, intervals=True)[len(group.notes)]

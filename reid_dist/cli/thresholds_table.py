@@ -28,23 +28,16 @@ def print_operating_points(found: OperatingPoints) -> None:
 
 def _tables(document: dict[str, Any]) -> Iterator[Table]:
     rows = point_rows(document)
-    table = value_table("point")
-    table.add_column("threshold", justify="right", no_wrap=True)
-    for name in RATES:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = value_table("point", "threshold", *RATES)
     for row in rows:
         table.add_row(row["point"], row["threshold"], *(value for _, value, _ in row["cells"]))
     yield table
     if document["confidence"] is not None:
-        ends = value_table(f"{100 * document['confidence']['level']:g} %")
-        for name in RATES:
-            ends.add_column(name, justify="right", no_wrap=True)
+        ends = value_table(f"{100 * document['confidence']['level']:g} %", *RATES)
         for row in rows:
             ends.add_row(row["point"], *(_short(each) for _, _, each in row["cells"]))
         yield ends
-    errors = value_table("calibration of")
-    for name in ("prior", "error", "Brier score", "prior alone"):
-        errors.add_column(name, justify="right", no_wrap=True)
+    errors = value_table("calibration of", "prior", "error", "Brier score", "prior alone")
     for cells in error_rows(document):
         errors.add_row(*cells)
     yield errors
@@ -59,7 +52,7 @@ def _short(interval: str) -> str:
 
 
 def _facts(found: OperatingPoints, document: dict[str, Any]) -> Table:
-    table, counts = fact_table(), document["counts"]
+    counts = document["counts"]
     facts = {
         **found.heading.chosen("date", "command"),
         "pairs": f"{counted(counts['n_genuine'], 'genuine pair')}, {counted(counts['n_impostor'], 'impostor pair')}",
@@ -72,8 +65,4 @@ def _facts(found: OperatingPoints, document: dict[str, Any]) -> Table:
         "time": duration(found.timing["total"]),
         **found.heading.chosen("version", "digest"),
     }
-    for name, words in facts.items():
-        table.add_row(name, Text(words))
-    for note in without_warnings(found.notes):
-        table.add_row("note", Text(note))
-    return table
+    return fact_table([*facts.items(), *(("note", note) for note in without_warnings(found.notes))])

@@ -48,19 +48,28 @@ class _TextConsole(Console):
             yield segment if segment.control else Segment(without_controls(segment.text), segment.style)
 
 
-def value_table(first: str | None = None) -> Table:
-    """Return an empty table with a rule below its heads; `first` is the head of a bold column of names."""
+def value_table(first: str | None = None, *numbers: str) -> Table:
+    """Return an empty table with a rule below its heads: a bold column of names, and one for each kind of number."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, header_style="bold")
     if first is not None:
         table.add_column(first, style="bold", no_wrap=True)
+    add_numbers(table, *numbers)
     return table
 
 
-def fact_table() -> Table:
-    """Return an empty table of two columns: names and folded text."""
+def add_numbers(table: Table, *heads: str) -> None:
+    """Add a column of numbers for each head."""
+    for head in heads:
+        table.add_column(Text(head), justify="right", no_wrap=True)
+
+
+def fact_table(facts: Iterable[tuple[str, str]] = ()) -> Table:
+    """Return a table of two columns: names and folded text."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
+    for name, words in facts:
+        table.add_row(name, Text(words))
     return table
 
 
@@ -91,7 +100,7 @@ def render_table(report: ReportData) -> RenderableType:
     parts: list[RenderableType] = [_head(report, caution), _metrics(report, caution)]
     if sides := tie_values(report):
         parts.append(_ties(report, sides))
-    return Group(*parts, _facts(report))
+    return Group(*parts, fact_table(_lines(report)))
 
 
 def _head(report: ReportData, caution: Caution | None) -> Text:
@@ -125,19 +134,10 @@ def _metrics(report: ReportData, caution: Caution | None) -> Table:
 
 def _ties(report: ReportData, sides: list[dict[str, float]]) -> Table:
     """Return the metrics with every tie settled for, and against, the relevant items."""
-    table = value_table("ties settled")
-    for head in ("for (optimistic)", "as ranked", "against (pessimistic)"):
-        table.add_column(head, justify="right", no_wrap=True)
+    table = value_table("ties settled", "for (optimistic)", "as ranked", "against (pessimistic)")
     for name in sides[0]:
         values = (sides[0][name], report.metrics.get(name, math.nan), sides[1].get(name, math.nan))
         table.add_row(Text(name), *(metric_value(name, value) for value in values))
-    return table
-
-
-def _facts(report: ReportData) -> Table:
-    table = fact_table()
-    for name, words in _lines(report):
-        table.add_row(name, Text(words))
     return table
 
 
