@@ -19,11 +19,10 @@ from reid_dist.engine.checks import check_excluded
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.errors import InputError
-from reid_dist.kernels.averaging import add_graph_sums, divided_rows, exponential_weights, list_sums
+from reid_dist.kernels.averaging import add_graph_sums, add_rows, divided_rows, exponential_weights, list_sums
 from reid_dist.stages.expansion.definition import Convolution, Graph
 from reid_dist.stages.expansion.output import Output, RowWork
-from reid_dist.stages.expansion.plan import convolved_rows
-from reid_dist.stages.expansion.sums import add_listed, entries_of
+from reid_dist.stages.expansion.plan import GATHERED_BYTES, convolved_rows
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours
 from reid_dist.stores import FeatureSet, Stage
 from reid_dist.stores.labelled import joint_labels
@@ -36,6 +35,20 @@ _SUMS = "sums"
 
 # Lists that are read at once.
 _LISTS_AT_ONCE = 65536
+
+
+def entries_of(index: Int64, weight: Float64) -> tuple[Int64, Int64, Float64]:
+    """Entries of lists, shape (n, k), in order: position of the list, item and weight, (m,) each."""
+    owner, place = np.nonzero(index >= 0)
+    return owner, index[owner, place], weight[owner, place]
+
+
+def add_listed(total: Float64, owner: Int64, item: Int64, weight: Float64, items: Items, unit: bool) -> None:
+    """Add weighted items to the rows of `total`, shape (n, dim), in order; arguments as of `entries_of`."""
+    for cut in cut_rows(len(item), max(1, GATHERED_BYTES // (4 * items.dim))):
+        piece = slice(cut.start, cut.stop)
+        needed, place = np.unique(item[piece], return_inverse=True)
+        add_rows(total, owner[piece], place, weight[piece], items.read_unverified(needed), unit)
 
 
 @dataclass(frozen=True)
@@ -162,9 +175,5 @@ def _weighted(items: Items, graph: Graph, symmetric: bool, where: Resources) -> 
 
 def _convolved(output: Output, weighted: tuple[_Weighted, ...], first: int, one_camera: bool) -> FeatureSet:
     features = output.features
-
-    def work_in(stage: Stage, block_rows: int) -> RowWork:
-        return _Convolving(stage, features.n_rows, block_rows, weighted, first, one_camera)
-
     block_rows = convolved_rows(features.n_rows, features.dim, output.where.n_threads)
-    return output.made("convolved", work_in, block_rows, convolve_task)
+    return output.made("convolved", _Convolving, (weighted, first, one_camera), block_rows, convolve_task)

@@ -223,12 +223,9 @@ def _learned_from(gallery: FeatureSet, step: LearnedMap) -> FeatureSet:
 def _mapped(output: Output, step: LearnedMap, statistics: Stage, groups: _Groups) -> FeatureSet:
     features = output.features
     dim = _n_axes(step, features.dim)
-
-    def work_in(stage: Stage, block_rows: int) -> RowWork:
-        return _Mapping(stage, features.n_rows, block_rows, statistics, features, dim, groups.few)
-
     block_rows = mapped_block_rows(features.n_rows, features.dim, output.where.n_threads)
-    return output.made("mapped", work_in, block_rows, map_task, groups.of_rows(features), dim)
+    more = (statistics, features, dim, groups.few)
+    return output.made("mapped", _Mapping, more, block_rows, map_task, groups.of_rows(features), dim)
 
 
 def _statistics(features: FeatureSet, step: LearnedMap, groups: _Groups, where: Resources) -> Stage:

@@ -89,7 +89,8 @@ class Output:
     def made(
         self,
         kind: str,
-        work_in: Callable[[Stage, int], RowWork],
+        work: type[RowWork],
+        more: tuple[Any, ...],
         block_rows: int,
         task: Callable[..., None],
         values: NDArray[Any] | None = None,
@@ -97,21 +98,21 @@ class Output:
     ) -> FeatureSet:
         """Make all rows of the set by blocks, and write the store.
 
-        `kind` is that of the stage with the blocks, and `work_in` gives the work from the stage and its rows per block.
+        `kind` is that of the stage with the blocks, and `more` are the fields of the work beside those of `RowWork`.
         `task` takes the work, the number of a block and the block's `values`, one for every row of the set.
         New rows have `dim` features, None for as many as before.
         """
         features, step, where, target = self.features, self.step, self.where, self.target
         stage = where.workspace.stage(kind, target, {"recipe": str(step), "block_rows": block_rows})
-        work = work_in(stage, stage.description["block_rows"])
+        blocks = work(stage, features.n_rows, stage.description["block_rows"], *more)
         graph = TaskGraph()
         at = fingerprint(stage.path)[:12]
-        ranges = [*cut_rows(features.n_rows, work.block_rows)]
+        ranges = [*cut_rows(features.n_rows, blocks.block_rows)]
         for block, rows in enumerate(ranges):
-            if not stage.has(work.part(block)):
+            if not stage.has(blocks.part(block)):
                 key = f"expansion-{at}-{block}"
                 own = None if values is None else values[rows.start : rows.stop]
-                graph.finals.append(graph.add(key, task, work, block, own, stage="expansion"))
+                graph.finals.append(graph.add(key, task, blocks, block, own, stage="expansion"))
         where.run(graph)
         source: dict[str, Any] = {
             "identity": self.recipe,
@@ -127,11 +128,11 @@ class Output:
                 # Averages may cancel, and a row may be the mean of its camera; a row of zeros is then correct.
                 allow_zero=True,
                 overwrite=True,
-                notes=[*features.notes, f"expanded by {step}", *work.notes],
+                notes=[*features.notes, f"expanded by {step}", *blocks.notes],
                 source=source,
             ) as writer:
                 for block in range(len(ranges)):
-                    writer.append(stage.read(work.part(block), "features")["features"])
+                    writer.append(stage.read(blocks.part(block), "features")["features"])
                 writer.set_labels(features.labels)
         except StoreExistsError:
             # Another run on this workspace may have finished the same features meanwhile.

@@ -13,14 +13,13 @@ from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
 from reid_dist.kernels.averaging import add_rows, divided_rows, similarity_weights
-from reid_dist.stages.expansion.convolution import convolve_sets
+from reid_dist.stages.expansion.convolution import add_listed, convolve_sets, entries_of
 from reid_dist.stages.expansion.definition import Convolution, Expansion, Step
 from reid_dist.stages.expansion.learned_maps import map_sets
 from reid_dist.stages.expansion.output import Output, RowWork
 from reid_dist.stages.expansion.plan import averaged_rows
-from reid_dist.stages.expansion.sums import add_listed, entries_of
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, find_top_lists
-from reid_dist.stores import FeatureSet, Stage
+from reid_dist.stores import FeatureSet
 from reid_dist.stores.labels import join_item_ids
 
 Int64 = NDArray[np.int64]
@@ -122,12 +121,8 @@ def _averaged(
 ) -> FeatureSet:
     """Average all rows of a set, listed from item `first`; `own_row` are gallery rows that are no neighbours."""
     features = output.features
-
-    def work_in(stage: Stage, block_rows: int) -> RowWork:
-        return _Averaging(stage, features.n_rows, block_rows, lists, first, step)
-
     block_rows = averaged_rows(features.n_rows, features.dim, step, output.where.n_threads)
-    return output.made("averages", work_in, block_rows, average_task, own_row)
+    return output.made("averages", _Averaging, (lists, first, step), block_rows, average_task, own_row)
 
 
 def _own_rows(query: FeatureSet, gallery: FeatureSet) -> Int64:

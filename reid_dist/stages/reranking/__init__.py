@@ -15,7 +15,7 @@ The result is that of the dense algorithm.  It does not depend on blocks, worker
 are computed from canonical distances in a fixed order.
 """
 
-from reid_dist.stages.reranking.definition import RERANKERS, Reranking, make_rerank, parse_rerank
+from reid_dist.stages.reranking.definition import RERANKERS, Reranking, make_rerank, parse_rerank, rerank_scorer
 from reid_dist.stages.reranking.ecn import ECN
 from reid_dist.stages.reranking.given import rerank_blocks
 from reid_dist.stages.reranking.gnn import GNN
@@ -29,7 +29,6 @@ from reid_dist.stages.reranking.k_reciprocal import (
     weighing,
 )
 from reid_dist.stages.reranking.scorer import RerankedScorer
-from reid_dist.stages.reranking.stage import rerank_scorer
 from reid_dist.stages.reranking.top import Top
 from reid_dist.stages.reranking.weights import WeightRows
 

@@ -10,7 +10,6 @@ changes a distance by some 1e-7.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,7 @@ from reid_dist.kernels.canonical import read_only, squared_norms
 from reid_dist.kernels.normalising import unit_rows
 from reid_dist.stages.expansion.output import Made, Output, RowWork
 from reid_dist.stages.neighbours import NeighbourLists, Resources, Table
-from reid_dist.stores import FeatureSet, Stage
+from reid_dist.stores import FeatureSet
 
 Int64 = NDArray[np.int64]
 Features = NDArray[np.float32]
@@ -98,14 +97,8 @@ def cross_sets(
     block_rows = max(64, _SUMMED_ENTRIES // (n_places * query.dim))
     for side, features in enumerate((query, gallery)):
         output = Output(features, (query, gallery), recipe, where, side)
-        work_in = partial(_work_in, lists=lists, first=side * query.n_rows, side=side, lengths=lengths)
+        more = (lists, side * query.n_rows, side, lengths)
         found = output.ready()
         dim = features_of_a_row(features.dim)
-        made.append(found or output.made("crossed", work_in, block_rows, _cross_task, dim=dim))
+        made.append(found or output.made("crossed", _CrossWork, more, block_rows, _cross_task, dim=dim))
     return made[0], made[1]
-
-
-def _work_in(
-    stage: Stage, block_rows: int, *, lists: NeighbourLists, first: int, side: int, lengths: tuple[int, int]
-) -> RowWork:
-    return _CrossWork(stage, lists.items.sets[side].n_rows, block_rows, lists, first, side, lengths)

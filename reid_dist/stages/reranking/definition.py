@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.core.specs import Call, Value, parse_spec
+from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import Besides
 from reid_dist.errors import InputError
@@ -300,3 +301,14 @@ def with_values(call: Call, values: Mapping[str, Value]) -> Call:
     rest = {name: value for name, value in values.items() if name not in own}
     within = None if call.within is None else with_values(call.within, rest)
     return replace(call, values={**call.values, **here}, within=within)
+
+
+def rerank_scorer(
+    query: FeatureSet, gallery: FeatureSet, distance: Distance, spec: Reranking, where: Resources
+) -> Scorer:
+    """Run all stages of a re-ranking of two sets, readable by all workers, and return its scorer.
+
+    Raises `InputError` for rows of zeros, if the graph depends on directions and the distance does not.
+    """
+    check_sets(query, gallery, spec.graph_distance(distance))
+    return spec.scorer(query, gallery, distance, where)

@@ -32,8 +32,7 @@ from reid_dist.stages.reranking.cross_features import (
 from reid_dist.stages.reranking.definition import Choice, Reranking, RowSizes, register
 from reid_dist.stages.reranking.few import FewItems
 from reid_dist.stages.reranking.scorer import Mix, RerankedScorer
-from reid_dist.stages.reranking.stage import fill, name_of
-from reid_dist.stages.reranking.weights import WeightRows
+from reid_dist.stages.reranking.weights import WeightRows, fill, name_of
 from reid_dist.stores import FeatureSet
 
 Float64 = NDArray[np.float64]

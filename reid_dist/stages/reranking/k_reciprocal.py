@@ -25,8 +25,15 @@ from reid_dist.stages.reranking.definition import (
 from reid_dist.stages.reranking.few import FewItems
 from reid_dist.stages.reranking.inductive import place_task
 from reid_dist.stages.reranking.scorer import Mix, RerankedScorer
-from reid_dist.stages.reranking.stage import fill, name_of
-from reid_dist.stages.reranking.weights import Weighing, WeightRows, gaussian_weights, mean_task, weigh_task
+from reid_dist.stages.reranking.weights import (
+    Weighing,
+    WeightRows,
+    fill,
+    gaussian_weights,
+    mean_task,
+    name_of,
+    weigh_task,
+)
 from reid_dist.stores import FeatureSet
 
 Float64 = NDArray[np.float64]

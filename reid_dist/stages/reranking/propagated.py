@@ -24,8 +24,7 @@ from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import NeighbourLists, Resources, Table
 from reid_dist.stages.reranking.definition import BYTES_PER_ENTRY
 from reid_dist.stages.reranking.scorer import RerankedScorer, range_of
-from reid_dist.stages.reranking.stage import fill, name_of
-from reid_dist.stages.reranking.weights import WeightRows, join_rows, take_sparse
+from reid_dist.stages.reranking.weights import WeightRows, fill, join_rows, name_of, take_sparse
 from reid_dist.stores import Stage
 
 Int64 = NDArray[np.int64]

@@ -74,14 +74,37 @@ class Mix(ABC):
 
 
 @dataclass(frozen=True)
-class RerankedScorer(Scorer):
+class ScorerOfFeatures(Scorer):
+    """Distances in place of those of `plain`, which reads the rows; they are carried by the blocks of queries."""
+
+    plain: FeatureScorer
+    distance: Distance = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "distance", self.plain.distance)
+
+    @property
+    def shapes(self) -> tuple[SetShape, SetShape]:
+        """Shapes of the two sets."""
+        return self.plain.shapes
+
+    def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
+        """Read a block of query rows."""
+        return self.plain.open_query(rows, gallery_rows)
+
+    def open_gallery(self, rows: RowRange) -> FeatureBlock:
+        """Read a block of gallery rows."""
+        return self.plain.open_gallery(rows)
+
+
+@dataclass(frozen=True)
+class RerankedScorer(ScorerOfFeatures):
     """Distances under a re-ranking.
 
     `query_lists` hold the largest distance of each query, `first_gallery` is the number of the first gallery item in
     `gallery_rows` (0 where the graph holds no queries), and `n_columns` is that of the rows of weights.
     """
 
-    plain: FeatureScorer
     query_rows: RowSource
     gallery_rows: RowSource
     query_lists: NeighbourLists
@@ -92,16 +115,6 @@ class RerankedScorer(Scorer):
     pair_rows_at_once: ClassVar[int] = 2**31
     # Remarks for the report.
     notes: tuple[str, ...] = ()
-    distance: Distance = field(init=False)
-
-    def __post_init__(self) -> None:
-        # The plain distance: its transformation is carried by the blocks of queries.
-        object.__setattr__(self, "distance", self.plain.distance)
-
-    @property
-    def shapes(self) -> tuple[SetShape, SetShape]:
-        """Shapes of the two sets."""
-        return self.plain.shapes
 
     @property
     def identity(self) -> tuple[str, ...]:
@@ -118,14 +131,6 @@ class RerankedScorer(Scorer):
         # Without a share of the plain distance, re-ranked distances are screened as they are.
         squared = self.distance.squared and self.mix.weight != 0.0
         return FallingScale(squared, self.mix.weight, self.mix.apart, divisor)
-
-    def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
-        """Read a block of query rows."""
-        return self.plain.open_query(rows, gallery_rows)
-
-    def open_gallery(self, rows: RowRange) -> FeatureBlock:
-        """Read a block of gallery rows."""
-        return self.plain.open_gallery(rows)
 
     def meet(self, query: FeatureBlock, gallery: FeatureBlock) -> FeatureBlock:
         """Score the pairs of two blocks that share neighbours."""

@@ -10,7 +10,7 @@ rest are the plain distances, which are not negative.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,16 +21,16 @@ from reid_dist.core.formatting import byte_size
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.plan import Besides, SetShape
+from reid_dist.engine.plan import Besides
 from reid_dist.engine.reductions import FeatureBlock, KnownPairs
-from reid_dist.engine.scorers import FeatureScorer, Scorer, read_block
+from reid_dist.engine.scorers import FeatureScorer, read_block
 from reid_dist.errors import DamagedStoreError, InputError, PlanError
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import NeighbourLists, Resources, find_query_neighbours
 from reid_dist.stages.reranking.definition import BYTES_PER_ENTRY, Choice, Reranking, RowSizes, register
 from reid_dist.stages.reranking.few import FewItems
-from reid_dist.stages.reranking.stage import fill, name_of
-from reid_dist.stages.reranking.weights import WeightRows, join_rows
+from reid_dist.stages.reranking.scorer import ScorerOfFeatures
+from reid_dist.stages.reranking.weights import WeightRows, fill, join_rows, name_of
 from reid_dist.stores import FeatureSet
 
 Int64 = NDArray[np.int64]
@@ -165,35 +165,16 @@ class Top(Reranking):
 
 
 @dataclass(frozen=True)
-class TopScorer(Scorer):
+class TopScorer(ScorerOfFeatures):
     """Plain distances, but for the head of each query: `heads` holds gallery rows, ascending, with their distances."""
 
-    plain: FeatureScorer
     heads: WeightRows
     notes: tuple[str, ...] = ()
-    distance: Distance = field(init=False)
-
-    def __post_init__(self) -> None:
-        # The plain distance: what replaces it is carried by the blocks of queries.
-        object.__setattr__(self, "distance", self.plain.distance)
-
-    @property
-    def shapes(self) -> tuple[SetShape, SetShape]:
-        """Shapes of the two sets."""
-        return self.plain.shapes
 
     @property
     def identity(self) -> tuple[str, ...]:
         """Digests of the two sets and of the heads."""
         return (*self.plain.identity, Path(self.heads.stage.path).name)
-
-    def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
-        """Read a block of query rows."""
-        return self.plain.open_query(rows, gallery_rows)
-
-    def open_gallery(self, rows: RowRange) -> FeatureBlock:
-        """Read a block of gallery rows."""
-        return self.plain.open_gallery(rows)
 
     def meet(self, query: FeatureBlock, gallery: FeatureBlock) -> FeatureBlock:
         """Add the distances of the heads to a block of queries."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import RowRange, cut_rows, nth_rows
+from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.kernels.lists import listed_distances
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets
-from reid_dist.stages.neighbours import Listed, NeighbourLists, Table
+from reid_dist.stages.neighbours import Listed, NeighbourLists, Resources, Table
 from reid_dist.stores import Stage
 
 Int64 = NDArray[np.int64]
@@ -91,16 +93,6 @@ class WeightRows:
         """Name of the rows of a block."""
         return f"{self.name}-{block:05d}"
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether all rows are finished."""
-        return self.stage.done() >= {self.part(block) for block in range(self.n_blocks)}
-
-    def sizes(self) -> Int64:
-        """Number of entries of each row, shape (n_items,), int64."""
-        found = (self.stage.read(self.part(block), "indptr")["indptr"] for block in range(self.n_blocks))
-        return np.concatenate([np.diff(indptr) for indptr in found])
-
     def write(self, block: int, rows: SparseRows) -> None:
         """Write the rows of a block."""
         self.stage.write(self.part(block), rows._asdict())
@@ -127,6 +119,21 @@ class WeightRows:
             own = items[np.searchsorted(items, block * size) : np.searchsorted(items, (block + 1) * size)]
             pieces.append(take_sparse(self.read_block(block), own - block * size))
         return join_rows(pieces)
+
+
+def name_of(stage: Stage) -> str:
+    """Name of a stage in its workspace, independent of the location of the workspace."""
+    return stage.path.rpartition("/")[2]
+
+
+def fill(rows: WeightRows, stage: str, task: Any, arguments: tuple[Any, ...], where: Resources) -> None:
+    """Compute the missing blocks of rows; `task` is called with the arguments and the number of a block."""
+    graph = TaskGraph()
+    at = fingerprint(rows.stage.path)[:12]
+    for block in range(rows.n_blocks):
+        if not rows.stage.has(rows.part(block)):
+            graph.finals.append(graph.add(f"{stage}-{at}-{rows.part(block)}", task, *arguments, block, stage=stage))
+    where.run(graph)
 
 
 def cut_sparse(rows: SparseRows, start: int, stop: int) -> SparseRows:

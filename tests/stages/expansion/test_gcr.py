@@ -102,7 +102,7 @@ def test_blocks_and_threads_do_not_matter(symmetric, tmp_path):
     with (
         patch.object(plan, "_MOST_ROWS", 7),
         patch.object(convolution, "_LISTS_AT_ONCE", 9),
-        patch("reid_dist.stages.expansion.sums.GATHERED_BYTES", 4 * 9 * 5),
+        patch("reid_dist.stages.expansion.convolution.GATHERED_BYTES", 4 * 9 * 5),
     ):
         where = replace(make_resources(None, Workspace.at(tmp_path / "cut"), 11, Progress()), n_threads=3)
         cut = expand_sets(*sets(), parse_expand(spec), where)
