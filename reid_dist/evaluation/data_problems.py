@@ -1,17 +1,31 @@
-"""Likely errors of the data of a run, with labels as they were given: from its lists, and a sample of its gallery."""
+"""Likely errors of the data of a run, with labels as they were given: from its lists, and a sample of its gallery.
+
+The sample shows how far the features of a camera are shifted against those of other cameras.  For an identity
+seen by a camera and by others, the difference is the mean of its unit rows in the camera less the mean of its means in
+the others.  The shift of the camera is the length of the mean difference over identities; its square is
+the squared length less the variance of the differences divided by their number, which is what chance adds.  The spread
+is the root of the mean squared distance of unit rows from the mean of their identity and camera.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
 from reid_dist.evaluation.breakdowns import given_labels
-from reid_dist.evaluation.camera_shift import camera_shifts
 from reid_dist.reports import TopK
 from reid_dist.reports.data_problems import GenuinePairs, find_data_problems
-from reid_dist.reports.failures import CommonLabels
+from reid_dist.reports.failures import NO_IDENTITY, CommonLabels
 from reid_dist.stores import FeatureSet, LabelledSet
 from reid_dist.stores.labelled import joint_labels
+
+# Rows that are read: a few runs, as rows of an identity usually follow each other; and their bytes as float64.
+_RUNS, _RUN_ROWS, _MOST_BYTES = 16, 1024, 1 << 23
+# Identities in a camera and in another one, at least, for its shift.
+_LEAST_IDENTITIES: Final = 10
 
 
 def data_problems(query: LabelledSet, gallery: LabelledSet, ranked: RankedQueries, topk: TopK) -> dict[str, Any]:
@@ -41,3 +55,71 @@ def data_problems(query: LabelledSet, gallery: LabelledSet, ranked: RankedQuerie
     for shift in shifts:
         shift["camid"] = given_labels(shift["camid"], gallery.camid_names)[0]
     return {**found, "cameras": shifts}
+
+
+def camera_shifts(features: FeatureSet) -> list[dict[str, Any]]:
+    """Shift of every camera with enough identities, as a share of the spread, the largest first.
+
+    Returns ``camid``, ``n_identities`` and ``shift``; nothing without cameras.  At most 16 runs of 1,024 rows are read.
+    """
+    if features.camids is None:
+        return []
+    rows = _sampled(features.n_rows, features.dim)
+    pids, camids = features.pids[rows], features.camids[rows]
+    units = np.concatenate(
+        [_units(features.read(run[0], run[-1] + 1)) for run in _runs(rows)] or [np.empty((0, features.dim))]
+    )
+    known = ~np.isin(pids, NO_IDENTITY)
+    return _shifts(units[known], pids[known], camids[known])
+
+
+def _units(rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Rows of length 1; rows of zeros as they are."""
+    wide = rows.astype(np.float64)
+    length = np.sqrt((wide**2).sum(axis=1, keepdims=True))
+    units: NDArray[np.float64] = np.divide(wide, length, out=wide, where=length > 0)
+    return units
+
+
+def _sampled(n_rows: int, dim: int) -> NDArray[np.int64]:
+    """Rows of a few runs spread over the set, or all rows."""
+    run_rows = max(1, min(_RUN_ROWS, _MOST_BYTES // (8 * dim * _RUNS)))
+    if n_rows <= _RUNS * run_rows:
+        return np.arange(n_rows)
+    starts = np.linspace(0, n_rows - run_rows, _RUNS).astype(np.int64)
+    return np.unique((starts[:, np.newaxis] + np.arange(run_rows)).ravel())
+
+
+def _runs(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Rows that follow each other."""
+    return [run for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if len(run)]
+
+
+def _shifts(units: NDArray[np.float64], pids: NDArray[np.int64], camids: NDArray[np.int64]) -> list[dict[str, Any]]:
+    cells, cell, sizes = np.unique(np.stack([pids, camids], axis=1), axis=0, return_inverse=True, return_counts=True)
+    cell = cell.reshape(-1)
+    order = np.argsort(cell, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+    means = np.add.reduceat(units[order], starts, axis=0) / sizes[:, np.newaxis] if len(cells) else units
+    squares = float(((units - means[cell]) ** 2).sum()) if len(cells) else 0.0
+    n_free = len(units) - len(cells)
+    if n_free <= 0 or squares == 0.0:
+        return []
+    spread = np.sqrt(squares / n_free)
+    of_identity, n_cameras = np.unique(cells[:, 0], return_inverse=True, return_counts=True)[1:]
+    totals = np.zeros((len(n_cameras), units.shape[1]))
+    np.add.at(totals, of_identity, means)
+    several = n_cameras[of_identity] > 1
+    others = (totals[of_identity] - means) / np.maximum(n_cameras[of_identity] - 1, 1)[:, np.newaxis]
+    found = []
+    for camera in np.unique(cells[:, 1]).tolist():
+        chosen = several & (cells[:, 1] == camera)
+        n = int(chosen.sum())
+        if n < _LEAST_IDENTITIES:
+            continue
+        differences = (means - others)[chosen]
+        mean = differences.mean(axis=0)
+        by_chance = ((differences - mean) ** 2).sum() / (n - 1) / n
+        shift = np.sqrt(max(0.0, float((mean**2).sum() - by_chance)))
+        found.append({"camid": np.array([camera]), "n_identities": n, "shift": float(shift / spread)})
+    return sorted(found, key=lambda each: (-each["shift"], int(each["camid"][0])))

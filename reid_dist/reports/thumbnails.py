@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import importlib
 import stat
+import threading
 import warnings
+from collections import OrderedDict
+from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 THUMBNAIL_SIZE = 256, 128
 """Greatest width and height of a thumbnail, in pixels; a smaller picture keeps its size."""
@@ -16,6 +22,7 @@ NO_PILLOW: Final = "Pillow is not installed (pip install 'reid-dist[pictures]')"
 
 _MOST_PIXELS = 50_000_000  # a camera's largest picture; decoded, 150 MB
 _MOST_BYTES = 100_000_000
+_MOST_KEPT_BYTES = 64_000_000
 _QUALITY = 80
 # Usual formats of photographs.  Not every format that Pillow reads: some start other programs.
 _FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
@@ -71,3 +78,55 @@ def thumbnail(path: Path) -> bytes:
 def _first_line(error: Exception) -> str:
     text = str(error).splitlines()
     return "cannot identify the image" if not text or text[0].startswith("cannot identify") else text[0]
+
+
+class Thumbnails:
+    """Thumbnails of the queries and of the gallery; several threads may read at once.
+
+    Parameters
+    ----------
+    paths
+        Of the pictures by side, each of shape (n,); None for a side without pictures.
+    root
+        Where relative paths start.
+    """
+
+    def __init__(self, paths: Mapping[str, NDArray[np.str_] | None], root: Path) -> None:
+        self._paths, self._root = dict(paths), root
+        self._kept: OrderedDict[tuple[str, int], bytes] = OrderedDict()
+        self._n_bytes = 0
+        self._lock = threading.Lock()
+        self.n_failed = 0
+        self.first_failure = ""
+
+    def has(self, side: str) -> bool:
+        """Whether there are pictures of a side."""
+        return self._paths[side] is not None
+
+    def get(self, side: str, row: int) -> bytes | None:
+        """Return a thumbnail as a JPEG; None for a row that does not exist and where the picture cannot be read."""
+        paths = self._paths[side]
+        if paths is None or row >= len(paths):
+            return None
+        key = (side, row)
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        path = str(paths[row])
+        try:
+            if not path:
+                raise UnreadableImageError("empty path")
+            image = thumbnail(self._root / path)
+        except UnreadableImageError as error:
+            with self._lock:
+                self.n_failed += 1
+                self.first_failure = self.first_failure or f"{path!r}: {error}"
+            return None
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = image
+                self._n_bytes += len(image)
+            while self._n_bytes > _MOST_KEPT_BYTES:
+                self._n_bytes -= len(self._kept.popitem(last=False)[1])
+        return image

@@ -10,8 +10,8 @@ from sampling import examples
 from strategies import seeds
 
 from reid_dist import FeatureSet, evaluate
-from reid_dist.evaluation import camera_shift
-from reid_dist.evaluation.camera_shift import camera_shifts
+from reid_dist.evaluation import data_problems
+from reid_dist.evaluation.data_problems import camera_shifts
 from reid_dist.reports import Report
 
 DIM = 32
@@ -137,7 +137,7 @@ def test_shifts_need_identities_in_several_cameras(monkeypatch):
     assert camera_shifts(one_each) == []
     assert camera_shifts(FeatureSet.from_arrays(rows, np.arange(1, 61))) == []
     # Runs of rows of a large set: identities of three rows each, of which a run holds some.
-    monkeypatch.setattr(camera_shift, "_RUN_ROWS", 60)
+    monkeypatch.setattr(data_problems, "_RUN_ROWS", 60)
     pids, cameras = np.repeat(np.arange(1, 2001), 3), np.tile([1, 2, 2], 2000)
     large = FeatureSet.from_arrays(rng.normal(size=(6000, 8)), pids, cameras)
     assert [each["n_identities"] for each in camera_shifts(large)] == [320, 320]

@@ -132,7 +132,7 @@ def test_pictures_are_made_once_and_missing_ones_are_none(plain: Report, place: 
 
 
 def test_pictures_kept_in_memory_are_bounded(plain: Report, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reid_dist.reports.browse.thumbnail_cache._MOST_BYTES", 2000)
+    monkeypatch.setattr("reid_dist.reports.thumbnails._MOST_KEPT_BYTES", 2000)
     site = site_of(plain, place)
     made = [site.thumbnails.get("query", row) for row in range(1, 7)]
     kept = site.thumbnails._kept

@@ -19,7 +19,6 @@ import functools
 import importlib.resources
 import itertools
 import json
-import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -28,11 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.reports.browse.subject import SIDES, Subject
-from reid_dist.reports.browse.thumbnail_cache import Thumbnails
 from reid_dist.reports.failures import KINDS
 from reid_dist.reports.heading import without_warnings
 from reid_dist.reports.html import page_environment
-from reid_dist.reports.thumbnails import NO_PILLOW, pillow_is_there
+from reid_dist.reports.thumbnails import NO_PILLOW, Thumbnails, pillow_is_there
 from reid_dist.reports.topk import TopK
 from reid_dist.stores import LabelledSet
 
@@ -273,10 +271,6 @@ def _call(name: str, value: object) -> bytes:
     # ASCII: no line separator that ends a statement, and no doubt about the encoding.
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     return f"rankedLists.receive({json.dumps(name)},{text});\n".encode("ascii")
-
-
-def _short(value: float) -> float | None:
-    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None
 
 
 def _rounded(values: NDArray[np.float64], digits: int) -> list[float | None]:
