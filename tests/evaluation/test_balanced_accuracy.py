@@ -87,26 +87,10 @@ def test_by_hand():
     assert accepting.metrics == {"BAKS@T=1e9": 0.5}
 
 
-@pytest.mark.parametrize(
-    ("metrics", "words"),
-    [
-        ("BAUS@T=3", "BAUS@T=x needs queries whose identity has no row in the gallery"),
-        ("BAKS", "needs a distance: BAKS@T=0.4, for example"),
-        ("BAKS@3", "takes a distance: BAKS@T=0.4, for example"),
-        ("BAKS@FAR=0.1", "takes a distance: BAKS@T=0.4, for example"),
-        ("BAKS@T=far", "the distance must be a number from 0, found 'far'"),
-        ("TAR@FAR=3", "the false accept rate must be a number from 0 to 1"),
-    ],
-)
-def test_mistakes(metrics, words):
-    with pytest.raises(InputError, match=words):
-        evaluate(
-            line([1, 2], [1, 2]),
-            line([1, 2, 3], [1, 2, 2]),
-            protocol="no_cameras",
-            distance="euclidean",
-            metrics=metrics,
-        )
+def test_queries_of_unknown_identities_are_needed():
+    near, far = line([1, 2], [1, 2]), line([1, 2, 3], [1, 2, 2])
+    with pytest.raises(InputError, match="BAUS@T=x needs queries whose identity has no row in the gallery"):
+        evaluate(near, far, protocol="no_cameras", distance="euclidean", metrics="BAUS@T=3")
 
 
 # ---- votes -----------------------------------------------------------------------------------------------------------

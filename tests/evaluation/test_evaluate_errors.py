@@ -244,19 +244,6 @@ def test_an_invalid_client(pair, evaluation, client):
         nearest(*map(as_feature_set, pair), client=client)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("CMC@0", "P@0", "R@-1", "mAP@0", "CMC@000", "P_clipped@2147483648", "CMC_single_shot@9999999999"),
-        "R@" + "9" * 5000,
-    ],
-    ids=lambda name: name[:20],
-)
-def test_ranks_of_metrics_out_of_range(pair, name):
-    with pytest.raises(InputError, match=r"positive integer, at most 2\*\*31 - 1"):
-        evaluate_items(*pair, metrics=[name])
-
-
 def test_the_largest_rank_of_a_metric(pair):
     """A list that is shorter holds its last value."""
     names = ["CMC@2147483647", "R@2147483647", "P_clipped@2147483647", "CMC@0010"]

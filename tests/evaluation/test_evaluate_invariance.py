@@ -79,17 +79,6 @@ def test_chunks_of_any_set(protocol, data):
     assert distinct_values(answers) == 1
 
 
-def test_repeated_evaluations():
-    query, gallery = small_sets()
-    sets = as_feature_set(query), as_feature_set(gallery)
-    assert evaluate_items(query, gallery).result_digest == evaluate_items(query, gallery).result_digest
-    assert (
-        evaluate(*sets).result_digest
-        == evaluate(*sets).result_digest
-        == evaluate_items(query, gallery, metrics=None).result_digest
-    )
-
-
 def test_digests_of_different_results_differ():
     query, gallery = scattered_sets(20, 200, 12, seed=7)
     digests = {

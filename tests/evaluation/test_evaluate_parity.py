@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from agreement import as_feature_set, assert_agrees, evaluate_items
+from agreement import assert_agrees, evaluate_items
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from oracles import evaluation
@@ -12,7 +12,6 @@ from reference import DISTANCES, PROTOCOLS, ItemSet, order_is_unambiguous
 from sampling import examples
 from strategies import KINDS, Problem, crowded_sets, problems_for, scattered_sets
 
-from reid_dist import evaluate
 from reid_dist.errors import InputError
 
 MAX_RANK = 20
@@ -94,32 +93,3 @@ def test_a_list_shorter_than_the_curve_holds_its_last_value(data):
         protocol = data.draw(st.sampled_from(PROTOCOLS[:2]))
         problem = data.draw(problems_for(protocol, kinds=("palette",), max_gallery=4))
     check(problem, protocol, "cosine", max_rank=60)
-
-
-def test_the_default_metrics():
-    query, gallery = scattered_sets(20, 100, 8, seed=2)
-    report = evaluate(as_feature_set(query), as_feature_set(gallery))
-    expected = evaluation.evaluate(query, gallery, metrics=["mAP", "mINP", "CMC@1", "CMC@5", "CMC@10"])
-    assert_agrees(report, expected)
-    assert len(report.curves["CMC"]) == 50
-    assert len(report.curves["precision_recall"]) == 101
-
-
-def test_names_of_the_conventions_are_in_the_report():
-    query, gallery = scattered_sets(5, 50, 8, seed=3)
-    for protocol in PROTOCOLS[:2]:
-        for distance in DISTANCES:
-            report = evaluate_items(query, gallery, protocol, distance)
-            assert protocol in str(report.protocol)
-            assert distance in str(report.distance)
-
-
-def test_ranks_of_a_query_are_those_of_the_total_order():
-    """Every gallery item at one distance: the order is that of gallery rows."""
-    gallery = ItemSet(np.ones((6, 3), np.float32), np.array([5, 1, 5, 1, 5, 5]), np.zeros(6, int), np.arange(6))
-    query = ItemSet(np.ones((1, 3), np.float32), np.array([1]), np.array([1]), np.array([9]))
-    for distance in DISTANCES:
-        report = evaluate_items(query, gallery, "market1501", distance)
-        assert report.per_query["first_rank"].tolist() == [2]
-        assert report.per_query["AP"].tolist() == [(1 / 2 + 2 / 4) / 2]
-        assert report.per_query["INP"].tolist() == [2 / 4]

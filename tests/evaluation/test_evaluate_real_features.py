@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 from agreement import (
     assert_agrees,
-    assert_groups,
-    assert_pairs,
-    assert_sizes,
-    assert_ties_agree,
     evaluate_items,
 )
-from oracles import breakdowns, evaluation, single_shot, verification
-from oracles.protocols import CAMERA_PROTOCOLS, CMC_FAMILY, assign_relevance
+from oracles import evaluation, verification
+from oracles.protocols import assign_relevance
 from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
 
 
@@ -88,10 +84,6 @@ def test_veri776(shared_data, distance):
 
 # ---------------------------------------------------------------------- protocols and metrics beyond the first three
 
-METRICS = (
-    *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@5", "CMC_allshots@1", "CMC_allshots@3", "mAP@10"),
-    *("mAP_found@10", "P@5", "R@5", "P_clipped@5"),
-)
 SETS = ("market1501_sample", "sketch_photo", "veri776_sample")
 FAR = ("0", "0.001", "0.01", "0.1", "0.5")
 EXACT = 1e-12
@@ -109,74 +101,6 @@ def read_sets(name, shared_data):
     with np.load(shared_data("veri776_sample.npz")) as content:
         items = ItemSet(content["features"], content["pids"], None, np.arange(500))
     return items, items
-
-
-@pytest.fixture
-def oracle_of(monkeypatch):
-    """Sets for the oracle, and the distances between them: it looks up by row number what was computed once."""
-
-    def look_up(query_rows, gallery_rows, distances):
-        return distances[np.ix_(query_rows[:, 0], gallery_rows[:, 0])]
-
-    monkeypatch.setattr(evaluation, "canonical_distances", look_up)
-
-    def numbered(query, gallery, distance="cosine"):
-        sides = [ItemSet(np.arange(len(each))[:, None], each.pids, each.camids, each.item_ids)
-                 for each in (query, gallery)]  # fmt: skip
-        return *sides, known_distances(query, gallery, distance)
-
-    return numbered
-
-
-def protocols_for(name):
-    return ("same_set", "no_cameras") if name == "veri776_sample" else (*CAMERA_PROTOCOLS, "no_cameras")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "protocol"), [(name, protocol) for name in SETS for protocol in protocols_for(name)])
-def test_every_protocol(shared_data, oracle_of, name, protocol):
-    """All metrics that a protocol may have, its curve, and every rule of ties."""
-    query, gallery = read_sets(name, shared_data)
-    if name == "veri776_sample":
-        # Single-shot curves of the oracle are fractions, and take their time.
-        query = query.take(np.arange(0, 500, 50))
-    metrics = [*METRICS, "CMC_single_shot@1", "CMC_single_shot@7", f"{CMC_FAMILY.get(protocol, 'CMC')}@4"]
-    expected = evaluation.evaluate(*oracle_of(query, gallery)[:2], protocol, known_distances(query, gallery, "cosine"),
-                                   metrics, max_rank=10, ties=True)  # fmt: skip
-    found = [
-        evaluate_items(query, gallery, protocol, "cosine", metrics, max_rank=10, ties=True,
-                       chunk_rows=chunk)
-        for chunk in (None, 29)
-    ]  # fmt: skip
-    assert found[0].result_digest == found[1].result_digest
-    assert_agrees(found[0], expected)
-    assert_ties_agree(found[0], expected)
-    for name, values in expected.more_curves.items():
-        np.testing.assert_allclose(found[0].curves[name], values, rtol=0, atol=EXACT)
-
-
-def test_single_shot_draws_lie_around_the_expectation(shared_data):
-    """A thousand draws of every query are within five standard deviations, which 50 queries x 1000 draws make small."""
-    query, gallery = read_mat(shared_data("sketch_photo.mat"))
-    exact, drawn = (
-        evaluate_items(query, gallery, "cuhk03", "cosine", None, single_shot_draws=draws, seed=3)
-        for draws in (None, 1000)
-    )
-    p = exact.curves["CMC_single_shot"]
-    deviation = np.sqrt(p * (1 - p) / (50 * 1000))
-    assert (np.abs(drawn.curves["CMC_single_shot"] - p) <= 5 * deviation + EXACT).all()
-    assert (drawn.curves["CMC_single_shot"] != p).any()
-
-
-def test_the_single_shot_curve_of_one_query(shared_data):
-    """The expectation by the oracle's formula, of one query of a real gallery, to every rank."""
-    query, gallery = read_mat(shared_data("sketch_photo.mat"))
-    distances = known_distances(query, gallery, "cosine")
-    relevant, junk = assign_relevance(query, gallery, "cuhk03")
-    for row in (0, 17):
-        curve = single_shot.expected_curve(distances[row], relevant[row], junk[row], gallery.pids, 50)
-        report = evaluate_items(query.take([row]), gallery, "cuhk03", "cosine", None)
-        np.testing.assert_allclose(report.curves["CMC_single_shot"], np.array(curve, float), rtol=0, atol=EXACT)
 
 
 @pytest.mark.quick_cases(1)
@@ -222,25 +146,3 @@ def assert_is_the_curve_of_scikit_learn(report, distances, genuine):
     for x, y in zip(report.curves["ROC_FAR"], report.curves["ROC_TAR"], strict=True):
         # The last rate that is no more than this one; a rate that is meant exactly may be off by its last bit.
         assert y == pytest.approx(tar[np.flatnonzero(far <= x + EXACT)[-1]], abs=EXACT), x
-
-
-@pytest.mark.quick_cases(1)
-def test_breakdowns(named_sets, oracle_of):
-    """Cameras, identities, camera pairs and the growing gallery, each cell against the oracle of a smaller set."""
-    name, query, gallery = named_sets
-    names = ("mAP", "mINP", "CMC@1", "CMC@5")
-    protocol = "same_set" if name == "veri776_sample" else "market1501"
-    tables = ["identity", "gallery_size"] + (["camera", "camera_pair"] if query.camids is not None else [])
-    sizes = [10, 40, len(gallery) - 1]
-    report = evaluate_items(query, gallery, protocol, "cosine", names, breakdowns=tables,
-                            gallery_sizes=sizes)  # fmt: skip
-    near, far, distances = oracle_of(query, gallery)
-    expected = breakdowns.by_value(near, far, near.pids, protocol, distances, names)
-    assert_groups(report.breakdowns["identity"], "pid", expected, names)
-    table = report.breakdowns["gallery_size"]
-    assert table["n_rows"] == [*sizes, len(gallery)]
-    assert_sizes(table, lambda size: breakdowns.at_gallery_size(near, far, size, protocol, distances, names), names)
-    if query.camids is not None:
-        expected = breakdowns.by_value(near, far, near.camids, protocol, distances, names)
-        assert_groups(report.breakdowns["camera"], "camid", expected, names)
-        assert_pairs(report.breakdowns["camera_pair"], breakdowns.by_camera_pair(near, far, protocol, distances))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from agreement import as_feature_set, assert_agrees, assert_ties_agree, summary_of
+from agreement import as_feature_set, assert_agrees, assert_pairs, assert_sizes, assert_ties_agree
 from block_runs import DTYPES, EXACT, METRICS, crowded, evaluate_block, labels_of, problems
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -106,20 +106,6 @@ def test_lists_of_a_block(problem, chunk, k):
         assert topk.junk[i, :n].tolist() == expected.junk[i, order].tolist()
 
 
-def cells(table):
-    """The numbers of an oracle's table of camera pairs, as a report has them."""
-    near, far = (sorted({pair[side] for pair in table}) for side in (0, 1))
-    return {
-        "query_camid": near,
-        "gallery_camid": far,
-        "n_valid": [[table[a, b][0] for b in far] for a in near],
-        **{
-            name: [[None if table[a, b][1] is None else table[a, b][1][name] for b in far] for a in near]
-            for name in ("mAP", "CMC@1")
-        },
-    }
-
-
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("protocol", "dtype"), [("market1501", np.float16), ("cuhk03_separate_cameras", np.float64)])
 def test_parts_of_a_block(protocol, dtype):
@@ -129,19 +115,12 @@ def test_parts_of_a_block(protocol, dtype):
         block, query, gallery, protocol, metrics, breakdowns=["camera_pair", "gallery_size"],
         gallery_sizes=[20, 0.5], chunk_rows=37,
     )  # fmt: skip
-    expected = cells(breakdowns.by_camera_pair(query, gallery, protocol, block))
-    found = report.breakdowns["camera_pair"]
-    assert {name: found[name] for name in ("query_camid", "gallery_camid", "n_valid")} == {
-        name: expected[name] for name in ("query_camid", "gallery_camid", "n_valid")
-    }
-    for name in metrics:
-        for row, expected_row in zip(found[name], expected[name], strict=True):
-            assert row == pytest.approx(expected_row, abs=EXACT), name
+    assert_pairs(report.breakdowns["camera_pair"], breakdowns.by_camera_pair(query, gallery, protocol, block))
     sizes = report.breakdowns["gallery_size"]
     assert sizes["n_rows"] == [20, 150, 300]
-    for place, size in enumerate(sizes["n_rows"]):
-        means = breakdowns.at_gallery_size(query, gallery, size, protocol, block, metrics)
-        assert {name: sizes[name][place] for name in metrics} == pytest.approx(means, abs=EXACT)
+    assert_sizes(
+        sizes, lambda size: breakdowns.at_gallery_size(query, gallery, size, protocol, block, metrics), metrics
+    )
 
 
 def test_a_similarity_is_given_as_its_negative():
@@ -382,14 +361,6 @@ def test_a_handle_on_a_file_is_small(tmp_path):
     assert np.array_equal(again.read(3, 9, 20, 30), stored.read(3, 9, 20, 30))
     places = np.array([3, 5]), np.array([20, 499])
     assert again.read_unverified(*places).tolist() == stored.read_unverified(*places).tolist()
-
-
-def test_summary_of_a_block_is_that_of_its_wider_copy():
-    """Widening float16 and float32 to float64 changes nothing."""
-    block, query, gallery = crowded(np.float16)
-    reports = [evaluate_block(block.astype(dtype), query, gallery, ties=True) for dtype in DTYPES]
-    assert summary_of(reports[0]) == summary_of(reports[1]) == summary_of(reports[2])
-    assert reports[0].ties == reports[1].ties == reports[2].ties
 
 
 def test_feature_sets_of_another_dimension_do_not_matter():

@@ -83,12 +83,6 @@ def test_a_damaged_header_is_refused_or_harmless(place, byte, tmp_path_factory):
     assert "\n" not in message
 
 
-def test_an_archive_is_refused_and_closed(tmp_path):
-    np.savez(tmp_path / "block.npz", distances=np.eye(3))
-    with pytest.raises(InputError, match=r"is an archive; a distance block is a single array in a \.npy file"):
-        DistanceBlock.open(tmp_path / "block.npz")
-
-
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(StoreNotFoundError, match=r"there is no distance block '.*none\.npy'"):
         DistanceBlock.open(tmp_path / "none.npy")

@@ -45,15 +45,43 @@ def test_map_at_r_is_cut_at_the_number_of_relevant_items(text: str) -> None:
     assert parse_metric(text).name == "mAP_R"
 
 
-@pytest.mark.parametrize("text", ["rank-0", "R0", "top-99999999999"])
-def test_a_rank_must_be_positive(text: str) -> None:
-    with pytest.raises(InputError, match="must be a positive integer"):
+RANK = r"must be a positive integer, at most 2\*\*31 - 1, found"
+FAMILIES = ("CMC", "CMC_allshots", "CMC_single_shot", "mAP_found", "P_clipped", "mAP", "P", "R")
+WRONG = [
+    *((text, RANK) for text in ("rank-0", "R0", "top-99999999999", "CMC@000", "P_clipped@2147483648")),
+    pytest.param("R@" + "9" * 5000, RANK, id="many digits"),
+    *((f"{family}@{k}", RANK) for family in FAMILIES for k in ("0", "-1", "1.5", "x")),
+    *((family, f"metric '{family}' needs a rank: {family}@10") for family in FAMILIES[1:5]),
+    *((f"{kind}@FAR={rate}", "must be a number from 0 to 1, found") for kind in ("TAR", "DIR")
+      for rate in ("2", "-0.1", "1.0001", "nan", "inf", "x", "")),
+    *((text, "takes a false accept rate: (TAR|DIR)@FAR=") for text in ("TAR@0.1", "TAR@FRA=0.1", "DIR@FAR", "TAR@FAR")),
+    ("TAR", "needs a false accept rate: TAR@FAR="),
+    ("BAKS", "needs a distance: BAKS@T=0.4, for example"),
+    ("BAKS@3", "takes a distance: BAKS@T=0.4, for example"),
+    ("BAKS@FAR=0.1", "takes a distance: BAKS@T=0.4, for example"),
+    ("BAKS@T=far", "the distance must be a number from 0, found 'far'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG)
+def test_wrong_parameters_are_refused(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         parse_metric(text)
 
 
-@pytest.mark.parametrize("text", ["rank", "r@1", "rank-1.5", "hit", "top-k", "R-"])
-def test_what_is_no_rank_is_unknown(text: str) -> None:
-    with pytest.raises((UnknownNameError, InputError)):
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        *((text, "metric") for text in ("rank", "r@1", "rank-1.5", "hit", "top-k", "R-", "CMC@")),
+        ("CMC_allshot@1", "CMC_allshots"),
+        ("CMC_singleshot@1", "CMC_single_shot"),
+        ("mAP_fond@5", "mAP_found"),
+        ("P_cliped@5", "P_clipped"),
+        ("EERR", "EER"),
+    ],
+)
+def test_unknown_names(text: str, meant: str) -> None:
+    with pytest.raises((UnknownNameError, InputError), match=meant):
         parse_metric(text)
 
 

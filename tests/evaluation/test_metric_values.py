@@ -11,9 +11,7 @@ from oracles import evaluation, rank_metrics
 from oracles.rank_metrics import hits_of, value
 from reference import ItemSet
 from sampling import examples
-from strategies import crowded_sets, problems, scattered_sets
-
-from reid_dist.errors import InputError, UnknownNameError
+from strategies import crowded_sets, problems
 
 METRICS = (
     *("mAP", "mAP_R", "mAP_trapezoid", "mINP", "MRR", "Rprec"),
@@ -68,19 +66,6 @@ def test_formulas_and_walks(ranks):
     assert value("mAP", ranks) == pytest.approx(rank_metrics.walk_average_precision(hits, n), abs=1e-12)
     assert value("mAP_R", ranks) == pytest.approx(rank_metrics.walk_average_precision(hits[:n], n), abs=1e-12)
     assert value("mAP_trapezoid", ranks) == pytest.approx(rank_metrics.walk_trapezoid(hits, n), abs=1e-12)
-
-
-def test_the_worked_example_by_both_ways():
-    # hit, miss, miss, hit, hit; then a list miss, hit, hit, hit, miss; five relevant items in all
-    one, two = [True, False, False, True, True], [False, True, True, True, False]
-    assert rank_metrics.walk_average_precision(one, 5) == pytest.approx(0.42, abs=1e-15)
-    assert rank_metrics.walk_trapezoid(one, 5) == pytest.approx(59 / 150, abs=1e-15)
-    assert rank_metrics.walk_trapezoid(two, 5) == pytest.approx(37 / 120, abs=1e-15)
-    curves = [rank_metrics.walk_first_match(hits, 5) for hits in (one, two)]
-    assert np.mean(curves, axis=0).tolist() == [0.5, 1, 1, 1, 1]
-    # Rank among negatives: the first list has its hits behind 0, 2, 2 misses, the second one behind 1, 1, 1.
-    assert rank_metrics.walk_all_shots(one, 4) == pytest.approx([1 / 3, 1 / 3, 1, 1])
-    assert rank_metrics.walk_all_shots(two, 4) == pytest.approx([0, 1, 1, 1])
 
 
 @pytest.mark.parametrize(
@@ -175,31 +160,6 @@ def test_a_perfect_ranking_scores_one(name):
     assert report.metrics[name] == pytest.approx(best, abs=1e-15)
 
 
-@settings(max_examples=examples(15))
-@given(problem=problems(kinds=("palette", "few_valued")))
-def test_relations_between_metrics(problem):
-    """What must hold between the families on any set."""
-    families = ("CMC", "CMC_allshots", "mAP", "mAP_found", "mAP_min", "P", "R", "P_clipped")
-    names = [*(f"{family}@{k}" for family in families for k in (1, 3, 50)), "mAP", "MRR"]
-    try:
-        found = evaluate_items(problem.query, problem.gallery, "no_cameras", metrics=names).metrics
-    except InputError:
-        return
-    assert all(0 <= score <= 1 for score in found.values())
-    assert found["CMC@1"] == found["P@1"] == found["P_clipped@1"] == found["mAP_found@1"]
-    assert found["mAP@50"] == pytest.approx(found["mAP"], abs=1e-12)  # no gallery is longer
-    assert found["mAP_found@50"] == pytest.approx(found["mAP"], abs=1e-12)
-    assert found["mAP_min@50"] == pytest.approx(found["mAP"], abs=1e-12)
-    assert found["mAP_min@1"] == found["CMC@1"]
-    assert found["R@50"] == found["CMC@50"] == found["CMC_allshots@50"] == 1
-    assert found["CMC@1"] <= found["MRR"] + 1e-12
-    for k in (1, 3, 50):
-        assert found[f"mAP@{k}"] <= found[f"mAP_found@{k}"] + 1e-12
-        assert found[f"P@{k}"] <= found[f"P_clipped@{k}"] + 1e-12
-        assert found[f"R@{k}"] <= found[f"CMC@{k}"] + 1e-12
-        assert found[f"CMC_allshots@{k}"] >= found[f"R@{k}"] - 1e-12
-
-
 @pytest.mark.parametrize("protocol", ["market1501", "market1501_matlab"])
 def test_curves_of_precision_and_recall(protocol):
     query, gallery = crowded_sets(20, 200, 9, seed=52)
@@ -237,55 +197,3 @@ def test_columns_of_two_metrics_do_not_overwrite_each_other():
     assert added
     for name in added:
         assert both.per_query[name].tobytes() == alone[name].tobytes()
-
-
-# -------------------------------------------------------------------------------------------------- bad input
-
-
-@pytest.mark.parametrize(
-    "name",
-    [f"{family}@{k}" for family in ("CMC_allshots", "CMC_single_shot", "mAP_found", "P_clipped") for k in
-     ("0", "-1", "1.5", "x", "")],
-)  # fmt: skip
-def test_ranks_out_of_range(name):
-    with pytest.raises(InputError):
-        evaluate_list([1, 2], [name])
-
-
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [
-        ("CMC_allshot@1", "CMC_allshots"),
-        ("CMC_singleshot@1", "CMC_single_shot"),
-        ("mAP_fond@5", "mAP_found"),
-        ("P_cliped@5", "P_clipped"),
-    ],
-)
-def test_unknown_names(given, meant):
-    with pytest.raises(UnknownNameError, match=meant):
-        evaluate_list([1, 2], [given])
-
-
-@pytest.mark.parametrize("name", ["TAR@FRA=0.1", "TAR@0.1", "DIR@FRA=0.1", "EERR"])
-def test_rates_under_another_name(name):
-    with pytest.raises(InputError, match=r"TAR@FAR|DIR@FAR|EER"):
-        evaluate_list([1, 2], [name])
-
-
-@pytest.mark.parametrize("name", ["CMC_allshots", "CMC_single_shot", "mAP_found", "P_clipped"])
-def test_a_family_without_its_rank(name):
-    with pytest.raises(InputError, match=name):
-        evaluate_list([1, 2], [name])
-
-
-def test_a_rank_beyond_the_list():
-    """K larger than the gallery: precision has K below, everything else is that of the whole list."""
-    query, gallery = scattered_sets(8, 30, 5, seed=55, n_pids=4)
-    names = ["mAP", *(f"{family}@500" for family in ("CMC", "CMC_allshots", "mAP", "mAP_found", "P", "R", "P_clipped"))]
-    report = evaluate_items(query, gallery, metrics=names, max_rank=500)
-    expected = evaluation.evaluate(query, gallery, metrics=names, distance="cosine", max_rank=500)
-    for name in names:
-        assert report.metrics[name] == pytest.approx(expected.metrics[name], abs=1e-12), name
-    assert report.metrics["mAP@500"] == report.metrics["mAP_found@500"] == report.metrics["mAP"]
-    assert len(report.curves["CMC"]) == 500
-    assert report.curves["CMC"][-1] == 1

@@ -62,16 +62,6 @@ def test_within_one_set(distance, data):
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
-@pytest.mark.parametrize("dim", [1, 16, 33])
-def test_random_sets(distance, dim):
-    query, gallery = scattered_sets(40, 700, dim, seed=dim)
-    assert order_is_unambiguous(query.features, gallery.features, distance)
-    for chunk in (None, 37):
-        check(query.features, gallery.features, 20, distance, chunk_rows=chunk)
-
-
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_crowded_sets(distance, dtype):
     query, gallery = crowded_sets(30, 900, 20, seed=51, dtype=dtype)
@@ -123,17 +113,6 @@ def test_more_neighbours_than_items(distance, n_gallery):
     assert (found.index[:, n_gallery:] == -1).all()
     assert np.isposinf(found.distance[:, n_gallery:]).all()
     check(gallery.features, gallery.features, 12, distance, range(n_gallery))
-
-
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_all_tied(distance):
-    features = np.full((50, 5), 0.1, np.float32)
-    found = check(features[:3], features, 10, distance)
-    assert found.index.tolist() == [list(range(10))] * 3
-    within = check(features, features, 3, distance, range(50))
-    assert within.index[0].tolist() == [0, 1, 2]
-    assert within.index[1].tolist() == [1, 0, 2]
-    assert within.index[40].tolist() == [40, 0, 1]
 
 
 @pytest.mark.quick_cases(2)

@@ -67,28 +67,6 @@ def test_the_example_by_hand():
         assert report.metrics == {f"{CURVE}@1": report.curves[CURVE][0], f"{CURVE}@2": report.curves[CURVE][1]}
 
 
-def test_several_positives_are_averaged():
-    """Positives at 2 and 4; one item of pid 8, at 3: the curve of each positive, and their mean."""
-    report = evaluate_items(ORIGIN, as_items([2, 3, 4], [1, 8, 1]), "cuhk03", "euclidean", max_rank=3, metrics=None)
-    assert report.curves[CURVE].tolist() == [0.5, 1, 1]
-    assert report.metrics["mAP"] == pytest.approx((1 + 2 / 3) / 2)  # over the whole kept gallery
-
-
-def test_junk_is_never_drawn():
-    """Of pid 8 in the query's own camera, and unlabelled rows, nothing is drawn."""
-    gallery = as_items([1, 5, 2, 0.5, 9], [8, 8, 1, -1, 8], camids=[0, 1, 1, 1, 1])
-    together = evaluate_items(ORIGIN, gallery, "cuhk03", "euclidean", metrics=None, max_rank=3)
-    apart = evaluate_items(ORIGIN, gallery, "cuhk03_separate_cameras", "euclidean", metrics=None, max_rank=3)
-    assert together.curves[CURVE] == pytest.approx([2 / 3, 1, 1], abs=1e-15)
-    assert apart.curves[CURVE].tolist() == [1, 1, 1]
-
-
-def test_pid_zero_is_one_identity():
-    gallery = as_items([1, 1, 1, 2], [0, 0, 0, 1])
-    report = evaluate_items(ORIGIN, gallery, "cuhk03", "euclidean", metrics=None, max_rank=3)
-    assert report.curves[CURVE].tolist() == [0, 1, 1]
-
-
 @pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(12))
@@ -171,27 +149,6 @@ def test_one_item_of_each_identity_gives_the_plain_cmc():
     assert drawn.curves[CURVE].tolist() == plain.curves["CMC"].tolist()
 
 
-def test_names_of_identities_have_no_effect():
-    query, gallery = many_identities()
-
-    def renamed(items):
-        return ItemSet(items.features, np.where(items.pids == -1, -1, 10**12 - 7 * items.pids), items.camids)
-
-    one = evaluate_items(query, gallery, "cuhk03", metrics=None)
-    other = evaluate_items(renamed(query), renamed(gallery), "cuhk03", metrics=None)
-    assert other.curves[CURVE] == pytest.approx(one.curves[CURVE], abs=1e-12)
-
-
-def test_other_items_of_a_nearer_identity_lower_the_curve():
-    base = as_items([3, 2, 9], [1, 8, 8])
-    before = evaluate_items(ORIGIN, base, "cuhk03", "euclidean", metrics=None, max_rank=2).curves[CURVE]
-    after = evaluate_items(ORIGIN, base + as_items([1], [8]), "cuhk03", "euclidean", metrics=None, max_rank=2).curves[
-        CURVE
-    ]
-    assert before.tolist() == [0.5, 1]
-    assert after == pytest.approx([1 / 3, 1], abs=1e-15)
-
-
 # ---------------------------------------------------------------------------------------------------- draws
 
 
@@ -219,18 +176,6 @@ def test_draws_lie_around_the_expectation(protocol, seed):
     assert error.max() > 1e-3
     assert (np.abs(report.curves[CURVE] - exact) <= 5 * error + 1e-12).all()
     assert report.metrics[f"{CURVE}@5"] == report.curves[CURVE][4]
-
-
-def test_draws_are_counts():
-    """N draws of one query have N + 1 possible values."""
-    gallery = as_items([1, 2, 9, 1, 9, 5], [8, 8, 8, 9, 9, 1])
-    for n_draws in (1, 7):
-        report = evaluate_items(
-            ORIGIN, gallery, "cuhk03", "euclidean", metrics=None, max_rank=4, single_shot_draws=n_draws, seed=5
-        )
-        counts = report.curves[CURVE] * n_draws
-        assert counts == pytest.approx(np.round(counts), abs=1e-9)
-        assert report.curves[CURVE][2] == 1
 
 
 def test_each_draw_is_as_likely_as_another():

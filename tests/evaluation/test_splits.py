@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles.draws import WORD, drawn_by_loops, nth
+from passes import Count
 from strategies import whole_numbers
 
 from reid_dist import FeatureSet, evaluate
@@ -373,17 +374,6 @@ def test_what_cannot_be_split_is_refused_in_one_line(name) -> None:
 
 
 def test_progress_counts_splits() -> None:
-    class Counted:
-        def __init__(self) -> None:
-            self.totals, self.seen = None, []
-
-        def start(self, totals) -> None:
-            self.totals = totals
-
-        def advance(self, stage) -> None:
-            self.seen.append(stage)
-
-    counted = Counted()
+    counted = Count()
     evaluate_splits(QUERY, GALLERY, repeats=3, progress=counted, **OPTIONS)
-    assert counted.totals == {"splits": 3}
-    assert counted.seen == ["splits"] * 3
+    assert (counted.passes, counted.done) == ([{"splits": 3}], {"splits": 3})

@@ -170,22 +170,6 @@ def test_ties_at_rank_one(order):
     assert report.ties[order]["DIR@FAR=1"] != report.metrics["DIR@FAR=1"]
 
 
-def test_scikit_learn_to_the_last_pair():
-    from sklearn.metrics import roc_curve
-
-    query, gallery = scattered_sets(25, 400, 8, seed=85, spread=1.5)
-    report = evaluate_items(query, gallery, "no_cameras", "sqeuclidean", [*TAR[1:-1], "EER"])
-    distances = canonical_distances(query.features, gallery.features, "sqeuclidean")
-    genuine = query.pids[:, None] == gallery.pids[None, :]
-    far, tar, _ = roc_curve(genuine.ravel(), -distances.ravel(), drop_intermediate=False)
-    for name in TAR[1:-1]:
-        assert report.metrics[name] == last_not_above(far, tar, float(name.partition("=")[2])), name
-    crossing = crossing_of(distances[genuine], distances[~genuine])
-    assert report.metrics["EER"] == pytest.approx(crossing, abs=1e-12)
-    assert report.verification["n_genuine"] == genuine.sum()
-    assert report.verification["n_impostor"] == (~genuine).sum()
-
-
 # ---------------------------------------------------------------------------------------------- what is meant
 
 
@@ -204,13 +188,6 @@ def test_a_rate_is_read_as_a_decimal():
     assert report.verification["thresholds"] == {"TAR@FAR=0.29": 30.0, "TAR@FAR=0.28": 29.0}
 
 
-def test_a_genuine_pair_at_the_threshold_is_not_accepted():
-    gallery = on_a_line([1, 2, 2, 3], [5, 1, 5, 5], 1)
-    report = evaluate_items(on_a_line([0], [1], 0), gallery, distance="euclidean",
-                            metrics=["TAR@FAR=0", "TAR@FAR=0.33", "TAR@FAR=0.34", "TAR@FAR=0.67"])  # fmt: skip
-    assert list(report.metrics.values()) == [0, 0, 0, 1]
-
-
 def test_impostors_of_queries_that_do_not_count_are_counted():
     """The second query has no relevant item; its negatives are nearer than any genuine pair."""
     gallery = on_a_line([10, 20, 30], [1, 5, 6], 1)
@@ -222,28 +199,6 @@ def test_impostors_of_queries_that_do_not_count_are_counted():
     report = evaluate_items(both, gallery, distance="euclidean", metrics=["TAR@FAR=0", "EER"])
     assert report.metrics["TAR@FAR=0"] == 0
     assert (report.verification["n_genuine"], report.verification["n_impostor"]) == (1, 5)
-
-
-def test_a_perfect_verification():
-    gallery = on_a_line([1, 2, 8, 9], [1, 1, 5, 6], 1)
-    report = evaluate_items(on_a_line([0], [1], 0), gallery, distance="euclidean", metrics=["TAR@FAR=0", "EER"])
-    assert report.metrics == {"TAR@FAR=0": 1.0, "EER": 0.0}
-
-
-def test_all_distances_tied():
-    """One threshold accepts everything or nothing: the ROC is a diagonal."""
-    gallery = ItemSet(np.ones((6, 3), np.float32), np.array([1, 1, 5, 5, 6, 7]), np.ones(6, int))
-    query = ItemSet(np.ones((1, 3), np.float32), np.array([1]), np.zeros(1, int))
-    report = evaluate_items(query, gallery, metrics=["TAR@FAR=0.5", "TAR@FAR=1", "EER"])
-    assert report.metrics == {"TAR@FAR=0.5": 0.0, "TAR@FAR=1": 1.0, "EER": 0.5}
-
-
-def test_the_orientation():
-    """Accepting a tenth of the impostors accepts nine tenths of the genuine pairs, and not the other way round."""
-    gallery = on_a_line([*range(1, 10), 30, 9.5, *range(20, 29)], [*[1] * 10, *[5] * 10], 1)
-    report = evaluate_items(on_a_line([0], [1], 0), gallery, distance="euclidean", metrics=["TAR@FAR=0.1", "TAR@FAR=0"])
-    assert report.metrics == {"TAR@FAR=0.1": 0.9, "TAR@FAR=0": 0.9}
-    assert report.verification["thresholds"]["TAR@FAR=0.1"] == 20
 
 
 class TestOpenSet:
@@ -361,21 +316,6 @@ def test_the_curve_is_there_on_request_only():
 
 
 # -------------------------------------------------------------------------------------------------- bad input
-
-
-@pytest.mark.parametrize("family", ["TAR", "DIR"])
-@pytest.mark.parametrize("rate", ["2", "-0.1", "1.0001", "nan", "inf", "x", ""])
-def test_rates_out_of_range(family, rate):
-    query, gallery = scattered_sets(5, 40, 5, seed=87)
-    with pytest.raises(InputError, match=family):
-        evaluate_items(query, gallery, metrics=[f"{family}@FAR={rate}"])
-
-
-@pytest.mark.parametrize("name", ["TAR@0.1", "DIR@FAR", "TAR", "TAR@FAR"])
-def test_names_that_lack_a_part(name):
-    query, gallery = scattered_sets(5, 40, 5, seed=88)
-    with pytest.raises(InputError, match=r"TAR|DIR"):
-        evaluate_items(query, gallery, metrics=[name])
 
 
 def test_no_impostors():

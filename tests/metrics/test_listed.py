@@ -10,16 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import crowded_sets
 
 import reid_dist.metrics.listed
-from reid_dist import FeatureSet, evaluate, nearest
-from reid_dist.core.model import GalleryMask, Hidden, Labels, Relevance
+from reid_dist.core.model import GalleryMask, Hidden, Relevance
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.metrics.definitions import METRICS, Metric, exact_mean, parse_metric
+from reid_dist.metrics.definitions import METRICS, Metric, parse_metric
 from reid_dist.metrics.listed import metric_bounds, rank_lists, split_metrics
-from reid_dist.relevance.assignment import GalleryIndex, assign_relevance
-from reid_dist.relevance.protocols import PROTOCOLS, compose_protocol
 
 NEGATIVE, RELEVANT, JUNK = 0, 1, 2
 
@@ -357,25 +353,6 @@ def test_exact_and_bounded_metrics_are_separated():
     np.testing.assert_array_equal(split.bounded["R@4"].upper, [1.0, 1.0, np.nan])
 
 
-def test_every_registered_metric_is_bounded_exact_or_refused_by_name():
-    listed = Case([[0, 1, 2, 3]], np.array([[0, 1, 0, 1]]), np.zeros(4, bool), 3).rank()
-    for family in METRICS:
-        metric = Metric(family, 3) if family.name.endswith("@k") else Metric(family, written="0.1")
-        if family.needs == "ranks":
-            bounds = metric_bounds(metric, listed)
-            assert 0 <= bounds.lower[0] <= bounds.upper[0] <= 1
-        else:
-            with pytest.raises(InputError, match=rf"metric '{metric.name}' cannot be had from top-k lists"):
-                metric_bounds(metric, listed)
-
-
-@pytest.mark.parametrize("name", ["CMC_single_shot@1", "TAR@FAR=0.001", "EER", "DIR@FAR=0.1"])
-def test_metrics_of_more_than_ranks_are_refused(name):
-    listed = Case([[0]], np.array([[1]]), np.zeros(1, bool), 1).rank()
-    with pytest.raises(InputError, match=rf"metric '{name}' cannot be had from top-k lists.*the feature stores"):
-        metric_bounds(name, listed)
-
-
 def test_a_metric_that_may_rise_is_refused():
     listed = Case([[0]], np.array([[1]]), np.zeros(1, bool), 1).rank()
     family = replace(METRICS.get("mAP"), name="mNew", never_rises=False)
@@ -383,34 +360,6 @@ def test_a_metric_that_may_rise_is_refused():
         metric_bounds(Metric(family), listed)
     with pytest.raises(UnknownNameError, match="did you mean 'mAP'"):
         metric_bounds("mAPP", listed)
-
-
-@pytest.mark.parametrize(
-    "protocol",
-    [PROTOCOLS.get("market1501"), PROTOCOLS.get("no_cameras"), compose_protocol("whole_cameras", junk=[["camid"]])],
-    ids=lambda protocol: protocol.name,
-)
-def test_lists_of_neighbours_agree_with_the_evaluation_of_their_sets(protocol):
-    query, gallery = crowded_sets(25, 120, 6, seed=71, n_pids=9)
-    near, far = (FeatureSet.from_arrays(items.features, items.pids, items.camids) for items in (query, gallery))
-    names = ["mAP", "mAP_trapezoid", "mINP", "CMC@1", "CMC@5", "CMC_allshots@5", "P@5", "R@10", "mAP@10", "MRR"]
-    report = evaluate(near, far, protocol=protocol, metrics=names)
-    index = GalleryIndex(Labels(gallery.pids, gallery.camids, None), protocol)
-    relevance = assign_relevance(protocol, Labels(query.pids, query.camids, None), index)
-
-    def split(k):
-        neighbours = nearest(near, far, k=k)
-        return split_metrics(names, rank_lists(relevance, index.mask, neighbours.index, neighbours.distance))
-
-    whole = split(130)
-    assert {name: exact_mean(values) for name, values in whole.exact.items()} == report.metrics
-    part = split(30)
-    assert {"CMC@1", "P@5"} <= set(part.exact)
-    assert {"mAP", "mINP"} <= set(part.bounded)
-    for name, values in part.exact.items():
-        assert exact_mean(values) == report.metrics[name]
-    for name, bounds in part.bounded.items():
-        assert exact_mean(bounds.lower) <= report.metrics[name] <= exact_mean(bounds.upper)
 
 
 # ------------------------------------------------------------------------------------------------------- refusals

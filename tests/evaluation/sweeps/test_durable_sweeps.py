@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from passes import Count
 
 import reid_dist.engine.tasks as tasks
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import Neighbours
-from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import DamagedStoreError
 from reid_dist.stores.encoding import decode, encode
 
@@ -27,16 +27,6 @@ EVERYTHING: dict[str, Any] = {
     "breakdowns": ["camera_pair", "gallery_size"],
     "chunk_rows": 16,
 }
-
-
-class Counted(Progress):
-    """Tasks per stage that were to be done, pass by pass."""
-
-    def __init__(self) -> None:
-        self.totals: list[dict[str, int]] = []
-
-    def start(self, totals: dict[str, int]) -> None:
-        self.totals.append(dict(totals))
 
 
 def sets(seed: int = 0) -> tuple[FeatureSet, FeatureSet]:
@@ -78,12 +68,12 @@ def test_a_run_goes_on_where_another_was_cut_short(
 
     monkeypatch.setattr(tasks, "tile_task", real)
     # Another job finds nothing of it, and a job that is cut otherwise finds all of it.
-    other = Counted()
+    other = Count()
     evaluate(*pair, workspace=tmp_path, progress=other, **{**EVERYTHING, "topk": 4})
     assert {part.name: part.stat().st_mtime_ns for part in finished(tmp_path)} == times
-    watched = Counted()
+    watched = Count()
     again = evaluate(*pair, workspace=tmp_path, progress=watched, **{**EVERYTHING, "chunk_rows": 7})
-    assert watched.totals[0]["sweep"] == other.totals[0]["sweep"] - len(left)
+    assert watched.passes[0]["sweep"] == other.passes[0]["sweep"] - len(left)
     assert again.result_digest == expected.result_digest
     assert (again.ties, again.breakdowns) == (expected.ties, expected.breakdowns)
     assert not finished(tmp_path)

@@ -138,16 +138,6 @@ def test_metrics_that_a_re_ranking_makes_worse_are_noted():
     assert not sweep_parameters(query, gallery, rerank="gnn", k1="2", k2="2", metrics=["mAP"]).notes[1:]
 
 
-@pytest.mark.slow
-def test_no_neighbours_are_the_plain_result_bit_for_bit():
-    query, gallery = sets()
-    plain = evaluate(query, gallery, metrics=METRICS, confidence=None)
-    report = sweep_parameters(query, gallery, expand="alpha_qe", k="0:2", alpha="0,3")
-    assert [row["digest"] for row in report.rows[:2]] == [plain.result_digest] * 2
-    assert report.rows[0]["metrics"] == plain.metrics
-    assert report.rows[2]["digest"] != plain.result_digest
-
-
 def test_more_neighbours_than_there_are():
     """Lists hold what there is: all such points are one."""
     query, gallery = map(labelled, scattered_sets(8, 20, 6, seed=42))
