@@ -72,18 +72,6 @@ def test_json_is_the_average_and_nothing_else(reid_dist, splits, tmp_path: Path)
     assert "is there already" in again.err
 
 
-def test_an_average_that_cannot_be_written_leaves_nothing(reid_dist, splits, tmp_path: Path, monkeypatch) -> None:
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    kept = tmp_path / "mean.json"
-    failed = reid_dist("average", splits["a"], splits["b"], "--output", kept)
-    assert (failed.code, failed.out) == (2, "")
-    assert failed.err == f"Error: cannot write {kept}: No space left on device; choose another --output\n"
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_run_that_is_given_twice_is_noted(reid_dist, splits) -> None:
     done = reid_dist("average", splits["a"], splits["b"], splits["a"])
     assert done.code == 0

@@ -149,13 +149,6 @@ def test_evaluate_writes_the_report_it_prints(reid_dist, stores, threads, tmp_pa
         assert arrays["index"].shape == (40, 5)
 
 
-def test_json_is_the_report_and_nothing_else(reid_dist, stores, threads) -> None:
-    done = reid_dist("evaluate", *stores, "--cluster", threads, "--json")
-    document = json.loads(done.out)
-    assert document["counts"]["n_query"] == 40
-    assert "tiles of the gallery: 1/1 tasks" in done.err
-
-
 COMPUTING = [["evaluate"], ["sweep", "--expand", "aqe", "--k", "0:1"], ["splits", "--repeats", "1"]]
 
 
@@ -191,17 +184,6 @@ def test_a_local_cluster_gives_the_answer_of_threads(stores, tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["result_digest"] == evaluate(*map(FeatureSet.open, stores)).result_digest
     assert all("tasks" in line for line in done.stderr.splitlines()), done.stderr
-
-
-def test_resume(reid_dist, stores, threads, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    words = ("evaluate", *stores, "--cluster", threads, "--output", output, "--json")
-    first = reid_dist(*words, "--resume")
-    assert first.code == 0
-    again = reid_dist(*words, "--resume")
-    assert json.loads(again.out) == json.loads(first.out)
-    assert "tasks" not in again.err
-    reid_dist(*words).assert_refused("out is not empty", "choose another one, or --resume to continue the run in it")
 
 
 def test_resume_of_what_another_job_has_begun(reid_dist, stores, threads, tmp_path: Path, monkeypatch) -> None:
@@ -286,9 +268,6 @@ def test_run_names_wrong_names_and_types_at_once(reid_dist, tmp_path: Path) -> N
     refused = reid_dist("run", pipeline)
     refused.assert_refused("5 problems", "did you mean 'market1501'", "did you mean 'cosine'", "did you mean 'mAP'")
     refused.assert_refused("metrics.1: ", "max_rank: input should be a valid integer, found True")
-    pipeline.write_text("querry: a\ngallery: b\nmax_rank: zero\n")
-    parts = ("did you mean 'query'", "query: missing", "max_rank", "found 'zero'")
-    reid_dist("run", pipeline).assert_refused("3 problems", *parts)
     pipeline.write_text("description: " + "[" * 5000 + "]" * 5000)
     reid_dist("run", pipeline).assert_refused("nested too deeply")
 
@@ -355,12 +334,6 @@ def test_an_unknown_command(reid_dist) -> None:
     reid_dist("evalute").assert_refused("Did you mean 'evaluate'?")
 
 
-def test_stores_that_are_missing_or_have_no_item_ids(reid_dist, stores, threads, tmp_path: Path) -> None:
-    words = ("--cluster", threads, "--protocol", "same_set")
-    reid_dist("evaluate", *stores, *words).assert_refused("item_ids")
-    reid_dist("evaluate", stores[0], tmp_path / "no.zarr", "--cluster", threads).assert_refused("no.zarr")
-
-
 def test_damage_is_found_by_check_and_by_evaluate(reid_dist, stores, threads, tmp_path: Path) -> None:
     query, gallery = stores
     whole = reid_dist("check", query, gallery)
@@ -378,24 +351,6 @@ def test_damage_is_found_by_check_and_by_evaluate(reid_dist, stores, threads, tm
         "features chunk 0", "damaged"
     )
     assert not output.exists()
-
-
-def test_every_query_invalid_is_explained(reid_dist, stores, threads, tmp_path: Path) -> None:
-    rng = np.random.default_rng(1)
-    unmated = tmp_path / "non_mated.zarr"
-    features = rng.standard_normal((5, 24)).astype(np.float32)
-    FeatureSet.from_arrays(features, np.arange(100, 105), np.zeros(5, int)).save(str(unmated))
-    reid_dist("evaluate", unmated, stores[1], "--cluster", threads).assert_refused(
-        "5 no_positive_in_gallery", "0 in common", "one split"
-    )
-
-
-def test_ingest_leaves_nothing_of_bad_input(reid_dist, tmp_path: Path) -> None:
-    features = np.ones((20, 4), np.float32)
-    features[[3, 7], 1] = np.nan
-    np.savez(tmp_path / "bad.npz", features=features, pids=np.arange(20))
-    reid_dist("ingest", tmp_path / "bad.npz", "--output", tmp_path / "store.zarr").assert_refused("2", "3", "7")
-    assert not (tmp_path / "store.zarr").exists()
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system in which nobody can make a file")

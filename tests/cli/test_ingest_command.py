@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
+from feature_arrays import Arrays, make_arrays
 
 from reid_dist import FeatureSet
 
 ROWS, DIM = 30, 6
 
 
-@dataclass(frozen=True)
-class Side:
-    """What a model's test script holds of one side."""
-
-    features: np.ndarray
-    pids: np.ndarray
-    camids: np.ndarray
-    item_ids: np.ndarray
-    image_paths: np.ndarray
-
-    def named(self, words: tuple[str, ...], prefix: str = "") -> dict[str, np.ndarray]:
-        """The arrays under names of one's own."""
-        arrays = (self.features, self.pids, self.camids, self.item_ids, self.image_paths)
-        return {prefix + word: array for word, array in zip(words, arrays, strict=True)}
+def named(side: Arrays, words: tuple[str, ...], prefix: str = "") -> dict[str, np.ndarray]:
+    """Arrays under names of one's own."""
+    arrays = (side.features, *side.labels().values())
+    return {prefix + word: array for word, array in zip(words, arrays, strict=True)}
 
 
-def make_side(seed: int) -> Side:
-    rng = np.random.default_rng(seed)
-    return Side(
-        rng.standard_normal((ROWS, DIM)).astype(np.float32),
-        rng.integers(-1, 5, ROWS),
-        rng.integers(1, 4, ROWS),
-        np.array([f"item-{row}" for row in range(ROWS)]),
-        np.array([f"{seed}/{row:04d}.jpg" for row in range(ROWS)]),
-    )
+def make_side(seed: int) -> Arrays:
+    return make_arrays(ROWS, DIM, seed)
 
 
 # Names that are not the customary ones.
@@ -46,32 +29,31 @@ OWN = ("emb", "vid", "where", "name", "jpeg")
 ARRAYS = ("features", "pids", "camids", "item-ids", "image-paths")
 
 
-def assert_holds(store: FeatureSet, side: Side) -> None:
+def assert_holds(store: FeatureSet, side: Arrays) -> None:
     """A store holds a side, every array of it."""
     np.testing.assert_array_equal(store.read(0, store.n_rows), side.features)
-    np.testing.assert_array_equal(store.pids, side.pids)
-    np.testing.assert_array_equal(store.camids, side.camids)
-    np.testing.assert_array_equal(store.item_ids, side.item_ids)
-    np.testing.assert_array_equal(store.image_paths, side.image_paths)
+    for name, values in side.labels().items():
+        np.testing.assert_array_equal(getattr(store, name), values)
 
 
 def test_arrays_of_one_set_go_by_any_name(reid_dist, tmp_path: Path) -> None:
     side = make_side(1)
-    np.savez(tmp_path / "own.npz", **side.named(OWN))
+    np.savez(tmp_path / "own.npz", **named(side, OWN))
     words = [word for array, name in zip(ARRAYS, OWN, strict=True) for word in (f"--{array}", name)]
     done = reid_dist("ingest", tmp_path / "own.npz", "--output", tmp_path / "own.zarr", *words)
     assert done.code == 0, done.err
     store = FeatureSet.open(tmp_path / "own.zarr")
     assert_holds(store, side)
-    message = f"{ROWS} x {DIM} float32, {len(set(side.pids.tolist()) - {-1})} identities, 3 cameras, content "
+    n_pids, n_cameras = len(set(side.pids.tolist()) - {-1}), len(set(side.camids.tolist()))
+    message = f"{ROWS} x {DIM} float32, {n_pids} identities, {n_cameras} cameras, content "
     assert -1 in side.pids
     assert message + store.content_digest[:16] in done.out
-    assert f"identities: {len(set(side.pids.tolist()) - {-1})} " in reid_dist("check", tmp_path / "own.zarr").out
+    assert f"identities: {n_pids} " in reid_dist("check", tmp_path / "own.zarr").out
 
 
 def test_arrays_of_both_sides_go_by_any_name(reid_dist, tmp_path: Path) -> None:
     sides = {"query": make_side(2), "gallery": make_side(3)}
-    np.savez(tmp_path / "own.npz", **sides["query"].named(OWN, "a_"), **sides["gallery"].named(OWN, "b_"))
+    np.savez(tmp_path / "own.npz", **named(sides["query"], OWN, "a_"), **named(sides["gallery"], OWN, "b_"))
     words = [
         word
         for role, prefix in (("query", "a_"), ("gallery", "b_"))
@@ -104,7 +86,7 @@ def test_the_names_in_the_help_are_found(reid_dist, tmp_path: Path, words, prefi
     sides = {"query": make_side(7), "gallery": make_side(8)}
     held: dict[str, np.ndarray] = {}
     for prefix, side in zip(prefixes, sides.values(), strict=True):
-        held |= side.named((*words, "item_ids", "image_paths"), prefix)
+        held |= named(side, (*words, "item_ids", "image_paths"), prefix)
     np.savez(tmp_path / "both.npz", **held)
     done = reid_dist("ingest", tmp_path / "both.npz", "--output", tmp_path / "both")
     assert done.code == 0, done.err

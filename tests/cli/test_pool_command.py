@@ -42,14 +42,6 @@ def test_pool_writes_the_store_that_python_writes(reid_dist, frames, tmp_path: P
     assert reid_dist("check", tmp_path / "pooled.zarr").code == 0
 
 
-def test_junk_is_no_identity(reid_dist, tmp_path: Path) -> None:
-    features = np.eye(4, dtype=np.float32)
-    FeatureSet.from_arrays(features, [-1, -1, 2, 3], columns={"tracklet": [0, 0, 1, 2]}).save(tmp_path / "a.zarr")
-    done = reid_dist("pool", tmp_path / "a.zarr", "--output", tmp_path / "out.zarr")
-    assert "3 x 4 float32, of 4 rows, 2 identities" in done.out
-    assert "identities: 2 " in reid_dist("check", tmp_path / "out.zarr").out
-
-
 def test_every_option_reaches_the_pooling(reid_dist, frames, tmp_path: Path) -> None:
     words = ("--by", "pid_camid", "--method", "max", "--normalise-rows", "--no-normalise", "--dtype", "float16")
     done = reid_dist("pool", frames, "--output", tmp_path / "a", *words, "--chunk-rows", 7, "--drop-camids")
@@ -115,20 +107,6 @@ def test_a_file_is_a_source(reid_dist, tmp_path: Path) -> None:
 def test_mistakes_are_reported_in_one_line(reid_dist, frames, tmp_path: Path, words, parts) -> None:
     reid_dist("pool", frames, "--output", tmp_path / "out.zarr", *words).assert_refused(*parts)
     assert not (tmp_path / "out.zarr").exists()
-
-
-def test_labels_that_do_not_fit_are_named(reid_dist, tmp_path: Path) -> None:
-    features, tracklets = np.eye(4, dtype=np.float32), {"tracklet": [7, 7, 8, 8]}
-    FeatureSet.from_arrays(features, [1, 1, 2, 3], [1, 2, 1, 1], columns=tracklets).save(tmp_path / "pids.zarr")
-    FeatureSet.from_arrays(features, [1, 1, 2, 2], [1, 2, 1, 1], columns=tracklets).save(tmp_path / "camids.zarr")
-    reid_dist("pool", tmp_path / "pids.zarr", "--output", tmp_path / "out.zarr").assert_refused(
-        "tracklet 8 holds several identities: pid 2 in row 2 and pid 3 in row 3"
-    )
-    reid_dist("pool", tmp_path / "camids.zarr", "--output", tmp_path / "out.zarr").assert_refused("--drop-camids")
-    assert reid_dist("pool", tmp_path / "camids.zarr", "--output", tmp_path / "out.zarr", "--drop-camids").code == 0
-    assert "is a complete store already" in reid_dist(
-        "pool", tmp_path / "camids.zarr", "--output", tmp_path / "out.zarr", "--drop-camids"
-    ).err  # fmt: skip
 
 
 # ---- cluster, workspace and resumption -------------------------------------------------------------------------------
@@ -231,15 +209,6 @@ def test_a_workspace_of_ones_own(reid_dist, short_blocks, frames, tmp_path: Path
     assert done.code == 0, done.err
     assert list(work.iterdir()) == []
     assert sorted(path.name for path in tmp_path.glob("pooled*")) == ["pooled.zarr"]
-
-
-def test_refusals_leave_nothing(reid_dist, tmp_path: Path) -> None:
-    cancelling = np.array([[1, 0], [-1, 0], [1, 1]], np.float32)
-    FeatureSet.from_arrays(cancelling, [1, 1, 2], columns={"tracklet": [1, 1, 2]}).save(tmp_path / "a.zarr")
-    words = ("pool", tmp_path / "a.zarr", "--output", tmp_path / "out.zarr")
-    reid_dist(*words).assert_refused("1 of 2 groups is a zero vector", "--allow-zero")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]
-    assert reid_dist(*words, "--allow-zero").code == 0
 
 
 @pytest.mark.slow

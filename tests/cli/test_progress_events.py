@@ -133,9 +133,3 @@ def test_what_others_write_becomes_events(then: str, code: int) -> None:
     (error,) = of_kind(events, "error")
     assert ("ZeroDivisionError" in error.get("traceback", "")) == (code == 1)
     assert events[-1] == {**events[-1], "event": "ended", "exit_code": code}
-
-
-def test_no_events_without_the_option(reid_dist, tmp_path: Path) -> None:
-    refused = reid_dist("evaluate", tmp_path / "missing", tmp_path / "missing")
-    assert refused.code == 2
-    assert refused.err.startswith("Error: ")

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet, sweep_parameters
-from reid_dist.evaluation.sweeps import SweepReport
 
 
 def test_sweep_prints_and_writes_the_result_of_python(reid_dist, stores, threads, tmp_path: Path) -> None:
@@ -83,19 +82,9 @@ def test_queries_of_the_database(reid_dist, threads, tmp_path: Path) -> None:
     [
         ((), ("--expand aqe", "neither is given")),
         (("--expand", "aqe", "--rerank", "k_reciprocal", "--k", "1"), ("not both",)),
-        (("--expand", "aqe"), ("nothing to sweep over",)),
         (("--expand", "aqe", "--k", "0-10"), ("cannot read k '0-10'", "0:10")),
-        (("--expand", "aqe", "--k", "0:10:0"), ("step must be larger than 0",)),
-        (("--expand", "aqe", "--k", "-1:3"), ("k of aqe must be a whole number from 0, found -1",)),
-        (("--expand", "aqe", "--k", "0:3", "--alpha", "1"), ("alpha is no parameter of aqe, which has k",)),
-        (("--expand", "aqe", "--k", "0:3", "--k1", "1"), ("k1 is no parameter of aqe",)),
         (("--expand", "aqe", "--k", "0:1000"), ("1001", "500 points at most")),
-        (("--expand", "aqee", "--k", "0:3"), ("did you mean 'aqe'",)),
-        (("--expand", "aqe", "--k", "0:3", "--metric", "mAPP"), ("did you mean 'mAP'",)),
-        (("--expand", "aqe", "--k", "0:3", "--protocol", "market"), ("did you mean 'market1501'",)),
         (("--expand", "aqe", "--k", "0:3", "--include-self"), ("include_self", "by item id")),
-        (("--rerank", "k_reciprocal", "--k1", "4", "--k2", "9"), ("k2 of k_reciprocal must not be larger",)),
-        (("--rerank", "k_reciprocal", "--k1", "4", "--include-self"), ("include_self belongs to query expansion",)),
         (("--expand", "aqe", "--k", "0:3", "--cluster", "nowhere.yaml"), ("nowhere.yaml",)),
     ],
 )
@@ -105,66 +94,6 @@ def test_mistakes_are_reported_in_one_line(reid_dist, stores, threads, tmp_path:
     refused.assert_refused(*parts)
     assert "point " not in refused.err
     assert not output.exists()
-
-
-def test_report_writes_the_page_of_a_sweep_again(reid_dist, stores, threads, tmp_path: Path) -> None:
-    output = tmp_path / "out"
-    words = ("sweep", *stores, "--expand", "aqe", "--k", "0:2", "--cluster", threads, "--output", output)
-    assert reid_dist(*words).code == 0
-    page, document = ((output / name).read_bytes() for name in ("sweep.html", "sweep.json"))
-    (output / "sweep.html").unlink()
-    done = reid_dist("report", output)
-    assert done.code == 0, done.err
-    assert str(output / "sweep.html") in done.out
-    assert (output / "sweep.html").read_bytes() == page
-    assert (output / "sweep.json").read_bytes() == document
-    loaded = SweepReport.load(output)
-    assert loaded.result_digest == json.loads(document)["result_digest"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda document: document["rows"][1]["metrics"].update(mAP=0.5), "document digest"),
-        (lambda document: document.update(schema=99), "schema 99"),
-        (lambda document: document.pop("rows"), "document digest"),
-        (lambda document: document["rows"].clear(), "document digest"),
-    ],
-    ids=["numbers", "schema", "no rows", "empty"],
-)
-def test_a_changed_sweep_is_refused(reid_dist, stores, threads, tmp_path: Path, change, message: str) -> None:
-    output = tmp_path / "out"
-    words = ("sweep", *stores, "--expand", "aqe", "--k", "0:1", "--cluster", threads, "--output", output)
-    assert reid_dist(*words).code == 0
-    document = json.loads((output / "sweep.json").read_text())
-    change(document)
-    (output / "sweep.json").write_text(json.dumps(document))
-    reid_dist("report", output).assert_refused(message)
-
-
-def test_an_undefined_metric_of_a_sweep_is_read_back(tmp_path: Path) -> None:
-    """JSON has no word for it."""
-    shown = {"name": "x", "definition": "x"}
-    report = SweepReport(
-        kind="expand",
-        method={"name": "aqe"},
-        parameters={"k": [0, 1]},
-        rows=[
-            {"parameters": {"k": k}, "metrics": {"mAP": value}, "name": f"aqe(k={k})", "digest": "00", "seconds": 0.1}
-            for k, value in ((0, np.nan), (1, 0.25))
-        ],
-        protocol=shown,
-        distance=shown,
-        options={},
-        counts={"n_query": 0, "n_valid": 0, "n_gallery": 0},
-        inputs={},
-        timing={"total": 0.1},
-    )
-    with_page = tmp_path / "out"
-    report.save(with_page)
-    again = SweepReport.load(with_page)
-    np.testing.assert_array_equal(again.values("mAP"), [np.nan, 0.25])
-    assert again.to_dict() == report.to_dict()
 
 
 @pytest.fixture
@@ -187,18 +116,6 @@ def test_a_pipeline_with_a_sweep_runs_it(reid_dist, stores, sweep_pipeline, thre
     found = json.loads((output / "sweep.json").read_text())
     assert len(found["rows"]) == 6
     assert found["result_digest"] == json.loads(expected.out)["result_digest"]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--set", "topk=3"), "leave out topk"),
-        (("--set", "sweep.k1=3"), "k1 is no parameter of alpha_qe"),
-        (("--set", "sweep.k5=3"), "k5"),
-    ],
-)
-def test_a_sweep_that_cannot_be_run_is_refused(reid_dist, sweep_pipeline, threads, words, message: str) -> None:
-    reid_dist("run", sweep_pipeline, "--cluster", threads, *words).assert_refused(message)
 
 
 _BREAKING = """

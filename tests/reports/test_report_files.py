@@ -191,13 +191,9 @@ def test_nothing_to_load(tmp_path: Path) -> None:
             Report.load(directory)
 
 
-def test_a_changed_metric_is_found(saved: Path) -> None:
+def test_a_changed_metric_with_a_digest_written_anew_is_found(saved: Path) -> None:
     document = json.loads((saved / "report.json").read_text())
     document["metrics"]["mAP"] = math.nextafter(document["metrics"]["mAP"], 1)
-    (saved / "report.json").write_text(json.dumps(document))
-    with pytest.raises(DamagedStoreError, match="document digest"):
-        Report.load(saved)
-    # A digest that was written anew does not make the numbers those of the result.
     (saved / "report.json").write_text(json.dumps(with_digest(document)))
     with pytest.raises(DamagedStoreError, match="result digest"):
         Report.load(saved)

@@ -153,24 +153,6 @@ def test_misspelt_options_and_names_get_a_suggestion(tmp_path: Path) -> None:
         ingest(tmp_path / "a.npz", tmp_path / "out.zarr", {"features": "featurs"})
 
 
-@pytest.mark.parametrize(
-    ("prefixes", "words"),
-    [(("query_", "gallery_"), ("f", "label", "cam")), (("query_", "gallery_"), ("features", "pids", "camids")),
-     (("q", "g"), ("f", "pids", "camids")), (("q_", "g_"), ("feats", "pids", "camids"))],
-)  # fmt: skip
-def test_customary_names(tmp_path: Path, prefixes: tuple[str, str], words: tuple[str, str, str]) -> None:
-    sides = [make_arrays(20, seed=1), make_arrays(25, seed=2)]
-    held = {
-        prefix + word: array
-        for prefix, side in zip(prefixes, sides, strict=True)
-        for word, array in zip(words, (side.features, side.pids, side.camids), strict=True)
-    }
-    np.savez(tmp_path / "a.npz", **held)
-    stores = ingest(tmp_path / "a.npz", tmp_path / "out")
-    for store, side in zip(stores, sides, strict=True):
-        assert store.content_digest == FeatureSet.from_arrays(side.features, side.pids, side.camids).content_digest
-
-
 def test_further_columns(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", feats=np.ones((3, 2)), y=[1, 2, 3], clothes_id=[7, 8, 9], tracklet=[0, 0, 1])
     (store,) = ingest(tmp_path / "a.npz", tmp_path / "out.zarr")

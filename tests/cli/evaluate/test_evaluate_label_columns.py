@@ -5,37 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pytest
-from evaluate_sets import N_GALLERY, N_QUERY, open_labels
-
-from reid_dist import DistanceBlock, LabelledRows, evaluate_distances
-
-
-@pytest.mark.slow
-def test_label_columns_of_labels_alone(answer, data, tmp_path):
-    """Columns of one's own in a file of labels break a block down, and are looked at by a protocol of lists."""
-    with np.load(data / "labels.npz") as arrays:
-        labels = dict(arrays)
-    rng = np.random.default_rng(82)
-    weather = {"query": rng.integers(0, 3, N_QUERY), "gallery": rng.integers(0, 3, N_GALLERY)}
-    labels |= {f"{role}_columns/weather": values for role, values in weather.items()}
-    np.savez(tmp_path / "weather.npz", **labels)
-    sides = [tmp_path / "weather.npz"] * 2
-    report = answer("--distances", data / "block.npy", "--breakdown", "weather", sides=sides)
-    rows = [
-        LabelledRows(labels[f"{role}_pids"], labels[f"{role}_camids"], columns={"weather": weather[role]})
-        for role in ("query", "gallery")
-    ]
-    block = DistanceBlock.open(data / "block.npy")
-    expected = evaluate_distances(block, *rows, breakdowns=["weather"])
-    table = report["breakdowns"]["weather"]
-    assert table == expected.breakdowns["weather"]
-    assert table["value"] == [0, 1, 2]
-    assert table["n_query"] == np.bincount(weather["query"]).tolist()
-    # The mean of a group, from the values of its queries, which do not depend on columns.
-    values = evaluate_distances(block, *open_labels(data)).per_query["AP"]
-    for number, mean in enumerate(table["mAP"]):
-        assert mean == pytest.approx(np.nanmean(values[weather["query"] == number]), abs=1e-12)
+from evaluate_sets import N_GALLERY, N_QUERY
 
 
 def test_a_protocol_that_looks_at_columns_of_labels_alone(reid_dist, data, threads, tmp_path):

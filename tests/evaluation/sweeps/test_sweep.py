@@ -341,13 +341,17 @@ def made(values, **more):
     return SweepReport(rows=rows, **{**fields, **more})
 
 
-def test_of_equal_points_the_first_is_best_and_undefined_values_are_none():
+def test_of_equal_points_the_first_is_best_and_undefined_values_are_none(tmp_path):
     assert made([0.2, 0.5, 0.5]).best["mAP"]["row"] == 1
     assert made([math.nan, 0.1, 0.3]).best["mAP"]["row"] == 2
     undefined = made([math.nan, math.nan])
     assert undefined.best == {}
     assert json.loads(undefined.to_json())["rows"][0]["metrics"]["mAP"] is None
     assert "undefined" in undefined.to_html()
+    undefined.save(tmp_path / "out")
+    again = SweepReport.load(tmp_path / "out")
+    assert again.to_dict() == undefined.to_dict()
+    assert np.isnan(again.values("mAP")).all()
 
 
 def test_a_report_is_made_of_rows_that_belong_together():
