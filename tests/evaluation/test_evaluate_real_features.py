@@ -10,23 +10,8 @@ from agreement import (
 )
 from oracles import evaluation, verification
 from oracles.protocols import assign_relevance
-from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
-
-
-def read_mat(path):
-    """Query and gallery of a `pytorch_result.mat` layout."""
-    from scipy.io import loadmat
-
-    content = loadmat(path)
-    return [
-        ItemSet(
-            content[f"{name}_f"],
-            content[f"{name}_label"].ravel().astype(np.int64),
-            content[f"{name}_cam"].ravel().astype(np.int64),
-        )
-        for name in ("query", "gallery")
-    ]
-
+from real_sets import read_sides
+from reference import DISTANCES, canonical_distances, order_is_unambiguous
 
 KNOWN = {}
 
@@ -57,7 +42,7 @@ def check(query, gallery, protocol, distance):
 
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_market1501(shared_data, distance):
-    query, gallery = read_mat(shared_data("market1501_sample.mat"))
+    query, gallery = read_sides(shared_data("market1501_sample.mat"))
     report = check(query, gallery, "market1501", distance)
     assert (report.counts["n_query"], report.counts["n_valid"], report.counts["n_gallery"]) == (100, 7, 86)
     assert np.isnan(report.per_query["AP"]).sum() == 93
@@ -67,7 +52,7 @@ def test_market1501(shared_data, distance):
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", ["market1501", "no_cameras"])
 def test_sketch_to_photo(shared_data, protocol, distance):
-    query, gallery = read_mat(shared_data("sketch_photo.mat"))
+    query, gallery = read_sides(shared_data("sketch_photo.mat"))
     report = check(query, gallery, protocol, distance)
     assert report.counts["n_valid"] == report.counts["n_query"] == 50
 
@@ -75,8 +60,7 @@ def test_sketch_to_photo(shared_data, protocol, distance):
 @pytest.mark.slow
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_veri776(shared_data, distance):
-    with np.load(shared_data("veri776_sample.npz")) as content:
-        items = ItemSet(content["features"], content["pids"], None, np.arange(500))
+    items, _ = read_sides(shared_data("veri776_sample.npz"))
     report = check(items, items, "same_set", distance)
     assert report.counts["n_junk"] == 500
     assert report.metrics["mAP"] > 0.2
@@ -84,7 +68,7 @@ def test_veri776(shared_data, distance):
 
 # ---------------------------------------------------------------------- protocols and metrics beyond the first three
 
-SETS = ("market1501_sample", "sketch_photo", "veri776_sample")
+SETS = ("market1501_sample.mat", "sketch_photo.mat", "veri776_sample.npz")
 FAR = ("0", "0.001", "0.01", "0.1", "0.5")
 EXACT = 1e-12
 
@@ -92,22 +76,14 @@ EXACT = 1e-12
 @pytest.fixture(params=SETS)
 def named_sets(request, shared_data):
     """Name of a file, and its query and gallery."""
-    return request.param, *read_sets(request.param, shared_data)
-
-
-def read_sets(name, shared_data):
-    if name != "veri776_sample":
-        return tuple(read_mat(shared_data(f"{name}.mat")))
-    with np.load(shared_data("veri776_sample.npz")) as content:
-        items = ItemSet(content["features"], content["pids"], None, np.arange(500))
-    return items, items
+    return request.param, *read_sides(shared_data(request.param))
 
 
 @pytest.mark.quick_cases(1)
 def test_verification(named_sets):
     """TAR at a FAR, the equal error rate and, where queries have no mates at all, the open-set rate."""
     name, query, gallery = named_sets
-    protocol = "same_set" if name == "veri776_sample" else "market1501"
+    protocol = "same_set" if name == "veri776_sample.npz" else "market1501"
     distances = known_distances(query, gallery, "cosine")
     relevant, junk = assign_relevance(query, gallery, protocol)
     pairs = verification.pairs_of(distances, relevant, junk)
@@ -115,7 +91,7 @@ def test_verification(named_sets):
     # Thresholds compare pairs of all queries: no two distances may be so close that rounding decides.
     gaps = np.diff(np.unique(distances))
     assert gaps.min() > 1e-14
-    assert bool(probes.non_mated) == (name == "market1501_sample")
+    assert bool(probes.non_mated) == (name == "market1501_sample.mat")
     names = [f"TAR@FAR={rate}" for rate in FAR] + ["EER"]
     names += [f"DIR@FAR={rate}" for rate in FAR] if probes.non_mated else []
     report, other = (

@@ -251,82 +251,6 @@ def test_a_list_with_a_place_left_takes_the_query(variant):
 # --------------------------------------------------------------------------------------------- what must hold
 
 
-@variants
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_lambda_1_is_the_order_of_the_distance(variant, distance):
-    rng = np.random.default_rng(1)
-    query, gallery = rng.normal(size=(5, 6)), rng.normal(size=(30, 6))
-    final = oracle.reranked(query, gallery, distance=distance, variant=variant, k1=6, k2=3, lambda_value=1)
-    plain = canonical_distances(query, gallery, distance)
-    np.testing.assert_array_equal(np.argsort(final, kind="stable"), np.argsort(plain, kind="stable"))
-
-
-@given(data=st.data())
-@variants
-def test_disjoint_supports_are_exactly_1(variant, data):
-    problem = data.draw(reranking_problems())
-    options = {**problem.options, "lambda_value": 0.0}
-    steps = oracle.steps(problem.query, problem.gallery, variant=variant, **options)
-    meet = (steps.mean_weights[: len(problem.query)] > 0) @ (steps.mean_weights[len(problem.query) :] > 0).T
-    assert (steps.final[~meet] == 1).all()
-    assert (steps.final[meet] < 1).all()
-    assert (steps.final > -1e-15).all()
-
-
-@variants
-@pytest.mark.parametrize("distance", DISTANCES)
-@pytest.mark.parametrize("k1", [1, 2, 7, 20, 60])
-def test_forty_duplicates(variant, distance, k1):
-    rng = np.random.default_rng(3)
-    items = np.concatenate([np.repeat(rng.normal(size=(1, 8)), 40, axis=0), rng.normal(size=(10, 8))])
-    order = rng.permutation(50)
-    steps = oracle.steps(items[order[:5]], items[order[5:]], distance=distance, variant=variant, k1=k1, k2=k1)
-    assert all(i in steps.reciprocal[i] and i in steps.grown[i] for i in range(50))
-    assert all(members[0] == i for i, members in enumerate(steps.neighbours))
-    assert (steps.weights.sum(axis=1) > 0).all()
-    assert np.isfinite(steps.final).all()
-
-
-@variants
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_a_constant_set(variant, distance):
-    items = np.full((6, 3), 0.7)
-    steps = oracle.steps(items[:2], items[2:], distance=distance, variant=variant, k1=9, k2=4)
-    assert (steps.distances == 0).all(), "and no maximum of 0 was divided by"
-    assert steps.grown == [set(range(6))] * 6
-    np.testing.assert_allclose(steps.final, 0, atol=1e-15)
-
-
-@variants
-@pytest.mark.parametrize("mode", [oracle.reranked, oracle.inductive])
-def test_gallery_order_does_not_matter_without_ties(variant, mode):
-    rng = np.random.default_rng(5)
-    query, gallery = rng.normal(size=(4, 5)), rng.normal(size=(25, 5))
-    order = rng.permutation(25)
-    options = {"variant": variant, "k1": 7, "k2": 3}
-    one, other = mode(query, gallery, **options), mode(query, gallery[order], **options)
-    np.testing.assert_allclose(one[:, order], other, rtol=1e-12)
-
-
-@given(problem=reranking_problems())
-@variants
-def test_stages_belong_together(variant, problem):
-    query, gallery = problem.query, problem.gallery
-    steps = oracle.steps(query, gallery, variant=variant, **problem.options)
-    n_items = len(query) + len(gallery)
-    length, half_length = oracle.list_lengths(variant, problem.k1)
-    for i in range(n_items):
-        assert len(steps.neighbours[i]) == len(set(steps.neighbours[i])) == min(length, n_items)
-        assert steps.half_neighbours[i] == steps.neighbours[i][:half_length]
-        assert steps.half_reciprocal[i] <= steps.reciprocal[i] <= steps.grown[i]
-        assert set(np.flatnonzero(steps.weights[i])) == steps.grown[i]
-        assert all(i in steps.reciprocal[j] for j in steps.reciprocal[i])
-    if variant != "paper":
-        np.testing.assert_allclose(steps.mean_weights.sum(axis=1), 1, rtol=1e-14)
-    assert steps.final.shape == (len(query), len(gallery))
-    assert steps.final.dtype == np.float64
-
-
 @given(problem=reranking_problems())
 @pytest.mark.parametrize(
     ("variant", "distance"),
@@ -347,16 +271,6 @@ def test_given_euclidean_distances():
     options = {"distance": "euclidean", "k1": 2, "k2": 1}
     expected = oracle.reranked(on_a_line(0), on_a_line(1, 3, 7), **options)
     np.testing.assert_array_equal(oracle.ranklist(*blocks, **options), expected)
-
-
-@given(problem=reranking_problems())
-@variants
-def test_other_queries_do_not_matter_to_a_query_by_itself(variant, problem):
-    options = {"variant": variant, **problem.options}
-    together = oracle.inductive(problem.query, problem.gallery, **options)
-    for i in range(len(problem.query)):
-        alone = oracle.inductive(problem.query[i : i + 1], problem.gallery, **options)
-        np.testing.assert_array_equal(alone[0], together[i])
 
 
 # ------------------------------------------------------------------------------- the formulas read once more

@@ -84,31 +84,6 @@ def test_random_lists_against_the_definitions() -> None:
     assert min(seen.values()) > 20, seen
 
 
-# Queries of identity 1 and camera 1; items are (pid, camera, mark).
-@pytest.mark.parametrize(
-    ("items", "expected"),
-    [
-        ([(2, 2, "wrong"), (1, 2, "right")], {"look_alike"}),
-        ([(2, 1, "wrong"), (1, 2, "right")], {"same_camera"}),
-        ([(1, 1, "junk"), (2, 1, "wrong"), (1, 2, "right")], {"same_camera"}),
-        ([(1, 2, "right"), (2, 1, "wrong")], set()),
-        ([(2, 2, "wrong"), (3, 2, "wrong")], {"look_alike", "not_listed"}),
-        ([(2, 2, "wrong"), (2, 3, "wrong"), (3, 2, "wrong"), (2, 2, "wrong"), (2, 3, "wrong"), (1, 2, "right")],
-         {"look_alike", "label_suspect"}),
-        # One camera: a tracklet that looks like the query.
-        ([(2, 2, "wrong")] * 5 + [(1, 2, "right")], {"look_alike"}),
-        # Distractors have no identity in common.
-        ([(0, 2, "wrong"), (0, 3, "wrong")] * 3 + [(1, 2, "right")], {"look_alike"}),
-        ([(2, 2, "wrong"), (2, 3, "wrong"), (2, 2, "wrong"), (2, 3, "wrong")], {"look_alike", "not_listed"}),
-    ],
-)  # fmt: skip
-def test_cases(items: list, expected: set[str]) -> None:
-    lists = [[(row, mark, 1.0 + row) for row, (_, _, mark) in enumerate(items)]]
-    topk, labels = made(lists, [(1, 1)], [(pid, camera) for pid, camera, _ in items])
-    found = find_failures(topk, np.array([True]), labels)
-    assert {name for name, values in found.items() if values[0]} == expected
-
-
 def test_a_duplicate_of_another_identity_has_a_suspect_label_though_its_query_is_invalid() -> None:
     topk, labels = made([[(0, "wrong", 0.0), (1, "wrong", 2.0)]], [(1, 1)], [(2, 2), (3, 2)])
     found = find_failures(topk, np.array([False]), labels)

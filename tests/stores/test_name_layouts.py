@@ -332,17 +332,6 @@ def test_cameras_below_the_first_one_are_noted(tmp_path: Path) -> None:
     assert "cameras of the layout market1501 begin at 1; names hold camera 0" in notes
 
 
-def test_labels_of_one_name_over_both_sides_of_a_file(tmp_path: Path) -> None:
-    """Each side has names of its own, and text identities are numbered over both."""
-    held = {
-        f"{side}_paths": np.array(names) for side, names in {"q": ["bo/1.jpg"], "g": ["anna/1.jpg", "bo/2.jpg"]}.items()
-    }
-    np.savez(tmp_path / "a.npz", qf=np.ones((1, 2), np.float32), gf=np.ones((2, 2), np.float32), **held)
-    query, gallery = ingest(tmp_path / "a.npz", tmp_path / "a", layout="folder_per_identity")
-    assert (query.pids.tolist(), gallery.pids.tolist()) == ([2], [1, 2])
-    assert query.pid_names == gallery.pid_names == ("anna", "bo")
-
-
 def test_labels_of_a_store_are_replaced_with_their_texts(tmp_path: Path) -> None:
     named = FeatureSet.from_arrays(np.eye(2, dtype=np.float32), ["a", "b"], image_paths=["x/7.jpg", "y/8.jpg"])
     named.save(tmp_path / "a.zarr")
@@ -465,24 +454,6 @@ def test_an_entry_num_query_must_agree_with_the_folders(tmp_path: Path) -> None:
     assert [store.n_rows for store in ingest(tmp_path / "bad.npz", tmp_path / "own", num_query=1)] == [1, 2]
 
 
-def test_one_run_from_names_to_the_metric(reid_dist: Any, tmp_path: Path) -> None:
-    """Features, names and a layout give the numbers of features with labels."""
-    rng = np.random.default_rng(3)
-    pids, camids = rng.integers(1, 5, 40), rng.integers(1, 4, 40)
-    features = rng.standard_normal((40, 6)).astype(np.float32)
-    names = [
-        f"{'query' if row < 10 else 'bounding_box_test'}/{pid:04d}_c{camid}s1_{row:06d}_00.jpg"
-        for row, (pid, camid) in enumerate(zip(pids, camids, strict=True))
-    ]
-    np.save(tmp_path / "f.npy", features)
-    (tmp_path / "list.txt").write_text("\n".join(names))
-    words = ("--names", tmp_path / "list.txt", "--layout", "market1501", "--output", tmp_path / "out")
-    assert reid_dist("ingest", tmp_path / "f.npy", *words).code == 0
-    stores = [tmp_path / "out" / f"{side}.zarr" for side in ("query", "gallery")]
-    sides = [FeatureSet.from_arrays(features[s], pids[s], camids[s]) for s in (slice(10), slice(10, None))]
-    assert evaluate(*stores).result_digest == evaluate(*sides).result_digest
-
-
 # ---- words -----------------------------------------------------------------------------------------------------------
 
 LIGHT = r"(?P<pid>\w+)-(?P<modality>rgb|ir)-(?P<camid>[a-z]+)"
@@ -514,7 +485,16 @@ def test_words_that_are_no_words(reid_dist: Any, tmp_path: Path, word: str) -> N
     features, listed = write_features(tmp_path, LIT)
     words = ("--names", listed, "--pattern", LIGHT, "--output", tmp_path / "a.zarr", "--word", word)
     reid_dist("ingest", features, *words).assert_refused("is not of the form GROUP:TEXT=N")
-    with pytest.raises(InputError, match="unknown group of words 'modalty'; did you mean 'modality'"):
-        open_features(features, names_file=listed, pattern=LIGHT, words={"modalty": {"ir": 1}})
-    with pytest.raises(InputError, match=r"the word 'ir' of modality must denote a whole number, not 1\.5"):
-        open_features(features, names_file=listed, pattern=LIGHT, words={"modality": {"ir": 1.5}})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"modalty": {"ir": 1}}, "unknown group of words 'modalty'; did you mean 'modality'"),
+        ({"modality": {"ir": 1.5}}, r"the word 'ir' of modality must denote a whole number, not 1\.5"),
+    ],
+)
+def test_words_in_python_that_are_no_words(tmp_path: Path, words: Any, message: str) -> None:
+    features, listed = write_features(tmp_path, LIT)
+    with pytest.raises(InputError, match=message):
+        open_features(features, names_file=listed, pattern=LIGHT, words=words)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from passes import Count
 from sampling import examples
 from strategies import features as drawn_features
 from strategies import whole_numbers
 
 from reid_dist import FeatureSet, evaluate
-from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import DamagedStoreError, InputError, RunFailedError, StoreExistsError, UnknownNameError
 from reid_dist.evaluation.pooling import pool
 from reid_dist.stages.pooling import POOLINGS, group_rows, plan, stage, tasks
@@ -118,13 +118,6 @@ def test_a_mean_is_the_sum_in_row_order(scattered, tmp_path) -> None:
             for member in rows:
                 total += float(features[member, column])
             assert np.float32(total / len(rows)) == raw(pooled)[row, column]
-
-
-def test_pooled_rows_have_length_one(scattered, tmp_path) -> None:
-    for name, options in {"plain": {}, "rows": {"normalise_rows": True}, "max": {"method": "max"}}.items():
-        pooled = pool(scattered, tmp_path / name, **options)
-        np.testing.assert_allclose(np.linalg.norm(raw(pooled).astype(float), axis=1), 1, rtol=0, atol=1e-6)
-    assert (raw(FeatureSet.open(tmp_path / "plain")) != raw(FeatureSet.open(tmp_path / "rows"))).any()
 
 
 def test_a_long_row_does_not_outweigh_the_others_when_rows_are_normalised(tmp_path) -> None:
@@ -319,25 +312,6 @@ def contiguous(n_rows: int = 700) -> FeatureSet:
     return FeatureSet.from_arrays(features, tracklets // 2, tracklets % 5, columns={"tracklet": tracklets})
 
 
-class Counted(Progress):
-    """Tasks, warnings and their order."""
-
-    def __init__(self) -> None:
-        self.totals: list[dict[str, int]] = []
-        self.n_done = 0
-        self.warned: list[str] = []
-
-    def start(self, totals) -> None:
-        self.totals.append(totals)
-
-    def advance(self, stage) -> None:
-        assert stage == "pooling"
-        self.n_done += 1
-
-    def warn(self, message) -> None:
-        self.warned.append(message)
-
-
 @pytest.mark.parametrize("kind", ["contiguous", "scattered"])
 def test_workers_write_the_same_bytes(two_workers, scattered, short_blocks, tmp_path, kind) -> None:
     features = contiguous() if kind == "contiguous" else scattered
@@ -403,11 +377,11 @@ def test_finished_blocks_are_not_pooled_again(short_blocks, tmp_path, monkeypatc
     begun = breaking_after(monkeypatch, 1000)
     # Parts keep their cut, and serve for any layout.
     options = {"accumulator_bytes": 8 * 19, "chunk_rows": 7} if other_cut else {}
-    shown = Counted()
+    shown = Count()
     pooled = pool(stored, tmp_path / "out.zarr", workspace=work, progress=shown, **options)
     assert pooled.content_digest == expected
-    assert shown.totals == [{"pooling": len(begun)}]
-    assert shown.n_done == len(begun) > 3
+    assert shown.passes == [{"pooling": len(begun)}]
+    assert shown.done["pooling"] == len(begun) > 3
     assert not {f"rows-{block:05d}.npz" for block in begun} & {*kept}
     assert list(work.iterdir()) == []
 
@@ -425,10 +399,9 @@ def test_damaged_and_foreign_parts_are_made_again(short_blocks, tmp_path, monkey
     content[len(content) // 2] ^= 1
     first.write_bytes(content)
     second.write_bytes(sorted(work.glob("pooled-*/rows-*.npz"))[-1].read_bytes())
-    shown = Counted()
-    assert pool(stored, tmp_path / "out.zarr", workspace=work, progress=shown).content_digest == expected
-    assert shown.warned
-    assert all("made again" in line for line in shown.warned)
+    with pytest.warns(UserWarning, match="made again"):
+        found = pool(stored, tmp_path / "out.zarr", workspace=work)
+    assert found.content_digest == expected
 
 
 def test_parts_of_another_pooling_are_not_used(short_blocks, tmp_path, monkeypatch) -> None:
@@ -452,11 +425,6 @@ def test_what_is_refused_leaves_nothing_in_the_workspace(tmp_path) -> None:
         with pytest.raises(InputError):
             pool(features, tmp_path / "out.zarr", workspace=tmp_path / "work", **options)
         assert list(tmp_path.rglob("*")) in ([], [tmp_path / "work"])
-
-
-def test_an_unknown_kind_of_progress_is_refused(tmp_path) -> None:
-    with pytest.raises(InputError, match="progress must be True"):
-        pool(small(), tmp_path / "out.zarr", progress="bars")
 
 
 # ---- media -----------------------------------------------------------------------------------------------------------

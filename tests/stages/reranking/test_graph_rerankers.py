@@ -194,20 +194,6 @@ def test_missing_and_interrupted_parts(monkeypatch, tmp_path):
 # ---------------------------------------------------------------------------------------------------- bad input
 
 
-@pytest.mark.parametrize("n_copies", [40, 300])
-def test_hundreds_of_duplicates(n_copies):
-    rng = np.random.default_rng(9)
-    items = np.concatenate([np.repeat(rng.normal(size=(1, 8)), n_copies, axis=0), rng.normal(size=(30, 8))])
-    items = rng.permutation(items).astype(np.float32)
-    for spec in ("gnn", "ecn(method=origdist)", "ecn"):
-        found = reranked_distances(bare(items[:20]), bare(items[20:]), rerank=spec)
-        assert np.isfinite(found).all()
-        if "origdist" in spec:
-            means = oracle.mean_distances(items[:20], items[20:])
-            np.testing.assert_allclose(found, means, rtol=0, atol=MEANS_CLOSE)
-    np.testing.assert_array_equal(found, oracle.cross_neighbourhoods(items[:20], items[20:]))
-
-
 def test_rows_of_zeros_share_nothing():
     query, gallery = spread()
     query.features[:3], gallery.features[::20] = 0, 0

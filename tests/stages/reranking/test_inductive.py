@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_workers import started
 from oracles import reranking as oracle
+from real_sets import read_sides
 from reference import DISTANCES, canonical_distances
 from reranking_runs import CLOSE, bare, labelled, usable_weight
 from sampling import examples
@@ -237,10 +238,8 @@ def test_sets_without_common_members_hold_the_query_last():
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 def test_real_features(shared_data, variant):
-    from scipy.io import loadmat
-
-    content = loadmat(shared_data("market1501_sample.mat"))
-    query, gallery = content["query_f"][::7][:12], content["gallery_f"][:260]
+    query, gallery = (side.features for side in read_sides(shared_data("market1501_sample.mat")))
+    query, gallery = query[::7][:12], gallery[:260]
     options = {"variant": variant, "k1": 20, "k2": 6, "lambda_value": 0.3}
     for distance in ("cosine", "euclidean"):
         expected = oracle.inductive(query, gallery, distance=distance, **options)

@@ -8,7 +8,8 @@ import reference
 from oracles import evaluation, graph_reranking
 from oracles import reranking as oracle
 from oracles.rank_metrics import ALL_METRICS
-from reference import ItemSet, order_is_unambiguous
+from real_sets import read_sides
+from reference import order_is_unambiguous
 from reranking_runs import CLOSE, labelled
 
 from reid_dist import evaluate, reranked_distances
@@ -19,21 +20,10 @@ SETS = {"market1501_sample.mat": "market1501", "sketch_photo.mat": "no_cameras",
 
 def read_sets(path):
     """Query and gallery of a file; of a set without sides, its first items are the queries, the others the gallery."""
-    from scipy.io import loadmat
-
-    if path.suffix == ".npz":
-        with np.load(path) as content:
-            items = ItemSet(content["features"], content["pids"], None, np.arange(500))
-        return items.take(range(0, 120, 4)), items.take([row for row in range(120) if row % 4])
-    content = loadmat(path)
-    return tuple(
-        ItemSet(
-            content[f"{name}_f"],
-            content[f"{name}_label"].ravel().astype(np.int64),
-            content[f"{name}_cam"].ravel().astype(np.int64),
-        )
-        for name in ("query", "gallery")
-    )
+    query, gallery = read_sides(path)
+    if query is not gallery:
+        return query, gallery
+    return query.take(range(0, 120, 4)), gallery.take([row for row in range(120) if row % 4])
 
 
 GRAPH_RERANKINGS = {
