@@ -7,49 +7,70 @@ import itertools
 import math
 import re
 from html.parser import HTMLParser
+from typing import TypeAlias
 
 from reid_dist.reports import Report, print_report
 
-VOID = {"meta", "br", "hr", "img", "link", "input", "col"}
-SHAPES = {"line", "rect", "circle", "polyline", "polygon"}
+VOID = {"meta", "br", "wbr", "hr", "img", "link", "input", "col"}
+SHAPES = {"line", "rect", "circle", "path", "polyline", "polygon"}
+
+
+Attributes: TypeAlias = dict[str, str | None]
 
 
 class Page(HTMLParser):
-    """Tags and texts of a page; a wrong nesting fails."""
+    """Tags and texts of a page, and for each tag the span of its texts; a wrong nesting fails."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[int] = []
+        self.tags: list[tuple[str, Attributes]] = []
+        self.spans: list[slice] = []
         self.words: list[str] = []
         self.feed(text)
         self.close()
-        assert self.open == [], f"never closed: {self.open}"
+        assert self.open == [], f"never closed: {[self.tags[place] for place in self.open]}"
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert len(dict(attrs)) == len(attrs), f"an attribute of <{tag}> occurs twice"
         self.tags.append((tag, dict(attrs)))
+        self.spans.append(slice(len(self.words), len(self.words)))
         if tag not in VOID:
-            self.open.append(tag)
+            self.open.append(len(self.tags) - 1)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         assert tag in SHAPES, f"<{tag}/> does not close itself in HTML"
-        self.tags.append((tag, dict(attrs)))
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open, f"</{tag}> closes nothing"
-        assert self.open.pop() == tag
+        place = self.open.pop()
+        assert self.tags[place][0] == tag
+        if tag in ("td", "th"):  # Cells are separate texts.
+            self.words.append(" ")
+        self.spans[place] = slice(self.spans[place].start, len(self.words))
 
     def handle_data(self, data: str) -> None:
-        if not self.open or self.open[-1] != "style":
+        if not self.open or self.tags[self.open[-1]][0] != "style":
             self.words.append(data)
 
     @property
     def text(self) -> str:
         return " ".join(" ".join(self.words).split())
 
-    def named(self, tag: str) -> list[dict[str, str | None]]:
+    def named(self, tag: str) -> list[Attributes]:
         return [attributes for name, attributes in self.tags if name == tag]
+
+    def all(self, tag: str, css: str = "", within: slice | None = None) -> list[tuple[Attributes, str]]:
+        """Attributes and texts of the tags of a name, of a class, inside a span."""
+        return [
+            (attributes, " ".join("".join(self.words[span]).split()))
+            for (name, attributes), span in zip(self.tags, self.spans, strict=True)
+            if name == tag
+            and (not css or css in str(attributes.get("class")).split())
+            and (within is None or within.start <= span.start < span.stop <= within.stop)
+        ]
 
 
 def assert_complete_and_offline(text: str) -> Page:

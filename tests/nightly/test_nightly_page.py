@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from html.parser import HTMLParser
 
 import example_nights as nights
 import pytest
+from pages import Page
 
 from reid_dist.errors import InputError
 from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
@@ -32,51 +32,6 @@ from reid_dist.nightly.page import render_nights
 from reid_dist.nightly.page.headline import headline
 from reid_dist.nightly.page.outcome import counted, outcome, reasons
 
-VOID = {"meta", "br", "wbr", "img"}
-
-
-class Outline(HTMLParser):
-    """A page as a list of elements, each with its attributes and all of the text within it; refuses unclosed ones."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str]]] = []
-        self.texts: list[str] = []
-        self._open: list[int] = []
-        self.feed(page)
-        self.close()
-        assert self._open == [], "every element is closed"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, {name: value or "" for name, value in attrs}))
-        self.texts.append("")
-        if tag not in VOID:
-            self._open.append(len(self.elements) - 1)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, {name: value or "" for name, value in attrs}))
-        self.texts.append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.elements[self._open[-1]][0] == tag
-        if tag in ("td", "th"):  # cells are separate texts
-            self.handle_data(" ")
-        self._open.pop()
-
-    def handle_data(self, data: str) -> None:
-        for place in self._open:
-            self.texts[place] += data
-
-    def all(self, tag: str, css: str = "") -> list[tuple[dict[str, str], str]]:
-        return [
-            (attributes, " ".join(text.split()))
-            for (name, attributes), text in zip(self.elements, self.texts, strict=True)
-            if name == tag and (not css or css in attributes.get("class", "").split())
-        ]
-
-    def text(self) -> str:
-        return self.all("body")[0][1]
-
 
 @pytest.fixture(scope="module")
 def runs() -> list[Run]:
@@ -84,24 +39,22 @@ def runs() -> list[Run]:
 
 
 @pytest.fixture(scope="module")
-def page(runs: list[Run]) -> Outline:
-    return Outline(render_nights(runs, suite="nightly"))
+def page(runs: list[Run]) -> Page:
+    return Page(render_nights(runs, suite="nightly"))
 
 
-def table_rows(page: Outline, css: str) -> list[str]:
+def table_rows(page: Page, css: str) -> list[str]:
     """Texts of the rows of the first table of a class."""
-    start = next(
-        place
-        for place, (tag, attributes) in enumerate(page.elements)
-        if tag == "table" and css in attributes.get("class", "").split()
+    span = next(
+        span
+        for (tag, attributes), span in zip(page.tags, page.spans, strict=True)
+        if tag == "table" and css in str(attributes.get("class")).split()
     )
-    rows = []
-    for (tag, _), text in zip(page.elements[start + 1 :], page.texts[start + 1 :], strict=True):
-        if tag == "table":
-            break
-        if tag == "tr":
-            rows.append(" ".join(text.split()))
-    return rows
+    return [text for _, text in page.all("tr", within=span)]
+
+
+def body(page: Page) -> str:
+    return page.all("body")[0][1]
 
 
 def test_the_headline_has_the_change_its_significance_and_possible_causes() -> None:
@@ -113,7 +66,7 @@ def test_the_headline_has_the_change_its_significance_and_possible_causes() -> N
     assert sentence.startswith("resnet50/market1501/plain is worse, beyond chance: mAP 85.20 %")
     assert "-1.83 points [-2.41, -1.20]" in sentence
     assert "since run 3 changed: content of query" in sentence
-    page = Outline(render_nights([*earlier, today], suite="nightly"))
+    page = Page(render_nights([*earlier, today], suite="nightly"))
     about = page.all("dl", "about")[0][1]
     assert "4: a regression, and nothing failed" in about
     assert "2026-01-08 02:00 UTC" in about
@@ -135,8 +88,8 @@ def test_a_worse_night_without_a_recorded_cause() -> None:
 def test_a_quiet_night_is_one_quiet_sentence() -> None:
     first = headline(nights.quiet_nights(2, 3)[-1])
     assert (first.kind, first.title, first.clauses) == ("same", "All 3 jobs are the same as before", ())
-    page = Outline(render_nights(nights.quiet_nights(2, 3), suite="nightly"))
-    assert "No gate found a change." in page.text()
+    page = Page(render_nights(nights.quiet_nights(2, 3), suite="nightly"))
+    assert "No gate found a change." in body(page)
     assert page.all("article") == []
 
 
@@ -185,7 +138,7 @@ def test_outcomes_of_entries(entry: Entry, expected: str) -> None:
     assert outcome(entry) == expected
 
 
-def test_every_entry_is_counted_once(runs: list[Run], page: Outline) -> None:
+def test_every_entry_is_counted_once(runs: list[Run], page: Page) -> None:
     counts = counted(runs[-1])
     assert counts == {
         "failed": 1, "alarm": 1, "worse": 2, "skipped": 1, "incomparable": 1, "undecided": 0, "accepted": 0,
@@ -199,7 +152,7 @@ def _is_tally(text: str) -> bool:
     return re.fullmatch(r"\S \w+ \d+", text) is not None
 
 
-def test_every_colour_has_a_sign_and_a_word(page: Outline) -> None:
+def test_every_colour_has_a_sign_and_a_word(page: Page) -> None:
     words = {"failed", "alarm", "worse", "skipped", "incomparable", "undecided", "accepted", "better", "same"}
     badges = page.all("span", "badge")
     assert len(badges) > 40
@@ -215,7 +168,7 @@ def test_every_colour_has_a_sign_and_a_word(page: Outline) -> None:
     assert all(word in legend for word in words)
 
 
-def test_the_table_of_today_begins_with_urgent_jobs(runs: list[Run], page: Outline) -> None:
+def test_the_table_of_today_begins_with_urgent_jobs(runs: list[Run], page: Page) -> None:
     head, *rows = table_rows(page, "today")
     assert head == "Job Accuracy Trend Speed Memory Values and changes Reason"
     assert len(rows) == len(runs[-1].entries)
@@ -233,7 +186,7 @@ def test_the_table_of_today_begins_with_urgent_jobs(runs: list[Run], page: Outli
     assert "the time budget of 2 h was spent" in rows[4]
 
 
-def test_an_alarm_is_of_its_own_kind(page: Outline) -> None:
+def test_an_alarm_is_of_its_own_kind(page: Page) -> None:
     (alarm,) = page.all("article", "alarm")
     assert "resnet50/msmt17/plain" in alarm[1]
     assert ALARM in alarm[1]
@@ -245,15 +198,15 @@ def test_the_alarm_appears_once() -> None:
     entry = nights.alarm_entry(1, baseline=1)
     changed = dataclasses.replace(entry.findings[0], reason=f"{ALARM}: the digest differs")
     entry = dataclasses.replace(entry, findings=(changed, *entry.findings[1:]))
-    page = Outline(render_nights([nights.run(1, [entry])], suite="nightly"))
+    page = Page(render_nights([nights.run(1, [entry])], suite="nightly"))
     assert page.all("article")[0][1].count(ALARM) == 1
 
 
 def test_a_job_that_is_undecided_is_neither_the_same_nor_a_regression() -> None:
     runs = [nights.run(0, [nights.entry()]), nights.run(1, [nights.undecided_entry(1, baseline=1)])]
-    page = Outline(render_nights(runs, suite="nightly"))
+    page = Page(render_nights(runs, suite="nightly"))
     assert page.all("h1")[0][1] == "\N{PLUS-MINUS SIGN} The one job is undecided"
-    assert "in 1 job the noise of the queries may hide one that matters" in page.text()
+    assert "in 1 job the noise of the queries may hide one that matters" in body(page)
     assert page.all("article") == []
     (row,) = table_rows(page, "today")[1:]
     assert re.search(r"\N{PLUS-MINUS SIGN} undecided = same = same = same", row)
@@ -268,23 +221,23 @@ def test_a_trend_that_is_not_flat_is_open(verdict: str, is_open: bool) -> None:
     trend = dataclasses.replace(entry.findings[1], verdict=verdict)
     entry = dataclasses.replace(entry, findings=(entry.findings[0], trend, *entry.findings[2:]))
     runs = [nights.run(night, [nights.entry(night=night)]) for night in range(14)]
-    page = Outline(render_nights([*runs, nights.run(14, [*quiet, entry])], suite="nightly"))
+    page = Page(render_nights([*runs, nights.run(14, [*quiet, entry])], suite="nightly"))
     opened = [text for attributes, text in page.all("details", "job") if "open" in attributes]
     assert len(opened) == is_open
     for text in opened:
         assert "resnet50/market1501/plain" in text
         assert "mAP falls by 4.10 points from first to last" in text.split(" Trend ", 2)[-1]
     assert len(page.all("article", "worse")) == (verdict == WORSE)
-    assert ("beyond chance: mAP 85.20 %" in page.text()) == (verdict == WORSE)
+    assert ("beyond chance: mAP 85.20 %" in body(page)) == (verdict == WORSE)
 
 
-def test_the_queries_that_lost_most_are_listed(page: Outline) -> None:
+def test_the_queries_that_lost_most_are_listed(page: Page) -> None:
     rows = [text for _, text in page.all("tr")]
     assert "31 101 1 90.00 % 2.00 % \N{MINUS SIGN}88.00 points" in rows
     assert "124 104 - 90.00 % 2.00 % \N{MINUS SIGN}88.00 points" in rows, "a query without a camera"
 
 
-def test_reports_are_linked_relative_to_the_page(runs: list[Run], page: Outline) -> None:
+def test_reports_are_linked_relative_to_the_page(runs: list[Run], page: Page) -> None:
     links = {attributes["href"] for attributes, _ in page.all("a")}
     assert "./runs/00024/resnet50/market1501/plain/report.html" in links
     assert "./runs/00023/resnet50/market1501/plain/report.html" in links, "an earlier night"
@@ -292,35 +245,35 @@ def test_reports_are_linked_relative_to_the_page(runs: list[Run], page: Outline)
     assert all(re.fullmatch(r"\./runs/\d{5}/[\w./]+/report\.html", link) for link in outside)
     assert not any("00024/vit_b/msmt17" in link for link in outside), "a failed job has no report"
     inside = {link[1:] for link in links if link.startswith("#")}
-    assert inside <= {attributes.get("id") for _, attributes in page.elements}
+    assert inside <= {attributes.get("id") for _, attributes in page.tags}
 
 
 @pytest.mark.parametrize("folder", ["", "/srv/elsewhere", "//evil.example/x"])
 def test_missing_and_absolute_folders_have_no_link(folder: str) -> None:
-    page = Outline(render_nights([nights.run(0, [nights.entry(folder=folder)])], suite="nightly"))
+    page = Page(render_nights([nights.run(0, [nights.entry(folder=folder)])], suite="nightly"))
     assert [attributes["href"] for attributes, _ in page.all("a") if not attributes["href"].startswith("#")] == []
 
 
 @pytest.mark.parametrize("folder", ["javascript:alert(1)", "https://evil.example", 'a" onclick="x', "a?b#c"])
 def test_names_of_folders_are_quoted_in_links(folder: str) -> None:
-    page = Outline(render_nights([nights.run(0, [nights.entry(folder=folder)])], suite="nightly"))
+    page = Page(render_nights([nights.run(0, [nights.entry(folder=folder)])], suite="nightly"))
     links = {attributes["href"] for attributes, _ in page.all("a") if not attributes["href"].startswith("#")}
     (link,) = links
     assert link.startswith("./")
     assert not set(link) & set('?#":<>')
-    assert all("onclick" not in attributes for _, attributes in page.elements)
+    assert all("onclick" not in attributes for _, attributes in page.tags)
 
 
 def test_foreign_texts_are_escaped() -> None:
     evil = "</style></title><script>alert('x')</script><img src=x onerror=alert(1)>{{ 7 * 7 }} & | `"
     text = render_nights(nights.nights_full_of(evil), suite=evil)
-    page = Outline(text)
-    names = {tag for tag, _ in page.elements}
+    page = Page(text)
+    names = {tag for tag, _ in page.tags}
     assert not names & {"script", "img", "iframe", "object", "link", "base", "form"}
-    assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
     assert "49" not in page.all("h3")[0][1]
-    assert evil in page.text(), "and is shown as text"
-    assert page.text().count("alert('x')") > 20
+    assert evil in body(page), "and is shown as text"
+    assert body(page).count("alert('x')") > 20
 
 
 def test_removed_jobs_are_listed() -> None:
@@ -328,32 +281,32 @@ def test_removed_jobs_are_listed() -> None:
     kept, gone = (entry.name for entry in tonight.entries)
     before = dataclasses.replace(before, planned=(kept, gone, "<b>/set/plain"))
     tonight = dataclasses.replace(tonight, entries=tonight.entries[:1], planned=(kept,))
-    page = Outline(render_nights([before, tonight], suite="nightly"))
+    page = Page(render_nights([before, tonight], suite="nightly"))
     (sheet,) = page.all("div", "skips")
     assert sheet[1] == f"No longer in the suite {gone} last in run 1 <b>/set/plain last in run 1"
     assert page.all("article") == []
     assert page.all("h1")[0][1] == "= The one job is the same as before"
-    changed = Outline(render_nights([before, dataclasses.replace(tonight, planned=before.planned)], suite="nightly"))
-    assert "No longer in the suite" not in changed.text()
+    changed = Page(render_nights([before, dataclasses.replace(tonight, planned=before.planned)], suite="nightly"))
+    assert "No longer in the suite" not in body(changed)
 
 
-def test_the_page_needs_no_network_and_no_script(runs: list[Run], page: Outline) -> None:
+def test_the_page_needs_no_network_and_no_script(runs: list[Run], page: Page) -> None:
     text = render_nights(runs, suite="nightly")
     policy = next(each["content"] for each, _ in page.all("meta") if "http-equiv" in each)
     assert policy == "default-src 'none'; style-src 'unsafe-inline'"
-    assert not any(name in attributes for _, attributes in page.elements for name in ("src", "srcset", "data"))
+    assert not any(name in attributes for _, attributes in page.tags for name in ("src", "srcset", "data"))
     assert "http" not in text.replace("http-equiv", "")
     assert "url(" not in text
     assert "@import" not in text
 
 
-def test_the_outline_is_sound(page: Outline) -> None:
-    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+def test_the_outline_is_sound(page: Page) -> None:
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
-    labelled = [attributes["aria-labelledby"] for _, attributes in page.elements if "aria-labelledby" in attributes]
+    labelled = [attributes["aria-labelledby"] for _, attributes in page.tags if "aria-labelledby" in attributes]
     assert labelled
     assert set(labelled) <= set(ids)
-    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch(r"h[1-6]", tag)]
     assert levels.count(1) == 1
     assert levels[0] == 1
     assert all(later <= earlier + 1 for earlier, later in itertools.pairwise(levels)), "no level is left out"
@@ -388,14 +341,14 @@ def test_an_empty_history_is_one_clear_line() -> None:
     ids=["no jobs", "killed", "failed", "no metrics", "undefined", "another job", "all zero", "a threshold"],
 )
 def test_small_histories_have_a_page(runs: list[Run]) -> None:
-    page = Outline(render_nights(runs, suite="nightly"))
-    assert "nan" not in page.text().split()
+    page = Page(render_nights(runs, suite="nightly"))
+    assert "nan" not in body(page).split()
     assert len(page.all("details", "job")) == len(runs[-1].entries)
 
 
 def test_an_accepted_entry_is_marked_and_is_no_regression() -> None:
     accepted = dataclasses.replace(nights.worse_entry(1, baseline=1), accepted="smaller backbone on purpose")
-    page = Outline(render_nights([nights.run(0, [nights.entry()]), nights.run(1, [accepted])], suite="nightly"))
+    page = Page(render_nights([nights.run(0, [nights.entry()]), nights.run(1, [accepted])], suite="nightly"))
     assert page.all("article") == []
     assert "smaller backbone on purpose" in table_rows(page, "today")[1]
     assert page.all("h1")[0][1].endswith("The one job is worse, and was accepted")
@@ -403,7 +356,7 @@ def test_an_accepted_entry_is_marked_and_is_no_regression() -> None:
 
 def test_a_killed_night_is_marked(runs: list[Run]) -> None:
     killed = dataclasses.replace(runs[-1], exit_code=None, finished=None)
-    about = Outline(render_nights([*runs[:-1], killed], suite="nightly")).all("dl", "about")[0][1]
+    about = Page(render_nights([*runs[:-1], killed], suite="nightly")).all("dl", "about")[0][1]
     assert "none: the run did not end" in about
     assert "has not ended" in about
 
@@ -415,9 +368,9 @@ def test_many_nights_of_many_jobs_are_a_sensible_page() -> None:
     runs[20] = dataclasses.replace(news, entries=(*news.entries, *runs[20].entries[8:]))
     text = render_nights(runs, suite="nightly")
     assert len(text.encode()) < 1_800_000
-    page = Outline(text)
+    page = Page(text)
     assert len(page.all("details", "job")) == 30
-    assert page.text().count("every 7th is listed") == 30
+    assert body(page).count("every 7th is listed") == 30
     links = [attributes["href"] for attributes, _ in page.all("a")]
     tables = [link for link in links if "model07" in link]
     nights_of = {int(link.split("/")[2]) for link in tables}
@@ -427,17 +380,17 @@ def test_many_nights_of_many_jobs_are_a_sensible_page() -> None:
 
 
 def test_a_chart_with_fewer_nights_than_the_history_has_a_note() -> None:
-    text = Outline(render_nights(nights.quiet_nights(95, 1), suite="nightly")).text()
+    text = body(Page(render_nights(nights.quiet_nights(95, 1), suite="nightly")))
     assert "Charts show the last 90 of 95 nights." in text
 
 
 def test_runs_of_one_day_have_distinct_tick_labels() -> None:
     runs = [nights.run(0, [nights.entry()], number=number) for number in (7, 8, 9)]
-    shown = Outline(render_nights(runs, suite="nightly")).all("text")
+    shown = Page(render_nights(runs, suite="nightly")).all("text")
     assert [text for _, text in shown if text.startswith("#")][:3] == ["#7", "#8", "#9"]
 
 
-def test_the_trend_of_a_job_shows_its_own_nights(page: Outline) -> None:
+def test_the_trend_of_a_job_shows_its_own_nights(page: Page) -> None:
     labels = [attributes["aria-label"] for attributes, _ in page.all("svg")]
     assert any(label.startswith("mAP over 24 nights: 84.80 % in run 1, Jan 5, 83.37 % in run 24") for label in labels)
     assert any(label.startswith("mAP over 1 nights: 85.20 % in run 24") for label in labels), "a job of tonight alone"

@@ -8,8 +8,6 @@ import json
 import math
 import re
 import sqlite3
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -220,13 +218,6 @@ def test_control_codes_in_stored_texts_never_reach_the_terminal(reid_dist, path:
         assert "mAP" in printed.out + printed.err
 
 
-def test_control_codes_of_an_error_never_reach_the_terminal(reid_dist, path: Path) -> None:
-    with History.open(path) as history:
-        record(history, entry_of(name="a/b/\x1b[31m"))
-    printed = refusal(reid_dist, "history", "accept", f"{path}#1:a/b/none", "--why", "so")
-    assert printed == f"Error: run 1 of history {path} has no entry 'a/b/none'; it has a/b/[31m\n"
-
-
 def test_an_export_overwrites_nothing_and_parquet_needs_a_file(reid_dist, nights: Path, tmp_path: Path) -> None:
     output = tmp_path / "table.csv"
     output.write_text("mine")
@@ -420,23 +411,6 @@ def test_addresses_are_read_from_the_left(tmp_path: Path) -> None:
     for wrong in ("n.db", "n.db#", "#1", "n.db#1:", "n.db#1x", f"n.db#{'9' * 30}"):
         with pytest.raises(InputError, match="named FILE#RUN"):
             Address.parse(wrong)
-
-
-_HELP = """
-import sys
-from reid_dist.cli import main
-try:
-    main(["history", "--help"])
-finally:
-    print(sorted(sys.modules))
-"""
-
-
-def test_help_needs_neither_arrays_nor_databases() -> None:
-    done = subprocess.run([sys.executable, "-c", _HELP], capture_output=True, text=True, check=True)
-    assert "prune" in done.stdout
-    assert "'sqlite3'" not in done.stdout
-    assert "'numpy'" not in done.stdout
 
 
 def test_the_leaderboard(reid_dist, nights: Path, tmp_path: Path) -> None:
