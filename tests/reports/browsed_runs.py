@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from full_report import write_images
 
 from reid_dist import FeatureSet, Report, evaluate
+from reid_dist.reports.browse import ListServer, Site
 
 N_QUERY, N_GALLERY, K = 130, 400, 12
 
 # A text that would be markup, a script or a path if it were taken for one.
 HOSTILE = "<img src=x onerror=\"document.title='taken'\">"
+
+
+@contextmanager
+def serving(site: Site) -> Iterator[ListServer]:
+    """A server that answers, and ends however its test does."""
+    with ListServer(site) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def make_runs(folder: Path) -> tuple[Report, Report]:

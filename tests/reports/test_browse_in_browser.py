@@ -5,21 +5,20 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from browsed_runs import HOSTILE, N_QUERY, K, make_runs
+from browsed_runs import HOSTILE, N_QUERY, K, make_runs, serving
 from browser import assert_follows_scheme, needs_browser
 from devtools import Tab
 from PIL import Image
 
 from reid_dist import FeatureSet, Report
 from reid_dist.reports import TopK
-from reid_dist.reports.browse import ListServer, Site, open_subject, write_folder
+from reid_dist.reports.browse import Site, open_subject, write_folder
 
 pytestmark = needs_browser
 
@@ -203,9 +202,7 @@ def test_texts_never_become_markup(tab: Tab, folder: str) -> None:
 
 
 def test_the_server_has_the_same_page(browser: Tab, site: Site) -> None:
-    with ListServer(site) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(site) as server:
         browser.messages.clear()
         browser.show(1300)
         browser.open(f"{server.address}#q=1", f"{READY} && {SHOWN} && document.querySelector('#lists img')?.complete")
@@ -214,8 +211,6 @@ def test_the_server_has_the_same_page(browser: Tab, site: Site) -> None:
         # No rule of the content security policy is broken.
         assert [message for message in browser.messages if "404" not in message] == []
         browser.call("Page.navigate", url="about:blank")
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.quick_cases(2)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import http.client
 import socket
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from browsed_runs import serving
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import InputError
@@ -23,12 +23,8 @@ def server() -> Iterator[ListServer]:
         FeatureSet.from_arrays(rng.standard_normal((n, 4)).astype(np.float32), rng.integers(0, 3, n), np.arange(n) % 2)
         for n in (12, 30)
     )
-    with ListServer(Site(open_subject(evaluate(query, gallery, topk=4)))) as made:
-        thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(Site(open_subject(evaluate(query, gallery, topk=4)))) as made:
         yield made
-        made.shutdown()
-        thread.join()
 
 
 def ask(server: ListServer, path: str, *, method: str = "GET", host: str | None = None) -> http.client.HTTPResponse:
