@@ -252,25 +252,6 @@ def test_the_largest_rank_of_a_metric(pair):
     assert "CMC@10" in report.metrics
 
 
-@pytest.mark.parametrize(
-    ("option", "given", "meant"),
-    [
-        ("metrics", ["mINPP"], "mINP"),
-        ("metrics", ["mAP", "map_trapezoid"], "mAP_trapezoid"),
-        ("protocol", "market-1501", "market1501"),
-        ("protocol", "nocameras", "no_cameras"),
-        ("distance", "cosin", "cosine"),
-        ("distance", "sqeuclidian", "sqeuclidean"),
-    ],
-)
-def test_unknown_names(pair, option, given, meant):
-    with pytest.raises(UnknownNameError) as caught:
-        evaluate_items(*pair, **{option: given})
-    assert f"did you mean {meant!r}" in one_line(caught)
-    name = given if isinstance(given, str) else given[-1]
-    assert name in one_line(caught)
-
-
 @pytest.mark.parametrize("given", [np.zeros((4, 3), np.float32), None, 7])
 def test_an_invalid_feature_set(pair, given):
     with pytest.raises((InputError, TypeError)):

@@ -52,18 +52,6 @@ def test_trec_eval(protocol, ties):
         assert report.metrics[name] == pytest.approx(answers[measure], abs=1e-9), name
 
 
-def test_trec_eval_query_by_query():
-    query, gallery = sets_for("market1501", ties=True)
-    relevance_of, run = as_run(query, gallery, "market1501", "cosine")
-    report = evaluate_items(query, gallery, "market1501", "cosine", ["mAP", "Rprec"])
-    checked = 0
-    for answer in ir_measures.iter_calc([AP, Rprec], relevance_of, run):
-        column = {"AP": "AP", "Rprec": "Rprec"}[str(answer.measure)]
-        assert report.per_query[column][int(answer.query_id)] == pytest.approx(answer.value, abs=1e-9)
-        checked += 1
-    assert checked == 2 * report.counts["n_valid"]
-
-
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", protocols.PID_PROTOCOLS)
 def test_average_precision_of_scikit_learn(protocol, distance):
