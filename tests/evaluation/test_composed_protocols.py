@@ -18,7 +18,7 @@ from sampling import examples
 from strategies import whole_numbers
 
 from reid_dist import DistanceBlock, LabelledRows, compose_protocol, evaluate_distances
-from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.errors import InputError
 from reid_dist.relevance.protocols import PROTOCOLS
 
 EXACT = 1e-12
@@ -415,12 +415,6 @@ def test_invalid_parts_are_refused(parts, message):
     with pytest.raises(InputError, match=message) as refused:
         compose_protocol("mine", **parts)
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("parts", [{"junks": []}, {"base": "none"}, {"relevant_lists": ["none"]}])
-def test_unknown_names_have_an_error_of_their_own(parts):
-    with pytest.raises(UnknownNameError):
-        compose_protocol("mine", **parts)
 
 
 @pytest.mark.parametrize("name", ["", None, 3])

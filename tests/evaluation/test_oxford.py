@@ -82,24 +82,6 @@ def test_ranks_and_the_walk_down_the_list_agree(protocol, data):
         assert expected.metrics[f"P_clipped@{k}"] == pytest.approx(mean, abs=1e-12)
 
 
-def test_verdicts_by_hand():
-    items = ItemSet(np.zeros((6, 1)), np.arange(6))
-    query = items.take([0])
-    oxford = [{"good": [1], "ok": [0, 2], "junk": [3]}]
-    relevant, junk = assign_relevance(query, items, "oxford", oxford)
-    assert np.flatnonzero(relevant[0]).tolist() == [0, 1, 2]
-    assert np.flatnonzero(junk[0]).tolist() == [3]
-    revisited = [{"easy": [1], "hard": [2, 4], "junk": [3]}]
-    expected = {
-        "revisitop_easy": ([1], [2, 3, 4]),
-        "revisitop_medium": ([1, 2, 4], [3]),
-        "revisitop_hard": ([2, 4], [1, 3]),
-    }
-    for protocol, rows in expected.items():
-        relevant, junk = assign_relevance(query, items, protocol, revisited)
-        assert (np.flatnonzero(relevant[0]).tolist(), np.flatnonzero(junk[0]).tolist()) == rows
-
-
 # -------------------------------------------------------------------------------------------------- reports
 
 

@@ -37,16 +37,6 @@ def test_the_formula_is_the_mean_over_every_draw(problem, data):
         assert single_shot.expected_curve(*arguments) == single_shot.enumerated_curve(*arguments)
 
 
-def test_the_formula_by_hand():
-    """Two of three items of pid 8 and one of two of pid 9 are nearer than the positive."""
-    distances = np.array([1.0, 2.0, 9.0, 1.0, 9.0, 5.0])
-    pids = np.array([8, 8, 8, 9, 9, 1])
-    relevant, junk = pids == 1, np.zeros(6, bool)
-    curve = single_shot.expected_curve(distances, relevant, junk, pids, 4)
-    assert [float(p) for p in curve] == pytest.approx([1 / 6, 1 / 6 + 1 / 2, 1, 1])
-    assert curve == single_shot.enumerated_curve(distances, relevant, junk, pids, 4)
-
-
 # -------------------------------------------------------------------------------------------------- reports
 
 

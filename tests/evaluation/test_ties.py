@@ -13,7 +13,7 @@ from oracles import evaluation
 from oracles.protocols import PID_PROTOCOLS
 from oracles.rank_metrics import value
 from oracles.single_shot import expected_curve
-from reference import DISTANCES, ItemSet, order_is_unambiguous
+from reference import DISTANCES, order_is_unambiguous
 from sampling import examples
 from strategies import crowded_sets, problems_for, scattered_sets
 
@@ -42,23 +42,6 @@ def test_small_sets(protocol, data):
     for name in METRICS:
         assert report.metrics[name] == pytest.approx(expected.metrics[name], abs=1e-12), name
     assert_ties_agree(report, expected)
-
-
-def test_all_tied_by_hand():
-    """Five items at one distance, the positive in the middle row."""
-    gallery = ItemSet(np.ones((5, 2), np.float32), np.array([8, 8, 1, 8, 9]), np.ones(5, int), np.arange(5))
-    query = ItemSet(np.ones((1, 2), np.float32), np.array([1]), np.zeros(1, int), np.array([50]))
-    names = ["mAP", "mAP_trapezoid", "MRR", "CMC@3", "CMC_allshots@3", "CMC_single_shot@2"]
-    for distance in DISTANCES:
-        report = evaluate_items(query, gallery, "market1501", distance, names, ties=True)
-        best, worst = report.ties["optimistic"], report.ties["pessimistic"]
-        assert [found["mAP"] for found in (best, report.metrics, worst)] == [1, 1 / 3, 1 / 5]
-        assert [found["mAP_trapezoid"] for found in (best, report.metrics, worst)] == [1, 1 / 6, 1 / 10]
-        assert [found["CMC@3"] for found in (best, report.metrics, worst)] == [1, 1, 0]
-        assert [found["CMC_allshots@3"] for found in (best, report.metrics, worst)] == [1, 1, 0]
-        # One item of pid 8 (two of three are in earlier rows) and pid 9, in a later one: rank 1 or 2, never 3.
-        assert [found["CMC_single_shot@2"] for found in (best, report.metrics, worst)] == [1, 1, 0]
-    assert report.ties["rule"] == "distance, then gallery row"
 
 
 def test_drawn_galleries_have_ties_too():

@@ -76,16 +76,6 @@ def test_the_equal_error_rate_of_the_oracle(genuine, impostor):
     assert verification.equal_error_rate(Pairs(impostor, genuine)) == 1 - rate
 
 
-def test_the_oracle_by_hand():
-    pairs = Pairs(genuine=[1, 2, 4, 6], impostor=[3, 4, 5, 7, 8])
-    assert verification.tar_at_far(pairs, "0") == Fraction(2, 4)  # nearer than 3
-    assert verification.tar_at_far(pairs, "0.2") == Fraction(2, 4)  # nearer than 4, where one impostor is
-    assert verification.tar_at_far(pairs, "0.4") == Fraction(3, 4)  # nearer than 5
-    assert verification.tar_at_far(pairs, "0.6") == Fraction(4, 4)
-    # The curve goes from (0.2, 0.5) at distance 3 to (0.4, 0.75) at 4: FAR + TAR = 1 at 2/3 of the way.
-    assert verification.equal_error_rate(pairs) == Fraction(1, 5) + Fraction(2, 3) * Fraction(1, 5)
-
-
 # ------------------------------------------------------------------------------------------------ small sets
 
 

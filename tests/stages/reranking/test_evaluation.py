@@ -9,7 +9,7 @@ from reference import DISTANCES, ItemSet
 from reranking_runs import labelled
 from strategies import crowded_sets, scattered_sets
 
-from reid_dist import DistanceBlock, FeatureSet, evaluate, evaluate_distances, reranked_distances
+from reid_dist import DistanceBlock, evaluate, evaluate_distances, reranked_distances
 from reid_dist.stages.neighbours import plan as neighbour_plan
 from reid_dist.stages.reranking import KReciprocal
 
@@ -215,19 +215,6 @@ def test_lambda_0_ties_what_shares_nothing_at_1(name):
             assert set(np.flatnonzero(~meet[row])) == set(apart.tolist())
             assert (np.diff(apart) > 0).all(), "by gallery row"
             assert (found[row][: len(index[row]) - len(apart)] < 1).all()
-
-
-@pytest.mark.parametrize("n_gallery", [1, 2, 3])
-def test_the_smallest_sets(n_gallery):
-    gallery = FeatureSet.from_arrays(np.eye(3, dtype=np.float32)[:n_gallery], np.arange(n_gallery), np.ones(n_gallery))
-    query = FeatureSet.from_arrays(np.ones((1, 3), np.float32), [0], [0])
-    for chunk in (None, 1):
-        report = evaluate(query, gallery, rerank="k_reciprocal", chunk_rows=chunk, topk=5, confidence=None)
-        block = reranked_distances(query, gallery, chunk_rows=chunk)
-        assert_same_answer(
-            report,
-            evaluate_distances(DistanceBlock.from_array(block), query, gallery, topk=5, confidence=None),
-        )
 
 
 def test_rows_that_are_wanted():
