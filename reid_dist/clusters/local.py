@@ -6,7 +6,9 @@ import contextlib
 import gc
 import logging
 import multiprocessing
+import os
 import resource
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +19,12 @@ from reid_dist.clusters.kinds import LocalCluster
 from reid_dist.clusters.security import new_certificates
 from reid_dist.clusters.settings import without_logs_of_dask
 from reid_dist.clusters.starting import private_scratch
-from reid_dist.core.environment import usable_cores
+from reid_dist.core.environment import SCREEN_VARIABLE, has_integers, usable_cores
 from reid_dist.core.formatting import byte_size, counted
 from reid_dist.core.limits import shortage
 from reid_dist.errors import ClusterError, InputError
 from reid_dist.kernels.settings import cache_folder
-from reid_dist.kernels.usual import compile_usual, lacks_usual
+from reid_dist.kernels.usual import compile_integers, compile_usual, lacks_integers, lacks_usual
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerProcess
@@ -95,6 +97,10 @@ def _not_started(error: Exception, workers: int, threads: int) -> str:
     )
 
 
+# A run that ends sooner after its kernels are compiled gains nothing from others.
+_SHORT_RUN_S, _LEAST_PRIORITY = 3.0, 19
+
+
 class _Compiling:
     """The process that compiles kernels; None before it is started."""
 
@@ -108,9 +114,11 @@ def compile_beside_workers(*, reranks: bool = False) -> None:
     nothing.
     """
     running = _Compiling.process is not None and _Compiling.process.is_alive()
-    if running or usable_cores() < 2 or cache_folder() is None or not lacks_usual(reranks=reranks):
+    if running or usable_cores() < 2 or cache_folder() is None:
         return
-    _Compiling.process = start_process(_compile, reranks)
+    integers = os.environ.get(SCREEN_VARIABLE) != "float32" and has_integers() and lacks_integers()
+    if integers or lacks_usual(reranks=reranks):
+        _Compiling.process = start_process(_compile, reranks, integers)
 
 
 def start_process(work: Callable[..., object], *arguments: object) -> ForkServerProcess | None:
@@ -125,12 +133,17 @@ def start_process(work: Callable[..., object], *arguments: object) -> ForkServer
     return None
 
 
-def _compile(reranks: bool) -> None:
+def _compile(reranks: bool, integers: bool) -> None:
     # The process ends right after: collecting garbage would be a tenth of its time.
     gc.disable()
     # Workers compile what is missing after a failure.
     with contextlib.suppress(OSError, MemoryError):
         compile_usual(reranks=reranks)
+        if integers:
+            # No worker waits for these.
+            time.sleep(_SHORT_RUN_S)
+            os.nice(_LEAST_PRIORITY)
+            compile_integers()
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import re
@@ -18,6 +19,11 @@ _PACKAGES = ("numpy", "numba", "dask", "distributed", "zarr")
 
 SCREEN_VARIABLE: Final = "REID_DIST_SCREEN"
 """Environment variable that forces the products to screen with: ``float32`` or ``int8``."""
+
+
+def has_integers() -> bool:
+    """Whether the package is installed that multiplies eight-bit integers."""
+    return importlib.util.find_spec("onnxruntime") is not None
 
 
 def usable_cores() -> int:

@@ -87,7 +87,9 @@ def _kept(compiled: Any) -> Any:
 
 
 def is_compiled(function: Callable[..., Any]) -> bool:
-    """Whether the cache holds current machine code of a kernel, for any types."""
+    """Whether this process or the cache holds current machine code of a kernel, for any types."""
+    if getattr(function, "signatures", ()):
+        return True
     cache_file = getattr(getattr(function, "_cache", None), "_cache_file", None)
     return cache_file is not None and bool(cache_file._load_index())
 

@@ -3,12 +3,16 @@
 The first tasks of the workers need the canonical distances and the last ones the k nearest rows: the list begins with
 kernels that need neither.  With re-ranking, whose neighbours take the workers a while, it begins with the kernels that
 come after these.  A kernel that another process compiles meanwhile is loaded from the cache.  The workers come to
-`count_tile` when all that it calls is compiled; this process compiles `collect_tile` beside it.
+`count_tile` when all that it calls is compiled; this process compiles `collect_tile` beside it, and with re-ranking,
+where no worker compiles `count_tile`, after it.
+
+Products of integers have kernels of their own, which take as long again and save less than that in a short run.  Blocks
+are screened in float32 while they are not compiled: see `reid_dist.engine.distances.quantised`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +20,8 @@ from numba import typeof
 
 from reid_dist.kernels.bins import Pending, Steps, fill_steps, place
 from reid_dist.kernels.canonical import PairRows, falling_at, read_only
+from reid_dist.kernels.coarse import CoarseSide, Factors, collect_coarse, collect_coarse_rows, refine_lists
+from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
 from reid_dist.kernels.counting import (
     Row,
     compare_few,
@@ -28,12 +34,19 @@ from reid_dist.kernels.counting import (
 from reid_dist.kernels.deciding import Bands, Doubts, RankCounts, ScreenedTile, decide
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs, row_sums
 from reid_dist.kernels.lists import listed_distances, merge_lists
+from reid_dist.kernels.quantising import quantise_rows, transpose_bytes
 from reid_dist.kernels.reciprocal import SparseRows, gaussian_rows, mean_rows, reciprocal_sets
 from reid_dist.kernels.rescoring import mixed_values
 from reid_dist.kernels.settings import is_compiled
+from reid_dist.kernels.symmetric import Side
 from reid_dist.kernels.topk import Scratch, collect_tile, make_candidates, thin_and_add
 
 _type_of: Any = typeof
+
+
+_Example = tuple[Any, tuple[Any, ...]]
+
+_INTEGERS = (quantise_rows, transpose_bytes, collect_coarse, collect_coarse_rows, refine_lists, count_coarse)
 
 
 def lacks_usual(*, reranks: bool = False) -> bool:
@@ -42,13 +55,30 @@ def lacks_usual(*, reranks: bool = False) -> bool:
     return not all(is_compiled(function) for function in needed)
 
 
+def lacks_integers() -> bool:
+    """Whether a kernel for products of integers has no current machine code."""
+    return not all(is_compiled(function) for function in _INTEGERS)
+
+
 def compile_usual(*, reranks: bool = False) -> None:
     """Compile the kernels of a usual evaluation that the cache lacks, with re-ranking or without."""
-    for function, arguments in [*(_reranking() if reranks else ()), *_examples()]:
+    examples = [*_examples()]
+    if reranks:
+        examples = [*_reranking(), *sorted(examples, key=lambda example: example[0] is collect_tile)]
+    _compile(examples)
+
+
+def compile_integers() -> None:
+    """Compile the kernels for products of integers that the cache lacks."""
+    _compile(_integers())
+
+
+def _compile(examples: Iterable[_Example]) -> None:
+    for function, arguments in examples:
         function.compile(tuple(_type_of(argument) for argument in arguments))
 
 
-def _reranking() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+def _reranking() -> Iterator[_Example]:
     """Kernels of k-reciprocal re-ranking after the neighbours, in the order of their stages; as `_examples`."""
     n = 1
     ints, member, float64s = np.empty(1, np.int64), np.empty(1, np.int32), np.empty(1, np.float64)
@@ -65,22 +95,20 @@ def _reranking() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield overlap_block, (rows, rows, n, False)
 
 
-def _examples() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+def _examples() -> Iterator[_Example]:
     """Kernels with arguments of the types that they are called with."""
     q = k = n = limit = 1
     ints, small, float64s = np.empty(1, np.int64), np.empty(1, np.int32), np.empty(1, np.float64)
     unsigned, floats, tile = np.empty(1, np.uint32), np.empty(1, np.float32), np.empty((1, 1), np.float32)
-    features = read_only(tile)
-    rows = PairRows(0, features, features, float64s, float64s)
+    screened = _screened()
+    rows, bands = screened.rows, screened.bands
     edge, value = np.float32(0.0), 0.0
     lists = make_candidates(k, rows, float64s, float64s, value)
     steps = Steps(floats, floats, unsigned, unsigned, unsigned, unsigned, unsigned)
     pending = Pending(ints, ints, floats, float64s)
     row = Row(floats, small, np.empty((1, 1), np.int32), pending, ints, ints, ints, float64s, float64s)
-    bands = Bands(ints, floats, floats, float64s, ints, ints, ints, ints)
     counts = RankCounts(small, small, small)
     doubts = Doubts(ints, ints, ints, float64s, float64s, float64s, float64s)
-    screened = ScreenedTile(tile, tile, ints, n, ints, bands, rows, 0)
     yield fill_steps, (floats, floats, floats, steps)
     yield place, (floats, n, edge, edge, edge, steps, row.placed, pending, n)
     yield compare_few, (floats, n, floats, floats, small, pending, n)
@@ -93,3 +121,32 @@ def _examples() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield thin_and_add, (q, n, edge, lists, Scratch(float64s, float64s, ints, float64s, float64s))
     yield collect_tile, (tile, tile, ints, q, n, lists)
     yield count_tile, (screened, counts, limit)
+
+
+def _integers() -> Iterator[_Example]:
+    """Kernels for products of integers; as `_examples`."""
+    n = 1
+    ints, small, float64s = np.empty(1, np.int64), np.empty(1, np.int32), np.empty(1, np.float64)
+    floats, tile = np.empty(1, np.float32), np.empty((1, 1), np.float32)
+    values, pairs = np.empty((2, 2, 2), np.int8), np.empty((1, 1), np.int32)
+    screened, listed = _screened(), read_only(ints)
+    factors = Factors(values, floats, floats, floats, floats, floats, floats, floats, floats, floats, small)
+    side = Side(make_candidates(n, screened.rows, float64s, float64s, 0.0), float64s, floats, floats, listed, listed)
+    coarse = CoarseSide(side, tile, ints, factors, factors)
+    counts = RankCounts(small, small, small)
+    yield quantise_rows, (tile, values, floats, floats, np.empty((1, 3)), small)
+    yield transpose_bytes, (values[:, 0], np.empty((1, 1), np.int8))
+    yield collect_coarse, (pairs, n, n, coarse, coarse)
+    yield collect_coarse_rows, (pairs, floats, n, n, coarse)
+    yield refine_lists, (coarse,)
+    yield count_coarse, (CoarseTile(pairs, ints, factors, factors), screened, counts, n, np.empty(1, np.bool_))
+
+
+def _screened() -> ScreenedTile:
+    """Tile of screened values, with the rows and thresholds that it belongs to."""
+    ints, float64s = np.empty(1, np.int64), np.empty(1, np.float64)
+    floats, tile = np.empty(1, np.float32), np.empty((1, 1), np.float32)
+    features = read_only(tile)
+    rows = PairRows(0, features, features, float64s, float64s)
+    bands = Bands(ints, floats, floats, float64s, ints, ints, ints, ints)
+    return ScreenedTile(tile, tile, ints, 1, ints, bands, rows, 0)

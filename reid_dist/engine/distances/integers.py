@@ -9,7 +9,6 @@ pay.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import threading
 import time
@@ -20,7 +19,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.environment import SCREEN_VARIABLE
+from reid_dist.core.environment import SCREEN_VARIABLE, has_integers
 from reid_dist.errors import InputError
 
 T = TypeVar("T")
@@ -162,7 +161,7 @@ def chosen_screen() -> str | None:
 
 def may_use_integers() -> bool:
     """Whether products of integers are installed, and float32 is not forced; they may still be inexact or slower."""
-    return chosen_screen() != "float32" and importlib.util.find_spec("onnxruntime") is not None
+    return chosen_screen() != "float32" and has_integers()
 
 
 def forced_screen() -> str | None:
@@ -172,7 +171,7 @@ def forced_screen() -> str | None:
     """
     chosen = chosen_screen()
     if chosen == "int8" and _exact_product() is None:
-        if importlib.util.find_spec("onnxruntime") is None:
+        if not has_integers():
             raise InputError(f"{VARIABLE} is int8, and onnxruntime is not installed: pip install 'reid-dist[int8]'")
         raise InputError(f"{VARIABLE} is int8, and products of integers are not exact on this machine; unset it")
     return chosen

@@ -22,6 +22,10 @@ the value one of ``3 m``, and the difference of this end and a bias one of ``3 m
 ``17 m u`` and the bias times ``u``.  Values with residuals are computed in float64 from the rounded first value.
 Factors of the bounds contain ``32 m u``; the bias and underflow are added to the bound of the float32 screen, which
 also covers the preparation of rows and the rounding of the bias to float32: see `reid_dist.engine.reductions.coarse`.
+
+*Compilation.*  The kernels take some five seconds to compile, and save a part of the time of products in float32.
+Blocks are left to float32 until they are compiled, by a process beside the workers as a rule; only a process that has
+left many blocks there compiles them itself.
 """
 
 from __future__ import annotations
@@ -34,12 +38,15 @@ from reid_dist.engine.distances.integers import IntegerProduct, forced_screen, i
 from reid_dist.engine.distances.screening import Float64, Screen, Values
 from reid_dist.kernels.coarse import Factors
 from reid_dist.kernels.quantising import LARGEST, OFFSET, quantise_rows, transpose_bytes
+from reid_dist.kernels.usual import lacks_integers
 
 # Rows that are prepared in float32 at a time, before they are quantised.
 _PREPARED = 1024
 
 # Smaller blocks are not worth the preparation, nor the import of the library.
 _LEAST_QUERIES, _LEAST_ROWS = 256, 2048
+# Products of elements, in float32 some ten seconds of a core, before a process compiles the kernels itself.
+_MOST_UNCOMPILED = 1e12
 # Integer products of longer rows may exceed int32.
 _LARGEST_DIM = (1 << 31) // ((LARGEST + OFFSET) * LARGEST)
 
@@ -171,11 +178,29 @@ def _rounded_up(values: Float64) -> NDArray[np.float32]:
     return rounded
 
 
+class _Screened:
+    """Products of elements that this process has left to float32 for lack of kernels; None when it has them."""
+
+    n_products: float | None = 0.0
+
+
+def _are_worth_compiling(n_products: float) -> bool:
+    """Whether the kernels are compiled, or blocks of so many products of elements, and those before, are many."""
+    if _Screened.n_products is not None:
+        _Screened.n_products += n_products
+        if _Screened.n_products <= _MOST_UNCOMPILED and lacks_integers():
+            return False
+        _Screened.n_products = None
+    return True
+
+
 def quantise(plain: Screen) -> QuantisedProducts | None:
     """Products in eight bits for a float32 screen; None where they are not available, or not faster."""
     n_query, n_gallery, dim = plain.shape
     small = n_query < _LEAST_QUERIES or n_gallery < _LEAST_ROWS
-    if plain.exact or dim > _LARGEST_DIM or (small and forced_screen() is None):
+    if plain.exact or dim > _LARGEST_DIM:
+        return None
+    if forced_screen() is None and (small or not _are_worth_compiling(float(n_query) * n_gallery * dim)):
         return None
     product = integer_product(dim)
     return None if product is None else QuantisedProducts(plain, product)

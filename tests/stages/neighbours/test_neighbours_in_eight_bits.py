@@ -325,7 +325,7 @@ def test_products_that_saturate_are_not_used(monkeypatch):
 
 def test_without_the_library_products_are_float32(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    monkeypatch.setattr(integers.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(integers, "has_integers", lambda: False)
     integers._exact_product.cache_clear()
     try:
         with pytest.raises(InputError, match=r"onnxruntime is not installed: pip install 'reid-dist\[int8\]'"):
