@@ -78,11 +78,9 @@ def _sum_products(
                     total += xs[at] * ys[at]
                     other += xs[at] * zs[at]
                 lanes[lane], others[lane] = total, other
-        for start in range(whole, n, LANES):
-            for lane in range(min(LANES, n - start)):
-                at = start + lane
-                lanes[lane] += x[at] * y[at]
-                others[lane] += x[at] * z[at]
+        for at in range(whole, n):
+            lanes[at & (LANES - 1)] += x[at] * y[at]
+            others[at & (LANES - 1)] += x[at] * z[at]
         sums[done], sums[after] = fold(lanes), fold(others)
         done = after + 1
 

@@ -3,8 +3,8 @@
 The first tasks of the workers need the canonical distances and the last ones the k nearest rows: the list begins with
 kernels that need neither.  With re-ranking, whose neighbours take the workers a while, it begins with the kernels that
 come after these.  A kernel that another process compiles meanwhile is loaded from the cache.  The workers come to
-`count_tile` when all that it calls is compiled; this process compiles `collect_tile` beside it, and with re-ranking,
-where no worker compiles `count_tile`, after it.
+`count_tile` when all that it calls is compiled; this process compiles `collect_tile` beside it.  With re-ranking, where
+no worker compiles `count_tile` and few runs collect tiles, it omits that.
 
 Products of integers have kernels of their own, which take as long again and save less than that in a short run.  Blocks
 are screened in float32 while they are not compiled: see `reid_dist.engine.distances.quantised`.
@@ -51,7 +51,7 @@ _INTEGERS = (quantise_rows, transpose_bytes, collect_coarse, collect_coarse_rows
 
 def lacks_usual(*, reranks: bool = False) -> bool:
     """Whether the kernels of a usual evaluation have no current machine code in the cache."""
-    needed = (count_tile, collect_tile, *((overlap_block,) if reranks else ()))
+    needed = (count_tile, overlap_block if reranks else collect_tile)
     return not all(is_compiled(function) for function in needed)
 
 
@@ -64,7 +64,7 @@ def compile_usual(*, reranks: bool = False) -> None:
     """Compile the kernels of a usual evaluation that the cache lacks, with re-ranking or without."""
     examples = [*_examples()]
     if reranks:
-        examples = [*_reranking(), *sorted(examples, key=lambda example: example[0] is collect_tile)]
+        examples = [*_reranking(), *(example for example in examples if example[0] is not collect_tile)]
     _compile(examples)
 
 

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from reid_dist import FeatureSet, Report, evaluate, operating_points
+from reid_dist.engine.distances.integers import may_use_integers
+from reid_dist.kernels.usual import compile_integers
 from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks import expansion, gates, nights, planning, reranking, scheduler, workers
 from tests.benchmarks.measure import bare_product, cpu_seconds_of, interleave, ratio_line, run_process, seconds_of
@@ -179,6 +181,9 @@ def main() -> None:
     )
     chosen = parser.parse_args()
     scale, repeats, peer = chosen.scale, chosen.repeats, chosen.peer
+    if may_use_integers():
+        # Without their kernels, the first seconds of each process would be in float32.
+        compile_integers()
     KINDS[chosen.what](scale, repeats, peer)
 
 

@@ -29,18 +29,48 @@ evaluate(*sets, topk=10)
 print(len(compiled_spans()) - before)
 """
 
+_INTEGERS = """
+import sys
+from pathlib import Path
+from reid_dist.evaluation.ahead import _sets, _stored
+from reid_dist.evaluation.evaluate import evaluate
+from reid_dist.evaluation.search import nearest
+from reid_dist.kernels.usual import _INTEGERS, compile_integers, lacks_integers
+
+assert lacks_integers()
+compile_integers()
+assert not lacks_integers()
+before = [len(kernel.signatures) for kernel in _INTEGERS]
+sets = _sets(20, (40, 3000))
+for query, gallery in (sets, _stored(sets, Path(sys.argv[1]))):
+    nearest(query, gallery, k=4)
+    nearest(gallery, gallery, k=4)
+    evaluate(query, gallery)
+print(*before, *(len(kernel.signatures) for kernel in _INTEGERS))
+"""
+
 # Look-ups in columns and in distances; lanes of sums and of bounds.
 _TWICE = {"deciding.first_at_least", "canonical.fold"}
 _MOST = 46
 
 
+def _printed(program: str, folder: Path, **variables: str) -> str:
+    """What a program prints that finds no kernels in the cache."""
+    words = [sys.executable, "-c", program, str(folder / "sets")]
+    environment = {**os.environ, **variables, "NUMBA_CACHE_DIR": str(folder / "cache")}
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=600).stdout
+
+
 @pytest.mark.slow
 def test_a_usual_evaluation_compiles_each_kernel_once(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
-    words = [sys.executable, "-c", _RUN, str(tmp_path / "sets")]
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=600)
-    assert done.stdout == "0\n"
+    assert _printed(_RUN, tmp_path) == "0\n"
     times = Counter(path.name.split("-")[0] for path in cache.rglob("*.nbc"))
     assert {name for name, number in times.items() if number > 1} <= _TWICE
     assert 20 <= len(times) <= _MOST, sorted(times)
+
+
+@pytest.mark.slow
+def test_products_of_integers_compile_each_kernel_once(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    assert _printed(_INTEGERS, tmp_path, REID_DIST_SCREEN="int8") == " ".join(["1"] * 12) + "\n"

@@ -353,3 +353,19 @@ def test_rows_too_long_for_32_bits_are_computed_in_float32():
         quantise(screen_pairs(REGISTERED.get("cosine"), pair_rows(REGISTERED.get("cosine"), rows, rows), np.float32))
         is None
     )
+
+
+def test_blocks_are_left_to_float32_until_the_kernels_are_compiled(monkeypatch):
+    monkeypatch.delenv(integers.VARIABLE)
+    monkeypatch.setattr(integers, "_is_faster", lambda product, dim: True)
+    rows = block_of(np.random.default_rng(0).standard_normal((2048, 4)))
+    plain = screen_pairs(REGISTERED.get("cosine"), pair_rows(REGISTERED.get("cosine"), rows, rows), np.float32)
+    lacks = [True, True, False]
+    monkeypatch.setattr(quantised, "lacks_integers", lambda: lacks.pop(0))
+    monkeypatch.setattr(quantised._Screened, "n_products", 0.0)
+    assert [quantise(plain) is None for _ in range(4)] == [True, True, False, False]
+    # Three blocks in float32 would take as long as the compilation.
+    monkeypatch.setattr(quantised, "lacks_integers", lambda: True)
+    monkeypatch.setattr(quantised, "_MOST_UNCOMPILED", 2 * 2048 * 2048 * 4)
+    monkeypatch.setattr(quantised._Screened, "n_products", 0.0)
+    assert [quantise(plain) is None for _ in range(4)] == [True, True, False, False]
