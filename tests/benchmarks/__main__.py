@@ -22,7 +22,18 @@ from reid_dist.kernels.usual import compile_integers
 from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks import expansion, gates, nights, planning, reranking, scheduler, workers
 from tests.benchmarks.measure import bare_product, cpu_seconds_of, interleave, ratio_line, run_process, seconds_of
-from tests.benchmarks.sets import BAD, EASY, N_CAMERA, RANDOM, TYPICAL, feature_sets, make_shape, save_sets, score
+from tests.benchmarks.sets import (
+    BAD,
+    EASY,
+    N_CAMERA,
+    RANDOM,
+    TYPICAL,
+    feature_sets,
+    make_shape,
+    save_sets,
+    score,
+    write_sets,
+)
 
 
 def _against_product(name: str, repeats: int, made: SyntheticShape) -> None:
@@ -57,20 +68,18 @@ def positives(scale: float, repeats: int) -> None:
             _against_product(f"{wanted} positives a query, ", repeats, made)
 
 
+def _words(folder: Path) -> list[str]:
+    """Evaluation of the stores in a folder."""
+    sides = (str(folder / f"{side}.zarr") for side in ("query", "gallery"))
+    return [sys.executable, "-m", "reid_dist.cli", "evaluate", *sides]
+
+
 def _stores(folder: Path, n_query: float, n_gallery: float) -> tuple[list[str], np.ndarray, np.ndarray]:
     query, gallery = save_sets(folder, make_shape(n_query, n_gallery))
-    words = [
-        sys.executable,
-        "-m",
-        "reid_dist.cli",
-        "evaluate",
-        str(folder / "query.zarr"),
-        str(folder / "gallery.zarr"),
-    ]
     sides = (("q", query), ("g", gallery))
     labels = {f"{side}_{name}": getattr(each, name) for side, each in sides for name in ("pids", "camids")}
     np.savez(folder / "labels.npz", **labels)
-    return words, query.features, gallery.features
+    return _words(folder), query.features, gallery.features
 
 
 def store(scale: float, repeats: int, peer: str | None) -> None:
@@ -99,16 +108,28 @@ def store(scale: float, repeats: int, peer: str | None) -> None:
 
 def scaling(scale: float, repeats: int) -> None:
     """The gallery doubled: time must double and memory stay."""
+    _growing(scale, repeats, (4000, 250_000, 500_000), 512, "float32")
+
+
+def ten_million(scale: float, repeats: int) -> None:
+    """Galleries of one million and of ten million rows."""
+    _growing(scale, repeats, (1000, 1_000_000, 10_000_000), 128, "float16")
+
+
+def _growing(scale: float, repeats: int, sizes: tuple[int, int, int], dim: int, dtype: str) -> None:
+    """Queries against two galleries, from Zarr: time and the peak of memory."""
+    n_query, small, large = (max(40, int(size * scale)) for size in sizes)
     results = []
-    for n_gallery in (250_000, 500_000):
-        with tempfile.TemporaryDirectory() as folder:
-            words, query, gallery = _stores(Path(folder), 4000 * scale, n_gallery * scale)
+    for n_gallery in (small, large):
+        with tempfile.TemporaryDirectory() as name:
+            write_sets(Path(name), n_query, n_gallery, dim=dim, dtype=dtype)
+            words = _words(Path(name))
             peak = run_process(words, watched=True).peak_bytes
             seconds = min(run_process(words, watched=False).seconds for _ in range(repeats))
         results.append((seconds, peak))
-        print(f"{len(query)} x {len(gallery)} x 512 from Zarr: {seconds:.2f} s, {peak / 1e9:.3f} GB")
-    (first, small), (second, large) = results
-    print(f"gallery x 2: time x {second / first:.2f}, memory x {large / small:.3f}")
+        print(f"{n_query} x {n_gallery} x {dim}, {dtype}, from Zarr: {seconds:.2f} s, {peak / 1e9:.3f} GB", flush=True)
+    (first, less), (second, more) = results
+    print(f"gallery x {large / small:.3g}: time x {second / first:.2f}, memory x {more / less:.3f}")
 
 
 # Options that request each extra; the plain evaluation has none of them.
@@ -192,6 +213,7 @@ KINDS: dict[str, Callable[[float, int, str | None], None]] = {
     "positives": lambda scale, repeats, _: positives(scale, repeats),
     "store": store,
     "scaling": lambda scale, repeats, _: scaling(scale, repeats),
+    "ten-million": lambda scale, repeats, _: ten_million(scale, repeats),
     "groups": lambda scale, repeats, _: groups(scale, repeats),
     "extras": lambda scale, repeats, _: extras(scale, repeats),
     "operating": lambda scale, repeats, _: operating(scale, repeats),

@@ -17,12 +17,9 @@ import numpy as np
 
 from reid_dist import FeatureSet, evaluate, nearest
 from reid_dist.stages.reranking import RERANKERS, parse_rerank
-from reid_dist.stores import FeatureWriter, Workspace
-from reid_dist.stores.labels import make_labels
+from reid_dist.stores import Workspace
 from tests.benchmarks.measure import bare_product, cpu_seconds_of, interleave, ratio_line, run_process
-from tests.benchmarks.sets import feature_sets, make_shape, save_sets
-
-_WRITTEN_ROWS = 65_536
+from tests.benchmarks.sets import Model, feature_sets, make_shape, save_sets, write_sets
 
 
 def neighbours(scale: float, repeats: int) -> None:
@@ -155,18 +152,9 @@ def rerankers(scale: float, repeats: int) -> None:
 def million(scale: float, spec: str) -> None:
     """One run over a million gallery rows x 128 from Zarr: the time of each stage, and the peak of memory."""
     n_query, n_gallery = max(2, int(2_000 * scale)), max(200, int(1_000_000 * scale))
-    n_identity = max(1, n_gallery // 20)
-    rng = np.random.default_rng(0)
-    identities = rng.standard_normal((n_identity, 128), np.float32)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for side, n_rows in (("query", n_query), ("gallery", n_gallery)):
-            pids = rng.integers(0, n_identity, n_rows)
-            with FeatureWriter(folder / f"{side}.zarr", dim=128, n_rows=n_rows) as writer:
-                for start in range(0, n_rows, _WRITTEN_ROWS):
-                    own = pids[start : start + _WRITTEN_ROWS]
-                    writer.append(identities[own] + 1.3 * rng.standard_normal((len(own), 128), np.float32))
-                writer.set_labels(make_labels(n_rows, pids, rng.integers(0, 6, n_rows), None, None, None))
+        write_sets(folder, n_query, n_gallery, Model(1.3), dim=128)
         used = run_process(_words(folder, "--output", str(folder / "out"), spec=spec), watched=True)
         report = json.loads((folder / "out" / "report.json").read_text())
         held = {

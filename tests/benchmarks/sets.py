@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from reid_dist import FeatureSet, Report
+from reid_dist.stores import FeatureWriter
+from reid_dist.stores.labels import make_labels
 from reid_dist.stores.synthetic import SyntheticSet, SyntheticShape, make_sets
 
 __all__ = [
@@ -20,10 +24,12 @@ __all__ = [
     "make_shape",
     "save_sets",
     "score",
+    "write_sets",
 ]
 
 DIM = 512
 N_CAMERA = 6
+_WRITTEN_ROWS = 65_536
 
 
 class Model(NamedTuple):
@@ -77,6 +83,24 @@ def save_sets(folder: Path, shape: SyntheticShape) -> tuple[SyntheticSet, Synthe
     for side, each in zip(("query", "gallery"), sets, strict=True):
         _as_features(each).save(folder / f"{side}.zarr", overwrite=True)
     return sets
+
+
+def write_sets(
+    folder: Path, n_query: int, n_gallery: int, model: Model = TYPICAL, *, dim: int, dtype: str = "float32"
+) -> None:
+    """Write ``query.zarr`` and ``gallery.zarr``, some 20 rows an identity, without holding them in memory."""
+    n_identity = max(1, n_gallery // 20)
+    rng = np.random.default_rng(0)
+    identities = rng.standard_normal((n_identity, dim), np.float32)
+    for side, n_rows in (("query", n_query), ("gallery", n_gallery)):
+        pids = rng.integers(0, n_identity, n_rows)
+        with FeatureWriter(folder / f"{side}.zarr", dim=dim, n_rows=n_rows, dtype=dtype) as writer:
+            for start in range(0, n_rows, _WRITTEN_ROWS):
+                own = pids[start : start + _WRITTEN_ROWS]
+                noise = rng.standard_normal((len(own), dim), np.float32)
+                noise *= model.noise * np.exp(model.spread * rng.standard_normal((len(own), 1), np.float32))
+                writer.append(identities[own] + noise)
+            writer.set_labels(make_labels(n_rows, pids, rng.integers(0, N_CAMERA, n_rows), None, None, None))
 
 
 def _as_features(made: SyntheticSet) -> FeatureSet:

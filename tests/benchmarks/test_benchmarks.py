@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
         ("positives", 6),
         ("store", 4),
         ("scaling", 3),
+        ("ten-million", 3),
         ("groups", 24),
         ("extras", 20),
         ("operating", 2),
