@@ -77,13 +77,13 @@ class _GalleryCache:
         self._gallery: _Gallery | None = None
 
     def get(self, job: EvaluationJob) -> _Gallery:
-        names = job.joined and job.query.content_digest
         drawn = job.single_shot is not None
-        key = (job.gallery.content_digest, job.rows_are_items, names, job.protocol, job.variants, job.parts, drawn)
+        sets = job.query.content_digest, job.gallery.content_digest
+        key = (*sets, job.rows_are_items, job.joined, job.protocol, job.variants, job.parts, drawn)
         with self._lock:
             if self._gallery is None or self._key != key:
                 labels = set_labels(job, job.gallery)
-                index = GalleryIndex(labels, job.protocol)
+                index = GalleryIndex(labels, job.protocol, set_labels(job, job.query).pids)
                 parts = None if job.parts is None else GalleryPartitions(job.parts, labels)
                 identities = Identities.make(labels.pids, index.mask) if drawn and not job.variants else None
                 collapse = job.collapse

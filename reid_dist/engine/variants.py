@@ -51,7 +51,7 @@ class GalleryVariants:
             raise AssertionError("protocols by lists are not ranked together with others")
         self.n_gallery = index.n_gallery
         self._protocols = tuple(protocols)
-        self._indexes = [GalleryIndex(index.labels, protocol, index) for protocol in protocols]
+        self._indexes = [GalleryIndex(index.labels, protocol, same_rows=index) for protocol in protocols]
         # Group of every row, shape (n_gallery,), int64: bit i is set if protocol i hides the row from all queries.
         self.group = np.zeros(index.n_gallery, np.int64)
         for place, each in enumerate(self._indexes):

@@ -24,6 +24,7 @@ from reid_dist.engine.task_graph import Execution, Progress
 from reid_dist.engine.threshold_passes import held_by_verification
 from reid_dist.errors import ClusterError
 from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.relevance.assignment import rows_with_pids
 from reid_dist.relevance.ground_truth import RowLists
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import Protocol
@@ -112,13 +113,15 @@ def _group_numbers(collapse: Collapse, gallery: LabelledSet) -> NDArray[np.int64
 
 def most_matches(query: LabelledSet, gallery: LabelledSet, group: NDArray[np.int64] | None = None) -> float:
     """Gallery items with the query's pid or of their groups, mean over the fullest thousand queries in a row."""
-    pids, code, counts = np.unique(gallery.pids, return_inverse=True, return_counts=True)
+    pids, of_query = np.unique(query.pids, return_inverse=True)
+    rows = rows_with_pids(gallery.pids, pids)
+    code = np.searchsorted(pids, gallery.pids[rows])
+    counts = np.bincount(code, minlength=len(pids))
     if group is not None:
         size = np.bincount(group)
-        pairs = np.unique(code * len(size) + group)
-        counts = np.bincount(pairs // max(1, len(size)), size[pairs % max(1, len(size))]).astype(np.int64)
-    place = np.minimum(np.searchsorted(pids, query.pids), len(pids) - 1)
-    return _fullest(np.where(pids[place] == query.pids, counts[place], 0))
+        pairs = np.unique(code * len(size) + group[rows])
+        counts = np.bincount(pairs // len(size), size[pairs % len(size)], len(pids)).astype(np.int64)
+    return _fullest(counts[of_query])
 
 
 def _fullest(counts: NDArray[np.int64]) -> float:

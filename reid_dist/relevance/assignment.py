@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import GalleryMask, Hidden, Labels, Relevance
+from reid_dist.core.model import GalleryMask, Hidden, Labels, Relevance, cut_rows
 from reid_dist.errors import InputError
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.protocols import NOT, REASONS, JunkRule, Protocol
@@ -23,6 +23,9 @@ _NO_POSITIVE = REASONS.index("no_positive_in_gallery")
 _ONLY_SAME_CAMERA = REASONS.index("only_same_camera_positives")
 _ALL_JUNK = REASONS.index("all_junk")
 _CAMERA_NOT_COUNTED = REASONS.index("camera_not_counted")
+
+# Labels that are compared at a time: no copy of all labels of a gallery is made.
+_ROWS_AT_ONCE = 1 << 20
 
 
 def whole_label(protocol: Protocol) -> str | None:
@@ -41,12 +44,21 @@ def in_rules(values: Int64, name: str, protocol: Protocol) -> Int64:
 class GalleryIndex:
     """The labels of a gallery, sorted once so that every block of queries finds its pairs by bisection.
 
-    Without a protocol no row is junk for all queries, and none is hidden by a label.  `same_rows` is an index of the
-    same labels under another protocol, whose order of the rows is used.
+    Without a protocol no row is junk for all queries, and none is hidden by a label.  `query_pids` are the pids of all
+    queries; without them pairs of any pid are found.  `same_rows` is an index of the same labels under another
+    protocol, whose order of the rows is used.
     """
 
-    def __init__(self, labels: Labels, protocol: Protocol | None, same_rows: GalleryIndex | None = None) -> None:
+    def __init__(
+        self,
+        labels: Labels,
+        protocol: Protocol | None,
+        query_pids: Int64 | None = None,
+        *,
+        same_rows: GalleryIndex | None = None,
+    ) -> None:
         self.labels = labels
+        self._query_pids = query_pids
         self._same_rows = same_rows
         self.n_gallery = len(labels.pids)
         name = None if protocol is None else whole_label(protocol)
@@ -57,13 +69,16 @@ class GalleryIndex:
 
     @cached_property
     def _by_pid(self) -> tuple[NDArray[np.signedinteger], Int64]:
-        """Gallery rows in the order of their pids, and those pids."""
+        """Gallery rows with pids of queries in the order of these, and those pids."""
         if self._same_rows is not None:
             return self._same_rows._by_pid
-        order = np.argsort(self.labels.pids, kind="stable")
-        # Half the memory, where row numbers allow it: this stays in every process as long as the job runs.
-        rows = order.astype(np.int32) if len(order) <= np.iinfo(np.int32).max else order
-        return rows, self.labels.pids[order]
+        # The rows of other pids, which are most of a large gallery, would stay in every process while the job runs.
+        wanted = self._query_pids
+        rows = np.arange(self.n_gallery) if wanted is None else rows_with_pids(self.labels.pids, wanted)
+        rows = rows[np.argsort(self.labels.pids[rows], kind="stable")]
+        # Half the memory, where row numbers allow it.
+        kept = rows.astype(np.int32) if self.n_gallery <= np.iinfo(np.int32).max else rows
+        return kept, self.labels.pids[rows]
 
     def same_pid(self, pids: Int64) -> tuple[Int64, Int64]:
         """List all pairs with equal pids, by query and then by gallery row: positions of queries, gallery rows."""
@@ -97,6 +112,17 @@ class GalleryIndex:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         kinds, counts = np.unique(self.label[~self.mask.junk_row], return_counts=True)
         return kinds, counts
+
+
+def rows_with_pids(pids: Int64, wanted: Int64) -> Int64:
+    """Rows with any of some pids, ascending, shape (n,), int64."""
+    kinds = np.unique(wanted)
+    found = [np.empty(0, np.int64)]
+    for cut in cut_rows(len(pids) if len(kinds) else 0, _ROWS_AT_ONCE):
+        part = pids[cut.start : cut.stop]
+        place = np.minimum(np.searchsorted(kinds, part), len(kinds) - 1)
+        found.append(np.flatnonzero(kinds[place] == part) + cut.start)
+    return np.concatenate(found)
 
 
 def junk_rows(labels: Labels, protocol: Protocol | None) -> NDArray[np.bool_]:
