@@ -9,13 +9,10 @@ import click
 from reid_dist.cli.options import (
     CONVENTIONS,
     OUTPUTS,
-    RESOURCES,
     GroupedCommand,
     RunOptions,
-    observation_options,
     option,
-    run_options,
-    threads_options,
+    options_in_threads,
 )
 
 
@@ -60,11 +57,7 @@ from reid_dist.cli.options import (
     metavar="FILE",
     help="Also write the table as JSON there.",
 )
-@option("--json", "as_json", group=OUTPUTS, is_flag=True, help="Print the table as JSON, and nothing else.")
-@threads_options
-@option("--workspace", group=RESOURCES, metavar="URI", help="Directory for intermediate stores, seen by all workers.")
-@observation_options
-@run_options(in_threads=True)
+@options_in_threads("table")
 def command(
     query: str,
     gallery: str,

@@ -263,6 +263,22 @@ def output_options(
     )
 
 
+def options_in_threads(what: str) -> Callable[[F], Callable[..., Any]]:
+    """Add the options of a command that runs in threads of this process, with a document `what` for ``--json``."""
+    workspace = "Directory for intermediate stores, seen by all workers."
+    added = _together(
+        option("--json", "as_json", group=OUTPUTS, is_flag=True, help=f"Print the {what} as JSON, and nothing else."),
+        threads_options,
+        option("--workspace", group=RESOURCES, metavar="URI", help=workspace),
+        observation_options,
+    )
+
+    def add(function: F) -> Callable[..., Any]:
+        return added(run_options(in_threads=True)(function))
+
+    return add
+
+
 def choose_cluster(cluster_file: Path | None, workers: int | None, *, in_threads: bool = False) -> ClusterConfig:
     """Cluster of ``--cluster`` and ``--workers``; prepares local workers, and may end a process that only serves.
 

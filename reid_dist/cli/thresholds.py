@@ -10,13 +10,10 @@ from reid_dist.cli.options import (
     CONVENTIONS,
     INPUTS,
     OUTPUTS,
-    RESOURCES,
     GroupedCommand,
     RunOptions,
-    observation_options,
     option,
-    run_options,
-    threads_options,
+    options_in_threads,
 )
 
 
@@ -66,11 +63,7 @@ from reid_dist.cli.options import (
     metavar="DIR",
     help="Write thresholds.json and thresholds.html there; in RUN itself, its page gets the section too.",
 )
-@option("--json", "as_json", group=OUTPUTS, is_flag=True, help="Print the report as JSON, and nothing else.")
-@threads_options
-@option("--workspace", group=RESOURCES, metavar="URI", help="Directory for intermediate stores, seen by all workers.")
-@observation_options
-@run_options(in_threads=True)
+@options_in_threads("report")
 def command(
     directory: Path,
     pipeline: Path | None,

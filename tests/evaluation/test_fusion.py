@@ -38,7 +38,8 @@ QUERY, GALLERY = models("query", 31), models("gallery", 150)
 
 def fused(weights: tuple[float, ...], sides: tuple = (QUERY, GALLERY)) -> tuple[FeatureSet, FeatureSet]:
     """Both sides with the further models of these weights."""
-    return tuple(fuse(own, list(zip(others, weights, strict=False))) for own, *others in sides)  # type: ignore[return-value]
+    query, gallery = (fuse(own, list(zip(others, weights, strict=False))) for own, *others in sides)
+    return query, gallery
 
 
 def mean_cosines(weights: tuple[float, ...]) -> np.ndarray:

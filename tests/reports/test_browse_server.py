@@ -6,6 +6,7 @@ import http.client
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -27,13 +28,19 @@ def server() -> Iterator[ListServer]:
         yield made
 
 
-def ask(server: ListServer, path: str, *, method: str = "GET", host: str | None = None) -> http.client.HTTPResponse:
+class Answer(NamedTuple):
+    status: int
+    headers: http.client.HTTPMessage
+    content: bytes
+
+
+def ask(server: ListServer, path: str, *, method: str = "GET", host: str | None = None) -> Answer:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
     connection.putrequest(method, path, skip_host=True)
     connection.putheader("Host", f"127.0.0.1:{server.server_port}" if host is None else host)
     connection.endheaders()
-    answer = connection.getresponse()
-    answer.content = answer.read()  # type: ignore[attr-defined]
+    response = connection.getresponse()
+    answer = Answer(response.status, response.headers, response.read())
     connection.close()
     return answer
 

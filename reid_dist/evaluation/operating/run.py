@@ -168,8 +168,7 @@ def operating_points(
     """
     started = time.perf_counter()
     wanted = Wanted.of(far, fpir, thresholds, prior)
-    given = complete(options)
-    given.update({name: value for name, value in complete({}).items() if name in _UNUSED})  # type: ignore[typeddict-item]
+    given = complete({name: value for name, value in options.items() if name not in _UNUSED})
     given["metrics"] = [metric.name for metric in Wanted.metrics((), wanted.fpir or ())]
     measure = DISTANCES.get(given["distance"])
     rerank = None if given["rerank"] is None else parse_rerank(given["rerank"])
