@@ -235,7 +235,7 @@ def plain(value: object) -> Any:
 def _verify(document: Mapping[str, Any], schema: int, where: str, remedy: str) -> None:
     """Refuse a document of another schema or with another digest."""
     if document.get("schema") != schema:
-        raise StoreError(f"{where} has schema {document.get('schema')!r}, this version reads {schema}")
+        raise StoreError(f"{where} has schema {document.get('schema')!r}, this version reads {schema}; {remedy}")
     if DIGEST not in document:
         raise StoreError(f"{where} has no {DIGEST}: it was written by an earlier version, or is damaged; {remedy}")
     actual = _digest_of(document)

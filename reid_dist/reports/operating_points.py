@@ -63,6 +63,8 @@ class OperatingPoints(DocumentReport):
         Result digest of the report of the run that they belong to; empty for none.
     """
 
+    # The first had no intervals of histograms, of rates at their edges and of calibration errors.
+    schema = 2
     what = "report of operating points"
     # A run with damaged points beside it is whole without them.
     remedy = f"delete {DOCUMENT}, and find them again with `reid-dist thresholds`"

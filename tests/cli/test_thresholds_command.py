@@ -49,6 +49,9 @@ def test_points_beside_the_run(reid_dist, stores, run) -> None:
     for damaged in (whole.replace("T=0.5", "T=0.6"), whole[:99]):
         (run / "thresholds.json").write_text(damaged)
         reid_dist("report", run).assert_refused("report of operating points in", "delete thresholds.json")
+    older = {**json.loads(whole), "schema": 1}
+    (run / "thresholds.json").write_text(json.dumps(older))
+    reid_dist("report", run).assert_refused("has schema 1", "delete thresholds.json", "reid-dist thresholds")
     (run / "thresholds.json").write_text(whole)
     # Written again by `report`, with the section; a page of another run's points has none.
     (run / "report.html").unlink()

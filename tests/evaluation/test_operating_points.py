@@ -23,6 +23,9 @@ from reid_dist.errors import InputError
 from reid_dist.evaluation.operating.bins import even_edges, quantile_edges
 from reid_dist.metrics.confidence import interval_of_magnitudes
 from reid_dist.metrics.isotonic import CrossFitted, folds_of, pool_adjacent
+from reid_dist.relevance.protocols import compose_protocol
+from reid_dist.reports.sections.operating_points import operating_points as operating_section
+from reid_dist.reports.sections.operating_points import point_rows
 
 EXACT_KINDS = ("palette", "few_valued", "scaled", "constant")
 FAR, FPIR = ["0", "0.01", "0.3"], ["0", "0.5"]
@@ -406,6 +409,34 @@ def test_saved_and_loaded(tmp_path):
         assert f'<th scope="row">{point}</th><td class="number">{threshold:.6g}</td>' in page
     assert "all accepted" in page
     assert page.count('<svg class="plot"') == 5
+
+
+def test_a_chart_has_the_rates_and_intervals_of_the_table():
+    """One of two non-mated queries has no kept row: it is never accepted, and it counts."""
+    rng = np.random.default_rng(0)
+    pids = np.array([*range(6), 6, 7])
+    features = rng.standard_normal((8, 4)).astype(np.float32)
+    query = FeatureSet.from_arrays(features, pids, [1] * 7 + [0])
+    gallery = FeatureSet.from_arrays(rng.standard_normal((12, 4)).astype(np.float32), np.arange(12) % 6, [0] * 12)
+    protocol = compose_protocol("other_cameras", base="market1501", junk=[["camid"]])
+    edges = operating_points(query, gallery, protocol=protocol).histograms["top_matches"]["edge"].tolist()
+    found = operating_points(query, gallery, protocol=protocol, prior=0.2, thresholds=edges[1:])
+    assert found.counts["n_non_mated"] == 2
+    charts = operating_section(found.to_dict())["charts"]
+    rates = {row[0]: dict(zip(charts[2]["table"]["heads"], row, strict=True)) for row in charts[2]["table"]["rows"]}
+    of_points = {row["at"]: {name: cells for name, *cells in row["cells"]} for row in point_rows(found.to_dict())}
+    for edge in edges[1:]:
+        shown, (rate, ends) = rates[f"{edge:.6g}"], of_points[edge]["FPIR"]
+        assert (shown["FPIR"], shown.get("FPIR, interval in %", "-")) == (rate, ends)
+        assert [shown["precision"], shown["precision, interval in %"]] == of_points[edge]["precision"]
+    assert rates[f"{edges[-1]:.6g}"]["FPIR"] == "50 %"
+    for chart, style, n_columns in zip(
+        charts, ("ends a", "ends a", "band a", "band b", "band a"), (2, 2, 2, 2, 1), strict=True
+    ):
+        assert f'class="{style}"' in chart["plot"]
+        assert sum("interval" in head for head in chart["table"]["heads"]) >= n_columns
+    plain = operating_section(operating_points(query, gallery, protocol=protocol, confidence=None).to_dict())["charts"]
+    assert not any("interval" in str(chart) or "band" in chart["plot"] for chart in plain)
 
 
 @pytest.mark.slow

@@ -118,6 +118,19 @@ def area(x: Axis, y: Axis, xs: NDArray[np.float64], ys: NDArray[np.float64]) -> 
     return polygon([(x(a), y(b)) for a, b in corners], "area")
 
 
+def band(x: Axis, y: Axis, xs: NDArray[np.float64], ends: NDArray[np.float64], series: str) -> list[Markup]:
+    """Return the areas between the ends of intervals, (n, 2), at `xs`, (n,); NaN leaves a gap."""
+    low, high = ends.T.tolist()
+    at_x = [x(value) for value in xs.tolist()]
+    return [
+        polygon(
+            [*((at_x[place], y(high[place])) for place in run), *((at_x[place], y(low[place])) for place in run[::-1])],
+            f"band {series}",
+        )
+        for run in runs([None if math.isnan(value) else value for value in low])
+    ]
+
+
 def polyline(points: Iterable[tuple[float, float]], style: str, dashes: str = "") -> Markup:
     """Return a line through coordinates."""
     return Markup('<polyline class="{}"{} points="{}"/>').format(

@@ -17,6 +17,7 @@ from reid_dist.reports.plots.frame import (
     TOP,
     WIDTH,
     Axis,
+    band,
     frame,
     nothing,
     polygon,
@@ -39,12 +40,18 @@ _LETTER = 7.2
 
 
 def histogram_plot(
-    title: str, edges: Float64, counts: Mapping[str, Int64], unit: str, marks: Sequence[tuple[str, float]] = ()
+    title: str,
+    edges: Float64,
+    counts: Mapping[str, Int64],
+    ends: Mapping[str, Float64],
+    unit: str,
+    marks: Sequence[tuple[str, float]] = (),
 ) -> Markup:
     """Draw how each kind is spread over bins of distances, as shares of its number; kinds without any are left out.
 
     Bins go from each of `edges`, (n,), to the next; the last one is open, and is drawn as wide as the others.  `counts`
-    are (n,) by kind, of things named `unit`.  `marks` are names and distances of thresholds.
+    are (n,) by kind, of things named `unit`.  `ends` are the intervals of the shares, (n, 2) by kind, NaN for none.
+    `marks` are names and distances of thresholds.
     """
     kinds = {name: values for name, values in counts.items() if values.sum()}
     if not kinds or len(edges) < 2:
@@ -54,16 +61,23 @@ def histogram_plot(
     stops = np.append(edges[1:], 2.0 * edges[-1] - edges[-2])
     x = _distance_axis(float(edges[first]), float(stops[last]))
     shares = {name: values / values.sum() for name, values in kinds.items()}
-    top = max(float(values.max()) for values in shares.values())
+    top = max(float(np.nanmax([*values, *ends[name][:, 1]])) for name, values in shares.items())
     y = y_axis(f"share of {unit}", 0.0, top * 1.05, share_ticks(0.0, top))
     body = [*_marks(x, marks)]
-    for series, (name, values) in zip(_STYLES, shares.items(), strict=False):
+    for position, (series, (name, values)) in enumerate(zip(_STYLES, shares.items(), strict=False), 1):
         corners = [(float(edges[first]), 0.0)]
         for place in range(first, last + 1):
             corners += [(float(edges[place]), float(values[place])), (float(stops[place]), float(values[place]))]
         corners.append((float(stops[last]), 0.0))
         points = [(x(a), y(b)) for a, b in corners]
         body += [polygon(points, f"area {series}"), polyline(points, f"line {series}")]
+        # Intervals of several kinds stand side by side in a bin.
+        across = (edges + (stops - edges) * position / (len(shares) + 1)).tolist()
+        body += [
+            rule(f"ends {series}", (x(across[place]), y(low)), (x(across[place]), y(high)))
+            for place, (low, high) in enumerate(ends[name].tolist())
+            if high > low
+        ]
         body += [
             touch(
                 x((float(edges[place]) + float(stops[place])) / 2),
@@ -76,14 +90,19 @@ def histogram_plot(
     return frame(f"{title}: {', '.join(kinds)}", x, y, [*body, *_legend(list(kinds))])
 
 
-def rates_plot(title: str, edges: Float64, rates: Mapping[str, Float64]) -> Markup:
-    """Draw shares against the threshold, (n,) by name at the thresholds `edges`, ascending; NaN leaves a gap."""
+def rates_plot(title: str, edges: Float64, rates: Mapping[str, Float64], ends: Mapping[str, Float64]) -> Markup:
+    """Draw shares against the threshold, (n,) by name at the thresholds `edges`, ascending; NaN leaves a gap.
+
+    `ends` are their intervals, (n, 2) by name, NaN for none.
+    """
     if len(edges) < 2:
         return nothing(f"{title}: all distances are equal")
     x, y = _distance_axis(float(edges[0]), float(edges[-1])), y_axis("share", 0.0, 1.0, share_ticks(0.0, 1.0))
     body = []
     known = {name: values for name, values in rates.items() if np.isfinite(values).any()}
-    for series, (_, values) in zip(_STYLES, known.items(), strict=False):
+    for series, name in zip(_STYLES, known, strict=False):
+        body += band(x, y, edges, ends[name], series)
+    for series, values in zip(_STYLES, known.values(), strict=False):
         places = [(a, b) for a, b in zip(edges.tolist(), values.tolist(), strict=True) if math.isfinite(b)]
         body.append(polyline([(x(a), y(b)) for a, b in places], f"line {series}"))
     for name, values in known.items():
@@ -96,23 +115,20 @@ def rates_plot(title: str, edges: Float64, rates: Mapping[str, Float64]) -> Mark
 
 
 def probability_plot(
-    title: str, starts: Float64, end: float, probabilities: Mapping[str, Float64], ends: Sequence[Sequence[float]]
+    title: str, starts: Float64, end: float, probabilities: Mapping[str, Float64], ends: Mapping[str, Float64]
 ) -> Markup:
     """Draw the probability of a match in steps of distance that begin at `starts`, (n,); the last one is open.
 
-    `probabilities` are (n,) by prior; `ends` are the intervals of the first, empty for none.
+    `probabilities` are (n,) by prior; `ends` are their intervals, (n, 2) by prior, NaN for none.
     """
     stops = np.append(starts[1:], max(end, float(starts[-1])))
     if not stops[-1] > starts[0]:
         return nothing(f"{title}: all distances are equal")
     x, y = _distance_axis(float(starts[0]), float(stops[-1])), y_axis("probability", 0.0, 1.0, share_ticks(0.0, 1.0))
     body = []
-    bounds = [(low, high) if low == low and high == high else None for low, high in ends]
-    for place, bound in enumerate(bounds):
-        if bound is not None:
-            low, high = bound
-            left, right = x(float(starts[place])), x(float(stops[place]))
-            body.append(polygon([(left, y(low)), (right, y(low)), (right, y(high)), (left, y(high))], "area"))
+    both = np.column_stack([starts, stops]).ravel()
+    for series, name in zip(_STYLES, probabilities, strict=False):
+        body += band(x, y, both, np.repeat(ends[name], 2, axis=0), series)
     for series, (name, values) in zip(_STYLES, probabilities.items(), strict=False):
         corners = []
         for place, value in enumerate(values.tolist()):

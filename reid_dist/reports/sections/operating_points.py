@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reid_dist.core import formatting
 from reid_dist.reports.documents import restored_number
 from reid_dist.reports.plots.operating_points import histogram_plot, probability_plot, rates_plot
 from reid_dist.reports.words import resampled
+
+Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
 
 RATES: Final = ("FAR", "TAR", "FPIR", "FNIR", "precision")
 """Rates of the table, in its order."""
@@ -26,17 +31,29 @@ _KINDS: Final = {"mated_correct": "right", "mated_wrong": "wrong", "non_mated": 
 _TITLES: Final = {"pairs": "pairs", "top_matches": "top matches"}
 
 
+@dataclass(frozen=True)
+class _Histogram:
+    """Edges, (n,), and counts from each to the next by kind, with intervals of their shares and of rates at edges."""
+
+    edges: Float64
+    counts: dict[str, Int64]
+    intervals: Mapping[str, Sequence[Sequence[float | None]]]
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any]) -> _Histogram:
+        kinds = {name: np.array(each, np.int64) for name, each in entry.items() if name not in ("edge", "intervals")}
+        return cls(np.array(entry["edge"], np.float64), kinds, entry["intervals"])
+
+    def ends(self, name: str) -> Float64:
+        """Ends of the intervals of a kind or rate, (n, 2)."""
+        return _ends(self.intervals[name], len(self.edges))
+
+
 def operating_points(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return everything that the section names, from the content of ``thresholds.json``."""
     rows = point_rows(document)
     marks = [(row["point"], row["at"]) for row in rows if row["point"] in ("EER", "FAR=1e-3")]
-    drawn = {
-        name: (
-            np.array(counts["edge"], np.float64),
-            {kind: np.array(values, np.int64) for kind, values in counts.items() if kind not in ("edge", "intervals")},
-        )
-        for name, counts in document["histograms"].items()
-    }
+    drawn = {name: _Histogram.of(counts) for name, counts in document["histograms"].items()}
     pairs, tops = drawn["pairs"], drawn["top_matches"]
     confidence = document["confidence"]
     return {
@@ -45,10 +62,10 @@ def operating_points(document: Mapping[str, Any]) -> dict[str, Any]:
         "meaning": _MEANING,
         "resampled": None if confidence is None else resampled(confidence),
         "charts": [
-            _histogram("Distances of pairs", *pairs, "pairs", marks),
-            _histogram("Distances of top matches", *tops, "queries"),
-            _rates(*tops),
-            *(_probability(name, each, *drawn[name]) for name, each in document["calibration"].items()),
+            _histogram("Distances of pairs", pairs, "pairs", marks),
+            _histogram("Distances of top matches", tops, "queries"),
+            _rates(tops, document["counts"]["n_non_mated"]),
+            *(_probability(name, each, drawn[name]) for name, each in document["calibration"].items()),
         ],
         "errors": error_rows(document),
     }
@@ -113,78 +130,108 @@ def _share(value: float) -> str:
     return formatting.rate(float(f"{value:.3g}")).removesuffix(" %")
 
 
-def _histogram(
-    title: str, edges: Any, counts: Mapping[str, Any], unit: str, marks: Sequence[tuple[str, float]] = ()
-) -> dict[str, Any]:
-    counts = {_KINDS.get(name, name): values for name, values in counts.items()}
-    stops = [*(f"{edge:.6g}" for edge in edges[1:].tolist()), ""]
-    table = {
-        "heads": ["from", "to", *counts],
-        "rows": [
-            [f"{edge:.6g}", stop, *(formatting.integer(int(values[place])) for values in counts.values())]
-            for place, (edge, stop) in enumerate(zip(edges.tolist(), stops, strict=True))
-            if any(int(values[place]) for values in counts.values())
-        ],
+def _histogram(title: str, found: _Histogram, unit: str, marks: Sequence[tuple[str, float]] = ()) -> dict[str, Any]:
+    edges, counts = found.edges, found.counts
+    texts = {name: [formatting.integer(value) for value in values.tolist()] for name, values in counts.items()}
+    ends = {name: found.ends(name) for name in counts}
+    columns = {
+        "from": [f"{edge:.6g}" for edge in edges.tolist()],
+        "to": [*(f"{edge:.6g}" for edge in edges[1:].tolist()), ""],
+        **_with_ends(texts, ends, "share of "),
     }
+    filled = np.flatnonzero(np.sum([*counts.values()], axis=0))
+    table = _table(columns, filled.tolist())
     dashed = f" Dashed rules: {' and '.join(name for name, _ in marks)}." if marks else ""
-    caption = f"{title}, each kind as shares of its number.{dashed}"
-    return {"plot": histogram_plot(title, edges, counts, unit, marks), "caption": caption, "table": table}
+    upright = " Vertical rules: intervals of the shares." if _any(ends) else ""
+    caption = f"{title}, each kind as shares of its number.{dashed}{upright}"
+    shown = {_KINDS.get(name, name): name for name in counts}
+    plot = histogram_plot(
+        title,
+        edges,
+        {word: counts[name] for word, name in shown.items()},
+        {word: ends[name] for word, name in shown.items()},
+        unit,
+        marks,
+    )
+    return {"plot": plot, "caption": caption, "table": table}
 
 
-def _rates(edges: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:
-    """Rates of top matches at every edge."""
-    below = {name: np.append(0, np.cumsum(values)[:-1]) for name, values in kinds.items()}
-    accepted = sum(below.values())
-    n_mated, n_non_mated = kinds["mated_correct"].sum() + kinds["mated_wrong"].sum(), kinds["non_mated"].sum()
+def _rates(found: _Histogram, n_non_mated: int) -> dict[str, Any]:
+    """Rates of top matches at every edge; some of the non-mated queries may have no top match."""
+    counts = found.counts
+    below = {name: np.append(0, np.cumsum(values)[:-1]) for name, values in counts.items()}
     with np.errstate(invalid="ignore", divide="ignore"):
         rates = {
-            "precision": below["mated_correct"] / accepted,
-            "1 - FNIR": below["mated_correct"] / n_mated,
-            "FPIR": below["non_mated"] / n_non_mated,
+            "precision": below["mated_correct"] / sum(below.values()),
+            "1 - FNIR": below["mated_correct"] / (counts["mated_correct"].sum() + counts["mated_wrong"].sum()),
+            "FPIR": below["non_mated"] / np.int64(n_non_mated),
         }
-    table = {
-        "heads": ["threshold", *rates],
-        "rows": [
-            [f"{edge:.6g}", *(formatting.rate(float(values[place])) for values in rates.values())]
-            for place, edge in enumerate(edges.tolist())
-        ],
+    ends = {
+        "precision": found.ends("precision"),
+        "1 - FNIR": 1.0 - found.ends("FNIR")[:, ::-1],
+        "FPIR": found.ends("FPIR"),
     }
+    columns = {"threshold": [f"{edge:.6g}" for edge in found.edges.tolist()], **_with_ends(_as_rates(rates), ends)}
+    shaded = " Shaded: intervals." if _any(ends) else ""
     return {
-        "plot": rates_plot("Top matches accepted", edges, rates),
-        "caption": "What becomes of top matches nearer than a threshold.",
-        "table": table,
+        "plot": rates_plot("Top matches accepted", found.edges, rates, ends),
+        "caption": f"What becomes of top matches nearer than a threshold.{shaded}",
+        "table": _table(columns),
     }
 
 
-def _probability(name: str, calibration: Mapping[str, Any], edges: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:
+def _probability(name: str, calibration: Mapping[str, Any], histogram: _Histogram) -> dict[str, Any]:
     starts = np.array(calibration["from"], np.float64)
-    priors = {f"prior {_share(entry['prior'])} %": entry["probability"] for entry in calibration["priors"]}
-    ends = calibration["priors"][0]["intervals"]["probability"]
-    bounds = [[restored_number(low), restored_number(high)] for low, high in ends]
-    table = {
-        "heads": ["from distance", "matches", "others", *priors, *(["interval"] if ends else [])],
-        "rows": [
-            [
-                f"{start:.6g}",
-                formatting.integer(calibration["matches"][place]),
-                formatting.integer(calibration["others"][place]),
-                *(formatting.rate(values[place]) for values in priors.values()),
-                *([_interval(ends[place])] if ends else []),
-            ]
-            for place, start in enumerate(starts.tolist())
-        ],
+    priors = {f"prior {_share(entry['prior'])} %": entry for entry in calibration["priors"]}
+    values = {key: np.array(entry["probability"], np.float64) for key, entry in priors.items()}
+    ends = {key: _ends(entry["intervals"]["probability"], len(starts)) for key, entry in priors.items()}
+    columns = {
+        "from distance": [f"{start:.6g}" for start in starts.tolist()],
+        "matches": [formatting.integer(number) for number in calibration["matches"]],
+        "others": [formatting.integer(number) for number in calibration["others"]],
+        **_with_ends(_as_rates(values), ends),
     }
     title = f"Probability that {'a pair' if name == 'pairs' else 'a top match'} is a match"
+    shaded = " Shaded: intervals." if _any(ends) else ""
     caption = (
-        f"{title}, at its distance: never rising steps (isotonic regression) for a share of matches (prior). Shaded: "
-        "interval of the first."
+        f"{title}, at its distance: never rising steps (isotonic regression) for a share of matches (prior).{shaded}"
     )
-    values = {key: np.array(each) for key, each in priors.items()}
+    end = _end(histogram.edges, sum(histogram.counts.values()))
     return {
-        "plot": probability_plot(title, starts, _end(edges, sum(kinds.values())), values, bounds),
+        "plot": probability_plot(title, starts, end, values, ends),
         "caption": caption,
-        "table": table,
+        "table": _table(columns),
     }
+
+
+def _ends(intervals: Sequence[Sequence[float | None]], n: int) -> Float64:
+    """Ends of intervals, (n, 2), from those of a document: NaN for none."""
+    ends = [[restored_number(low), restored_number(high)] for low, high in intervals]
+    return np.array(ends or [[math.nan, math.nan]] * n, np.float64)
+
+
+def _any(ends: Mapping[str, Float64]) -> bool:
+    return any(np.isfinite(each).any() for each in ends.values())
+
+
+def _as_rates(values: Mapping[str, Float64]) -> dict[str, list[str]]:
+    return {name: [formatting.rate(value) for value in each.tolist()] for name, each in values.items()}
+
+
+def _with_ends(texts: Mapping[str, list[str]], ends: Mapping[str, Float64], of: str = "") -> dict[str, list[str]]:
+    """Columns, each with one of its intervals after it where there are any."""
+    columns: dict[str, list[str]] = {}
+    for name, cells in texts.items():
+        columns[_KINDS.get(name, name)] = cells
+        if np.isfinite(ends[name]).any():
+            known = [None if math.isnan(low) else (low, high) for low, high in ends[name].tolist()]
+            columns[f"{of}{_KINDS.get(name, name)}, interval in %"] = [_interval(pair) for pair in known]
+    return columns
+
+
+def _table(columns: Mapping[str, Sequence[str]], places: Sequence[int] | None = None) -> dict[str, Any]:
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    return {"heads": [*columns], "rows": rows if places is None else [rows[place] for place in places]}
 
 
 def _end(edges: Any, counts: Any) -> float:
