@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import Neighbours, RowRange, cut_rows, even_rows
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.distances.integers import forced_screen
+from reid_dist.engine.distances.integers import COST_OF_COUNTS, COST_OF_LISTS, forced_screen
 from reid_dist.engine.distances.quantised import QuantisedProducts, quantise
 from reid_dist.engine.plain_tiles import run_plain_tiles
 from reid_dist.engine.plan import TileShape
@@ -76,7 +76,8 @@ def run_coarse_tiles(
     wants_counts = wants_counts and plain_share <= _MOST_PLAIN
     if first is None and not wants_counts:
         return {}
-    products = quantise(screen_pairs(distance, pair_rows(distance, query, gallery), np.float32))
+    cost = COST_OF_COUNTS if wants_counts else COST_OF_LISTS
+    products = quantise(screen_pairs(distance, pair_rows(distance, query, gallery), np.float32), cost)
     if products is None:
         return {}
     loop = _Loop(query, gallery, distance, tile, products)

@@ -27,8 +27,11 @@ T = TypeVar("T")
 VARIABLE: Final = SCREEN_VARIABLE
 """Environment variable that forces the products: ``float32`` or ``int8``."""
 
-# Nanoseconds per pair that larger bounds cost: of ends instead of values, and of more entries of lists.
-_COST_OF_A_PAIR = 1.25
+COST_OF_LISTS: Final = 0.5
+"""Nanoseconds per pair that larger bounds cost in lists: of ends instead of values, and of more entries."""
+
+COST_OF_COUNTS: Final = 1.25
+"""Nanoseconds per pair that larger bounds cost in rank counts: also of queries that are counted in float32."""
 
 # A model of one node: Y = MatMulInteger(A, B), opset 13, written out so that the package that builds models is not
 # needed.  Fields of onnx.proto, each as tag, length and content.
@@ -102,8 +105,8 @@ def _is_exact(product: IntegerProduct) -> bool:
 
 
 @cache
-def _is_faster(product: IntegerProduct, dim: int) -> bool:
-    """Whether products of rows of `dim` elements save more than larger bounds cost, by three repetitions."""
+def _saved(product: IntegerProduct, dim: int) -> float:
+    """Nanoseconds per pair that products of rows of `dim` elements save, by three repetitions."""
     m = n = 512
     left, right, out = np.ones((m, dim), np.uint8), np.ones((dim, n), np.int8), np.empty((m, n), np.int32)
     rows, columns, values = np.ones((m, dim), np.float32), np.ones((n, dim), np.float32), np.empty((m, n), np.float32)
@@ -115,7 +118,8 @@ def _is_faster(product: IntegerProduct, dim: int) -> bool:
         np.dot(rows, columns.T, out=values)
         taken.append((between - began, time.thread_time_ns() - between))
     integers, floats = (min(times) for times in zip(*taken[1:], strict=True))
-    return bool(floats - integers > _COST_OF_A_PAIR * m * n)
+    saved: float = (floats - integers) / (m * n)
+    return saved
 
 
 @cache
@@ -177,13 +181,13 @@ def forced_screen() -> str | None:
     return chosen
 
 
-def integer_product(dim: int) -> IntegerProduct | None:
+def integer_product(dim: int, cost: float = COST_OF_LISTS) -> IntegerProduct | None:
     """The product to screen rows of `dim` elements with; None for products in float32.
 
-    Raises `InputError` as `forced_screen` does.
+    `cost` is what larger bounds cost, in nanoseconds per pair.  Raises `InputError` as `forced_screen` does.
     """
     forced = forced_screen()
     if forced == "float32":
         return None
     product = _exact_product()
-    return product if product is not None and (forced == "int8" or _is_faster(product, dim)) else None
+    return product if product is not None and (forced == "int8" or _saved(product, dim) > cost) else None

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange, cut_rows
-from reid_dist.engine.distances.integers import IntegerProduct, forced_screen, integer_product
+from reid_dist.engine.distances.integers import COST_OF_LISTS, IntegerProduct, forced_screen, integer_product
 from reid_dist.engine.distances.screening import Float64, Screen, Values
 from reid_dist.kernels.coarse import Factors
 from reid_dist.kernels.quantising import LARGEST, OFFSET, quantise_rows, transpose_bytes
@@ -194,13 +194,13 @@ def _are_worth_compiling(n_products: float) -> bool:
     return True
 
 
-def quantise(plain: Screen) -> QuantisedProducts | None:
-    """Products in eight bits for a float32 screen; None where they are not available, or not faster."""
+def quantise(plain: Screen, cost: float = COST_OF_LISTS) -> QuantisedProducts | None:
+    """Products in eight bits for a float32 screen; None where they are not available, or save less than `cost`."""
     n_query, n_gallery, dim = plain.shape
     small = n_query < _LEAST_QUERIES or n_gallery < _LEAST_ROWS
     if plain.exact or dim > _LARGEST_DIM:
         return None
     if forced_screen() is None and (small or not _are_worth_compiling(float(n_query) * n_gallery * dim)):
         return None
-    product = integer_product(dim)
+    product = integer_product(dim, cost)
     return None if product is None else QuantisedProducts(plain, product)

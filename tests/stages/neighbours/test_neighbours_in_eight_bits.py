@@ -338,11 +338,12 @@ def test_without_the_library_products_are_float32(monkeypatch):
 
 def test_slower_products_are_not_used(monkeypatch):
     monkeypatch.delenv(integers.VARIABLE)
-    monkeypatch.setattr(integers, "_is_faster", lambda product, dim: dim >= 100)
-    assert integers.integer_product(99) is None
-    assert integers.integer_product(100) is not None
+    monkeypatch.setattr(integers, "_saved", lambda product, dim: dim / 100)
+    assert integers.integer_product(100, cost=1.0) is None
+    assert integers.integer_product(101, cost=1.0) is not None
+    assert integers.integer_product(101, cost=1.1) is None
     monkeypatch.setenv(integers.VARIABLE, "float32")
-    assert integers.integer_product(100) is None
+    assert integers.integer_product(1000) is None
 
 
 def test_rows_too_long_for_32_bits_are_computed_in_float32():
