@@ -36,8 +36,8 @@ from reid_dist.engine.screened_pairs import note_screened
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-# Rows and columns of a tile, which is read while it is in the cache of a core.
-_COARSE_ROWS, _COARSE_COLUMNS = 256, 1024
+# Rows and columns of a tile: each one costs two calls, which together take as long as some 30,000 pairs.
+_COARSE_ROWS, _COARSE_COLUMNS = 1024, 1024
 
 # Gallery rows for which integers are tried for the counts of a query, and those until the next decision; the largest
 # share of queries in float32 with which integers pay for the others.

@@ -178,23 +178,33 @@ def collect_coarse(
     column_level = columns.side.lists.level[column_start:stop]
     column_lower_bound = columns.side.lower_bound[column_start:stop]
     row_level = rows.side.lists.level
+    unbiased = not bias.any()
     n_fine = 0
     for i in range(tile.shape[0]):
         row = row_start + i
         level, lower_bound, own = row_level[row], rows.side.lower_bound[row], rows.side.bias[row]
         factor, spread, length = near.scale[row], near.spread[row], near.length[row]
         products = tile[i]
-        for c in range(len(products)):
-            value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
-            error = spread * span[c] + length * residual[c]
-            upper = value + error
-            lower = value - error
-            passes[c] = (
-                np.uint8(upper - bias[c] >= level)
-                | np.uint8(lower - bias[c] <= lower_bound)
-                | np.uint8(upper - own >= column_level[c])
-                | np.uint8(lower - own <= column_lower_bound[c])
-            )
+        if unbiased and own == 0.0:
+            # The same comparisons, of which two are left.
+            for c in range(len(products)):
+                value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
+                error = spread * span[c] + length * residual[c]
+                passes[c] = np.uint8(value + error >= min(level, column_level[c])) | np.uint8(
+                    value - error <= max(lower_bound, column_lower_bound[c])
+                )
+        else:
+            for c in range(len(products)):
+                value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
+                error = spread * span[c] + length * residual[c]
+                upper = value + error
+                lower = value - error
+                passes[c] = (
+                    np.uint8(upper - bias[c] >= level)
+                    | np.uint8(lower - bias[c] <= lower_bound)
+                    | np.uint8(upper - own >= column_level[c])
+                    | np.uint8(lower - own <= column_lower_bound[c])
+                )
         leave_out(passes, rows.side, row, column_start)
         for word in range(len(words)):
             if words[word] == 0:
