@@ -358,7 +358,7 @@ def test_rows_too_long_for_32_bits_are_computed_in_float32():
 
 def test_blocks_are_left_to_float32_until_the_kernels_are_compiled(monkeypatch):
     monkeypatch.delenv(integers.VARIABLE)
-    monkeypatch.setattr(integers, "_is_faster", lambda product, dim: True)
+    monkeypatch.setattr(integers, "_saved", lambda product, dim: 1e9)
     rows = block_of(np.random.default_rng(0).standard_normal((2048, 4)))
     plain = screen_pairs(REGISTERED.get("cosine"), pair_rows(REGISTERED.get("cosine"), rows, rows), np.float32)
     lacks = [True, True, False]
