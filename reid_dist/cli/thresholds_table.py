@@ -37,9 +37,11 @@ def _tables(document: dict[str, Any]) -> Iterator[Table]:
         for row in rows:
             ends.add_row(row["point"], *(_short(each) for _, _, each in row["cells"]))
         yield ends
-    errors = value_table("calibration of", "prior", "error", "Brier score", "prior alone")
-    for cells in error_rows(document):
-        errors.add_row(*cells)
+    errors = value_table("calibration of", "prior", "measure", "value")
+    for of, prior, error, brier, plain in error_rows(document):
+        errors.add_row(of, prior, "error", error)
+        errors.add_row("", "", "Brier score", brier)
+        errors.add_row("", "", "of the prior", plain)
     yield errors
 
 

@@ -32,12 +32,14 @@ def run(stores, tmp_path) -> Path:
 
 
 def test_points_beside_the_run(reid_dist, stores, run) -> None:
-    done = reid_dist("thresholds", run, "--far", "0.01", "--threshold", "0.5", "--output", run)
+    done = reid_dist("thresholds", run, "--far", "0.01", "--threshold", "0.5", "--prior", "0.123", "--output", run)
     assert done.code == 0, done.err
     assert max(len(line) for line in done.out.splitlines() if not line.startswith("written")) <= 80
+    # No value is cut off to fit.
+    assert "…" not in done.out
     found = OperatingPoints.load(run)
     options = {"expand": "aqe(k=2)", "confidence": 0.8, "seed": 3}
-    expected = operating_points(*map(str, stores), far=["0.01"], thresholds=[0.5], **options)
+    expected = operating_points(*map(str, stores), far=["0.01"], thresholds=[0.5], prior=0.123, **options)
     assert found.result_digest == expected.result_digest
     assert found.confidence == expected.confidence
     assert "T=0.5" in done.out

@@ -107,7 +107,12 @@ class Wanted:
             tuple(map(float, thresholds)),
             None if prior is None else float(prior),
         )
-        wanted.metrics(wanted.far or (), wanted.fpir or ())
+        for name, rates in (("FAR", wanted.far), ("FPIR", wanted.fpir)):
+            for rate in rates or ():
+                try:
+                    wanted.metrics([rate], ())
+                except InputError:
+                    raise InputError(f"{name} is a number from 0 to 1, found {rate!r}") from None
         return wanted
 
     @staticmethod
