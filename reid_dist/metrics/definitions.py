@@ -115,11 +115,6 @@ class MetricFamily:
         return self.name.endswith("@FAR=x")
 
     @property
-    def takes_threshold(self) -> bool:
-        """Whether the parameter is a distance and not a rank."""
-        return self.name.endswith("@T=x")
-
-    @property
     def has_per_query_values(self) -> bool:
         """Whether it is the mean of one value per query."""
         return self.needs in (RANKS, SINGLE_SHOT)

@@ -32,7 +32,6 @@ from reid_dist.kernels.impostors import (
 )
 
 Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 R = TypeVar("R")
 
 # Minimal counts kept per bracket.  With two or more, a bracket is always narrower in the next pass.

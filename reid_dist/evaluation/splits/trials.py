@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any, Final, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import counted, have
@@ -17,8 +16,6 @@ from reid_dist.relevance.protocols import JUNK_PID
 from reid_dist.relevance.protocols import Protocol as Rules
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.importers.split_lists import SplitRows
-
-Int64 = NDArray[np.int64]
 
 _GENERATOR: Final = "SplitMix64 by seed, split and gallery row; the smallest numbers of a group are kept"
 
