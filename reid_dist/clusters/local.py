@@ -8,8 +8,9 @@ import logging
 import multiprocessing
 import os
 import resource
-import time
+import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,7 +98,7 @@ def _not_started(error: Exception, workers: int, threads: int) -> str:
     )
 
 
-# A run that ends sooner after its kernels are compiled gains nothing from others.
+# A run that ends sooner, after its kernels are compiled, would not gain from others.
 _SHORT_RUN_S, _LEAST_PRIORITY = 3.0, 19
 
 
@@ -114,11 +115,32 @@ def compile_beside_workers(*, reranks: bool = False) -> None:
     nothing.
     """
     running = _Compiling.process is not None and _Compiling.process.is_alive()
-    if running or usable_cores() < 2 or cache_folder() is None:
-        return
-    integers = os.environ.get(SCREEN_VARIABLE) != "float32" and has_integers() and lacks_integers()
-    if integers or lacks_usual(reranks=reranks):
-        _Compiling.process = start_process(_compile, reranks, integers)
+    if not running and _may_compile_beside() and lacks_usual(reranks=reranks):
+        _Compiling.process = start_process(_compile, partial(compile_usual, reranks=reranks))
+
+
+def _may_compile_beside() -> bool:
+    return usable_cores() > 1 and cache_folder() is not None
+
+
+@contextlib.contextmanager
+def _with_integers() -> Iterator[None]:
+    """Compile the kernels for products of integers that the cache lacks, beside a run that is not short."""
+    ended = threading.Event()
+
+    def start() -> None:
+        if _Compiling.process is not None:
+            _Compiling.process.join()
+        if not ended.wait(_SHORT_RUN_S):
+            start_process(_compile, compile_integers, _LEAST_PRIORITY)
+
+    wanted = os.environ.get(SCREEN_VARIABLE) != "float32" and has_integers()
+    if wanted and _may_compile_beside() and lacks_integers():
+        threading.Thread(target=start, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def start_process(work: Callable[..., object], *arguments: object) -> ForkServerProcess | None:
@@ -133,17 +155,13 @@ def start_process(work: Callable[..., object], *arguments: object) -> ForkServer
     return None
 
 
-def _compile(reranks: bool, integers: bool) -> None:
+def _compile(work: Callable[[], None], niceness: int = 0) -> None:
+    os.nice(niceness)
     # The process ends right after: collecting garbage would be a tenth of its time.
     gc.disable()
     # Workers compile what is missing after a failure.
     with contextlib.suppress(OSError, MemoryError):
-        compile_usual(reranks=reranks)
-        if integers:
-            # No worker waits for these.
-            time.sleep(_SHORT_RUN_S)
-            os.nice(_LEAST_PRIORITY)
-            compile_integers()
+        work()
 
 
 @contextlib.contextmanager
@@ -177,4 +195,5 @@ def open_local(config: LocalCluster) -> Iterator[Client]:
         except (OSError, ValueError, RuntimeError) as error:
             raise ClusterError(_not_started(error, workers, threads)) from error
         stack.enter_context(cluster)
+        stack.enter_context(_with_integers())
         yield stack.enter_context(distributed.Client(cluster))
