@@ -23,8 +23,9 @@ from reid_dist.errors import StoreError, StoreExistsError
 from reid_dist.stores.locations import hidden_beside
 from reid_dist.stores.object_errors import is_object_uri
 
-# Between the creation of a lock and its content, which is written at once, it is empty.
-_EMPTY_SECONDS = 10.0
+# Between the creation of a lock and its content, which is written at once, it is empty.  One of a process that ended
+# between the two stays so.
+_EMPTY_SECONDS = 2.0
 # Another process may take over the same lock, or release it, between two reads.
 _MOST_TRIES = 20
 _POLLED_EVERY_S = 0.2
@@ -42,12 +43,11 @@ def lock(uri: str) -> Path | None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(_MOST_TRIES):
-            with contextlib.suppress(FileExistsError), path.open("x") as file:
-                file.write(json.dumps(_owner()))
+            if _create(path):
                 return path
             with contextlib.suppress(FileNotFoundError), path.open("r+") as file:
-                found = _read(file)
-                if not _is_abandoned(found, file):
+                found = _read_written(file)
+                if not _is_abandoned(found):
                     break
                 _remove_abandoned(path, file)
     except OSError as error:
@@ -70,7 +70,23 @@ def _owner() -> dict[str, Any]:
     return {"host": os.uname().nodename, "pid": os.getpid(), "started": start_of(os.getpid())}
 
 
+def _create(path: Path) -> bool:
+    """Create a lock with its content; False if another process has it."""
+    try:
+        with path.open("x") as file:
+            with contextlib.suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_EX)
+            # A process that is stopped here for long leaves an empty lock, which another one takes over.
+            if not _is_at(path, file):
+                return False
+            file.write(json.dumps(_owner()))
+            return True
+    except FileExistsError:
+        return False
+
+
 def _read(file: IO[str]) -> dict[str, Any] | None:
+    file.seek(0)
     try:
         found = json.loads(file.read())
         return {name: found[name] for name in ("host", "pid", "started")}
@@ -78,21 +94,36 @@ def _read(file: IO[str]) -> dict[str, Any] | None:
         return None
 
 
-def _is_abandoned(owner: dict[str, Any] | None, file: IO[str]) -> bool:
+def _read_written(file: IO[str]) -> dict[str, Any] | None:
+    """Return the owner, once its process has written it; None if it has not."""
+    deadline = time.monotonic() + _EMPTY_SECONDS
+    while (found := _read(file)) is None and time.monotonic() < deadline:
+        time.sleep(_POLLED_EVERY_S)
+    return found
+
+
+def _is_abandoned(owner: dict[str, Any] | None) -> bool:
     """Whether the writer has ended; of one on another host nothing is known."""
     if owner is None:
-        return time.time() - os.fstat(file.fileno()).st_mtime > _EMPTY_SECONDS
+        return True
     if owner["host"] != os.uname().nodename:
         return False
     return has_ended(owner["pid"], owner["started"])
 
 
+def _is_at(path: Path, file: IO[str]) -> bool:
+    """Whether an open file is still the one at a path."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
 def _remove_abandoned(path: Path, file: IO[str]) -> None:
     """Remove the lock that is open; of several processes that do so, one does, and no newer lock is removed."""
     fcntl.flock(file, fcntl.LOCK_EX)
-    with contextlib.suppress(FileNotFoundError):
-        if os.path.samestat(path.stat(), os.fstat(file.fileno())):
-            path.unlink()
+    if _is_at(path, file) and _is_abandoned(_read(file)):
+        path.unlink()
 
 
 @contextlib.contextmanager
@@ -128,10 +159,8 @@ def _take_turn(path: Path, uri: str, warn: Callable[[str], None]) -> IO[str] | N
             return None
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+            if _is_at(path, file):
                 return file
-        except FileNotFoundError:
-            pass
         except BlockingIOError:
             if not waits:
                 waits = True

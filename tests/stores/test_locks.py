@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -9,13 +10,15 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 import pytest
 from feature_arrays import SIDES, make_piece, save_model
 
 from reid_dist.errors import StoreExistsError
-from reid_dist.stores import FeatureSet, FeatureWriter, check_store, ingest
+from reid_dist.stores import FeatureSet, FeatureWriter, check_store, ingest, locks
 from reid_dist.stores.locks import in_turn, lock, unlock
 from reid_dist.stores.sparse import write_graph
 
@@ -169,13 +172,46 @@ class TestLock:
         assert lock(uri) == held
         assert json.loads(held.read_text())["started"] != "1"
 
-    def test_a_lock_without_content(self, uri: str, held: Path) -> None:
-        held.touch()
-        with pytest.raises(StoreExistsError, match="by another process"):
-            lock(uri)
-        long_ago = time.time() - 60
-        os.utime(held, (long_ago, long_ago))
+    def test_of_a_process_that_ended_before_it_wrote_its_name(
+        self, uri: str, held: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupted() -> dict[str, object]:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(locks, "_owner", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                lock(uri)
+        assert held.read_text() == ""
         assert lock(uri) == held
+        assert json.loads(held.read_text())["pid"] == os.getpid()
+
+    def test_without_content_yet(self, uri: str, held: Path) -> None:
+        """Its process is about to write its name."""
+        held.touch()
+        owner = json.dumps({"host": "another", "pid": 5, "started": "1"})
+        with ThreadPoolExecutor(1) as pool:
+            refused = pool.submit(lock, uri)
+            time.sleep(0.3)
+            held.write_text(owner)
+            with pytest.raises(StoreExistsError, match="by process 5 on another"):
+                refused.result()
+        assert held.read_text() == owner
+
+    def test_taken_over_while_its_process_was_stopped(
+        self, uri: str, held: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        owner = json.dumps({"host": "another", "pid": 5, "started": "1"})
+
+        def taken_over(file: IO[str], operation: int) -> None:
+            held.unlink()
+            held.write_text(owner)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(fcntl, "flock", taken_over)
+            with pytest.raises(StoreExistsError, match="by process 5 on another"):
+                lock(uri)
+        assert held.read_text() == owner
 
     def test_a_newer_lock_is_not_released(self, uri: str, held: Path) -> None:
         path = lock(uri)
