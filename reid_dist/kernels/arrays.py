@@ -1,4 +1,4 @@
-"""Copies and sorting of arrays, written out: they compile in a tenth of the time of those of NumPy under Numba.
+"""Filling, copies and sorting of arrays, written out: they compile in a tenth of the time of NumPy's under Numba.
 
 The assignment of an array to a slice compiles the message of a shape mismatch with all of the formatting of strings.
 """
@@ -26,6 +26,14 @@ def lengthened(values: NDArray[Any], n: int, length: int) -> NDArray[Any]:
     longer = np.empty(length, values.dtype)
     put(values[:n], longer, 0)
     return longer
+
+
+@inner_kernel
+def filled(values: NDArray[Any], number: float) -> NDArray[Any]:
+    """Set all values to a number, and return the array."""
+    for place in range(len(values)):
+        values[place] = number
+    return values
 
 
 @inner_kernel

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import falling_at
+from reid_dist.kernels.marks import make_marks, marked_places
 from reid_dist.kernels.selection import select
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.symmetric import Side, leave_out, reach_farther
@@ -167,9 +168,8 @@ def collect_coarse(
     """
     n_columns = tile.shape[1]
     stop = column_start + n_columns
-    # Whole words of eight bytes; those beyond the last column stay 0.
-    words = np.zeros((n_columns + 7) // 8, np.uint64)
-    passes = words.view(np.uint8)[:n_columns]
+    marks, marked = make_marks(n_columns)
+    passes = marks[:n_columns]
     longest = max(rows.side.lists.value.shape[1], columns.side.lists.value.shape[1])
     scratch = make_scratch(longest, rows.side.lists.rows.query.shape[1])
     near, far = rows.own, columns.own
@@ -206,27 +206,23 @@ def collect_coarse(
                     | np.uint8(lower - own <= column_lower_bound[c])
                 )
         leave_out(passes, rows.side, row, column_start)
-        for word in range(len(words)):
-            if words[word] == 0:
-                continue
-            for c in range(word * 8, min(word * 8 + 8, n_columns)):
-                if passes[c] == 0:
-                    continue
-                column = column_start + c
-                value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
-                error = spread * span[c] + length * residual[c]
-                upper = value + error
-                lower = value - error
-                if upper - bias[c] >= row_level[row]:
-                    n_fine += _add(row, column, upper - bias[c], value - bias[c], rows, scratch)
-                if lower - bias[c] <= rows.side.lower_bound[row]:
-                    reach_farther(rows.side, row, column, scratch.lanes)
-                    n_fine += _PER_DISTANCE
-                if upper - own >= column_level[c]:
-                    n_fine += _add(column, row, upper - own, value - own, columns, scratch)
-                if lower - own <= column_lower_bound[c]:
-                    reach_farther(columns.side, column, row, scratch.lanes)
-                    n_fine += _PER_DISTANCE
+        for p in range(marked_places(marks, marked)):
+            c = marked[p]
+            column = column_start + c
+            value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
+            error = spread * span[c] + length * residual[c]
+            upper = value + error
+            lower = value - error
+            if upper - bias[c] >= row_level[row]:
+                n_fine += _add(row, column, upper - bias[c], value - bias[c], rows, scratch)
+            if lower - bias[c] <= rows.side.lower_bound[row]:
+                reach_farther(rows.side, row, column, scratch.lanes)
+                n_fine += _PER_DISTANCE
+            if upper - own >= column_level[c]:
+                n_fine += _add(column, row, upper - own, value - own, columns, scratch)
+            if lower - own <= column_lower_bound[c]:
+                reach_farther(columns.side, column, row, scratch.lanes)
+                n_fine += _PER_DISTANCE
     return n_fine
 
 
@@ -239,8 +235,8 @@ def collect_coarse_rows(
     Returns as `collect_coarse` does.  The columns begin with ``rows.first_other``.
     """
     n_columns = tile.shape[1]
-    words = np.zeros((n_columns + 7) // 8, np.uint64)
-    passes = words.view(np.uint8)[:n_columns]
+    marks, marked = make_marks(n_columns)
+    passes = marks[:n_columns]
     side, near, far = rows.side, rows.own, rows.other
     scratch = make_scratch(side.lists.value.shape[1], side.lists.rows.query.shape[1])
     scale, span, residual, shift = far.scale, far.span, far.residual, far.shift
@@ -258,22 +254,18 @@ def collect_coarse_rows(
             lower = value - error
             passes[c] = np.uint8(upper - bias[c] >= level) | np.uint8(lower - bias[c] <= lower_bound)
         leave_out(passes, side, row, column_start)
-        for word in range(len(words)):
-            if words[word] == 0:
-                continue
-            for c in range(word * 8, min(word * 8 + 8, n_columns)):
-                if passes[c] == 0:
-                    continue
-                column = column_start + c
-                value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
-                error = spread * span[c] + length * residual[c]
-                upper = value + error
-                lower = value - error
-                if upper - bias[c] >= row_level[row]:
-                    n_fine += _add(row, column, upper - bias[c], value - bias[c], rows, scratch)
-                if lower - bias[c] <= side.lower_bound[row]:
-                    reach_farther(side, row, column, scratch.lanes)
-                    n_fine += _PER_DISTANCE
+        for p in range(marked_places(marks, marked)):
+            c = marked[p]
+            column = column_start + c
+            value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
+            error = spread * span[c] + length * residual[c]
+            upper = value + error
+            lower = value - error
+            if upper - bias[c] >= row_level[row]:
+                n_fine += _add(row, column, upper - bias[c], value - bias[c], rows, scratch)
+            if lower - bias[c] <= side.lower_bound[row]:
+                reach_farther(side, row, column, scratch.lanes)
+                n_fine += _PER_DISTANCE
     return n_fine
 
 

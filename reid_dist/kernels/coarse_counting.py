@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from reid_dist.kernels.bins import first_reached
 from reid_dist.kernels.coarse import Factors, fine_ends, widen
 from reid_dist.kernels.deciding import BATCH, RankCounts, ScreenedTile, decide, first_at_least, make_doubts
+from reid_dist.kernels.marks import make_marks, marked_places
 from reid_dist.kernels.settings import inner_kernel, kernel
 
 # Thresholds from which bisection is faster than comparing with all of them.
@@ -61,13 +62,11 @@ def count_coarse(
     bias, column_start, bands, rows = screened.bias, screened.column_start, screened.bands, screened.rows
     n_rows, n_columns = products.shape
     doubts = make_doubts(BATCH + n_columns, rows.query.shape[1])
-    columns, values = np.empty(n_columns + 1, np.int64), np.empty(n_columns + 1, np.float32)
-    nearer = np.empty(n_columns + 1, np.int64)
+    values, nearer = np.empty(n_columns + 1, np.float32), np.empty(n_columns + 1, np.int64)
     lows, highs = np.empty(n_columns, np.float64), np.empty(n_columns, np.float64)
     wide = np.empty((2, own.integers.shape[2]), np.int16)
-    # Whole words of eight bytes; those beyond the last column stay 0.
-    words = np.zeros((n_columns + 7) // 8, np.uint64)
-    passes = words.view(np.uint8)[:n_columns]
+    marks, columns = make_marks(n_columns)
+    passes = marks[:n_columns]
     shift, scale, span, residual = other.shift, other.scale, other.span, other.residual
     n_doubts = int(np.int64(0))
     decided = int(np.int64(0))
@@ -90,16 +89,8 @@ def count_coarse(
             value = np.float32(np.int32(product[c] - shift[c])) * (scale[c] * factor)
             error = spread * span[c] + length * residual[c]
             passes[c] = np.uint8(value + error - less[c] >= lowest)
-        n_reached = int(np.int64(0))
-        for word in range(len(words)):
-            if words[word] == 0:
-                continue
-            for c in range(word * 8, min(word * 8 + 8, n_columns)):
-                # Written always, kept if it counts: no branch.
-                columns[n_reached] = c
-                n_reached += int(passes[c])
         n_open = n_nearer = int(np.int64(0))
-        for p in range(n_reached):
+        for p in range(marked_places(marks, columns)):
             c = columns[p]
             while hidden < hidden_stop and bands.hidden_column[hidden] < column_start + c:
                 hidden += 1

@@ -41,6 +41,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.arrays import filled
 from reid_dist.kernels.bins import Pending, Steps, fill_steps, first_reached, make_pending, make_steps, place
 from reid_dist.kernels.canonical import LANES, PairRows, row_distances
 from reid_dist.kernels.deciding import (
@@ -312,7 +313,7 @@ def count_tile(screened: ScreenedTile, counts: RankCounts, limit: int) -> tuple[
         np.empty(FEW_THRESHOLDS, np.int32),
         np.empty((2, 2 * most + 2), np.int32),
         make_pending(n_columns * max(1, min(most, FEW_THRESHOLDS)), tile),
-        np.full(n_columns, -1, np.int64),
+        filled(np.empty(n_columns, np.int64), -1),
         np.empty(n_columns, np.int64),
         np.empty(n_columns, np.int64),
         np.empty(dim, np.float64),

@@ -26,6 +26,7 @@ _Compiler: Any = compiler.CompilerBase
 _Pass: Any = compiler_machinery.AnalysisPass
 _Passes: Any = compiler.DefaultPassBuilder
 _register: Any = compiler_machinery.register_pass
+_generation: Any = codegen
 
 
 class _Codegen:
@@ -45,11 +46,18 @@ class _OuterLibrary(_Library):  # type: ignore[misc]
     """Machine code of one function with those that it calls, and their code before optimization for linking."""
 
     def _optimize_functions(self, module: Any) -> None:
-        # Numba's own loop also sets up these passes for declarations, of which there are eight times as many.
+        # Numba's own passes, of the highest level, take half as long again, and run on the kernel that the function
+        # becomes a part of.  Its loop also sets them up for declarations, eight times as many as functions.
         module.data_layout = self._codegen._data_layout
+        builder = self._codegen._pass_builder()
         for function in module.functions:
             if not function.is_declaration:
-                passes, builder = self._codegen._function_pass_manager()
+                passes = _generation.ll.create_new_function_pass_manager()
+                passes.add_simplify_cfg_pass()
+                passes.add_sroa_pass()
+                passes.add_instruction_combine_pass()
+                if _generation.config.LLVM_REFPRUNE_PASS:
+                    passes.add_refprune_pass(_generation._parse_refprune_flags())
                 passes.run(function, builder)
 
     def _optimize_final_module(self) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.arrays import lengthened
+from reid_dist.kernels.arrays import filled, lengthened
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.kernels.settings import inner_kernel, kernel
 
@@ -66,13 +66,13 @@ class ColumnLists(NamedTuple):
 def _invert(rows: SparseRows, n_columns: int) -> ColumnLists:
     """Sort the entries of rows by column."""
     # Memory is touched only where there are columns: blocks are small, and columns may be millions.
-    list_of = np.zeros(n_columns, np.int32)
+    list_of = filled(np.empty(n_columns, np.int32), 0)
     n_lists = 1
     for e in range(len(rows.column)):
         if list_of[rows.column[e]] == 0:
             list_of[rows.column[e]] = n_lists
             n_lists += 1
-    bounds = np.zeros(n_lists + 2, np.int64)
+    bounds = filled(np.empty(n_lists + 2, np.int64), 0)
     for e in range(len(rows.column)):
         bounds[list_of[rows.column[e]] + 2] += 1
     for u in range(n_lists):
@@ -103,13 +103,13 @@ def overlap_block(a: SparseRows, b: SparseRows, n_columns: int, multiplies: bool
     n_a = len(a.indptr) - 1
     n_b = len(b.indptr) - 1
     list_of, bounds, listed_row, listed_value = _invert(a, n_columns)
-    total = np.zeros(n_a, np.float64)
+    total = filled(np.empty(n_a, np.float64), 0)
     touched = np.empty(n_a + 1, np.uint32)
     # Pairs in the order of `b`, then of being touched.
     found_row = np.empty(4 * n_b + n_a, np.uint32)
     found_overlap = np.empty(4 * n_b + n_a, np.float64)
-    found_bounds = np.zeros(n_b + 1, np.int64)
-    indptr = np.zeros(n_a + 2, np.int64)
+    found_bounds = filled(np.empty(n_b + 1, np.int64), 0)
+    indptr = filled(np.empty(n_a + 2, np.int64), 0)
     longest = 0
     for j in range(n_b):
         longest = max(longest, b.indptr[j + 1] - b.indptr[j])
@@ -206,7 +206,7 @@ def listed_products(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Products that are more than 0, shape (n_b, n_a), by row of `a`: offsets, numbers of rows of `b`, and values."""
     n_b, n_a = products.shape
-    indptr = np.zeros(n_a + 1, np.int64)
+    indptr = filled(np.empty(n_a + 1, np.int64), 0)
     for j in range(n_b):
         for i in range(n_a):
             indptr[i + 1] += int(products[j, i] > 0.0)
@@ -226,11 +226,10 @@ def listed_products(
     return indptr, number, value
 
 
-@kernel
 def row_sums(a: SparseRows) -> NDArray[np.float64]:
     """Sum of each row by ascending column, shape (n,), float64; 0 for an empty row."""
-    sums = np.zeros(len(a.indptr) - 1, np.float64)
-    for i in range(len(sums)):
-        for e in range(a.indptr[i], a.indptr[i + 1]):
-            sums[i] += a.value[e]
-    return sums
+    n = len(a.indptr) - 1
+    # Adds one value after the other, as the other sums do, where `np.add.reduceat` and `np.sum` add in pairs.
+    sums = np.bincount(np.repeat(np.arange(n), np.diff(a.indptr)), a.value[a.indptr[0] : a.indptr[-1]], n)
+    # Of no values at all, the sums are integers.
+    return sums.astype(np.float64, copy=False)

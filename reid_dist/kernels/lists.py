@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.arrays import filled
 from reid_dist.kernels.settings import kernel
 
 
@@ -57,7 +58,7 @@ def listed_distances(
 
     Members of row ``i`` are ``member[indptr[i]:indptr[i + 1]]``; `index` and `distance` have shape (n, k).
     """
-    found = np.full(len(member), np.nan)
+    found = filled(np.empty(len(member), np.float64), np.nan)
     for i in range(len(indptr) - 1):
         for place in range(indptr[i], indptr[i + 1]):
             for listed in range(index.shape[1]):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.arrays import lengthened, sort
+from reid_dist.kernels.arrays import filled, lengthened, sort
 from reid_dist.kernels.exponential import fixed_exp
 from reid_dist.kernels.settings import inner_kernel, kernel
 
@@ -103,10 +103,10 @@ def reciprocal_sets(
     near = max(min(n_near, index.shape[1]), 0)
     half = max(min(n_half, index.shape[1]), 0)
     most = near * (half + 1) + 1
-    indptr = np.zeros(stop - start + 1, np.int64)
+    indptr = filled(np.empty(stop - start + 1, np.int64), 0)
     # An estimate; made longer where it is too short.
     member = np.empty((stop - start) * near + most, np.int32)
-    state = np.zeros(index.shape[0], np.uint8)
+    state = filled(np.empty(index.shape[0], np.uint8), 0)
     n = 0
     for i in range(start, stop):
         if n + most > len(member):
@@ -141,9 +141,9 @@ def grown_sets(
     n_sets, m = reciprocal.shape
     half = max(min(n_half, index.shape[1]), 0)
     most = (m + 1) * (half + 1) + 1
-    indptr = np.zeros(n_sets + 1, np.int64)
+    indptr = filled(np.empty(n_sets + 1, np.int64), 0)
     member = np.empty(n_sets * (m + 1) + most, np.int32)
-    state = np.zeros(index.shape[0], np.uint8)
+    state = filled(np.empty(index.shape[0], np.uint8), 0)
     n = 0
     for q in range(n_sets):
         if n + most > len(member):
@@ -194,7 +194,7 @@ def gaussian_rows(
 @kernel
 def binary_rows(indptr: NDArray[np.int64], member: NDArray[np.int32]) -> SparseRows:
     """Weights 1 for the members of sets; see `gaussian_rows`."""
-    return SparseRows(indptr, member, np.ones(len(member), np.float64))
+    return SparseRows(indptr, member, filled(np.empty(len(member), np.float64), 1))
 
 
 @inner_kernel
@@ -262,7 +262,7 @@ def mean_rows(first: NDArray[np.integer], rows: NDArray[np.int64], source: Spars
     the rows of `source`; a KeyError names an item that is not among them.
     """
     n_rows, k2 = first.shape
-    indptr = np.zeros(n_rows + 1, np.int64)
+    indptr = filled(np.empty(n_rows + 1, np.int64), 0)
     # An estimate; made longer where it is too short.
     column = np.empty(n_rows * 64, np.int32)
     value = np.empty(n_rows * 64, np.float64)

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import falling_at, pair_distance
+from reid_dist.kernels.marks import make_marks, marked_places
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.topk import Candidates, make_scratch, thin_and_add
 
@@ -84,9 +85,8 @@ def collect_both(
     each pair twice.
     """
     n_columns = tile.shape[1]
-    # Whole words of eight bytes; those beyond the last column stay 0.
-    words = np.zeros((n_columns + 7) // 8, np.uint64)
-    passes = words.view(np.uint8)[:n_columns]
+    marks, marked = make_marks(n_columns)
+    passes = marks[:n_columns]
     row_lists, column_lists = row_side.lists, column_side.lists
     longest = max(row_lists.value.shape[1], column_lists.value.shape[1])
     scratch = make_scratch(longest, row_lists.rows.query.shape[1])
@@ -118,36 +118,34 @@ def collect_both(
                 mine = values[c] - bias[c]
                 passes[c] = np.uint8(mine >= level) | np.uint8(mine <= lower_bound)
         leave_out(passes, row_side, row, column_start)
-        for word in range(len(words)):
-            if words[word] == 0:
+        for p in range(marked_places(marks, marked)):
+            c = marked[p]
+            column = column_start + c
+            if not both and row == column:
                 continue
-            for c in range(word * 8, min(word * 8 + 8, n_columns)):
-                column = column_start + c
-                if passes[c] == 0 or (not both and row == column):
-                    continue
-                mine = values[c] - bias[c]
-                if mine >= row_level[row]:
-                    if row_size[row] < capacity:
-                        row_value[row, row_size[row]] = mine
-                        row_column[row, row_size[row]] = column
-                        row_size[row] += 1
-                    else:
-                        thin_and_add(row, column, mine, row_lists, scratch)
-                if mine <= lower_bound:
-                    reach_farther(row_side, row, column, scratch.lanes)
-                    lower_bound = row_side.lower_bound[row]
-                if not both:
-                    continue
-                theirs = values[c] - own
-                if theirs >= column_level[c]:
-                    if column_size[column] < capacity:
-                        column_value[column, column_size[column]] = theirs
-                        column_column[column, column_size[column]] = row
-                        column_size[column] += 1
-                    else:
-                        thin_and_add(column, row, theirs, column_lists, scratch)
-                if theirs <= column_lower_bound[c]:
-                    reach_farther(column_side, column, row, scratch.lanes)
+            mine = values[c] - bias[c]
+            if mine >= row_level[row]:
+                if row_size[row] < capacity:
+                    row_value[row, row_size[row]] = mine
+                    row_column[row, row_size[row]] = column
+                    row_size[row] += 1
+                else:
+                    thin_and_add(row, column, mine, row_lists, scratch)
+            if mine <= lower_bound:
+                reach_farther(row_side, row, column, scratch.lanes)
+                lower_bound = row_side.lower_bound[row]
+            if not both:
+                continue
+            theirs = values[c] - own
+            if theirs >= column_level[c]:
+                if column_size[column] < capacity:
+                    column_value[column, column_size[column]] = theirs
+                    column_column[column, column_size[column]] = row
+                    column_size[column] += 1
+                else:
+                    thin_and_add(column, row, theirs, column_lists, scratch)
+            if theirs <= column_lower_bound[c]:
+                reach_farther(column_side, column, row, scratch.lanes)
 
 
 @kernel
@@ -156,8 +154,8 @@ def collect_one(
 ) -> None:
     """Add one tile to the lists of its rows only, with all columns; `bias` belongs to the columns of the tile."""
     n_columns = tile.shape[1]
-    words = np.zeros((n_columns + 7) // 8, np.uint64)
-    passes = words.view(np.uint8)[:n_columns]
+    marks, marked = make_marks(n_columns)
+    passes = marks[:n_columns]
     lists = side.lists
     scratch = make_scratch(lists.value.shape[1], lists.rows.query.shape[1])
     list_value, list_column, list_size, list_level = lists.value, lists.column, lists.size, lists.level
@@ -171,19 +169,15 @@ def collect_one(
             value = values[c] - bias[c]
             passes[c] = np.uint8(value >= level) | np.uint8(value <= lower_bound)
         leave_out(passes, side, row, column_start)
-        for word in range(len(words)):
-            if words[word] == 0:
-                continue
-            for c in range(word * 8, min(word * 8 + 8, n_columns)):
-                if passes[c] == 0:
-                    continue
-                value = values[c] - bias[c]
-                if value >= list_level[row]:
-                    if list_size[row] < capacity:
-                        list_value[row, list_size[row]] = value
-                        list_column[row, list_size[row]] = column_start + c
-                        list_size[row] += 1
-                    else:
-                        thin_and_add(row, column_start + c, value, lists, scratch)
-                if value <= side.lower_bound[row]:
-                    reach_farther(side, row, column_start + c, scratch.lanes)
+        for p in range(marked_places(marks, marked)):
+            c = marked[p]
+            value = values[c] - bias[c]
+            if value >= list_level[row]:
+                if list_size[row] < capacity:
+                    list_value[row, list_size[row]] = value
+                    list_column[row, list_size[row]] = column_start + c
+                    list_size[row] += 1
+                else:
+                    thin_and_add(row, column_start + c, value, lists, scratch)
+            if value <= side.lower_bound[row]:
+                reach_farther(side, row, column_start + c, scratch.lanes)

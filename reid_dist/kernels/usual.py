@@ -4,7 +4,7 @@ The first tasks of the workers need the canonical distances and the last ones th
 kernels that need neither.  With re-ranking, whose neighbours take the workers a while, it begins with the kernels that
 come after these.  A kernel that another process compiles meanwhile is loaded from the cache.  The workers come to
 `count_tile` when all that it calls is compiled; this process compiles `collect_tile` beside it.  With re-ranking, where
-no worker compiles `count_tile` and few runs collect tiles, it omits that.
+no worker compiles `count_tile` and few runs collect tiles, it omits `collect_tile` and `thin_and_add`.
 
 Products of integers have kernels of their own, which take as long again and save less than that in a short run.  Blocks
 are screened in float32 while they are not compiled: see `reid_dist.engine.distances.quantised`.
@@ -32,11 +32,12 @@ from reid_dist.kernels.counting import (
     settle_many,
 )
 from reid_dist.kernels.deciding import Bands, Doubts, RankCounts, ScreenedTile, decide
-from reid_dist.kernels.jaccard import overlap_block, overlap_pairs, row_sums
+from reid_dist.kernels.jaccard import overlap_block, overlap_pairs
 from reid_dist.kernels.lists import listed_distances, merge_lists
 from reid_dist.kernels.quantising import quantise_rows, transpose_bytes
 from reid_dist.kernels.reciprocal import SparseRows, gaussian_rows, mean_rows, reciprocal_sets
-from reid_dist.kernels.rescoring import mixed_values
+from reid_dist.kernels.rescoring import known_values, mixed_values, put_values
+from reid_dist.kernels.screening import band_edges, count_in_bands
 from reid_dist.kernels.settings import is_compiled
 from reid_dist.kernels.symmetric import Side
 from reid_dist.kernels.topk import Scratch, collect_tile, make_candidates, thin_and_add
@@ -64,7 +65,7 @@ def compile_usual(*, reranks: bool = False) -> None:
     """Compile the kernels of a usual evaluation that the cache lacks, with re-ranking or without."""
     examples = [*_examples()]
     if reranks:
-        examples = [*_reranking(), *(example for example in examples if example[0] is not collect_tile)]
+        examples = [*_reranking(), *(example for example in examples if example[0] not in (thin_and_add, collect_tile))]
     _compile(examples)
 
 
@@ -80,7 +81,7 @@ def _compile(examples: Iterable[_Example]) -> None:
 
 def _reranking() -> Iterator[_Example]:
     """Kernels of k-reciprocal re-ranking after the neighbours, in the order of their stages; as `_examples`."""
-    n = 1
+    n, value = 1, 0.0
     ints, member, float64s = np.empty(1, np.int64), np.empty(1, np.int32), np.empty(1, np.float64)
     table, listed, distance = np.empty((1, 1), np.int64), np.empty((1, 1), np.int32), np.empty((1, 1), np.float64)
     rows = SparseRows(ints, member, float64s)
@@ -90,9 +91,14 @@ def _reranking() -> Iterator[_Example]:
     yield gaussian_rows, (ints, member, float64s, False)
     yield mean_rows, (table, ints, rows)
     yield overlap_pairs, (rows, rows, ints, ints, False)
-    yield row_sums, (rows,)
     yield mixed_values, (0.0, False, float64s, float64s, float64s)
     yield overlap_block, (rows, rows, n, False)
+    # For the first tasks that count ranks: a core would be idle while a worker compiled these.
+    floats, tile = np.empty(1, np.float32), np.empty((1, 1), np.float32)
+    yield known_values, (_screened().rows, float64s, value)
+    yield band_edges, (ints, float64s, float64s, float64s, value, value, value, floats, floats)
+    yield put_values, (ints, ints, float64s, n, floats, tile)
+    yield count_in_bands, (ints, ints, floats, ints, floats, floats, ints, ints)
 
 
 def _examples() -> Iterator[_Example]:

@@ -51,7 +51,8 @@ print(*before, *(len(kernel.signatures) for kernel in _INTEGERS))
 
 # Look-ups in columns and in distances; lanes of sums and of bounds.
 _TWICE = {"deciding.first_at_least", "canonical.fold"}
-_MOST = 46
+# With `arrays.filled`, in place of compilations of `np.full` that Numba does not keep.
+_MOST = 47
 
 
 def _printed(program: str, folder: Path, **variables: str) -> str:
