@@ -23,6 +23,7 @@ from reid_dist.engine.reductions import (
     FeatureBlock,
     KeepNearest,
     Seed,
+    SurroundBoth,
     Surroundings,
     SurroundQueries,
     merge_surroundings,
@@ -280,6 +281,44 @@ def run_coarse_tiles_both_ways(
             if reduction.is_crowded:
                 return None
     return reduction.result()
+
+
+def run_coarse_tiles_within(
+    block: FeatureBlock, distance: Distance, tile_rows: int, k: int
+) -> list[Surroundings] | None:
+    """Find the nearest and farthest items of a block among itself, as the only result; None where float32 is preferred.
+
+    Tiles on the diagonal are products of float32: their lists bound those of the other tiles.
+    """
+    parts = [*cut_rows(len(block), _shape(block, block, TileShape(tile_rows, tile_rows))[0])]
+    if len(parts) == 1:
+        return None
+    products = quantise(screen_pairs(distance, pair_rows(distance, block, block), np.float32))
+    if products is None:
+        return None
+    diagonal = [_within_part(block.part(slice(part.start, part.stop)), distance, k) for part in parts]
+    nearest = Surroundings(
+        np.concatenate([each.index for each in diagonal]),
+        np.concatenate([each.distance for each in diagonal]),
+        np.concatenate([each.farthest for each in diagonal]),
+    )
+    seed = Seed(nearest.distance[:, -1], nearest.farthest)
+    reduction = CoarseSurroundings(block, block, distance, k, (seed, seed), products)
+    for later, columns in enumerate(parts):
+        for rows in parts[:later]:
+            reduction.absorb(rows, columns)
+            note_screened("int8", len(rows) * len(columns))
+            if reduction.is_crowded:
+                return None
+    (others,) = reduction.result()
+    return [merge_surroundings(nearest, others, min(k, len(block)))]
+
+
+def _within_part(part: FeatureBlock, distance: Distance, k: int) -> Surroundings:
+    """Nearest and farthest items of a part of a block among itself, in lists of length `k`."""
+    shape = TileShape(len(part), len(part))
+    ((found,),) = run_plain_tiles(part, part, distance, shape, [SurroundBoth(k, distance)], triangle=True)
+    return Surroundings(*_padded(found.index, found.distance, k), found.farthest)
 
 
 def _padded(index: Int64, distance: Float64, k: int) -> tuple[Int64, Float64]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.engine.coarse_tiles import run_coarse_tiles, run_coarse_tiles_both_ways
+from reid_dist.engine.coarse_tiles import run_coarse_tiles, run_coarse_tiles_both_ways, run_coarse_tiles_within
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plain_tiles import run_plain_tiles
 from reid_dist.engine.plan import TileShape
@@ -67,10 +67,13 @@ def run_symmetric_tiles(
 
     Tiles have `tile_rows` rows and columns; see `SurroundBoth` for the other parameters and the result.
     """
-    if second is not None and seeds is not None:
+    coarse: list[Surroundings] | None = None
+    if second is None:
+        coarse = run_coarse_tiles_within(first, distance, tile_rows, k)
+    elif seeds is not None:
         coarse = run_coarse_tiles_both_ways(first, second, distance, tile_rows, k, seeds)
-        if coarse is not None:
-            return coarse
+    if coarse is not None:
+        return coarse
     gallery, tile = first if second is None else second, TileShape(tile_rows, tile_rows)
     (found,) = run_tiles(first, gallery, distance, tile, [SurroundBoth(k, distance, seeds)], triangle=second is None)
     return list(found)

@@ -24,7 +24,8 @@ _SAVED_PER_ELEMENT, _MOST_WORK = 1.0 / 4096.0, 1 << 16
 class CoarseSurroundings:
     """The k nearest items of each item of two blocks in the other block, and its largest distance.
 
-    `seeds` are bounds for the items of both blocks, as in `SurroundBoth`.
+    `seeds` are bounds for the items of both blocks, as in `SurroundBoth`.  A block may be both blocks, for tiles of which
+    the columns are later items than the rows.
     """
 
     def __init__(
@@ -37,14 +38,17 @@ class CoarseSurroundings:
         products: QuantisedProducts,
     ) -> None:
         self._first, self._second = first, second
-        self._products, self._columns = products, products.columns(RowRange(0, len(second)))
+        same = second is first
+        self._products = products
+        self._columns = products.queries if same else products.columns(RowRange(0, len(second)))
         plain, mirrored = products.plain, products.plain.mirrored()
         slack = slack_of(mirrored)
         near = plain.centre, plain.epsilon + slack, mirrored.row_bias
         far = mirrored.centre, mirrored.epsilon + slack, mirrored.column_bias
         own, other = products.queries.factors, self._columns.factors
-        self._near = _coarse_side(make_side(distance, k, first, second, near, plain), seeds[0], own, other)
-        self._far = _coarse_side(make_side(distance, k, second, first, far, plain), seeds[1], other, own)
+        self._near = self._far = _coarse_side(make_side(distance, k, first, second, near, plain), seeds[0], own, other)
+        if not same:
+            self._far = _coarse_side(make_side(distance, k, second, first, far, plain), seeds[1], other, own)
         self._work, self._saved = 0.0, _SAVED_PER_ELEMENT * first.features.shape[1]
 
     @property
@@ -58,13 +62,13 @@ class CoarseSurroundings:
         self._work += collect_coarse(tile, rows.start, columns.start, self._near, self._far) - self._saved * tile.size
 
     def result(self) -> list[Surroundings]:
-        """Return the results of both blocks, decided by canonical distance."""
-        for coarse in (self._near, self._far):
+        """Return the results of the first block, and of the second unless it is the same, by canonical distance."""
+        sides = [(self._near, self._first, self._second)]
+        if self._far is not self._near:
+            sides.append((self._far, self._second, self._first))
+        for coarse, *_ in sides:
             refine_lists(coarse)
-        return [
-            settle_side(self._near.side, self._first, self._second, with_values=False),
-            settle_side(self._far.side, self._second, self._first, with_values=False),
-        ]
+        return [settle_side(coarse.side, block, against, with_values=False) for coarse, block, against in sides]
 
 
 class CoarseQueries:
