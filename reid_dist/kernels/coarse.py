@@ -20,12 +20,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.canonical import falling_at
+from reid_dist.kernels.canonical import falling_at, row_distances
 from reid_dist.kernels.marks import make_marks, marked_places
 from reid_dist.kernels.selection import select
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.symmetric import Side, leave_out, reach_farther
-from reid_dist.kernels.topk import Scratch, lowered, make_scratch, settle_one
+from reid_dist.kernels.topk import Candidates, Scratch, lowered, make_scratch, settle_one
 
 # Entries that are made fine in the time of a canonical distance.
 _PER_DISTANCE = 6
@@ -267,6 +267,31 @@ def collect_coarse_rows(
                 reach_farther(side, row, column, scratch.lanes)
                 n_fine += _PER_DISTANCE
     return n_fine
+
+
+@kernel
+def settle_coarse(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.float64]) -> None:
+    """Write the k nearest columns of refined lists by (canonical distance, column), shapes (n, k).
+
+    Entries beyond the end of a list are not written.
+    """
+    scratch = make_scratch(lists.value.shape[1], lists.rows.query.shape[1])
+    for q in range(len(lists.size)):
+        n = lists.size[q]
+        columns, found = scratch.column[:n], scratch.distance[:n]
+        for p in range(n):
+            columns[p] = lists.column[q, p]
+        row_distances(lists.rows, q, columns, found, scratch.wide, scratch.lanes)
+        # Columns ascend, and entries are few.
+        for p in range(1, n):
+            column, value = columns[p], found[p]
+            place = p
+            while place > 0 and found[place - 1] > value:
+                columns[place], found[place] = columns[place - 1], found[place - 1]
+                place -= 1
+            columns[place], found[place] = column, value
+        for p in range(min(n, lists.k)):
+            index[q, p], distance[q, p] = columns[p], found[p]
 
 
 @kernel

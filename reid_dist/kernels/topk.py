@@ -231,12 +231,10 @@ def collect_tile(
     _collect_rows(tile, bias, bias_of, query_start, column_start, lists, buffer, scratch)
 
 
-def settle(
-    lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.float64], *, with_values: bool = True
-) -> None:
+def settle(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.float64]) -> None:
     """Write the k nearest columns by (canonical distance, column) to `index` and `distance`, shapes (n_query, k).
 
-    Entries beyond the end of a list are not written.  Without `with_values`, the lists hold no screening values.
+    Entries beyond the end of a list are not written.
     """
     rows, swapped = lists.rows, lists.rows.kind != GIVEN and not lists.rows.rescoring.active
     if swapped:
@@ -244,7 +242,7 @@ def settle(
         rows = PairRows(rows.kind, rows.gallery, rows.query, rows.gallery_norm, rows.query_norm)
     for start in range(0, len(lists.size), _SETTLED):
         block = slice(start, start + _SETTLED)
-        query, place = np.nonzero(_entries(lists, block) if with_values else _used(lists, block))
+        query, place = np.nonzero(_entries(lists, block))
         column, owner = lists.column[block][query, place].astype(np.int64), query + start
         found = pair_distances(rows, column, owner) if swapped else pair_distances(rows, owner, column)
         n = np.bincount(query, minlength=len(lists.size[block]))
@@ -258,15 +256,9 @@ def settle(
         distance[block, : kept.shape[1]][kept] = np.take_along_axis(distances, order, 1)[kept]
 
 
-def _used(lists: Candidates, block: slice) -> NDArray[np.bool_]:
-    """Whether entries of some lists are used."""
-    used: NDArray[np.bool_] = np.arange(lists.column.shape[1]) < lists.size[block, None]
-    return used
-
-
 def _entries(lists: Candidates, block: slice) -> NDArray[np.bool_]:
     """Whether entries of some lists are used and not more than two bands below the k-th best value."""
-    used, epsilon = _used(lists, block), lists.epsilon[block, None]
+    used, epsilon = np.arange(lists.column.shape[1]) < lists.size[block, None], lists.epsilon[block, None]
     value = np.where(used, lists.value[block], -np.inf)
     best = np.partition(value, -lists.k, axis=1)[:, -lists.k, None]
     edge = best.astype(np.float64) - 2.0 * epsilon

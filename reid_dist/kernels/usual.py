@@ -20,7 +20,7 @@ from numba import typeof
 
 from reid_dist.kernels.bins import Pending, Steps, fill_steps, place
 from reid_dist.kernels.canonical import PairRows, falling_at, read_only
-from reid_dist.kernels.coarse import CoarseSide, Factors, collect_coarse, collect_coarse_rows, refine_lists
+from reid_dist.kernels.coarse import CoarseSide, Factors, collect_coarse, collect_coarse_rows, refine_lists, settle_coarse
 from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
 from reid_dist.kernels.counting import (
     Row,
@@ -47,7 +47,7 @@ _type_of: Any = typeof
 
 _Example = tuple[Any, tuple[Any, ...]]
 
-_INTEGERS = (quantise_rows, transpose_bytes, collect_coarse, collect_coarse_rows, refine_lists, count_coarse)
+_INTEGERS = (quantise_rows, transpose_bytes, collect_coarse, collect_coarse_rows, refine_lists, settle_coarse, count_coarse)
 
 
 def lacks_usual(*, reranks: bool = False) -> bool:
@@ -145,6 +145,7 @@ def _integers() -> Iterator[_Example]:
     yield collect_coarse, (pairs, n, n, coarse, coarse)
     yield collect_coarse_rows, (pairs, floats, n, n, coarse)
     yield refine_lists, (coarse,)
+    yield settle_coarse, (side.lists, np.empty((1, 1), np.int64), np.empty((1, 1)))
     yield count_coarse, (CoarseTile(pairs, ints, factors, factors), screened, counts, n, np.empty(1, np.bool_))
 
 

@@ -13,7 +13,7 @@ from reid_dist.engine.distances import Distance, Mirrored
 from reid_dist.engine.distances.quantised import Quantised, QuantisedProducts
 from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.reductions.surroundings import Seed, Surroundings, apply_seed, make_side, settle_side
-from reid_dist.kernels.coarse import CoarseSide, Factors, collect_coarse, collect_coarse_rows, refine_lists
+from reid_dist.kernels.coarse import CoarseSide, Factors, collect_coarse, collect_coarse_rows, refine_lists, settle_coarse
 from reid_dist.kernels.symmetric import Side
 
 # Entries of lists that are made fine in the time that products of eight-bit integers save per element of a pair, and
@@ -68,7 +68,7 @@ class CoarseSurroundings:
             sides.append((self._far, self._second, self._first))
         for coarse, *_ in sides:
             refine_lists(coarse)
-        return [settle_side(coarse.side, block, against, with_values=False) for coarse, block, against in sides]
+        return [settle_side(coarse.side, block, against, settle_coarse) for coarse, block, against in sides]
 
 
 class CoarseQueries:
@@ -119,7 +119,7 @@ class CoarseQueries:
 
     def result(self) -> Surroundings:
         """Return all lists, decided by canonical distance."""
-        return settle_side(self._side.side, self._query, self._gallery, with_values=False)
+        return settle_side(self._side.side, self._query, self._gallery, settle_coarse)
 
 
 def slack_of(mirrored: Mirrored) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.lists import merge_lists
 from reid_dist.kernels.rescoring import falling_values
 from reid_dist.kernels.symmetric import Side, collect_both, collect_one
-from reid_dist.kernels.topk import make_candidates, settle
+from reid_dist.kernels.topk import Candidates, make_candidates, settle
 
 Float64 = NDArray[np.float64]
 
@@ -201,11 +202,16 @@ def _rounding(edge: Float64) -> Float64:
     return np.asarray(np.abs(edge) * 2.0**-22 + 2.0**-125)
 
 
-def settle_side(side: Side, block: FeatureBlock, against: FeatureBlock, *, with_values: bool = True) -> Surroundings:
-    """Decide the lists of a side by canonical distance; `with_values` is as in `reid_dist.kernels.topk.settle`."""
+def settle_side(
+    side: Side,
+    block: FeatureBlock,
+    against: FeatureBlock,
+    write: Callable[[Candidates, NDArray[np.int64], Float64], None] = settle,
+) -> Surroundings:
+    """Decide the lists of a side by canonical distance, with `settle` or another function of its arguments."""
     column = np.full((len(block), side.lists.k), -1, np.int64)
     distance = np.full((len(block), side.lists.k), np.inf)
-    settle(side.lists, column, distance, with_values=with_values)
+    write(side.lists, column, distance)
     return Surroundings(np.where(column < 0, -1, against.numbers[column]), distance, np.maximum(side.farthest, 0.0))
 
 
