@@ -40,6 +40,9 @@ Int64 = NDArray[np.int64]
 # Rows and columns of a tile: each one costs two calls, which together take as long as some 30,000 pairs.
 _COARSE_ROWS, _COARSE_COLUMNS = 1024, 1024
 
+# Rows of a tile of a block with itself: those on the diagonal are products of float32.
+_DIAGONAL_ROWS = 640
+
 # Gallery rows for which integers are tried for the counts of a query, and those until the next decision; the largest
 # share of queries in float32 with which integers pay for the others.
 _TRIED_ROWS, _RECONSIDERED_ROWS, _MOST_PLAIN = 128, 16384, 0.6
@@ -290,7 +293,7 @@ def run_coarse_tiles_within(
 
     Tiles on the diagonal are products of float32: their lists bound those of the other tiles.
     """
-    parts = [*cut_rows(len(block), _shape(block, block, TileShape(tile_rows, tile_rows))[0])]
+    parts = [*cut_rows(len(block), even_rows(len(block), min(tile_rows, _DIAGONAL_ROWS)))]
     if len(parts) == 1:
         return None
     products = quantise(screen_pairs(distance, pair_rows(distance, block, block), np.float32))
@@ -316,8 +319,9 @@ def run_coarse_tiles_within(
 
 def _within_part(part: FeatureBlock, distance: Distance, k: int) -> Surroundings:
     """Nearest and farthest items of a part of a block among itself, in lists of length `k`."""
-    shape = TileShape(len(part), len(part))
-    ((found,),) = run_plain_tiles(part, part, distance, shape, [SurroundBoth(k, distance)], triangle=True)
+    rows = -(-len(part) // 2)
+    tile, reduction = TileShape(rows, rows), SurroundBoth(k, distance)
+    ((found,),) = run_plain_tiles(part, part, distance, tile, [reduction], triangle=True)
     return Surroundings(*_padded(found.index, found.distance, k), found.farthest)
 
 

@@ -63,6 +63,8 @@ class CoarseSide(NamedTuple):
     # Of this side, and of the other one, from an item on.
     own: Factors
     other: Factors
+    # Scratch of `widen`.
+    wide: NDArray[np.int16]
     first_other: int = 0
 
 
@@ -100,26 +102,30 @@ def fine_ends(
 @inner_kernel
 def _refine(q: int, coarse: CoarseSide, scratch: Scratch) -> int:
     """Make all entries of a list fine, and remove those below the level; return the number that were not."""
-    lists = coarse.side.lists
+    lists, own, other, wide = coarse.side.lists, coarse.own, coarse.other, coarse.wide
     upper, lower, column = lists.value[q], coarse.lower[q], lists.column[q]
     first, size = coarse.n_fine[q], lists.size[q]
-    wide = np.empty((2, coarse.own.integers.shape[2]), np.int16)
-    widen(q, coarse.own, wide)
-    for p in range(first, size):
-        j = column[p] - coarse.first_other
-        lower[p], upper[p] = fine_ends(q, j, lower[p], wide, coarse.own, coarse.other)
     level = float(lists.level[q])
-    if size >= lists.k:
-        values = scratch.selected[:size]
-        for p in range(size):
+    widen(q, own, wide)
+    n = first
+    for p in range(first, size):
+        low, high = fine_ends(q, column[p] - coarse.first_other, lower[p], wide, own, other)
+        lower[n], upper[n], column[n] = low, high, column[p]
+        # Written always, kept if it counts: no branch.
+        n += int(high >= level)
+    # Where bounds from other items are narrow, few entries are left.
+    if n >= lists.k:
+        values = scratch.selected[:n]
+        for p in range(n):
             values[p] = lower[p]
-        level = max(level, lowered(select(values, size - lists.k) - 2.0 * lists.epsilon[q]))
-    kept = 0
-    for p in range(size):
-        if upper[p] >= level:
-            upper[kept], lower[kept], column[kept] = upper[p], lower[p], column[p]
-            kept += 1
-    lists.size[q] = coarse.n_fine[q] = kept
+        level = max(level, lowered(select(values, n - lists.k) - 2.0 * lists.epsilon[q]))
+        kept = 0
+        for p in range(n):
+            if upper[p] >= level:
+                upper[kept], lower[kept], column[kept] = upper[p], lower[p], column[p]
+                kept += 1
+        n = kept
+    lists.size[q] = coarse.n_fine[q] = n
     lists.level[q] = level
     return int(size - first)
 

@@ -138,7 +138,7 @@ def _integers() -> Iterator[_Example]:
     screened, listed = _screened(), read_only(ints)
     factors = Factors(values, floats, floats, floats, floats, floats, floats, floats, floats, floats, small)
     side = Side(make_candidates(n, screened.rows, float64s, float64s, 0.0), float64s, floats, floats, listed, listed)
-    coarse = CoarseSide(side, tile, ints, factors, factors)
+    coarse = CoarseSide(side, tile, ints, factors, factors, np.empty((2, 2), np.int16))
     counts = RankCounts(small, small, small)
     yield quantise_rows, (tile, values, floats, floats, np.empty((1, 3)), small)
     yield transpose_bytes, (values[:, 0], np.empty((1, 1), np.int8))
