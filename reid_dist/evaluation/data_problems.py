@@ -66,18 +66,19 @@ def camera_shifts(features: FeatureSet) -> list[dict[str, Any]]:
         return []
     rows = _sampled(features.n_rows, features.dim)
     pids, camids = features.pids[rows], features.camids[rows]
-    units = np.concatenate(
-        [_units(features.read(run[0], run[-1] + 1)) for run in _runs(rows)] or [np.empty((0, features.dim))]
+    read = np.concatenate(
+        [features.read(run[0], run[-1] + 1) for run in _runs(rows)] or [np.empty((0, features.dim), np.float32)]
     )
-    known = ~np.isin(pids, NO_IDENTITY)
-    return _shifts(units[known], pids[known], camids[known])
+    known = np.flatnonzero(~np.isin(pids, NO_IDENTITY))
+    order = known[np.lexsort((camids[known], pids[known]))]
+    return _shifts(_units(read[order]), pids[order], camids[order]) if len(order) else []
 
 
 def _units(rows: NDArray[np.float32]) -> NDArray[np.float64]:
     """Rows of length 1; rows of zeros as they are."""
-    wide = rows.astype(np.float64)
-    length = np.sqrt((wide**2).sum(axis=1, keepdims=True))
-    units: NDArray[np.float64] = np.divide(wide, length, out=wide, where=length > 0)
+    units: NDArray[np.float64] = rows.astype(np.float64)
+    length = np.sqrt(np.einsum("ij,ij->i", units, units))
+    units /= np.where(length > 0, length, 1.0)[:, np.newaxis]
     return units
 
 
@@ -96,30 +97,45 @@ def _runs(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
 
 
 def _shifts(units: NDArray[np.float64], pids: NDArray[np.int64], camids: NDArray[np.int64]) -> list[dict[str, Any]]:
-    cells, cell, sizes = np.unique(np.stack([pids, camids], axis=1), axis=0, return_inverse=True, return_counts=True)
-    cell = cell.reshape(-1)
-    order = np.argsort(cell, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-    means = np.add.reduceat(units[order], starts, axis=0) / sizes[:, np.newaxis] if len(cells) else units
-    squares = float(((units - means[cell]) ** 2).sum()) if len(cells) else 0.0
-    n_free = len(units) - len(cells)
-    if n_free <= 0 or squares == 0.0:
+    """Shifts of cameras from rows that are sorted by identity, then by camera."""
+    starts, sizes = _groups((np.diff(pids) != 0) | (np.diff(camids) != 0))
+    means = _sums(units, starts, sizes) / sizes[:, np.newaxis]
+    squares = float(np.einsum("ij,ij->", units, units) - sizes @ np.einsum("ij,ij->i", means, means))
+    n_free = len(units) - len(means)
+    # A difference of sums of squares of unit rows.
+    if n_free <= 0 or squares <= 1e-12 * len(units):
         return []
     spread = np.sqrt(squares / n_free)
-    of_identity, n_cameras = np.unique(cells[:, 0], return_inverse=True, return_counts=True)[1:]
-    totals = np.zeros((len(n_cameras), units.shape[1]))
-    np.add.at(totals, of_identity, means)
+    pids, camids = pids[starts], camids[starts]
+    first, n_cameras = _groups(np.diff(pids) != 0)
+    of_identity = np.repeat(np.arange(len(first)), n_cameras)
+    totals = _sums(means, first, n_cameras)
     several = n_cameras[of_identity] > 1
-    others = (totals[of_identity] - means) / np.maximum(n_cameras[of_identity] - 1, 1)[:, np.newaxis]
     found = []
-    for camera in np.unique(cells[:, 1]).tolist():
-        chosen = several & (cells[:, 1] == camera)
-        n = int(chosen.sum())
+    for camera in np.unique(camids).tolist():
+        chosen = np.flatnonzero(several & (camids == camera))
+        n = len(chosen)
         if n < _LEAST_IDENTITIES:
             continue
-        differences = (means - others)[chosen]
+        own, identity = means[chosen], of_identity[chosen]
+        differences = own - (totals[identity] - own) / (n_cameras[identity] - 1)[:, np.newaxis]
         mean = differences.mean(axis=0)
         by_chance = ((differences - mean) ** 2).sum() / (n - 1) / n
         shift = np.sqrt(max(0.0, float((mean**2).sum() - by_chance)))
         found.append({"camid": np.array([camera]), "n_identities": n, "shift": float(shift / spread)})
     return sorted(found, key=lambda each: (-each["shift"], int(each["camid"][0])))
+
+
+def _groups(begins: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Starts and sizes of groups of rows that follow each other, from whether each row but the first begins one."""
+    starts = np.concatenate([[0], np.flatnonzero(begins) + 1])
+    return starts, np.diff(starts, append=len(begins) + 1)
+
+
+def _sums(values: NDArray[np.float64], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Sums of groups of rows that follow each other; faster than `numpy.add.reduceat` for groups of few rows."""
+    sums = values[starts]
+    for place in range(1, sizes.max()):
+        longer = np.flatnonzero(sizes > place)
+        sums[longer] += values[starts[longer] + place]
+    return sums
