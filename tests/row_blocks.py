@@ -73,7 +73,7 @@ def rows_at_the_edge(dim, sign):
 
 def halve_bounds(monkeypatch):
     """Halve every part of the bounds of eight-bit products."""
-    whole = Quantised.factors.fget
+    whole = Quantised.factors.func
 
     def halved(rows):
         factors = whole(rows)

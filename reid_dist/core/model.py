@@ -187,6 +187,18 @@ class Targets:
         found[has] = self.distance[np.searchsorted(self.positive_start, place[has], "right") - 1]
         return found
 
+    def among_first(self, n: int) -> NDArray[np.bool_]:
+        """Whether each threshold is that of one of the `n` nearest positives of its query."""
+        first = np.repeat(self.positive_indptr[:-1], np.diff(self.indptr))
+        return self.positive_start[:-1] - first < n
+
+    def first(self, n: int) -> Targets:
+        """Thresholds of the `n` nearest positives of each query, with all positives that are tied with the last."""
+        chosen = self.among_first(n)
+        positive_start, positive = take_segments(self.positive_start, np.flatnonzero(chosen))
+        indptr = np.concatenate([[0], np.cumsum(chosen)])[self.indptr]
+        return Targets(indptr, self.distance[chosen], positive_start, self.positive_row[positive], self.hidden)
+
     def take(self, queries: Int64) -> Targets:
         """Select queries by position."""
         indptr, threshold = take_segments(self.indptr, queries)
@@ -214,6 +226,8 @@ class Thresholds:
     """The thresholds of a block of queries: of its positives, of groups if groups are ranked, and under protocols."""
 
     items: Targets
+    # Those of `items` that are counted.
+    counted: Targets
     groups: GroupTargets | None = None
     # Under some of several protocols, by their places; see `reid_dist.engine.variants`.
     variants: Mapping[int, Targets] = field(default_factory=dict)

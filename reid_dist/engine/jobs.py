@@ -81,6 +81,8 @@ class EvaluationJob(SearchJob):
     nearest_negatives: int = 0
     # Whether negatives are counted for ranks; otherwise, ranks are those without any negative.
     counts_negatives: bool = True
+    # Number of the nearest positives of every query that are ranked, and those tied with the last; None for all.
+    n_ranked: int | None = None
     # Whether a histogram of the distances of all impostors is computed, for verification.
     impostors: bool = False
     # Edges ``lo, hi, lo, hi, …`` of brackets of distances.  With any, impostors are counted exactly around them, and

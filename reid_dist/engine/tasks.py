@@ -35,6 +35,7 @@ from reid_dist.engine.reductions import (
     rank,
     rank_groups,
     relevant_places,
+    with_others,
 )
 from reid_dist.engine.screened_pairs import add_screened, count_screened
 from reid_dist.engine.tile_loop import run_tiles
@@ -167,7 +168,8 @@ def targets_task(
     job: EvaluationJob, relevance: Relevance, parts: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]]
 ) -> Thresholds:
     """Compute thresholds from the distances of all listed pairs."""
-    thresholds = make_thresholds(relevance, parts, first_group_alone=job.first_group_alone)
+    first = job.first_group_alone
+    thresholds = make_thresholds(relevance, parts, n_counted=job.n_ranked, first_group_alone=first)
     variants = _GALLERY.get(job).variants
     return thresholds if variants is None else variants.with_own_targets(relevance, thresholds)
 
@@ -182,7 +184,8 @@ def reductions(
     wanted: dict[str, MergedReduction[Any]] = {}
     if targets is not None:
         if job.ranks_items and job.counts_negatives:
-            wanted["ranks"] = CountNearer(targets.items, gallery_index(job).mask, job.distance)
+            every = targets.items if job.n_ranked is not None else None
+            wanted["ranks"] = CountNearer(targets.counted, gallery_index(job).mask, job.distance, every)
         if targets.groups is not None:
             wanted["groups"] = _group_reduction(job, targets.groups)
         if (variants := _GALLERY.get(job).variants) is not None:
@@ -372,7 +375,11 @@ def ranking_task(
     nearest, items, counts = merged.get("probes"), targets.items, merged.get("ranks")
     if not job.counts_negatives:
         counts = {0: PartialCounts.zeros(len(items.distance))}
-    ranked = None if counts is None else rank(relevance, items, add_counts(list(counts.values())))
+    ranked = None
+    if counts is not None:
+        ranked = rank(relevance, targets.counted, add_counts(list(counts.values())))
+        if job.n_ranked is not None:
+            ranked = with_others(ranked, items, job.n_ranked)
     grouped = None
     if targets.groups is not None:
         found = _group_reduction(job, targets.groups).finish(merged["groups"])

@@ -279,6 +279,7 @@ def _evaluate(
         nearest_negatives=n_nearest(checked.metrics),
         single_shot=shot,
         tie_rules=options["ties"],
+        n_ranked=None if beside else n_ranked(checked, shot),
         impostors=needs_pairs(checked.metrics, options["roc"]),
     )
     refuse_early(job, checked.metrics)
@@ -311,6 +312,14 @@ def _ranks_items_alone(checked: CheckedOptions, shot: SingleShot | None) -> bool
     needs_more = needs_probes(checked.metrics) or needs_pairs(checked.metrics, checked.values["roc"])
     otherwise = (shot, checked.partitions, checked.collapse, checked.truth)
     return not needs_more and not any(each is not None for each in otherwise)
+
+
+def n_ranked(checked: CheckedOptions, shot: SingleShot | None) -> int | None:
+    """Number of the nearest positives of every query whose ranks determine all that is requested; None for all."""
+    if not _ranks_items_alone(checked, shot) or checked.protocol.cmc_family != "CMC":
+        return None
+    needed = [metric.n_positives for metric in checked.metrics]
+    return max((n for n in needed if n is not None), default=None) if None not in needed else None
 
 
 def _fitting(

@@ -40,6 +40,10 @@ from reid_dist.reports import Report, TopK
 from reid_dist.reports.notes import own_row_notes, side_notes, threshold_notes
 from reid_dist.stores import LabelledSet
 
+_FIRST_ALONE = (
+    "the metrics requested need the ranks of the nearest relevant items only, and others were not counted: AP and INP "
+    "of queries, and curves of precision and recall, are in reports with mAP"
+)
 _ALWAYS = {family.per_query_name: Metric(family) for family in METRICS if family.in_every_report}
 
 
@@ -59,7 +63,7 @@ def make_report(
     if not queries.valid.any():
         labels = set_labels(job, job.query), set_labels(job, job.gallery)
         raise InputError(explain_no_valid_query(query, gallery, labels, protocol, queries.invalid))
-    zero, truth = protocol.zero_for_invalid, checked.truth
+    zero, truth, first_alone = protocol.zero_for_invalid, checked.truth, job.n_ranked is not None
 
     ranks = RanksOf(result, checked.collapse)
     values = {
@@ -75,14 +79,14 @@ def make_report(
         for metric in checked.metrics
     }
     per_query: dict[str, NDArray[Any]] = {
-        **{name: metric.values(ranks(metric.family.stem)) for name, metric in _ALWAYS.items()},
+        **({} if first_alone else {name: each.values(ranks(each.family.stem)) for name, each in _ALWAYS.items()}),
         "first_rank": np.where(queries.valid, ranked.first_rank, np.nan),
         **(
             {}
             if result.grouped is None
             else {"first_group_rank": np.where(queries.valid, result.grouped.first_rank, np.nan)}
         ),
-        "last_rank": np.where(queries.valid, ranked.last_rank, np.nan),
+        **({} if first_alone else {"last_rank": np.where(queries.valid, ranked.last_rank, np.nan)}),
         "n_relevant": ranked.n_relevant,
         "n_kept": ranked.n_kept,
         "reason": queries.reason,
@@ -95,7 +99,7 @@ def make_report(
     return Report(
         metrics=metrics,
         curves={
-            **_curves(protocol, ranks, result, checked.values["max_rank"]),
+            **_curves(protocol, ranks, result, checked.values["max_rank"], cmc_alone=first_alone),
             **({} if verification is None else verification.curves),
         },
         counts=queries.counts(gallery, _junk_rows(gallery, protocol)),
@@ -118,6 +122,7 @@ def make_report(
         notes=[
             *side_notes(query, gallery, protocol),
             *own_row_notes(query, gallery, protocol, ranked),
+            *([_FIRST_ALONE] if first_alone else []),
             *_threshold_notes(checked.metrics, verification),
             *interval_notes(confidence, protocol),
             *notes_on_metrics(checked.metrics),
@@ -223,7 +228,9 @@ def _values(metric: Metric, ranked: RankedQueries, result: BlockResult, rule: in
     return result.single_shot[:, metric.parameter - 1, rule]
 
 
-def _curves(protocol: Protocol, ranks: RanksOf, result: BlockResult, max_rank: int) -> dict[str, NDArray[np.float64]]:
+def _curves(
+    protocol: Protocol, ranks: RanksOf, result: BlockResult, max_rank: int, *, cmc_alone: bool
+) -> dict[str, NDArray[np.float64]]:
     """The protocol's CMC first, then precision and recall at every rank, and precision at every recall."""
     zero = protocol.zero_for_invalid
 
@@ -240,8 +247,11 @@ def _curves(protocol: Protocol, ranks: RanksOf, result: BlockResult, max_rank: i
         "CMC_allshots": lambda: curve("CMC_allshots"),
         "CMC_single_shot": lambda: _single_shot_curve(result, max_rank, zero),
     }
+    cmc = {protocol.cmc_family: makers[protocol.cmc_family]()}
+    if cmc_alone:
+        return cmc
     return {
-        protocol.cmc_family: makers[protocol.cmc_family](),
+        **cmc,
         "precision_recall": mean_precision_recall(ranks.ranked, zero_for_invalid=zero),
         "P": curve("P"),
         "R": curve("R"),

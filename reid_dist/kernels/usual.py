@@ -20,7 +20,14 @@ from numba import typeof
 
 from reid_dist.kernels.bins import Pending, Steps, fill_steps, place
 from reid_dist.kernels.canonical import PairRows, falling_at, read_only
-from reid_dist.kernels.coarse import CoarseSide, Factors, collect_coarse, collect_coarse_rows, refine_lists, settle_coarse
+from reid_dist.kernels.coarse import (
+    CoarseSide,
+    Factors,
+    collect_coarse,
+    collect_coarse_rows,
+    refine_lists,
+    settle_coarse,
+)
 from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
 from reid_dist.kernels.counting import (
     Row,
@@ -47,7 +54,17 @@ _type_of: Any = typeof
 
 _Example = tuple[Any, tuple[Any, ...]]
 
-_INTEGERS = (quantise_rows, transpose_bytes, collect_coarse, collect_coarse_rows, refine_lists, settle_coarse, count_coarse)
+_MERGED = merge_lists, (np.empty((1, 1), np.int64), np.empty((1, 1))) * 3
+
+_INTEGERS = (
+    quantise_rows,
+    transpose_bytes,
+    collect_coarse,
+    collect_coarse_rows,
+    refine_lists,
+    settle_coarse,
+    count_coarse,
+)
 
 
 def lacks_usual(*, reranks: bool = False) -> bool:
@@ -83,10 +100,10 @@ def _reranking() -> Iterator[_Example]:
     """Kernels of k-reciprocal re-ranking after the neighbours, in the order of their stages; as `_examples`."""
     n, value = 1, 0.0
     ints, member, float64s = np.empty(1, np.int64), np.empty(1, np.int32), np.empty(1, np.float64)
-    table, listed, distance = np.empty((1, 1), np.int64), np.empty((1, 1), np.int32), np.empty((1, 1), np.float64)
+    table, listed, distance = np.empty((1, 1), np.int64), np.empty((1, 1), np.int32), np.empty((1, 1))
     rows = SparseRows(ints, member, float64s)
     yield reciprocal_sets, (listed, n, n, n, n, False)
-    yield merge_lists, (table, distance, table, distance, table, distance)
+    yield _MERGED
     yield listed_distances, (ints, member, listed, distance)
     yield gaussian_rows, (ints, member, float64s, False)
     yield mean_rows, (table, ints, rows)
@@ -124,6 +141,7 @@ def _examples() -> Iterator[_Example]:
     yield decide, (doubts, n, ints, bands, rows, counts)
     yield settle_few, (q, n, limit, row, ints, bands, rows, counts)
     yield count_rows, (screened, counts, limit, row, steps, doubts)
+    yield _MERGED
     yield thin_and_add, (q, n, edge, lists, Scratch(float64s, float64s, ints, float64s, float64s))
     yield collect_tile, (tile, tile, ints, q, n, lists)
     yield count_tile, (screened, counts, limit)

@@ -68,6 +68,8 @@ class MetricFamily:
         Lists of k items determine such a metric.
     first_alone
         Whether the rank of the first positive determines it.
+    first_k_alone
+        Whether the ranks of the first k positives determine it: all others are beyond k.
     needs_last
         Whether it is undefined without the rank of the last positive: named metrics of cut lists are then refused.
     needs_unknown
@@ -93,6 +95,7 @@ class MetricFamily:
     never_rises: bool = False
     per_found: bool = False
     first_alone: bool = False
+    first_k_alone: bool = False
     needs_last: bool = False
     needs_unknown: bool = False
     headline: Literal["average", "match", "last", ""] = ""
@@ -137,6 +140,13 @@ class Metric:
     def per_query_name(self) -> str:
         """Name of its per-query values."""
         return self._fill(self.family.per_query_name)
+
+    @property
+    def n_positives(self) -> int | None:
+        """Number of the nearest positives of a query whose ranks determine it; None for all of them."""
+        if self.family.first_alone:
+            return 1
+        return self.parameter if self.family.first_k_alone else None
 
     @property
     def false_accept_rate(self) -> Fraction:

@@ -93,6 +93,7 @@ def _cumulative_match(ranked: RankedQueries, k: int) -> Float64:
     "(1/n) sum over r_j <= k of j / r_j: cut at k, all positives in the denominator",
     "TREC `map_cut_k`",
     never_rises=True,
+    first_k_alone=True,
 )
 def _average_precision_cut(ranked: RankedQueries, k: int) -> Float64:
     terms = np.where(ranked.rank <= k, ranked.number / ranked.rank, 0.0)
@@ -107,6 +108,7 @@ def _average_precision_cut(ranked: RankedQueries, k: int) -> Float64:
     explanation="mAP_min@k: the sum of j / r_j over the relevant items among the first k, divided by the number of "
     "relevant items that fit there: the smaller of n and k.",
     never_rises=True,
+    first_k_alone=True,
 )
 def _average_precision_of_most(ranked: RankedQueries, k: int) -> Float64:
     terms = np.where(ranked.rank <= k, ranked.number / ranked.rank, 0.0)
@@ -149,6 +151,7 @@ def _cumulative_match_allshots(ranked: RankedQueries, k: int) -> Float64:
     "(1/h) sum over r_j <= k of j / r_j, h positives found: cut at k, positives found in the denominator",
     "OML-Team/open-metric-learning oml/functional/metrics.py, calc_map (earlier versions of it: mAP_min@k)",
     per_found=True,
+    first_k_alone=True,
 )
 def _average_precision_found(ranked: RankedQueries, k: int) -> Float64:
     terms = np.where(ranked.rank <= k, ranked.number / ranked.rank, 0.0)
@@ -185,6 +188,7 @@ def _r_precision(ranked: RankedQueries, _: int) -> Float64:
     "TREC `P_k`",
     explanation="Mean precision at each rank k: relevant items in the first k / k.",
     never_rises=True,
+    first_k_alone=True,
 )
 def _precision(ranked: RankedQueries, k: int) -> Float64:
     return _hits(ranked, k) / k
@@ -198,6 +202,7 @@ def _precision(ranked: RankedQueries, k: int) -> Float64:
     explanation="Mean recall at each rank k: relevant items in the first k / all of them. What metric learning (SOP, "
     "CUB-200, In-Shop) calls Recall@k is CMC@k.",
     never_rises=True,
+    first_k_alone=True,
 )
 def _recall(ranked: RankedQueries, k: int) -> Float64:
     return _per_relevant(_hits(ranked, k), ranked)
@@ -209,6 +214,7 @@ def _recall(ranked: RankedQueries, k: int) -> Float64:
     "#{r_j <= K} / K with K = min(r_n, k): precision up to the last positive at most",
     "Radenovic et al., CVPR 2018 (revisitop)",
     never_rises=True,
+    first_k_alone=True,
 )
 def _clipped_precision(ranked: RankedQueries, k: int) -> Float64:
     clipped = np.minimum(ranked.last_rank, k)

@@ -36,15 +36,16 @@ from tests.benchmarks.sets import (
 )
 
 
-def _against_product(name: str, repeats: int, made: SyntheticShape) -> None:
+def _against_product(name: str, repeats: int, made: SyntheticShape, metrics: list[str] | None = None) -> None:
     """Arrays in memory, no cluster: `FeatureSet.from_arrays` and `evaluate` against the product, in one process."""
     query, gallery = make_sets(made)
 
-    def evaluated() -> Report:
-        return evaluate(*(FeatureSet.from_arrays(each.features, each.pids, each.camids) for each in (query, gallery)))
+    def evaluated(metrics: list[str] | None = None) -> Report:
+        sets = (FeatureSet.from_arrays(each.features, each.pids, each.camids) for each in (query, gallery))
+        return evaluate(*sets, metrics=metrics)
 
     def ours() -> float:
-        return seconds_of(evaluated)
+        return seconds_of(partial(evaluated, metrics))
 
     def bare() -> float:
         return bare_product(query.features, gallery.features)
@@ -53,10 +54,19 @@ def _against_product(name: str, repeats: int, made: SyntheticShape) -> None:
     print(ratio_line(f"{size}, {name}{score(evaluated())}", *interleave(repeats, ours, bare)))
 
 
+_FIRST_ALONE = ["CMC@1", "CMC@10"]
+
+
 def memory(scale: float, repeats: int) -> None:
     """Some 20 images of each identity."""
     for model in (EASY, TYPICAL, BAD):
         _against_product("", repeats, make_shape(2048 * scale, 200_000 * scale, model))
+
+
+def top(scale: float, repeats: int) -> None:
+    """Do as `memory` for metrics that need the first positive of each query alone."""
+    for model in (EASY, TYPICAL, BAD):
+        _against_product("CMC@1 and CMC@10, ", repeats, make_shape(2048 * scale, 200_000 * scale, model), _FIRST_ALONE)
 
 
 def positives(scale: float, repeats: int) -> None:
@@ -210,6 +220,7 @@ def main() -> None:
 
 KINDS: dict[str, Callable[[float, int, str | None], None]] = {
     "memory": lambda scale, repeats, _: memory(scale, repeats),
+    "top": lambda scale, repeats, _: top(scale, repeats),
     "positives": lambda scale, repeats, _: positives(scale, repeats),
     "store": store,
     "scaling": lambda scale, repeats, _: scaling(scale, repeats),

@@ -30,6 +30,8 @@ left many blocks there compiles them itself.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -84,9 +86,9 @@ class Quantised:
             self.total[here],
         )
 
-    @property
+    @cached_property
     def factors(self) -> Factors:
-        """Factors of values and errors, rounded up."""
+        """Factors of values and errors, rounded up; first read when all rows are quantised."""
         length, residual, end = self.bounds.T
         more = 1.0 + 2.0**-20
         # 32 roundings of the largest value.

@@ -34,7 +34,14 @@ from reid_dist.engine.reductions.surroundings import (
     SurroundQueries,
     merge_surroundings,
 )
-from reid_dist.engine.reductions.targets import make_targets, make_thresholds, rank, rank_groups, relevant_places
+from reid_dist.engine.reductions.targets import (
+    make_targets,
+    make_thresholds,
+    rank,
+    rank_groups,
+    relevant_places,
+    with_others,
+)
 from reid_dist.engine.reductions.tiles import Precision, Products, Tile
 
 PARTIAL_RESULTS = (
@@ -98,4 +105,5 @@ __all__ = [
     "rank_groups",
     "relevant_places",
     "screen_pairs",
+    "with_others",
 ]

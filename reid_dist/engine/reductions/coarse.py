@@ -13,7 +13,14 @@ from reid_dist.engine.distances import Distance, Mirrored
 from reid_dist.engine.distances.quantised import Quantised, QuantisedProducts
 from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.reductions.surroundings import Seed, Surroundings, apply_seed, make_side, settle_side
-from reid_dist.kernels.coarse import CoarseSide, Factors, collect_coarse, collect_coarse_rows, refine_lists, settle_coarse
+from reid_dist.kernels.coarse import (
+    CoarseSide,
+    Factors,
+    collect_coarse,
+    collect_coarse_rows,
+    refine_lists,
+    settle_coarse,
+)
 from reid_dist.kernels.symmetric import Side
 
 # Entries of lists that are made fine in the time that products of eight-bit integers save per element of a pair, and
@@ -24,8 +31,8 @@ _SAVED_PER_ELEMENT, _MOST_WORK = 1.0 / 4096.0, 1 << 16
 class CoarseSurroundings:
     """The k nearest items of each item of two blocks in the other block, and its largest distance.
 
-    `seeds` are bounds for the items of both blocks, as in `SurroundBoth`.  A block may be both blocks, for tiles of which
-    the columns are later items than the rows.
+    `seeds` are bounds for the items of both blocks, as in `SurroundBoth`.  Both may be the same block, for tiles whose
+    columns are later items than their rows.
     """
 
     def __init__(

@@ -35,6 +35,8 @@ class CountNearer:
     mask: GalleryMask
     # Registered, re-ranked or precomputed distance.
     distance: Distance
+    # Thresholds of all positives, which are compared with verified rows, if only some of them are counted.
+    checked: Targets | None = None
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Counting:
         """Make an accumulator for a block pair."""
@@ -42,7 +44,8 @@ class CountNearer:
 
     def take(self, queries: Int64) -> CountNearer:
         """Select queries by position."""
-        return replace(self, targets=self.targets.take(queries))
+        checked = None if self.checked is None else self.checked.take(queries)
+        return replace(self, targets=self.targets.take(queries), checked=checked)
 
     def combine(self, partials: Sequence[GroupedCounts]) -> GroupedCounts:
         """Add counts, group by group."""
@@ -129,7 +132,7 @@ def check_thresholds(reduction: CountNearer, query: FeatureBlock, gallery: Featu
     """
     if gallery.in_memory:
         return
-    targets = reduction.targets
+    targets = reduction.targets if reduction.checked is None else reduction.checked
     place, column = gallery.find(targets.positive_row)
     threshold = place
     if len(targets.distance) < len(targets.positive_row):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from reid_dist.core.model import GalleryMask, Hidden, Neighbours, RowRange
 from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenColumns, bias_by_label, pair_rows
 from reid_dist.engine.reductions.tiles import Tile
+from reid_dist.kernels.lists import merge_lists
 from reid_dist.kernels.topk import collect_tile, make_candidates, settle
 
 Int64 = NDArray[np.int64]
@@ -38,12 +40,12 @@ class KeepNearest:
 
     def combine(self, partials: Sequence[Neighbours]) -> Neighbours:
         """Merge lists."""
-        index = np.concatenate([partial.index for partial in partials], axis=1)
-        distance = np.concatenate([partial.distance for partial in partials], axis=1)
-        # Absent entries are at infinite distance; among equal distances the lower row is first, and absent ones (-1)
-        # are last.
-        order = np.lexsort((np.where(index < 0, np.iinfo(np.int64).max, index), distance), axis=-1)[:, : self.k]
-        return Neighbours(np.take_along_axis(index, order, 1), np.take_along_axis(distance, order, 1))
+        return reduce(self._merge, partials)
+
+    def _merge(self, one: Neighbours, other: Neighbours) -> Neighbours:
+        index, distance = np.empty((len(one.index), self.k), np.int64), np.empty((len(one.index), self.k))
+        merge_lists(one.index, one.distance, other.index, other.distance, index, distance)
+        return Neighbours(index, distance)
 
 
 class _Nearest(Accumulator[Neighbours]):

@@ -39,20 +39,26 @@ def relevant_places(relevance: Relevance, rows: RowRange) -> tuple[Int64, Int64]
 
 
 def make_thresholds(
-    relevance: Relevance, parts: Sequence[tuple[Int64, NDArray[np.float64]]], *, first_group_alone: bool = False
+    relevance: Relevance,
+    parts: Sequence[tuple[Int64, NDArray[np.float64]]],
+    *,
+    n_counted: int | None = None,
+    first_group_alone: bool = False,
 ) -> Thresholds:
     """Compute the thresholds of a block of queries; of the first relevant group of each query alone on request.
 
-    `parts` are positions in the list of `Relevance.listed` and canonical distances; together all pairs, in any order.
+    Those of the `n_counted` nearest positives of each query are counted, or all.  `parts` are positions in the list of
+    `Relevance.listed` and canonical distances; together all pairs, in any order.
     """
     members = relevance.members
     if members is None:
-        return Thresholds(make_targets(relevance, parts))
+        items = make_targets(relevance, parts)
+        return Thresholds(items, items if n_counted is None else items.first(n_counted))
     distance = np.full(len(members.row), np.nan)
     for place, values in parts:
         distance[place] = values
     items = make_targets(relevance, [(np.arange(len(relevance.relevant_row)), distance[members.relevant])])
-    return Thresholds(items, _group_targets(relevance, members, distance, first_group_alone))
+    return Thresholds(items, items, _group_targets(relevance, members, distance, first_group_alone))
 
 
 def _group_targets(
@@ -152,4 +158,26 @@ def rank(relevance: Relevance, targets: Targets, counts: PartialCounts) -> Ranke
         n_kept=relevance.n_kept,
         n_junk=relevance.n_junk,
         reason=relevance.reason,
+    )
+
+
+def with_others(ranked: RankedQueries, targets: Targets, n: int) -> RankedQueries:
+    """Add to the ranks of the `n` nearest positives of each query the positives that were not counted.
+
+    Their ranks are one more than the number of kept items: beyond n, of which each of them has as many before it.
+    """
+    counted = np.repeat(targets.among_first(n), np.diff(targets.positive_start))
+    indptr = targets.positive_indptr
+    rank = np.repeat(ranked.n_kept + 1, np.diff(indptr))
+    tied, tied_before = np.zeros_like(rank), np.zeros_like(rank)
+    rank[counted], tied[counted], tied_before[counted] = ranked.rank, ranked.tied, ranked.tied_before
+    distance = np.repeat(targets.distance, np.diff(targets.positive_start))
+    return replace(
+        ranked,
+        indptr=indptr,
+        rank=rank,
+        tied=tied,
+        tied_before=tied_before,
+        row=targets.positive_row,
+        distance=distance,
     )
