@@ -34,7 +34,7 @@ _PER_DISTANCE = 6
 class Factors(NamedTuple):
     """Rows in eight bits, and factors of values and errors; shapes (n,), float32, if not stated otherwise."""
 
-    # Integers of rows and of their residuals, shape (n, 2, dim), int8, with their scales.
+    # Integers of rows and of their residuals, shape (2, n, dim), int8, with their scales.
     integers: NDArray[np.int8]
     scale: NDArray[np.float32]
     fine_scale: NDArray[np.float32]
@@ -72,7 +72,7 @@ class CoarseSide(NamedTuple):
 def widen(q: int, own: Factors, wide: NDArray[np.int16]) -> None:
     """Write the integers of a row and of its residual to `wide`, shape (2, dim): once for all columns."""
     for part in range(2):
-        source, target = own.integers[q, part], wide[part]
+        source, target = own.integers[part, q], wide[part]
         for k in range(len(source)):
             target[k] = source[k]
 
@@ -82,7 +82,7 @@ def fine_ends(
     q: int, j: int, value: np.float32, wide: NDArray[np.int16], own: Factors, other: Factors
 ) -> tuple[float, float]:
     """Lower and upper end of the product of row `q`, widened, and column `j`, by residuals, from that by integers."""
-    x, rest, y, other_rest = wide[0], wide[1], other.integers[j, 0], other.integers[j, 1]
+    x, rest, y, other_rest = wide[0], wide[1], other.integers[0, j], other.integers[1, j]
     one = np.int32(0)
     two = np.int32(0)
     for k in range(len(x)):

@@ -29,8 +29,6 @@ _LANES = 32
 # Terms of a lane that are added together, and elements of such a run.
 _TERMS = 4
 _RUN = _TERMS * _LANES
-# Elements of rows that are transposed together.
-_TRANSPOSED = 64
 _ROUNDOFF = 2.0**-24
 # A float32 number of less than 2^22 plus this is rounded to an integer, half to even; `np.rint` is a call each.
 _ROUNDER = np.float32(1.5 * 2**23)
@@ -64,6 +62,7 @@ def _square(row: NDArray[np.float32], lanes: NDArray[np.float32]) -> float:
 def quantise_rows(
     rows: NDArray[np.float32],
     integers: NDArray[np.int8],
+    of_residuals: NDArray[np.int8],
     scale: NDArray[np.float32],
     fine_scale: NDArray[np.float32],
     bounds: NDArray[np.float64],
@@ -75,8 +74,8 @@ def quantise_rows(
     ----------
     rows
         Shape (n, dim), float32.
-    integers
-        Overwritten with the integers of rows and residuals, shape (n, 2, dim), int8.
+    integers, of_residuals
+        Overwritten with the integers of rows and of residuals, shape (n, dim), int8.
     scale, fine_scale
         Overwritten with their scales, shape (n,), float32.
     bounds
@@ -89,7 +88,7 @@ def quantise_rows(
     single = np.empty(1, np.int32)
     lanes, rest, end = np.empty(_LANES, np.float32), np.empty(dim, np.float32), np.empty(dim, np.float32)
     for i in range(rows.shape[0]):
-        row, coarse, fine = rows[i], integers[i, 0], integers[i, 1]
+        row, coarse, fine = rows[i], integers[i], of_residuals[i]
         # Bits of numbers of one sign are in the order of the numbers; a maximum of integers is vectorised.
         bits = row.view(np.int32)
         most = np.int32(0)
@@ -98,7 +97,8 @@ def quantise_rows(
         single[0] = most
         largest = single.view(np.float32)[0]
         if not largest > _SMALLEST:
-            integers[i] = 0
+            for k in range(dim):
+                coarse[k], fine[k] = 0, 0
             scale[i], fine_scale[i], total[i] = 0.0, 0.0, 0
             bounds[i] = np.float64(largest) * np.sqrt(dim) * (1.0 + 2.0**-40)
             continue
@@ -129,31 +129,3 @@ def quantise_rows(
         bounds[i, 0], bounds[i, 1] = length, residual
         bounds[i, 2] = np.sqrt(end_square) * slack + lost + 4.0 * _ROUNDOFF * (length + residual)
         scale[i], fine_scale[i], total[i] = step, fine_step, count
-
-
-@inner_kernel
-def _word(a: np.int8, b: np.int8, c: np.int8, d: np.int8) -> np.uint64:
-    """Four bytes, the first one lowest."""
-    one = np.uint64(np.uint8(a)) | np.uint64(np.uint8(b)) << np.uint64(8)
-    return one | np.uint64(np.uint8(c)) << np.uint64(16) | np.uint64(np.uint8(d)) << np.uint64(24)
-
-
-@kernel
-def transpose_bytes(rows: NDArray[np.int8], out: NDArray[np.int8]) -> None:
-    """Write rows of shape (n, dim) as columns of `out`, shape (dim, n)."""
-    n, dim = rows.shape
-    whole = n - n % 8 if out.shape[1] % 8 == 0 else 0
-    words = out.reshape(-1)[: dim * n // 8 * 8].view(np.uint64)
-    for low in range(0, dim, _TRANSPOSED):
-        high = min(dim, low + _TRANSPOSED)
-        for i in range(0, whole, 8):
-            # Eight bytes of a column at a time.
-            a, b, c, d = rows[i, low:high], rows[i + 1, low:high], rows[i + 2, low:high], rows[i + 3, low:high]
-            e, f, g, h = rows[i + 4, low:high], rows[i + 5, low:high], rows[i + 6, low:high], rows[i + 7, low:high]
-            for k in range(len(a)):
-                near = _word(a[k], b[k], c[k], d[k])
-                far = _word(e[k], f[k], g[k], h[k])
-                words[((low + k) * n + i) // 8] = near | far << np.uint64(32)
-        for k in range(low, high):
-            for i in range(whole, n):
-                out[k, i] = rows[i, k]

@@ -41,7 +41,7 @@ from reid_dist.kernels.counting import (
 from reid_dist.kernels.deciding import Bands, Doubts, RankCounts, ScreenedTile, decide
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs
 from reid_dist.kernels.lists import listed_distances, merge_lists
-from reid_dist.kernels.quantising import quantise_rows, transpose_bytes
+from reid_dist.kernels.quantising import quantise_rows
 from reid_dist.kernels.reciprocal import SparseRows, gaussian_rows, mean_rows, reciprocal_sets
 from reid_dist.kernels.rescoring import known_values, mixed_values, put_values
 from reid_dist.kernels.screening import band_edges, count_in_bands
@@ -58,7 +58,6 @@ _MERGED = merge_lists, (np.empty((1, 1), np.int64), np.empty((1, 1))) * 3
 
 _INTEGERS = (
     quantise_rows,
-    transpose_bytes,
     collect_coarse,
     collect_coarse_rows,
     refine_lists,
@@ -158,8 +157,7 @@ def _integers() -> Iterator[_Example]:
     side = Side(make_candidates(n, screened.rows, float64s, float64s, 0.0), float64s, floats, floats, listed, listed)
     coarse = CoarseSide(side, tile, ints, factors, factors, np.empty((2, 2), np.int16))
     counts = RankCounts(small, small, small)
-    yield quantise_rows, (tile, values, floats, floats, np.empty((1, 3)), small)
-    yield transpose_bytes, (values[:, 0], np.empty((1, 1), np.int8))
+    yield quantise_rows, (tile, *values, floats, floats, np.empty((1, 3)), small)
     yield collect_coarse, (pairs, n, n, coarse, coarse)
     yield collect_coarse_rows, (pairs, floats, n, n, coarse)
     yield refine_lists, (coarse,)

@@ -33,8 +33,8 @@ COST_OF_LISTS: Final = 0.5
 COST_OF_COUNTS: Final = 1.25
 """Nanoseconds per pair that larger bounds cost in rank counts: also of queries that are counted in float32."""
 
-# A model of one node: Y = MatMulInteger(A, B), opset 13, written out so that the package that builds models is not
-# needed.  Fields of onnx.proto, each as tag, length and content.
+# Models of one node, Y = MatMulInteger(A, B) and Y = Transpose(B), opset 13, written out so that the package that builds
+# models is not needed.  Fields of onnx.proto, each as tag, length and content.
 _UINT8, _INT8, _INT32 = 2, 3, 6
 
 
@@ -52,19 +52,11 @@ def _value(name: str, kind: int) -> bytes:
     return _field(1, name.encode()) + _field(2, _field(1, tensor))
 
 
-def _model() -> bytes:
-    node = b"".join(
-        (_field(1, b"A"), _field(1, b"B"), _field(2, b"Y"), _field(4, b"MatMulInteger")),
-    )
-    graph = b"".join(
-        (
-            _field(1, node),
-            _field(2, b"g"),
-            _field(11, _value("A", _UINT8)),
-            _field(11, _value("B", _INT8)),
-            _field(12, _value("Y", _INT32)),
-        )
-    )
+def _model(operator: bytes, inputs: bytes, types: tuple[int, ...], result: int) -> bytes:
+    """Model of one operator of matrices, whose inputs are named by letters, as is its output Y."""
+    node = b"".join([*(_field(1, bytes([name])) for name in inputs), _field(2, b"Y"), _field(4, operator)])
+    given = [_field(11, _value(chr(name), kind)) for name, kind in zip(inputs, types, strict=True)]
+    graph = b"".join([_field(1, node), _field(2, b"g"), *given, _field(12, _value("Y", result))])
     return _field(1, 8) + _field(7, graph) + _field(8, _field(2, 13))
 
 
@@ -77,15 +69,31 @@ class IntegerProduct:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         options.enable_cpu_mem_arena = False
-        self._session = runtime.InferenceSession(_model(), options, providers=["CPUExecutionProvider"])
+        self._product, self._transposed = (
+            runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            for model in (
+                _model(b"MatMulInteger", b"AB", (_UINT8, _INT8), _INT32),
+                _model(b"Transpose", b"B", (_INT8,), _INT8),
+            )
+        )
 
     def multiply(self, left: NDArray[np.uint8], right: NDArray[np.int8], out: NDArray[np.int32]) -> None:
         """Write the product of `left`, (m, dim), and `right`, (dim, n), to `out`, (m, n); all in C order."""
-        binding = self._session.io_binding()
-        for name, array in (("A", left), ("B", right)):
+        self._run(self._product, out, A=left, B=right)
+
+    def transpose(self, rows: NDArray[np.int8]) -> NDArray[np.int8]:
+        """Return the columns of `rows`, (n, dim), as rows: (dim, n); both in C order."""
+        columns = np.empty(rows.shape[::-1], np.int8)
+        self._run(self._transposed, columns, B=rows)
+        return columns
+
+    @staticmethod
+    def _run(session: Any, out: NDArray[Any], **inputs: NDArray[Any]) -> None:
+        binding = session.io_binding()
+        for name, array in inputs.items():
             binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
-        binding.bind_output("Y", "cpu", 0, np.int32, out.shape, out.ctypes.data)
-        self._session.run_with_iobinding(binding)
+        binding.bind_output("Y", "cpu", 0, out.dtype.type, out.shape, out.ctypes.data)
+        session.run_with_iobinding(binding)
 
 
 def _is_exact(product: IntegerProduct) -> bool:

@@ -39,7 +39,7 @@ from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.distances.integers import COST_OF_LISTS, IntegerProduct, forced_screen, integer_product
 from reid_dist.engine.distances.screening import Float64, Screen, Values
 from reid_dist.kernels.coarse import Factors
-from reid_dist.kernels.quantising import LARGEST, OFFSET, quantise_rows, transpose_bytes
+from reid_dist.kernels.quantising import LARGEST, OFFSET, quantise_rows
 from reid_dist.kernels.usual import lacks_integers
 
 # Rows that are prepared in float32 at a time, before they are quantised.
@@ -59,7 +59,7 @@ class Quantised:
     Attributes
     ----------
     integers
-        Integers of rows and of their residuals, shape (n, 2, dim), int8.
+        Integers of rows and of their residuals, shape (2, n, dim), int8.
     scale, fine_scale
         Scales of both, shape (n,), float32.
     bounds
@@ -69,7 +69,7 @@ class Quantised:
     """
 
     def __init__(self, n: int, dim: int) -> None:
-        self.integers = np.empty((n, 2, dim), np.int8)
+        self.integers = np.empty((2, n, dim), np.int8)
         self.scale, self.fine_scale = np.empty(n, np.float32), np.empty(n, np.float32)
         self.bounds = np.empty((n, 3))
         self.total = np.empty(n, np.int32)
@@ -79,7 +79,7 @@ class Quantised:
         here = slice(rows.start, rows.stop)
         quantise_rows(
             prepared,
-            self.integers[here],
+            *self.integers[:, here],
             self.scale[here],
             self.fine_scale[here],
             self.bounds[here],
@@ -153,7 +153,7 @@ class QuantisedProducts:
         """Restrict further tiles to some queries, in this order; the array must not change while it is used."""
         if queries is not self._selected:
             self._selected = queries
-            self._left = self.queries.integers[queries, 0].view(np.uint8) ^ np.uint8(OFFSET)
+            self._left = self.queries.integers[0][queries].view(np.uint8) ^ np.uint8(OFFSET)
 
     def tile(self, rows: RowRange, quantised: Quantised, columns: RowRange) -> NDArray[np.int32]:
         """Products of the integers of some queries, plus `OFFSET`, and some gallery rows, shape (n_row, n_column).
@@ -162,9 +162,7 @@ class QuantisedProducts:
         rows.  The next call overwrites the products.
         """
         if quantised is not self._columns or columns != self._place:
-            integers = quantised.integers[columns.start : columns.stop, 0]
-            self._right = np.empty((integers.shape[1], len(columns)), np.int8)
-            transpose_bytes(integers, self._right)
+            self._right = self._product.transpose(quantised.integers[0, columns.start : columns.stop])
             self._columns, self._place = quantised, columns
         left = self._left[rows.start : rows.stop]
         size = len(left) * len(columns)

@@ -78,8 +78,8 @@ def test_products_lie_within_their_bounds(name, data):
 
     tile = products.tile(RowRange(0, len(x)), columns, every).astype(np.int64)
     whole = [each.integers.astype(np.int64) for each in (one, two)]
-    np.testing.assert_array_equal(tile - two.shift, whole[0][:, 0] @ whole[1][:, 0].T)
-    assert np.array_equal(two.shift, OFFSET * whole[1][:, 0].sum(axis=1))
+    np.testing.assert_array_equal(tile - two.shift, whole[0][0] @ whole[1][0].T)
+    assert np.array_equal(two.shift, OFFSET * whole[1][0].sum(axis=1))
 
     def outer(left, right):
         return np.multiply.outer(left.astype(np.longdouble), right.astype(np.longdouble))
@@ -89,8 +89,8 @@ def test_products_lie_within_their_bounds(name, data):
     value = outer(one.scale, two.scale) * (tile - two.shift)
     error = outer(one.spread, two.span) + outer(one.length, two.residual)
     assert (np.abs(value - exact) <= error + tiny).all()
-    value += outer(one.scale, two.fine_scale) * (whole[0][:, 0] @ whole[1][:, 1].T)
-    value += outer(one.fine_scale, two.scale) * (whole[0][:, 1] @ whole[1][:, 0].T)
+    value += outer(one.scale, two.fine_scale) * (whole[0][0] @ whole[1][1].T)
+    value += outer(one.fine_scale, two.scale) * (whole[0][1] @ whole[1][0].T)
     error = outer(one.fine_spread, two.span) + outer(one.length, two.fine_residual) + outer(one.omitted, two.omitted)
     assert (np.abs(value - exact) <= error + tiny).all()
 
@@ -105,8 +105,8 @@ def test_lengths_of_residuals_are_not_too_small(data):
     for place, parts in enumerate(
         (
             0.0,
-            found.scale[:, None].astype(np.longdouble) * found.integers[:, 0],
-            found.fine_scale[:, None].astype(np.longdouble) * found.integers[:, 1],
+            found.scale[:, None].astype(np.longdouble) * found.integers[0],
+            found.fine_scale[:, None].astype(np.longdouble) * found.integers[1],
         )
     ):
         exact = exact - parts
@@ -295,6 +295,7 @@ def test_products_of_integers_are_exact():
     out = np.empty((33, 45), np.int32)
     product.multiply(left, right, out)
     np.testing.assert_array_equal(out, left.astype(np.int64) @ right.astype(np.int64))
+    np.testing.assert_array_equal(product.transpose(right), right.T)
 
 
 def test_unknown_screens_are_refused(monkeypatch):
