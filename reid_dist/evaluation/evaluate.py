@@ -74,13 +74,13 @@ def evaluate(
 ) -> Report:
     """Evaluate once; everything as of `reid_dist.evaluate` without a benchmark."""
     where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
-    return evaluate_beside(query, gallery, (), **where, **options)[0]
+    return evaluate_beside(query, gallery, None, **where, **options)[0]
 
 
 def evaluate_beside(
     query: FeatureSource,
     gallery: FeatureSource,
-    protocols: Sequence[Protocol],
+    protocols: Sequence[Protocol] | None,
     *,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
@@ -90,6 +90,7 @@ def evaluate_beside(
     """Evaluate once, and rank under other protocols by labels in the same pass.
 
     Protocols that the sets do not fit are left out, and all of them where an option needs more than ranks of items.
+    With None, ranks that no metric requested needs are not computed.
     """
     started = time.perf_counter()
     given = complete(options)
@@ -252,7 +253,7 @@ def _evaluate(
     execution: Execution,
     watch: Stopwatch,
     started: float,
-    others: Sequence[Protocol] = (),
+    others: Sequence[Protocol] | None = None,
 ) -> tuple[Report, Beside]:
     """Plan, run and report; `inputs` are described, `visible` are read; ranks under `others` as they can be had."""
     options = checked.values
@@ -261,7 +262,7 @@ def _evaluate(
     per_query = most_relevant(checked, *visible)
     shot = _single_shot(checked)
     besides = held_besides(checked, visible[1], scorer, per_query, shot)
-    beside = _fitting(others, *visible) if _ranks_items_alone(checked, shot) else {}
+    beside = _fitting(others or (), *visible) if _ranks_items_alone(checked, shot) else {}
     if beside:
         per_query = most_matches(*visible) + 1
         besides += held_by_variants(per_query, scorer)
@@ -279,7 +280,7 @@ def _evaluate(
         nearest_negatives=n_nearest(checked.metrics),
         single_shot=shot,
         tie_rules=options["ties"],
-        n_ranked=None if beside else n_ranked(checked, shot),
+        n_ranked=_n_ranked(checked, shot) if others is None else None,
         impostors=needs_pairs(checked.metrics, options["roc"]),
     )
     refuse_early(job, checked.metrics)
@@ -314,7 +315,7 @@ def _ranks_items_alone(checked: CheckedOptions, shot: SingleShot | None) -> bool
     return not needs_more and not any(each is not None for each in otherwise)
 
 
-def n_ranked(checked: CheckedOptions, shot: SingleShot | None) -> int | None:
+def _n_ranked(checked: CheckedOptions, shot: SingleShot | None) -> int | None:
     """Number of the nearest positives of every query whose ranks determine all that is requested; None for all."""
     if not _ranks_items_alone(checked, shot) or checked.protocol.cmc_family != "CMC":
         return None

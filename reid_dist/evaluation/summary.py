@@ -42,7 +42,7 @@ from reid_dist.stores import LabelledSet
 
 _FIRST_ALONE = (
     "the metrics requested need the ranks of the nearest relevant items only, and others were not counted: AP and INP "
-    "of queries, and curves of precision and recall, are in reports with mAP"
+    "of queries, and the curves that need all ranks, are in reports with mAP"
 )
 _ALWAYS = {family.per_query_name: Metric(family) for family in METRICS if family.in_every_report}
 
@@ -99,7 +99,7 @@ def make_report(
     return Report(
         metrics=metrics,
         curves={
-            **_curves(protocol, ranks, result, checked.values["max_rank"], cmc_alone=first_alone),
+            **_curves(protocol, ranks, result, checked.values["max_rank"], job.n_ranked),
             **({} if verification is None else verification.curves),
         },
         counts=queries.counts(gallery, _junk_rows(gallery, protocol)),
@@ -229,9 +229,12 @@ def _values(metric: Metric, ranked: RankedQueries, result: BlockResult, rule: in
 
 
 def _curves(
-    protocol: Protocol, ranks: RanksOf, result: BlockResult, max_rank: int, *, cmc_alone: bool
+    protocol: Protocol, ranks: RanksOf, result: BlockResult, max_rank: int, n_ranked: int | None
 ) -> dict[str, NDArray[np.float64]]:
-    """The protocol's CMC first, then precision and recall at every rank, and precision at every recall."""
+    """The protocol's CMC first, then precision and recall at every rank, and precision at every recall.
+
+    If only the `n_ranked` nearest positives are ranked, those of them that their ranks determine.
+    """
     zero = protocol.zero_for_invalid
 
     @cache
@@ -247,15 +250,12 @@ def _curves(
         "CMC_allshots": lambda: curve("CMC_allshots"),
         "CMC_single_shot": lambda: _single_shot_curve(result, max_rank, zero),
     }
-    cmc = {protocol.cmc_family: makers[protocol.cmc_family]()}
-    if cmc_alone:
-        return cmc
-    return {
-        **cmc,
-        "precision_recall": mean_precision_recall(ranks.ranked, zero_for_invalid=zero),
-        "P": curve("P"),
-        "R": curve("R"),
-    }
+    found = {protocol.cmc_family: makers[protocol.cmc_family]()}
+    if n_ranked is None:
+        found["precision_recall"] = mean_precision_recall(ranks.ranked, zero_for_invalid=zero)
+    if n_ranked is None or n_ranked >= max_rank:
+        found |= {name: curve(name) for name in ("P", "R")}
+    return found
 
 
 def _single_shot_curve(result: BlockResult, max_rank: int, zero: bool) -> NDArray[np.float64]:

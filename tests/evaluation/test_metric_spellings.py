@@ -96,7 +96,7 @@ def test_python_reports_the_name_of_the_hit_rate(pair: tuple[FeatureSet, Feature
     assert list(report.metrics) == ["CMC@2"]
     assert report.result_digest == plain.result_digest
     assert report.options == plain.options
-    assert not any("recall" in note for note in report.notes)
+    assert not any(note.startswith(RECALL) for note in report.notes)
 
 
 def test_recall_comes_with_one_note(pair: tuple[FeatureSet, FeatureSet]) -> None:

@@ -163,8 +163,9 @@ def test_a_perfect_ranking_scores_one(name):
 @pytest.mark.parametrize("protocol", ["market1501", "market1501_matlab"])
 def test_curves_of_precision_and_recall(protocol):
     query, gallery = crowded_sets(20, 200, 9, seed=52)
-    report = evaluate_items(query, gallery, protocol, "sqeuclidean", ["P@4", "R@30"], max_rank=30)
-    expected = evaluation.evaluate(query, gallery, protocol, "sqeuclidean", ["P@4", "R@30"], max_rank=30)
+    metrics = ["P@4", "R@30", "mAP"]
+    report = evaluate_items(query, gallery, protocol, "sqeuclidean", metrics, max_rank=30)
+    expected = evaluation.evaluate(query, gallery, protocol, "sqeuclidean", metrics, max_rank=30)
     for name, curve in expected.more_curves.items():
         assert report.curves[name] == pytest.approx(curve, abs=1e-12), name
     assert report.curves["P"][3] == report.metrics["P@4"]

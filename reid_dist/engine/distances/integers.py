@@ -33,8 +33,8 @@ COST_OF_LISTS: Final = 0.5
 COST_OF_COUNTS: Final = 1.25
 """Nanoseconds per pair that larger bounds cost in rank counts: also of queries that are counted in float32."""
 
-# Models of one node, Y = MatMulInteger(A, B) and Y = Transpose(B), opset 13, written out so that the package that builds
-# models is not needed.  Fields of onnx.proto, each as tag, length and content.
+# Models of one node, Y = MatMulInteger(A, B) and Y = Transpose(B), opset 13, written out so that the package that
+# builds models is not needed.  Fields of onnx.proto, each as tag, length and content.
 _UINT8, _INT8, _INT32 = 2, 3, 6
 
 

@@ -79,7 +79,8 @@ class Quantised:
         here = slice(rows.start, rows.stop)
         quantise_rows(
             prepared,
-            *self.integers[:, here],
+            self.integers[0, here],
+            self.integers[1, here],
             self.scale[here],
             self.fine_scale[here],
             self.bounds[here],

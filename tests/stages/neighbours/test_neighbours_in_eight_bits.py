@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,10 +21,12 @@ from reid_dist.engine import coarse_tiles
 from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.distances import integers, quantised
 from reid_dist.engine.distances.quantised import Quantised, quantise
+from reid_dist.engine.plain_tiles import run_plain_tiles
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import (
     KeepNearest,
     Seed,
+    SurroundBoth,
     Surroundings,
     SurroundQueries,
     coarse,
@@ -145,6 +148,30 @@ def test_sweep_with_seeds(name, k, tile, data):
         expected = plain_surroundings(table, numbers, min(k, table.shape[1]))
         farthest = np.maximum(expected.farthest, each.farthest)
         assert_same(side, Surroundings(expected.index, expected.distance, farthest), within=each.reach)
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("name", DISTANCES)
+@settings(max_examples=examples(60))
+@given(k=st.integers(1, 12), tile=st.sampled_from([1, 3, 17]), data=st.data())
+def test_block_among_itself(name, k, tile, data):
+    """Tiles on the diagonal in float32, all others of one triangle in eight bits; also with labels of items."""
+    distance = REGISTERED.get(name)
+    rows = data.draw(hard_blocks(name))[0]
+    block = block_of(rows, 100)
+    matrix = canonical_matrix(block, block, distance)
+    if len(block) <= tile:
+        assert coarse_tiles.run_coarse_tiles_within(block, distance, tile, k) is None
+        return
+    (found,) = coarse_tiles.run_coarse_tiles_within(block, distance, tile, k)
+    assert_same(found, plain_surroundings(matrix, block.numbers, min(k, len(block)), own=True))
+    labels = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(block), max_size=len(block))))
+    labelled = replace(block, label=labels)
+    (found,) = coarse_tiles.run_coarse_tiles_within(labelled, distance, tile, k)
+    (plain,) = run_plain_tiles(
+        labelled, labelled, distance, TileShape(tile, tile), [SurroundBoth(k, distance)], triangle=True
+    )
+    assert_same(found, plain[0])
 
 
 def test_lists_that_overflow():
