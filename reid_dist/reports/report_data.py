@@ -56,13 +56,13 @@ class ReportData(DocumentReport):
     curves
         1-D float64 by name.  The CMC family has its own name (``CMC``, ``CMC_allshots`` or
         ``CMC_single_shot``; value ``k - 1`` is rank ``k``); ``precision_recall`` holds the mean interpolated
-        precision at recall 0.00, 0.01, … 1.00.
+        precision at recall 0.00, 0.01, … 1.00, unless the metrics need the ranks of the nearest positives alone.
     counts
         ``n_query``, ``n_valid``, ``n_gallery``, ``n_junk`` (query-gallery pairs) and ``n_invalid_by_reason``
         (count by reason) at least; others beside them.
     per_query
         (n_query,) arrays by name: float64 (NaN where the query is invalid), int64, bool or strings.  ``reason``
-        is "" for a valid query.
+        is "" for a valid query.  ``AP`` and ``INP`` are there where all positives were ranked.
     protocol, distance
         The conventions, with every parameter.
     rerank, expand
