@@ -15,7 +15,7 @@ TILE_ROWS = 1024
 MOST_SEEDS = 6
 """Largest number of block pairs whose lists seed the bounds of another pair: further ones tighten bounds little."""
 
-_MOST_BLOCK_ROWS = 65536
+_MOST_BLOCK_ROWS = 40960
 # Blocks per square root of the number of threads: enough pairs of blocks to occupy all threads to the end.
 _BLOCKS_PER_ROOT = 3
 
