@@ -112,12 +112,10 @@ class _Conventions(TypedDict, total=False):
             heading="Conventions",
             metavar="NAME",
             help="mAP, CMC@10 (or rank-10), TAR@FAR=1e-3, …; repeatable, or with commas; see `reid-dist list "
-            "metrics`. Default: mAP, mINP, the protocol's AP and CMC@1, 5, 10. With CMC@k, MRR, P@k, R@k and mAP@k "
-            "alone, only the nearest relevant items are ranked, which is faster.",
+            "metrics`. Default: mAP, mINP, the protocol's AP and CMC@1, 5, 10. Metrics at k alone are faster.",
             doc='Names such as ``"mAP"`` or ``"CMC@10"`` (also written ``"rank-10"``, ``"R10"``, ``"top-10"``, '
-            '``"hit@10"``); one text with commas between names is taken as well.  None for mAP, mINP, the protocol\'s '
-            "own AP and its CMC at 1, 5, 10.  With CMC@k, MRR, P@k, R@k and AP at k alone, only the nearest positives "
-            "are ranked, and reports lack AP and INP of queries.",
+            '``"hit@10"``), or one text with commas.  None for mAP, mINP, the protocol\'s own AP and its CMC at 1, 5, '
+            "10.  With metrics at k and MRR alone, only the nearest positives are ranked: no AP and INP of queries.",
         ),
     ]
     max_rank: Annotated[
