@@ -317,7 +317,9 @@ def _ranks_items_alone(checked: CheckedOptions, shot: SingleShot | None) -> bool
 
 def _n_ranked(checked: CheckedOptions, shot: SingleShot | None) -> int | None:
     """Number of the nearest positives of every query whose ranks determine all that is requested; None for all."""
-    if not _ranks_items_alone(checked, shot) or checked.protocol.cmc_family != "CMC":
+    # A comparison with the plain distance is one of average precision, too.
+    needs_average = checked.protocol.cmc_family != "CMC" or checked.values["against_plain"]
+    if needs_average or not _ranks_items_alone(checked, shot):
         return None
     needed = [metric.n_positives for metric in checked.metrics]
     return max((n for n in needed if n is not None), default=None) if None not in needed else None

@@ -96,7 +96,14 @@ def test_other_metrics_need_all_positives(name):
 
 
 @pytest.mark.parametrize(
-    "options", [{"roc": True}, {"breakdowns": ["gallery_size"]}, {"collapse": "CMC:pid"}, {"protocol": "allshots"}]
+    "options",
+    [
+        {"roc": True},
+        {"breakdowns": ["gallery_size"]},
+        {"collapse": "CMC:pid"},
+        {"protocol": "allshots"},
+        {"rerank": "k_reciprocal(k1=3,k2=2)", "against_plain": True},
+    ],
 )
 def test_options_that_need_all_positives(options):
     query, gallery = near_and_far()
