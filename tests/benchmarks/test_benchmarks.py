@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
     ("what", "lines"),
     [
         ("memory", 2),
+        ("top", 2),
         ("positives", 6),
         ("store", 4),
         ("scaling", 3),
