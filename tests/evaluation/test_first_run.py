@@ -51,8 +51,9 @@ print(*before, *(len(kernel.signatures) for kernel in _INTEGERS))
 
 # Look-ups in columns and in distances; lanes of sums and of bounds.
 _TWICE = {"deciding.first_at_least", "canonical.fold"}
-# With `arrays.filled`, in place of compilations of `np.full` that Numba does not keep.
-_MOST = 47
+# With `arrays.filled`, in place of compilations of `np.full` that Numba does not keep, and `lists.merge_lists`, in
+# place of sorting.
+_MOST = 48
 
 
 def _printed(program: str, folder: Path, **variables: str) -> str:
