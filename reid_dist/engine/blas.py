@@ -2,7 +2,7 @@
 
 Dask sets ``MALLOC_TRIM_THRESHOLD_`` for its workers.  With it, glibc returns freed memory to the system at once, in
 blocks of 64 KiB and more, and no longer adapts to the sizes of blocks: the arrays of every tile would come from the
-system page by page, which takes a third of the time of re-ranking some twenty thousand items.
+system page by page.
 """
 
 from __future__ import annotations
