@@ -10,6 +10,7 @@ import difflib
 import gc
 import importlib
 import io
+import os
 import sys
 import time
 import traceback
@@ -51,9 +52,9 @@ _COMMANDS = {
 
 _DEFECT = 1
 
-
-class _Stopped(click.ClickException):
-    """A signal or Ctrl-C, as an exception that click passes on."""
+_NAME = "reid-dist"
+# Set by shells that complete words.
+_COMPLETION = "_REID_DIST_COMPLETE"
 
 
 class _LazyGroup(click.Group):
@@ -69,13 +70,6 @@ class _LazyGroup(click.Group):
         make_temporary_folder()
         command: click.Command = importlib.import_module(f"reid_dist.cli.{cmd_name}").command
         return command
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as error:
-            # Click would write an empty line.
-            raise _Stopped("") from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -93,7 +87,7 @@ class _LazyGroup(click.Group):
 
 
 @click.command(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="reid-dist")
+@click.version_option(__version__, prog_name=_NAME)
 def _group() -> None:
     """Exact, streaming, distributed evaluation of person and vehicle re-identification.
 
@@ -123,8 +117,7 @@ def run_command(words: list[str]) -> int:
 def _run(words: list[str], say_error: Callable[[Exception, int], None]) -> int:
     """Run the command and return its exit code; errors of usage, input or run are printed."""
     try:
-        # Commands get the words, too: a report holds the command that made it.
-        outcome: Any = _group.main(args=words, prog_name="reid-dist", standalone_mode=False, obj=tuple(words))
+        outcome = _invoke(words)
         # A full disk or a closed pipe may only be detected here.
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -147,6 +140,19 @@ def _run(words: list[str], say_error: Callable[[Exception, int], None]) -> int:
     elif ending.error is not None:
         say_error(ending.error, ending.code)
     return ending.code
+
+
+def _invoke(words: list[str]) -> Any:
+    """Have click run the command, and return its result."""
+    if _COMPLETION in os.environ:
+        _group.main(args=words, prog_name=_NAME, complete_var=_COMPLETION)
+    try:
+        # Not by `main`, which writes an empty line when a signal comes.  Commands get the words, too: a report holds
+        # the command that made it.
+        with _group.make_context(_NAME, [*words], obj=tuple(words)) as context:
+            return _group.invoke(context)
+    except click.exceptions.Exit as end:
+        return end.exit_code
 
 
 def _say_error(error: Exception, code: int) -> None:

@@ -300,7 +300,16 @@ def test_an_interrupted_demo_prints_how_to_resume(
     assert "written to reid-dist-demo" in reid_dist(*words, "--cluster", threads).out
 
 
-def interrupting(*_: object) -> None:
+@pytest.mark.parametrize("moment", ["make_context", "invoke"])
+def test_interrupted_while_words_are_parsed(monkeypatch: pytest.MonkeyPatch, moment: str, reid_dist) -> None:
+    from reid_dist.cli import group
+
+    monkeypatch.setattr(group._group, moment, interrupting)
+    stopped = reid_dist("list", "metrics")
+    assert (stopped.code, stopped.out, stopped.err) == (130, "", "Interrupted.\n")
+
+
+def interrupting(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
