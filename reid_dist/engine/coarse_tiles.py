@@ -22,6 +22,7 @@ from reid_dist.engine.reductions import (
     CountNearer,
     FeatureBlock,
     KeepNearest,
+    Reduction,
     Seed,
     SurroundBoth,
     Surroundings,
@@ -46,8 +47,6 @@ _DIAGONAL_ROWS = 640
 # Gallery rows for which integers are tried for the counts of a query, and those until the next decision; the largest
 # share of queries in float32 with which integers pay for the others.
 _TRIED_ROWS, _RECONSIDERED_ROWS, _MOST_PLAIN = 128, 16384, 0.6
-# The largest share with which they pay where one product of float32 would serve lists as well.
-_MOST_PLAIN_BESIDE_LISTS = 0.4
 
 # Gallery rows that bound the distances of a query's nearest ones, at least, and per row of its list; and how many times
 # as many the gallery has at least.
@@ -61,21 +60,18 @@ def run_coarse_tiles(
     tile: TileShape,
     lists: KeepNearest | SurroundQueries | None,
     counts: CountNearer | None,
-    reach: Float64 | None,
 ) -> dict[int, Any]:
     """Reduce all tiles of a block pair; return partial results by the `id` of their reduction.
 
-    Reductions for which products of float32 are preferred are left out.  `reach` is as in `run_tiles`.
+    Reductions for which products of float32 are preferred are left out.
     """
     if query.reranked is not None:
         return {}
     wants_counts = counts is not None and counts.targets.indptr[-1] > counts.targets.indptr[0]
     plain_share = PLAIN_QUERIES.share_of(counts.targets) if counts is not None and wants_counts else 0.0
-    if lists is not None and counts is not None and plain_share > _MOST_PLAIN_BESIDE_LISTS:
-        return {}
-    first = None if lists is None else _first_rows(lists, gallery, reach)
-    if lists is not None and counts is not None and first is None:
-        # The products of float32 that lists take serve counts as well.
+    first = None if lists is None else _first_rows(lists, gallery)
+    if lists is not None and counts is not None and (first is None or plain_share > _MOST_PLAIN):
+        # The products of float32 that one of them takes serve the other as well.
         return {}
     wants_counts = wants_counts and plain_share <= _MOST_PLAIN
     if first is None and not wants_counts:
@@ -85,14 +81,12 @@ def run_coarse_tiles(
     if products is None:
         return {}
     loop = _Loop(query, gallery, distance, tile, products)
-    listed = None if lists is None or first is None else _Lists(loop, lists, first, reach)
+    listed = None if lists is None or first is None else _Lists(loop, lists, first)
     counted = _Counts(loop, counts) if counts is not None and wants_counts else None
     for chunk in cut_rows(len(gallery), _RECONSIDERED_ROWS):
         start = chunk.start
         if counted is not None and not counted.is_complete:
-            # Lists and the few rows that are tried are not worth a common product.
-            start = counted.begin(chunk)
-            loop.add(RowRange(chunk.start, start), listed, None)
+            start = counted.begin(chunk, listed)
         loop.add(RowRange(start, chunk.stop), listed, counted)
         if listed is not None and listed.is_crowded:
             # The products of float32 that lists then take serve counts as well.
@@ -118,7 +112,6 @@ class _Loop:
     ) -> None:
         self.query, self.gallery, self.distance, self.tile, self.products = query, gallery, distance, tile, products
         self.n_rows, self._n_columns = _shape(query, gallery, tile)
-        self._every = np.arange(len(query))
 
     def add(self, columns: RowRange, listed: _Lists | None, counted: _Counts | None) -> None:
         """Add some gallery rows to lists, from the first row that they lack on, and to counts."""
@@ -134,8 +127,11 @@ class _Loop:
                 both.append(listed.coarse)
             if counted is not None:
                 both.append(counted.coarse)
-            if both:
-                self.absorb(here, self._every if len(both) > 1 or counted is None else counted.queries, both)
+            # Those of lists are among them those that are counted.
+            if both and listed is not None and listed.coarse in both:
+                self.absorb(here, listed.queries, both)
+            elif counted is not None:
+                self.absorb(here, counted.queries, both)
 
     def absorb(self, columns: RowRange, queries: Int64, reductions: Sequence[CoarseQueries | CoarseCounts]) -> None:
         """Add the products of some queries and some gallery rows to reductions."""
@@ -154,29 +150,33 @@ class _Loop:
 
 
 class _Lists:
-    """Lists of all queries.
+    """Lists of all queries, of some by products of float32.
 
     Attributes
     ----------
     first
         Number of gallery rows whose entries were found by products of float32.
+    queries
+        Queries whose lists are found by integers, int64, ascending.
     """
 
-    def __init__(
-        self, loop: _Loop, reduction: KeepNearest | SurroundQueries, first: int, reach: Float64 | None
-    ) -> None:
+    def __init__(self, loop: _Loop, reduction: KeepNearest | SurroundQueries, first: int) -> None:
         self._reduction, self.first = reduction, first
-        surrounds = isinstance(reduction, SurroundQueries)
+        self.queries = np.arange(len(loop.query))
         unknown = np.full(len(loop.query), np.inf)
-        self._head: Any = None
-        seed = Seed(unknown if reach is None else reach, -unknown)
+        reach = reduction.reach if isinstance(reduction, KeepNearest) else None
+        self._seed = Seed(unknown if reach is None else reach, -unknown)
+        # Partial results of other gallery rows, and of other queries.
+        self._others: list[Any] = []
         if first:
             head_rows = loop.gallery.part(slice(first))
             (head,) = run_plain_tiles(loop.query, head_rows, loop.distance, loop.tile, [reduction])
+            self._others.append(head)
             nearest = head.distance[:, reduction.k - 1] if head.distance.shape[1] >= reduction.k else unknown
-            self._head, seed = head, Seed(nearest, head.farthest if surrounds else -unknown)
+            self._seed = Seed(nearest, head.farthest if isinstance(reduction, SurroundQueries) else -unknown)
+        farthest = isinstance(reduction, SurroundQueries)
         self.coarse = CoarseQueries(
-            loop.query, loop.gallery, loop.distance, reduction.k, seed, loop.products, farthest=surrounds
+            loop.query, loop.gallery, loop.distance, reduction.k, self._seed, loop.products, farthest=farthest
         )
 
     @property
@@ -184,13 +184,32 @@ class _Lists:
         """Whether products of float32 are faster."""
         return self.coarse.is_crowded
 
+    def leave_out(self, queries: Int64) -> None:
+        """Leave the lists of some queries, and of those that were left before, to products of float32."""
+        left = np.setdiff1d(self.queries, queries)
+        # Selections are compared by identity.
+        self.queries = left if len(left) < len(self.queries) else self.queries
+
+    def of_plain(self, queries: Int64) -> KeepNearest:
+        """Reduction of the lists of some queries."""
+        if not isinstance(self._reduction, KeepNearest):
+            raise AssertionError("largest distances are not found beside counts")
+        return self._reduction.take(queries, self._seed.reach)
+
+    def add(self, queries: Int64, found: Neighbours) -> None:
+        """Add lists of some queries."""
+        shape = len(self._seed.reach), found.index.shape[1]
+        lists = Neighbours(np.full(shape, -1), np.full(shape, np.inf))
+        lists.index[queries], lists.distance[queries] = found.index, found.distance
+        self._others.append(lists)
+
     def result(self) -> Any:
         """Return the partial result of the reduction."""
         found, reduction = self.coarse.result(), self._reduction
         if isinstance(reduction, SurroundQueries):
-            return merge_surroundings(self._head, found, reduction.k)
+            return merge_surroundings(self._others[0], found, reduction.k)
         lists = Neighbours(*_padded(found.index, found.distance, reduction.k))
-        return lists if self._head is None else reduction.combine([self._head, lists])
+        return reduction.combine([lists, *self._others])
 
 
 class _Counts:
@@ -215,8 +234,11 @@ class _Counts:
         self.coarse.count_only(self.queries)
         self.is_complete = False
 
-    def begin(self, chunk: RowRange) -> int:
-        """Choose the queries that are counted by integers in a chunk; return the first row that is left to count."""
+    def begin(self, chunk: RowRange, listed: _Lists | None) -> int:
+        """Choose the queries that are counted by integers in a chunk; return the first row that is left to them.
+
+        Queries that are counted by products of float32 are listed by these.
+        """
         tried = chunk.start
         if not self._is_known or chunk.start:
             # A few rows show which queries are left to float32.
@@ -228,35 +250,52 @@ class _Counts:
             self.queries, self._plain = np.setdiff1d(self.queries, crowded), np.union1d(self._plain, crowded)
             self.coarse.count_only(self.queries)
             PLAIN_QUERIES.keep(self._reduction.targets, self._plain)
+        if listed is not None:
+            listed.leave_out(self._plain)
+            # Lists and the few rows that are tried are not worth a common product.
+            self._loop.add(RowRange(chunk.start, tried), listed, None)
         if len(self._plain) > self._few:
-            self._count_plain(self._plain, chunk.start, tried)
-            self._count_plain(np.union1d(self.queries, self._plain), tried, len(self._loop.gallery))
+            self._count_plain(self._plain, RowRange(chunk.start, tried), listed)
+            every = np.union1d(self.queries, self._plain)
+            if listed is not None:
+                listed.leave_out(every)
+            self._count_plain(every, RowRange(tried, len(self._loop.gallery)), listed)
             self.is_complete = True
         else:
-            self._count_plain(self._plain, chunk.start, chunk.stop)
+            self._count_plain(self._plain, chunk, listed)
         return tried
 
-    def _count_plain(self, queries: Int64, start: int, stop: int) -> None:
-        if len(queries) and stop > start:
-            loop = self._loop
-            near, rest = loop.query.take(queries, 0), loop.gallery.part(slice(start, stop))
-            (found,) = run_plain_tiles(near, rest, loop.distance, loop.tile, [self._reduction.take(queries)])
-            self.coarse.add(queries, found)
+    def _count_plain(self, queries: Int64, rows: RowRange, listed: _Lists | None) -> None:
+        """Count some queries by products of float32, and list them."""
+        if listed is not None and rows.start < listed.first < rows.stop:
+            self._count_plain(queries, RowRange(rows.start, listed.first), None)
+            rows = RowRange(listed.first, rows.stop)
+        if not len(queries) or not len(rows):
+            return
+        loop = self._loop
+        near, rest = loop.query.take(queries, 0), loop.gallery.part(slice(rows.start, rows.stop))
+        wanted: list[Reduction[Any]] = [self._reduction.take(queries)]
+        if listed is not None and rows.start >= listed.first:
+            wanted.append(listed.of_plain(queries))
+        counts, *lists = run_plain_tiles(near, rest, loop.distance, loop.tile, wanted)
+        self.coarse.add(queries, counts)
+        if listed is not None and lists:
+            listed.add(queries, lists[0])
 
     def result(self) -> Any:
         """Return the partial result of the reduction."""
         return self.coarse.result()
 
 
-def _first_rows(reduction: KeepNearest | SurroundQueries, gallery: FeatureBlock, reach: Float64 | None) -> int | None:
-    """Gallery rows that are compared by products of float32, and bound the distances of lists: 0 with a known `reach`.
+def _first_rows(reduction: KeepNearest | SurroundQueries, gallery: FeatureBlock) -> int | None:
+    """Gallery rows that are compared by products of float32, and bound the distances of lists: 0 with a known reach.
 
     None for lists that are left to float32.
     """
     if isinstance(reduction, KeepNearest):
         if reduction.hidden is not None:
             return None
-        if reach is not None:
+        if reduction.reach is not None:
             return 0
     first = max(_FIRST_ROWS, _FIRST_PER_NEIGHBOUR * reduction.k)
     least = first * (_LEAST_TIMES if forced_screen() is None else 1)

@@ -175,10 +175,13 @@ def targets_task(
 
 
 def reductions(
-    job: SearchJob, relevance: Relevance | None, targets: Thresholds | None
+    job: SearchJob,
+    relevance: Relevance | None,
+    targets: Thresholds | None,
+    reach: NDArray[np.float64] | None = None,
 ) -> dict[str, MergedReduction[Any]]:
-    """Reductions of the tile tasks, by name."""
-    nearest = {"topk": KeepNearest(job.topk, job.distance)} if job.topk else {}
+    """Reductions of the tile tasks, by name; `reach` is that of `KeepNearest`."""
+    nearest = {"topk": KeepNearest(job.topk, job.distance, reach=reach)} if job.topk else {}
     if not isinstance(job, EvaluationJob):
         return {**nearest}
     wanted: dict[str, MergedReduction[Any]] = {}
@@ -284,14 +287,12 @@ def tile_task(
     job: SearchJob, rows: RowRange, gallery_rows: RowRange, relevance: Relevance | None, targets: Thresholds | None
 ) -> Partials:
     """Compute the partial results of a block pair."""
-    wanted = reductions(job, relevance, targets)
+    wanted = reductions(job, relevance, targets, _REACH.of(job, rows, targets))
     with one_blas_thread(), count_screened() as screened:
         gallery = job.scorer.open_gallery(gallery_rows)
         query = job.scorer.meet(job.scorer.open_query(rows, gallery_rows), gallery)
-        reach = _REACH.of(job, rows, targets)
         found = [
-            run_tiles(query, part, job.distance, job.plan.tile, list(wanted.values()), reach=reach)
-            for part in _split(job, gallery)
+            run_tiles(query, part, job.distance, job.plan.tile, list(wanted.values())) for part in _split(job, gallery)
         ]
         _REACH.keep(job, rows, [partials[[*wanted].index("topk")] for partials in found] if job.topk else [])
     return {SCREENED: screened} | {

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from reid_dist.engine.coarse_tiles import run_coarse_tiles, run_coarse_tiles_both_ways, run_coarse_tiles_within
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plain_tiles import run_plain_tiles
@@ -23,8 +20,6 @@ from reid_dist.engine.reductions import (
     SurroundQueries,
 )
 
-Float64 = NDArray[np.float64]
-
 
 def run_tiles(
     query: FeatureBlock,
@@ -34,20 +29,17 @@ def run_tiles(
     reductions: Sequence[Reduction[Any]],
     *,
     triangle: bool = False,
-    reach: Float64 | None = None,
 ) -> list[Any]:
     """Reduce all tiles of a block pair; return the partial result of each reduction, in order.
 
-    `triangle` omits the tiles below the diagonal, for a block against itself in square tiles.  `reach`, (n_query,),
-    holds canonical distances within which each query has as many gallery rows as its list holds, in this block or in
-    others: rows beyond may be missing in lists.
+    `triangle` omits the tiles below the diagonal, for a block against itself in square tiles.
     """
     lists = [each for each in reductions if isinstance(each, KeepNearest | SurroundQueries)]
     counts = [each for each in reductions if isinstance(each, CountNearer)]
     found: dict[int, Any] = {}
     if len(lists) < 2 and len(counts) < 2 and len(lists) + len(counts) == len(reductions):
         one_list, one_count = lists[0] if lists else None, counts[0] if counts else None
-        found = run_coarse_tiles(query, gallery, distance, tile, one_list, one_count, reach)
+        found = run_coarse_tiles(query, gallery, distance, tile, one_list, one_count)
     left = [each for each in reductions if id(each) not in found]
     if left:
         plain = run_plain_tiles(query, gallery, distance, tile, left, triangle=triangle)

@@ -234,11 +234,16 @@ def collect_coarse(
 
 @kernel
 def collect_coarse_rows(
-    tile: NDArray[np.int32], bias: NDArray[np.float32], row_start: int, column_start: int, rows: CoarseSide
+    tile: NDArray[np.int32],
+    bias: NDArray[np.float32],
+    query: NDArray[np.int64],
+    column_start: int,
+    rows: CoarseSide,
 ) -> int:
     """Add one tile of integer products to the lists of its rows only; `bias` belongs to the columns of the tile.
 
-    Returns as `collect_coarse` does.  The columns begin with ``rows.first_other``.
+    `query` holds the item of each row, shape (rows,).  Returns as `collect_coarse` does.  The columns begin with
+    ``rows.first_other``.
     """
     n_columns = tile.shape[1]
     marks, marked = make_marks(n_columns)
@@ -249,7 +254,7 @@ def collect_coarse_rows(
     row_level = side.lists.level
     n_fine = 0
     for i in range(tile.shape[0]):
-        row = row_start + i
+        row = query[i]
         level, lower_bound = row_level[row], side.lower_bound[row]
         factor, spread, length = near.scale[row], near.spread[row], near.length[row]
         products = tile[i]

@@ -116,8 +116,8 @@ class CoarseQueries:
         self._column_start, self._column_bias = columns.start, self._bias[columns.start : columns.stop]
 
     def absorb(self, tile: NDArray[np.int32], queries: NDArray[np.int64]) -> None:
-        """Add the products of some queries, which follow each other, and the gallery rows."""
-        work = collect_coarse_rows(tile, self._column_bias, queries[0], self._column_start, self._side)
+        """Add the products of some queries and the gallery rows."""
+        work = collect_coarse_rows(tile, self._column_bias, queries, self._column_start, self._side)
         self._work += work - self._saved * tile.size
 
     def close(self) -> None:

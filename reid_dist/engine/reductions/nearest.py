@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
@@ -14,9 +14,11 @@ from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenColumns, bias_by_label, pair_rows
 from reid_dist.engine.reductions.tiles import Tile
 from reid_dist.kernels.lists import merge_lists
-from reid_dist.kernels.topk import collect_tile, make_candidates, settle
+from reid_dist.kernels.rescoring import falling_values
+from reid_dist.kernels.topk import Candidates, collect_tile, make_candidates, settle
 
 Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,15 @@ class KeepNearest:
     hidden: Hidden | None = None
     mask: GalleryMask | None = None
     strikes: bool = False
+    # Canonical distances within which each query has k gallery rows, in this block or in others, shape (n_query,),
+    # float64; inf if unknown.  Rows beyond may be missing in lists.
+    reach: Float64 | None = None
+
+    def take(self, queries: Int64, reach: Float64) -> KeepNearest:
+        """Reduction for some queries of lists of all rows, with other distances; see `reach`."""
+        if self.hidden is not None:
+            raise AssertionError("rows that are hidden belong to all queries of the block")
+        return replace(self, reach=reach[queries])
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Nearest:
         """Make an accumulator for a block pair."""
@@ -57,6 +68,8 @@ class _Nearest(Accumulator[Neighbours]):
         self._gallery = gallery
         rows, k = pair_rows(reduction.distance, query, gallery), min(reduction.k, len(gallery))
         self._lists = make_candidates(k, rows, screen.epsilon, screen.centre, screen.slope, screen.dtype)
+        if reduction.reach is not None:
+            set_edges(self._lists, reduction.reach, self._lists.level)
         hidden = reduction.hidden
         self._hidden = (
             None if hidden is None or reduction.mask is None else HiddenColumns(hidden, reduction.mask, gallery)
@@ -98,3 +111,19 @@ class _Nearest(Accumulator[Neighbours]):
         distance = np.full(shape, np.inf)
         settle(self._lists, column, distance)
         return Neighbours(np.where(column < 0, -1, self._gallery.numbers[column]), distance)
+
+
+def set_edges(lists: Candidates, distance: Float64, into: NDArray[np.floating], side: float = 1.0) -> None:
+    """Set screening values that no pair as near as a finite distance is below; with `side` -1, none as far above.
+
+    `distance` holds canonical distances of the queries, shape (n_query,); `into` has the type of the tiles.
+    """
+    item = np.flatnonzero(np.isfinite(distance))
+    falling = falling_values(lists.rows, item, distance[item], side)
+    edge = lists.centre[item] - lists.slope * falling - side * lists.epsilon[item]
+    into[item] = edge - side * rounding_of(edge)
+
+
+def rounding_of(edge: Float64) -> Float64:
+    """Upper bound on the error of rounding `edge` to the type of the tiles."""
+    return np.asarray(np.abs(edge) * 2.0**-22 + 2.0**-125)

@@ -255,7 +255,7 @@ def test_lists_within_a_known_reach(name, k, data):
     matrix = canonical_matrix(near, far, distance)
     values = [*np.unique(matrix).tolist()[:200], np.inf, float(matrix.mean())]
     reach = np.array(data.draw(st.lists(st.sampled_from(values), min_size=len(near), max_size=len(near))))
-    (found,) = run_tiles(near, far, distance, TileShape(17, 17), [KeepNearest(k, distance)], reach=reach)
+    (found,) = run_tiles(near, far, distance, TileShape(17, 17), [KeepNearest(k, distance, reach=reach)])
     expected = plain_surroundings(matrix, far.numbers, k)
     assert found.index.shape == found.distance.shape == (len(near), k)
     assert_same(Surroundings(found.index, found.distance, expected.farthest), expected, within=reach)
