@@ -70,6 +70,9 @@ def camera_shifts(features: FeatureSet) -> list[dict[str, Any]]:
         [features.read(run[0], run[-1] + 1) for run in _runs(rows)] or [np.empty((0, features.dim), np.float32)]
     )
     known = np.flatnonzero(~np.isin(pids, NO_IDENTITY))
+    # A single row of an identity shows neither.
+    own, count = np.unique(pids[known], return_counts=True)
+    known = known[np.isin(pids[known], own[count > 1])]
     order = known[np.lexsort((camids[known], pids[known]))]
     return _shifts(_units(read[order]), pids[order], camids[order]) if len(order) else []
 

@@ -303,7 +303,10 @@ def flag_listed(
 
     def among(indptr: Int64, rows: Int64) -> NDArray[np.bool_]:
         owner = np.repeat(np.arange(len(index)), np.diff(indptr))
-        return np.isin(listed, owner * gallery.n_gallery + rows) & present
+        # Mostly sorted already, unlike the lists, which `numpy.isin` would sort as well.
+        pairs = np.append(np.sort(owner * gallery.n_gallery + rows), -1)
+        found: NDArray[np.bool_] = pairs[np.searchsorted(pairs[:-1], listed)] == listed
+        return found & present
 
     relevant = among(relevance.relevant_indptr, relevance.relevant_row)
     hidden = among(relevance.hidden.indptr, relevance.hidden.row)

@@ -8,7 +8,6 @@ out.  Two identities are *likely one* if half of the queries of each, or more, h
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -76,16 +75,17 @@ def find_data_problems(topk: TopK, labels: CommonLabels, genuine: GenuinePairs) 
     }
 
 
-def _medians(pids: Int64, distance: Float64) -> dict[int, float]:
-    """Median distance by identity."""
-    order = np.argsort(pids, kind="stable")
-    own, start = np.unique(pids[order], return_index=True)
-    parts = np.split(distance[order], start[1:])
-    return {int(pid): median_of(part) for pid, part in zip(own, parts, strict=True)}
+def _medians(pids: Int64, distance: Float64) -> tuple[Int64, Float64]:
+    """Identities, ascending, and their median distances, as `median_of` computes them."""
+    order = np.lexsort((distance, pids))
+    own, start, size = np.unique(pids[order], return_index=True, return_counts=True)
+    ordered, middle = distance[order], start + size // 2
+    halves = ordered[np.maximum(middle - 1, 0)] / 2.0 + ordered[middle] / 2.0
+    return own, np.where(size % 2 == 1, ordered[middle], halves)
 
 
 def _suspects(
-    topk: TopK, kept: NDArray[np.bool_], labels: CommonLabels, medians: Mapping[int, float], overall: float
+    topk: TopK, kept: NDArray[np.bool_], labels: CommonLabels, medians: tuple[Int64, Float64], overall: float
 ) -> _Pairs:
     """Suspect pairs, those of the smallest ratio of distance and median first."""
     wrong = kept if topk.relevant is None else kept & ~topk.relevant
@@ -101,9 +101,12 @@ def _suspects(
     return _Pairs(query[order], item[order], distance[order], median[order])
 
 
-def _looked_up(pids: Int64, medians: Mapping[int, float], otherwise: float) -> Float64:
-    own, place = np.unique(pids, return_inverse=True)
-    return np.array([medians.get(pid, otherwise) for pid in own.tolist()])[place]
+def _looked_up(pids: Int64, medians: tuple[Int64, Float64], otherwise: float) -> Float64:
+    own, median = medians
+    if not len(own):
+        return np.full(len(pids), otherwise)
+    place = np.minimum(np.searchsorted(own, pids), len(own) - 1)
+    return np.where(own[place] == pids, median[place], otherwise)
 
 
 def _likely_one(suspects: _Pairs, labels: CommonLabels) -> list[dict[str, Any]]:

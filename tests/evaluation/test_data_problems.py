@@ -126,6 +126,12 @@ def test_shift_of_a_camera():
     assert shares[3] == pytest.approx(shift / spread, rel=0.05)
     # Each of the others differs from the mean of one shifted and one unshifted camera.
     assert shares[1] == pytest.approx(shift / spread / 2, rel=0.05)
+    # Identities of one row show neither a shift nor a spread.
+    single = np.arange(n_ids + 1, n_ids + 301)
+    more = np.concatenate([rows, rng.normal(size=(300, dim))]), np.append(pids, single), np.append(cameras, single % 3)
+    for each, one in zip(camera_shifts(FeatureSet.from_arrays(*more)), found, strict=True):
+        assert (each["camid"], each["n_identities"]) == (one["camid"], one["n_identities"])
+        assert each["shift"] == pytest.approx(one["shift"], rel=1e-9)
     unshifted = rows - shift * direction * (cameras == 3)[:, None]
     assert max(each["shift"] for each in camera_shifts(FeatureSet.from_arrays(unshifted, pids, cameras))) < 0.1
 
