@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from reid_dist.cli.options import RunOptions, choose_cluster, cluster_options, name_option
+from reid_dist.cli.options import RunOptions, choose_cluster, local_options, name_option
 
 _DEFAULT = "reid-dist-demo"
 
@@ -23,7 +23,7 @@ _DEFAULT = "reid-dist-demo"
     help=f"Directory for the data and the reports. Default: ./{_DEFAULT}, or the first free ./{_DEFAULT}-N.",
 )
 @name_option
-@cluster_options
+@local_options
 def command(output: Path | None, name: str | None, cluster_file: Path | None, workers: int | None) -> None:
     """Make a small data set in the shape of Market-1501, evaluate it on a local Dask cluster, write the reports.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from reid_dist.cli.options import choose_cluster, cluster_options, events_option
+from reid_dist.cli.options import choose_cluster, events_option, local_options
 
 
 @click.command("nightly")
@@ -31,7 +31,7 @@ from reid_dist.cli.options import choose_cluster, cluster_options, events_option
     help="Run only jobs whose model/dataset/job matches, such as 'resnet50/*/plain'. Repeatable.",
 )
 @click.option("--list", "only_listed", is_flag=True, help="Print the jobs and run none.")
-@cluster_options
+@local_options
 @click.option(
     "--workspace",
     metavar="URI",

@@ -83,7 +83,8 @@ def run_options(
 ) -> Callable[[F], Callable[..., Any]]:
     """Give a command its options of cluster and output as one value, ``run``; `check` sees all options first.
 
-    A command `in_threads` runs in threads of this process unless a cluster is requested.
+    A command `in_threads` runs in threads of this process unless a cluster is requested; any other command, where one
+    process serves all cores.
     """
 
     def apply(function: F) -> Callable[..., Any]:
@@ -97,7 +98,10 @@ def run_options(
             own = {name: given.pop(name) for name in ("output", "name", "workspace", "resume") if name in given}
             if own.get("resume") and own.get("output", ...) is None:
                 raise click.UsageError("--resume needs the output directory of the run; add --output DIR")
-            cluster = choose_cluster(cluster_file, workers, in_threads=in_threads)
+            from reid_dist.core.environment import default_processes
+
+            usual = in_threads or (performance_report is None and default_processes() == 1)
+            cluster = choose_cluster(cluster_file, workers, in_threads=usual)
             return function(run=RunOptions(cluster=cluster, performance_page=performance_report, **own), **given)
 
         return command
@@ -190,7 +194,11 @@ def _cluster_options(*, example: str, usual: str) -> Callable[[F], F]:
     )
 
 
-cluster_options = _cluster_options(example="threads.yaml", usual="a local cluster on all cores")
+local_options = _cluster_options(example="threads.yaml", usual="a local cluster on all cores")
+
+cluster_options = _cluster_options(
+    example="local.yaml", usual="threads of this process on up to 8 cores; beyond, and with --workers, a local cluster"
+)
 
 threads_options = _cluster_options(
     example="local.yaml", usual="threads of this process on all cores; with --workers, a local cluster"

@@ -97,9 +97,10 @@ def command(
     """
     from reid_dist.clusters import cluster_size, read_cluster
     from reid_dist.core.environment import usable_cores
+    from reid_dist.core.limits import usable_memory
     from reid_dist.engine.calibration import calibrate, calibrate_lists
     from reid_dist.engine.distances import DISTANCES
-    from reid_dist.engine.plan import DEFAULT_MEMORY, with_rows
+    from reid_dist.engine.plan import with_rows
     from reid_dist.engine.scorers import FeatureScorer
     from reid_dist.errors import InputError
     from reid_dist.evaluation.evaluate import plan_job
@@ -134,7 +135,9 @@ def command(
         n_threads, memory = size.n_threads, planned_memory(size.memory_per_thread)
     else:
         n_threads = threads or usable_cores()
-        memory = DEFAULT_MEMORY if memory_gib is None else int(memory_gib * 2**30)
+        # Threads of a number of their own are those of other machines.
+        memory = planned_memory(usable_memory() // n_threads if threads is None else None)
+        memory = memory if memory_gib is None else int(memory_gib * 2**30)
     splits = SplitJob.of(query, gallery, job.split_options()) if job.has_splits else None
     options, swept = job.options() if splits is None else splits.options, None
     if grid is not None:

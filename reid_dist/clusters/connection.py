@@ -14,12 +14,19 @@ from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.gateway import open_gateway
 from reid_dist.clusters.kinds import BatchCluster, Cluster, ExistingCluster, LocalCluster, SSHCluster, Threads
 from reid_dist.clusters.kubernetes import open_kubernetes
-from reid_dist.clusters.local import compile_beside_workers, memory_of_worker, open_local, shares
+from reid_dist.clusters.local import (
+    compile_beside_workers,
+    compiled_beside_threads,
+    memory_of_worker,
+    open_local,
+    shares,
+)
 from reid_dist.clusters.settings import PAGES, in_force
 from reid_dist.clusters.single_job import open_single_job
 from reid_dist.clusters.ssh import open_ssh
 from reid_dist.clusters.workers import prepare_local_workers, workers_of
 from reid_dist.core.environment import SCREEN_VARIABLE, usable_cores
+from reid_dist.core.limits import usable_memory
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -67,7 +74,8 @@ def _screen_of(config: Cluster) -> Iterator[None]:
 @contextlib.contextmanager
 def _connected(config: Cluster, reranks: bool) -> Iterator[Client | None]:
     if isinstance(config, Threads):
-        yield None
+        with compiled_beside_threads(reranks=reranks):
+            yield None
         return
     if isinstance(config, LocalCluster):
         prepare_local_workers()
@@ -89,7 +97,7 @@ class Size:
 def cluster_size(config: Cluster) -> Size:
     """Return the size of a cluster; an existing one is reached, no other is started."""
     if isinstance(config, Threads):
-        return Size(1, usable_cores(), None)
+        return Size(1, usable_cores(), usable_memory() // usable_cores())
     if isinstance(config, LocalCluster):
         workers, threads = shares(config)
         limit = memory_of_worker(config)

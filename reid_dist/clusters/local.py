@@ -20,7 +20,8 @@ from reid_dist.clusters.kinds import LocalCluster
 from reid_dist.clusters.security import new_certificates
 from reid_dist.clusters.settings import without_logs_of_dask
 from reid_dist.clusters.starting import private_scratch
-from reid_dist.core.environment import SCREEN_VARIABLE, has_integers, usable_cores
+from reid_dist.clusters.workers import prepare_local_workers
+from reid_dist.core.environment import SCREEN_VARIABLE, default_processes, has_integers, usable_cores
 from reid_dist.core.formatting import byte_size, counted
 from reid_dist.core.limits import shortage
 from reid_dist.errors import ClusterError, InputError
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 
-# One worker process per this many threads: kernels and BLAS release the GIL, reading and merging hold it now and then.
-_THREADS_PER_PROCESS = 8
-
 # Open files of this process with its scheduler and nannies: measured are 22 and 9 for each worker, before any work.
 _FILES, _FILES_PER_WORKER = 40, 16
 
@@ -51,7 +49,7 @@ _NANNY_FAILED = "Nanny failed to start"
 def shares(config: LocalCluster) -> tuple[int, int]:
     """Workers of a local cluster, and threads of each."""
     cores = usable_cores()
-    workers = config.workers or max(1, -(-cores // _THREADS_PER_PROCESS))
+    workers = config.workers or default_processes()
     return workers, config.threads_per_worker or max(1, cores // workers)
 
 
@@ -124,6 +122,16 @@ def _may_compile_beside() -> bool:
 
 
 @contextlib.contextmanager
+def compiled_beside_threads(*, reranks: bool) -> Iterator[None]:
+    """Compile the kernels that the cache lacks in processes beside this one, which runs the tasks itself."""
+    if _may_compile_beside() and lacks_usual(reranks=reranks):
+        prepare_local_workers()
+        compile_beside_workers(reranks=reranks)
+    with _with_integers():
+        yield
+
+
+@contextlib.contextmanager
 def _with_integers() -> Iterator[None]:
     """Compile the kernels for products of integers that the cache lacks, beside a run that is not short."""
     ended = threading.Event()
@@ -132,6 +140,7 @@ def _with_integers() -> Iterator[None]:
         if _Compiling.process is not None:
             _Compiling.process.join()
         if not ended.wait(_SHORT_RUN_S):
+            prepare_local_workers()
             start_process(_compile, compile_integers, _LEAST_PRIORITY)
 
     wanted = os.environ.get(SCREEN_VARIABLE) != "float32" and has_integers()

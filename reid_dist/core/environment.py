@@ -33,6 +33,15 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+# One worker process per this many threads: kernels and BLAS release the GIL, reading and merging hold it now and then.
+_THREADS_PER_PROCESS = 8
+
+
+def default_processes() -> int:
+    """Processes among which the cores of this machine are divided by default."""
+    return max(1, -(-usable_cores() // _THREADS_PER_PROCESS))
+
+
 def describe_environment() -> dict[str, Any]:
     """Versions of the packages that matter, host, CPU, and the git commit of the working directory if it has one."""
     commit = _git_commit()

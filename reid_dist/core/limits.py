@@ -13,6 +13,20 @@ from reid_dist.errors import InputError, ShortageError
 LONGEST_NAME = 255
 """Bytes of the longest name of a file or directory, on the file systems in use."""
 
+# Limits of a container, by version of its control groups.
+_CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+def usable_memory() -> int:
+    """Bytes of memory that the processes of this machine, or of this container, may use together."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in _CONTAINER_LIMITS:
+        # Without a limit, it is no number.
+        with contextlib.suppress(OSError, ValueError):
+            found.append(int(path.read_text()))
+    return min(found)
+
+
 # Message of the interpreter, for want of memory or by a limit.
 _NO_THREAD = "can't start new thread"
 

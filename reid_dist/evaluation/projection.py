@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from reid_dist.clusters.workers import workers_of, workers_started_again
 from reid_dist.core.environment import usable_cores
+from reid_dist.core.limits import usable_memory
 from reid_dist.engine.plan import (
     DEFAULT_MEMORY,
     DEFAULT_TILE_GALLERY,
@@ -148,7 +149,7 @@ def plan_for(
 def _threads_and_memory(client: Client | None) -> tuple[int, int]:
     """Threads of all workers, and the bytes that one task may fill."""
     if client is None:
-        return usable_cores(), DEFAULT_MEMORY
+        return usable_cores(), planned_memory(usable_memory() // usable_cores())
     workers = workers_of(client) or workers_started_again(client)
     if not workers:
         raise ClusterError("the cluster has no workers; start some, or wait for them with client.wait_for_workers(1)")
