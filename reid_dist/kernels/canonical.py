@@ -262,6 +262,9 @@ def falling_at(rows: PairRows, i: int, distance: float, side: float) -> float:
     rescoring = rows.rescoring
     value = distance
     if rescoring.active:
+        if rescoring.weight == 0.0:
+            # Screening values are the graph distances.
+            return distance
         # Rescoring rounds four times, each time by at most 2^-53 of a number below 1 + |distance|.
         slack = side * 2.0**-50 * (1.0 + abs(distance))
         value = (distance - (1.0 - rescoring.weight) * rescoring.apart + slack) / rescoring.weight

@@ -1,0 +1,77 @@
+"""Where commands run without a cluster file: threads of the process where one process serves all cores."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import reid_dist.clusters.connection as connection
+import reid_dist.core.environment as environment
+import reid_dist.core.limits as limits
+import reid_dist.evaluation.projection as projection
+from reid_dist.clusters import LocalCluster, Threads, cluster_size
+from reid_dist.clusters.workers import prepare_local_workers
+from reid_dist.errors import ClusterError
+from reid_dist.evaluation.projection import make_execution, planned_memory
+
+
+@contextlib.contextmanager
+def refused(config: LocalCluster) -> Iterator[None]:
+    raise ClusterError(f"{config.workers} workers were requested")
+    yield
+
+
+@pytest.fixture
+def cores(monkeypatch: pytest.MonkeyPatch):
+    """Set the number of cores, and refuse local clusters."""
+    monkeypatch.setattr(connection, "prepare_local_workers", lambda: None)
+    monkeypatch.setattr(prepare_local_workers.__module__ + ".prepare_local_workers", lambda: None)
+    monkeypatch.setitem(connection._OPENERS, "local", refused)
+    return lambda number: monkeypatch.setattr(environment, "usable_cores", lambda: number)
+
+
+def test_one_process_serves_up_to_eight_cores(stores, cores, reid_dist, tmp_path: Path) -> None:
+    cores(8)
+    done = reid_dist("evaluate", *stores)
+    assert done.code == 0
+    for more in (("--workers", "1"), ("--performance-report", tmp_path / "page.html")):
+        asked = reid_dist("evaluate", *stores, *more)
+        assert asked.code == 3
+        assert "workers were requested" in asked.err
+
+
+def test_more_cores_have_several_processes(stores, cores, reid_dist) -> None:
+    cores(9)
+    found = reid_dist("evaluate", *stores)
+    assert found.code == 3
+    assert "None workers were requested" in found.err
+
+
+def test_demonstrations_have_a_cluster_on_any_machine(cores, reid_dist, tmp_path: Path) -> None:
+    cores(1)
+    found = reid_dist("demo", "--output", tmp_path / "demo")
+    assert found.code == 3
+    assert "workers were requested" in found.err
+
+
+@pytest.mark.parametrize(("texts", "least"), [(("max\n",), None), (("max\n", "4096\n"), 4096), (("8192\n",), 8192)])
+def test_memory_of_a_container(texts, least, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without a limit, that of the machine, which is larger than these."""
+    paths = [tmp_path / str(place) for place in range(3)]
+    for path, text in zip(paths, texts, strict=False):
+        path.write_text(text)
+    monkeypatch.setattr(limits, "_CONTAINER_LIMITS", tuple(paths))
+    machine = limits.usable_memory() if least is None else least
+    assert limits.usable_memory() == machine
+    assert least is not None or machine > 1 << 27
+
+
+def test_threads_plan_with_the_memory_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (connection, projection):
+        monkeypatch.setattr(module, "usable_cores", lambda: 4)
+        monkeypatch.setattr(module, "usable_memory", lambda: 4 << 30)
+    assert cluster_size(Threads(kind="threads")).memory_per_thread == 1 << 30
+    assert make_execution(None, None, None, None).memory_per_thread == planned_memory(1 << 30) < 1 << 30
