@@ -47,9 +47,10 @@ _INTERNALS_OF = ("0.68.",)
 _INNER: dict[str, Any] = {}
 _OUTER: dict[str, Any] = {}
 if numba.__version__.startswith(_INTERNALS_OF):
-    from reid_dist.kernels import inlining
+    from reid_dist.kernels import array_functions, inlining
 
     _INNER, _OUTER = inlining.INNER_OPTIONS, inlining.OUTER_OPTIONS
+    array_functions.import_array_functions()
 
 F = TypeVar("F", bound=Callable[..., Any])
 
