@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -21,8 +25,40 @@ Int64 = NDArray[np.int64]
 UNVERIFIED_ROWS = 8192
 """Rows in memory at once, on either side, for the distances of single pairs."""
 
-# Blocks in use: concurrent tiles often share one.
-_IN_USE: WeakValueDictionary[tuple[tuple[str, ...], tuple[str, ...], RowRange], FeatureBlock] = WeakValueDictionary()
+_Key = tuple[tuple[str, ...], tuple[str, ...], RowRange]
+
+
+class _Blocks:
+    """Blocks that are in use, and as many of the latest ones as fit: the tiles of a search read each of them often."""
+
+    _MOST_BYTES: ClassVar[int] = 1 << 26
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._in_use: WeakValueDictionary[_Key, FeatureBlock] = WeakValueDictionary()
+        self._latest: OrderedDict[_Key, FeatureBlock] = OrderedDict()
+
+    def get(self, key: _Key, read: Callable[[], FeatureBlock]) -> FeatureBlock:
+        """Block of a key, which is read unless it is there."""
+        with self._lock:
+            block = self._in_use.get(key)
+        if block is None:
+            block = read()
+        with self._lock:
+            self._in_use[key] = self._latest[key] = block
+            self._latest.move_to_end(key)
+            while sum(each.features.nbytes for each in self._latest.values()) > self._MOST_BYTES:
+                self._latest.popitem(last=False)
+        return block
+
+    def forget(self) -> None:
+        """Forget the blocks that are not in use."""
+        with self._lock:
+            self._latest.clear()
+
+
+_BLOCKS = _Blocks()
+forget_blocks = _BLOCKS.forget
 
 
 @dataclass(frozen=True)
@@ -62,12 +98,9 @@ class Items:
         return pieces
 
     def read(self, rows: RowRange) -> FeatureBlock:
-        """Read items, verified; a block that another thread uses is shared."""
+        """Read items, verified; a block that another thread uses is shared, and so is one that was read lately."""
         key = (tuple(each.uri for each in self.sets), self.identity, rows)
-        block = _IN_USE.get(key)
-        if block is None:
-            block = _IN_USE[key] = self._read(rows)
-        return block
+        return _BLOCKS.get(key, lambda: self._read(rows))
 
     def _read(self, rows: RowRange) -> FeatureBlock:
         blocks = [

@@ -13,7 +13,7 @@ from reid_dist.engine.jobs import SearchJob
 from reid_dist.engine.plan import make_plan
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Execution, TaskGraph, execute
-from reid_dist.stages.neighbours.items import Items
+from reid_dist.stages.neighbours.items import Items, forget_blocks
 from reid_dist.stages.neighbours.lists import NeighbourLists
 from reid_dist.stages.neighbours.plan import choose_block_rows, choose_two_block_rows, rows_of_a_tile
 from reid_dist.stages.neighbours.tasks import Search, merge_task, tile_task
@@ -137,7 +137,10 @@ def _compute(search: Search, where: Resources) -> None:
         if not stage.has(lists.block_part(block)):
             tiles = [key for pair in pairs for key in tile(*pair)]
             graph.finals.append(graph.add(f"lists-{at}-{block}", merge_task, search, block, tiles))
-    where.run(graph)
+    try:
+        where.run(graph)
+    finally:
+        forget_blocks()
     for part in sorted(parts):
         stage.remove(part)
 
