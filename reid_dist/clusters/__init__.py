@@ -16,6 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reid_dist.clusters.beside import compile_beside_workers
     from reid_dist.clusters.connection import Size, cluster_size, connect
     from reid_dist.clusters.kinds import (
         ClusterConfig,
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
         cluster_schema,
         read_cluster,
     )
-    from reid_dist.clusters.local import compile_beside_workers
     from reid_dist.clusters.single_job import take_part
     from reid_dist.clusters.workers import prepare_local_workers
 
@@ -52,7 +52,7 @@ _HOMES = {
     "Threads": "kinds",
     "cluster_schema": "kinds",
     "cluster_size": "connection",
-    "compile_beside_workers": "local",
+    "compile_beside_workers": "beside",
     "connect": "connection",
     "prepare_local_workers": "workers",
     "read_cluster": "kinds",

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.clusters.batch import open_batch
+from reid_dist.clusters.beside import compile_beside_workers, compiled_beside_threads
 from reid_dist.clusters.existing import open_existing
 from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.gateway import open_gateway
 from reid_dist.clusters.kinds import BatchCluster, Cluster, ExistingCluster, LocalCluster, SSHCluster, Threads
 from reid_dist.clusters.kubernetes import open_kubernetes
 from reid_dist.clusters.local import (
-    compile_beside_workers,
-    compiled_beside_threads,
     memory_of_worker,
     open_local,
     shares,

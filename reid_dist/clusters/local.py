@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
-import multiprocessing
-import os
 import resource
-import threading
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reid_dist.clusters.beside import integers_compiled_beside
 from reid_dist.clusters.failures import one_line, root_cause
 from reid_dist.clusters.fields import LEAST_MEMORY
 from reid_dist.clusters.kinds import LocalCluster
 from reid_dist.clusters.security import new_certificates
 from reid_dist.clusters.settings import without_logs_of_dask
 from reid_dist.clusters.starting import private_scratch
-from reid_dist.clusters.workers import prepare_local_workers
-from reid_dist.core.environment import SCREEN_VARIABLE, default_processes, has_integers, usable_cores
+from reid_dist.core.environment import default_processes, usable_cores
 from reid_dist.core.formatting import byte_size, counted
 from reid_dist.core.limits import shortage
 from reid_dist.errors import ClusterError, InputError
-from reid_dist.kernels.settings import cache_folder
-from reid_dist.kernels.usual import compile_integers, compile_usual, lacks_integers, lacks_usual
 
 if TYPE_CHECKING:
-    from multiprocessing.context import ForkServerProcess
-
     from distributed import Client
 
 
@@ -96,83 +87,6 @@ def _not_started(error: Exception, workers: int, threads: int) -> str:
     )
 
 
-# A run that ends sooner, after its kernels are compiled, would not gain from others.
-_SHORT_RUN_S, _LEAST_PRIORITY = 3.0, 19
-
-
-class _Compiling:
-    """The process that compiles kernels; None before it is started."""
-
-    process: ForkServerProcess | None = None
-
-
-def compile_beside_workers(*, reranks: bool = False) -> None:
-    """Start a process that compiles the kernels of a usual evaluation, if the cache lacks them; do not wait for it.
-
-    Without a cache that both can read, or without a second core, it would be of no use.  A call while it runs does
-    nothing.
-    """
-    running = _Compiling.process is not None and _Compiling.process.is_alive()
-    if not running and _may_compile_beside() and lacks_usual(reranks=reranks):
-        _Compiling.process = start_process(_compile, partial(compile_usual, reranks=reranks))
-
-
-def _may_compile_beside() -> bool:
-    return usable_cores() > 1 and cache_folder() is not None
-
-
-@contextlib.contextmanager
-def compiled_beside_threads(*, reranks: bool) -> Iterator[None]:
-    """Compile the kernels that the cache lacks in processes beside this one, which runs the tasks itself."""
-    if _may_compile_beside() and lacks_usual(reranks=reranks):
-        prepare_local_workers()
-        compile_beside_workers(reranks=reranks)
-    with _with_integers():
-        yield
-
-
-@contextlib.contextmanager
-def _with_integers() -> Iterator[None]:
-    """Compile the kernels for products of integers that the cache lacks, beside a run that is not short."""
-    ended = threading.Event()
-
-    def start() -> None:
-        if _Compiling.process is not None:
-            _Compiling.process.join()
-        if not ended.wait(_SHORT_RUN_S):
-            prepare_local_workers()
-            start_process(_compile, compile_integers, _LEAST_PRIORITY)
-
-    wanted = os.environ.get(SCREEN_VARIABLE) != "float32" and has_integers()
-    if wanted and _may_compile_beside() and lacks_integers():
-        threading.Thread(target=start, daemon=True).start()
-    try:
-        yield
-    finally:
-        ended.set()
-
-
-def start_process(work: Callable[..., object], *arguments: object) -> ForkServerProcess | None:
-    """Fork a process from the one that local workers are forked from; None where the system refuses.
-
-    It ends with this process at the latest.
-    """
-    process = multiprocessing.get_context("forkserver").Process(target=work, args=arguments, daemon=True)
-    with contextlib.suppress(OSError, EOFError):
-        process.start()
-        return process
-    return None
-
-
-def _compile(work: Callable[[], None], niceness: int = 0) -> None:
-    os.nice(niceness)
-    # The process ends right after: collecting garbage would be a tenth of its time.
-    gc.disable()
-    # Workers compile what is missing after a failure.
-    with contextlib.suppress(OSError, MemoryError):
-        work()
-
-
 @contextlib.contextmanager
 def open_local(config: LocalCluster) -> Iterator[Client]:
     """Start workers, and stop them; raises `ClusterError` if they cannot be started."""
@@ -204,5 +118,5 @@ def open_local(config: LocalCluster) -> Iterator[Client]:
         except (OSError, ValueError, RuntimeError) as error:
             raise ClusterError(_not_started(error, workers, threads)) from error
         stack.enter_context(cluster)
-        stack.enter_context(_with_integers())
+        stack.enter_context(integers_compiled_beside())
         yield stack.enter_context(distributed.Client(cluster))

@@ -1,4 +1,4 @@
-"""Imported once by the process that local workers are forked from, so that they need not import it.
+"""Imported once by the process that local workers, and processes that compile, are forked from: what both need.
 
 The first call of any compiled function also sets up the compiler, which takes some 0.3 s even for a function from the
 disk cache.  A trivial function does that here; the workers load the kernels themselves, as compiling them, without a
@@ -8,7 +8,6 @@ cache, would delay the fork server.
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import signal
 import sys
@@ -17,14 +16,6 @@ from types import TracebackType
 
 import reid_dist.core.signals as signals
 from reid_dist.kernels.settings import kernel
-
-MODULES = (
-    "distributed",
-    "distributed.nanny",
-    "distributed.worker",
-    "reid_dist.engine.graph",
-    "reid_dist.stages.reranking",
-)
 
 
 @kernel
@@ -49,8 +40,6 @@ sys.excepthook = _report
 
 # Nothing that is made here is freed: no garbage collection is needed, here or in a fork.
 gc.disable()
-for _name in MODULES:
-    importlib.import_module(_name)
 _nothing(0)
 gc.freeze()
 gc.enable()

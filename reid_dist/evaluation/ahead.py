@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from reid_dist.clusters.local import start_process
+from reid_dist.clusters.beside import start_process
 from reid_dist.clusters.workers import prepare_local_workers
 from reid_dist.core.environment import SCREEN_VARIABLE, usable_cores
 from reid_dist.core.temporary import temporary_directory

@@ -1,0 +1,21 @@
+"""Imported after `reid_dist.clusters.preload`, once for all local workers."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+
+MODULES = (
+    "distributed",
+    "distributed.nanny",
+    "distributed.worker",
+    "reid_dist.engine.graph",
+    "reid_dist.stages.reranking",
+)
+
+# As there.
+gc.disable()
+for _name in MODULES:
+    importlib.import_module(_name)
+gc.freeze()
+gc.enable()
