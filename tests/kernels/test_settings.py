@@ -58,7 +58,7 @@ def package(tmp_path: Path) -> Path:
     kernels.mkdir(parents=True)
     (kernels.parent / "__init__.py").touch()
     source = Path(reid_dist.__file__).parent / "kernels"
-    for name in ("__init__.py", "inlining.py", "settings.py", "sharing.py", "signatures.py"):
+    for name in ("__init__.py", "array_functions.py", "inlining.py", "settings.py", "sharing.py", "signatures.py"):
         shutil.copy(source / name, kernels / name)
     (kernels / "second.py").write_text(_SECOND)
     add(tmp_path, 1)
