@@ -93,7 +93,7 @@ def _stores(folder: Path, n_query: float, n_gallery: float) -> tuple[list[str], 
 
 
 def store(scale: float, repeats: int, peer: str | None) -> None:
-    """`reid-dist evaluate` as a whole process, from Zarr, its local cluster started and stopped."""
+    """`reid-dist evaluate` as a whole process, from Zarr."""
     for n_query in (4000, 1000):
         with tempfile.TemporaryDirectory() as folder:
             words, query, gallery = _stores(Path(folder), n_query * scale, 500_000 * scale)

@@ -90,7 +90,7 @@ print(evaluate(*sides, rerank="k_reciprocal").metrics)
 def rerank(scale: float, repeats: int, peer: str | None) -> None:
     """Evaluating Market-1501-sized sets re-ranked, as whole processes, against the product and a peer's process.
 
-    From arrays that are loaded, as the peer takes them, and `reid-dist evaluate --rerank` from Zarr with its cluster.
+    From arrays that are loaded, as the peer takes them, and `reid-dist evaluate --rerank` from Zarr.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -111,7 +111,7 @@ def rerank(scale: float, repeats: int, peer: str | None) -> None:
             actions.append(lambda: run_process([*shlex.split(peer), name], watched=False).seconds)
         taken = interleave(repeats, *actions)
         size = f"re-ranking of {len(query)} x {len(gallery)} x 512"
-        ways = (f"{size} from Zarr, whole process and its cluster", f"{size} from arrays, whole process")
+        ways = (f"{size} from Zarr, whole process", f"{size} from arrays, whole process")
         for what, ours in zip(ways, taken, strict=False):
             print(ratio_line(f"{what} against the product of all pairs", ours, taken[2]))
             if peer is not None:
