@@ -73,7 +73,10 @@ def assert_counts(found, expected, reduction):
 @settings(max_examples=examples(60))
 @given(seed=seeds(), tile=st.sampled_from([3, 17, 64]), labelled=st.booleans(), data=st.data())
 def test_counts_of_every_threshold(name, seed, tile, labelled, data):
-    """Thresholds at the distances of random gallery rows, duplicates of negatives among them; decisions anywhere."""
+    """Thresholds at the distances of random gallery rows, duplicates of negatives among them; decisions anywhere.
+
+    With lists beside the counts, or without; also of queries that turn out to be left to float32 later.
+    """
     rng, distance = np.random.default_rng(seed), REGISTERED.get(name)
     rows = data.draw(hard_blocks(name))
     near, far = block_of(rows[0]), block_of(rows[1], 100)
@@ -82,16 +85,27 @@ def test_counts_of_every_threshold(name, seed, tile, labelled, data):
     label = rng.integers(0, 3, 100 + len(far)) if labelled else None
     own_label = rng.integers(0, 4, len(near)) if labelled else None
     reduction, expected = counting(matrix, positives, far.numbers, name, label, own_label)
+    k, order = data.draw(st.sampled_from([0, 2, 6])), np.argsort(matrix, axis=1, kind="stable")
+    nearest_columns = order[:, :k]
+    reach = matrix[np.arange(len(near)), order[:, min(k, len(far)) - 1]] if k and data.draw(st.booleans()) else None
+    wanted = [KeepNearest(k, distance, reach=reach)] if k else []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(coarse_tiles, "PLAIN_QUERIES", coarse_counts._PlainQueries())
         patch.setattr(coarse_tiles, "_TRIED_ROWS", data.draw(st.integers(1, 20)))
-        patch.setattr(coarse_tiles, "_RECONSIDERED_ROWS", data.draw(st.integers(1, 30)))
+        patch.setattr(coarse_tiles, "_RECONSIDERED_ROWS", data.draw(st.sampled_from([1, 7, 16, 40])))
         patch.setattr(coarse_tiles, "_MOST_PLAIN", data.draw(st.sampled_from([0.0, 0.5, 1.0])))
         patch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", data.draw(st.sampled_from([0.0, 1e-3, 10.0])))
+        patch.setattr(coarse_tiles, "_FIRST_ROWS", data.draw(st.sampled_from([2, 5, 12])))
+        patch.setattr(coarse_tiles, "_FIRST_PER_NEIGHBOUR", 0)
         # Queries left to float32 by the first run are known in the second.
         for _ in range(2):
-            (found,) = run_tiles(near, far, distance, TileShape(tile, tile), [reduction])
+            *lists, found = run_tiles(near, far, distance, TileShape(tile, tile), [*wanted, reduction])
             assert_counts(found, expected, reduction)
+            for listed in lists:
+                n = nearest_columns.shape[1]
+                assert listed.index[:, :n].tolist() == far.numbers[nearest_columns].tolist()
+                assert listed.distance[:, :n].tolist() == np.take_along_axis(matrix, nearest_columns, 1).tolist()
+                assert (listed.index[:, n:] == -1).all()
 
 
 def counts_at_the_edge(sign, dim=512):
