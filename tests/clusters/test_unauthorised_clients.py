@@ -72,8 +72,8 @@ def test_a_default_run_admits_its_own_processes_only(stores, tmp_path: Path) -> 
 def test_other_commands_admit_their_own_processes_only(stores, tmp_path: Path, command: str) -> None:
     words: dict[str, tuple[object, ...]] = {
         "demo": ("demo", "--output", "out"),
-        "sweep": ("sweep", *stores, "--expand", "aqe", "--k", "0:1"),
-        "splits": ("splits", *stores, "--repeats", 1),
+        "sweep": ("sweep", *stores, "--expand", "aqe", "--k", "0:1", "--workers", 1),
+        "splits": ("splits", *stores, "--repeats", 1, "--workers", 1),
         "nightly": ("nightly", "suite.yaml", "--history", "nights.db"),
     }
     (tmp_path / "suite.yaml").write_text(_suite(stores))

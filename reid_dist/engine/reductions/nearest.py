@@ -14,8 +14,7 @@ from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenColumns, bias_by_label, pair_rows
 from reid_dist.engine.reductions.tiles import Tile
 from reid_dist.kernels.lists import merge_lists
-from reid_dist.kernels.rescoring import falling_values
-from reid_dist.kernels.topk import Candidates, collect_tile, make_candidates, settle
+from reid_dist.kernels.topk import collect_tile, make_candidates, settle
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -69,7 +68,9 @@ class _Nearest(Accumulator[Neighbours]):
         rows, k = pair_rows(reduction.distance, query, gallery), min(reduction.k, len(gallery))
         self._lists = make_candidates(k, rows, screen.epsilon, screen.centre, screen.slope, screen.dtype)
         if reduction.reach is not None:
-            set_edges(self._lists, reduction.reach, self._lists.level)
+            known = np.flatnonzero(np.isfinite(reduction.reach))
+            level, _ = screen.edges(known, reduction.reach[known], reduction.distance.squared)
+            self._lists.level[known] = np.maximum(level, self._lists.level[known])
         hidden = reduction.hidden
         self._hidden = (
             None if hidden is None or reduction.mask is None else HiddenColumns(hidden, reduction.mask, gallery)
@@ -111,19 +112,3 @@ class _Nearest(Accumulator[Neighbours]):
         distance = np.full(shape, np.inf)
         settle(self._lists, column, distance)
         return Neighbours(np.where(column < 0, -1, self._gallery.numbers[column]), distance)
-
-
-def set_edges(lists: Candidates, distance: Float64, into: NDArray[np.floating], side: float = 1.0) -> None:
-    """Set screening values that no pair as near as a finite distance is below; with `side` -1, none as far above.
-
-    `distance` holds canonical distances of the queries, shape (n_query,); `into` has the type of the tiles.
-    """
-    item = np.flatnonzero(np.isfinite(distance))
-    falling = falling_values(lists.rows, item, distance[item], side)
-    edge = lists.centre[item] - lists.slope * falling - side * lists.epsilon[item]
-    into[item] = edge - side * rounding_of(edge)
-
-
-def rounding_of(edge: Float64) -> Float64:
-    """Upper bound on the error of rounding `edge` to the type of the tiles."""
-    return np.asarray(np.abs(edge) * 2.0**-22 + 2.0**-125)

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Distance, Screen, Values
 from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, pair_rows
-from reid_dist.engine.reductions.nearest import rounding_of, set_edges
 from reid_dist.engine.reductions.tiles import Tile
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.lists import merge_lists
+from reid_dist.kernels.rescoring import falling_values
 from reid_dist.kernels.symmetric import Side, collect_both, collect_one
 from reid_dist.kernels.topk import Candidates, make_candidates, settle
 
@@ -157,8 +157,15 @@ class _BothSides(Accumulator[list[Surroundings]]):
 
 def apply_seed(side: Side, seed: Seed) -> None:
     """Set initial thresholds for nearest and farthest items from the seed bounds."""
-    set_edges(side.lists, seed.reach, side.lists.level)
-    set_edges(side.lists, seed.farthest, side.lower_bound, -1.0)
+    lists = side.lists
+    for known, of, sign, into in (
+        (np.isfinite(seed.reach), seed.reach, 1.0, lists.level),
+        (np.isfinite(seed.farthest), seed.farthest, -1.0, side.lower_bound),
+    ):
+        item = np.flatnonzero(known)
+        falling = falling_values(lists.rows, item, of[item], sign)
+        edge = lists.centre[item] - lists.slope * falling - sign * lists.epsilon[item]
+        into[item] = edge - sign * _rounding(edge)
     side.farthest[:] = seed.farthest
 
 
@@ -185,9 +192,14 @@ def _begin(side: Side, items: RowRange, others: RowRange, values: Values) -> Non
         largest = near[:, : size * n_groups].reshape(len(values), size, n_groups).max(axis=1)
         place = n_groups - wanted
         edge = np.partition(largest, place, axis=1)[:, place] - band
-        side.lists.level[cut] = np.maximum(edge - rounding_of(edge), limits.min)
+        side.lists.level[cut] = np.maximum(edge - _rounding(edge), limits.min)
     edge = far.min(axis=1) + band
-    side.lower_bound[cut] = np.minimum(edge + rounding_of(edge), limits.max)
+    side.lower_bound[cut] = np.minimum(edge + _rounding(edge), limits.max)
+
+
+def _rounding(edge: Float64) -> Float64:
+    """Upper bound on the error of rounding `edge` to the dtype of the tiles."""
+    return np.asarray(np.abs(edge) * 2.0**-22 + 2.0**-125)
 
 
 def settle_side(
