@@ -15,11 +15,7 @@ from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.gateway import open_gateway
 from reid_dist.clusters.kinds import BatchCluster, Cluster, ExistingCluster, LocalCluster, SSHCluster, Threads
 from reid_dist.clusters.kubernetes import open_kubernetes
-from reid_dist.clusters.local import (
-    memory_of_worker,
-    open_local,
-    shares,
-)
+from reid_dist.clusters.local import memory_of_worker, open_local, shares
 from reid_dist.clusters.settings import PAGES, in_force
 from reid_dist.clusters.single_job import open_single_job
 from reid_dist.clusters.ssh import open_ssh

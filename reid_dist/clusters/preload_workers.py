@@ -13,7 +13,7 @@ MODULES = (
     "reid_dist.stages.reranking",
 )
 
-# As there.
+# Nothing of it is freed, in this process or in a fork.
 gc.disable()
 for _name in MODULES:
     importlib.import_module(_name)

@@ -1,7 +1,7 @@
 """Import of Numba's array functions without SciPy.
 
-Numba imports SciPy's BLAS with them, at the first compilation or load of a kernel, to learn whether it is installed:
-half of the time of Numba's own import.  Kernels call no BLAS.
+Numba imports SciPy's BLAS with them, at the first compilation or load of a kernel, to learn whether it is installed,
+which takes some tenths of a second in every process.  Kernels call no BLAS.
 """
 
 from __future__ import annotations
