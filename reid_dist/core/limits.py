@@ -13,18 +13,37 @@ from reid_dist.errors import InputError, ShortageError
 LONGEST_NAME = 255
 """Bytes of the longest name of a file or directory, on the file systems in use."""
 
-# Limits of a container, by version of its control groups.
-_CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+# Control groups of this process, and where their files are.
+_GROUPS, _GROUPS_MOUNT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def usable_memory() -> int:
-    """Bytes of memory that the processes of this machine, or of this container, may use together."""
+    """Bytes of memory that the processes of this machine, container or batch job may use together."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for path in _CONTAINER_LIMITS:
-        # Without a limit, it is no number.
+    for path in _files_of_limits():
+        # Without a limit, it is no number; in a container, names of groups may be those of its host.
         with contextlib.suppress(OSError, ValueError):
             found.append(int(path.read_text()))
     return min(found)
+
+
+def _files_of_limits() -> Iterator[Path]:
+    """Files with limits of memory of this process's control groups and of all that contain them, in both versions."""
+    lines = []
+    with contextlib.suppress(OSError):
+        lines = _GROUPS.read_text().splitlines()
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        folder, name = (
+            (_GROUPS_MOUNT / "memory", "memory.limit_in_bytes") if controllers else (_GROUPS_MOUNT, "memory.max")
+        )
+        innermost = Path(group.strip("/"))
+        # A group outside the namespace of this process begins with "..".
+        for place in () if ".." in innermost.parts else (innermost, *innermost.parents):
+            yield folder / place / name
+        yield folder / name
 
 
 # Message of the interpreter, for want of memory or by a limit.

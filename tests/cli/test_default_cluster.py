@@ -57,16 +57,34 @@ def test_demonstrations_have_a_cluster_on_any_machine(cores, reid_dist, tmp_path
     assert "workers were requested" in found.err
 
 
-@pytest.mark.parametrize(("texts", "least"), [(("max\n",), None), (("max\n", "4096\n"), 4096), (("8192\n",), 8192)])
-def test_memory_of_a_container(texts, least, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without a limit, that of the machine, which is larger than these."""
-    paths = [tmp_path / str(place) for place in range(3)]
-    for path, text in zip(paths, texts, strict=False):
-        path.write_text(text)
-    monkeypatch.setattr(limits, "_CONTAINER_LIMITS", tuple(paths))
-    machine = limits.usable_memory() if least is None else least
-    assert limits.usable_memory() == machine
-    assert least is not None or machine > 1 << 27
+@pytest.mark.parametrize(
+    ("groups", "texts", "least"),
+    [
+        ("0::/", {"memory.max": "max"}, None),
+        ("0::/", {"memory.max": "4096"}, 4096),
+        ("0::/slurm/job", {"memory.max": "max", "slurm/memory.max": "8192", "slurm/job/memory.max": "max"}, 8192),
+        ("0::/docker/name", {"memory.max": "4096"}, 4096),
+        ("0::/../outer", {"memory.max": "4096", "../outer/memory.max": "1"}, 4096),
+        (
+            "4:cpu,memory:/job\n3:cpuset:/other",
+            {f"memory/{name}memory.limit_in_bytes": text for name, text in (("", "9" * 19), ("job/", "8192"))}
+            | {"memory/other/memory.limit_in_bytes": "1"},
+            8192,
+        ),
+    ],
+)
+def test_memory_of_a_container_or_job(groups, texts, least, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The least limit of the groups that contain the process; without any, the memory of the machine."""
+    mount, listed = tmp_path / "mount", tmp_path / "groups"
+    mount.mkdir()
+    listed.write_text(groups + "\n")
+    for name, text in texts.items():
+        (mount / name).parent.mkdir(parents=True, exist_ok=True)
+        (mount / name).write_text(text + "\n")
+    monkeypatch.setattr(limits, "_GROUPS", listed)
+    monkeypatch.setattr(limits, "_GROUPS_MOUNT", mount)
+    found = limits.usable_memory()
+    assert found == least if least is not None else found > 1 << 27
 
 
 def test_threads_plan_with_the_memory_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,7 @@ def test_a_client_with_certificates_of_another_authority(tmp_path, address: str,
     assert "whether it trusts these certificates" in message
 
 
+@pytest.mark.slow
 def test_a_client_without_tls(evaluate_on, address: str) -> None:
     done = evaluate_on(f"kind: existing\naddress: {address.replace('tls', 'tcp')}\ntimeout_s: 3\n")
     done.assert_one_line(3, "cannot reach tcp://127.0.0.1", "does not speak TLS")

@@ -75,6 +75,7 @@ def test_what_a_notebook_shows_is_escaped(report: Report) -> None:
     assert len(repr(noted)) < 1500
 
 
+@pytest.mark.slow
 def test_sweeps_and_splits_are_short_tables(sides: tuple[Path, Path]) -> None:
     swept = sweep_parameters(*sides, expand="alpha_qe", k="0:6", alpha="0:5", metrics="mAP")
     drawn = evaluate_splits(*sides, repeats=2, metrics="mAP")

@@ -28,6 +28,7 @@ print(scipy.linalg.cython_blas.__name__)
 """
 
 
+@pytest.mark.slow
 def test_kernels_import_no_scipy_and_other_kernels_use_it() -> None:
     done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, timeout=120)
     assert done.stdout.split() == ["False", "scipy.linalg.cython_blas"], done.stderr

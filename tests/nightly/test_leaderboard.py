@@ -102,6 +102,7 @@ def test_heads_sort(tmp_path: Path) -> None:
 
 
 @needs_browser
+@pytest.mark.slow
 def test_no_page_is_wider_than_its_window(tmp_path: Path) -> None:
     long = "unbroken" * 30
     wide = [nights.run(0, [entry(long, 0, 0.5, dataset=long, job=long), entry("strong", 0, 0.8)])]

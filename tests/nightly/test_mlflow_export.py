@@ -30,7 +30,7 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=["directory", pytest.param("database", marks=sqlalchemy_is_warned_of)])
+@pytest.fixture(params=["directory", pytest.param("database", marks=[sqlalchemy_is_warned_of, pytest.mark.slow])])
 def tracking_uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store, and a working directory: artifacts of a database are beside it."""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")

@@ -78,6 +78,7 @@ def page() -> str:
     return render_nights(nights.eventful_nights(), suite="nightly")
 
 
+@pytest.mark.slow
 def test_no_page_is_wider_than_its_window(page: str, tmp_path: Path) -> None:
     wide = render_nights(nights.nights_full_of(LONG, folder=LONG), suite="w" * 200)
     assert_no_page_overflows([page, wide], WIDTHS, tmp_path)

@@ -116,6 +116,7 @@ def test_a_night_queues_the_next_and_ends_as_the_command(series: Series, stand_i
     assert (shown["WorkDir"], shown["NumCPUs"], shown["TimeLimit"]) == (str(series.directory), "1", "00:20:00")
 
 
+@pytest.mark.slow
 def test_the_next_night_runs_too_and_queues_one_more(series: Series, stand_in: StandIn, slurm: MiniSlurm) -> None:
     job = series.submit("--begin=now")
     for generation in (1, 2, 3):
