@@ -18,7 +18,7 @@ from reid_dist.clusters.settings import without_logs_of_dask
 from reid_dist.clusters.starting import private_scratch
 from reid_dist.core.environment import default_processes, usable_cores
 from reid_dist.core.formatting import byte_size, counted
-from reid_dist.core.limits import shortage
+from reid_dist.core.limits import shortage, usable_memory
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
@@ -53,6 +53,9 @@ def memory_of_worker(config: LocalCluster) -> int | None:
         limit = parse_memory_limit(config.memory_limit, threads, workers * threads, logger=_LOGGER)
     except ValueError as error:
         raise InputError(f"cannot read memory_limit {config.memory_limit!r} of the cluster: {error}") from None
+    if limit:
+        # Dask leaves out limits of control groups that enclose this process inside the container, as of batch jobs.
+        limit = min(limit, usable_memory() // (workers if config.memory_limit == "auto" else 1))
     if limit and limit < LEAST_MEMORY:
         raise InputError(
             f"memory_limit {config.memory_limit!r} of the cluster is less than the {byte_size(LEAST_MEMORY)} that a "

@@ -22,6 +22,7 @@ import reid_dist.core.signals as signals
 from reid_dist._version import __version__
 from reid_dist.core.credentials import printable
 from reid_dist.core.formatting import byte_size
+from reid_dist.core.limits import usable_memory
 from reid_dist.core.temporary import UNFINISHED_NAME
 from reid_dist.engine.plan import DEFAULT_MEMORY
 from reid_dist.errors import DamagedStoreError, InputError, PlanError, RunFailedError, StoreError
@@ -381,10 +382,7 @@ def _refuse_long_curves(n_query: int, max_rank: int) -> None:
     needed = curve_bytes(n_query, max_rank)
     if needed <= DEFAULT_MEMORY:
         return
-    # Dask reads limits that the system's own numbers leave out; it takes long to import.
-    from distributed.system import memory_limit
-
-    limit = memory_limit()
+    limit = usable_memory()
     if needed > limit:
         raise PlanError(
             f"curves over {max_rank:,} ranks of {n_query:,} queries take {byte_size(needed)} in this process, and "

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import reid_dist.clusters.connection as connection
+import reid_dist.clusters.local as local
 import reid_dist.core.environment as environment
 import reid_dist.core.limits as limits
 import reid_dist.evaluation.projection as projection
@@ -85,6 +86,13 @@ def test_memory_of_a_container_or_job(groups, texts, least, monkeypatch: pytest.
     monkeypatch.setattr(limits, "_GROUPS_MOUNT", mount)
     found = limits.usable_memory()
     assert found == least if least is not None else found > 1 << 27
+
+
+@pytest.mark.parametrize(("wanted", "expected"), [("auto", 1 << 30), ("1.5GiB", 3 << 29), ("4GiB", 2 << 30)])
+def test_memory_of_local_workers_in_a_batch_job(wanted: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two workers share the limit of the job, which Dask does not read."""
+    monkeypatch.setattr(local, "usable_memory", lambda: 2 << 30)
+    assert local.memory_of_worker(LocalCluster(kind="local", workers=2, memory_limit=wanted)) == expected
 
 
 def test_threads_plan_with_the_memory_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
