@@ -21,7 +21,7 @@ def usable_memory() -> int:
     """Bytes of memory that the processes of this machine, container or batch job may use together."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in _files_of_limits():
-        # Without a limit, it is no number; in a container, names of groups may be those of its host.
+        # Without a limit, it is no number.  Names of groups may be those of a container's host, without files here.
         with contextlib.suppress(OSError, ValueError):
             found.append(int(path.read_text()))
     return min(found)
@@ -40,10 +40,10 @@ def _files_of_limits() -> Iterator[Path]:
             (_GROUPS_MOUNT / "memory", "memory.limit_in_bytes") if controllers else (_GROUPS_MOUNT, "memory.max")
         )
         innermost = Path(group.strip("/"))
-        # A group outside the namespace of this process begins with "..".
-        for place in () if ".." in innermost.parts else (innermost, *innermost.parents):
+        # A group outside the namespace of this process begins with "..": only the root can be read.
+        inside = ".." not in innermost.parts
+        for place in (innermost, *innermost.parents) if inside else (Path(),):
             yield folder / place / name
-        yield folder / name
 
 
 # Message of the interpreter, for want of memory or by a limit.

@@ -75,6 +75,6 @@ def test_curves_that_do_not_fit_are_refused_before_the_cluster_starts(
     job: PipelineJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "DEFAULT_MEMORY", 0)
-    monkeypatch.setattr("reid_dist.evaluation.runner.usable_memory", lambda: 100)
+    monkeypatch.setattr(runner, "usable_memory", lambda: 100)
     with pytest.raises(PlanError, match="choose a smaller --max-rank"):
         run_job(lambda: prepared(job), Destination(), lambda: pytest.fail("the cluster was started"))
