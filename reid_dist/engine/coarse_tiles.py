@@ -24,10 +24,8 @@ from reid_dist.engine.reductions import (
     KeepNearest,
     Reduction,
     Seed,
-    SurroundBoth,
     Surroundings,
     SurroundQueries,
-    merge_surroundings,
     pair_rows,
     screen_pairs,
 )
@@ -41,16 +39,12 @@ Int64 = NDArray[np.int64]
 # Rows and columns of a tile: each one costs two calls, which together take as long as some 30,000 pairs.
 _COARSE_ROWS, _COARSE_COLUMNS = 1024, 1024
 
-# Rows of a tile of a block with itself: those on the diagonal are products of float32.
-_DIAGONAL_ROWS = 640
-
 # Gallery rows for which integers are tried for the counts of a query, and those until the next decision; the largest
 # share of queries in float32 with which integers pay for the others.
 _TRIED_ROWS, _RECONSIDERED_ROWS, _MOST_PLAIN = 128, 16384, 0.6
 
-# Gallery rows that bound the distances of a query's nearest ones, at least, and per row of its list; and how many times
-# as many the gallery has at least.
-_FIRST_ROWS, _FIRST_PER_NEIGHBOUR, _LEAST_TIMES = 1024, 16, 16
+# Gallery rows with which integers pay for lists: at least, and per row of a list.
+_LEAST_LISTED, _LISTED_PER_NEIGHBOUR = 4096, 64
 
 
 def run_coarse_tiles(
@@ -69,19 +63,19 @@ def run_coarse_tiles(
         return {}
     wants_counts = counts is not None and counts.targets.indptr[-1] > counts.targets.indptr[0]
     plain_share = PLAIN_QUERIES.share_of(counts.targets) if counts is not None and wants_counts else 0.0
-    first = None if lists is None else _first_rows(lists, gallery)
-    if lists is not None and counts is not None and (first is None or plain_share > _MOST_PLAIN):
+    wants_lists = lists is not None and _are_listed(lists, gallery)
+    if lists is not None and counts is not None and (not wants_lists or plain_share > _MOST_PLAIN):
         # The products of float32 that one of them takes serve the other as well.
         return {}
     wants_counts = wants_counts and plain_share <= _MOST_PLAIN
-    if first is None and not wants_counts:
+    if not wants_lists and not wants_counts:
         return {}
     cost = COST_OF_COUNTS if wants_counts else COST_OF_LISTS
     products = quantise(screen_pairs(distance, pair_rows(distance, query, gallery), np.float32), cost)
     if products is None:
         return {}
     loop = _Loop(query, gallery, distance, tile, products)
-    listed = None if lists is None or first is None else _Lists(loop, lists, first)
+    listed = _Lists(loop, lists) if lists is not None and wants_lists else None
     counted = _Counts(loop, counts) if counts is not None and wants_counts else None
     for chunk in cut_rows(len(gallery), _RECONSIDERED_ROWS):
         start = chunk.start
@@ -114,16 +108,13 @@ class _Loop:
         self.n_rows, self._n_columns = _shape(query, gallery, tile)
 
     def add(self, columns: RowRange, listed: _Lists | None, counted: _Counts | None) -> None:
-        """Add some gallery rows to lists, from the first row that they lack on, and to counts."""
-        if listed is not None and columns.start < listed.first < columns.stop:
-            self.add(RowRange(columns.start, listed.first), None, counted)
-            columns = RowRange(listed.first, columns.stop)
+        """Add some gallery rows to lists and to counts."""
         if counted is not None and counted.is_complete:
             counted = None
         for part in cut_rows(len(columns), self._n_columns):
             here = RowRange(columns.start + part.start, columns.start + part.stop)
             both: list[CoarseQueries | CoarseCounts] = []
-            if listed is not None and here.start >= listed.first and not listed.is_crowded:
+            if listed is not None and not listed.is_crowded:
                 both.append(listed.coarse)
             if counted is not None:
                 both.append(counted.coarse)
@@ -154,29 +145,25 @@ class _Lists:
 
     Attributes
     ----------
-    first
-        Number of gallery rows whose entries were found by products of float32.
     queries
         Queries whose lists are found by integers, int64, ascending.
     """
 
-    def __init__(self, loop: _Loop, reduction: KeepNearest | SurroundQueries, first: int) -> None:
-        self._reduction, self.first = reduction, first
+    def __init__(self, loop: _Loop, reduction: KeepNearest | SurroundQueries) -> None:
+        self._reduction = reduction
         self.queries = np.arange(len(loop.query))
         unknown = np.full(len(loop.query), np.inf)
         reach = reduction.reach if isinstance(reduction, KeepNearest) else None
-        self._seed = Seed(unknown if reach is None else reach, -unknown)
-        # Partial results of other gallery rows, and of other queries.
-        self._others: list[Any] = []
-        if first:
-            head_rows = loop.gallery.part(slice(first))
-            (head,) = run_plain_tiles(loop.query, head_rows, loop.distance, loop.tile, [reduction])
-            self._others.append(head)
-            nearest = head.distance[:, reduction.k - 1] if head.distance.shape[1] >= reduction.k else unknown
-            self._seed = Seed(nearest, head.farthest if isinstance(reduction, SurroundQueries) else -unknown)
-        farthest = isinstance(reduction, SurroundQueries)
+        self._reach = unknown if reach is None else reach.copy()
+        self._others: list[Neighbours] = []
         self.coarse = CoarseQueries(
-            loop.query, loop.gallery, loop.distance, reduction.k, self._seed, loop.products, farthest=farthest
+            loop.query,
+            loop.gallery,
+            loop.distance,
+            reduction.k,
+            Seed(self._reach, -unknown),
+            loop.products,
+            farthest=isinstance(reduction, SurroundQueries) and reduction.farthest,
         )
 
     @property
@@ -194,20 +181,22 @@ class _Lists:
         """Reduction of the lists of some queries."""
         if not isinstance(self._reduction, KeepNearest):
             raise AssertionError("largest distances are not found beside counts")
-        return self._reduction.take(queries, self._seed.reach)
+        return self._reduction.take(queries, self._reach)
 
     def add(self, queries: Int64, found: Neighbours) -> None:
         """Add lists of some queries."""
-        shape = len(self._seed.reach), found.index.shape[1]
+        shape = len(self._reach), found.index.shape[1]
         lists = Neighbours(np.full(shape, -1), np.full(shape, np.inf))
         lists.index[queries], lists.distance[queries] = found.index, found.distance
         self._others.append(lists)
+        if shape[1] >= self._reduction.k:
+            self._reach[queries] = np.minimum(self._reach[queries], found.distance[:, self._reduction.k - 1])
 
     def result(self) -> Any:
         """Return the partial result of the reduction."""
         found, reduction = self.coarse.result(), self._reduction
         if isinstance(reduction, SurroundQueries):
-            return merge_surroundings(self._others[0], found, reduction.k)
+            return found
         lists = Neighbours(*_padded(found.index, found.distance, reduction.k))
         return reduction.combine([lists, *self._others])
 
@@ -267,15 +256,12 @@ class _Counts:
 
     def _count_plain(self, queries: Int64, rows: RowRange, listed: _Lists | None) -> None:
         """Count some queries by products of float32, and list them."""
-        if listed is not None and rows.start < listed.first < rows.stop:
-            self._count_plain(queries, RowRange(rows.start, listed.first), None)
-            rows = RowRange(listed.first, rows.stop)
         if not len(queries) or not len(rows):
             return
         loop = self._loop
         near, rest = loop.query.take(queries, 0), loop.gallery.part(slice(rows.start, rows.stop))
         wanted: list[Reduction[Any]] = [self._reduction.take(queries)]
-        if listed is not None and rows.start >= listed.first:
+        if listed is not None:
             wanted.append(listed.of_plain(queries))
         counts, *lists = run_plain_tiles(near, rest, loop.distance, loop.tile, wanted)
         self.coarse.add(queries, counts)
@@ -287,19 +273,12 @@ class _Counts:
         return self.coarse.result()
 
 
-def _first_rows(reduction: KeepNearest | SurroundQueries, gallery: FeatureBlock) -> int | None:
-    """Gallery rows that are compared by products of float32, and bound the distances of lists: 0 with a known reach.
-
-    None for lists that are left to float32.
-    """
-    if isinstance(reduction, KeepNearest):
-        if reduction.hidden is not None:
-            return None
-        if reduction.reach is not None:
-            return 0
-    first = max(_FIRST_ROWS, _FIRST_PER_NEIGHBOUR * reduction.k)
-    least = first * (_LEAST_TIMES if forced_screen() is None else 1)
-    return first if len(gallery) > least else None
+def _are_listed(reduction: KeepNearest | SurroundQueries, gallery: FeatureBlock) -> bool:
+    """Whether integers pay for lists; lists with hidden rows are left to float32."""
+    if isinstance(reduction, KeepNearest) and reduction.hidden is not None:
+        return False
+    least = max(_LEAST_LISTED, _LISTED_PER_NEIGHBOUR * reduction.k)
+    return len(gallery) >= least or forced_screen() is not None
 
 
 def run_coarse_tiles_both_ways(
@@ -309,12 +288,14 @@ def run_coarse_tiles_both_ways(
     tile_rows: int,
     k: int,
     seeds: tuple[Seed, Seed],
+    *,
+    farthest: bool = True,
 ) -> list[Surroundings] | None:
     """Find the nearest and farthest items of two blocks of one set, for both; None where float32 is preferred."""
     products = quantise(screen_pairs(distance, pair_rows(distance, first, second), np.float32))
     if products is None:
         return None
-    reduction = CoarseSurroundings(first, second, distance, k, seeds, products)
+    reduction = CoarseSurroundings(first, second, distance, k, seeds, products, farthest=farthest)
     n_rows, n_columns = _shape(first, second, TileShape(tile_rows, tile_rows))
     for columns in cut_rows(len(second), n_columns):
         for rows in cut_rows(len(first), n_rows):
@@ -326,42 +307,28 @@ def run_coarse_tiles_both_ways(
 
 
 def run_coarse_tiles_within(
-    block: FeatureBlock, distance: Distance, tile_rows: int, k: int
+    block: FeatureBlock, distance: Distance, tile_rows: int, k: int, *, farthest: bool = True
 ) -> list[Surroundings] | None:
     """Find the nearest and farthest items of a block among itself, as the only result; None where float32 is preferred.
 
-    Tiles on the diagonal are products of float32: their lists bound those of the other tiles.
+    Tiles on the diagonal come first: they bound the lists of all items.
     """
-    parts = [*cut_rows(len(block), even_rows(len(block), min(tile_rows, _DIAGONAL_ROWS)))]
-    if len(parts) == 1:
-        return None
     products = quantise(screen_pairs(distance, pair_rows(distance, block, block), np.float32))
     if products is None:
         return None
-    diagonal = [_within_part(block.part(slice(part.start, part.stop)), distance, k) for part in parts]
-    nearest = Surroundings(
-        np.concatenate([each.index for each in diagonal]),
-        np.concatenate([each.distance for each in diagonal]),
-        np.concatenate([each.farthest for each in diagonal]),
-    )
-    seed = Seed(nearest.distance[:, -1], nearest.farthest)
-    reduction = CoarseSurroundings(block, block, distance, k, (seed, seed), products)
-    for later, columns in enumerate(parts):
-        for rows in parts[:later]:
-            reduction.absorb(rows, columns)
-            note_screened("int8", len(rows) * len(columns))
+    unknown = np.full(len(block), np.inf)
+    seed = Seed(unknown, -unknown)
+    reduction = CoarseSurroundings(block, block, distance, k, (seed, seed), products, farthest=farthest)
+    tiles = [*cut_rows(len(block), even_rows(len(block), min(tile_rows, _COARSE_ROWS)))]
+    reduction.begin(tiles)
+    note_screened("int8", sum(len(each) ** 2 for each in tiles))
+    for later, columns in enumerate(tiles):
+        for rows in tiles[:later]:
             if reduction.is_crowded:
                 return None
-    (others,) = reduction.result()
-    return [merge_surroundings(nearest, others, min(k, len(block)))]
-
-
-def _within_part(part: FeatureBlock, distance: Distance, k: int) -> Surroundings:
-    """Nearest and farthest items of a part of a block among itself, in lists of length `k`."""
-    rows = -(-len(part) // 2)
-    tile, reduction = TileShape(rows, rows), SurroundBoth(k, distance)
-    ((found,),) = run_plain_tiles(part, part, distance, tile, [reduction], triangle=True)
-    return Surroundings(*_padded(found.index, found.distance, k), found.farthest)
+            reduction.absorb(rows, columns)
+            note_screened("int8", len(rows) * len(columns))
+    return None if reduction.is_crowded else reduction.result()
 
 
 def _padded(index: Int64, distance: Float64, k: int) -> tuple[Int64, Float64]:

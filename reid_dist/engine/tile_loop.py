@@ -54,6 +54,8 @@ def run_symmetric_tiles(
     tile_rows: int,
     k: int,
     seeds: tuple[Seed, Seed] | None = None,
+    *,
+    farthest: bool = True,
 ) -> list[Surroundings]:
     """Find the nearest and farthest items of two blocks of one set, for both; or of one block, if the second is None.
 
@@ -61,11 +63,12 @@ def run_symmetric_tiles(
     """
     coarse: list[Surroundings] | None = None
     if second is None:
-        coarse = run_coarse_tiles_within(first, distance, tile_rows, k)
+        coarse = run_coarse_tiles_within(first, distance, tile_rows, k, farthest=farthest)
     elif seeds is not None:
-        coarse = run_coarse_tiles_both_ways(first, second, distance, tile_rows, k, seeds)
+        coarse = run_coarse_tiles_both_ways(first, second, distance, tile_rows, k, seeds, farthest=farthest)
     if coarse is not None:
         return coarse
     gallery, tile = first if second is None else second, TileShape(tile_rows, tile_rows)
-    (found,) = run_tiles(first, gallery, distance, tile, [SurroundBoth(k, distance, seeds)], triangle=second is None)
+    reduction = SurroundBoth(k, distance, farthest, seeds)
+    (found,) = run_tiles(first, gallery, distance, tile, [reduction], triangle=second is None)
     return list(found)

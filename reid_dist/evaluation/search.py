@@ -105,7 +105,7 @@ def nearest(
 def _among_themselves(items: Items, distance: Distance, k: int, where: Resources) -> Neighbours:
     """Neighbours of all items, each itself first."""
     # No list is longer than the set.
-    lists = find_neighbours(items, distance, min(k, items.n_items), where)
+    lists = find_neighbours(items, distance, min(k, items.n_items), where, farthest=False)
     index = np.full((items.n_items, k), -1, np.int64)
     found = np.full((items.n_items, k), np.inf)
     width = min(k, lists.k)

@@ -25,7 +25,7 @@ from reid_dist.kernels.marks import make_marks, marked_places
 from reid_dist.kernels.selection import select
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.symmetric import Side, leave_out, reach_farther
-from reid_dist.kernels.topk import Candidates, Scratch, lowered, make_scratch, settle_one
+from reid_dist.kernels.topk import GROUPS_PER_NEIGHBOUR, Candidates, Scratch, lowered, make_scratch, settle_one
 
 # Entries that are made fine in the time of a canonical distance.
 _PER_DISTANCE = 6
@@ -56,7 +56,8 @@ class CoarseSide(NamedTuple):
 
     # As for tiles of float32; the values of entries are upper ends.
     side: Side
-    # Lower ends of fine entries, and values of the others, shape (n, capacity), float32.
+    # Lower ends of fine entries, and values of the others, shape (n, capacity), float32.  Entries are in the order of
+    # the tiles: their columns need not ascend.
     lower: NDArray[np.float32]
     # Number of fine entries of each list, shape (n,), int64.
     n_fine: NDArray[np.int64]
@@ -131,12 +132,26 @@ def _refine(q: int, coarse: CoarseSide, scratch: Scratch) -> int:
 
 
 @inner_kernel
+def _sort(columns: NDArray[np.int32]) -> None:
+    """Sort columns by insertion: they consist of few runs."""
+    for p in range(1, len(columns)):
+        column = columns[p]
+        place = p
+        while place > 0 and columns[place - 1] > column:
+            columns[place] = columns[place - 1]
+            place -= 1
+        columns[place] = column
+
+
+@inner_kernel
 def _make_room(q: int, coarse: CoarseSide, scratch: Scratch) -> int:
     """Make room in a full list; return the number of entries made fine, or as many as took the same time."""
     n = _refine(q, coarse, scratch)
     lists = coarse.side.lists
     if lists.size[q] > lists.value.shape[1] - 32:
         n += _PER_DISTANCE * lists.size[q]
+        # Of entries at the largest distance, the first ones stay.
+        _sort(lists.column[q, : lists.size[q]])
         largest = settle_one(q, lists, scratch)
         level = lowered(lists.centre[q] - lists.slope * falling_at(lists.rows, q, largest, 1.0) - lists.epsilon[q])
         lists.level[q] = max(np.float64(lists.level[q]), level)
@@ -149,18 +164,51 @@ def _make_room(q: int, coarse: CoarseSide, scratch: Scratch) -> int:
 
 
 @inner_kernel
-def _add(q: int, column: int, upper: np.float32, value: np.float32, coarse: CoarseSide, scratch: Scratch) -> int:
+def _add(q: int, column: int, value: np.float32, coarse: CoarseSide, scratch: Scratch) -> int:
     """Add an entry to the list of an item; returns as `_make_room`."""
     lists = coarse.side.lists
     n = 0
     if lists.size[q] == lists.value.shape[1]:
         n = _make_room(q, coarse, scratch)
-        if not upper >= lists.level[q]:
-            return n
     size = lists.size[q]
-    lists.value[q, size], coarse.lower[q, size], lists.column[q, size] = upper, value, column
+    coarse.lower[q, size], lists.column[q, size] = value, column
     lists.size[q] = size + 1
     return n
+
+
+@inner_kernel
+def _begin(
+    q: int, first: int, lower: NDArray[np.float32], upper: NDArray[np.float32], coarse: CoarseSide, scratch: Scratch
+) -> None:
+    """Set the thresholds of an item from the ends of its first columns, from column `first` on; `lower` is changed.
+
+    As in `reid_dist.engine.reductions.surroundings`, the largest lower ends of groups of columns bound the nearest
+    items, and the least upper end the farthest one.
+    """
+    side, lists = coarse.side, coarse.side.lists
+    lowest, highest = np.finfo(np.float32).min, np.finfo(np.float32).max
+    if len(side.label):
+        own, others = side.label[q], side.other_label[first : first + len(lower)]
+        for c in range(len(lower)):
+            if others[c] == own:
+                lower[c], upper[c] = lowest, highest
+    band = 2.0 * lists.epsilon[q]
+    # One more than k, as an item may be compared with itself.
+    wanted = lists.k + 1
+    n_groups = GROUPS_PER_NEIGHBOUR * wanted
+    size = len(lower) // n_groups
+    if size > 1:
+        largest = lower[:n_groups]
+        for start in range(n_groups, size * n_groups, n_groups):
+            group = lower[start : start + n_groups]
+            for c in range(len(group)):
+                largest[c] = max(largest[c], group[c])
+        lists.level[q] = max(lowered(np.float64(select(largest, n_groups - wanted)) - band), lists.level[q])
+    if side.lower_bound[q] == highest:
+        least = highest
+        for c in range(len(upper)):
+            least = min(least, upper[c])
+        side.lower_bound[q] = min(-lowered(-np.float64(least) - band), np.float64(highest))
 
 
 @kernel
@@ -220,12 +268,12 @@ def collect_coarse(
             upper = value + error
             lower = value - error
             if upper - bias[c] >= row_level[row]:
-                n_fine += _add(row, column, upper - bias[c], value - bias[c], rows, scratch)
+                n_fine += _add(row, column, value - bias[c], rows, scratch)
+            if upper - own >= column_level[c]:
+                n_fine += _add(column, row, value - own, columns, scratch)
             if lower - bias[c] <= rows.side.lower_bound[row]:
                 reach_farther(rows.side, row, column, scratch.lanes)
                 n_fine += _PER_DISTANCE
-            if upper - own >= column_level[c]:
-                n_fine += _add(column, row, upper - own, value - own, columns, scratch)
             if lower - own <= column_lower_bound[c]:
                 reach_farther(columns.side, column, row, scratch.lanes)
                 n_fine += _PER_DISTANCE
@@ -242,22 +290,36 @@ def collect_coarse_rows(
 ) -> int:
     """Add one tile of integer products to the lists of its rows only; `bias` belongs to the columns of the tile.
 
-    `query` holds the item of each row, shape (rows,).  Returns as `collect_coarse` does.  The columns begin with
-    ``rows.first_other``.
+    `query` holds the item of each row, shape (rows,).  Returns as `collect_coarse` does.
     """
     n_columns = tile.shape[1]
     marks, marked = make_marks(n_columns)
     passes = marks[:n_columns]
     side, near, far = rows.side, rows.own, rows.other
     scratch = make_scratch(side.lists.value.shape[1], side.lists.rows.query.shape[1])
-    scale, span, residual, shift = far.scale, far.span, far.residual, far.shift
+    lower_ends, upper_ends = np.empty(n_columns, np.float32), np.empty(n_columns, np.float32)
+    start = column_start - rows.first_other
+    stop = start + n_columns
+    scale, span, residual, shift = (
+        far.scale[start:stop],
+        far.span[start:stop],
+        far.residual[start:stop],
+        far.shift[start:stop],
+    )
     row_level = side.lists.level
+    lowest, highest = np.finfo(np.float32).min, np.finfo(np.float32).max
     n_fine = 0
     for i in range(tile.shape[0]):
         row = query[i]
-        level, lower_bound = row_level[row], side.lower_bound[row]
         factor, spread, length = near.scale[row], near.spread[row], near.length[row]
         products = tile[i]
+        if row_level[row] == lowest or side.lower_bound[row] == highest:
+            for c in range(len(products)):
+                value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
+                error = spread * span[c] + length * residual[c]
+                lower_ends[c], upper_ends[c] = value - error - bias[c], value + error - bias[c]
+            _begin(row, column_start, lower_ends, upper_ends, rows, scratch)
+        level, lower_bound = row_level[row], side.lower_bound[row]
         for c in range(len(products)):
             value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
             error = spread * span[c] + length * residual[c]
@@ -273,7 +335,7 @@ def collect_coarse_rows(
             upper = value + error
             lower = value - error
             if upper - bias[c] >= row_level[row]:
-                n_fine += _add(row, column, upper - bias[c], value - bias[c], rows, scratch)
+                n_fine += _add(row, column, value - bias[c], rows, scratch)
             if lower - bias[c] <= side.lower_bound[row]:
                 reach_farther(side, row, column, scratch.lanes)
                 n_fine += _PER_DISTANCE
@@ -293,11 +355,13 @@ def settle_coarse(lists: Candidates, index: NDArray[np.int64], distance: NDArray
         for p in range(n):
             columns[p] = lists.column[q, p]
         row_distances(lists.rows, q, columns, found, scratch.wide, scratch.lanes)
-        # Columns ascend, and entries are few.
+        # Entries are few.
         for p in range(1, n):
             column, value = columns[p], found[p]
             place = p
-            while place > 0 and found[place - 1] > value:
+            while place > 0 and (
+                found[place - 1] > value or (found[place - 1] == value and columns[place - 1] > column)
+            ):
                 columns[place], found[place] = columns[place - 1], found[place - 1]
                 place -= 1
             columns[place], found[place] = column, value

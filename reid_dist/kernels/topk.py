@@ -30,6 +30,9 @@ from reid_dist.kernels.settings import inner_kernel, kernel
 BLOCK = 512
 PATCH = 64
 
+# Groups of first values whose largest ones bound the nearest items, per item of a list.
+GROUPS_PER_NEIGHBOUR = 3
+
 # Lists that are settled together.
 _SETTLED = 1024
 
@@ -63,9 +66,14 @@ def make_candidates(
     centre: NDArray[np.float64],
     slope: float,
     dtype: DTypeLike = np.float32,
+    *,
+    room: int | None = None,
 ) -> Candidates:
-    """Empty lists for the `k` nearest of each query; see `Candidates`."""
-    n_query, capacity = len(epsilon), 2 * k + 64
+    """Empty lists for the `k` nearest of each query; see `Candidates`.
+
+    `room` is the number of entries beyond k, 64 or more: a list that has more is thinned.
+    """
+    n_query, capacity = len(epsilon), k + (k + 64 if room is None else room)
     value, column = np.empty((n_query, capacity), dtype), np.empty((n_query, capacity), np.int32)
     # Not -inf: that is the value of a hidden column.
     level = np.full(n_query, np.finfo(dtype).min, dtype)

@@ -95,8 +95,6 @@ def test_counts_of_every_threshold(name, seed, tile, labelled, data):
         patch.setattr(coarse_tiles, "_RECONSIDERED_ROWS", data.draw(st.sampled_from([1, 7, 16, 40])))
         patch.setattr(coarse_tiles, "_MOST_PLAIN", data.draw(st.sampled_from([0.0, 0.5, 1.0])))
         patch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", data.draw(st.sampled_from([0.0, 1e-3, 10.0])))
-        patch.setattr(coarse_tiles, "_FIRST_ROWS", data.draw(st.sampled_from([2, 5, 12])))
-        patch.setattr(coarse_tiles, "_FIRST_PER_NEIGHBOUR", 0)
         # Queries left to float32 by the first run are known in the second.
         for _ in range(2):
             *lists, found = run_tiles(near, far, distance, TileShape(tile, tile), [*wanted, reduction])
@@ -182,11 +180,9 @@ def test_pairs_are_counted_by_product():
     assert [screened_words(each) for each in ({}, {"int8": 5}, {"float32": 2})] == ["", "int8", "float32"]
 
 
-@pytest.mark.parametrize("n_first", [0, 300])
-def test_lists_and_counts_read_the_same_products(n_first, monkeypatch):
-    """Each pair once for both, in eight bits or in float32, but for rows that were tried and those that bound lists."""
-    monkeypatch.setattr(coarse_tiles, "_FIRST_ROWS", n_first)
-    monkeypatch.setattr(coarse_tiles, "_FIRST_PER_NEIGHBOUR", 0)
+@pytest.mark.parametrize("has_reach", [False, True])
+def test_lists_and_counts_read_the_same_products(has_reach):
+    """Each pair once for both, in eight bits or in float32, but for rows that were tried."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(40, 64))
     near, far = block_of(centres[:20]), block_of(np.repeat(centres, 30, axis=0) + 0.01 * rng.normal(size=(1200, 64)))
@@ -195,7 +191,7 @@ def test_lists_and_counts_read_the_same_products(n_first, monkeypatch):
     distance = REGISTERED.get("cosine")
     matrix = canonical_matrix(near, far, distance)
     reduction, expected = counting(matrix, positives, far.numbers, "cosine")
-    reach = None if n_first else np.sort(matrix, axis=1)[:, 4]
+    reach = np.sort(matrix, axis=1)[:, 4] if has_reach else None
     with count_screened() as screened:
         wanted = [KeepNearest(5, distance, reach=reach), reduction]
         lists, found = run_tiles(near, far, distance, TileShape(256, 256), wanted)
@@ -204,7 +200,6 @@ def test_lists_and_counts_read_the_same_products(n_first, monkeypatch):
     assert lists.index.tolist() == far.numbers[nearest_columns].tolist()
     assert lists.distance.tolist() == np.take_along_axis(matrix, nearest_columns, axis=1).tolist()
     tried = coarse_tiles._TRIED_ROWS
-    assert screened["float32"] == 1200 + 20 * n_first
-    # Lists take the rows that are tried, and those before their first one, apart from counts.
-    apart = 19 * tried if not n_first else 0
-    assert screened["int8"] == 20 * tried + apart + 19 * (1200 - tried)
+    assert screened["float32"] == 1200
+    # Lists take the rows that are tried apart from counts.
+    assert screened["int8"] == 20 * tried + 19 * tried + 19 * (1200 - tried)

@@ -5,6 +5,8 @@ The lists are those of `reid_dist.engine.reductions.surroundings`, entry by entr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +15,7 @@ from reid_dist.engine.distances import Distance, Mirrored
 from reid_dist.engine.distances.quantised import Quantised, QuantisedProducts
 from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.reductions.surroundings import Seed, Surroundings, apply_seed, make_side, settle_side
+from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.coarse import (
     CoarseSide,
     Factors,
@@ -29,7 +32,7 @@ _SAVED_PER_ELEMENT, _MOST_WORK = 1.0 / 4096.0, 1 << 16
 
 
 class CoarseSurroundings:
-    """The k nearest items of each item of two blocks in the other block, and its largest distance.
+    """The k nearest items of each item of two blocks in the other block, and its largest distance with `farthest`.
 
     `seeds` are bounds for the items of both blocks, as in `SurroundBoth`.  Both may be the same block, for tiles whose
     columns are later items than their rows.
@@ -43,6 +46,8 @@ class CoarseSurroundings:
         k: int,
         seeds: tuple[Seed, Seed],
         products: QuantisedProducts,
+        *,
+        farthest: bool,
     ) -> None:
         self._first, self._second = first, second
         same = second is first
@@ -53,9 +58,11 @@ class CoarseSurroundings:
         near = plain.centre, plain.epsilon + slack, mirrored.row_bias
         far = mirrored.centre, mirrored.epsilon + slack, mirrored.column_bias
         own, other = products.queries.factors, self._columns.factors
-        self._near = self._far = _coarse_side(make_side(distance, k, first, second, near, plain), seeds[0], own, other)
+        side = make_side(distance, k, first, second, near, plain, farthest=farthest, room=_room(k))
+        self._near = self._far = _coarse_side(side, seeds[0], own, other)
         if not same:
-            self._far = _coarse_side(make_side(distance, k, second, first, far, plain), seeds[1], other, own)
+            side = make_side(distance, k, second, first, far, plain, farthest=farthest, room=_room(k))
+            self._far = _coarse_side(side, seeds[1], other, own)
         self._work, self._saved = 0.0, _SAVED_PER_ELEMENT * first.features.shape[1]
 
     @property
@@ -68,6 +75,19 @@ class CoarseSurroundings:
         tile = self._products.tile(rows, self._columns, columns)
         self._work += collect_coarse(tile, rows.start, columns.start, self._near, self._far) - self._saved * tile.size
 
+    def begin(self, tiles: Sequence[RowRange]) -> None:
+        """Compare the items of each tile of one block with each other, first of all: this bounds their lists."""
+        near = self._near
+        if not len(near.side.label):
+            # An item is not in its own list.
+            own = read_only(np.arange(len(near.side.farthest)))
+            near = near._replace(side=near.side._replace(label=own, other_label=own))
+        for items in tiles:
+            tile, bias = self._products.tile(items, self._columns, items), near.side.bias[items.start : items.stop]
+            work = collect_coarse_rows(tile, bias, np.arange(items.start, items.stop), items.start, near)
+            self._work += work - self._saved * tile.size
+        self._work += refine_lists(near)
+
     def result(self) -> list[Surroundings]:
         """Return the results of the first block, and of the second unless it is the same, by canonical distance."""
         sides = [(self._near, self._first, self._second)]
@@ -79,9 +99,9 @@ class CoarseSurroundings:
 
 
 class CoarseQueries:
-    """The k nearest gallery rows of every query, and its largest distance.
+    """The k nearest gallery rows of every query, and its largest distance with `farthest`.
 
-    `seed` holds bounds for the queries from other gallery rows; without `farthest`, largest distances are not computed.
+    `seed` holds bounds for the queries from other gallery rows.
     """
 
     def __init__(
@@ -99,10 +119,9 @@ class CoarseQueries:
         plain, mirrored = products.plain, products.plain.mirrored()
         screening = plain.centre, plain.epsilon + slack_of(mirrored), mirrored.row_bias
         self._bias, own = mirrored.column_bias, products.queries.factors
-        self._side = _coarse_side(make_side(distance, k, query, gallery, screening, plain), seed, own, own)
+        side = make_side(distance, k, query, gallery, screening, plain, farthest=farthest, room=_room(k))
+        self._side = _coarse_side(side, seed, own, own)
         self._column_start, self._column_bias = 0, self._bias
-        if not farthest:
-            self._side.side.lower_bound[:] = -np.inf
         self._work, self._saved = 0.0, _SAVED_PER_ELEMENT * query.features.shape[1]
 
     @property
@@ -127,6 +146,11 @@ class CoarseQueries:
     def result(self) -> Surroundings:
         """Return all lists, decided by canonical distance."""
         return settle_side(self._side.side, self._query, self._gallery, settle_coarse)
+
+
+def _room(k: int) -> int:
+    """Entries of a list beyond k: few, as making them fine lowers the number of those that pass later."""
+    return max(64, k // 2)
 
 
 def slack_of(mirrored: Mirrored) -> float:

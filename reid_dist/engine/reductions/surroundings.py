@@ -16,11 +16,9 @@ from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.lists import merge_lists
 from reid_dist.kernels.rescoring import falling_values
 from reid_dist.kernels.symmetric import Side, collect_both, collect_one
-from reid_dist.kernels.topk import Candidates, make_candidates, settle
+from reid_dist.kernels.topk import GROUPS_PER_NEIGHBOUR, Candidates, make_candidates, settle
 
 Float64 = NDArray[np.float64]
-
-_GROUPS_PER_NEIGHBOUR = 3
 
 _NO_LABELS = np.empty(0, np.int64), np.empty(0, np.int64)
 
@@ -36,7 +34,7 @@ class Surroundings:
     index: NDArray[np.int64]
     # Canonical distances, shape (n, k), float64; inf for absent entries.
     distance: Float64
-    # Largest canonical distance, shape (n,), float64; 0 without other items.
+    # Largest canonical distance, shape (n,), float64; 0 without other items, NaN if it was not searched for.
     farthest: Float64
 
 
@@ -57,15 +55,21 @@ def make_side(
     against: FeatureBlock,
     screening: tuple[Float64, Float64, Values],
     screen: Screen,
+    *,
+    farthest: bool,
+    room: int | None = None,
 ) -> Side:
-    """Side of a block without neighbours; `screening` is its centre, epsilon and bias."""
+    """Side of a block without neighbours; `screening` is its centre, epsilon and bias, `room` as in its lists.
+
+    `farthest` tells whether largest distances are searched for.
+    """
     centre, epsilon, bias = screening
     rows, wanted = pair_rows(distance, block, against), min(k, len(against))
     labels = _NO_LABELS if block.label is None or against.label is None else (block.label, against.label)
     return Side(
-        lists=make_candidates(wanted, rows, epsilon, centre, screen.slope, screen.dtype),
-        farthest=np.full(len(block), -np.inf),
-        lower_bound=np.full(len(block), np.finfo(screen.dtype).max, screen.dtype),
+        lists=make_candidates(wanted, rows, epsilon, centre, screen.slope, screen.dtype, room=room),
+        farthest=np.full(len(block), -np.inf if farthest else np.nan),
+        lower_bound=np.full(len(block), np.finfo(screen.dtype).max if farthest else -np.inf, screen.dtype),
         bias=bias,
         label=read_only(labels[0]),
         other_label=read_only(labels[1]),
@@ -80,6 +84,8 @@ class SurroundQueries:
     k: int
     # Registered distance.
     distance: Distance
+    # Whether largest distances are searched for.
+    farthest: bool = True
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _QuerySide:
         """Make an accumulator for a block pair."""
@@ -93,7 +99,9 @@ class _QuerySide(Accumulator[Surroundings]):
         self._query = query
         self._gallery = gallery
         screening = screen.centre, screen.epsilon, np.empty(0, screen.dtype)
-        self._side = make_side(reduction.distance, reduction.k, query, gallery, screening, screen)
+        self._side = make_side(
+            reduction.distance, reduction.k, query, gallery, screening, screen, farthest=reduction.farthest
+        )
 
     def absorb(self, tile: Tile) -> None:
         """Add one tile."""
@@ -116,6 +124,8 @@ class SurroundBoth:
     k: int
     # Registered distance.
     distance: Distance
+    # Whether largest distances are searched for.
+    farthest: bool = True
     # Bounds for the items of both blocks.  Items within `Seed.reach` are listed; those beyond may be missing.
     seeds: tuple[Seed, Seed] | None = None
 
@@ -130,12 +140,12 @@ class _BothSides(Accumulator[list[Surroundings]]):
     def __init__(self, reduction: SurroundBoth, first: FeatureBlock, second: FeatureBlock, screen: Screen) -> None:
         self._first, self._second = first, second
         self._unseeded = reduction.seeds is None
-        distance, k, mirrored = reduction.distance, reduction.k, screen.mirrored()
+        distance, k, farthest, mirrored = reduction.distance, reduction.k, reduction.farthest, screen.mirrored()
         screening = screen.centre, screen.epsilon, mirrored.row_bias
-        self._near = self._far = make_side(distance, k, first, second, screening, screen)
+        self._near = self._far = make_side(distance, k, first, second, screening, screen, farthest=farthest)
         if second is not first:
             screening = mirrored.centre, mirrored.epsilon, mirrored.column_bias
-            self._far = make_side(distance, k, second, first, screening, screen)
+            self._far = make_side(distance, k, second, first, screening, screen, farthest=farthest)
         for side, seed in zip((self._near, self._far), reduction.seeds or (), strict=False):
             apply_seed(side, seed)
 
@@ -158,15 +168,20 @@ class _BothSides(Accumulator[list[Surroundings]]):
 def apply_seed(side: Side, seed: Seed) -> None:
     """Set initial thresholds for nearest and farthest items from the seed bounds."""
     lists = side.lists
-    for known, of, sign, into in (
-        (np.isfinite(seed.reach), seed.reach, 1.0, lists.level),
-        (np.isfinite(seed.farthest), seed.farthest, -1.0, side.lower_bound),
-    ):
+    bounds = [(np.isfinite(seed.reach), seed.reach, 1.0, lists.level)]
+    if searches_farthest(side):
+        bounds.append((np.isfinite(seed.farthest), seed.farthest, -1.0, side.lower_bound))
+        side.farthest[:] = seed.farthest
+    for known, of, sign, into in bounds:
         item = np.flatnonzero(known)
         falling = falling_values(lists.rows, item, of[item], sign)
         edge = lists.centre[item] - lists.slope * falling - sign * lists.epsilon[item]
         into[item] = edge - sign * _rounding(edge)
-    side.farthest[:] = seed.farthest
+
+
+def searches_farthest(side: Side) -> bool:
+    """Whether largest distances are searched for."""
+    return not np.isnan(side.farthest).any()
 
 
 def _begin(side: Side, items: RowRange, others: RowRange, values: Values) -> None:
@@ -186,13 +201,15 @@ def _begin(side: Side, items: RowRange, others: RowRange, values: Values) -> Non
         left_out = side.label[cut, None] == side.other_label[others.start : others.stop]
         near, far = np.where(left_out, limits.min, values), np.where(left_out, limits.max, values)
     wanted = side.lists.k + 1
-    n_groups = _GROUPS_PER_NEIGHBOUR * wanted
+    n_groups = GROUPS_PER_NEIGHBOUR * wanted
     size = values.shape[1] // n_groups
     if size > 1:
         largest = near[:, : size * n_groups].reshape(len(values), size, n_groups).max(axis=1)
         place = n_groups - wanted
         edge = np.partition(largest, place, axis=1)[:, place] - band
         side.lists.level[cut] = np.maximum(edge - _rounding(edge), limits.min)
+    if not searches_farthest(side):
+        return
     edge = far.min(axis=1) + band
     side.lower_bound[cut] = np.minimum(edge + _rounding(edge), limits.max)
 

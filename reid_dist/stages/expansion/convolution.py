@@ -162,7 +162,7 @@ def _check_cameras(query: FeatureSet, gallery: FeatureSet, step: Convolution) ->
 
 def _weighted(items: Items, graph: Graph, symmetric: bool, where: Resources) -> _Weighted:
     """Find the lists of a graph, and sum its weights."""
-    lists = find_neighbours(items, DISTANCES.get("cosine"), graph.k, where)
+    lists = find_neighbours(items, DISTANCES.get("cosine"), graph.k, where, farthest=False)
     identity = fingerprint(items.identity, graph.k, graph.beta, symmetric)
     description = {"k": graph.k, "beta": graph.beta, "symmetric": symmetric}
     found = _Weighted(graph, lists, where.workspace.stage("graph_sums", identity, description), symmetric)

@@ -100,13 +100,14 @@ def _expand(query: FeatureSet, gallery: FeatureSet, step: Step, where: Resources
         near, far = (output.ready() for output in outputs)
         if near is not None and far is not None:
             return near, far
-        lists = find_neighbours(Items(both), COSINE, step.n_others + 1, where)
+        lists = find_neighbours(Items(both), COSINE, step.n_others + 1, where, farthest=False)
         return _averaged(outputs[0], step, lists), _averaged(outputs[1], step, lists, first=query.n_rows)
     if step.method.expands_gallery:
         output = Output(gallery, (gallery,), step, where)
         ready = output.ready()
         if ready is None:
-            ready = _averaged(output, step, find_neighbours(Items((gallery,)), COSINE, step.n_others + 1, where))
+            lists = find_neighbours(Items((gallery,)), COSINE, step.n_others + 1, where, farthest=False)
+            ready = _averaged(output, step, lists)
         return query, ready
     output = Output(query, (query, gallery), step, where)
     ready = output.ready()

@@ -32,7 +32,8 @@ class NeighbourLists:
     """Lists of the `k` nearest candidates of each item, cut into blocks of `block_rows` items.
 
     With `is_symmetric`, items are compared among themselves: `candidates` are the items.  With `own_first`, each list
-    begins with the item itself, which counts as one of `k`, and the largest distance of each item is kept as well.
+    begins with the item itself, which counts as one of `k`.  With `has_farthest`, the largest distance of each item is
+    kept as well.
     """
 
     stage: Stage
@@ -43,6 +44,7 @@ class NeighbourLists:
     block_rows: int
     is_symmetric: bool = False
     own_first: bool = True
+    has_farthest: bool = False
 
     @property
     def n_items(self) -> int:
@@ -68,7 +70,9 @@ class NeighbourLists:
         return all(self.stage.has(self.block_part(block)) for block in range(self.n_blocks))
 
     def farthest(self, rows: RowRange) -> Float64:
-        """Largest canonical distance of each item in a range, shape (len(rows),), float64; only with `own_first`."""
+        """Largest canonical distance of each item in a range, shape (len(rows),), float64; only with `has_farthest`."""
+        if not self.has_farthest:
+            raise AssertionError("largest distances were not searched for")
         return np.concatenate(list(self._pieces(rows, "farthest")))
 
     def index(self, rows: RowRange) -> NDArray[np.signedinteger]:

@@ -36,13 +36,16 @@ class Resources(Execution):
             execute(graph, self.client, self.n_threads, self.progress)
 
 
-def find_neighbours(items: Items, distance: Distance, k: int, where: Resources) -> NeighbourLists:
+def find_neighbours(
+    items: Items, distance: Distance, k: int, where: Resources, *, farthest: bool = True
+) -> NeighbourLists:
     """Find the `k` nearest items of every item, itself first, and its largest distance; finished lists are reused.
 
-    `k` counts the item itself; longer finished lists of the workspace are accepted.
+    `k` counts the item itself; longer finished lists of the workspace are accepted.  Without `farthest`, largest
+    distances are not searched for.
     """
     of = fingerprint(items.identity, distance.name)
-    return _find("neighbours", of, (items, None), distance, k, {"n_items": items.n_items}, where)
+    return _find("neighbours", of, (items, None), distance, k, {"n_items": items.n_items}, where, farthest=farthest)
 
 
 def find_query_neighbours(
@@ -62,6 +65,8 @@ def _find(
     k: int,
     sizes: dict[str, int],
     where: Resources,
+    *,
+    farthest: bool = True,
 ) -> NeighbourLists:
     """Finished lists of a kind of stage, or new ones; `of` identifies items and distance.
 
@@ -74,9 +79,18 @@ def _find(
 
     def lists_of(stage: Stage) -> NeighbourLists:
         plan = stage.description
-        return NeighbourLists(stage, items, candidates, distance, plan["k"], plan["block_rows"], is_symmetric)
+        return NeighbourLists(
+            stage,
+            items,
+            candidates,
+            distance,
+            plan["k"],
+            plan["block_rows"],
+            is_symmetric,
+            has_farthest=plan.get("farthest", True),
+        )
 
-    ready = _ready(kind, of, k, lists_of, where.workspace)
+    ready = _ready(kind, of, k, lists_of, where.workspace, farthest=farthest)
     if ready is not None:
         return ready
     limits = where.n_threads, where.memory_per_thread, where.chunk_rows
@@ -90,10 +104,12 @@ def _find(
         **({} if is_symmetric else {"gallery_rows": rows[1]}),
         "tile_rows": rows_of_a_tile(where.chunk_rows),
         "distance": distance.name,
+        **({} if farthest else {"farthest": False}),
         **sizes,
         "of": of,
     }
-    lists = lists_of(where.workspace.stage(kind, [of, k], plan))
+    identity = [of, k, *([] if farthest else ["nearest alone"])]
+    lists = lists_of(where.workspace.stage(kind, identity, plan))
     # An interrupted run may have used other blocks; its finished parts are reused.
     plan = lists.stage.description
     with in_turn(lists.stage.path, where.progress.warn):
@@ -102,13 +118,21 @@ def _find(
 
 
 def _ready(
-    kind: str, of: str, k: int, lists_of: Callable[[Stage], NeighbourLists], workspace: Workspace
+    kind: str,
+    of: str,
+    k: int,
+    lists_of: Callable[[Stage], NeighbourLists],
+    workspace: Workspace,
+    *,
+    farthest: bool = False,
 ) -> NeighbourLists | None:
-    """Finished lists of the same items with at least k entries; None if there are none."""
+    """Finished lists of the same items with at least k entries, with largest distances if wanted; None without any."""
     for stage in workspace.stages(kind):
         found = stage.description
-        if found.get("of") == of and found["k"] >= k and "block_rows" in found and lists_of(stage).is_complete:
-            return lists_of(stage)
+        if found.get("of") == of and found["k"] >= k and "block_rows" in found:
+            lists = lists_of(stage)
+            if lists.is_complete and (lists.has_farthest or not farthest):
+                return lists
     return None
 
 

@@ -69,14 +69,18 @@ def tile_task(search: Search, first: int, second: int, _before: object = None) -
         with one_blas_thread():
             near, far = lists.items.read(lists.rows(first)), lists.candidates.read(search.candidate_blocks[second])
             tile = TileShape(search.tile_rows, search.tile_rows)
-            (found,) = run_tiles(near, far, lists.distance, tile, [SurroundQueries(lists.k - 1, lists.distance)])
+            (found,) = run_tiles(
+                near, far, lists.distance, tile, [SurroundQueries(lists.k - 1, lists.distance, lists.has_farthest)]
+            )
         lists.stage.write(search.part(first, second), _arrays("", found))
         return
     seeds = None if first == second else (_seed(search, first), _seed(search, second))
     with one_blas_thread():
         near = lists.items.read(lists.rows(first))
         other = None if first == second else lists.items.read(lists.rows(second))
-        sides = run_symmetric_tiles(near, other, lists.distance, search.tile_rows, lists.k - 1, seeds)
+        sides = run_symmetric_tiles(
+            near, other, lists.distance, search.tile_rows, lists.k - 1, seeds, farthest=lists.has_farthest
+        )
     arrays: dict[str, NDArray[np.generic]] = {}
     for prefix, each in zip(("first_", "second_"), sides, strict=False):
         arrays |= _arrays(prefix, each)

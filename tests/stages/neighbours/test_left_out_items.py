@@ -80,8 +80,6 @@ def test_both_sides_in_eight_bits(data, k, tile):
     expected = sorted_rest(matrix, kept, far.numbers, k)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(integers.VARIABLE, "int8")
-        patch.setattr(coarse_tiles, "_FIRST_ROWS", 2)
-        patch.setattr(coarse_tiles, "_FIRST_PER_NEIGHBOUR", 0)
         found = coarse_tiles.run_coarse_tiles_both_ways(near, far, distance, tile, k, unknown)
         (listed,) = run_tiles(near, far, distance, TileShape(tile, tile), [KeepNearest(k, distance)])
     assert found is not None

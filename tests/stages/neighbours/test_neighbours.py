@@ -177,6 +177,24 @@ def test_row_maxima_are_canonical(name, chunk, tmp_path):
         np.testing.assert_array_equal(lists.index(rows)[:, 0], np.arange(rows.start, rows.stop))
 
 
+def test_lists_with_largest_distances_serve_those_without(tmp_path):
+    """Lists that lack them are found again where they are needed."""
+    query, gallery = crowded_sets(20, 90, 17, seed=11, n_distinct=30)
+    items, everything = Items((bare(query.features), bare(gallery.features))), RowRange(0, 110)
+    where = resources(tmp_path / "one", 33)
+    alone = find_neighbours(items, REGISTERED.get("cosine"), 6, where, farthest=False)
+    with pytest.raises(AssertionError, match="not searched for"):
+        alone.farthest(everything)
+    lists = find_neighbours(items, REGISTERED.get("cosine"), 5, where)
+    assert lists.farthest(everything).min() > 0.0
+    np.testing.assert_array_equal(lists.index(everything), alone.index(everything)[:, :5])
+    np.testing.assert_array_equal(lists.distances(everything), alone.distances(everything)[:, :5])
+    where = resources(tmp_path / "other", 33)
+    lists = find_neighbours(items, REGISTERED.get("cosine"), 6, where)
+    again = find_neighbours(items, REGISTERED.get("cosine"), 6, where, farthest=False)
+    assert again.stage.path == lists.stage.path
+
+
 def test_long_rows_are_refused_by_name():
     items = bare(np.full((5, 4), 1e30, np.float32) * np.arange(1, 6, dtype=np.float32)[:, None])
     with pytest.raises(InputError, match="would overflow"):

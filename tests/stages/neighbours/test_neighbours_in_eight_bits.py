@@ -153,18 +153,22 @@ def test_sweep_with_seeds(name, k, tile, data):
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
-@given(k=st.integers(1, 12), tile=st.sampled_from([1, 3, 17]), data=st.data())
+@given(k=st.integers(1, 12), tile=st.sampled_from([1, 3, 17, 64]), data=st.data())
 def test_block_among_itself(name, k, tile, data):
-    """Tiles on the diagonal in float32, all others of one triangle in eight bits; also with labels of items."""
+    """All tiles of one triangle, those on the diagonal first; also with labels of items, and without farthest ones."""
     distance = REGISTERED.get(name)
     rows = data.draw(hard_blocks(name))[0]
     block = block_of(rows, 100)
     matrix = canonical_matrix(block, block, distance)
-    if len(block) <= tile:
-        assert coarse_tiles.run_coarse_tiles_within(block, distance, tile, k) is None
-        return
     (found,) = coarse_tiles.run_coarse_tiles_within(block, distance, tile, k)
-    assert_same(found, plain_surroundings(matrix, block.numbers, min(k, len(block)), own=True))
+    expected = plain_surroundings(matrix, block.numbers, min(k, len(block)), own=True)
+    assert_same(found, expected)
+    for screen in ("int8", "float32"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(integers.VARIABLE, screen)
+            (lists,) = run_symmetric_tiles(block, None, distance, tile, k, farthest=False)
+        assert_same(replace(lists, farthest=expected.farthest), expected)
+        assert np.isnan(lists.farthest).all()
     labels = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(block), max_size=len(block))))
     labelled = replace(block, label=labels)
     (found,) = coarse_tiles.run_coarse_tiles_within(labelled, distance, tile, k)
@@ -174,8 +178,9 @@ def test_block_among_itself(name, k, tile, data):
     assert_same(found, plain[0])
 
 
-def test_lists_that_overflow():
+def test_lists_that_overflow(monkeypatch):
     """Hundreds of equal rows, nearer and farther ones after them: bounds cannot decide, and distances do."""
+    monkeypatch.setattr(coarse, "_MOST_WORK", 1e12)
     rng = np.random.default_rng(3)
     distance = REGISTERED.get("cosine")
     near = block_of(rng.normal(size=(5, 64)))
@@ -186,6 +191,8 @@ def test_lists_that_overflow():
     found = coarse_tiles.run_coarse_tiles_both_ways(near, far, distance, 256, 4, unknown)
     assert_same(found[0], plain_surroundings(matrix, far.numbers, 4))
     assert_same(found[1], plain_surroundings(matrix.T, near.numbers, 4))
+    (alone,) = coarse_tiles.run_coarse_tiles_within(far, distance, 96, 4)
+    assert_same(alone, plain_surroundings(canonical_matrix(far, far, distance), far.numbers, 4, own=True))
 
 
 def nearest_at_the_edge(dim):
@@ -226,16 +233,13 @@ def test_smaller_bounds_are_noticed(monkeypatch):
 @settings(max_examples=examples(60))
 @given(k=st.integers(1, 12), shape=st.sampled_from([(3, 5), (64, 17), (64, 64)]), data=st.data())
 def test_lists_of_queries(name, k, shape, data):
-    """Nearest and farthest gallery rows, bounded by the first ones of the gallery."""
+    """Nearest and farthest gallery rows, bounded by those of the first tile."""
     distance, tile = REGISTERED.get(name), TileShape(*shape)
     rows = data.draw(hard_blocks(name))
     near, far = block_of(rows[0]), block_of(rows[1], 100)
     expected = plain_surroundings(canonical_matrix(near, far, distance), far.numbers, k)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coarse_tiles, "_FIRST_ROWS", data.draw(st.integers(1, 30)))
-        patch.setattr(coarse_tiles, "_FIRST_PER_NEIGHBOUR", 0)
-        (found,) = run_tiles(near, far, distance, tile, [SurroundQueries(k, distance)])
-        (listed,) = run_tiles(near, far, distance, tile, [KeepNearest(k, distance)])
+    (found,) = run_tiles(near, far, distance, tile, [SurroundQueries(k, distance)])
+    (listed,) = run_tiles(near, far, distance, tile, [KeepNearest(k, distance)])
     width = found.index.shape[1]
     assert_same(found, Surroundings(expected.index[:, :width], expected.distance[:, :width], expected.farthest))
     assert (expected.index[:, width:] == -1).all()
@@ -261,18 +265,20 @@ def test_lists_within_a_known_reach(name, k, data):
     assert_same(Surroundings(found.index, found.distance, expected.farthest), expected, within=reach)
 
 
-def test_fewer_first_rows_than_neighbours(monkeypatch):
-    """First rows that are nearer than all others bound nothing if they are fewer than the list holds."""
-    monkeypatch.setattr(coarse_tiles, "_FIRST_ROWS", 3)
-    monkeypatch.setattr(coarse_tiles, "_FIRST_PER_NEIGHBOUR", 0)
+@pytest.mark.parametrize("k", [1, 5, 20])
+def test_first_rows_nearer_than_all_others(k):
+    """The nearest row and the farthest one are among the first, and so are k - 1 others, or only some of these."""
     rng = np.random.default_rng(4)
-    distance, rows = REGISTERED.get("cosine"), rng.normal(size=(40, 64))
-    near, far = block_of(rows[:1]), block_of(np.concatenate([rows[:1] + 0.01 * rows[1:4], rows[4:]]), 100)
-    expected = plain_surroundings(canonical_matrix(near, far, distance), far.numbers, 5)
-    for reduction in (SurroundQueries(5, distance), KeepNearest(5, distance)):
-        (found,) = run_tiles(near, far, distance, TileShape(64, 16), [reduction])
-        np.testing.assert_array_equal(found.index, expected.index)
-        np.testing.assert_array_equal(found.distance, expected.distance)
+    distance, rows = REGISTERED.get("cosine"), rng.normal(size=(200, 64))
+    for n_near in (k - 1, k, k + 1, 3 * k):
+        first = np.concatenate([rows[:1] + 0.01 * rows[1 : 1 + n_near], -rows[:1] - 0.01 * rows[1:2]])
+        near, far = block_of(rows[:1]), block_of(np.concatenate([first, rows[n_near + 1 :]]), 100)
+        expected = plain_surroundings(canonical_matrix(near, far, distance), far.numbers, k)
+        (found,) = run_tiles(near, far, distance, TileShape(64, 150), [SurroundQueries(k, distance)])
+        (listed,) = run_tiles(near, far, distance, TileShape(64, 150), [KeepNearest(k, distance)])
+        assert_same(found, expected)
+        np.testing.assert_array_equal(listed.index, expected.index)
+        np.testing.assert_array_equal(listed.distance, expected.distance)
 
 
 # -------------------------------------------------------------------------------------------------- whole searches
