@@ -43,8 +43,8 @@ _COARSE_ROWS, _COARSE_COLUMNS = 1024, 1024
 # share of queries in float32 with which integers pay for the others.
 _TRIED_ROWS, _RECONSIDERED_ROWS, _MOST_PLAIN = 128, 16384, 0.6
 
-# Gallery rows with which integers pay for lists: at least, and per row of a list.
-_LEAST_LISTED, _LISTED_PER_NEIGHBOUR = 4096, 64
+# Elements of the rows that an item is compared with, per row of its list, with which integers pay for lists.
+_ELEMENTS_PER_NEIGHBOUR = 49152
 
 
 def run_coarse_tiles(
@@ -277,8 +277,13 @@ def _are_listed(reduction: KeepNearest | SurroundQueries, gallery: FeatureBlock)
     """Whether integers pay for lists; lists with hidden rows are left to float32."""
     if isinstance(reduction, KeepNearest) and reduction.hidden is not None:
         return False
-    least = max(_LEAST_LISTED, _LISTED_PER_NEIGHBOUR * reduction.k)
-    return len(gallery) >= least or forced_screen() is not None
+    return _pay_for_lists(gallery, 1.0, reduction.k)
+
+
+def _pay_for_lists(others: FeatureBlock, share: float, k: int) -> bool:
+    """Whether integers pay for lists of `k` of other items, of which a share is compared per product."""
+    elements = share * len(others) * others.features.shape[1]
+    return elements >= _ELEMENTS_PER_NEIGHBOUR * k or forced_screen() is not None
 
 
 def run_coarse_tiles_both_ways(
@@ -313,6 +318,8 @@ def run_coarse_tiles_within(
 
     Tiles on the diagonal come first: they bound the lists of all items.
     """
+    if not _pay_for_lists(block, 0.5, k):
+        return None
     products = quantise(screen_pairs(distance, pair_rows(distance, block, block), np.float32))
     if products is None:
         return None

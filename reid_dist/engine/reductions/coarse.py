@@ -26,9 +26,26 @@ from reid_dist.kernels.coarse import (
 )
 from reid_dist.kernels.symmetric import Side
 
-# Entries of lists that are made fine in the time that products of eight-bit integers save per element of a pair, and
-# the number of them beyond that at which products of float32 are preferred.
-_SAVED_PER_ELEMENT, _MOST_WORK = 1.0 / 4096.0, 1 << 16
+# Entries of lists that are made fine in the time that products of eight-bit integers save per element of a pair.  Some
+# more than these are permitted, and a share of those that all pairs save: the first entries are many.
+_SAVED_PER_ELEMENT, _MOST_WORK, _MOST_SHARE = 1.0 / 4096.0, 1 << 16, 0.25
+
+
+class _Work:
+    """Work on lists of rows with `dim` elements, as a number of entries made fine, against what `n_pairs` save."""
+
+    def __init__(self, n_pairs: float, dim: int) -> None:
+        self._saved = _SAVED_PER_ELEMENT * dim
+        self._left = _MOST_WORK + _MOST_SHARE * self._saved * n_pairs
+
+    def add(self, n_entries: float, n_pairs: int = 0) -> None:
+        """Add entries that were made fine, and pairs that were compared."""
+        self._left += self._saved * n_pairs - n_entries
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether products of float32 are faster."""
+        return self._left < 0
 
 
 class CoarseSurroundings:
@@ -63,17 +80,17 @@ class CoarseSurroundings:
         if not same:
             side = make_side(distance, k, second, first, far, plain, farthest=farthest, room=_room(k))
             self._far = _coarse_side(side, seeds[1], other, own)
-        self._work, self._saved = 0.0, _SAVED_PER_ELEMENT * first.features.shape[1]
+        self._work = _Work(len(first) * len(second) / (2 if same else 1), first.features.shape[1])
 
     @property
     def is_crowded(self) -> bool:
         """Whether so many pairs passed so far that products of float32 are faster."""
-        return self._work > _MOST_WORK
+        return self._work.is_exceeded
 
     def absorb(self, rows: RowRange, columns: RowRange) -> None:
         """Add one tile, to the lists of its rows and of its columns; tiles with the same columns follow each other."""
         tile = self._products.tile(rows, self._columns, columns)
-        self._work += collect_coarse(tile, rows.start, columns.start, self._near, self._far) - self._saved * tile.size
+        self._work.add(collect_coarse(tile, rows.start, columns.start, self._near, self._far), tile.size)
 
     def begin(self, tiles: Sequence[RowRange]) -> None:
         """Compare the items of each tile of one block with each other, first of all: this bounds their lists."""
@@ -84,9 +101,9 @@ class CoarseSurroundings:
             near = near._replace(side=near.side._replace(label=own, other_label=own))
         for items in tiles:
             tile, bias = self._products.tile(items, self._columns, items), near.side.bias[items.start : items.stop]
-            work = collect_coarse_rows(tile, bias, np.arange(items.start, items.stop), items.start, near)
-            self._work += work - self._saved * tile.size
-        self._work += refine_lists(near)
+            places = np.arange(items.start, items.stop)
+            self._work.add(collect_coarse_rows(tile, bias, places, items.start, near), tile.size)
+        self._work.add(refine_lists(near))
 
     def result(self) -> list[Surroundings]:
         """Return the results of the first block, and of the second unless it is the same, by canonical distance."""
@@ -122,12 +139,12 @@ class CoarseQueries:
         side = make_side(distance, k, query, gallery, screening, plain, farthest=farthest, room=_room(k))
         self._side = _coarse_side(side, seed, own, own)
         self._column_start, self._column_bias = 0, self._bias
-        self._work, self._saved = 0.0, _SAVED_PER_ELEMENT * query.features.shape[1]
+        self._work = _Work(len(query) * len(gallery), query.features.shape[1])
 
     @property
     def is_crowded(self) -> bool:
         """Whether so many pairs passed so far that products of float32 are faster."""
-        return self._work > _MOST_WORK
+        return self._work.is_exceeded
 
     def open(self, columns: RowRange, quantised: Quantised) -> None:
         """Begin the tiles of some gallery rows, which ascend from call to call."""
@@ -137,11 +154,11 @@ class CoarseQueries:
     def absorb(self, tile: NDArray[np.int32], queries: NDArray[np.int64]) -> None:
         """Add the products of some queries and the gallery rows."""
         work = collect_coarse_rows(tile, self._column_bias, queries, self._column_start, self._side)
-        self._work += work - self._saved * tile.size
+        self._work.add(work, tile.size)
 
     def close(self) -> None:
         """End these gallery rows: entries are made fine while their integers are there."""
-        self._work += refine_lists(self._side)
+        self._work.add(refine_lists(self._side))
 
     def result(self) -> Surroundings:
         """Return all lists, decided by canonical distance."""
