@@ -156,14 +156,11 @@ class _Lists:
         reach = reduction.reach if isinstance(reduction, KeepNearest) else None
         self._reach = unknown if reach is None else reach.copy()
         self._others: list[Neighbours] = []
+        farthest = isinstance(reduction, SurroundQueries) and reduction.farthest
+        hidden = reduction.hidden_columns(loop.gallery) if isinstance(reduction, KeepNearest) else None
+        blocks, seed = (loop.query, loop.gallery), Seed(self._reach, -unknown)
         self.coarse = CoarseQueries(
-            loop.query,
-            loop.gallery,
-            loop.distance,
-            reduction.k,
-            Seed(self._reach, -unknown),
-            loop.products,
-            farthest=isinstance(reduction, SurroundQueries) and reduction.farthest,
+            *blocks, loop.distance, reduction.k, seed, loop.products, farthest=farthest, hidden=hidden
         )
 
     @property
@@ -274,8 +271,8 @@ class _Counts:
 
 
 def _are_listed(reduction: KeepNearest | SurroundQueries, gallery: FeatureBlock) -> bool:
-    """Whether integers pay for lists; lists with hidden rows are left to float32."""
-    if isinstance(reduction, KeepNearest) and reduction.hidden is not None:
+    """Whether integers pay for lists; those from which single rows are struck are left to float32."""
+    if isinstance(reduction, KeepNearest) and reduction.strikes_rows:
         return False
     return _pay_for_lists(gallery, 1.0, reduction.k)
 

@@ -283,14 +283,16 @@ def collect_coarse(
 @kernel
 def collect_coarse_rows(
     tile: NDArray[np.int32],
-    bias: NDArray[np.float32],
+    biases: NDArray[np.float32],
+    bias_of: NDArray[np.int64],
     query: NDArray[np.int64],
     column_start: int,
     rows: CoarseSide,
 ) -> int:
-    """Add one tile of integer products to the lists of its rows only; `bias` belongs to the columns of the tile.
+    """Add one tile of integer products to the lists of its rows only.
 
-    `query` holds the item of each row, shape (rows,).  Returns as `collect_coarse` does.
+    `biases`, shape (kinds, columns), belong to the columns of the tile; an infinite one hides a column.  `bias_of` and
+    `query` hold the kind and the item of each row, shape (rows,).  Returns as `collect_coarse` does.
     """
     n_columns = tile.shape[1]
     marks, marked = make_marks(n_columns)
@@ -310,7 +312,7 @@ def collect_coarse_rows(
     lowest, highest = np.finfo(np.float32).min, np.finfo(np.float32).max
     n_fine = 0
     for i in range(tile.shape[0]):
-        row = query[i]
+        row, bias = query[i], biases[bias_of[i]]
         factor, spread, length = near.scale[row], near.spread[row], near.length[row]
         products = tile[i]
         if row_level[row] == lowest or side.lower_bound[row] == highest:

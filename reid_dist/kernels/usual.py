@@ -159,7 +159,7 @@ def _integers() -> Iterator[_Example]:
     counts = RankCounts(small, small, small)
     yield quantise_rows, (tile, *values, floats, floats, np.empty((1, 3)), small)
     yield collect_coarse, (pairs, n, n, coarse, coarse)
-    yield collect_coarse_rows, (pairs, floats, ints, n, coarse)
+    yield collect_coarse_rows, (pairs, tile, ints, ints, n, coarse)
     yield refine_lists, (coarse,)
     yield settle_coarse, (side.lists, np.empty((1, 1), np.int64), np.empty((1, 1)))
     yield count_coarse, (CoarseTile(pairs, ints, factors, factors), screened, counts, n, np.empty(1, np.bool_))

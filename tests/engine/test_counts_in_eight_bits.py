@@ -126,6 +126,39 @@ def test_threshold_at_the_edge_of_a_bound(sign, monkeypatch):
     assert counts_at_the_edge(sign)[0] == ([int(sign < 0)], [0], [0])
 
 
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("name", DISTANCES)
+@settings(max_examples=examples(60))
+@given(seed=seeds(), k=st.integers(1, 6), tile=st.sampled_from([3, 17, 64]), data=st.data())
+def test_lists_without_hidden_rows(name, seed, k, tile, data):
+    """Rows hidden from all queries, and rows of a label hidden from those of the same one; with counts and without."""
+    rng, distance = np.random.default_rng(seed), REGISTERED.get(name)
+    rows = data.draw(hard_blocks(name))
+    near, far = block_of(rows[0]), block_of(rows[1], 100)
+    matrix = canonical_matrix(near, far, distance)
+    label, own_label = rng.integers(0, 3, 100 + len(far)), rng.integers(0, 4, len(near))
+    junk = rng.random(100 + len(far)) < rng.choice([0.0, 0.2, 1.0])
+    visible = ~junk[far.numbers] & (label[far.numbers] != own_label[:, None])
+    hidden = Hidden(np.zeros(len(near) + 1, np.int64), np.empty(0, np.int64), own_label, False)
+    wanted = [KeepNearest(k, distance, hidden, GalleryMask(junk, label))]
+    positives = [np.flatnonzero(rng.random(len(far)) < 0.1) for _ in range(len(near))]
+    counted, expected = counting(matrix, positives, far.numbers, name)
+    if data.draw(st.booleans()):
+        wanted.append(counted)
+    with pytest.MonkeyPatch.context() as patch, count_screened() as screened:
+        patch.setattr(coarse_tiles, "_TRIED_ROWS", 5)
+        listed, *counts = run_tiles(near, far, distance, TileShape(tile, tile), wanted)
+    assert screened["int8"]
+    for query, kept in enumerate(visible):
+        columns = np.flatnonzero(kept)
+        columns = columns[np.argsort(matrix[query, columns], kind="stable")][:k]
+        n = len(columns)
+        assert listed.index[query].tolist() == [*far.numbers[columns].tolist(), *[-1] * (k - n)]
+        assert listed.distance[query].tolist() == [*matrix[query, columns].tolist(), *[np.inf] * (k - n)]
+    for found in counts:
+        assert_counts(found, expected, counted)
+
+
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(12), deadline=None)
@@ -141,15 +174,20 @@ def test_same_report_as_in_float32(name, data):
     assume(len(rows) > 20)
     pids, camids = rng.integers(-1, 5, len(rows)), rng.integers(0, 3, len(rows))
     pids[:2], camids[0] = 1, 5
-    topk = data.draw(st.sampled_from([None, 3]))
+    # One list beside the counts, of all gallery rows or of those that a query without relevant ones sees.
+    topk, metrics = data.draw(st.sampled_from([(None, []), (3, []), (None, ["DIR@FAR=0.1"])]))
     found, lists = {}, {}
     for screen in ("int8", "float32"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(integers.VARIABLE, screen)
             patch.setattr(coarse_tiles, "PLAIN_QUERIES", coarse_counts._PlainQueries())
-            items = FeatureSet.from_arrays(rows, pids, camids)
+            items = asked = FeatureSet.from_arrays(rows, pids, camids)
+            if metrics:
+                asked = FeatureSet.from_arrays(rows, np.where(np.arange(len(rows)) % 5 == 4, 77, pids), camids)
             chunk_rows = data.draw(st.sampled_from([16, 64]))
-            found[screen] = evaluate(items, items, distance=name, chunk_rows=chunk_rows, topk=topk)
+            found[screen] = evaluate(
+                asked, items, distance=name, chunk_rows=chunk_rows, topk=topk, metrics=["mAP", *metrics]
+            )
             # Another job: what is known of the lists of one must not be taken for another.
             lists[screen] = nearest(
                 items, FeatureSet.from_arrays(rows[::-1], pids), k=4, distance=name, chunk_rows=chunk_rows

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Distance, Mirrored
 from reid_dist.engine.distances.quantised import Quantised, QuantisedProducts
-from reid_dist.engine.reductions.base import FeatureBlock
+from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns
 from reid_dist.engine.reductions.surroundings import Seed, Surroundings, apply_seed, make_side, settle_side
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.coarse import (
@@ -101,8 +101,8 @@ class CoarseSurroundings:
             near = near._replace(side=near.side._replace(label=own, other_label=own))
         for items in tiles:
             tile, bias = self._products.tile(items, self._columns, items), near.side.bias[items.start : items.stop]
-            places = np.arange(items.start, items.stop)
-            self._work.add(collect_coarse_rows(tile, bias, places, items.start, near), tile.size)
+            places, kind = np.arange(items.start, items.stop), np.zeros(len(items), np.int64)
+            self._work.add(collect_coarse_rows(tile, bias[None], kind, places, items.start, near), tile.size)
         self._work.add(refine_lists(near))
 
     def result(self) -> list[Surroundings]:
@@ -118,7 +118,8 @@ class CoarseSurroundings:
 class CoarseQueries:
     """The k nearest gallery rows of every query, and its largest distance with `farthest`.
 
-    `seed` holds bounds for the queries from other gallery rows.
+    `seed` holds bounds for the queries from other gallery rows.  Gallery rows that are `hidden` from a query are not in
+    its list; for largest distances, none are.
     """
 
     def __init__(
@@ -130,15 +131,16 @@ class CoarseQueries:
         seed: Seed,
         products: QuantisedProducts,
         *,
-        farthest: bool,
+        farthest: bool = False,
+        hidden: HiddenColumns | None = None,
     ) -> None:
-        self._query, self._gallery = query, gallery
+        self._query, self._gallery, self._hidden = query, gallery, hidden
         plain, mirrored = products.plain, products.plain.mirrored()
         screening = plain.centre, plain.epsilon + slack_of(mirrored), mirrored.row_bias
         self._bias, own = mirrored.column_bias, products.queries.factors
         side = make_side(distance, k, query, gallery, screening, plain, farthest=farthest, room=_room(k))
         self._side = _coarse_side(side, seed, own, own)
-        self._column_start, self._column_bias = 0, self._bias
+        self._column_start, self._biases, self._bias_of = 0, self._bias[None], np.zeros(len(query), np.int64)
         self._work = _Work(len(query) * len(gallery), query.features.shape[1])
 
     @property
@@ -149,11 +151,15 @@ class CoarseQueries:
     def open(self, columns: RowRange, quantised: Quantised) -> None:
         """Begin the tiles of some gallery rows, which ascend from call to call."""
         self._side = self._side._replace(other=quantised.factors, first_other=columns.start)
-        self._column_start, self._column_bias = columns.start, self._bias[columns.start : columns.stop]
+        self._column_start, self._biases = columns.start, self._bias[None, columns.start : columns.stop]
+        if self._hidden is not None:
+            every = RowRange(0, len(self._query))
+            self._biases, self._bias_of = self._hidden.bias(self._biases[0], columns, every)
 
     def absorb(self, tile: NDArray[np.int32], queries: NDArray[np.int64]) -> None:
         """Add the products of some queries and the gallery rows."""
-        work = collect_coarse_rows(tile, self._column_bias, queries, self._column_start, self._side)
+        kinds = self._bias_of[queries]
+        work = collect_coarse_rows(tile, self._biases, kinds, queries, self._column_start, self._side)
         self._work.add(work, tile.size)
 
     def close(self) -> None:

@@ -38,11 +38,19 @@ class KeepNearest:
     # float64; inf if unknown.  Rows beyond may be missing in lists.
     reach: Float64 | None = None
 
+    @property
+    def strikes_rows(self) -> bool:
+        """Whether rows that are hidden from single queries are omitted."""
+        return self.hidden is not None and (self.hidden.crosses or self.strikes)
+
+    def hidden_columns(self, gallery: FeatureBlock) -> HiddenColumns | None:
+        """Gallery rows to omit; None to list all rows."""
+        return None if self.hidden is None or self.mask is None else HiddenColumns(self.hidden, self.mask, gallery)
+
     def take(self, queries: Int64, reach: Float64) -> KeepNearest:
-        """Reduction for some queries of lists of all rows, with other distances; see `reach`."""
-        if self.hidden is not None:
-            raise AssertionError("rows that are hidden belong to all queries of the block")
-        return replace(self, reach=reach[queries])
+        """Reduction for some queries, with other distances; see `reach`."""
+        hidden = None if self.hidden is None else self.hidden.take(queries)
+        return replace(self, hidden=hidden, reach=reach[queries])
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Nearest:
         """Make an accumulator for a block pair."""
@@ -71,10 +79,7 @@ class _Nearest(Accumulator[Neighbours]):
             known = np.flatnonzero(np.isfinite(reduction.reach))
             level, _ = screen.edges(known, reduction.reach[known], reduction.distance.squared)
             self._lists.level[known] = np.maximum(level, self._lists.level[known])
-        hidden = reduction.hidden
-        self._hidden = (
-            None if hidden is None or reduction.mask is None else HiddenColumns(hidden, reduction.mask, gallery)
-        )
+        self._hidden = reduction.hidden_columns(gallery)
 
     def absorb(self, tile: Tile) -> None:
         """Collect candidates from one tile."""
@@ -97,7 +102,7 @@ class _Nearest(Accumulator[Neighbours]):
 
     def _struck(self, columns: RowRange, queries: RowRange, hidden: HiddenColumns) -> tuple[Int64, Int64]:
         """Queries and columns of a tile of the rows hidden from single queries, both (n,), as far as they matter."""
-        if self._reduction.hidden is None or not (self._reduction.hidden.crosses or self._reduction.strikes):
+        if not self._reduction.strikes_rows:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         indptr = hidden.indptr[queries.start : queries.stop + 1]
         column = hidden.column[indptr[0] : indptr[-1]] - columns.start
