@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 from reid_dist.core.formatting import byte_size
-from reid_dist.engine.plan import rounded_up
 from reid_dist.errors import PlanError
 
 TILE_ROWS = 1024
@@ -16,8 +15,8 @@ MOST_SEEDS = 6
 """Largest number of block pairs whose lists seed the bounds of another pair: further ones tighten bounds little."""
 
 _MOST_BLOCK_ROWS = 40960
-# Blocks per square root of the number of threads: enough pairs of blocks to occupy all threads to the end.
-_BLOCKS_PER_ROOT = 3
+# Most blocks per square root of the number of threads, and the share of a task's time that threads wait at the end.
+_BLOCKS_PER_ROOT, _WAITED = 6, 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +96,13 @@ def choose_block_rows(
     Raises `PlanError` if the smallest block exceeds `memory_per_thread`.
     """
     tile = rows_of_a_tile(chunk_rows)
-    fewest = max(2, math.ceil(_BLOCKS_PER_ROOT * math.sqrt(n_threads)))
-    # From `fewest` to twice that: the number whose pairs fill the threads best; fewer blocks are read less often.
-    n_blocks = min(range(fewest, 2 * fewest), key=lambda n: rounded_up(n * (n + 1) // 2, n_threads) / (n * (n + 1)))
+
+    def relative_time(n_blocks: int) -> float:
+        """Time of all threads by that of products; lists take as long as these in blocks of one tile, then less."""
+        rounds = n_blocks * (n_blocks + 1) / 2 / n_threads
+        return (math.ceil(rounds) + _WAITED) / rounds * (1 + tile * n_blocks / n_items)
+
+    n_blocks = min(range(2, math.ceil(_BLOCKS_PER_ROOT * math.sqrt(n_threads)) + 1), key=relative_time)
     rows = max(tile, min(_MOST_BLOCK_ROWS, -(-n_items // n_blocks)))
     while block_bytes(rows, dim, k) > memory_per_thread and rows > 64:
         rows = max(64, rows // 2)
