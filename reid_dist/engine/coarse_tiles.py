@@ -32,6 +32,7 @@ from reid_dist.engine.reductions import (
 from reid_dist.engine.reductions.coarse import CoarseQueries, CoarseSurroundings
 from reid_dist.engine.reductions.coarse_counts import PLAIN_QUERIES, CoarseCounts
 from reid_dist.engine.screened_pairs import note_screened
+from reid_dist.kernels.canonical import PLAIN
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -59,7 +60,8 @@ def run_coarse_tiles(
 
     Reductions for which products of float32 are preferred are left out.
     """
-    if query.reranked is not None:
+    known = query.reranked
+    if known is not None and (lists is not None or known.mixed):
         return {}
     wants_counts = counts is not None and counts.targets.indptr[-1] > counts.targets.indptr[0]
     plain_share = PLAIN_QUERIES.share_of(counts.targets) if counts is not None and wants_counts else 0.0
@@ -71,7 +73,11 @@ def run_coarse_tiles(
     if not wants_lists and not wants_counts:
         return {}
     cost = COST_OF_COUNTS if wants_counts else COST_OF_LISTS
-    products = quantise(screen_pairs(distance, pair_rows(distance, query, gallery), np.float32), cost)
+    pairs = pair_rows(distance, query, gallery)
+    if pairs.rescoring.active and pairs.rescoring.weight == 0.0:
+        # There are no products.
+        return {}
+    products = quantise(screen_pairs(distance, pairs._replace(rescoring=PLAIN), np.float32), cost)
     if products is None:
         return {}
     loop = _Loop(query, gallery, distance, tile, products)
@@ -213,12 +219,13 @@ class _Counts:
         self._loop, self._reduction = loop, reduction
         self.coarse = CoarseCounts(reduction, loop.query, loop.gallery, loop.products)
         own, known = reduction.targets.indptr, PLAIN_QUERIES.of(reduction.targets)
-        with_thresholds = np.flatnonzero(own[1:] > own[:-1])
+        with_thresholds = np.setdiff1d(np.flatnonzero(own[1:] > own[:-1]), self.coarse.spared)
         self._few, self._is_known = _MOST_PLAIN * len(with_thresholds), known is not None
         self._plain = with_thresholds[:0] if known is None else with_thresholds[known[with_thresholds]]
         self.queries = np.setdiff1d(with_thresholds, self._plain)
         self.coarse.count_only(self.queries)
         self.is_complete = False
+        self._count_plain(self.coarse.spared, RowRange(0, len(loop.gallery)), None)
 
     def begin(self, chunk: RowRange, listed: _Lists | None) -> int:
         """Choose the queries that are counted by integers in a chunk; return the first row that is left to them.

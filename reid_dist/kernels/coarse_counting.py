@@ -6,6 +6,9 @@ Any other pair is placed at the first threshold whose lower edge its upper end r
 `reid_dist.kernels.counting`: it is nearer if its lower end is above the upper edge there.  Otherwise an edge lies
 between its ends, and products with residuals give ends that are some hundred times closer.  What these leave open is
 decided by distances.
+
+Under a re-ranked distance, edges are those of plain distances.  Known pairs are left out of the products, and placed by
+their screening values, as in `reid_dist.engine.reductions.screens`.
 """
 
 from __future__ import annotations
@@ -34,6 +37,8 @@ class CoarseTile(NamedTuple):
     # Factors of all queries, and of the columns.
     own: Factors
     other: Factors
+    # Screening values of known pairs under a re-ranked distance, shape (n,), float64: those of all queries.
+    known: NDArray[np.float64]
 
 
 @inner_kernel
@@ -61,6 +66,9 @@ def count_coarse(
     products, own, other = tile.products, tile.own, tile.other
     bias, column_start, bands, rows = screened.bias, screened.column_start, screened.bands, screened.rows
     n_rows, n_columns = products.shape
+    # Columns of the tile are numbered from here among those of known pairs.
+    rescores, first_known = rows.rescoring.active, rows.rescoring.first_column
+    known_indptr, known_column = rows.rescoring.indptr, rows.rescoring.column
     doubts = make_doubts(BATCH + n_columns, rows.query.shape[1])
     values, nearer = np.empty(n_columns + 1, np.float32), np.empty(n_columns + 1, np.int64)
     lows, highs = np.empty(n_columns, np.float64), np.empty(n_columns, np.float64)
@@ -82,7 +90,14 @@ def count_coarse(
         lowest = lower[n - 1]
         factor, spread, length = own.scale[q], own.spread[q], own.length[q]
         hidden_stop = bands.hidden_indptr[q + 1]
-        hidden = first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, column_start)
+        hidden_start = first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, column_start)
+        hidden = hidden_start
+        known_start = known_stop = int(np.int64(0))
+        if rescores:
+            known_stop = int(known_indptr[q + 1])
+            known_start = first_at_least(known_column, known_indptr[q], known_stop, first_known)
+            known_stop = first_at_least(known_column, known_start, known_stop, first_known + n_columns)
+        known = known_start
         kind = screened.bias_of[q]
         product, less = products[i], bias[kind]
         for c in range(len(product)):
@@ -95,6 +110,10 @@ def count_coarse(
             while hidden < hidden_stop and bands.hidden_column[hidden] < column_start + c:
                 hidden += 1
             if hidden < hidden_stop and bands.hidden_column[hidden] == column_start + c:
+                continue
+            while known < known_stop and known_column[known] < first_known + c:
+                known += 1
+            if known < known_stop and known_column[known] == first_known + c:
                 continue
             value = np.float32(np.int32(product[c] - shift[c])) * (scale[c] * factor)
             error = spread * span[c] + length * residual[c]
@@ -120,6 +139,22 @@ def count_coarse(
             if a == n:
                 continue
             if lows[p] - less_one > upper[a]:
+                near[a] += np.int32(1)
+                continue
+            doubts.row[n_doubts], doubts.column[n_doubts], doubts.threshold[n_doubts] = q, column, begin + a
+            n_doubts += 1
+        hidden = hidden_start
+        for known in range(known_start, known_stop):
+            column = known_column[known] - first_known
+            while hidden < hidden_stop and bands.hidden_column[hidden] < column_start + column:
+                hidden += 1
+            if hidden < hidden_stop and bands.hidden_column[hidden] == column_start + column:
+                continue
+            value = np.float32(tile.known[known - known_indptr[0]])
+            a = _place(lower, value)
+            if a == n or less[column] == np.inf:
+                continue
+            if value > upper[a]:
                 near[a] += np.int32(1)
                 continue
             doubts.row[n_doubts], doubts.column[n_doubts], doubts.threshold[n_doubts] = q, column, begin + a

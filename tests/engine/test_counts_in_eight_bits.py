@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -18,6 +20,7 @@ from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.distances import integers
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import CountNearer, KeepNearest, coarse_counts
+from reid_dist.engine.reductions.base import KnownPairs
 from reid_dist.engine.screened_pairs import count_screened, screened_words
 from reid_dist.engine.tile_loop import run_tiles
 
@@ -124,6 +127,45 @@ def test_threshold_at_the_edge_of_a_bound(sign, monkeypatch):
     assert found == expected == ([0], [1], [1])
     halve_bounds(monkeypatch)
     assert counts_at_the_edge(sign)[0] == ([int(sign < 0)], [0], [0])
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize("name", DISTANCES)
+@settings(max_examples=examples(60))
+@given(
+    seed=seeds(),
+    tile=st.sampled_from([3, 17, 64]),
+    weight=st.sampled_from([0.3, 1.0]),
+    squares=st.booleans(),
+    values=st.sampled_from([1, 3, 1000]),
+    data=st.data(),
+)
+def test_counts_under_reranked_distances(name, seed, tile, weight, squares, values, data):
+    """Known pairs have few values or many, also among thresholds, hidden rows and queries left to float32."""
+    rng, distance = np.random.default_rng(seed), REGISTERED.get(name)
+    rows = data.draw(hard_blocks(name))
+    plain, far = block_of(rows[0]), block_of(rows[1], 100)
+    n = len(plain)
+    given_pairs = rng.random((n, len(far))) < rng.choice([0.05, 0.9])
+    known = rng.integers(0, values + 1, given_pairs.sum()) / (values + 1)
+    indptr, row = np.concatenate([[0], np.cumsum(given_pairs.sum(axis=1))]), far.numbers[np.nonzero(given_pairs)[1]]
+    scale = canonical_matrix(plain, far, distance).max(axis=1) * rng.uniform(0.5, 2.0, n) + 1e-30
+    scale = scale**2 if squares and name != "euclidean" else scale
+    near = replace(
+        plain, reranked=KnownPairs(weight, squares and name != "euclidean", scale, indptr, row, known, 1.0, False)
+    )
+    matrix = canonical_matrix(near, far, distance)
+    assume(np.isfinite(matrix).all())
+    label, own_label = rng.integers(0, 3, 100 + len(far)), rng.integers(0, 4, n)
+    share = rng.choice([0.02, 0.3])
+    positives = [np.flatnonzero(rng.random(len(far)) < share) for _ in range(n)]
+    reduction, expected = counting(matrix, positives, far.numbers, name, label, own_label)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coarse_tiles, "_TRIED_ROWS", data.draw(st.integers(1, 20)))
+        patch.setattr(coarse_tiles, "_RECONSIDERED_ROWS", data.draw(st.sampled_from([7, 40])))
+        patch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", data.draw(st.sampled_from([0.0, 1e-3, 10.0])))
+        (found,) = run_tiles(near, far, distance, TileShape(tile, tile), [reduction])
+    assert_counts(found, expected, reduction)
 
 
 @pytest.mark.quick_cases(2)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Hidden, RowRange
+from reid_dist.core.segments import take_segments
 from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.reductions.tiles import Tile
 from reid_dist.kernels.canonical import PLAIN, PairRows, Rescoring, read_only
@@ -49,6 +50,11 @@ class KnownPairs:
         here, column = gallery.find(self.row)
         indptr = np.searchsorted(here, self.indptr)
         return Rescoring(*terms, indptr, column, self.value[here], 0, self.apart, self.mixed)
+
+    def take(self, queries: Int64) -> KnownPairs:
+        """Select queries by position."""
+        indptr, place = take_segments(self.indptr, queries)
+        return replace(self, scale=self.scale[queries], indptr=indptr, row=self.row[place], value=self.value[place])
 
     def stays_within(self, first: int, stop: int) -> bool:
         """Whether all rows are in a range: then they are used as they are, and nothing is copied."""
@@ -88,6 +94,7 @@ class FeatureBlock:
             self.features[place],
             self.norm[place],
             group,
+            reranked=None if self.reranked is None else self.reranked.take(place),
             in_memory=self.in_memory,
             label=None if self.label is None else self.label[place],
         )

@@ -17,9 +17,10 @@ from reid_dist.core.model import RowRange, Targets
 from reid_dist.core.segments import take_segments
 from reid_dist.engine.distances.quantised import Quantised, QuantisedProducts
 from reid_dist.engine.reductions.bands import ScreenedTargets
-from reid_dist.engine.reductions.base import FeatureBlock
+from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
 from reid_dist.engine.reductions.coarse import slack_of
 from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, check_thresholds, partial_counts
+from reid_dist.engine.reductions.screens import RescoredScreen, screen_pairs
 from reid_dist.kernels.coarse import Factors
 from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
 from reid_dist.kernels.deciding import RankCounts, ScreenedTile
@@ -79,10 +80,18 @@ class CoarseCounts:
         check_thresholds(reduction, query, gallery)
         self._reduction, self._gallery = reduction, gallery
         mirrored, screen = products.plain.mirrored(), copy(products.plain)
+        self._known = np.empty(0)
+        # Queries that need no products, int64.
+        self.spared = np.empty(0, np.int64)
+        if query.reranked is not None:
+            screen = screen_pairs(reduction.distance, pair_rows(reduction.distance, query, gallery), np.float32)
         screen.epsilon = screen.epsilon + slack_of(mirrored)
         self._bias, self._own = mirrored.column_bias, products.queries.factors
         targets = reduction.targets
         self._thresholds = ScreenedTargets(targets, reduction.mask, reduction.distance, query, gallery, screen)
+        if isinstance(screen, RescoredScreen):
+            self._known = screen.known
+            self.spared = np.flatnonzero(~screen.needs_product(self._thresholds.lower_bound))
         sizes = len(targets.distance), len(targets.distance), len(targets.positive_row)
         self._counts = RankCounts(*(np.zeros(size, np.int32) for size in sizes))
         # The number of each query, -1 for one that is not counted.
@@ -115,7 +124,7 @@ class CoarseCounts:
         if self._open is None:
             raise AssertionError("gallery rows come before their tiles")
         other, screened, most = self._open
-        products = CoarseTile(tile, self._number[queries], self._own, other)
+        products = CoarseTile(tile, self._number[queries], self._own, other, self._known)
         count_coarse(products, screened, self._counts, most, self._crowded)
 
     def close(self) -> None:

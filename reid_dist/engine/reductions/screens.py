@@ -29,11 +29,17 @@ def screen_pairs(distance: Distance, pairs: PairRows, dtype: DTypeLike, *, in_pa
     if pairs.rescoring.active and pairs.rescoring.weight == 0.0:
         return _UnweightedScreen(pairs)
     screen = distance.screen(pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm, dtype, in_parts=in_parts)
-    return _RescoredScreen(screen, pairs) if pairs.rescoring.active else screen
+    return RescoredScreen(screen, pairs) if pairs.rescoring.active else screen
 
 
-class _RescoredScreen(Screen):
-    """Screen of the plain distance, with thresholds and known pairs converted to it."""
+class RescoredScreen(Screen):
+    """Screen of the plain distance, with thresholds and known pairs converted to it.
+
+    Attributes
+    ----------
+    known
+        Screening values of the known pairs of all queries, shape (n,), float64.
+    """
 
     def __init__(self, plain: Screen, pairs: PairRows) -> None:
         super().__init__(pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm, plain.dtype)
@@ -41,7 +47,7 @@ class _RescoredScreen(Screen):
         self._pairs = pairs
         self.centre, self.slope = plain.centre, plain.slope
         rescoring = pairs.rescoring
-        self._known, largest = known_values(pairs, self.centre, self.slope)
+        self.known, largest = known_values(pairs, self.centre, self.slope)
         first = rescoring.indptr[0]
         self._column, self._first_column = rescoring.column[first : rescoring.indptr[-1]], rescoring.first_column
         self._indptr = rescoring.indptr - first
@@ -64,8 +70,14 @@ class _RescoredScreen(Screen):
         All other pairs are at the graph distance `apart` and a plain distance of at least 0, where the screening value
         is the centre.  Positives that share neighbours with the query, most of them under a good model, are nearer.
         """
-        if not self._pairs.rescoring.mixed:
-            self._needs_product = lower_bound <= self.centre + 2.0 * self.epsilon
+        self._needs_product = self.needs_product(lower_bound)
+
+    def needs_product(self, lower_bound: Values) -> NDArray[np.bool_]:
+        """Whether other pairs than known ones may be above the lower bound of a query, shape (n_query,)."""
+        if self._pairs.rescoring.mixed:
+            return np.ones(len(self.centre), np.bool_)
+        found: NDArray[np.bool_] = lower_bound <= self.centre + 2.0 * self.epsilon
+        return found
 
     def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
         """Multiply as in the plain screen for queries that need a product; other queries get the farthest value."""
@@ -81,9 +93,9 @@ class _RescoredScreen(Screen):
         """Write the known pairs, or add what they are nearer by."""
         indptr, first = self._indptr[queries.start : queries.stop + 1], column_start + self._first_column
         if self._pairs.rescoring.mixed:
-            add_values(indptr, self._column, self._known, first, self._limit[queries.start : queries.stop], values)
+            add_values(indptr, self._column, self.known, first, self._limit[queries.start : queries.stop], values)
         else:
-            put_values(indptr, self._column, self._known, first, bias, values)
+            put_values(indptr, self._column, self.known, first, bias, values)
 
     def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
         """Convert distances to plain ones, widened by a bound on rounding errors, and return the edges of those."""
