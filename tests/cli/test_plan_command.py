@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet, evaluate
-from reid_dist.engine.calibration import calibrate, calibrate_lists
+from reid_dist.core.formatting import rough_duration
+from reid_dist.engine.calibration import Rates, calibrate, calibrate_lists
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import _build
 from reid_dist.engine.jobs import EvaluationJob
@@ -105,6 +106,22 @@ def test_products_of_a_plan(reid_dist, pipeline: Path, tmp_path: Path, monkeypat
     assert "pip install 'reid-dist[int8]'" in printed(reid_dist("plan", pipeline).out)["products"]
     monkeypatch.setattr("reid_dist.engine.plan.may_use_integers", lambda: True)
     assert make_plan(shape(2000), shape(20_000), n_threads=1).task_bytes == without + 2000 * 32 * 8
+
+
+def test_time_with_products_of_integers(reid_dist, pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time that they save at the most is shown, for the machine that was timed."""
+    monkeypatch.delenv("REID_DIST_SCREEN", raising=False)
+    monkeypatch.setattr("reid_dist.engine.calibration.calibrate", lambda *_: Rates(1.0, 1.0, 0.0))
+    monkeypatch.setattr("reid_dist.engine.distances.integers.seconds_saved", lambda _: 0.75)
+    words = ("plan", pipeline, "--threads", 1)
+    whole = rough_duration(1.1 * 40 * 200 + 2.0)
+    shown = printed(reid_dist(*words).out)["time"]
+    assert shown.startswith(f"{whole} on ")
+    assert shown.endswith(f"; {rough_duration(0.25 * 1.1 * 40 * 200 + 2.0)} where int8 decides nearly all pairs")
+    for more in (("--gflops", "1"), ("--set", "metrics=[TAR@FAR=1e-2]")):
+        assert "int8" not in printed(reid_dist(*words, *more).out)["time"]
+    monkeypatch.setenv("REID_DIST_SCREEN", "float32")
+    assert "int8" not in printed(reid_dist(*words).out)["time"]
 
 
 def planned_seconds(shown: dict[str, str]) -> float:
