@@ -7,6 +7,7 @@ float32, and so are whole block pairs where these are preferred.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,6 @@ from reid_dist.engine.reductions import (
 from reid_dist.engine.reductions.coarse import CoarseQueries, CoarseSurroundings
 from reid_dist.engine.reductions.coarse_counts import PLAIN_QUERIES, CoarseCounts
 from reid_dist.engine.screened_pairs import note_screened
-from reid_dist.kernels.canonical import PLAIN
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -61,7 +61,7 @@ def run_coarse_tiles(
     Reductions for which products of float32 are preferred are left out.
     """
     known = query.reranked
-    if known is not None and (lists is not None or known.mixed):
+    if known is not None and (lists is not None or known.mixed or known.weight == 0.0):
         return {}
     wants_counts = counts is not None and counts.targets.indptr[-1] > counts.targets.indptr[0]
     plain_share = PLAIN_QUERIES.share_of(counts.targets) if counts is not None and wants_counts else 0.0
@@ -73,11 +73,8 @@ def run_coarse_tiles(
     if not wants_lists and not wants_counts:
         return {}
     cost = COST_OF_COUNTS if wants_counts else COST_OF_LISTS
-    pairs = pair_rows(distance, query, gallery)
-    if pairs.rescoring.active and pairs.rescoring.weight == 0.0:
-        # There are no products.
-        return {}
-    products = quantise(screen_pairs(distance, pairs._replace(rescoring=PLAIN), np.float32), cost)
+    plain = pair_rows(distance, replace(query, reranked=None), gallery)
+    products = quantise(screen_pairs(distance, plain, np.float32), cost)
     if products is None:
         return {}
     loop = _Loop(query, gallery, distance, tile, products)
@@ -205,7 +202,7 @@ class _Lists:
 
 
 class _Counts:
-    """Rank counts, of some queries by products of float32.
+    """Rank counts, of some queries by products of float32, and of those that need no products.
 
     Attributes
     ----------

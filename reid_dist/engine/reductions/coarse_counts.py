@@ -20,7 +20,7 @@ from reid_dist.engine.reductions.bands import ScreenedTargets
 from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
 from reid_dist.engine.reductions.coarse import slack_of
 from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, check_thresholds, partial_counts
-from reid_dist.engine.reductions.screens import RescoredScreen, screen_pairs
+from reid_dist.engine.reductions.screens import RescoredScreen
 from reid_dist.kernels.coarse import Factors
 from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
 from reid_dist.kernels.deciding import RankCounts, ScreenedTile
@@ -80,11 +80,11 @@ class CoarseCounts:
         check_thresholds(reduction, query, gallery)
         self._reduction, self._gallery = reduction, gallery
         mirrored, screen = products.plain.mirrored(), copy(products.plain)
+        if query.reranked is not None:
+            screen = RescoredScreen(products.plain, pair_rows(reduction.distance, query, gallery))
         self._known = np.empty(0)
         # Queries that need no products, int64.
         self.spared = np.empty(0, np.int64)
-        if query.reranked is not None:
-            screen = screen_pairs(reduction.distance, pair_rows(reduction.distance, query, gallery), np.float32)
         screen.epsilon = screen.epsilon + slack_of(mirrored)
         self._bias, self._own = mirrored.column_bias, products.queries.factors
         targets = reduction.targets

@@ -16,7 +16,7 @@ MOST_SEEDS = 6
 
 _MOST_BLOCK_ROWS = 40960
 # Most blocks per square root of the number of threads, and the share of a task's time that threads wait at the end.
-_BLOCKS_PER_ROOT, _WAITED = 6, 0.6
+_BLOCKS_PER_ROOT, _WAITED = 4.5, 0.6
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,3 +28,8 @@ def test_blocks_of_small_sets_are_fewer(n_threads):
     counts = [n_blocks(n_items, n_threads) for n_items in (3_000, 12_000, 50_000, 400_000)]
     assert counts == sorted(counts)
     assert counts[0] < counts[-1]
+
+
+def test_many_threads_do_not_cut_too_many_blocks():
+    """Every pair of blocks writes lists of both: 56 blocks of a million items write 14 GB."""
+    assert n_blocks(1_002_000, 200) <= 60
