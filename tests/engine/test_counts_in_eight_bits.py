@@ -161,6 +161,7 @@ def test_counts_under_reranked_distances(name, seed, tile, weight, squares, valu
     positives = [np.flatnonzero(rng.random(len(far)) < share) for _ in range(n)]
     reduction, expected = counting(matrix, positives, far.numbers, name, label, own_label)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coarse_tiles, "PLAIN_QUERIES", coarse_counts._PlainQueries())
         patch.setattr(coarse_tiles, "_TRIED_ROWS", data.draw(st.integers(1, 20)))
         patch.setattr(coarse_tiles, "_RECONSIDERED_ROWS", data.draw(st.sampled_from([7, 40])))
         patch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", data.draw(st.sampled_from([0.0, 1e-3, 10.0])))
@@ -188,6 +189,7 @@ def test_lists_without_hidden_rows(name, seed, k, tile, data):
     if data.draw(st.booleans()):
         wanted.append(counted)
     with pytest.MonkeyPatch.context() as patch, count_screened() as screened:
+        patch.setattr(coarse_tiles, "PLAIN_QUERIES", coarse_counts._PlainQueries())
         patch.setattr(coarse_tiles, "_TRIED_ROWS", 5)
         listed, *counts = run_tiles(near, far, distance, TileShape(tile, tile), wanted)
     assert screened["int8"]
@@ -241,6 +243,22 @@ def test_same_report_as_in_float32(name, data):
     assert found["int8"].result_digest == found["float32"].result_digest
     assert found["float32"].environment["products"] == "float32"
     assert topk is not None or "int8" in found["int8"].environment["products"]
+
+
+def test_queries_left_to_float32_are_known_of_their_own_block_alone():
+    """Blocks of other sizes with the same thresholds; the same block of another task."""
+    known = coarse_counts._PlainQueries()
+
+    def targets(*sizes):
+        indptr = np.cumsum([0, *sizes])
+        return Targets(indptr, np.ones(indptr[-1]), np.arange(indptr[-1] + 1), np.arange(indptr[-1]), None)
+
+    known.keep(targets(2, 0, 1), np.array([2]))
+    assert known.of(targets(2, 0, 1)).tolist() == [False, False, True]
+    assert known.share_of(targets(2, 0, 1)) == 0.5
+    assert known.of(targets(2, 0, 1, 0)) is None
+    assert known.of(targets(2, 0, 1, 1)) is None
+    assert known.share_of(targets(3)) == 0.0
 
 
 def test_pairs_are_counted_by_product():

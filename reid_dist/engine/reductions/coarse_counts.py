@@ -64,8 +64,10 @@ class _PlainQueries:
 
     @staticmethod
     def _key(targets: Targets) -> bytes:
+        # Sizes come first: a key that blocks of other sizes share would give queries that this one lacks.
+        sizes = np.array([len(targets.indptr), targets.indptr[-1]])
         step = max(1, len(targets.distance) // 256)
-        return targets.distance[::step].tobytes() + targets.indptr[-1:].tobytes() + targets.indptr[::64].tobytes()
+        return sizes.tobytes() + targets.indptr[::64].tobytes() + targets.distance[::step].tobytes()
 
 
 PLAIN_QUERIES = _PlainQueries()
