@@ -59,15 +59,15 @@ def hard_blocks(draw, name, dims=DIMS):
     return rows[:n], rows[n:]
 
 
-def rows_at_the_edge(dim, sign):
+def rows_at_the_edge(dim, sign, largest):
     """A query, and a row whose product with it is off by nearly all of its bound, in the direction of `sign`.
 
     All elements of the query are equal, so that its integers are exact; every element of the other row lies half a step
-    beside an integer, on the same side.
+    beside an integer, on the same side.  Integers are `largest` at most.
     """
     rng = np.random.default_rng(dim)
-    row = rng.integers(-60, 100, dim) + sign * 0.499
-    row[0] = 127.0
+    row = rng.integers(-largest // 2, 3 * largest // 4, dim) + sign * 0.499
+    row[0] = largest
     return np.ones((1, dim), np.float32), row[None].astype(np.float32)
 
 

@@ -1,10 +1,11 @@
 """Rows in eight bits.
 
-A row ``x`` of float32 becomes integers ``X`` from -127 to 127 and a scale ``s``, its largest absolute element divided
-by 127, with ``x = s X + e``.  The residual ``e`` becomes integers ``E`` of the same range, with ``e = t E + g`` and the
-scale ``t = s / 254``.  Scales are float32 numbers, taken as exact: lengths of ``e`` and ``g`` are measured with them.
+A row ``x`` of float32 becomes integers ``X`` from ``-m`` to ``m``, 127 at most, and a scale ``s``, its largest absolute
+element divided by ``m``, with ``x = s X + e``.  The residual ``e`` becomes integers ``E`` from -127 to 127, with ``e =
+t E + g`` and the scale ``t = s / 254``.  Scales are float32 numbers, taken as exact: lengths of ``e`` and ``g`` are
+measured with them.
 
-The quotients that are rounded to ``X`` and ``E`` exceed 127 by less than 0.01: no integer is out of range.
+The quotients that are rounded to ``X`` and ``E`` exceed their range by less than 0.01: no integer is out of it.
 
 Elements of ``e`` are computed as ``x - s X`` in float32, with a rounding of the product and one of the difference.
 Both are at most ``u`` times a number of at most ``2 |x|``, so that the computed residual is off by a vector of length
@@ -21,9 +22,8 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.settings import inner_kernel, kernel
 
-LARGEST = 127
-# The offset that makes integers of the left factor unsigned.
-OFFSET = 128
+# Integers of residuals, at most: all of eight bits with a sign.
+_LARGEST = np.float32(127)
 
 _LANES = 32
 # Terms of a lane that are added together, and elements of such a run.
@@ -61,6 +61,7 @@ def _square(row: NDArray[np.float32], lanes: NDArray[np.float32]) -> float:
 @kernel
 def quantise_rows(
     rows: NDArray[np.float32],
+    largest_integer: int,
     integers: NDArray[np.int8],
     of_residuals: NDArray[np.int8],
     scale: NDArray[np.float32],
@@ -74,6 +75,8 @@ def quantise_rows(
     ----------
     rows
         Shape (n, dim), float32.
+    largest_integer
+        Integer of the largest absolute element of a row, 127 at most.
     integers, of_residuals
         Overwritten with the integers of rows and of residuals, shape (n, dim), int8.
     scale, fine_scale
@@ -85,16 +88,16 @@ def quantise_rows(
         Overwritten with the sums of the integers of rows, shape (n,), int32.
     """
     dim = rows.shape[1]
-    single = np.empty(1, np.int32)
+    single, most = np.empty(1, np.int32), np.float32(largest_integer)
     lanes, rest, end = np.empty(_LANES, np.float32), np.empty(dim, np.float32), np.empty(dim, np.float32)
     for i in range(rows.shape[0]):
         row, coarse, fine = rows[i], integers[i], of_residuals[i]
         # Bits of numbers of one sign are in the order of the numbers; a maximum of integers is vectorised.
         bits = row.view(np.int32)
-        most = np.int32(0)
+        bits_of_largest = np.int32(0)
         for k in range(dim):
-            most = max(most, bits[k] & np.int32(0x7FFFFFFF))
-        single[0] = most
+            bits_of_largest = max(bits_of_largest, bits[k] & np.int32(0x7FFFFFFF))
+        single[0] = bits_of_largest
         largest = single.view(np.float32)[0]
         if not largest > _SMALLEST:
             for k in range(dim):
@@ -102,10 +105,10 @@ def quantise_rows(
             scale[i], fine_scale[i], total[i] = 0.0, 0.0, 0
             bounds[i] = np.float64(largest) * np.sqrt(dim) * (1.0 + 2.0**-40)
             continue
-        step = largest / np.float32(LARGEST)
-        inverse = np.float32(LARGEST) / largest
-        fine_step = step / np.float32(2 * LARGEST)
-        fine_inverse = np.float32(2 * LARGEST) / step
+        step = largest / most
+        inverse = most / largest
+        fine_step = step / (np.float32(2) * _LARGEST)
+        fine_inverse = (np.float32(2) * _LARGEST) / step
         # One loop each: with more arrays in a loop, or parts of rows, it is not vectorised.
         for k in range(dim):
             rounded = (row[k] * inverse + _ROUNDER) - _ROUNDER

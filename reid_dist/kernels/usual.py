@@ -157,7 +157,7 @@ def _integers() -> Iterator[_Example]:
     side = Side(make_candidates(n, screened.rows, float64s, float64s, 0.0), float64s, floats, floats, listed, listed)
     coarse = CoarseSide(side, tile, ints, factors, factors, np.empty((2, 2), np.int16))
     counts = RankCounts(small, small, small)
-    yield quantise_rows, (tile, *values, floats, floats, np.empty((1, 3)), small)
+    yield quantise_rows, (tile, 1, *values, floats, floats, np.empty((1, 3)), small)
     yield collect_coarse, (pairs, n, n, coarse, coarse)
     yield collect_coarse_rows, (pairs, tile, ints, ints, n, coarse)
     yield refine_lists, (coarse,)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from exact_products import use_products_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference import DISTANCES
@@ -27,11 +28,12 @@ from reid_dist.engine.tile_loop import run_tiles
 pytest.importorskip("onnxruntime")
 
 
-@pytest.fixture(autouse=True)
-def eight_bits(monkeypatch):
-    """Integers for all blocks, however small; no query is known to be left to float32."""
-    monkeypatch.setenv(integers.VARIABLE, "int8")
+@pytest.fixture(autouse=True, params=integers.LARGEST_INTEGERS)
+def largest(request, monkeypatch):
+    """Integers of each range for all blocks, however small; no query is known to be left to float32."""
+    use_products_of(monkeypatch, request.param)
     monkeypatch.setattr(coarse_tiles, "PLAIN_QUERIES", coarse_counts._PlainQueries())
+    return request.param
 
 
 def csr(lists):
@@ -109,9 +111,9 @@ def test_counts_of_every_threshold(name, seed, tile, labelled, data):
                 assert (listed.index[:, n:] == -1).all()
 
 
-def counts_at_the_edge(sign, dim=512):
+def counts_at_the_edge(sign, largest, dim=512):
     """A positive, and a negative that equals it; their integers are off by nearly all of the bound."""
-    query, row = rows_at_the_edge(dim, sign)
+    query, row = rows_at_the_edge(dim, sign, largest)
     near, far = block_of(query), block_of(np.concatenate([row, row, -np.ones((3, dim))]))
     reduction, expected = counting(canonical_matrix(near, far, REGISTERED.get("cosine")), [[1]], far.numbers, "cosine")
     (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(8, 8), [reduction])
@@ -120,13 +122,13 @@ def counts_at_the_edge(sign, dim=512):
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_threshold_at_the_edge_of_a_bound(sign, monkeypatch):
+def test_threshold_at_the_edge_of_a_bound(sign, largest, monkeypatch):
     """The tie is found, by integers; with half the bound it is not."""
     monkeypatch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", 1.0)
-    found, expected = counts_at_the_edge(sign)
+    found, expected = counts_at_the_edge(sign, largest)
     assert found == expected == ([0], [1], [1])
     halve_bounds(monkeypatch)
-    assert counts_at_the_edge(sign)[0] == ([int(sign < 0)], [0], [0])
+    assert counts_at_the_edge(sign, largest)[0] == ([int(sign < 0)], [0], [0])
 
 
 @pytest.mark.quick_cases(2)

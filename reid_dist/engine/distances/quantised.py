@@ -1,8 +1,9 @@
 r"""Products of rows in eight bits, exact as integers, and bounds on how far they are from the products of the rows.
 
-*Rows.*  A prepared row (of length 1, or centred) is ``x = s X + e`` with integers ``X`` from -127 to 127, and its
-residual is ``e = t E + g`` with integers ``E`` of that range and ``t = s / 254``; likewise ``y``.  Upper bounds of the
-lengths ``|x|``, ``|e|`` and ``|g|`` are measured: see `reid_dist.kernels.quantising`.
+*Rows.*  A prepared row (of length 1, or centred) is ``x = s X + e`` with integers ``X`` from ``-m`` to ``m``, and its
+residual is ``e = t E + g`` with integers ``E`` from -127 to 127 and ``t = s / 254``; likewise ``y``.  The largest
+integer ``m`` is 127, or less where products of larger ones are not exact: see `reid_dist.engine.distances.integers`.
+Upper bounds of the lengths ``|x|``, ``|e|`` and ``|g|`` are measured: see `reid_dist.kernels.quantising`.
 
 *Products.*  By the inequality of Cauchy and Schwarz,
 
@@ -13,8 +14,8 @@ With ``a = s X`` and ``b = t E``, a product with residuals is ``p = a_x a_y + a_
     ``|x y - p| = |g_x y + (a_x + b_x) g_y + b_x b_y|
     <= |g_x| |y| + (|x| + |g_x|) |g_y| + (|e_x| + |g_x|) (|e_y| + |g_y|)``.
 
-The integers themselves are exact: a term of the first product is at most ``255 * 127``, and rows with more than
-2^31 / (255 * 127) elements are not quantised.
+The integers themselves are exact: those of the left rows are made unsigned by adding ``m``, a term of the first product
+is at most ``2 * 127 * 127``, and rows with more than 2^31 / (2 * 127 * 127) elements are not quantised.
 
 *Roundings*, of unit roundoff ``u = 2^-24``.  A value is an integer, converted, times two scales: three roundings of at
 most ``m = (|x| + |e_x|) (|y| + |e_y|)``.  The bound of its error is at most ``2 m`` and carries four more, its sum with
@@ -36,10 +37,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange, cut_rows
-from reid_dist.engine.distances.integers import COST_OF_LISTS, IntegerProduct, forced_screen, integer_product
+from reid_dist.engine.distances.integers import (
+    COST_OF_LISTS,
+    LARGEST_INTEGERS,
+    IntegerProduct,
+    forced_screen,
+    integer_product,
+)
 from reid_dist.engine.distances.screening import Float64, Screen, Values
 from reid_dist.kernels.coarse import Factors
-from reid_dist.kernels.quantising import LARGEST, OFFSET, quantise_rows
+from reid_dist.kernels.quantising import quantise_rows
 from reid_dist.kernels.usual import lacks_integers
 
 # Rows that are prepared in float32 at a time, before they are quantised.
@@ -50,11 +57,18 @@ _LEAST_QUERIES, _LEAST_ROWS = 256, 2048
 # Products of elements, in float32 some ten seconds of a core, before a process compiles the kernels itself.
 _MOST_UNCOMPILED = 1e12
 # Integer products of longer rows may exceed int32.
-_LARGEST_DIM = (1 << 31) // ((LARGEST + OFFSET) * LARGEST)
+_LARGEST_DIM = (1 << 31) // (2 * max(LARGEST_INTEGERS) ** 2)
 
 
 class Quantised:
     """Rows in eight bits.
+
+    Parameters
+    ----------
+    n, dim
+        Rows and their elements.
+    largest
+        Integer of the largest absolute element of a row.
 
     Attributes
     ----------
@@ -68,7 +82,8 @@ class Quantised:
         Sums of the integers of rows, shape (n,), int32.
     """
 
-    def __init__(self, n: int, dim: int) -> None:
+    def __init__(self, n: int, dim: int, largest: int) -> None:
+        self._largest = largest
         self.integers = np.empty((2, n, dim), np.int8)
         self.scale, self.fine_scale = np.empty(n, np.float32), np.empty(n, np.float32)
         self.bounds = np.empty((n, 3))
@@ -79,6 +94,7 @@ class Quantised:
         here = slice(rows.start, rows.stop)
         quantise_rows(
             prepared,
+            self._largest,
             self.integers[0, here],
             self.integers[1, here],
             self.scale[here],
@@ -105,7 +121,7 @@ class Quantised:
             residual=_rounded_up(more * residual),
             fine_residual=_rounded_up(more * end),
             omitted=_rounded_up(more * (residual + end)),
-            shift=np.int32(OFFSET) * self.total,
+            shift=np.int32(self._largest) * self.total,
         )
 
 
@@ -129,7 +145,7 @@ class QuantisedProducts:
         self.plain, self._product = plain, product
         n_query, n_gallery, dim = plain.shape
         self._scratch = np.empty((min(_PREPARED, max(n_query, n_gallery)), dim), np.float32)
-        self.queries = Quantised(n_query, dim)
+        self.queries = Quantised(n_query, dim, product.largest)
         for cut in cut_rows(n_query, _PREPARED):
             prepared = self._scratch[: len(cut)]
             plain.prepare_queries(cut, prepared)
@@ -143,7 +159,7 @@ class QuantisedProducts:
 
     def columns(self, columns: RowRange) -> Quantised:
         """Quantise some gallery rows."""
-        found = Quantised(len(columns), self._scratch.shape[1])
+        found = Quantised(len(columns), self._scratch.shape[1], self._product.largest)
         for cut in cut_rows(len(columns), _PREPARED):
             start = columns.start + cut.start
             rows, _ = self.plain.gallery_tile(start, start + len(cut), self._scratch[: len(cut)])
@@ -154,10 +170,11 @@ class QuantisedProducts:
         """Restrict further tiles to some queries, in this order; the array must not change while it is used."""
         if queries is not self._selected:
             self._selected = queries
-            self._left = self.queries.integers[0][queries].view(np.uint8) ^ np.uint8(OFFSET)
+            # Sums modulo 256 are those of the integers.
+            self._left = self.queries.integers[0][queries].view(np.uint8) + np.uint8(self._product.largest)
 
     def tile(self, rows: RowRange, quantised: Quantised, columns: RowRange) -> NDArray[np.int32]:
-        """Products of the integers of some queries, plus `OFFSET`, and some gallery rows, shape (n_row, n_column).
+        """Products of the integers of some queries, made unsigned, and of some gallery rows, shape (n_row, n_column).
 
         `rows` are places among the selected queries, which at first are all, and `columns` among quantised gallery
         rows.  The next call overwrites the products.

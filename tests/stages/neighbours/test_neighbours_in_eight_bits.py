@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from exact_products import use_products_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import DISTANCES
@@ -19,7 +19,7 @@ from reid_dist import nearest
 from reid_dist.core.model import RowRange
 from reid_dist.engine import coarse_tiles
 from reid_dist.engine.distances import DISTANCES as REGISTERED
-from reid_dist.engine.distances import integers, quantised
+from reid_dist.engine.distances import integers
 from reid_dist.engine.distances.quantised import Quantised, quantise
 from reid_dist.engine.plain_tiles import run_plain_tiles
 from reid_dist.engine.plan import TileShape
@@ -34,16 +34,15 @@ from reid_dist.engine.reductions import (
     screen_pairs,
 )
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
-from reid_dist.errors import InputError
-from reid_dist.kernels.quantising import OFFSET
 
 pytest.importorskip("onnxruntime")
 
 
-@pytest.fixture(autouse=True)
-def eight_bits(monkeypatch):
-    """Integers for all blocks, however small, and for as many candidates as there are."""
-    monkeypatch.setenv(integers.VARIABLE, "int8")
+@pytest.fixture(autouse=True, params=integers.LARGEST_INTEGERS)
+def largest(request, monkeypatch):
+    """Integers of each range for all blocks, however small."""
+    use_products_of(monkeypatch, request.param)
+    return request.param
 
 
 def products_of(near, far, distance):
@@ -82,7 +81,9 @@ def test_products_lie_within_their_bounds(name, data):
     tile = products.tile(RowRange(0, len(x)), columns, every).astype(np.int64)
     whole = [each.integers.astype(np.int64) for each in (one, two)]
     np.testing.assert_array_equal(tile - two.shift, whole[0][0] @ whole[1][0].T)
-    assert np.array_equal(two.shift, OFFSET * whole[1][0].sum(axis=1))
+    largest = integers.integer_product(1).largest
+    assert np.array_equal(two.shift, largest * whole[1][0].sum(axis=1))
+    assert max(np.abs(each[0]).max() for each in whole) <= largest
 
     def outer(left, right):
         return np.multiply.outer(left.astype(np.longdouble), right.astype(np.longdouble))
@@ -101,8 +102,9 @@ def test_products_lie_within_their_bounds(name, data):
 @settings(max_examples=examples(60))
 @given(data=st.data())
 def test_lengths_of_residuals_are_not_too_small(data):
+    largest = integers.integer_product(1).largest
     rows = data.draw(hard_rows(12, data.draw(st.sampled_from(DIMS)), "cosine"))
-    found = Quantised(*rows.shape)
+    found = Quantised(*rows.shape, largest)
     found.fill(RowRange(0, len(rows)), rows)
     exact = rows.astype(np.longdouble)
     for place, parts in enumerate(
@@ -195,10 +197,10 @@ def test_lists_that_overflow(monkeypatch):
     assert_same(alone, plain_surroundings(canonical_matrix(far, far, distance), far.numbers, 4, own=True))
 
 
-def nearest_at_the_edge(dim):
+def nearest_at_the_edge(dim, largest):
     """List of the query among rows, with a level exactly at the canonical distance of the one at the edge."""
     distance = REGISTERED.get("cosine")
-    query, row = rows_at_the_edge(dim, 1.0)
+    query, row = rows_at_the_edge(dim, 1.0, largest)
     near, far = block_of(query), block_of(np.concatenate([row, -np.ones((3, dim))]), 10)
     matrix = canonical_matrix(near, far, distance)
     known = Seed(matrix[:, 0].copy(), np.full(1, 2.0)), Seed(np.full(4, np.inf), np.full(4, 2.0))
@@ -207,9 +209,9 @@ def nearest_at_the_edge(dim):
 
 
 @pytest.mark.parametrize("dim", [64, 512, 2048])
-def test_level_at_the_edge_of_a_bound(dim):
+def test_level_at_the_edge_of_a_bound(dim, largest):
     """The errors of these values reach 99 % of their bounds."""
-    near, far = (block_of(rows) for rows in rows_at_the_edge(dim, 1.0))
+    near, far = (block_of(rows) for rows in rows_at_the_edge(dim, 1.0, largest))
     plain, products = products_of(near, far, REGISTERED.get("cosine"))
     x, y = prepared_rows(plain)
     columns = products.columns(RowRange(0, 1))
@@ -217,15 +219,15 @@ def test_level_at_the_edge_of_a_bound(dim):
     tile = products.tile(RowRange(0, 1), columns, RowRange(0, 1)).astype(np.float64) - two.shift
     error = one.spread * two.span + one.length * two.residual
     assert 0.98 * error < (x @ y.T - one.scale * two.scale * tile)[0, 0] <= error
-    index, found, expected = nearest_at_the_edge(dim)
+    index, found, expected = nearest_at_the_edge(dim, largest)
     assert index == [[10]]
     assert found == expected
 
 
-def test_smaller_bounds_are_noticed(monkeypatch):
+def test_smaller_bounds_are_noticed(largest, monkeypatch):
     """With half the bound, the nearest row of the same set is missed."""
     halve_bounds(monkeypatch)
-    assert nearest_at_the_edge(512)[0] == [[-1]]
+    assert nearest_at_the_edge(512, largest)[0] == [[-1]]
 
 
 @pytest.mark.quick_cases(2)
@@ -316,91 +318,3 @@ def test_crowded_blocks_are_computed_in_float32(monkeypatch):
             assert_same(one, two)
     monkeypatch.setattr(coarse, "_MOST_WORK", -1e9)
     assert coarse_tiles.run_coarse_tiles_both_ways(near, far, distance, 32, 3, unknown) is None
-
-
-# ---------------------------------------------------------------------------------------------- choice of products
-
-
-def test_products_of_integers_are_exact():
-    product = integers.integer_product(512)
-    rng = np.random.default_rng(0)
-    left, right = rng.integers(0, 256, (33, 700), np.uint8), rng.integers(-128, 128, (700, 45), np.int8)
-    out = np.empty((33, 45), np.int32)
-    product.multiply(left, right, out)
-    np.testing.assert_array_equal(out, left.astype(np.int64) @ right.astype(np.int64))
-    np.testing.assert_array_equal(product.transpose(right), right.T)
-
-
-def test_unknown_screens_are_refused(monkeypatch):
-    monkeypatch.setenv(integers.VARIABLE, "int4")
-    rows = bare(np.eye(5, dtype=np.float32))
-    with pytest.raises(InputError, match="REID_DIST_SCREEN is 'int4'; it may be float32 or int8"):
-        nearest(rows, rows, k=2)
-
-
-def test_products_that_saturate_are_not_used(monkeypatch):
-    """As those of processors that add two products in 16 bits."""
-
-    class Saturating(integers.IntegerProduct):
-        def multiply(self, left, right, out):
-            super().multiply(left, right, out)
-            np.clip(out, -(1 << 15), (1 << 15) - 1, out=out)
-
-    monkeypatch.setattr(integers, "IntegerProduct", Saturating)
-    integers._exact_product.cache_clear()
-    try:
-        with pytest.raises(InputError, match="not exact on this machine"):
-            integers.integer_product(512)
-        monkeypatch.delenv(integers.VARIABLE)
-        assert integers.integer_product(512) is None
-    finally:
-        integers._exact_product.cache_clear()
-
-
-def test_without_the_library_products_are_float32(monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    monkeypatch.setattr(integers, "has_integers", lambda: False)
-    integers._exact_product.cache_clear()
-    try:
-        with pytest.raises(InputError, match=r"onnxruntime is not installed: pip install 'reid-dist\[int8\]'"):
-            integers.integer_product(512)
-        monkeypatch.delenv(integers.VARIABLE)
-        assert integers.integer_product(512) is None
-    finally:
-        integers._exact_product.cache_clear()
-
-
-def test_slower_products_are_not_used(monkeypatch):
-    monkeypatch.delenv(integers.VARIABLE)
-    monkeypatch.setattr(integers, "_saved", lambda product, dim: dim / 100)
-    assert integers.integer_product(100, cost=1.0) is None
-    assert integers.integer_product(101, cost=1.0) is not None
-    assert integers.integer_product(101, cost=1.1) is None
-    monkeypatch.setenv(integers.VARIABLE, "float32")
-    assert integers.integer_product(1000) is None
-
-
-def test_rows_too_long_for_32_bits_are_computed_in_float32():
-    longest = quantised._LARGEST_DIM
-    assert longest * 127 * 255 < 2**31
-    rows = block_of(np.ones((2, longest + 1), np.float32))
-    assert (
-        quantise(screen_pairs(REGISTERED.get("cosine"), pair_rows(REGISTERED.get("cosine"), rows, rows), np.float32))
-        is None
-    )
-
-
-def test_blocks_are_left_to_float32_until_the_kernels_are_compiled(monkeypatch):
-    monkeypatch.delenv(integers.VARIABLE)
-    monkeypatch.setattr(integers, "_saved", lambda product, dim: 1e9)
-    rows = block_of(np.random.default_rng(0).standard_normal((2048, 4)))
-    plain = screen_pairs(REGISTERED.get("cosine"), pair_rows(REGISTERED.get("cosine"), rows, rows), np.float32)
-    lacks = [True, True, False]
-    monkeypatch.setattr(quantised, "lacks_integers", lambda: lacks.pop(0))
-    monkeypatch.setattr(quantised._Screened, "n_products", 0.0)
-    assert [quantise(plain) is None for _ in range(4)] == [True, True, False, False]
-    # Three blocks in float32 would take as long as the compilation.
-    monkeypatch.setattr(quantised, "lacks_integers", lambda: True)
-    monkeypatch.setattr(quantised, "_MOST_UNCOMPILED", 2 * 2048 * 2048 * 4)
-    monkeypatch.setattr(quantised._Screened, "n_products", 0.0)
-    assert [quantise(plain) is None for _ in range(4)] == [True, True, False, False]
