@@ -23,25 +23,30 @@ from reid_dist.clusters import LocalCluster, connect
 from reid_dist.errors import ClusterError
 from reid_dist.kernels.usual import compile_usual
 
-# Ends the first process that the fork server of this one has forked, or the server itself right after that.
+# Ends the first process that the fork server of this one has forked, or the server itself, before the process has what
+# it is to run: a worker that has started would be started again.
 _ENDED = """
-import os, signal, sys, threading, time
+import os, signal, threading, time
+from multiprocessing import forkserver
 from reid_dist.cli import main
 
-def end():
-    # Not imported here: the command registers what happens at its exit first of all.
-    while "distributed" not in sys.modules:
-        time.sleep(0.002)
-    from multiprocessing import forkserver
-    from reid_dist.clusters import workers
+connect, lock, ended = forkserver.connect_to_new_process, threading.Lock(), []
 
-    server = forkserver._forkserver._forkserver_pid
-    while not (forked := workers._children(server)):
-        time.sleep(0.002)
-    os.kill({process}, signal.SIGKILL)
+def connect_and_end(handles):
+    with lock:
+        connected = connect(handles)
+        if not ended:
+            from reid_dist.clusters import workers
+
+            server = forkserver._forkserver._forkserver_pid
+            while not (forked := workers._children(server)):
+                time.sleep(0.002)
+            os.kill({process}, signal.SIGKILL)
+            ended.append(forked)
+    return connected
 
 if __name__ == "__main__":
-    threading.Thread(target=end, daemon=True).start()
+    forkserver.connect_to_new_process = connect_and_end
     main()
 """
 

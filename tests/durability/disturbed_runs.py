@@ -7,6 +7,7 @@ before it is computed, so that a test can strike in the middle and count what wa
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import signal
@@ -79,7 +80,8 @@ def begun(folder: Path) -> list[str]:
 
 def finished(workspace: Path) -> list[Path]:
     """Parts of the sweep that are kept."""
-    return sorted(workspace.glob("partials-*/*.npz"))
+    # Unlike `Path.glob`, this ignores a folder that comes or goes meanwhile.
+    return sorted(map(Path, glob.glob(f"{workspace}/partials-*/*.npz")))
 
 
 @dataclass
