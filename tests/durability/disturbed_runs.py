@@ -7,7 +7,6 @@ before it is computed, so that a test can strike in the middle and count what wa
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import os
 import signal
@@ -80,8 +79,10 @@ def begun(folder: Path) -> list[str]:
 
 def finished(workspace: Path) -> list[Path]:
     """Parts of the sweep that are kept."""
-    # Unlike `Path.glob`, this ignores a folder that comes or goes meanwhile.
-    return sorted(map(Path, glob.glob(f"{workspace}/partials-*/*.npz")))
+    # The folder may be renamed while it is read.
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(workspace.glob("partials-*/*.npz"))
+    return []
 
 
 @dataclass

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from peaks import needs_peaks, run_and_read
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import cut_rows, even_rows
@@ -111,6 +110,7 @@ from reid_dist.engine import jobs
 from reid_dist.engine.task_graph import Execution, Progress
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.relevance.protocols import PROTOCOLS
+from peaks import peak_since, start_peak
 folder, topk, chunk_rows = Path(sys.argv[1]), int(sys.argv[2]) or None, int(sys.argv[3]) or None
 def job(query, gallery):
     sets = FeatureSet.open(folder / query), FeatureSet.open(folder / gallery)
@@ -118,22 +118,18 @@ def job(query, gallery):
     plan = evaluation.plan_job(*sets, n_threads=1, memory_per_thread=2**30, **options)
     scorer = scorers.FeatureScorer(*sets, DISTANCES.get("cosine"))
     return jobs.EvaluationJob(*sets, scorer, plan, protocol=PROTOCOLS.get("no_cameras"), topk=topk or 0)
-def status(name):
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 here = Execution(client=None, n_threads=1, progress=Progress())
 graph.rank_queries(job("tiny.zarr", "tiny.zarr"), here)
 measured = job("query.zarr", "gallery.zarr")
-Path("/proc/self/clear_refs").write_text("5")
-before = status("VmRSS")
+before = start_peak(256)
 graph.rank_queries(measured, here)
 plan = measured.plan
-print(status("VmHWM") - before, plan.task_bytes, plan.result_bytes, plan.n_tasks)
+print(peak_since(before), plan.task_bytes, plan.result_bytes, plan.n_tasks)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to measure a peak")
+@needs_peaks
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize(
     ("topk", "chunk_rows", "n_identity"), [(0, 0, 2000), (100, 0, 2000), (0, 3000, 2000), (0, 0, 20)]
@@ -147,10 +143,7 @@ def test_measured_memory_stays_under_the_projection(
         FeatureSet.from_arrays(features, rng.integers(1, n_identity, n)).save(
             tmp_path / f"{name}.zarr", chunk_rows=4096
         )
-    words = [sys.executable, "-c", _MEASURE, str(tmp_path), str(topk), str(chunk_rows)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    peak, task, result, n_tasks = map(int, done.stdout.split())
+    peak, task, result, n_tasks = run_and_read(_MEASURE, tmp_path, topk, chunk_rows)
     assert peak <= task + result
     assert peak > (task + result) / 4, "the projection is near the measured peak"
     assert n_tasks > 1
@@ -162,6 +155,7 @@ from pathlib import Path
 from reid_dist import FeatureSet, evaluate
 from reid_dist.evaluation import evaluate as evaluation
 from reid_dist.evaluation import projection
+from peaks import peak_since, start_peak
 folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
 projection.usable_cores = lambda: 1
 plans = []
@@ -170,22 +164,18 @@ def recording(job, *rest):
     plans.append(job.plan)
     return rank_queries(job, *rest)
 evaluation.rank_queries = recording
-def status(name):
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 def work(query, gallery):
     evaluate(FeatureSet.open(folder / query), FeatureSet.open(folder / gallery), **options)
 work("few.zarr", "tiny.zarr")
 plans.clear()
-Path("/proc/self/clear_refs").write_text("5")
-before = status("VmRSS")
+before = start_peak(256)
 work("query.zarr", "gallery.zarr")
-print(status("VmHWM") - before, plans[0].task_bytes, plans[0].result_bytes, plans[0].n_tasks)
+print(peak_since(before), plans[0].task_bytes, plans[0].result_bytes, plans[0].n_tasks)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to measure a peak")
+@needs_peaks
 @pytest.mark.parametrize(
     "options",
     [
@@ -204,10 +194,7 @@ def test_measured_memory_of_extras_stays_under_the_projection(tmp_path: Path, op
         # Some queries have no mate.
         pids = rng.integers(1, 1000 if name == "gallery" else 1100, n)
         FeatureSet.from_arrays(features, pids, rng.integers(0, 6, n)).save(tmp_path / f"{name}.zarr", chunk_rows=4096)
-    words = [sys.executable, "-c", _MEASURE_EXTRAS, str(tmp_path), json.dumps(options)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    peak, task, result, n_tasks = map(int, done.stdout.split())
+    peak, task, result, n_tasks = run_and_read(_MEASURE_EXTRAS, tmp_path, json.dumps(options))
     assert peak <= task + result
     assert n_tasks > 1
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from peaks import needs_peaks, run_and_read
 
 from reid_dist import FeatureSet
 from reid_dist.engine.plan import SetShape
@@ -56,10 +55,8 @@ from reid_dist.stages.expansion import expand_sets, parse_expand
 from reid_dist.stages.neighbours import Resources
 from reid_dist.stores import Workspace
 from reid_dist.engine.task_graph import Progress
+from peaks import peak_since, start_peak
 folder, spec = Path(sys.argv[1]), sys.argv[2]
-def status(name):
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 most = [0]
 class Watch(Progress):
     def advance(self, stage):
@@ -71,16 +68,15 @@ def work(query, gallery, workspace):
     where = Resources(client=None, n_threads=1, progress=Watch(), memory_per_thread=2**30, workspace=place)
     expand_sets(*sets, parse_expand(spec), where)
 work("few.zarr", "tiny.zarr", "other")
-Path("/proc/self/clear_refs").write_text("5")
-before = status("VmRSS")
+before = start_peak(int(sys.argv[3]))
 work("query.zarr", "gallery.zarr", "workspace")
 Watch().advance("")
 kept = sum(file.stat().st_size for file in (folder / "workspace").rglob("*") if file.is_file())
-print(status("VmHWM") - before, most[0], kept)
+print(peak_since(before), most[0], kept)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to measure a peak")
+@needs_peaks
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "spec", ["aqe(k=50)", "dba(k=20)", "fastreid(k=10)", "gcr(k1=20,k2=10,rounds=2)", "gcr(rounds=2,symmetric=true)"]
@@ -92,10 +88,7 @@ def test_memory_and_workspace_stay_under_the_plan(tmp_path: Path, spec: str) -> 
         labels = rng.integers(1, 1000, n), rng.integers(0, 6, n)
         FeatureSet.from_arrays(features, *labels).save(tmp_path / f"{name}.zarr", chunk_rows=4096)
     (plan,) = plan_expand(shape(N_QUERY), shape(N_GALLERY), parse_expand(spec), n_threads=1, memory_per_thread=2**30)
-    words = [sys.executable, "-c", _MEASURE, str(tmp_path), spec]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    peak, most, kept = map(int, done.stdout.split())
+    peak, most, kept = run_and_read(_MEASURE, tmp_path, spec, DIM)
     # Beside the tasks, one block of averages goes through the process that writes the store.
     assert plan.task_bytes / 8 < peak <= plan.task_bytes + 4 * DIM * N_GALLERY
     assert plan.workspace_bytes / 4 < most <= 1.05 * plan.workspace_bytes + 2**20

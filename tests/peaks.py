@@ -1,0 +1,47 @@
+"""Peak memory of work in a process of its own, beyond what the process takes with its libraries."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reid_dist.engine.distances.integers import seconds_saved
+
+_TESTS = str(Path(__file__).parent)
+
+needs_peaks = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to measure a peak")
+"""Mark of tests that measure a peak."""
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+
+def start_peak(dim: int) -> int:
+    """Forget earlier peaks; return the bytes of this process, products of integers of `dim` elements among them.
+
+    Their library is loaded once per process, by blocks that are larger than those of a warm-up.
+    """
+    seconds_saved(dim)
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
+
+
+def peak_since(before: int) -> int:
+    """Largest growth of this process since `start_peak`, in bytes."""
+    return _status("VmHWM") - before
+
+
+def run_and_read(program: str, *words: object) -> list[int]:
+    """Run a program that may import this module; return the whole numbers that it prints."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [_TESTS, os.environ.get("PYTHONPATH")]))}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, words)], capture_output=True, text=True, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr
+    return [int(word) for word in done.stdout.split()]
