@@ -14,7 +14,6 @@ from oracles import verification
 from oracles.protocols import assign_relevance
 from reference import DISTANCES, canonical_distances, order_is_unambiguous
 from sampling import examples
-from sklearn.isotonic import IsotonicRegression
 from strategies import crowded_sets, problems_for, scattered_sets
 
 from reid_dist import FeatureSet, OperatingPoints, evaluate, operating_points, reranked_distances
@@ -30,6 +29,13 @@ from reid_dist.reports.sections.operating_points import point_rows
 EXACT_KINDS = ("palette", "few_valued", "scaled", "constant")
 FAR, FPIR = ["0", "0.01", "0.3"], ["0", "0.5"]
 RATES = ("FAR", "TAR", "FPIR", "FNIR", "precision")
+
+
+def decreasing_regression():
+    """Scikit-learn's isotonic regression; its import takes seconds, in every process that collects tests."""
+    from sklearn.isotonic import IsotonicRegression
+
+    return IsotonicRegression(increasing=False)
 
 
 class BruteForce:
@@ -302,7 +308,7 @@ def test_steps_are_those_of_isotonic_regression(counts):
     pooled = [np.add.reduceat(each, first) for each in (matches, others)]
     fitted = np.repeat(pooled[0] / pooled[0].__add__(pooled[1]).clip(1), np.diff([*first, len(counts)]))
     kept = total > 0
-    regression = IsotonicRegression(increasing=False)
+    regression = decreasing_regression()
     places = np.flatnonzero(kept)
     expected = regression.fit(places, matches[kept] / total[kept], sample_weight=total[kept]).predict(places)
     assert fitted[kept] == pytest.approx(expected, abs=1e-12)
@@ -323,7 +329,7 @@ def test_errors_are_those_of_other_identities(prior):
         places = np.concatenate([np.arange(12), np.arange(12)])
         kind = np.repeat([1.0, 0.0], 12)
         mass = np.concatenate([match * weights[0], other * weights[1]])
-        regression = IsotonicRegression(increasing=False).fit(places, kind, sample_weight=mass)
+        regression = decreasing_regression().fit(places, kind, sample_weight=mass)
         predicted += regression.predict(places).tolist()
         truth += kind.tolist()
         weight += [*(matches[fold] * near), *(others[fold] * far)]
