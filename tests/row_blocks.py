@@ -9,6 +9,7 @@ from strategies import KINDS, features, seeds
 from reid_dist.engine.distances.quantised import Quantised
 from reid_dist.engine.reductions import FeatureBlock, pair_rows
 from reid_dist.kernels.canonical import pair_distances, squared_norms
+from reid_dist.kernels.coarse import OMITTED, RESIDUAL, SPREAD
 
 DIMS = (1, 7, 31, 64, 512, 2048, 4099)
 HARD = ("one_giant", "heavy_tails", "denormal", "norms", "offset")
@@ -77,7 +78,9 @@ def halve_bounds(monkeypatch):
 
     def halved(rows):
         factors = whole(rows)
-        names = ("spread", "fine_spread", "residual", "fine_residual", "omitted")
-        return factors._replace(**{name: getattr(factors, name) * np.float32(0.5) for name in names})
+        halves = {name: getattr(factors, name) * np.float32(0.5) for name in ("spread", "residual")}
+        fine = factors.fine.copy()
+        fine[:, [SPREAD, RESIDUAL, OMITTED]] *= np.float32(0.5)
+        return factors._replace(fine=fine, **halves)
 
     monkeypatch.setattr(Quantised, "factors", property(halved))

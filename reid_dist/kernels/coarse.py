@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import falling_at, row_distances
 from reid_dist.kernels.marks import make_marks, marked_places
+from reid_dist.kernels.prefetch import LINE, prefetch
 from reid_dist.kernels.selection import select
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.symmetric import Side, leave_out, reach_farther
@@ -31,24 +32,46 @@ from reid_dist.kernels.topk import GROUPS_PER_NEIGHBOUR, Candidates, Scratch, lo
 _PER_DISTANCE = 6
 
 
+# Columns of the factors for products with residuals; with one more, those of a row lie in one cache line.
+SCALE, FINE_SCALE, SPREAD, LENGTH, SPAN, RESIDUAL, OMITTED = range(7)
+
+# Entries between a request of a row and its use.
+_AHEAD = 3
+
+
 class Factors(NamedTuple):
     """Rows in eight bits, and factors of values and errors; shapes (n,), float32, if not stated otherwise."""
 
-    # Integers of rows and of their residuals, shape (2, n, dim), int8, with their scales.
+    # Integers of rows and of their residuals, shape (n, 2, dim), int8, and the scale of the former.
     integers: NDArray[np.int8]
     scale: NDArray[np.float32]
-    fine_scale: NDArray[np.float32]
-    # Factors of errors: of the row, for products of integers and for those with residuals.
+    # Factors of errors for products of integers: of the row, and of the column.
     spread: NDArray[np.float32]
-    fine_spread: NDArray[np.float32]
     length: NDArray[np.float32]
-    # Of the column, for both; of both, for products with residuals.
     span: NDArray[np.float32]
     residual: NDArray[np.float32]
-    fine_residual: NDArray[np.float32]
-    omitted: NDArray[np.float32]
+    # Factors for products with residuals, which are read for single pairs and therefore lie together, shape (n, 8):
+    # see `fine_factors`.
+    fine: NDArray[np.float32]
     # Share of the offset of the row in the products of a column, int32.
     shift: NDArray[np.int32]
+
+
+def fine_factors(
+    scale: NDArray[np.float32],
+    fine_scale: NDArray[np.float32],
+    spread: NDArray[np.float32],
+    length: NDArray[np.float32],
+    span: NDArray[np.float32],
+    residual: NDArray[np.float32],
+    omitted: NDArray[np.float32],
+) -> NDArray[np.float32]:
+    """Factors for products with residuals, shape (n, 8): both scales, and factors of errors.
+
+    Errors are ``spread * span + length * residual + omitted * omitted``, of the row and of the column.
+    """
+    nothing = np.zeros_like(scale)
+    return np.stack((scale, fine_scale, spread, length, span, residual, omitted, nothing), axis=1)
 
 
 class CoarseSide(NamedTuple):
@@ -73,9 +96,18 @@ class CoarseSide(NamedTuple):
 def widen(q: int, own: Factors, wide: NDArray[np.int16]) -> None:
     """Write the integers of a row and of its residual to `wide`, shape (2, dim): once for all columns."""
     for part in range(2):
-        source, target = own.integers[part, q], wide[part]
+        source, target = own.integers[q, part], wide[part]
         for k in range(len(source)):
             target[k] = source[k]
+
+
+@inner_kernel
+def request(j: int, other: Factors) -> None:
+    """Request what `fine_ends` reads of a column."""
+    row = other.integers[j]
+    for place in range(0, row.size, LINE):
+        prefetch(row, place)
+    prefetch(other.fine[j], 0)
 
 
 @inner_kernel
@@ -83,18 +115,19 @@ def fine_ends(
     q: int, j: int, value: np.float32, wide: NDArray[np.int16], own: Factors, other: Factors
 ) -> tuple[float, float]:
     """Lower and upper end of the product of row `q`, widened, and column `j`, by residuals, from that by integers."""
-    x, rest, y, other_rest = wide[0], wide[1], other.integers[0, j], other.integers[1, j]
+    x, rest, y, other_rest = wide[0], wide[1], other.integers[j, 0], other.integers[j, 1]
     one = np.int32(0)
     two = np.int32(0)
     for k in range(len(x)):
         # Numba would add in 64 bits, which takes three times as long.
         one = np.int32(one + np.int32(np.int32(x[k]) * np.int32(other_rest[k])))
         two = np.int32(two + np.int32(np.int32(rest[k]) * np.int32(y[k])))
+    near, far = own.fine[q], other.fine[j]
     middle = np.float64(value)
-    middle += np.float64(own.scale[q]) * np.float64(other.fine_scale[j]) * np.float64(one)
-    middle += np.float64(own.fine_scale[q]) * np.float64(other.scale[j]) * np.float64(two)
-    error = np.float64(own.fine_spread[q]) * other.span[j] + np.float64(own.length[q]) * other.fine_residual[j]
-    error += np.float64(own.omitted[q]) * other.omitted[j]
+    middle += np.float64(near[SCALE]) * np.float64(far[FINE_SCALE]) * np.float64(one)
+    middle += np.float64(near[FINE_SCALE]) * np.float64(far[SCALE]) * np.float64(two)
+    error = np.float64(near[SPREAD]) * far[SPAN] + np.float64(near[LENGTH]) * far[RESIDUAL]
+    error += np.float64(near[OMITTED]) * far[OMITTED]
     low, high = middle - error, middle + error
     # Outward by more than a rounding to float32.
     return low - (abs(low) * 2.0**-22 + 2.0**-125), high + (abs(high) * 2.0**-22 + 2.0**-125)
@@ -110,6 +143,8 @@ def _refine(q: int, coarse: CoarseSide, scratch: Scratch) -> int:
     widen(q, own, wide)
     n = first
     for p in range(first, size):
+        if p + _AHEAD < size:
+            request(column[p + _AHEAD] - coarse.first_other, other)
         low, high = fine_ends(q, column[p] - coarse.first_other, lower[p], wide, own, other)
         lower[n], upper[n], column[n] = low, high, column[p]
         # Written always, kept if it counts: no branch.

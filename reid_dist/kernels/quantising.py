@@ -63,7 +63,6 @@ def quantise_rows(
     rows: NDArray[np.float32],
     largest_integer: int,
     integers: NDArray[np.int8],
-    of_residuals: NDArray[np.int8],
     scale: NDArray[np.float32],
     fine_scale: NDArray[np.float32],
     bounds: NDArray[np.float64],
@@ -77,8 +76,8 @@ def quantise_rows(
         Shape (n, dim), float32.
     largest_integer
         Integer of the largest absolute element of a row, 127 at most.
-    integers, of_residuals
-        Overwritten with the integers of rows and of residuals, shape (n, dim), int8.
+    integers
+        Overwritten with the integers of rows and of residuals, shape (n, 2, dim), int8.
     scale, fine_scale
         Overwritten with their scales, shape (n,), float32.
     bounds
@@ -91,7 +90,7 @@ def quantise_rows(
     single, most = np.empty(1, np.int32), np.float32(largest_integer)
     lanes, rest, end = np.empty(_LANES, np.float32), np.empty(dim, np.float32), np.empty(dim, np.float32)
     for i in range(rows.shape[0]):
-        row, coarse, fine = rows[i], integers[i], of_residuals[i]
+        row, coarse, fine = rows[i], integers[i, 0], integers[i, 1]
         # Bits of numbers of one sign are in the order of the numbers; a maximum of integers is vectorised.
         bits = row.view(np.int32)
         bits_of_largest = np.int32(0)

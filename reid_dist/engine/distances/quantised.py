@@ -45,7 +45,7 @@ from reid_dist.engine.distances.integers import (
     integer_product,
 )
 from reid_dist.engine.distances.screening import Float64, Screen, Values
-from reid_dist.kernels.coarse import Factors
+from reid_dist.kernels.coarse import Factors, fine_factors
 from reid_dist.kernels.quantising import quantise_rows
 from reid_dist.kernels.usual import lacks_integers
 
@@ -73,7 +73,7 @@ class Quantised:
     Attributes
     ----------
     integers
-        Integers of rows and of their residuals, shape (2, n, dim), int8.
+        Integers of rows and of their residuals, shape (n, 2, dim), int8.
     scale, fine_scale
         Scales of both, shape (n,), float32.
     bounds
@@ -84,7 +84,7 @@ class Quantised:
 
     def __init__(self, n: int, dim: int, largest: int) -> None:
         self._largest = largest
-        self.integers = np.empty((2, n, dim), np.int8)
+        self.integers = np.empty((n, 2, dim), np.int8)
         self.scale, self.fine_scale = np.empty(n, np.float32), np.empty(n, np.float32)
         self.bounds = np.empty((n, 3))
         self.total = np.empty(n, np.int32)
@@ -95,8 +95,7 @@ class Quantised:
         quantise_rows(
             prepared,
             self._largest,
-            self.integers[0, here],
-            self.integers[1, here],
+            self.integers[here],
             self.scale[here],
             self.fine_scale[here],
             self.bounds[here],
@@ -110,17 +109,23 @@ class Quantised:
         more = 1.0 + 2.0**-20
         # 32 roundings of the largest value.
         rounded = 2.0**-19 * (length + residual)
+        of_length, span = _rounded_up(more * (length + end)), _rounded_up(length + residual)
         return Factors(
             integers=self.integers,
             scale=self.scale,
-            fine_scale=self.fine_scale,
             spread=_rounded_up(more * residual + rounded),
-            fine_spread=_rounded_up(more * end + rounded),
-            length=_rounded_up(more * (length + end)),
-            span=_rounded_up(length + residual),
+            length=of_length,
+            span=span,
             residual=_rounded_up(more * residual),
-            fine_residual=_rounded_up(more * end),
-            omitted=_rounded_up(more * (residual + end)),
+            fine=fine_factors(
+                self.scale,
+                self.fine_scale,
+                _rounded_up(more * end + rounded),
+                of_length,
+                span,
+                _rounded_up(more * end),
+                _rounded_up(more * (residual + end)),
+            ),
             shift=np.int32(self._largest) * self.total,
         )
 
@@ -171,7 +176,7 @@ class QuantisedProducts:
         if queries is not self._selected:
             self._selected = queries
             # Sums modulo 256 are those of the integers.
-            self._left = self.queries.integers[0][queries].view(np.uint8) + np.uint8(self._product.largest)
+            self._left = self.queries.integers[queries, 0].view(np.uint8) + np.uint8(self._product.largest)
 
     def tile(self, rows: RowRange, quantised: Quantised, columns: RowRange) -> NDArray[np.int32]:
         """Products of the integers of some queries, made unsigned, and of some gallery rows, shape (n_row, n_column).
@@ -180,7 +185,8 @@ class QuantisedProducts:
         rows.  The next call overwrites the products.
         """
         if quantised is not self._columns or columns != self._place:
-            self._right = self._product.transpose(quantised.integers[0, columns.start : columns.stop])
+            integers = np.ascontiguousarray(quantised.integers[columns.start : columns.stop, 0])
+            self._right = self._product.transpose(integers)
             self._columns, self._place = quantised, columns
         left = self._left[rows.start : rows.stop]
         size = len(left) * len(columns)

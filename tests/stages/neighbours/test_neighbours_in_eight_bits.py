@@ -34,6 +34,7 @@ from reid_dist.engine.reductions import (
     screen_pairs,
 )
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
+from reid_dist.kernels.coarse import FINE_SCALE, LENGTH, OMITTED, RESIDUAL, SCALE, SPAN, SPREAD
 
 pytest.importorskip("onnxruntime")
 
@@ -79,7 +80,7 @@ def test_products_lie_within_their_bounds(name, data):
     one, two = products.queries.factors, columns.factors
 
     tile = products.tile(RowRange(0, len(x)), columns, every).astype(np.int64)
-    whole = [each.integers.astype(np.int64) for each in (one, two)]
+    whole = [each.integers.astype(np.int64).swapaxes(0, 1) for each in (one, two)]
     np.testing.assert_array_equal(tile - two.shift, whole[0][0] @ whole[1][0].T)
     largest = integers.integer_product(1).largest
     assert np.array_equal(two.shift, largest * whole[1][0].sum(axis=1))
@@ -93,9 +94,10 @@ def test_products_lie_within_their_bounds(name, data):
     value = outer(one.scale, two.scale) * (tile - two.shift)
     error = outer(one.spread, two.span) + outer(one.length, two.residual)
     assert (np.abs(value - exact) <= error + tiny).all()
-    value += outer(one.scale, two.fine_scale) * (whole[0][0] @ whole[1][1].T)
-    value += outer(one.fine_scale, two.scale) * (whole[0][1] @ whole[1][0].T)
-    error = outer(one.fine_spread, two.span) + outer(one.length, two.fine_residual) + outer(one.omitted, two.omitted)
+    near, far = one.fine.T, two.fine.T
+    value += outer(near[SCALE], far[FINE_SCALE]) * (whole[0][0] @ whole[1][1].T)
+    value += outer(near[FINE_SCALE], far[SCALE]) * (whole[0][1] @ whole[1][0].T)
+    error = outer(near[SPREAD], far[SPAN]) + outer(near[LENGTH], far[RESIDUAL]) + outer(near[OMITTED], far[OMITTED])
     assert (np.abs(value - exact) <= error + tiny).all()
 
 
@@ -110,8 +112,8 @@ def test_lengths_of_residuals_are_not_too_small(data):
     for place, parts in enumerate(
         (
             0.0,
-            found.scale[:, None].astype(np.longdouble) * found.integers[0],
-            found.fine_scale[:, None].astype(np.longdouble) * found.integers[1],
+            found.scale[:, None].astype(np.longdouble) * found.integers[:, 0],
+            found.fine_scale[:, None].astype(np.longdouble) * found.integers[:, 1],
         )
     ):
         exact = exact - parts
