@@ -26,16 +26,17 @@ from reid_dist.kernels.coarse import (
 )
 from reid_dist.kernels.symmetric import Side
 
-# Entries of lists that are made fine in the time that products of eight-bit integers save per element of a pair.  Some
-# more than these are permitted, and a share of those that all pairs save: the first entries are many.
-_SAVED_PER_ELEMENT, _MOST_WORK, _MOST_SHARE = 1.0 / 4096.0, 1 << 16, 0.25
+# Pairs of which products of eight-bit integers save the time of making one entry fine, for long rows, and elements that
+# take as long as the rest of an entry.  Some more entries than these are permitted, and a share of those that all pairs
+# save: the first entries are many.
+_PAIRS_PER_ENTRY, _ELEMENTS_PER_ENTRY, _MOST_WORK, _MOST_SHARE = 24.0, 100.0, 1 << 16, 0.25
 
 
 class _Work:
     """Work on lists of rows with `dim` elements, as a number of entries made fine, against what `n_pairs` save."""
 
     def __init__(self, n_pairs: float, dim: int) -> None:
-        self._saved = _SAVED_PER_ELEMENT * dim
+        self._saved = dim / ((dim + _ELEMENTS_PER_ENTRY) * _PAIRS_PER_ENTRY)
         self._left = _MOST_WORK + _MOST_SHARE * self._saved * n_pairs
 
     def add(self, n_entries: float, n_pairs: int = 0) -> None:
