@@ -67,6 +67,8 @@ class Run:
         What it wrote, lines of progress aside.
     interrupted
         Whether it still ran when the signal was sent.
+    had_written
+        Whether it had then written all of its result.
     """
 
     code: int
@@ -74,6 +76,7 @@ class Run:
     out: str
     lines: list[str]
     interrupted: bool = False
+    had_written: bool = False
 
 
 class Runs:
@@ -103,13 +106,14 @@ class Runs:
                 stderr=err,
                 start_new_session=True,
             )
-            alive = False
+            alive, written = False, 0
             try:
                 if after is not None:
                     await_guard(process.pid)
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(after)
                     began = time.monotonic()
+                    written = (self.place / "out.txt").stat().st_size
                     if process.poll() is None:
                         send(process.pid, number)
                         alive = is_running(process.pid)
@@ -124,7 +128,8 @@ class Runs:
                 process.wait()
         err_lines = (self.place / "err.txt").read_text().splitlines()
         lines = [line for line in err_lines if not any(word in line for word in _PROGRESS)]
-        return Run(process.returncode, seconds, (self.place / "out.txt").read_text(), lines, alive)
+        result = (self.place / "out.txt").read_bytes()
+        return Run(process.returncode, seconds, result.decode(), lines, alive, 0 < written == len(result))
 
 
 def await_guard(pid: int) -> None:
@@ -190,8 +195,8 @@ def test_interrupted_at_random(
     while interrupted < _TIMES:
         number, send = moments.choice(_NUMBERS), moments.choice(_SENDERS)
         run = runs.run(moments.random() * whole.seconds, number, send)
-        if run.code == 0 and (not run.interrupted or run.seconds < 0.05):
-            # It had ended before.
+        if run.code == 0 and (not run.interrupted or run.had_written or run.seconds < 0.05):
+            # It had ended before, or was ending.
             continue
         interrupted += 1
         assert_ended_by(run, number, runs, events=name == "events")
