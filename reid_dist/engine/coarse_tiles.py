@@ -6,9 +6,10 @@ float32, and so are whole block pairs where these are preferred.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,39 @@ _TRIED_ROWS, _RECONSIDERED_ROWS, _MOST_PLAIN = 128, 16384, 0.6
 _ELEMENTS_PER_NEIGHBOUR = 49152
 
 
+class _CrowdedLists:
+    """Kinds of lists for which integers did not pay in a recent block pair: the next pairs are left to float32.
+
+    The pairs of a job are alike, and each of them would find out for itself.  This changes no result.
+    """
+
+    _LEFT_OUT: ClassVar[int] = 15
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._left: dict[Hashable, int] = {}
+
+    def are_expected(self, kind: Hashable) -> bool:
+        """Whether a block pair is left to float32, without trying integers; forced integers are tried always."""
+        with self._lock:
+            left = self._left.get(kind, 0)
+            self._left[kind] = max(0, left - 1)
+        return left > 0 and forced_screen() is None
+
+    def note(self, kind: Hashable) -> None:
+        """Note that integers did not pay for lists."""
+        with self._lock:
+            self._left[kind] = self._LEFT_OUT
+
+
+CROWDED_LISTS = _CrowdedLists()
+
+
+def _kind_of(distance: Distance, block: FeatureBlock, k: int) -> Hashable:
+    """Kind of the lists of a job."""
+    return distance.name, block.features.shape[1], k
+
+
 def run_coarse_tiles(
     query: FeatureBlock,
     gallery: FeatureBlock,
@@ -65,7 +99,8 @@ def run_coarse_tiles(
         return {}
     wants_counts = counts is not None and counts.targets.indptr[-1] > counts.targets.indptr[0]
     plain_share = PLAIN_QUERIES.share_of(counts.targets) if counts is not None and wants_counts else 0.0
-    wants_lists = lists is not None and _are_listed(lists, gallery)
+    kind = None if lists is None else _kind_of(distance, gallery, lists.k)
+    wants_lists = lists is not None and _are_listed(lists, gallery) and not CROWDED_LISTS.are_expected(kind)
     if lists is not None and counts is not None and (not wants_lists or plain_share > _MOST_PLAIN):
         # The products of float32 that one of them takes serve the other as well.
         return {}
@@ -87,6 +122,7 @@ def run_coarse_tiles(
         loop.add(RowRange(start, chunk.stop), listed, counted)
         if listed is not None and listed.is_crowded:
             # The products of float32 that lists then take serve counts as well.
+            CROWDED_LISTS.note(kind)
             return {}
     found: dict[int, Any] = {}
     if listed is not None:
@@ -298,6 +334,9 @@ def run_coarse_tiles_both_ways(
     farthest: bool = True,
 ) -> list[Surroundings] | None:
     """Find the nearest and farthest items of two blocks of one set, for both; None where float32 is preferred."""
+    kind = _kind_of(distance, first, k)
+    if CROWDED_LISTS.are_expected(kind):
+        return None
     products = quantise(screen_pairs(distance, pair_rows(distance, first, second), np.float32))
     if products is None:
         return None
@@ -308,6 +347,7 @@ def run_coarse_tiles_both_ways(
             reduction.absorb(rows, columns)
             note_screened("int8", len(rows) * len(columns))
             if reduction.is_crowded:
+                CROWDED_LISTS.note(kind)
                 return None
     return reduction.result()
 
@@ -319,7 +359,8 @@ def run_coarse_tiles_within(
 
     Tiles on the diagonal come first: they bound the lists of all items.
     """
-    if not _pay_for_lists(block, 0.5, k):
+    kind = _kind_of(distance, block, k)
+    if not _pay_for_lists(block, 0.5, k) or CROWDED_LISTS.are_expected(kind):
         return None
     products = quantise(screen_pairs(distance, pair_rows(distance, block, block), np.float32))
     if products is None:
@@ -333,10 +374,13 @@ def run_coarse_tiles_within(
     for later, columns in enumerate(tiles):
         for rows in tiles[:later]:
             if reduction.is_crowded:
-                return None
+                break
             reduction.absorb(rows, columns)
             note_screened("int8", len(rows) * len(columns))
-    return None if reduction.is_crowded else reduction.result()
+    if reduction.is_crowded:
+        CROWDED_LISTS.note(kind)
+        return None
+    return reduction.result()
 
 
 def _padded(index: Int64, distance: Float64, k: int) -> tuple[Int64, Float64]:

@@ -27,17 +27,22 @@ from reid_dist.kernels.coarse import (
 from reid_dist.kernels.symmetric import Side
 
 # Pairs of which products of eight-bit integers save the time of making one entry fine, for long rows, and elements that
-# take as long as the rest of an entry.  Some more entries than these are permitted, and a share of those that all pairs
-# save: the first entries are many.
-_PAIRS_PER_ENTRY, _ELEMENTS_PER_ENTRY, _MOST_WORK, _MOST_SHARE = 24.0, 100.0, 1 << 16, 0.25
+# take as long as the rest of an entry.
+_PAIRS_PER_ENTRY, _ELEMENTS_PER_ENTRY = 24.0, 100.0
+# Entries beyond these: per list entry of items without a bound from other pairs, as share of those that all pairs save,
+# and in any case.
+_MOST_PER_NEIGHBOUR, _MOST_SHARE, _MOST_WORK = 12, 0.25, 1 << 16
 
 
 class _Work:
-    """Work on lists of rows with `dim` elements, as a number of entries made fine, against what `n_pairs` save."""
+    """Work on lists of rows with `dim` elements, as a number of entries made fine, against what `n_pairs` save.
 
-    def __init__(self, n_pairs: float, dim: int) -> None:
+    `n_begun` is the number of entries of the lists that begin without bounds.
+    """
+
+    def __init__(self, n_pairs: float, dim: int, n_begun: int) -> None:
         self._saved = dim / ((dim + _ELEMENTS_PER_ENTRY) * _PAIRS_PER_ENTRY)
-        self._left = _MOST_WORK + _MOST_SHARE * self._saved * n_pairs
+        self._left = _MOST_WORK + _MOST_PER_NEIGHBOUR * n_begun + _MOST_SHARE * self._saved * n_pairs
 
     def add(self, n_entries: float, n_pairs: int = 0) -> None:
         """Add entries that were made fine, and pairs that were compared."""
@@ -81,7 +86,9 @@ class CoarseSurroundings:
         if not same:
             side = make_side(distance, k, second, first, far, plain, farthest=farthest, room=_room(k))
             self._far = _coarse_side(side, seeds[1], other, own)
-        self._work = _Work(len(first) * len(second) / (2 if same else 1), first.features.shape[1])
+        # Of one block, no item has a bound; of two, all have.
+        n_pairs, n_begun = (len(first) ** 2 / 2, k * len(first)) if same else (len(first) * len(second), 0)
+        self._work = _Work(n_pairs, first.features.shape[1], n_begun)
 
     @property
     def is_crowded(self) -> bool:
@@ -94,7 +101,10 @@ class CoarseSurroundings:
         self._work.add(collect_coarse(tile, rows.start, columns.start, self._near, self._far), tile.size)
 
     def begin(self, tiles: Sequence[RowRange]) -> None:
-        """Compare the items of each tile of one block with each other, first of all: this bounds their lists."""
+        """Compare the items of each tile of one block with each other, first of all: this bounds their lists.
+
+        Ends early where products of float32 are faster.
+        """
         near = self._near
         if not len(near.side.label):
             # An item is not in its own list.
@@ -104,6 +114,8 @@ class CoarseSurroundings:
             tile, bias = self._products.tile(items, self._columns, items), near.side.bias[items.start : items.stop]
             places, kind = np.arange(items.start, items.stop), np.zeros(len(items), np.int64)
             self._work.add(collect_coarse_rows(tile, bias[None], kind, places, items.start, near), tile.size)
+            if self.is_crowded:
+                return
         self._work.add(refine_lists(near))
 
     def result(self) -> list[Surroundings]:
@@ -142,7 +154,7 @@ class CoarseQueries:
         side = make_side(distance, k, query, gallery, screening, plain, farthest=farthest, room=_room(k))
         self._side = _coarse_side(side, seed, own, own)
         self._column_start, self._biases, self._bias_of = 0, self._bias[None], np.zeros(len(query), np.int64)
-        self._work = _Work(len(query) * len(gallery), query.features.shape[1])
+        self._work = _Work(len(query) * len(gallery), query.features.shape[1], k * len(query))
 
     @property
     def is_crowded(self) -> bool:

@@ -320,3 +320,37 @@ def test_crowded_blocks_are_computed_in_float32(monkeypatch):
             assert_same(one, two)
     monkeypatch.setattr(coarse, "_MOST_WORK", -1e9)
     assert coarse_tiles.run_coarse_tiles_both_ways(near, far, distance, 32, 3, unknown) is None
+
+
+def test_lists_that_did_not_pay_are_tried_again_later(monkeypatch):
+    """The next pairs of blocks with such lists are left to float32, those of other lists are not."""
+    rows, distance = np.random.default_rng(3).normal(size=(60, 16)), REGISTERED.get("cosine")
+    near, far = block_of(rows[:30]), block_of(rows[30:], 100)
+    unknown = tuple(Seed(np.full(30, np.inf), np.full(30, -np.inf)) for _ in range(2))
+    tried, real = [], coarse_tiles.quantise
+    monkeypatch.setattr(coarse_tiles, "quantise", lambda *arguments: tried.append(None) or real(*arguments))
+    monkeypatch.setattr(coarse_tiles, "CROWDED_LISTS", coarse_tiles._CrowdedLists())
+    # As where integers are not forced, and pay by the sizes of the blocks.
+    monkeypatch.setattr(coarse_tiles, "forced_screen", lambda: None)
+    monkeypatch.setattr(coarse_tiles, "_ELEMENTS_PER_NEIGHBOUR", 1)
+    monkeypatch.setattr(coarse, "_MOST_WORK", -1e9)
+
+    def attempts(run):
+        before = len(tried)
+        found = run()
+        return len(tried) - before, found
+
+    def both_ways(k=3):
+        return coarse_tiles.run_coarse_tiles_both_ways(near, far, distance, 32, k, unknown)
+
+    counts = [attempts(both_ways) for _ in range(18)]
+    assert [n for n, _ in counts] == [1, *[0] * 15, 1, 0]
+    assert all(found is None for _, found in counts)
+    assert attempts(lambda: both_ways(k=4))[0] == 1
+    for run in (
+        lambda: coarse_tiles.run_coarse_tiles_within(near, distance, 32, 3),
+        lambda: run_tiles(near, far, distance, TileShape(32, 32), [KeepNearest(3, distance)]),
+    ):
+        assert attempts(run)[0] == 0
+        monkeypatch.setattr(coarse_tiles, "CROWDED_LISTS", coarse_tiles._CrowdedLists())
+        assert [attempts(run)[0] for _ in range(3)] == [1, 0, 0]
