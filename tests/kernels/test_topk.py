@@ -90,10 +90,11 @@ def test_lists_of_reranked_distances_within_a_reach(
     gallery = block(read_only(rng.integers(1, values + 1, (n_gallery, 6)).astype(np.float32)))
     # Given values of a share of the pairs, few of which differ, all below that of the others.
     has_value = rng.random((4, n_gallery)) < rng.choice([0.1, 0.9])
-    row = np.nonzero(has_value)[1]
+    # Other layouts would be compiled for this test.
+    row = np.ascontiguousarray(np.nonzero(has_value)[1])
     known = rng.integers(0, values + 1, len(row)) / (values + 1)
     # Then full lists of ties are followed by nearer rows.
-    known = np.sort(known)[::-1] if falling else known
+    known = -np.sort(-known) if falling else known
     indptr = np.concatenate([[0], np.cumsum(has_value.sum(axis=1))])
     scale = rng.uniform(0.5, 2.0, 4) * np.square(np.linalg.norm(query.features, axis=1) + 1.0)
     # Graphs square squared distances, and mix given graph distances with those of cosine.
