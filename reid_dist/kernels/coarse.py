@@ -36,7 +36,7 @@ _PER_DISTANCE = 6
 SCALE, FINE_SCALE, SPREAD, LENGTH, SPAN, RESIDUAL, OMITTED = range(7)
 
 # Entries between a request of a row and its use.
-_AHEAD = 3
+AHEAD = 3
 
 
 class Factors(NamedTuple):
@@ -143,8 +143,8 @@ def _refine(q: int, coarse: CoarseSide, scratch: Scratch) -> int:
     widen(q, own, wide)
     n = first
     for p in range(first, size):
-        if p + _AHEAD < size:
-            request(column[p + _AHEAD] - coarse.first_other, other)
+        if p + AHEAD < size:
+            request(column[p + AHEAD] - coarse.first_other, other)
         low, high = fine_ends(q, column[p] - coarse.first_other, lower[p], wide, own, other)
         lower[n], upper[n], column[n] = low, high, column[p]
         # Written always, kept if it counts: no branch.

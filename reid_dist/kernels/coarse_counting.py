@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import first_reached
-from reid_dist.kernels.coarse import Factors, fine_ends, widen
+from reid_dist.kernels.coarse import AHEAD, Factors, fine_ends, request, widen
 from reid_dist.kernels.deciding import BATCH, RankCounts, ScreenedTile, decide, first_at_least, make_doubts
 from reid_dist.kernels.marks import make_marks, marked_places
 from reid_dist.kernels.settings import inner_kernel, kernel
@@ -131,6 +131,8 @@ def count_coarse(
         if n_open:
             widen(q, own, wide)
         for p in range(n_open):
+            if p + AHEAD < n_open:
+                request(columns[p + AHEAD], other)
             lows[p], highs[p] = fine_ends(q, columns[p], values[p], wide, own, other)
         for p in range(n_open):
             column = columns[p]
