@@ -167,10 +167,9 @@ evaluation.rank_queries = recording
 def work(query, gallery):
     evaluate(FeatureSet.open(folder / query), FeatureSet.open(folder / gallery), **options)
 work("few.zarr", "tiny.zarr")
-plans.clear()
 before = start_peak(256)
 work("query.zarr", "gallery.zarr")
-print(peak_since(before), plans[0].task_bytes, plans[0].result_bytes, plans[0].n_tasks)
+print(peak_since(before), plans[-1].task_bytes, plans[-1].result_bytes, plans[-1].n_tasks)
 """
 
 
