@@ -48,6 +48,17 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
     ],
     "reductions": [
+        ("engine/distances/integers.py", "        if _is_exact(product):\n", "        if product is not None:\n"),
+        (
+            "engine/distances/quantised.py",
+            "shift=np.int32(self._largest) * self.total",
+            "shift=np.int32(127) * self.total",
+        ),
+        (
+            "engine/reductions/coarse_counts.py",
+            "np.array([len(targets.indptr), targets.indptr[-1]])",
+            "np.array([targets.indptr[-1]])",
+        ),
         (
             "engine/reductions/targets.py",
             "(distance[1:] != distance[:-1]) | (owner[1:] != owner[:-1])",
