@@ -32,15 +32,7 @@ def start_peak(dim: int) -> int:
     """
     if integers.integer_product(dim) is not None:
         items = FeatureSet.from_arrays(np.eye(40, dim, dtype=np.float32), np.arange(40) % 8, np.arange(40) % 3)
-        before = os.environ.get(integers.VARIABLE)
-        os.environ[integers.VARIABLE] = "int8"
-        try:
-            evaluate(items, items, topk=3)
-            nearest(items, items, k=3)
-        finally:
-            del os.environ[integers.VARIABLE]
-            if before is not None:
-                os.environ[integers.VARIABLE] = before
+        integers.run_with_screen("int8", lambda: (evaluate(items, items, topk=3), nearest(items, items, k=3)))
     Path("/proc/self/clear_refs").write_text("5")
     return _status("VmRSS")
 

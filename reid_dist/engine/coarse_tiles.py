@@ -52,7 +52,8 @@ _ELEMENTS_PER_NEIGHBOUR = 49152
 class _CrowdedLists:
     """Kinds of lists for which integers did not pay in a recent block pair: the next pairs are left to float32.
 
-    The pairs of a job are alike, and each of them would find out for itself.  This changes no result.
+    The pairs of a job are alike, and each of them would find out for itself.  Integers are tried again after some
+    pairs, as a later job may have such lists too.  This changes no result.
     """
 
     _LEFT_OUT: ClassVar[int] = 15
@@ -369,8 +370,7 @@ def run_coarse_tiles_within(
     seed = Seed(unknown, -unknown)
     reduction = CoarseSurroundings(block, block, distance, k, (seed, seed), products, farthest=farthest)
     tiles = [*cut_rows(len(block), even_rows(len(block), min(tile_rows, _COARSE_ROWS)))]
-    reduction.begin(tiles)
-    note_screened("int8", sum(len(each) ** 2 for each in tiles))
+    note_screened("int8", reduction.begin(tiles))
     for later, columns in enumerate(tiles):
         for rows in tiles[:later]:
             if reduction.is_crowded:

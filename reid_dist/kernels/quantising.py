@@ -1,7 +1,7 @@
 """Rows in eight bits.
 
-A row ``x`` of float32 becomes integers ``X`` from ``-m`` to ``m``, 127 at most, and a scale ``s``, its largest absolute
-element divided by ``m``, with ``x = s X + e``.  The residual ``e`` becomes integers ``E`` from -127 to 127, with ``e =
+A row ``x`` of float32 becomes integers ``X`` from ``-L`` to ``L``, 127 at most, and a scale ``s``, its largest absolute
+element divided by ``L``, with ``x = s X + e``.  The residual ``e`` becomes integers ``E`` from -127 to 127, with ``e =
 t E + g`` and the scale ``t = s / 254``.  Scales are float32 numbers, taken as exact: lengths of ``e`` and ``g`` are
 measured with them.
 

@@ -79,7 +79,7 @@ def begun(folder: Path) -> list[str]:
 
 def finished(workspace: Path) -> list[Path]:
     """Parts of the sweep that are kept."""
-    # The folder may be renamed while it is read.
+    # The folder may come or go while it is read.
     with contextlib.suppress(FileNotFoundError):
         return sorted(workspace.glob("partials-*/*.npz"))
     return []

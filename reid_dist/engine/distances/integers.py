@@ -1,7 +1,7 @@
 """Matrix products of eight-bit integers by ONNX Runtime, exact in int32.
 
 Such products take a quarter of the time of float32 on processors with instructions for them (VNNI, AMX).  Without
-these, kernels add two products in 16 bits, which saturates, and take half the time of float32: smaller integers then
+these, kernels add two products in 16 bits, which saturates, and take some 0.6 of the time: smaller integers then
 give exact products, with bounds that are larger by two fifths.  A product is used only if it gives the exact integers
 on this machine for the largest factors, and if it is so much faster than float32 that the larger bounds of its values
 pay.

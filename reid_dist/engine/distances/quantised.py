@@ -1,8 +1,8 @@
 r"""Products of rows in eight bits, exact as integers, and bounds on how far they are from the products of the rows.
 
-*Rows.*  A prepared row (of length 1, or centred) is ``x = s X + e`` with integers ``X`` from ``-m`` to ``m``, and its
+*Rows.*  A prepared row (of length 1, or centred) is ``x = s X + e`` with integers ``X`` from ``-L`` to ``L``, and its
 residual is ``e = t E + g`` with integers ``E`` from -127 to 127 and ``t = s / 254``; likewise ``y``.  The largest
-integer ``m`` is 127, or less where products of larger ones are not exact: see `reid_dist.engine.distances.integers`.
+integer ``L`` is 127, or less where products of larger ones are not exact: see `reid_dist.engine.distances.integers`.
 Upper bounds of the lengths ``|x|``, ``|e|`` and ``|g|`` are measured: see `reid_dist.kernels.quantising`.
 
 *Products.*  By the inequality of Cauchy and Schwarz,
@@ -14,7 +14,7 @@ With ``a = s X`` and ``b = t E``, a product with residuals is ``p = a_x a_y + a_
     ``|x y - p| = |g_x y + (a_x + b_x) g_y + b_x b_y|
     <= |g_x| |y| + (|x| + |g_x|) |g_y| + (|e_x| + |g_x|) (|e_y| + |g_y|)``.
 
-The integers themselves are exact: those of the left rows are made unsigned by adding ``m``, a term of the first product
+The integers themselves are exact: those of the left rows are made unsigned by adding ``L``, a term of the first product
 is at most ``2 * 127 * 127``, and rows with more than 2^31 / (2 * 127 * 127) elements are not quantised.
 
 *Roundings*, of unit roundoff ``u = 2^-24``.  A value is an integer, converted, times two scales: three roundings of at

@@ -100,23 +100,26 @@ class CoarseSurroundings:
         tile = self._products.tile(rows, self._columns, columns)
         self._work.add(collect_coarse(tile, rows.start, columns.start, self._near, self._far), tile.size)
 
-    def begin(self, tiles: Sequence[RowRange]) -> None:
+    def begin(self, tiles: Sequence[RowRange]) -> int:
         """Compare the items of each tile of one block with each other, first of all: this bounds their lists.
 
-        Ends early where products of float32 are faster.
+        Ends early where products of float32 are faster; returns the number of pairs that were compared.
         """
         near = self._near
         if not len(near.side.label):
             # An item is not in its own list.
             own = read_only(np.arange(len(near.side.farthest)))
             near = near._replace(side=near.side._replace(label=own, other_label=own))
+        n_pairs = 0
         for items in tiles:
+            n_pairs += len(items) ** 2
             tile, bias = self._products.tile(items, self._columns, items), near.side.bias[items.start : items.stop]
             places, kind = np.arange(items.start, items.stop), np.zeros(len(items), np.int64)
             self._work.add(collect_coarse_rows(tile, bias[None], kind, places, items.start, near), tile.size)
             if self.is_crowded:
-                return
+                return n_pairs
         self._work.add(refine_lists(near))
+        return n_pairs
 
     def result(self) -> list[Surroundings]:
         """Return the results of the first block, and of the second unless it is the same, by canonical distance."""
