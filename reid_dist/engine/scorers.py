@@ -183,14 +183,13 @@ class BlockScorer(Scorer):
         return 16
 
     def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
-        """Read a piece of the block, float64."""
+        """Read a piece of the block."""
         values = self.block.read(rows.start, rows.stop, gallery_rows.start, gallery_rows.stop)
-        return FeatureBlock(np.arange(rows.start, rows.stop), values, np.zeros(len(values)))
+        return FeatureBlock.of_distances(rows, values)
 
     def open_gallery(self, rows: RowRange) -> FeatureBlock:
         """Positions of gallery rows in a piece of the block."""
-        places = np.arange(len(rows), dtype=np.float64)[:, None]
-        return FeatureBlock(np.arange(rows.start, rows.stop), places, np.zeros(len(rows)))
+        return FeatureBlock.of_places(rows)
 
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
         """Read the distances of the pairs; see `Scorer.pair_distances`."""

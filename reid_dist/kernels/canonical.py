@@ -76,9 +76,9 @@ class PairRows(NamedTuple):
     # ``COSINE``, ``SQEUCLIDEAN``, ``EUCLIDEAN`` or ``GIVEN``.
     kind: int
     # Features, shapes (n_query, dim) and (n_gallery, dim), float32, C order; under ``GIVEN`` distances, shape (n_query,
-    # n), and places among those n, shape (n_gallery, 1), float64.
-    query: NDArray[np.floating]
-    gallery: NDArray[np.floating]
+    # n), and places among those n, shape (n_gallery, 1), both float64 through `bytes_of_given`.
+    query: NDArray[np.float32]
+    gallery: NDArray[np.float32]
     # Canonical squared norms, float64.
     query_norm: NDArray[np.float64]
     gallery_norm: NDArray[np.float64]
@@ -91,6 +91,18 @@ def read_only(rows: NDArray[Any]) -> NDArray[Any]:
     view = rows.view()
     view.flags.writeable = False
     return view
+
+
+def bytes_of_given(rows: NDArray[np.float64]) -> NDArray[np.float32]:
+    """View of rows (n, m) float64 as (n, 2 m) float32, the type of rows that all kernels are compiled for."""
+    return rows.view(np.float32)
+
+
+@inner_kernel
+def _given(distances: NDArray[np.float32], place: NDArray[np.float32]) -> float:
+    """Precomputed distance of a query row and a gallery row, both of `bytes_of_given`."""
+    at = 2 * np.int64(place.view(np.float64)[0])
+    return float(distances[at : at + 2].view(np.float64)[0])
 
 
 @inner_kernel
@@ -189,8 +201,8 @@ def _cosine(xy: float, xx: float, yy: float) -> float:
 @inner_kernel
 def plain_distance(
     kind: int,
-    x: NDArray[np.floating],
-    y: NDArray[np.floating],
+    x: NDArray[np.float32],
+    y: NDArray[np.float32],
     xx: float,
     yy: float,
     lanes: NDArray[np.float64],
@@ -200,7 +212,7 @@ def plain_distance(
     Cosine is 1 - xy / sqrt(xx * yy), and 1 if a row is zero.  `lanes` is scratch of shape (32,), float64.
     """
     if kind == GIVEN:
-        return np.float64(x[np.int64(y[0])])
+        return _given(x, y)
     if kind == COSINE:
         if xx == 0.0 or yy == 0.0:
             return 1.0
@@ -279,9 +291,9 @@ def falling_at(rows: PairRows, i: int, distance: float, side: float) -> float:
 @inner_kernel
 def _distances_from(
     kind: int,
-    x: NDArray[np.floating],
+    x: NDArray[np.float32],
     xx: float,
-    rows: NDArray[np.floating],
+    rows: NDArray[np.float32],
     norms: NDArray[np.float64],
     index: NDArray[np.int64],
     distances: NDArray[np.float64],
@@ -330,7 +342,7 @@ def write_distances(
         own, index, found = gallery[j], query_index[done:stop], distances[done:stop]
         if kind == GIVEN:
             for p in range(len(index)):
-                found[p] = query[index[p], np.int64(own[0])]
+                found[p] = _given(query[index[p]], own)
         else:
             _distances_from(kind, own, gallery_norm[j], query, query_norm, index, found, wide, lanes)
         if rescoring.active:
@@ -367,7 +379,7 @@ def row_distances(
     own = rows.query[i]
     if rows.kind == GIVEN:
         for p in range(len(columns)):
-            distances[p] = own[np.int64(rows.gallery[columns[p], 0])]
+            distances[p] = _given(own, rows.gallery[columns[p]])
     else:
         norm, norms = rows.query_norm[i], rows.gallery_norm
         _distances_from(rows.kind, own, norm, rows.gallery, norms, columns, distances, wide, lanes)

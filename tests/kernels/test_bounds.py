@@ -12,6 +12,7 @@ from reid_dist.kernels.canonical import (
     GIVEN,
     SQEUCLIDEAN,
     PairRows,
+    bytes_of_given,
     pair_distances,
     read_only,
     squared_norms,
@@ -99,7 +100,8 @@ def test_short_rows_overflow_and_given_distances_are_left_open() -> None:
     for scale in (1e-12, 1e20):
         query = read_only(np.full((1, 512), scale, np.float32))
         cases.append(PairRows(COSINE, query, query, squared_norms(query), squared_norms(query)))
-    cases.append(PairRows(GIVEN, read_only(np.ones((1, 3))), read_only(np.zeros((1, 1))), np.zeros(1), np.zeros(1)))
+    given = np.ones((1, 3)), np.zeros((1, 1))
+    cases.append(PairRows(GIVEN, *(read_only(bytes_of_given(rows)) for rows in given), np.zeros(1), np.zeros(1)))
     for rows in cases:
         least, most = np.zeros(1), np.zeros(1)
         bound_pairs(rows, np.zeros(1, np.int64), np.zeros(1, np.int64), least, most)

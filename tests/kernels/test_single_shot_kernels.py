@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tiles import Tile, few_valued
 
 from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE
-from reid_dist.kernels.canonical import PairRows, read_only
+from reid_dist.kernels.canonical import PairRows, bytes_of_given, read_only
 from reid_dist.kernels.deciding import BEFORE, BEHIND, Bands, ScreenedTile
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
 from reid_dist.kernels.expectation import expected_curves
@@ -43,8 +43,8 @@ class Case:
         # Rows need not follow each other: a block may hold some rows of the gallery.
         self.row_of = np.cumsum(rng.integers(1, 4, n_column))
         if distance is GIVEN_DISTANCE:
-            query = read_only(rng.integers(0, values, (1, n_column)).astype(float))
-            gallery = read_only(np.arange(n_column, dtype=float)[:, None])
+            query = read_only(bytes_of_given(rng.integers(0, values, (1, n_column)).astype(float)))
+            gallery = read_only(bytes_of_given(np.arange(n_column, dtype=float)[:, None]))
         tile = Tile(distance, query, gallery, dtype)
         (self.exact,) = tile.exact
         self.in_order = tile.in_order(0, positives)
@@ -213,7 +213,7 @@ class Before:
     def table(self) -> ItemTable:
         none = np.empty(0, np.int64)
         indptr = np.zeros(len(self.size) + 1, np.int64)
-        return ItemTable(self.size, indptr, none, none, np.zeros(1, int), np.zeros(2, int), none)
+        return ItemTable(self.size, indptr, none, none, read_only(np.zeros(1, int)), np.zeros(2, int), none)
 
     def by_definition(self, n_rank: int) -> list[Fraction]:
         curve = [Fraction(0)] * n_rank
@@ -265,8 +265,8 @@ def _arguments(before: Before, oversized: np.ndarray) -> tuple[Listed, np.ndarra
 
 def test_a_query_without_positives_has_no_curve() -> None:
     table = ItemTable(
-        np.array([2, 3]), np.zeros(3, int), np.empty(0, int), np.empty(0, int), np.zeros(1, int), np.zeros(2, int),
-        np.empty(0, int),
+        np.array([2, 3]), np.zeros(3, int), np.empty(0, int), np.empty(0, int), read_only(np.zeros(1, int)),
+        np.zeros(2, int), np.empty(0, int),
     )  # fmt: skip
     nothing = Listed(np.empty(0, np.int32), np.zeros(1, int), np.zeros(1, int), np.zeros(1, int))
     start, states = np.zeros(2, int), np.zeros((1, 3), np.uint64)
@@ -283,7 +283,7 @@ def test_hidden_items_are_not_drawn() -> None:
         label_indptr=np.array([0, 3, 4]),
         label=np.array([5, 8, 9, 5]),
         label_size=np.array([2, 1, 1, 3]),
-        hidden_label=np.array([7, 5, 8]),
+        hidden_label=read_only(np.array([7, 5, 8])),
         extra_indptr=np.array([0, 0, 0, 1]),
         extra_identity=np.array([0]),
     )

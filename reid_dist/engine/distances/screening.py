@@ -326,7 +326,8 @@ class CentredScreen(Screen):
 class GivenScreen(Screen):
     """Precomputed distances: a screening value is the negated distance, exactly.
 
-    Query "rows" hold distances to a range of gallery rows; a gallery "row" holds its position in that range.
+    Query "rows" hold distances to a range of gallery rows; a gallery "row" holds its position in that range; both are
+    `reid_dist.kernels.canonical.bytes_of_given`.
     """
 
     slope = 1.0
@@ -335,14 +336,15 @@ class GivenScreen(Screen):
     def _set_bounds(self) -> None:
         # Distances are float64 for every requested dtype.
         self.dtype = np.dtype(np.float64)
+        self._distances, self._places = self._query.view(np.float64), self._gallery.view(np.float64)
         self.centre = np.zeros(len(self._query))
         self.epsilon = np.zeros(len(self._query))
 
     def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
         """Copy the positions of the rows; the bias is 0."""
-        out[:] = self._gallery[start:stop]
+        out[:, :1] = self._places[start:stop]
         return out, np.zeros(stop - start, self.dtype)
 
     def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
         """Write the negated distances of the pairs."""
-        np.negative(self._query[queries.start : queries.stop, matrix[:, 0].astype(np.int64)], out=out)
+        np.negative(self._distances[queries.start : queries.stop, matrix[:, 0].astype(np.int64)], out=out)

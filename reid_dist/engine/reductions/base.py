@@ -19,9 +19,10 @@ from reid_dist.core.model import GalleryMask, Hidden, RowRange
 from reid_dist.core.segments import take_segments
 from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.reductions.tiles import Tile
-from reid_dist.kernels.canonical import PLAIN, PairRows, Rescoring, read_only
+from reid_dist.kernels.canonical import PLAIN, PairRows, Rescoring, bytes_of_given, read_only
 
 Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class FeatureBlock:
     numbers: Int64
     # Shape (n, dim), float32, C order, read-only.  For precomputed distances, see
     # `reid_dist.kernels.canonical.PairRows`.
-    features: NDArray[np.floating]
+    features: NDArray[np.float32]
     # Canonical squared norms, shape (n,), float64.
     norm: NDArray[np.float64]
     # Partition of the gallery that the rows belong to, for separate counts per partition.
@@ -83,6 +84,17 @@ class FeatureBlock:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", read_only(self.features))
+
+    @classmethod
+    def of_distances(cls, rows: RowRange, values: Float64) -> FeatureBlock:
+        """Queries with precomputed distances, shape (len(rows), n), to n gallery rows of `of_places`."""
+        return cls(np.arange(rows.start, rows.stop), bytes_of_given(values), np.zeros(len(rows)))
+
+    @classmethod
+    def of_places(cls, rows: RowRange) -> FeatureBlock:
+        """Gallery rows of precomputed distances, each with its place in the range."""
+        places = np.arange(len(rows), dtype=np.float64)[:, None]
+        return cls(np.arange(rows.start, rows.stop), bytes_of_given(places), np.zeros(len(rows)))
 
     def __len__(self) -> int:
         return len(self.numbers)

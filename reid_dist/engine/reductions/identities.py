@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, RowRange, Targets
+from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.trials import ItemTable
 from reid_dist.relevance.groups import Groups
 
@@ -85,7 +86,7 @@ class Identities:
             label_indptr=self.label_indptr,
             label=self.label,
             label_size=self.label_size,
-            hidden_label=np.zeros(len(queries), np.int64) if hidden.label is None else hidden.label[some],
+            hidden_label=read_only(np.zeros(len(queries), np.int64) if hidden.label is None else hidden.label[some]),
             extra_indptr=extra_indptr,
             extra_identity=identity,
         )

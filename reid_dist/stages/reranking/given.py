@@ -167,11 +167,11 @@ class _GivenItems:
         n = self.n_items
         index, farthest = np.full((n, k), -1, np.int32), np.empty(n)
         keep = KeepNearest(min(k, n), GIVEN_DISTANCE)
-        places = FeatureBlock(np.arange(n), np.arange(n, dtype=np.float64)[:, None], np.zeros(n))
+        places = FeatureBlock.of_places(RowRange(0, n))
         for rows in cut_rows(n, _ROWS_AT_ONCE):
             here = slice(rows.start, rows.stop)
             values = self.read(rows)
-            block = FeatureBlock(np.arange(rows.start, rows.stop), values, np.zeros(len(rows)))
+            block = FeatureBlock.of_distances(rows, values)
             (found,) = run_tiles(block, places, GIVEN_DISTANCE, TileShape(_ROWS_AT_ONCE, _ROWS_AT_ONCE), [keep])
             own = block.numbers[:, None]
             # The item itself need not be the nearest, nor in its list at all: at most k - 1 others follow it.
