@@ -115,8 +115,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two processes more than cores, as tests wait for clusters, servers and browsers."""
-    return usable_cores() + 2
+    """One process more than cores, as tests wait for clusters, servers and browsers."""
+    return usable_cores() + 1
 
 
 _SHARED_DATA = _TESTS.parents[1] / "shared" / "data"

@@ -118,7 +118,7 @@ def test_extras_are_installed_from_the_clone() -> None:
     """The package is on no index, so that its name with an extra is found by pip nowhere else."""
     assert "pip install 'reid-dist[" not in TEXT
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    for named in re.findall(r"pip install (?:-q )?-e '\.\[([\w,]+)\]'", TEXT):
+    for named in re.findall(r"pip install (?:-q |-p \.venv )*-e '\.\[([\w,]+)\]'", TEXT):
         assert set(named.split(",")) <= set(extras)
 
 
@@ -126,7 +126,7 @@ def test_every_other_command_has_its_test() -> None:
     others = [command for command in commands() if not command.startswith("reid-dist ")]
     set_up = [
         f"{SET_UP}-e . && .venv/bin/reid-dist demo",
-        f"{SET_UP}--no-compile -e '.[test]' && .venv/bin/python -m pytest -q",
+        f"{SET_UP}uv && .venv/bin/uv pip install -q -p .venv -e '.[test]' && .venv/bin/python -m pytest -q",
     ]
     assert others[:2] == set_up
     # The second is what CI runs on a bare machine, the first is `test_the_first_command`.
