@@ -130,12 +130,10 @@ def order_is_unambiguous(query_features, gallery_features, distance, margin=1e-1
         near_to_far = row[order]
         unit = 1.0 if distance == "cosine" else near_to_far[1:]
         together = np.flatnonzero(np.diff(near_to_far) <= margin * unit)
-        for pair in (order[place : place + 2] for place in together):
-            terms = _summed_terms(x, gallery[pair], distance)
-            if all(np.array_equal(one, other) for one, other in terms):
-                continue
-            if not all(sums_are_exact(part).all() for part in terms):
-                return False
+        near, far = (_summed_terms(x, gallery[order[places]], distance) for places in (together, together + 1))
+        same = np.logical_and.reduce([(one == other).all(axis=1) for one, other in zip(near, far, strict=True)])
+        if not all(sums_are_exact(terms[~same]).all() for terms in (*near, *far)):
+            return False
     return True
 
 

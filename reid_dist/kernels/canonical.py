@@ -388,9 +388,13 @@ def row_distances(
             distances[p] = _rescored(rows.rescoring, i, columns[p], distances[p])
 
 
-@kernel
 def squared_norms(rows: NDArray[np.float32]) -> NDArray[np.float64]:
     """Canonical squared norms of rows (n, dim) float32; not finite exactly where a row holds NaN or infinity."""
+    return _squared_norms(read_only(rows))
+
+
+@kernel
+def _squared_norms(rows: NDArray[np.float32]) -> NDArray[np.float64]:
     norms = np.empty(rows.shape[0], np.float64)
     lanes = np.empty(LANES, np.float64)
     for i in range(rows.shape[0]):

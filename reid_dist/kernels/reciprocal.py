@@ -36,7 +36,7 @@ class SparseRows(NamedTuple):
 
 
 @inner_kernel
-def _names(index: NDArray[np.integer], row: int, length: int, item: int) -> bool:
+def _names(index: NDArray[np.int32], row: int, length: int, item: int) -> bool:
     """Whether the first `length` neighbours of a row include an item."""
     for place in range(length):  # noqa: SIM110 - generators are not compiled
         if index[row, place] == item:
@@ -46,7 +46,7 @@ def _names(index: NDArray[np.integer], row: int, length: int, item: int) -> bool
 
 @inner_kernel
 def _mark_reciprocal(
-    index: NDArray[np.integer], i: int, length: int, state: NDArray[np.uint8], member: NDArray[np.int32]
+    index: NDArray[np.int32], i: int, length: int, state: NDArray[np.uint8], member: NDArray[np.int32]
 ) -> int:
     """Collect ``R(i, length)`` in `member`, in list order, and mark it in `state`; return its size."""
     n = 0
@@ -61,7 +61,7 @@ def _mark_reciprocal(
 
 @inner_kernel
 def _add_candidate(
-    index: NDArray[np.integer],
+    index: NDArray[np.int32],
     c: int,
     length: int,
     inclusive: bool,
@@ -90,7 +90,7 @@ def _add_candidate(
 
 @kernel
 def reciprocal_sets(
-    index: NDArray[np.integer], start: int, stop: int, n_near: int, n_half: int, inclusive: bool
+    index: NDArray[np.int32], start: int, stop: int, n_near: int, n_half: int, inclusive: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Collect ``R*`` of items `start` to `stop`.
 

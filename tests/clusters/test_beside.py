@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import reid_dist.clusters.beside as beside
-from reid_dist.kernels.canonical import read_only, squared_norms
+from reid_dist.kernels.canonical import squared_norms
 from reid_dist.kernels.settings import cache_folder
 
 
@@ -65,7 +65,7 @@ def test_looks_into_an_installation_that_can_be_written(
 
 def test_the_names_of_kept_kernels() -> None:
     """Numba keeps these where they are looked for."""
-    squared_norms(read_only(np.ones((1, 2), np.float32)))
+    squared_norms(np.ones((1, 2), np.float32))
     folder = cache_folder()
     assert folder is not None
     assert folder.name == "__pycache__" or folder.match("kernels_*")

@@ -114,7 +114,7 @@ def test_the_histogram_counts_every_pair_once(case: Case) -> None:
     values = case.screened.tile - case.screened.bias[case.screened.bias_of]
     falling = (case.screened.centre[:, None] - values) * case.screened.scale
     expected = np.bincount(falling_keys(falling[case.seen].astype(np.float64)) + LARGEST_KEY, minlength=N_PLACES)
-    assert counts[: 2 * LARGEST_KEY].tolist() == expected[: 2 * LARGEST_KEY].tolist()
+    assert np.array_equal(counts[: 2 * LARGEST_KEY], expected[: 2 * LARGEST_KEY])
     assert counts[HIDDEN] <= len(case.screened.hidden_column)
     occupied = np.flatnonzero(counts[: 2 * LARGEST_KEY])
     if len(occupied):

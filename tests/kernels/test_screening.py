@@ -79,5 +79,5 @@ def test_the_band_is_narrow_where_it_can_be() -> None:
     assert DISTANCES.get("cosine").screen(query, gallery, *norms).epsilon.max() < 3.2e-5
     assert DISTANCES.get("cosine").screen(query, gallery, *norms, in_parts=True).epsilon.max() < 1.65e-5
     assert DISTANCES.get("cosine").screen(query, gallery, *norms, np.float64).epsilon.max() < 1e-12
-    far = DISTANCES.get("euclidean").screen(query + 1000, gallery + 1000, *norms)
+    far = DISTANCES.get("euclidean").screen(read_only(query + 1000), read_only(gallery + 1000), *norms)
     assert far.epsilon.max() < 0.06

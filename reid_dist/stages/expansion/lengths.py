@@ -14,7 +14,7 @@ import numpy as np
 
 from reid_dist.engine.distances import Distance
 from reid_dist.errors import InputError
-from reid_dist.kernels.canonical import read_only, squared_norms
+from reid_dist.kernels.canonical import squared_norms
 from reid_dist.stages.expansion.definition import Step, spelled
 from reid_dist.stores import FeatureSet
 
@@ -71,7 +71,7 @@ def _first_other_length(features: FeatureSet) -> tuple[int, str] | None:
     """First row with neither length 1 nor length 0, and its description; None if there is none."""
     step = features.chunk_rows if features.is_stored else max(1, _READ_BYTES // (4 * features.dim))
     for start in range(0, features.n_rows, step):
-        length = np.sqrt(squared_norms(read_only(features.read(start, min(start + step, features.n_rows)))))
+        length = np.sqrt(squared_norms(features.read(start, min(start + step, features.n_rows))))
         other = np.flatnonzero((np.abs(length - 1.0) > _TOLERANCE) & (length > 0))
         if len(other):
             row = start + int(other[0])

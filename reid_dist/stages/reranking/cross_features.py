@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange
 from reid_dist.engine.blas import one_blas_thread
-from reid_dist.kernels.canonical import read_only, squared_norms
+from reid_dist.kernels.canonical import squared_norms
 from reid_dist.kernels.normalising import unit_rows
 from reid_dist.stages.expansion.output import Made, Output, RowWork
 from reid_dist.stages.neighbours import NeighbourLists, Resources, Table
@@ -60,7 +60,7 @@ def cross_features(own: Features, place: Int64, rows: Features, side: int) -> Fe
     new = np.zeros((n, features_of_a_row(dim)), np.float32)
     first, second = (unit_rows(own), mean) if side == 0 else (mean, unit_rows(own))
     new[:, :dim], new[:, dim:-2] = first, second
-    new[:, 2 * dim + side] = np.sqrt(np.maximum(2.0 - squared_norms(read_only(new)), 0.0))
+    new[:, 2 * dim + side] = np.sqrt(np.maximum(2.0 - squared_norms(new), 0.0))
     return new
 
 
