@@ -127,7 +127,7 @@ def reciprocal_sets(
 
 @kernel
 def grown_sets(
-    index: NDArray[np.integer], reciprocal: NDArray[np.integer], n_half: int, inclusive: bool, own: int
+    index: NDArray[np.int32], reciprocal: NDArray[np.integer], n_half: int, inclusive: bool, own: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Collect ``R*`` of some items that are not in the table: each occurs in its own set alone.
 
@@ -255,7 +255,7 @@ def add_row(
 
 
 @kernel
-def mean_rows(first: NDArray[np.integer], rows: NDArray[np.int64], source: SparseRows) -> SparseRows:
+def mean_rows(first: NDArray[np.int64], rows: NDArray[np.int64], source: SparseRows) -> SparseRows:
     """Means of some rows of a source, added up in the order of `first`; empty where all are -1.
 
     `first`, shape (n, k2), holds the items of each mean, -1 for none.  `rows`, shape (m,), ascending, are the items of
