@@ -69,11 +69,12 @@ _TESTS = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all cases of a test slow but those that ``quick_cases(n)`` leaves."""
+    """Mark all cases of a test slow but those that ``quick_cases(n)`` leaves of the others."""
     items.sort(key=lambda item: item.path)  # the same order in every process
     cases = defaultdict(list)
     for item in items:
-        if (marker := item.get_closest_marker("quick_cases")) is not None:
+        marker = item.get_closest_marker("quick_cases")
+        if marker is not None and item.get_closest_marker("slow") is None:
             cases[item.nodeid.partition("[")[0], marker.args[0]].append(item)
     for (_, n), tests in cases.items():
         quick = spread_cases([test.callspec.params for test in tests], n)
@@ -150,6 +151,7 @@ def cluster_of_two(tmp_path_factory):
                 "distributed.admin.tick.interval": "2s",
                 "distributed.client.heartbeat": "30s",
                 "distributed.worker.profile.enabled": False,
+                **{f"distributed.worker.memory.{limit}": False for limit in ("target", "spill", "pause", "terminate")},
             }
         ):
             client = stack.enter_context(started(2, tmp_path_factory.mktemp("two-workers")))

@@ -22,6 +22,17 @@ _DEEPEST: Final = 64
 class _Loader(yaml.SafeLoader):
     """YAML whose numbers are decimal alone: in YAML 1.1 they may also be to base 60."""
 
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        # The scanner takes time in proportion to the square of the levels that are open.
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise RecursionError
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         # Here and not where values are made: by then merges (<<) may have brought in keys that are overridden.
         node = super().compose_mapping_node(anchor)

@@ -40,7 +40,7 @@ def test_sweep_prints_and_writes_the_result_of_python(reid_dist, stores, threads
 
 
 def test_every_option_reaches_the_sweep(reid_dist, stores, threads, tmp_path: Path) -> None:
-    words = ("--rerank", "k_reciprocal", "--k1", "4:8:4", "--k2", "1,2", "--lambda-value", "0:0.3:0.3")
+    words = ("--rerank", "k_reciprocal", "--k1", "4:8:4", "--k2", "2", "--lambda-value", "0:0.3:0.3")
     words += ("--variant", "zhong,faiss_k1", "--protocol", "no_cameras", "--distance", "euclidean", "--max-rank", 7)
     words += ("--metric", "P@3", "--metric", "mAP", "--chunk-rows", 33, "--workspace", tmp_path / "space")
     done = reid_dist("sweep", *stores, "--cluster", threads, "--json", *words)
@@ -50,7 +50,7 @@ def test_every_option_reaches_the_sweep(reid_dist, stores, threads, tmp_path: Pa
         *map(FeatureSet.open, stores),
         rerank="k_reciprocal",
         k1=[4, 8],
-        k2=[1, 2],
+        k2=[2],
         lambda_value=[0, 0.3],
         variant=["zhong", "faiss_k1"],
         protocol="no_cameras",

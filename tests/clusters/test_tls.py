@@ -113,6 +113,7 @@ def test_a_scheduler_that_is_not_there(tmp_path) -> None:
     assert f"cannot reach tcp://127.0.0.1:{port} within 1 s" in _refusal(tmp_path, text, ClusterError)
 
 
+@pytest.mark.slow
 def test_a_scheduler_file_that_does_not_come(tmp_path) -> None:
     text = f"kind: existing\nscheduler_file: {tmp_path / 'absent.json'}\ntimeout_s: 0.2\n"
     assert "after 0.2 s" in _refusal(tmp_path, text, ClusterError)

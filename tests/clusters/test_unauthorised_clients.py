@@ -40,6 +40,7 @@ def _entries(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if not path.is_socket()]
 
 
+@pytest.mark.slow
 def test_a_default_run_admits_its_own_processes_only(stores, tmp_path: Path) -> None:
     """Scheduler, two nannies, two workers, and the pages of three."""
     with held(tmp_path, "evaluate", *stores, "--workers", 2, "--output", "out", umask=0) as run:

@@ -18,6 +18,7 @@ def modules() -> dict[str, doc.Module]:
     return reference.modules()
 
 
+@pytest.mark.slow
 def test_references_and_links_lead_somewhere(modules: dict[str, doc.Module]) -> None:
     assert {"reid_dist", "reid_dist.errors", "reid_dist.relevance.protocols"} <= set(modules)
     assert {*reference.DOCUMENTS.values()} == set(reference.documents())

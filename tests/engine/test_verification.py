@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from sampling import examples
 
 import reid_dist.engine.reductions.impostors as impostor_reductions
 from reid_dist import FeatureSet, LabelledRows, evaluate, evaluate_distances
@@ -182,7 +183,7 @@ def by_definition(level, genuine, impostors):
     tile=st.sampled_from([(512, 2048), (5, 33)]),
     data=st.data(),
 )
-@settings(max_examples=70)
+@settings(max_examples=examples(120))
 def test_levels_are_found_exactly(seed, kind, name, n_query, n_gallery, dim, capacity, few, tile, data):
     """Many ties, a minimal capacity, features that screening cannot distinguish: all levels are exact."""
     problem = Problem.make(seed, kind, name, n_query, n_gallery, dim)

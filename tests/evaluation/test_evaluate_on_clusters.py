@@ -22,7 +22,10 @@ def one_worker(tmp_path_factory):
         yield client
 
 
-@pytest.fixture(params=[pytest.param("one_worker"), pytest.param("cluster_of_two", id="two_workers")])
+ONE, TWO = pytest.param("one_worker", marks=pytest.mark.slow), pytest.param("cluster_of_two", id="two_workers")
+
+
+@pytest.fixture(params=[ONE, TWO])
 def client(request):
     """Merges depend on the number of workers; everything else is tested on two."""
     return request.getfixturevalue(request.param)

@@ -68,6 +68,7 @@ print(json.dumps(found))
 '''
 
 
+@pytest.mark.slow
 def test_an_option_that_is_added_in_one_place_is_everywhere() -> None:
     done = subprocess.run([sys.executable, "-c", _MADE_UP], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

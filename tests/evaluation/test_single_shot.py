@@ -92,7 +92,7 @@ def test_many_identities(protocol):
     names = [f"{CURVE}@1", f"{CURVE}@10", "mAP"]
     expected = evaluation.evaluate(query, gallery, protocol, "sqeuclidean", names, max_rank=25)
     digests = set()
-    for chunk in (None, 1, 7, 100):
+    for chunk in (None, 7, 100):
         report = evaluate_items(query, gallery, protocol, "sqeuclidean", names, max_rank=25, chunk_rows=chunk)
         digests.add(report.result_digest)
         assert report.curves[CURVE] == pytest.approx(expected.curves[CURVE], abs=1e-12)

@@ -154,7 +154,7 @@ def evaluated(distances, query_pids, pids, metrics) -> Report:
 
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
-    ("metrics", "seeds"), [(RANK_METRICS, range(16)), (SINGLE_SHOT, range(3))], ids=["ranks", "single-shot"]
+    ("metrics", "seeds"), [(RANK_METRICS, range(examples(32))), (SINGLE_SHOT, range(3))], ids=["ranks", "single-shot"]
 )
 def test_bounds_are_the_extremes_over_all_orders(metrics, seeds):
     for seed in seeds:

@@ -124,6 +124,7 @@ def test_two_processes_that_compile_at_once_do_not_mix_up_their_kernels(package:
     assert printed(package, _CALL.format(argument=1)) == [20]
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_compile_a_kernel_once(package: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     environment |= {"PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -212,6 +212,7 @@ def test_without_mlflow_the_error_has_the_install_command(monkeypatch: pytest.Mo
             attempt()
 
 
+@pytest.mark.slow
 def test_mlflow_is_imported_by_an_export_alone() -> None:
     program = "import sys, reid_dist.nightly.mlflow_export; sys.exit('mlflow' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

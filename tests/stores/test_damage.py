@@ -103,6 +103,7 @@ def test_damaged_labels_are_named(store: FeatureSet, file: str, harm: Harm) -> N
     assert [found.array for found in check_store(store.uri).damage] == [name]
 
 
+@pytest.mark.quick_cases(1)
 def test_all_damage_is_collected(store: FeatureSet) -> None:
     damage(store, "features/c/0/0", flip)
     damage(store, "features/c/4/0", remove)
@@ -169,6 +170,7 @@ def test_damaged_metadata_is_a_store_error(store: FeatureSet, file: str) -> None
     assert check_store(store.uri).damaged
 
 
+@pytest.mark.quick_cases(1)
 def test_a_store_without_a_checksum_codec_is_still_verified(store: FeatureSet, arrays: Arrays) -> None:
     """The digests of the manifest do not depend on checksums, which another tool may have removed."""
     folder_at(f"{store.uri}/features").clear()
@@ -197,6 +199,7 @@ def test_a_wrong_checksum_gives_one_line(store: FeatureSet, file: str) -> None:
 
 
 class TestCheck:
+    @pytest.mark.quick_cases(1)
     def test_a_whole_store(self, store: FeatureSet) -> None:
         seen: list[tuple[int, int]] = []
         report = check_store(store.uri, progress=lambda done, total, _: seen.append((done, total)))

@@ -235,6 +235,7 @@ except ReidDistError as error:
 """
 
 
+@pytest.mark.slow
 def test_the_first_reader_rolls_back_what_a_killed_process_left(path_for_all: Path) -> None:
     path = path_for_all
     two_nights(path)

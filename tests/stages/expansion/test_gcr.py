@@ -94,7 +94,8 @@ def test_no_cameras(tmp_path):
     assert_close(features_of(found[1]), expected[1])
 
 
-@pytest.mark.parametrize("symmetric", ["false", "true"])
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("symmetric", ["true", "false"])
 def test_blocks_and_threads_do_not_matter(symmetric, tmp_path):
     """Tiles, blocks of rows, pieces of sums and of lists, and threads."""
     spec = f"gcr(k1=6,k2=3,rounds=2,symmetric={symmetric})"

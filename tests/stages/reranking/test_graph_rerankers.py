@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from oracles import graph_reranking as oracle
 from reference import order_is_unambiguous
 from reranking_runs import CLOSE, bare, labelled
+from sampling import examples
 from strategies import crowded_sets, reranking_problems, scattered_sets
 
 from reid_dist import (
@@ -70,7 +71,7 @@ def test_lists_by_hand():
     np.testing.assert_array_equal(found[0], [-(5 + 4 + 5 + 4) / 4, -(2 + 1 + 4 + 5) / 4, 0, 0])
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(36))
 @given(reranking_problems(), st.integers(0, 3), st.integers(1, 6), st.integers(0, 6), st.sampled_from((None, 1, 3)))
 def test_random_sets(problem, rounds, t, q, chunk):
     """Tiny sets, duplicates, lists longer than the set, rows of zeros."""
