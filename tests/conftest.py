@@ -89,30 +89,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 _ANY_PROPERTY = "test_segments_are_loops"
 
 
-_COMPILATION = pytest.StashKey[subprocess.Popen[bytes]]()
-
-
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Fill the caches of kernels, test modules and constants before a run of all tests.
 
-    Its processes would wait for one another's kernels, and each would do the rest of this work for itself.  Tests are
-    collected while the last kernels are compiled.
+    Its processes would wait for one another's kernels, and each would do the rest of this work for itself.
     """
     config = session.config
     distributes = not hasattr(config, "workerinput") and config.getoption("numprocesses", default=None)
     if distributes and config.args_source is not pytest.Config.ArgsSource.ARGS:
         one_test = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-k", _ANY_PROPERTY]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        config.stash[_COMPILATION] = subprocess.Popen([*COMMAND, "compile"], **quiet)
-        subprocess.run(one_test, **quiet, check=False)
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End the compilation of kernels, if all tests were quicker."""
-    compilation = session.config.stash.get(_COMPILATION, None)
-    if compilation is not None:
-        compilation.terminate()
-        compilation.wait()
+        with subprocess.Popen(one_test, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+            subprocess.run([*COMMAND, "compile"], check=False)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
