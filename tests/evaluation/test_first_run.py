@@ -51,9 +51,9 @@ print(*before, *(len(kernel.signatures) for kernel in _INTEGERS))
 
 # Look-ups in columns and in distances; lanes of sums and of bounds.
 _TWICE = {"deciding.first_at_least", "canonical.fold"}
-# With `arrays.filled`, in place of compilations of `np.full` that Numba does not keep, and `lists.merge_lists`, in
-# place of sorting.
-_MOST = 48
+# With `arrays.filled`, in place of compilations of `np.full` that Numba does not keep, `lists.merge_lists`, in place of
+# sorting, and `canonical._given`, in place of a second compilation for rows of precomputed distances.
+_MOST = 49
 
 
 def _printed(program: str, folder: Path, **variables: str) -> str:
