@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from reid_dist.errors import InputError, UnknownNameError
@@ -53,3 +54,13 @@ def test_a_rate_is_asked_for(text: str, words: str) -> None:
 def test_unknown_names(text: str) -> None:
     with pytest.raises(UnknownNameError):
         parse_metric(text)
+
+
+def test_a_macro_mean_is_the_mean_of_identities() -> None:
+    values, pids = np.array([1.0, 0.0, 0.5, np.nan, np.nan]), np.array([7, 7, 8, 8, 9])
+    assert parse_metric("mAP").mean(values, pids) == 0.5
+    macro = parse_metric("macro_mAP")
+    assert macro.mean(values, pids) == pytest.approx((0.5 + 0.5) / 2)
+    assert macro.mean(np.array([1.0, 0.0, 0.25, np.nan, np.nan]), pids) == pytest.approx((0.5 + 0.25) / 2)
+    zeros = macro.mean(values, pids, zero_for_invalid=True)
+    assert zeros == pytest.approx((0.5 + 0.25 + 0.0) / 3)
