@@ -69,7 +69,7 @@ _TESTS = Path(__file__).parent
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all cases of a test slow but those that ``quick_cases(n)`` leaves of the others."""
+    """Mark cases of tests slow: ``quick_cases(n)`` leaves n of those that are not slow already."""
     items.sort(key=lambda item: item.path)  # the same order in every process
     cases = defaultdict(list)
     for item in items:

@@ -20,8 +20,9 @@ _DEEPEST: Final = 64
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML whose numbers are decimal alone: in YAML 1.1 they may also be to base 60."""
+    """YAML of few levels whose numbers are decimal alone: in YAML 1.1 they may also be to base 60."""
 
+    # Nodes that enclose the one that is being composed.
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:

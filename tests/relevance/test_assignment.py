@@ -59,13 +59,14 @@ def test_reasons_of_a_query_without_positives(protocol: str, gallery: list[tuple
     assert [REASONS[place] for place in found.reason] == [reason]
 
 
-@pytest.mark.parametrize("protocol", ["market1501", "cuhk03", "no_cameras"])
+def test_cameras_are_not_needed_where_no_rule_names_them() -> None:
+    rules, bare = PROTOCOLS.get("no_cameras"), Labels(np.array([1]), None, None)
+    assert assign_relevance(rules, bare, GalleryIndex(bare, rules)).relevant_row.tolist() == [0]
+
+
+@pytest.mark.parametrize("protocol", ["market1501", "cuhk03"])
 def test_cameras_are_needed_where_rules_name_them(protocol: str) -> None:
-    rules = PROTOCOLS.get(protocol)
-    bare = Labels(np.array([1]), None, None)
-    if not rules.needs_camids:
-        assert assign_relevance(rules, bare, GalleryIndex(bare, rules)).relevant_row.tolist() == [0]
-        return
+    rules, bare = PROTOCOLS.get(protocol), Labels(np.array([1]), None, None)
     with pytest.raises(InputError, match=f"protocol '{protocol}' needs camids in query and gallery"):
         assign_relevance(rules, bare, GalleryIndex(labels([(1, 0, 0)]), None))
 

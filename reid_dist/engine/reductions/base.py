@@ -87,7 +87,7 @@ class FeatureBlock:
 
     @classmethod
     def of_distances(cls, rows: RowRange, values: Float64) -> FeatureBlock:
-        """Queries with precomputed distances, shape (len(rows), n), to n gallery rows of `of_places`."""
+        """Queries with precomputed distances, shape (len(rows), n), float64, to n rows of `of_places`."""
         return cls(np.arange(rows.start, rows.stop), bytes_of_given(values), np.zeros(len(rows)))
 
     @classmethod
