@@ -1,4 +1,8 @@
-"""Peak memory of work in a process of its own, beyond what the process takes with its libraries."""
+"""Peak memory of work in a process of its own, beyond what the process takes with its libraries.
+
+The C library keeps freed blocks for later ones, up to some 60 MB that depend on the timing of threads.  In a process
+that is measured it returns them at once, so that a peak consists of arrays in use.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +48,8 @@ def peak_since(before: int) -> int:
 
 def run_and_read(program: str, *words: object) -> list[int]:
     """Run a program that may import this module; return the whole numbers that it prints."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [_TESTS, os.environ.get("PYTHONPATH")]))}
+    paths = os.pathsep.join(filter(None, [_TESTS, os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": paths, "MALLOC_MMAP_THRESHOLD_": "65536"}
     done = subprocess.run(
         [sys.executable, "-c", program, *map(str, words)], capture_output=True, text=True, check=False, env=environment
     )
