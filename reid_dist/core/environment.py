@@ -21,6 +21,7 @@ SCREEN_VARIABLE: Final = "REID_DIST_SCREEN"
 """Environment variable that forces the products to screen with: ``float32`` or ``int8``."""
 
 
+@cache
 def has_integers() -> bool:
     """Whether the package is installed that multiplies eight-bit integers."""
     return importlib.util.find_spec("onnxruntime") is not None

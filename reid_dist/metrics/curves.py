@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
 from reid_dist.core.segments import segment_suffix_maxima
-from reid_dist.metrics.definitions import exact_mean
-
 Float64 = NDArray[np.float64]
 
 RECALL_LEVELS = 101
@@ -19,7 +19,17 @@ def cmc_curve(ranked: RankedQueries, max_rank: int, *, zero_for_invalid: bool = 
     valid = ranked.n_relevant > 0
     first = ranked.first_rank[valid]
     found = np.bincount(first[first <= max_rank], minlength=max_rank + 1)[1:]
-    return np.cumsum(found) / max(len(valid) if zero_for_invalid else int(valid.sum()), 1)
+    return np.cumsum(found) / max(_number(valid, zero_for_invalid), 1)
+
+
+def _number(valid: NDArray[np.bool_], zero_for_invalid: bool) -> int:
+    """Number of queries that means are taken over."""
+    return len(valid) if zero_for_invalid else int(np.count_nonzero(valid))
+
+
+def _mean(values: Float64, number: int) -> float:
+    """`reid_dist.metrics.definitions.exact_mean` of the values of valid queries."""
+    return math.fsum(values.tolist()) / number if number else math.nan
 
 
 def curve_bytes(n_query: int, max_rank: int) -> int:
@@ -41,9 +51,10 @@ def rank_curves(ranked: RankedQueries, max_rank: int, *, zero_for_invalid: bool 
         place = owner[near] * max_rank + rank[near] - 1
         return np.cumsum(np.bincount(place, minlength=len(valid) * max_rank).reshape(len(valid), max_rank), axis=1)
 
+    number = _number(valid, zero_for_invalid)
+
     def means(values: Float64) -> Float64:
-        values = np.where(valid[:, None], values, np.nan)
-        return np.array([exact_mean(column, zero_for_invalid=zero_for_invalid) for column in values.T])
+        return np.array([_mean(column, number) for column in values[valid].T])
 
     found = hits(ranked.rank)
     n = np.maximum(ranked.n_relevant, 1)[:, None]
@@ -63,10 +74,7 @@ def mean_precision_recall(ranked: RankedQueries, *, zero_for_invalid: bool = Fal
     best = segment_suffix_maxima(ranked.number / ranked.rank, ranked.indptr)
     valid = ranked.n_relevant > 0
     n, start = ranked.n_relevant[valid], ranked.indptr[:-1][valid]
-    curve = np.empty(RECALL_LEVELS)
-    values = np.full(len(valid), np.nan)
-    for level in range(RECALL_LEVELS):
-        j = np.maximum(-(-level * n // (RECALL_LEVELS - 1)), 1)
-        values[valid] = best[start + j - 1]
-        curve[level] = exact_mean(values, zero_for_invalid=zero_for_invalid)
-    return curve
+    number = _number(valid, zero_for_invalid)
+    # The number of positives that reach a level.
+    reached = (np.maximum(-(-level * n // (RECALL_LEVELS - 1)), 1) for level in range(RECALL_LEVELS))
+    return np.array([_mean(best[start + j - 1], number) for j in reached])

@@ -106,8 +106,11 @@ def bare_product(query: np.ndarray, gallery: np.ndarray) -> float:
 
 
 def interleave(repeats: int, *actions: Callable[[], float]) -> list[list[float]]:
-    """Run actions in turn, after one warm-up each, so that a drift of the machine affects all of them alike."""
-    for action in actions:
+    """Run actions in turn, so that a drift of the machine affects all of them alike.
+
+    A warm-up of each comes first, except for a single repetition, whose figures are a trial of the benchmark alone.
+    """
+    for action in actions if repeats > 1 else ():
         action()
     taken: list[list[float]] = [[] for _ in actions]
     for _ in range(repeats):

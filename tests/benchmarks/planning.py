@@ -32,10 +32,11 @@ def planning(scale: float, repeats: int) -> None:
             pipeline.write_text(f"query: {folder}/query.zarr\ngallery: {folder}/gallery.zarr\n{more}")
             words = [sys.executable, "-m", "reid_dist.cli"]
             printed = subprocess.run([*words, "plan", str(pipeline)], capture_output=True, text=True, check=True).stdout
-            taken = [run_process([*words, "run", str(pipeline)], watched=False).seconds for _ in range(repeats + 1)]
+            # The first run, whose memory is measured, is the warm-up of those that are timed.
             peak = run_process([*words, "run", str(pipeline)], watched=True).peak_bytes
+            taken = [run_process([*words, "run", str(pipeline)], watched=False).seconds for _ in range(repeats)]
         seconds, memory = _planned(printed)
-        measured = sorted(taken[1:])[repeats // 2]
+        measured = sorted(taken)[repeats // 2]
         print(
             f"{name}, {shape.n_query} x {shape.n_gallery} x 512: planned {seconds:.3g} s, took {measured:.3g} s (ratio "
             f"{seconds / measured:.2f}); planned {memory / 2**30:.3g} GiB of tasks, peak {peak / 2**30:.3g} GiB of all "

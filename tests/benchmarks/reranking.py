@@ -127,8 +127,8 @@ def rerank_scaling(scale: float, repeats: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             words, query, gallery = _market_sized(Path(folder), scale, n_items)
             total = len(query) + len(gallery)
-            seconds = min(run_process(words, watched=False).seconds for _ in range(repeats + 1))
             peak = run_process(words, watched=True).peak_bytes
+            seconds = min(run_process(words, watched=False).seconds for _ in range(repeats))
         pairs = total * (total - 1) / 2
         print(f"{total} items x 512: {seconds:.2f} s, {1e9 * seconds / pairs:.2f} ns a pair, {peak / 1e9:.3f} GB")
 

@@ -99,7 +99,7 @@ def test_products_of_a_plan(reid_dist, pipeline: Path, tmp_path: Path, monkeypat
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text("kind: threads\nscreen: float32\n")
     assert printed(reid_dist("plan", pipeline, "--cluster", cluster).out)["products"] == "float32, as is forced"
-    monkeypatch.setattr("importlib.util.find_spec", lambda name, package=None: None)
+    monkeypatch.setattr("reid_dist.engine.distances.integers.has_integers", lambda: False)
     assert printed(reid_dist("plan", pipeline).out)["products"] == "float32"
     without = make_plan(shape(2000), shape(20_000), n_threads=1).task_bytes
     monkeypatch.setattr("reid_dist.cli.plan._LARGE_FLOP", 1)

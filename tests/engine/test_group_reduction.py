@@ -138,7 +138,8 @@ def test_groups_within_one_block_leave_no_entries():
     assert max(len(each.entry) for each in halves) <= 12 * 25
 
 
-@pytest.mark.parametrize("dtype", [np.uint16, pytest.param(np.uint32, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
 def test_entries_merge_with_the_places_of_all_groups(monkeypatch, dtype):
     """Blocks with few groups before a positive have entries, others the places of all; more than 255 places."""
     monkeypatch.setattr(groups, "_place_type", lambda most: np.dtype(dtype if most > 255 else np.uint8))

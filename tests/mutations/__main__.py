@@ -2,8 +2,9 @@
 
 Each fault is put into a copy of the checkout.  The tests that mirror the changed module run first, then those of its
 folder, then all others; the first failure ends the run, so a fault that is found takes seconds.  These are tests of the
-fast command, so it finds what they find.  A test finds a fault if it fails with it and passes without it.  The tests of
-the folders run once without any fault before.  The exit code is 1 if a fault is not found, or that run fails.
+fast command, so it finds what they find.  A test finds a fault if it fails with it and passes without it.  All tests are
+collected, and those of the folders run, once without any fault before.  The exit code is 1 if a fault is not found, or
+if that run fails.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def main(areas: list[str]) -> int:
 
         with ThreadPoolExecutor(jobs) as pool:
             folders = dict.fromkeys(_nearest_tests(_ROOT, mutation.module)[-1] for mutation in chosen)
-            failing = [*pool.map(lambda tests: with_a_copy(lambda copy: _failure(copy, [tests])), folders)]
+            without = [["tests", "--collect-only"], *([folder] for folder in folders)]
+            failing = [*pool.map(lambda tests: with_a_copy(lambda copy: _failure(copy, tests)), without)]
             if any(failing):
                 print(f"these fail without a fault: {', '.join(test for test in failing if test)}")
                 return 1
