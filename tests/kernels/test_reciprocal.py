@@ -105,7 +105,7 @@ def test_sets_are_the_defined_ones(
 
 def test_two_thirds_are_enough_only_when_inclusive() -> None:
     # Item 1 has {0, 1, 4} in its half list, of which item 0 shares {0, 1}.
-    table = np.array([[0, 1, 2], [1, 0, 4], [2, 0, 3], [3, 2, -1], [4, 1, -1]])
+    table = np.array([[0, 1, 2], [1, 0, 4], [2, 0, 3], [3, 2, -1], [4, 1, -1]], np.int32)
     assert grown_sets(table, 3, 3, False)[0] == {0, 1, 2}
     assert grown_sets(table, 3, 3, True)[0] == {0, 1, 2, 3, 4}
     for inclusive in (False, True):
@@ -116,7 +116,7 @@ def test_two_thirds_are_enough_only_when_inclusive() -> None:
 def test_an_added_item_does_not_help_others_in() -> None:
     rng = np.random.default_rng(4)
     for _ in range(30):
-        table = np.array([[i, *rng.permutation(np.delete(np.arange(12), i))[:7]] for i in range(12)])
+        table = np.array([[i, *rng.permutation(np.delete(np.arange(12), i))[:7]] for i in range(12)], np.int32)
         indptr, member = reciprocal_sets(table, 0, 12, 8, 5, True)
         assert split(indptr, member) == [sorted(row) for row in grown_sets(table, 8, 5, True)]
 
@@ -124,6 +124,7 @@ def test_an_added_item_does_not_help_others_in() -> None:
 def test_sets_that_outgrow_the_estimate() -> None:
     # On a ring the half lists of the neighbours of an item reach beyond its own list, on both sides.
     ring = (np.arange(90)[:, None] + [0, *(sign * step for step in range(1, 9) for sign in (1, -1))]) % 90
+    ring = ring.astype(np.int32)
     indptr, member = reciprocal_sets(ring, 0, 90, 17, 11, False)
     assert np.diff(indptr).tolist() == [23] * 90
     assert split(indptr, member) == [sorted(row) for row in grown_sets(ring, 17, 11, False)]

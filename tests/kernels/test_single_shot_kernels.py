@@ -115,7 +115,11 @@ def listed_after(cut: int, limit: int, capacity: int) -> tuple[dict[int, int], i
         np.zeros((len(positives), 1), np.int32),
     )  # fmt: skip
     given = PairRows(
-        3, read_only(-values), read_only(np.arange(n_column, dtype=float)[:, None]), np.zeros(1), np.zeros(n_column)
+        GIVEN_DISTANCE.kind,
+        read_only(bytes_of_given(-values)),
+        read_only(bytes_of_given(np.arange(n_column, dtype=float)[:, None])),
+        np.zeros(1),
+        np.zeros(n_column),
     )
     longest = 0
     for start in range(0, n_column, cut):
