@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
 from reid_dist.core.segments import segment_suffix_maxima
+
 Float64 = NDArray[np.float64]
 
 RECALL_LEVELS = 101

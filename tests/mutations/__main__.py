@@ -2,9 +2,9 @@
 
 Each fault is put into a copy of the checkout.  The tests that mirror the changed module run first, then those of its
 folder, then all others; the first failure ends the run, so a fault that is found takes seconds.  These are tests of the
-fast command, so it finds what they find.  A test finds a fault if it fails with it and passes without it.  All tests are
-collected, and those of the folders run, once without any fault before.  The exit code is 1 if a fault is not found, or
-if that run fails.
+fast command, so it finds what they find.  A test finds a fault if it fails with it and passes without it.  Before, all
+tests are collected, and those of the folders run, once without any fault.  The exit code is 1 if a fault is not found,
+or if that run fails.
 """
 
 from __future__ import annotations
