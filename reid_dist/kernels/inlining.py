@@ -91,6 +91,64 @@ class _InnerLibrary(_OuterLibrary):
         return self.serialize_using_bitcode()
 
 
+class _StoredLibrary(_OuterLibrary):
+    """Machine code from the cache; the code for linking is decoded when it is needed."""
+
+    bitcode = b""
+
+    def _get_module_for_linking(self) -> Any:
+        if self._shared_module is None:
+            self._shared_module = _generation.ll.parse_bitcode(self.bitcode)
+        return self._shared_module
+
+
+class _Decoder(_Codegen):
+    """Code generator that decodes the libraries of the cache."""
+
+    def unserialize_library(self, state: tuple[str, str, Any]) -> _OuterLibrary:
+        """Make a library of machine code, or of code for linking alone, of which Numba would make machine code."""
+        name, kind, code = state
+        if kind == "object":
+            stored = _StoredLibrary(self._codegen, name)
+            stored.enable_object_caching()
+            machine_code, stored.bitcode = code
+            stored._set_compiled_object(machine_code)
+            stored._finalize_final_module()
+            return stored
+        inner = _InnerLibrary(self._codegen, name)
+        inner._final_module = _generation.ll.parse_bitcode(code)
+        inner._finalize_final_module()
+        return inner
+
+
+class _DecodingTarget:
+    """Context of a target, with that code generator."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def codegen(self) -> _Decoder:
+        """Return the code generator."""
+        return _Decoder(self._target.codegen())
+
+
+def decode_what_is_needed(cache: Any) -> None:
+    """Have the cache of a kernel decode what its callers need: Numba decodes, and lists, all functions of a kernel."""
+    rebuild = cache._impl.rebuild
+
+    def rebuilt(target: Any, state: Any) -> Any:
+        (_, kind, _), function, *_ = state
+        if kind == "object":
+            called = {function.llvm_func_name, function.llvm_cpython_wrapper_name}
+            target.codegen()._engine._defined_symbols |= called
+        return rebuild(_DecodingTarget(target), state)._replace(target_context=target)
+
+    cache._impl.rebuild = rebuilt
+
+
 # Expressions that make no array, but at most a view of one.
 _VIEWS = ("getitem", "static_getitem", "getattr", "cast", "build_tuple", "exhaust_iter")
 

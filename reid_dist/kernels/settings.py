@@ -83,6 +83,8 @@ def _kept(compiled: Any) -> Any:
         cache_file._data_name = lambda number: f"{base}.{uuid4().hex}.nbc"
         cache_file._load_index = partial(_loaded_index, cache_file._load_index)
         lock = _Cache.path / f"{base}.lock"
+        if _OUTER:
+            inlining.decode_what_is_needed(compiled._cache)
         share_compilation(compiled._cache, lock, (_COMPILATIONS.on_start, _COMPILATIONS.on_end))
     return compiled
 
