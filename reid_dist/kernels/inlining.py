@@ -95,6 +95,7 @@ class _StoredLibrary(_OuterLibrary):
     """Machine code from the cache; the code for linking is decoded when it is needed."""
 
     bitcode = b""
+    _shared_module: Any
 
     def _get_module_for_linking(self) -> Any:
         if self._shared_module is None:
