@@ -167,3 +167,53 @@ for argument in (1, 1.5):
         print(-1)
 """
     assert printed(package, failing) == [-1, 25]
+
+
+_INNER = """
+from reid_dist.kernels.settings import inner_kernel, kernel
+
+@inner_kernel
+def doubled(x):
+    return 2 * x
+
+@kernel
+def next_to(x):
+    return doubled(x) + 1
+"""
+_OUTER = """
+from reid_dist.kernels.first import doubled, next_to
+from reid_dist.kernels.settings import kernel
+
+@kernel
+def both(x):
+    return doubled(x) + next_to(x)
+"""
+_LATER = """
+from reid_dist.kernels.first import doubled, next_to
+from reid_dist.kernels.second import both
+
+def library_of(function):
+    return next(iter(function.overloads.values())).library
+
+print(next_to(3.0))
+print(int(library_of(next_to)._shared_module is None))
+print(both(3.0))
+inner = next(iter(doubled.overloads.values()))
+print(inner.library.get_pointer_to_function(inner.fndesc.llvm_func_name))
+"""
+
+
+@pytest.mark.slow
+def test_cached_kernels_are_linked_and_decoded_no_earlier(package: Path) -> None:
+    """Inner kernels without machine code of their own, and the code of others for linking when they are linked."""
+    kernels = package / "reid_dist" / "kernels"
+    (kernels / "first.py").write_text(_INNER)
+    (kernels / "second.py").write_text(_OUTER)
+    assert printed(package, "from reid_dist.kernels.first import next_to; print(next_to(3.0))") == [7]
+    before = sorted(path.name for path in package.rglob("*.nbc"))
+    assert [name.partition("-")[0] for name in before] == ["first.doubled", "first.next_to"]
+    assert printed(package, _LATER) == [7, 1, 13, 0]
+    added = {path.name for path in package.rglob("*.nbc")} - {*before}
+    assert [name.partition("-")[0] for name in added] == ["second.both"]
+    # What was linked from the cache is kept, and found, as what was compiled in one process.
+    assert printed(package, "from reid_dist.kernels.second import both; print(both(3.0))") == [13]
