@@ -213,7 +213,7 @@ reid_dist.clusters.workers._SHORT_PLACES = (Path("/there-is-no-such-place"), Pat
 """
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_local_cluster_that_is_interrupted_at_work(
     large, long: Path, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals

@@ -22,6 +22,7 @@ def watched(tmp_path: Path) -> Path:
 
 
 @needs_bokeh
+@pytest.mark.slow
 def test_report_and_dashboard(reid_dist, stores, watched: Path, tmp_path: Path) -> None:
     page = tmp_path / "performance.html"
     done = reid_dist("evaluate", *stores, "--cluster", watched, "--performance-report", page)

@@ -24,6 +24,7 @@ def test_references_and_links_lead_somewhere(modules: dict[str, doc.Module]) -> 
     assert {*reference.DOCUMENTS.values()} == set(reference.documents())
 
 
+@pytest.mark.slow
 def test_a_reference_that_leads_nowhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     words = (
         "\n\n    `reid_dist.nothing`, `nobody`, `query`, `FeatureSet.save`, `reid_dist.errors.InputError`, ``none``\n"

@@ -106,6 +106,7 @@ def test_resume_notices_other_content_under_the_same_name(run, data, tmp_path):
     assert "query, gallery" in done.err
 
 
+@pytest.mark.slow
 def test_resume_of_a_protocol_of_parts(reid_dist, data, threads, tmp_path):
     """Parts are compared, not names: those that are left out as well as those that are said."""
     parts = {

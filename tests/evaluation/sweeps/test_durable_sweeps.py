@@ -80,6 +80,7 @@ def test_a_run_goes_on_where_another_was_cut_short(
     assert not finished(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_damaged_part_is_named_and_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pair = sets()
     real = tasks.tile_task

@@ -49,14 +49,14 @@ def test_the_p_value_against_the_best_is_that_of_all_sign_changes() -> None:
 def test_the_choice_of_the_best_is_taken_into_account() -> None:
     rng = np.random.default_rng(1)
     naive, right = [], []
-    for _ in range(150):
+    for _ in range(80):
         rows = 0.5 + 0.1 * rng.standard_normal((31, len(PIDS)))
         *past, tonight = (night(at, row) for at, row in enumerate(rows))
         best = max(past, key=lambda each: each.values["mAP"].mean())
         for nights, found in (([best], naive), (past, right)):
             drop = drop_from_best(nights, tonight, PIDS, smallest_effect=0.0, n_resamples=300, seed=0)
             found.append(1.0 if drop is None else drop.p_value)
-    # At a rate of 5 %, of 150 nights on which nothing changed.
+    # At a rate of 5 %, of 80 nights on which nothing changed.
     assert np.mean(np.array(naive) <= 0.05) > 0.3
     assert np.mean(np.array(right) <= 0.05) <= 0.1
 
