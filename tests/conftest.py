@@ -81,8 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for place, test in enumerate(tests):
             if place not in quick:
                 test.add_marker(pytest.mark.slow)
-    # The longest units first; at the end the other processes would wait for them.
-    items.sort(key=lambda item: not any(word in item.name for word in _ONE_OF_ALL))
+    # The longest units first, and files of this folder, as that of the README: others would wait for them at the end.
+    items.sort(key=lambda item: (not any(word in item.name for word in _ONE_OF_ALL), item.path.parent != _TESTS))
 
 
 # Of any property: all modules of tests are imported to find it, and Hypothesis collects their constants for it.
