@@ -1,0 +1,37 @@
+"""Nearest and farthest items of a block among itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.plain_tiles import run_plain_tiles
+from reid_dist.engine.plan import TileShape
+from reid_dist.engine.reductions import FeatureBlock, SurroundBoth
+from reid_dist.kernels.canonical import read_only, squared_norms
+
+
+@pytest.mark.parametrize("n_labels", [1, 2, 6])
+def test_items_of_one_label_are_in_no_list_of_each_other(n_labels: int) -> None:
+    """The first items of a tile are of one label: most are nearer than all that is listed, and some are farther."""
+    k, rng = 3, np.random.default_rng(n_labels)
+    label = np.repeat(np.arange(n_labels), 360 // n_labels)
+    # Small integers, whose squared distances are exact.
+    rows = rng.integers(-2, 3, (360, 5)) + 40 * label[:, None]
+    rows[::90, -1] += 900
+    features = read_only(rows.astype(np.float32))
+    block = FeatureBlock(np.arange(100, 460), features, squared_norms(features), label=label)
+    distance = DISTANCES.get("sqeuclidean")
+    ((found,),) = run_plain_tiles(
+        block, block, distance, TileShape(128, 128), [SurroundBoth(k, distance)], triangle=True
+    )
+
+    exact = ((rows[:, None] - rows) ** 2).sum(axis=2)
+    for i, row in enumerate(exact):
+        others = np.flatnonzero(label != label[i])
+        nearest = sorted(others.tolist(), key=lambda j, row=row: (row[j], j))[:k]
+        missing = k - len(nearest)
+        assert found.index[i].tolist() == [100 + j for j in nearest] + [-1] * missing
+        assert found.distance[i].tolist() == [float(row[j]) for j in nearest] + [np.inf] * missing
+        assert found.farthest[i] == row[others].max(initial=0)
