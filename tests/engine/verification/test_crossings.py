@@ -149,6 +149,17 @@ def test_levels_are_found_exactly(seed, kind, name, n_query, n_gallery, dim, cap
         assert (crossing.distance, crossing.nearer, crossing.up_to) == by_definition(level, genuine, impostors)
 
 
+@pytest.mark.parametrize("seed", [7, 13, 24])
+def test_genuine_distances_lose_as_many_bits_as_the_keys_beside_them(seed):
+    """Clusters, whose few keys leave out many bits: the equal error rate lies at a genuine pair among them."""
+    problem = Problem.make(seed, "clusters", "euclidean", 8, 700, 3)
+    genuine, impostors = np.sort(problem.exact[problem.genuine]), problem.exact[~problem.hidden]
+    (level,) = wanted_levels(parse_metrics(["EER"]), False, Pairs(genuine, len(impostors)))
+    found, _ = search_through(problem, [level], genuine, len(impostors), 1, [], (512, 2048))
+    crossing = found[level]
+    assert (crossing.distance, crossing.nearer, crossing.up_to) == by_definition(level, genuine, impostors)
+
+
 def test_one_pass_is_enough_as_a_rule():
     problem = Problem.make(7, "normal", "cosine", 60, 6000, 64)
     exact = problem.exact
