@@ -1,7 +1,7 @@
 """Peak memory of work in a process of its own, beyond what the process takes with its libraries.
 
-The C library keeps freed blocks for later ones, up to some 60 MB that depend on the timing of threads.  In a process
-that is measured it returns them at once, so that a peak consists of arrays in use.
+The C library keeps freed blocks for later ones, as many as the timing of threads leaves.  In a process that is measured
+it returns them at once, so that a peak consists of arrays in use.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def _versions() -> dict[str, str]:
 
 
 def _version(name: str) -> str:
-    """Version of a package, from its module if that is imported: parsing metadata takes some 10 ms."""
+    """Version of a package, from its module if that is imported: its metadata would have to be parsed."""
     found = getattr(sys.modules.get(name), "__version__", None)
     return found if isinstance(found, str) else importlib.metadata.version(name)
 

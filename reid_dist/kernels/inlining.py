@@ -9,6 +9,9 @@ before optimization is linked, which is also shorter.  The classes of Numba that
 Most of the other time is Numba's own Python code.  It is spared signatures that are known
 (`reid_dist.kernels.signatures`), passes that change nothing in kernels, collections of garbage, and the counting of
 references in kernels that make no array: their arrays belong to the caller.
+
+A kernel from the cache is decoded as far as it is needed: inner kernels get no machine code, and the code of others for
+linking is read when they are linked.
 """
 
 from __future__ import annotations

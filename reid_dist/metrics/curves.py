@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
 from reid_dist.core.segments import segment_suffix_maxima
+from reid_dist.metrics.definitions import exact_quotient
 
 Float64 = NDArray[np.float64]
 
@@ -26,11 +25,6 @@ def cmc_curve(ranked: RankedQueries, max_rank: int, *, zero_for_invalid: bool = 
 def _number(valid: NDArray[np.bool_], zero_for_invalid: bool) -> int:
     """Number of queries that means are taken over."""
     return len(valid) if zero_for_invalid else int(np.count_nonzero(valid))
-
-
-def _mean(values: Float64, number: int) -> float:
-    """`reid_dist.metrics.definitions.exact_mean` of the values of valid queries."""
-    return math.fsum(values.tolist()) / number if number else math.nan
 
 
 def curve_bytes(n_query: int, max_rank: int) -> int:
@@ -55,7 +49,7 @@ def rank_curves(ranked: RankedQueries, max_rank: int, *, zero_for_invalid: bool 
     number = _number(valid, zero_for_invalid)
 
     def means(values: Float64) -> Float64:
-        return np.array([_mean(column, number) for column in values[valid].T])
+        return np.array([exact_quotient(column, number) for column in values[valid].T])
 
     found = hits(ranked.rank)
     n = np.maximum(ranked.n_relevant, 1)[:, None]
@@ -78,4 +72,4 @@ def mean_precision_recall(ranked: RankedQueries, *, zero_for_invalid: bool = Fal
     number = _number(valid, zero_for_invalid)
     # The number of positives that reach a level.
     reached = (np.maximum(-(-level * n // (RECALL_LEVELS - 1)), 1) for level in range(RECALL_LEVELS))
-    return np.array([_mean(best[start + j - 1], number) for j in reached])
+    return np.array([exact_quotient(best[start + j - 1], number) for j in reached])

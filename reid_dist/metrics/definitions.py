@@ -385,8 +385,12 @@ def default_metrics(cmc_family: str, ap_family: str, reported: Sequence[str] = (
 def exact_mean(values: Float64, *, zero_for_invalid: bool = False) -> float:
     """Mean of values (n_query,), NaN for invalid queries: their exact sum, rounded once, divided by their number."""
     kept = values[~np.isnan(values)]
-    number = len(values) if zero_for_invalid else len(kept)
-    return math.fsum(kept.tolist()) / number if number else math.nan
+    return exact_quotient(kept, len(values) if zero_for_invalid else len(kept))
+
+
+def exact_quotient(values: Float64, number: int) -> float:
+    """Exact sum of values, shape (n,), rounded once, divided by a number; NaN for 0."""
+    return math.fsum(values.tolist()) / number if number else math.nan
 
 
 def rows_by_label(labels: NDArray[Any]) -> tuple[NDArray[Any], list[NDArray[np.intp]]]:

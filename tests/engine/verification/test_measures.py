@@ -75,8 +75,7 @@ def probes_by_definition(queries: list[Query]) -> oracle.Probes:
 
 def verified(queries: list[Query], names: list[str], roc: bool = False, uncounted: tuple[int, ...] = ()):
     metrics, result, pairs = parse_metrics(names), result_of(queries, uncounted), pairs_by_definition(queries)
-    distances = (np.array(each) for each in (pairs.impostor, pairs.genuine))
-    impostor, genuine = distances
+    impostor, genuine = np.array(pairs.impostor), np.array(pairs.genuine)
     levels = wanted_levels(metrics, roc, pairs_of(result.ranked)) if needs_pairs(metrics, roc) else []
     return make_verification(metrics, roc, result, {each: crossing_of(each, impostor, genuine) for each in levels})
 
