@@ -21,7 +21,15 @@ from reid_dist.engine.distances.integers import may_use_integers
 from reid_dist.kernels.usual import compile_integers
 from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks import expansion, gates, nights, planning, reranking, scheduler, workers
-from tests.benchmarks.measure import bare_product, cpu_seconds_of, interleave, ratio_line, run_process, seconds_of
+from tests.benchmarks.measure import (
+    bare_product,
+    cpu_seconds_of,
+    interleave,
+    ratio_line,
+    run_process,
+    seconds_of,
+    time_and_peak,
+)
 from tests.benchmarks.sets import (
     BAD,
     EASY,
@@ -134,8 +142,8 @@ def _growing(scale: float, repeats: int, sizes: tuple[int, int, int], dim: int, 
         with tempfile.TemporaryDirectory() as name:
             write_sets(Path(name), n_query, n_gallery, dim=dim, dtype=dtype)
             words = _words(Path(name))
-            peak = run_process(words, watched=True).peak_bytes
-            seconds = min(run_process(words, watched=False).seconds for _ in range(repeats))
+            taken, peak = time_and_peak(words, repeats)
+        seconds = min(taken)
         results.append((seconds, peak))
         print(f"{n_query} x {n_gallery} x {dim}, {dtype}, from Zarr: {seconds:.2f} s, {peak / 1e9:.3f} GB", flush=True)
     (first, less), (second, more) = results

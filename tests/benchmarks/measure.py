@@ -14,7 +14,16 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-__all__ = ["Usage", "bare_product", "cpu_seconds_of", "interleave", "ratio_line", "run_process", "seconds_of"]
+__all__ = [
+    "Usage",
+    "bare_product",
+    "cpu_seconds_of",
+    "interleave",
+    "ratio_line",
+    "run_process",
+    "seconds_of",
+    "time_and_peak",
+]
 
 _COLUMNS = 8192
 
@@ -76,6 +85,16 @@ def run_process(words: Sequence[str], *, watched: bool, cwd: Path | None = None)
     if running.returncode:
         raise RuntimeError(f"{' '.join(words)} ended with {running.returncode}: {message[-500:]}")
     return Usage(seconds, *peaks)
+
+
+def time_and_peak(words: Sequence[str], repeats: int) -> tuple[list[float], int]:
+    """Seconds of each run of a command, and the peak of memory of a run before them, in bytes.
+
+    That run is their warm-up.  A single repetition is that run itself: its figures are a trial of the benchmark alone.
+    """
+    first = run_process(words, watched=True)
+    taken = [run_process(words, watched=False).seconds for _ in range(repeats)] if repeats > 1 else [first.seconds]
+    return taken, first.peak_bytes
 
 
 def cpu_seconds_of(action: Callable[[], object]) -> float:

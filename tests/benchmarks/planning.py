@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.benchmarks.measure import run_process
+from tests.benchmarks.measure import time_and_peak
 from tests.benchmarks.sets import make_shape, save_sets
 
 _JOBS = {
@@ -32,9 +32,7 @@ def planning(scale: float, repeats: int) -> None:
             pipeline.write_text(f"query: {folder}/query.zarr\ngallery: {folder}/gallery.zarr\n{more}")
             words = [sys.executable, "-m", "reid_dist.cli"]
             printed = subprocess.run([*words, "plan", str(pipeline)], capture_output=True, text=True, check=True).stdout
-            # The first run, whose memory is measured, is the warm-up of those that are timed.
-            peak = run_process([*words, "run", str(pipeline)], watched=True).peak_bytes
-            taken = [run_process([*words, "run", str(pipeline)], watched=False).seconds for _ in range(repeats)]
+            taken, peak = time_and_peak([*words, "run", str(pipeline)], repeats)
         seconds, memory = _planned(printed)
         measured = sorted(taken)[repeats // 2]
         print(

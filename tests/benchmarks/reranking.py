@@ -18,7 +18,7 @@ import numpy as np
 from reid_dist import FeatureSet, evaluate, nearest
 from reid_dist.stages.reranking import RERANKERS, parse_rerank
 from reid_dist.stores import Workspace
-from tests.benchmarks.measure import bare_product, cpu_seconds_of, interleave, ratio_line, run_process
+from tests.benchmarks.measure import bare_product, cpu_seconds_of, interleave, ratio_line, run_process, time_and_peak
 from tests.benchmarks.sets import Model, feature_sets, make_shape, save_sets, write_sets
 
 
@@ -127,9 +127,9 @@ def rerank_scaling(scale: float, repeats: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             words, query, gallery = _market_sized(Path(folder), scale, n_items)
             total = len(query) + len(gallery)
-            peak = run_process(words, watched=True).peak_bytes
-            seconds = min(run_process(words, watched=False).seconds for _ in range(repeats))
+            taken, peak = time_and_peak(words, repeats)
         pairs = total * (total - 1) / 2
+        seconds = min(taken)
         print(f"{total} items x 512: {seconds:.2f} s, {1e9 * seconds / pairs:.2f} ns a pair, {peak / 1e9:.3f} GB")
 
 

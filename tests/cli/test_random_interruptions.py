@@ -41,8 +41,8 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "events": ("evaluate", *_SIDES, *_HERE, "--log-json"),
     "demo": ("demo", *_OUT),
 }
-# 56 in all.
-_TIMES = 4
+# 42 in all.
+_TIMES = 3
 # Of a run that nothing disturbs, kernels compiled meanwhile.
 _LONGEST_S = 300
 _NUMBERS = (signal.SIGINT, signal.SIGTERM)

@@ -49,7 +49,8 @@ print(*before, *(len(kernel.signatures) for kernel in _INTEGERS))
 # Look-ups in columns and in distances; lanes of sums and of bounds.
 _TWICE = {"deciding.first_at_least", "canonical.fold"}
 # With `arrays.filled`, in place of compilations of `np.full` that Numba does not keep, `lists.merge_lists`, in place of
-# sorting, and `canonical._given`, in place of a second compilation for rows of precomputed distances; and that of the process that workers are forked from.
+# sorting, `canonical._given`, in place of a second compilation for rows of precomputed distances, and that of the
+# process that workers are forked from.
 _MOST = 50
 
 
