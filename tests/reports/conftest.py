@@ -13,10 +13,15 @@ from full_report import every_field
 from reid_dist.reports import Report, TopK
 
 REASONS = ("no relevant item in the gallery", "only same-camera items in the gallery")
+# Of more queries, the columns repeat.
+_MOST = 5000
 
 
 def _per_query(n_query: int, n_gallery: int, n_invalid: int, seed: int) -> dict[str, np.ndarray]:
     """Rank metrics straight from their formulas, one query at a time."""
+    if n_query > _MOST:
+        columns = _per_query(_MOST, n_gallery, n_invalid, seed)
+        return {name: np.resize(values, n_query) for name, values in columns.items()}
     rng = np.random.default_rng(seed)
     columns: dict[str, Any] = {
         name: np.full(n_query, np.nan) for name in ("AP", "AP_trapezoid", "INP", "first_rank", "last_rank")

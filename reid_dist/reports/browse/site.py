@@ -19,6 +19,7 @@ import functools
 import importlib.resources
 import itertools
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -192,7 +193,7 @@ class Site:
     def _lists(self, topk: TopK, rows: slice) -> dict[str, Any]:
         """Lists of some queries: places in a table of their items, distances, and a letter for each mark."""
         depth = min(self.depth, topk.k)
-        index, distance = topk.index[rows, :depth], topk.distance[rows, :depth]
+        index, distance = topk.index[rows, :depth], _shortened(topk.distance[rows, :depth], _DIGITS)
         marks = topk.marks(rows)[:, :depth]
         items = np.unique(index[index >= 0])
         places = np.searchsorted(items, index)
@@ -200,10 +201,7 @@ class Site:
         lists = [
             [
                 places[at, :end].tolist(),
-                [
-                    float(f"{value:.{_DIGITS}g}") if np.isfinite(value) else None
-                    for value in distance[at, :end].tolist()
-                ],
+                distance[at, :end].tolist(),
                 "".join(_LETTERS[mark] for mark in marks[at, :end].tolist()),
             ]
             for at, end in enumerate(ends)
@@ -273,10 +271,23 @@ def _call(name: str, value: object) -> bytes:
     return f"rankedLists.receive({json.dumps(name)},{text});\n".encode("ascii")
 
 
+def _shortened(values: NDArray[np.floating[Any]], digits: int) -> NDArray[np.object_]:
+    """Values as numbers of JSON with so many significant digits; below 1e-294 they are 0, and None if not finite."""
+    finite = np.isfinite(values)
+    exact = np.where(finite, values, 0).astype(np.float64)
+    size = np.abs(exact)
+    # Quotients of whole numbers and powers of ten are the floats whose shortest decimals have these digits alone.
+    power = digits - 1 - np.floor(np.log10(size, where=size > 0, out=np.zeros_like(size)))
+    more, fewer = 10 ** np.clip(power, 0, 300), 10 ** np.clip(-power, 0, 300)
+    shown: NDArray[np.object_] = (np.round(exact * more / fewer) / more * fewer).astype(object)
+    shown[~finite] = None
+    return shown
+
+
 def _rounded(values: NDArray[np.float64], digits: int) -> list[float | None]:
     """Values as numbers of JSON, whole ones without a point; None where they are not finite."""
     rounded = np.round(values, digits).tolist()
-    return [None if not np.isfinite(each) else int(each) if each == int(each) else each for each in rounded]
+    return [None if not math.isfinite(each) else int(each) if each == int(each) else each for each in rounded]
 
 
 @functools.cache
