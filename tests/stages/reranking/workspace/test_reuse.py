@@ -11,9 +11,7 @@ from strategies import crowded_sets
 from workspace_runs import RERANK, STAGES, kinds, run, stamps
 
 from reid_dist import evaluate, nearest
-from reid_dist.errors import DamagedPartError
 from reid_dist.stages.reranking import KReciprocal
-from reid_dist.stores import Stage, Workspace
 
 
 def written_by(sets, workspace, **changes):
@@ -92,21 +90,3 @@ def test_tiles_are_removed_once_they_are_merged(sets, tmp_path):
     run(sets, tmp_path)
     assert not list(tmp_path.rglob("tile-*"))
     assert json.loads(next(iter(tmp_path.glob("neighbours-*/stage.json"))).read_text())["kind"] == "neighbours"
-
-
-def test_a_stage_travels():
-    import pickle
-
-    stage = Stage("somewhere", "checksum")
-    assert pickle.loads(pickle.dumps(stage)) == stage
-
-
-def test_the_error_of_a_part_travels(tmp_path):
-    """From a worker to the client, with what it takes to make the part again."""
-    import pickle
-
-    stage = Workspace(str(tmp_path)).stage("thing", [1], {})
-    with pytest.raises(DamagedPartError, match=r"part\.npz is missing; the workspace must be a place") as caught:
-        stage.read("part")
-    travelled = pickle.loads(pickle.dumps(caught.value))
-    assert (str(travelled), travelled.place, travelled.part) == (str(caught.value), stage.path, "part")

@@ -1,19 +1,18 @@
-"""Parts of a workspace, written by hand and on full disks."""
+"""Stages of a workspace and their parts: what is read is what was written, and of the same stage."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
+import pickle
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from workspace_runs import run, stamps
 
-from reid_dist.errors import DamagedPartError, StoreError
+from reid_dist.errors import DamagedPartError
 from reid_dist.stores import Workspace
-from reid_dist.stores.workspace import inner_folder
+from reid_dist.stores.workspace import Stage, inner_folder
 
 
 def test_a_part_is_what_was_written(tmp_path):
@@ -97,66 +96,15 @@ def test_a_half_written_part_is_never_seen(tmp_path, monkeypatch):
     np.testing.assert_array_equal(stage.read("part", "one")["one"], np.arange(9))
 
 
-class FullDisk:
-    """A file that takes some bytes and no more."""
-
-    def __init__(self, file, room):
-        self._file, self._room = file, room
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._file.close()
-
-    def write(self, content):
-        self._file.write(bytes(content[: self._room]))
-        if len(content) > self._room:
-            raise OSError(28, "No space left on device")
+def test_a_stage_travels():
+    stage = Stage("somewhere", "checksum")
+    assert pickle.loads(pickle.dumps(stage)) == stage
 
 
-@pytest.fixture
-def full_disk(monkeypatch):
-    """Let every write break off once some parts have been written."""
-    opened = Path.open
-    left = {"parts": 0}
-    # One step, as several threads write at once.
-    written = itertools.count()
-
-    def open_file(self, mode="r", *arguments, **options):
-        file = opened(self, mode, *arguments, **options)
-        if mode != "wb" or ".npz." not in self.name:
-            return file
-        return file if next(written) < left["parts"] else FullDisk(file, 100)
-
-    monkeypatch.setattr(Path, "open", open_file)
-    return left
-
-
-def test_a_full_disk(tmp_path, full_disk):
+def test_the_error_of_a_part_travels(tmp_path):
+    """From a worker to the client, with what it takes to make the part again."""
     stage = Workspace(str(tmp_path)).stage("thing", [1], {})
-    with pytest.raises(StoreError, match=r"^cannot write .*part\.npz in the workspace: No space left.*--workspace$"):
-        stage.write("part", {"one": np.arange(999)})
-    assert [file.name for file in Path(stage.path).iterdir()] == ["stage.json"]
-
-
-@pytest.mark.parametrize("parts", [0, 4, 12])
-def test_a_disk_that_fills_up_on_the_way(sets, tmp_path, full_disk, monkeypatch, parts, expected):
-    """One clear message, nothing half-written, and the next run goes on from there."""
-    full_disk["parts"] = parts
-    with pytest.raises(StoreError, match="No space left on device; make room or choose another --workspace"):
-        run(sets, tmp_path)
-    files = [file.name for file in tmp_path.rglob("*") if file.is_file()]
-    assert all(name == "stage.json" or name.endswith(".npz") for name in files), files
-    assert sum(name.endswith(".npz") for name in files) <= parts
-    monkeypatch.undo()
-    before = stamps(tmp_path)
-    assert run(sets, tmp_path).result_digest == expected
-    after = stamps(tmp_path)
-    assert all(after[name] == before[name] for name in before if name in after)
-
-
-def test_a_workspace_that_cannot_be_written(sets, tmp_path):
-    (tmp_path / "file").write_text("no directory")
-    with pytest.raises(StoreError, match=r"cannot write .* in the workspace"):
-        run(sets, tmp_path / "file")
+    with pytest.raises(DamagedPartError, match=r"part\.npz is missing; the workspace must be a place") as caught:
+        stage.read("part")
+    travelled = pickle.loads(pickle.dumps(caught.value))
+    assert (str(travelled), travelled.place, travelled.part) == (str(caught.value), stage.path, "part")
