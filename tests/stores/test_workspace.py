@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import pickle
+import re
 import shutil
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 
 from reid_dist.errors import DamagedPartError
 from reid_dist.stores import Workspace
-from reid_dist.stores.workspace import Stage, inner_folder
+from reid_dist.stores.workspace import Stage, inner_folder, read_record, write_record
 
 
 def test_a_part_is_what_was_written(tmp_path):
@@ -68,6 +70,30 @@ def test_a_description_of_another_version_is_not_read(tmp_path):
     shutil.copy(Path(other.path) / "stage.json", Path(first.path) / "stage.json")
     with pytest.raises(DamagedPartError, match="missing or not what was written"):
         first.description  # noqa: B018
+
+
+def test_a_description_that_was_edited_is_not_read(tmp_path):
+    stage = Workspace(str(tmp_path)).stage("thing", [1], {"rows": 5})
+    file = Path(stage.path) / "stage.json"
+    file.write_text(file.read_text().replace('"rows": 5', '"rows": 6'))
+    assert Workspace(str(tmp_path)).stages("thing") == []
+    with pytest.raises(DamagedPartError, match="missing or not what was written"):
+        stage.description  # noqa: B018
+    assert Workspace(str(tmp_path)).stage("thing", [1], {"rows": 7}).description["rows"] == 7
+
+
+def test_records_are_what_was_written(tmp_path):
+    stage = Workspace(str(tmp_path)).stage("thing", [1], {})
+    warnings = []
+    assert read_record(stage, "values", warnings.append) is None
+    write_record(stage, "values", {"mAP": 0.1 + 0.2, "none": None, "infinite": -math.inf, "names": ["a"]})
+    found = read_record(stage, "values", warnings.append)
+    assert found == {"mAP": 0.30000000000000004, "none": None, "infinite": -math.inf, "names": ["a"]}
+    assert warnings == []
+    (Path(stage.path) / "values.npz").write_bytes(b"PK")
+    assert read_record(stage, "values", warnings.append) is None
+    (warning,) = warnings
+    assert re.fullmatch(r".*values\.npz is damaged \(.*\): made again", warning)
 
 
 def test_foreign_parts_are_counted_and_removed(tmp_path):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import redirect_stderr, redirect_stdout
+
 import numpy as np
 import pytest
 
@@ -36,30 +39,34 @@ JOBS = {
 
 @pytest.fixture(scope="module")
 def finished(data, tmp_path_factory):
-    """Reports of all jobs, each in a directory of its own, made once."""
+    """The directory of the report of a job, made at its first use."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "threads.yaml").write_text("kind: threads\n")
-    for name in JOBS:
-        with pytest.raises(SystemExit) as left:
-            main(["evaluate", *words_of(name, data, folder)])
-        assert not left.value.code
-    return folder
+
+    def report_of(name):
+        if not (folder / name).exists():
+            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), pytest.raises(SystemExit) as left:
+                main(["evaluate", *words_of(name, data, folder / name)])
+            assert not left.value.code
+        return folder / name
+
+    return report_of
 
 
-def words_of(name, data, folder):
+def words_of(name, data, output):
     words = [word.replace("DATA", str(data)) for word in JOBS[name]]
     sides = [str(data / "query.zarr"), str(data / "gallery.zarr")]
-    return [*sides, *words, "--cluster", str(folder / "threads.yaml"), "--output", str(folder / name)]
+    return [*sides, *words, "--cluster", str(output.parent / "threads.yaml"), "--output", str(output)]
 
 
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", JOBS)
 def test_resume_gives_the_report_of_this_job_alone(reid_dist, finished, data, name):
     """The same words give the same report and compute nothing; those of every other job are refused."""
-    written = (finished / name / "report.json").read_text()
+    report = finished(name)
+    written = (report / "report.json").read_text()
     for other in JOBS:
-        words = [*words_of(other, data, finished)[:-1], str(finished / name), "--resume", "--json"]
-        done = reid_dist("evaluate", *words)
+        done = reid_dist("evaluate", *words_of(other, data, report), "--resume", "--json")
         if other == name:
             assert done.out == written
             assert "tasks" not in done.err
@@ -67,22 +74,23 @@ def test_resume_gives_the_report_of_this_job_alone(reid_dist, finished, data, na
             assert done.code == 2, (name, other)
             assert "holds the report of another job" in done.err, (name, other)
             assert done.out == ""
-    assert (finished / name / "report.json").read_text() == written
+    assert (report / "report.json").read_text() == written
 
 
-def test_resume_names_the_differences(reid_dist, finished, data):
-    words = [*words_of("ties", data, finished)[:-1], str(finished / "plain"), "--resume"]
-    assert "(ties differ)" in reid_dist("evaluate", *words).err
-    words = [*words_of("metrics", data, finished)[:-1], str(finished / "plain"), "--resume"]
-    assert "(metrics differ)" in reid_dist("evaluate", *words).err
-    words = [*words_of("other_truth", data, finished)[:-1], str(finished / "truth"), "--resume"]
-    assert "(ground_truth differ)" in reid_dist("evaluate", *words).err
+@pytest.mark.parametrize(
+    ("name", "other", "parts"),
+    [("plain", "ties", "ties"), ("plain", "metrics", "metrics"), ("truth", "other_truth", "ground_truth")],
+)
+def test_resume_names_the_differences(reid_dist, finished, data, name, other, parts):
+    done = reid_dist("evaluate", *words_of(other, data, finished(name)), "--resume")
+    assert f"({parts} differ)" in done.err
 
 
 @pytest.mark.parametrize("words", [["--chunk-rows", "13"], ["--gallery-order", "stored"]])
 def test_resume_does_not_mind_what_changes_nothing(reid_dist, finished, data, words):
-    done = reid_dist("evaluate", *words_of("plain", data, finished), *words, "--resume", "--json")
-    assert done.out == (finished / "plain" / "report.json").read_text()
+    report = finished("plain")
+    done = reid_dist("evaluate", *words_of("plain", data, report), *words, "--resume", "--json")
+    assert done.out == (report / "report.json").read_text()
 
 
 def test_resume_notices_other_content_under_the_same_name(run, data, tmp_path):
