@@ -177,17 +177,6 @@ def test_item_ids_that_never_meet_are_refused(evaluation):
     assert "'b/image000.jpg'" in str(caught.value)
 
 
-def test_include_self_needs_ids_that_meet():
-    features, pids, paths = items()
-    query = FeatureSet.from_arrays(features[:9], pids[:9], item_ids=paths[:9])
-    apart = FeatureSet.from_arrays(features, pids, item_ids=np.char.add("b/", paths))
-    spec = "aqe(k=3,include_self=true)"
-    with pytest.raises(InputError, match="none of the 9 item ids of the query set is there"):
-        evaluate(query, apart, protocol="no_cameras", expand=spec)
-    together = FeatureSet.from_arrays(features, pids, item_ids=paths)
-    assert evaluate(query, together, protocol="same_set", expand=spec, **QUICK).counts["n_valid"] == 9
-
-
 def test_splits_of_one_set_need_other_queries():
     features, pids, paths = items()
     both = FeatureSet.from_arrays(features, pids, item_ids=paths)

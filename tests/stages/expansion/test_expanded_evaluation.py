@@ -12,6 +12,7 @@ from reference import order_is_unambiguous
 from strategies import crowded_sets, scattered_sets
 
 from reid_dist import DistanceBlock, FeatureSet, evaluate, evaluate_distances, sweep_parameters
+from reid_dist.errors import InputError
 
 CLOSE = 1e-12
 METRICS = ("mAP", "mAP_trapezoid", "mINP", "CMC@1", "CMC@5", "P@5")
@@ -144,6 +145,20 @@ def test_a_query_in_the_database_counts_as_its_first_neighbour():
     block = 1 - expansion.unit_rows(rows) @ expansion.unit_rows(features_of(gallery)).T
     expected = evaluate_distances(DistanceBlock.from_array(block), query, gallery, confidence=None, **requested)
     assert report.values("mAP")[3] == pytest.approx(expected.metrics["mAP"], abs=CLOSE)
+
+
+def test_include_self_needs_queries_that_are_gallery_rows():
+    features, pids = np.random.default_rng(8).standard_normal((30, 4)), np.arange(30) % 6
+    options = {"expand": "aqe(k=3,include_self=true)", "metrics": ["mAP"], "confidence": None}
+    gallery = FeatureSet.from_arrays(features, pids, item_ids=np.arange(30))
+    apart = FeatureSet.from_arrays(features[:9], pids[:9], item_ids=np.arange(9) + 100)
+    with pytest.raises(InputError, match="none of the 9 item ids of the query set is there"):
+        evaluate(apart, gallery, protocol="no_cameras", **options)
+    nameless = FeatureSet.from_arrays(features[:9], pids[:9])
+    with pytest.raises(InputError, match="one of the sets has none"):
+        evaluate(nameless, gallery, protocol="no_cameras", **options)
+    some = FeatureSet.from_arrays(features[:9], pids[:9], item_ids=np.arange(9) + 21)
+    assert evaluate(some, gallery, protocol="same_set", **options).counts["n_valid"] == 9
 
 
 # -------------------------------------------------------------------------------------------------- real features
