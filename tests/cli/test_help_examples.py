@@ -81,7 +81,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_they_run_as_they_stand(reid_dist, workplace: Path, name: str) -> None:
     # Runs that `compare`, `table`, `average` and `report` read.

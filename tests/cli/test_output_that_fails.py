@@ -51,6 +51,7 @@ def test_a_full_disk_after_the_work(full, stores, threads: Path, tmp_path: Path,
     assert json.loads((tmp_path / "out" / "report.json").read_text())["counts"]["n_query"] == 40
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_an_event(full, stores, threads: Path) -> None:
     done = run("evaluate", *stores, "--cluster", threads, "--log-json", stdout=full)
     events = [json.loads(line) for line in done.stderr.splitlines()]

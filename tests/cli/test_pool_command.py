@@ -69,6 +69,7 @@ def test_a_pooled_store_is_sharded_and_replaced_on_request(reid_dist, frames, tm
     assert FeatureSet.open(target).content_digest != before
 
 
+@pytest.mark.slow
 def test_pooled_tracklets_are_evaluated(reid_dist, frames, threads, tmp_path: Path) -> None:
     """Pooled by a process of its own, evaluated by the command."""
     target = tmp_path / "pooled.zarr"

@@ -105,6 +105,7 @@ def test_a_command_without_a_terminal_prints_a_final_line_per_stage(reid_dist, s
         assert re.fullmatch(r".+: (\d+)/\1 tasks, \d+\.\d s, [\d.,]+/s", line), line
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_bars(stores, threads: Path) -> None:
     ours, theirs = pty.openpty()
     words = ["evaluate", *map(str, stores), "--cluster", str(threads), "--chunk-rows", "16", "--json"]

@@ -106,6 +106,7 @@ def test_an_open_address_that_is_wanted(tmp_path) -> None:
     assert "cannot reach" in _refusal(tmp_path, text, ClusterError)
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_not_there(tmp_path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -66,6 +66,7 @@ def test_pages_have_every_public_name_and_their_links_lead_somewhere(tmp_path: P
                 assert place in pages[other].places, f"{path.name} links to {link}"
 
 
+@pytest.mark.slow
 def test_what_functions_return_is_under_a_type(modules: dict[str, doc.Module]) -> None:
     """As numpydoc has it: text in the place of the type would be in bold print, and its second line a type again."""
     for module in modules.values():

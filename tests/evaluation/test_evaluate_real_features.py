@@ -79,6 +79,7 @@ def named_sets(request, shared_data):
     return request.param, *read_sides(shared_data(request.param))
 
 
+@pytest.mark.slow
 @pytest.mark.quick_cases(1)
 def test_verification(named_sets):
     """TAR at a FAR, the equal error rate and, where queries have no mates at all, the open-set rate."""

@@ -258,7 +258,9 @@ def test_chunks_and_threads(collapse):
 
 
 # By tracks, queries have so many positives that kernels are compiled for places of two bytes.
-@pytest.mark.parametrize("collapse", ["pid", "sorted", pytest.param("track", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "collapse", ["pid", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sorted", "track"))]
+)
 def test_stored_sets_in_any_chunks(tmp_path, collapse):
     found = {evaluate(*large_sets(), collapse=collapse, confidence=None).result_digest}
     for chunk_rows in (64, 1000):

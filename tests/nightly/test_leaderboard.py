@@ -90,6 +90,7 @@ onload = () => {{
 </script>"""
 
 
+@pytest.mark.slow
 @needs_browser
 def test_heads_sort(tmp_path: Path) -> None:
     page = tmp_path / "sorted.html"

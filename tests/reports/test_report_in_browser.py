@@ -94,6 +94,7 @@ def test_a_printed_page_is_short(full_report: Report, tmp_path: Path) -> None:
     assert 4 < n_pages <= 14
 
 
+@pytest.mark.slow
 def test_printing_keeps_columns_and_cuts_nothing(full_report: Report, wide_report: Report, tmp_path: Path) -> None:
     # The rules for print, used on a screen as wide as the print of a page of A4 or letter paper.
     width = 690

@@ -54,7 +54,7 @@ def store(place: str, arrays: Arrays) -> FeatureSet:
     return in_memory(arrays).save(place, chunk_rows=60)
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("harm", [flip, truncate, empty, remove, "another chunk"])
 def test_a_damaged_chunk_is_named(store: FeatureSet, harm: Harm | str, arrays: Arrays) -> None:
     # Another chunk has a valid checksum: only the manifest shows the difference.
@@ -79,7 +79,7 @@ def test_a_damaged_chunk_is_named(store: FeatureSet, harm: Harm | str, arrays: A
                 store.read_unverified(np.array(rows))
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("harm", [flip, empty, remove])
 def test_a_damaged_shard_is_named(place: str, arrays: Arrays, harm: Harm) -> None:
     store = FeatureSet.from_arrays(arrays.features, arrays.pids).save(place, chunk_rows=25, shard_rows=100)
@@ -92,7 +92,7 @@ def test_a_damaged_shard_is_named(place: str, arrays: Arrays, harm: Harm) -> Non
     assert found <= {4, 5, 6, 7}
 
 
-@pytest.mark.quick_cases(6)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("file", ["pids/c/0", "camids/c/0", "item_ids/utf8/c/0", "item_ids/offsets/c/0"])
 @pytest.mark.parametrize("harm", [flip, truncate, remove])
 def test_damaged_labels_are_named(store: FeatureSet, file: str, harm: Harm) -> None:
@@ -114,6 +114,7 @@ def test_all_damage_is_collected(store: FeatureSet) -> None:
     assert sum("damaged:" in line for line in report.lines()) == 3
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("old_and_new", [('"allow_zero": false', '"allow_zero": true '), ('"count": 0', '"count": 1')])
 def test_an_edited_manifest_is_noticed(store: FeatureSet, old_and_new: tuple[str, str]) -> None:
     old, new = (text.encode() for text in old_and_new)
@@ -161,7 +162,7 @@ def test_a_store_without_its_manifest_is_not_another_group(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("file", ["zarr.json", "features/zarr.json", "pids/zarr.json"])
 def test_damaged_metadata_is_a_store_error(store: FeatureSet, file: str) -> None:
     damage(store, file, truncate)
@@ -182,7 +183,7 @@ def test_a_store_without_a_checksum_codec_is_still_verified(store: FeatureSet, a
         FeatureSet.open(store.uri).read(0, 300)
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("file", ["features/c/3/0", "camids/c/0", "item_ids/utf8/c/0"])
 def test_a_wrong_checksum_gives_one_line(store: FeatureSet, file: str) -> None:
     damage(store, file, flip)

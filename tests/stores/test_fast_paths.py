@@ -35,7 +35,7 @@ def test_files_give_what_zarr_gives(tmp_path: Path, dtype: type, chunk_rows: int
         assert by_file.tobytes() == features[first * chunk_rows : stop].tobytes()
 
 
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("options", [{"chunk_rows": 10}, {"chunk_rows": 103}, {"chunk_rows": 10, "shard_rows": 30}])
 def test_gather_gives_the_rows(place: str, dtype: type, options: dict[str, int]) -> None:

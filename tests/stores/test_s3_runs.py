@@ -27,6 +27,7 @@ def sides() -> Sides:
     return make_sides()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("options", [{}, EXPANDED], ids=["plain", "expanded and re-ranked"])
 def test_evaluation_in_this_process(sides: Sides, bucket: Bucket, options: dict[str, str]) -> None:
     stored = store_sides(sides, bucket)

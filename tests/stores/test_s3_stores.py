@@ -47,6 +47,7 @@ def test_ingest_of_both_sides(bucket: Bucket, tmp_path: Path) -> None:
     assert [store.content_digest for store in back] == [store.content_digest for store in local]
 
 
+@pytest.mark.slow
 def test_many_chunks_are_under_way_at_a_time(bucket: Bucket) -> None:
     arrays = make_arrays(400, 16)
     stored = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=10)
@@ -70,6 +71,7 @@ def test_a_check_has_many_chunks_under_way(bucket: Bucket) -> None:
 
 
 class TestOverwriting:
+    @pytest.mark.quick_cases(1)
     @pytest.mark.parametrize("overwrite", [False, True])
     def test_a_complete_store_is_not_replaced(self, bucket: Bucket, arrays: Arrays, overwrite: bool) -> None:
         stored = in_memory(arrays).save(bucket.uri("a/set.zarr"))
@@ -79,9 +81,11 @@ class TestOverwriting:
         assert bucket.listed() == before
         assert not check_store(stored.uri).damaged
 
+    @pytest.mark.slow
     def test_overwrite_where_nothing_is(self, bucket: Bucket, arrays: Arrays) -> None:
         assert not check_store(in_memory(arrays).save(bucket.uri("set.zarr"), overwrite=True).uri).damaged
 
+    @pytest.mark.slow
     def test_what_a_killed_writer_left_is_replaced(self, bucket: Bucket, arrays: Arrays) -> None:
         writer = FeatureWriter(bucket.uri("set.zarr"), dim=7, chunk_rows=1)
         writer.append(np.ones((60, 7), np.float32), pids=np.arange(60))
@@ -104,6 +108,7 @@ class TestOverwriting:
 
 
 class TestDamage:
+    @pytest.mark.slow
     def test_unreadable_metadata(self, bucket: Bucket, arrays: Arrays) -> None:
         stored = in_memory(arrays).save(bucket.uri("set.zarr"))
         content = bucket.read("set.zarr/zarr.json")

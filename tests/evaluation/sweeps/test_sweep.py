@@ -41,6 +41,7 @@ def separate(query, gallery, row, metrics=METRICS, **options):
         ("gcr(k1=4,beta1=0.5,rounds=1)", {"scale": "0,0.4", "symmetric": "false,true"}),
     ],
 )
+@pytest.mark.quick_cases(1)
 def test_every_point_of_a_map_or_graph_is_its_evaluation(expand, axes):
     query, gallery = sets()
     report = sweep_parameters(query, gallery, expand=expand, metrics=METRICS, **axes)

@@ -46,6 +46,7 @@ def test_the_p_value_against_the_best_is_that_of_all_sign_changes() -> None:
     assert found.p_value == pytest.approx(expected, abs=0.012)
 
 
+@pytest.mark.slow
 def test_the_choice_of_the_best_is_taken_into_account() -> None:
     rng = np.random.default_rng(1)
     naive, right = [], []

@@ -182,6 +182,7 @@ def test_block_among_itself(name, k, tile, data):
     assert_same(found, plain[0])
 
 
+@pytest.mark.quick_cases(1)
 def test_lists_that_overflow(monkeypatch):
     """Hundreds of equal rows, nearer and farther ones after them: bounds cannot decide, and distances do."""
     monkeypatch.setattr(coarse, "_MOST_WORK", 1e12)

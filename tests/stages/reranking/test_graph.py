@@ -55,7 +55,7 @@ def small_pieces(monkeypatch):
         monkeypatch.setattr(module, "PIECE_ROWS", 9)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 def test_random_sets(variant, distance, tmp_path_factory):

@@ -35,7 +35,7 @@ def spec_of(k1=5, k2=3, lambda_value=0.3, variant="zhong"):
     return SPEC.format(k1, k2, lambda_value, variant)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 def test_random_sets(variant, distance, tmp_path_factory):

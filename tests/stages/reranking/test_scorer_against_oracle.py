@@ -37,7 +37,7 @@ def asked_of(variant, problem, inclusive, binary):
     return KReciprocal(**shared), shared
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 def test_random_sets(variant, distance, tmp_path_factory):
