@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -233,7 +234,7 @@ class Thresholds:
     variants: Mapping[int, Targets] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RankedQueries:
     """Everything that rank metrics are functions of, for a block of queries or for all of them."""
 
@@ -252,7 +253,7 @@ class RankedQueries:
     n_junk: Int64
     reason: NDArray[np.uint8]
 
-    @property
+    @cached_property
     def n_relevant(self) -> Int64:
         """Number of positives of each query."""
         return np.diff(self.indptr)

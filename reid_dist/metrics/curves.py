@@ -12,6 +12,8 @@ from reid_dist.metrics.definitions import exact_quotient
 Float64 = NDArray[np.float64]
 
 RECALL_LEVELS = 101
+# Of queries at recall levels that are held at a time, 8 MiB each of places and of precisions.
+_MOST_VALUES = 2**20
 
 
 def cmc_curve(ranked: RankedQueries, max_rank: int, *, zero_for_invalid: bool = False) -> Float64:
@@ -70,6 +72,9 @@ def mean_precision_recall(ranked: RankedQueries, *, zero_for_invalid: bool = Fal
     valid = ranked.n_relevant > 0
     n, start = ranked.n_relevant[valid], ranked.indptr[:-1][valid]
     number = _number(valid, zero_for_invalid)
-    # The number of positives that reach a level.
-    reached = (np.maximum(-(-level * n // (RECALL_LEVELS - 1)), 1) for level in range(RECALL_LEVELS))
-    return np.array([exact_quotient(best[start + j - 1], number) for j in reached])
+    means = []
+    for levels in np.array_split(np.arange(RECALL_LEVELS), 1 + RECALL_LEVELS * len(n) // _MOST_VALUES):
+        # The number of positives that reach each level.
+        reached = np.maximum(-(-levels[:, None] * n // (RECALL_LEVELS - 1)), 1)
+        means += [exact_quotient(precisions, number) for precisions in best[start + reached - 1]]
+    return np.array(means)
