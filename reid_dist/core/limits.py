@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +18,9 @@ LONGEST_NAME = 255
 _GROUPS, _GROUPS_MOUNT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
+@functools.cache
 def usable_memory() -> int:
-    """Bytes of memory that the processes of this machine, container or batch job may use together."""
+    """Bytes of memory that the processes of this machine, container or batch job may use together, read once."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in _files_of_limits():
         # Without a limit, it is no number.  Names of groups may be those of a container's host, without files here.

@@ -84,7 +84,8 @@ def test_memory_of_a_container_or_job(groups, texts, least, monkeypatch: pytest.
         (mount / name).write_text(text + "\n")
     monkeypatch.setattr(limits, "_GROUPS", listed)
     monkeypatch.setattr(limits, "_GROUPS_MOUNT", mount)
-    found = limits.usable_memory()
+    # The function itself keeps what it found first.
+    found = limits.usable_memory.__wrapped__()
     assert found == least if least is not None else found > 1 << 27
 
 
