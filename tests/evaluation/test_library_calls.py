@@ -197,9 +197,11 @@ def test_the_package_is_marked_as_typed() -> None:
 
 @pytest.mark.slow
 def test_types_reach_a_script_of_a_user(tmp_path: Path) -> None:
-    """A clean script passes under --strict, and a wrong argument is found."""
+    """A clean script passes the strict rules, and a wrong argument is found."""
     (tmp_path / "user.py").write_text(USER + WRONG)
-    words = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(ROOT / ".mypy_cache"), "user.py"]
+    # With the settings of the package, what a check of it found is used again.
+    settings = ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(ROOT / ".mypy_cache")]
+    words = [sys.executable, "-m", "mypy", *settings, "user.py"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=290)
     (error,) = (line for line in done.stdout.splitlines() if "error:" in line)
     # With a benchmark, the type of the report is another: mypy names the call, not the argument.
