@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from functools import lru_cache
 
 from reid_dist.metrics.confidence import Interval
 
@@ -37,6 +38,8 @@ def mean_interval(values: Sequence[float], level: float) -> Interval:
     return Interval(mean - half, mean + half)
 
 
+# Bisection takes some hundred microseconds, and a history is judged at few levels.
+@lru_cache(maxsize=256)
 def t_quantile(probability: float, degrees: int) -> float:
     """Quantile of Student's t, for a probability of at least 0.5 and below 1, and whole degrees of freedom."""
     # In terms of the angle, t = sqrt(degrees) tan(angle), the range is finite, and bisection needs no first guess.
