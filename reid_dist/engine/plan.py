@@ -7,6 +7,7 @@ tasks of one block of queries.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from reid_dist.core.formatting import byte_size
@@ -32,8 +33,13 @@ _MOST_TASKS = 10_000
 _MOST_QUERY_ROWS = 8192
 _MOST_GALLERY_ROWS = 65536
 _TASKS_PER_THREAD, _FEW_TASKS_PER_THREAD = 8, 4
-# Maximal total time relative to perfectly balanced threads.
-_MOST_UNEVEN = 1.05
+# The preparation of a gallery row for a block of queries takes as long as its products with some 400 queries; fewer or
+# more, as products are faster in integers than in float32.
+_PREPARATION = 400
+# Blocks are divided further where the last task then ends earlier by 2 %: each has a cost of its own.
+_LEAST_GAIN = 1.02
+# Rows of gallery blocks that need not be whole chunks are multiples of this.
+_ROWS_STEP = 32
 # Maximal pairs of a task that holds values per pair; larger tasks would not read less.
 _MOST_HELD_PAIRS = 2**24
 
@@ -197,25 +203,50 @@ class Besides:
 NOTHING_BESIDES = Besides()
 
 
-def _evened_out(n_query: int, query_block: int, n_gallery_blocks: int, n_threads: int, tile_rows: int) -> int:
-    """Rows of a block of queries, reduced where the last of a few tasks would leave threads idle.
+def _even_blocks(
+    query: SetShape, gallery: SetShape, query_block: int, gallery_block: int, tile: TileShape, n_threads: int, unit: int
+) -> tuple[int, int]:
+    """Rows of blocks of both sides with which the last task ends first, at most as many as given.
 
-    Gallery blocks consist of chunks of the store; for example, there may be three of them for two threads.
+    More blocks of queries, of at least the rows of a tile, load threads more evenly, and prepare every gallery row once
+    more.  Gallery blocks, in as many as fill all threads, are multiples of `unit` rows, at least half those of a tile.
     """
-    fewest = -(-n_query // query_block)
+    best, found = math.inf, (query_block, gallery_block)
+    fewest, fewest_of_gallery = -(-query.n_rows // query_block), -(-gallery.n_rows // gallery_block)
     for n_blocks in range(fewest, fewest + n_threads):
-        rows = -(-n_query // n_blocks)
-        n_tasks = n_blocks * n_gallery_blocks
-        if n_blocks > fewest and (rows < tile_rows or n_tasks > _MOST_TASKS):
+        rows = -(-query.n_rows // n_blocks)
+        if n_blocks > fewest and (rows < tile.query or n_blocks * fewest_of_gallery > _MOST_TASKS):
             break
-        if rounded_up(n_tasks, n_threads) <= _MOST_UNEVEN * n_tasks:
-            return query_block if n_blocks == fewest else rows
-    return query_block
+        filling = rounded_up(-(-gallery.n_rows // _filling(fewest_of_gallery, n_blocks, n_threads)), unit)
+        for block in (gallery_block, min(gallery_block, filling)):
+            if block < gallery_block and 2 * block < tile.gallery:
+                continue
+            longest = _longest(gallery.n_rows, block, n_blocks, n_threads) * (rows + _PREPARATION)
+            if longest < best / _LEAST_GAIN:
+                best, found = longest, (rows, block)
+    return found
 
 
-def rounded_up(n_tasks: int, n_threads: int) -> int:
-    """Smallest multiple of `n_threads` not below `n_tasks`: task slots until the last of equally long tasks ends."""
-    return -(-n_tasks // n_threads) * n_threads
+def _filling(n_gallery_blocks: int, n_query_blocks: int, n_threads: int) -> int:
+    """Number of gallery blocks, at least as many as given, with which tasks fill all threads."""
+    return rounded_up(n_gallery_blocks, n_threads // math.gcd(n_threads, n_query_blocks))
+
+
+def _longest(n_gallery: int, gallery_block: int, n_query_blocks: int, n_threads: int) -> int:
+    """Gallery rows that the thread with the most rows compares with blocks of queries; the last block is shorter."""
+    n_long, rest = divmod(n_gallery, gallery_block)
+    rounds, last = divmod(n_query_blocks * n_long, n_threads)
+    n_short = n_query_blocks if rest else 0
+    if last:
+        # Threads without a task of the last round take short ones.
+        n_short = max(0, n_short - (n_threads - last) * (gallery_block // max(1, rest)))
+        rounds += 1
+    return rounds * gallery_block + -(-n_short // n_threads) * rest
+
+
+def rounded_up(number: int, step: int) -> int:
+    """Smallest multiple of `step` not below a number."""
+    return -(-number // step) * step
 
 
 def _longest_tile(n_rows: int, block_rows: int, most: int) -> int:
@@ -314,7 +345,8 @@ def make_plan(
                 f"of {chunk} rows x {gallery.dim} features; give workers more memory per thread, choose a smaller "
                 "chunk_rows, or ingest the gallery again with a smaller --chunk-rows"
             )
-    query_block = _evened_out(query.n_rows, query_block, -(-gallery.n_rows // gallery_block), n_threads, tile.query)
+    unit = gallery_block if besides.merges_slowly else chunk if gallery.chunk_rows < gallery.n_rows else _ROWS_STEP
+    query_block, gallery_block = _even_blocks(query, gallery, query_block, gallery_block, tile, n_threads, unit)
     # Rank, ties, row and distance of every positive, and the lists; once in blocks and once concatenated.
     result = 2 * query.n_rows * (int(32 * relevant_per_query) + 40 + 16 * k + 8 * besides.values_per_query)
     task = projected(query_block, gallery_block)

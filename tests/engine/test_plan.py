@@ -14,7 +14,7 @@ from peaks import needs_peaks, run_and_read
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import cut_rows, even_rows
-from reid_dist.engine.plan import Plan, SetShape, make_plan
+from reid_dist.engine.plan import Plan, SetShape, _longest, make_plan
 from reid_dist.errors import InputError, PlanError
 
 MIB = 2**20
@@ -83,6 +83,42 @@ def test_tasks_are_enough_for_all_threads() -> None:
     plan = make_plan(SetShape(3000, 512, 4, 8192), shape, n_threads=100)
     assert plan.n_tasks >= 100
     assert make_plan(SetShape(3000, 512, 4, 8192), shape, n_threads=2).flop / plan.n_tasks > 1e9
+
+
+@given(
+    n_gallery=st.integers(1, 5000),
+    gallery_block=st.integers(1, 3000),
+    n_query_blocks=st.integers(1, 7),
+    n_threads=st.integers(1, 9),
+)
+def test_the_longest_thread(n_gallery: int, gallery_block: int, n_query_blocks: int, n_threads: int) -> None:
+    """Each task goes to the thread with the fewest rows, the long ones first."""
+    n_long, rest = divmod(n_gallery, gallery_block)
+    rows = [0] * n_threads
+    for task in [gallery_block] * (n_query_blocks * n_long) + [rest] * n_query_blocks:
+        rows[rows.index(min(rows))] += task
+    assert max(rows) <= _longest(n_gallery, gallery_block, n_query_blocks, n_threads) <= max(rows) + rest
+
+
+@pytest.mark.parametrize(
+    ("n_query", "gallery", "n_threads", "blocks"),
+    [
+        # Two blocks of queries would prepare every gallery row twice, to save half of one of 17 tasks.
+        (2048, SetShape(200_000, 512, 4, 200_000), 2, (1, 17)),
+        # Three chunks and two threads: without a second block of queries, one thread would have two of the chunks.
+        (3368, SetShape(19_732, 512, 4, 8192), 2, (2, 3)),
+        # Blocks of 1,000 queries would be less than a tile.
+        (2000, SetShape(19_732, 512, 4, 8192), 2, (1, 3)),
+        # Rows that need not be whole chunks: as many blocks as threads.
+        (500, SetShape(20_000, 512, 4, 20_000), 11, (1, 22)),
+        # Blocks of about one length, instead of 8,192 queries and the rest.
+        (9000, SetShape(10**6, 512, 4, 8192), 2, (2, 123)),
+    ],
+)
+def test_blocks_load_threads_evenly(n_query: int, gallery: SetShape, n_threads: int, blocks: tuple[int, int]) -> None:
+    plan = make_plan(SetShape(n_query, 512, 4, n_query), gallery, n_threads=n_threads)
+    assert (plan.n_query_blocks, plan.n_gallery_blocks) == blocks
+    assert plan.query_block == -(-n_query // blocks[0])
 
 
 def test_a_refusal_names_plans_that_would_fit() -> None:
