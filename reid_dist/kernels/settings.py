@@ -37,6 +37,7 @@ from uuid import uuid4
 import numba
 from numba import config, njit
 from numba.core import event
+from numba.core.registry import CPUDispatcher
 
 from reid_dist.kernels.sharing import share_compilation
 
@@ -69,7 +70,19 @@ def kernel(function: F) -> F:
 
 def inner_kernel(function: F) -> F:
     """Compile as `kernel` does, to be called by other kernels only: conversion of Python objects is left out."""
-    return cast("F", _kept(_cached(function, no_cfunc_wrapper=True, no_cpython_wrapper=True, **_INNER)))
+    compiled = _kept(_cached(function, no_cfunc_wrapper=True, no_cpython_wrapper=True, **_INNER))
+    # Without just-in-time compilation, it is the function.
+    if isinstance(compiled, CPUDispatcher):
+        compiled.__class__ = _Inner
+    return cast("F", compiled)
+
+
+class _Inner(CPUDispatcher):
+    """An inner kernel.  Without conversion of its arguments, a call from Python would end the process."""
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        name = f"{self.py_func.__module__}.{self.py_func.__name__}"
+        raise TypeError(f"{name} is an inner kernel: only other kernels can call it, and `.py_func` is its Python code")
 
 
 def _kept(compiled: Any) -> Any:

@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import reid_dist
+from reid_dist.kernels.deciding import first_at_least
 
 _FIRST = """
 from reid_dist.kernels.settings import kernel
@@ -92,6 +94,14 @@ _CALL_OF_A_CLASS = "from reid_dist.kernels.first import {name}, doubled; print(d
 
 
 @pytest.mark.slow
+def test_inner_kernels_cannot_be_called_from_python() -> None:
+    values = np.array([1.0, 3.0, 5.0])
+    words = r"^reid_dist\.kernels\.deciding\.first_at_least is an inner kernel: only other kernels can call it"
+    with pytest.raises(TypeError, match=words):
+        first_at_least(values, 0, 3, 2.0)
+    assert first_at_least.py_func(values, 0, 3, 2.0) == 1
+
+
 def test_a_renamed_argument_type_is_compiled_anew(package: Path) -> None:
     results = []
     for name, argument in (("Before", 2.0), ("After", 3.0), ("After", 4.0)):
