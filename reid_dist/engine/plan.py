@@ -206,10 +206,10 @@ NOTHING_BESIDES = Besides()
 def _even_blocks(
     query: SetShape, gallery: SetShape, query_block: int, gallery_block: int, tile: TileShape, n_threads: int, unit: int
 ) -> tuple[int, int]:
-    """Rows of blocks of both sides with which the last task ends first, at most as many as given.
+    """Rows of a block of queries and of a gallery block, at most those given, for the earliest end of the last task.
 
-    More blocks of queries, of at least the rows of a tile, load threads more evenly, and prepare every gallery row once
-    more.  Gallery blocks, in as many as fill all threads, are multiples of `unit` rows, at least half those of a tile.
+    Each further block of queries, of at least the rows of a tile, prepares every gallery row once more.  Gallery blocks
+    that fill all threads have a multiple of `unit` rows, and at least half the rows of a tile.
     """
     best, found = math.inf, (query_block, gallery_block)
     fewest, fewest_of_gallery = -(-query.n_rows // query_block), -(-gallery.n_rows // gallery_block)
