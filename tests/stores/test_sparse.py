@@ -1,0 +1,57 @@
+"""Stored neighbour graphs: pieces are what was written, or an error."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+
+from reid_dist.core.model import RowRange
+from reid_dist.errors import DamagedStoreError
+from reid_dist.stores import sparse
+from reid_dist.stores.sparse import GraphPiece, StoredGraph, write_graph
+
+# Five items in pieces of two rows; the third row has no entry.
+INDPTR = np.array([0, 2, 3, 3, 5, 6])
+INDICES, WEIGHTS = np.array([0, 1, 1, 3, 4, 4], np.int32), np.array([0.5, 0.5, 1.0, 0.25, 0.75, 1.0])
+LISTS = np.array([[0, 1], [1, 0], [2, -1], [3, 4], [4, 3]], np.int32)
+DISTANCES = np.array([[0.0, 0.3], [0.0, 0.3], [0.0, np.inf], [0.0, 0.1], [0.0, 0.1]])
+
+
+def rows_of(rows: RowRange) -> GraphPiece:
+    here, entries = slice(rows.start, rows.stop), slice(INDPTR[rows.start], INDPTR[rows.stop])
+    indptr = INDPTR[rows.start : rows.stop + 1] - INDPTR[rows.start]
+    return GraphPiece(indptr, INDICES[entries], WEIGHTS[entries], LISTS[here], DISTANCES[here])
+
+
+@pytest.fixture
+def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(sparse, "PIECE_ROWS", 2)
+    place = str(tmp_path / "graph.zarr")
+    write_graph(place, (5, 6, 2), rows_of, {"parameters": {"k": 2}}, overwrite=False)
+    return place
+
+
+def test_pieces_are_what_was_written(uri: str) -> None:
+    graph = StoredGraph.open(uri)
+    assert graph.manifest["parameters"] == {"k": 2}
+    for number, rows in enumerate((RowRange(0, 2), RowRange(2, 4), RowRange(4, 5))):
+        for found, written in zip(graph.piece(number), rows_of(rows), strict=True):
+            np.testing.assert_array_equal(found, written)
+            assert found.dtype == written.dtype
+
+
+@pytest.mark.parametrize("name", ["indptr", "indices", "weights", "neighbours/index", "neighbours/distance"])
+def test_other_values_with_right_checksums_are_refused(uri: str, name: str) -> None:
+    """Every array is part of the digest of its piece, and of no other piece's."""
+    array = zarr.open_group(uri, mode="r+")[name]
+    changed = np.asarray(array[:])
+    # The second entry of row 3, the end of its entries, or its list.
+    changed[4 if array.ndim == 1 else 3] = 0
+    array[:] = changed
+    graph = StoredGraph.open(uri)
+    np.testing.assert_array_equal(graph.piece(0).weights, WEIGHTS[:3])
+    with pytest.raises(DamagedStoreError, match=r"is damaged: rows 2 to 3: .*; save it again$"):
+        graph.piece(1)
