@@ -33,8 +33,8 @@ _MOST_TASKS = 10_000
 _MOST_QUERY_ROWS = 8192
 _MOST_GALLERY_ROWS = 65536
 _TASKS_PER_THREAD, _FEW_TASKS_PER_THREAD = 8, 4
-# The preparation of a gallery row for a block of queries takes as long as its products with some 400 queries; fewer or
-# more, as products are faster in integers than in float32.
+# Queries whose products with a gallery row take as long as its preparation for a block: more if these are products of
+# integers, fewer in float32.
 _PREPARATION = 400
 # Blocks are divided further where the last task then ends earlier by 2 %: each has a cost of its own.
 _LEAST_GAIN = 1.02
@@ -217,7 +217,7 @@ def _even_blocks(
         rows = -(-query.n_rows // n_blocks)
         if n_blocks > fewest and (rows < tile.query or n_blocks * fewest_of_gallery > _MOST_TASKS):
             break
-        filling = rounded_up(-(-gallery.n_rows // _filling(fewest_of_gallery, n_blocks, n_threads)), unit)
+        filling = _rounded_up(-(-gallery.n_rows // _filling(fewest_of_gallery, n_blocks, n_threads)), unit)
         for block in (gallery_block, min(gallery_block, filling)):
             if block < gallery_block and 2 * block < tile.gallery:
                 continue
@@ -229,7 +229,7 @@ def _even_blocks(
 
 def _filling(n_gallery_blocks: int, n_query_blocks: int, n_threads: int) -> int:
     """Number of gallery blocks, at least as many as given, with which tasks fill all threads."""
-    return rounded_up(n_gallery_blocks, n_threads // math.gcd(n_threads, n_query_blocks))
+    return _rounded_up(n_gallery_blocks, n_threads // math.gcd(n_threads, n_query_blocks))
 
 
 def _longest(n_gallery: int, gallery_block: int, n_query_blocks: int, n_threads: int) -> int:
@@ -244,7 +244,7 @@ def _longest(n_gallery: int, gallery_block: int, n_query_blocks: int, n_threads:
     return rounds * gallery_block + -(-n_short // n_threads) * rest
 
 
-def rounded_up(number: int, step: int) -> int:
+def _rounded_up(number: int, step: int) -> int:
     """Smallest multiple of `step` not below a number."""
     return -(-number // step) * step
 

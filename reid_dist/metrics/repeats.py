@@ -38,7 +38,7 @@ def mean_interval(values: Sequence[float], level: float) -> Interval:
     return Interval(mean - half, mean + half)
 
 
-# Bisection takes some hundred microseconds, and a history is judged at few levels.
+# Gates of many nights need the quantiles of few levels, again and again.
 @lru_cache(maxsize=256)
 def t_quantile(probability: float, degrees: int) -> float:
     """Quantile of Student's t, for a probability of at least 0.5 and below 1, and whole degrees of freedom."""

@@ -195,6 +195,7 @@ def test_after_it_nothing_is_compiled(stores: tuple[Path, Path], tmp_path: Path)
     log, _ = run("compile", NUMBA_DEBUG_CACHE="1")
     used = set(re.findall(r"data (?:loaded from|saved to) '.*?([^/']+\.nbc)'", log))
     assert len(used) > 50
+    assert re.search(r"^(all kernels were compiled before|\d+ kernels compiled in \d+ s), kept in ", log, re.MULTILINE)
     place = cache / _CacheLocator.get_suitable_cache_subpath(settings.__file__)
     place.mkdir(parents=True)
     for path in folder.glob("*.nb?"):
