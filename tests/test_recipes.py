@@ -101,6 +101,7 @@ def assert_equal(found: dict[str, float], expected: dict[str, float]) -> None:
     assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("name", "distances"), [("torchreid", euclidean), ("TransReID", cosine)])
 def test_torchreid_and_transreid(reid_dist, here: Path, items, name: str, distances) -> None:
     features, pids, camids = items

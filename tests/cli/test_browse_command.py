@@ -49,6 +49,7 @@ def test_the_examples(reid_dist, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(served) == 2
 
 
+@pytest.mark.slow
 def test_it_serves_until_it_is_interrupted(folder: Path) -> None:
     words = [*COMMAND, "browse", str(folder / "results" / "plain")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -153,6 +153,7 @@ def test_evaluate_writes_the_report_it_prints(reid_dist, stores, threads, tmp_pa
 COMPUTING = [["evaluate"], ["sweep", "--expand", "aqe", "--k", "0:1"], ["splits", "--repeats", "1"]]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("words", COMPUTING)
 def test_without_output_nothing_is_written(reid_dist, stores, threads, tmp_path: Path, monkeypatch, words) -> None:
     (tmp_path / "here").mkdir()
@@ -161,6 +162,7 @@ def test_without_output_nothing_is_written(reid_dist, stores, threads, tmp_path:
     assert list((tmp_path / "here").iterdir()) == []
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("words", [*COMPUTING, ["demo"]])
 @pytest.mark.parametrize("occupied", [True, False])
 def test_an_output_that_cannot_be_used_is_refused_before_any_work(
@@ -360,6 +362,7 @@ def test_a_directory_without_the_right_to_write(reid_dist, stores, threads) -> N
     reid_dist("evaluate", *stores, "--cluster", threads, "--output", "/proc/out").assert_refused("/proc/out")
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("words", [("--output", "{uri}"), ("--ground-truth", "{uri}"), ("--cluster", "{uri}")])
 @pytest.mark.parametrize("password", ["hunter2", "hun/ter2"])
 @pytest.mark.parametrize("events", [(), ("--log-json",)])

@@ -69,6 +69,7 @@ def test_arrays_of_both_sides_go_by_any_name(reid_dist, tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("prefixes", [("query_", "gallery_"), ("q_", "g_")])
 @pytest.mark.parametrize(
     "words",

@@ -19,7 +19,7 @@ def _saved(path: Path, seed: int, n_rows: int = 12) -> None:
     np.savez(path, features=features, pids=np.arange(n_rows) % 4, camids=np.arange(n_rows) % 3)
 
 
-@pytest.mark.quick_cases(6)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("n_bytes", N_BYTES)
 @pytest.mark.parametrize("letter", ["n", "é"])
 @pytest.mark.parametrize("command", ["ingest", "pool"])
@@ -67,6 +67,7 @@ def _with_output(store: Path, command: str) -> tuple[object, ...]:
     return (command, store, store, *words[command])
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("command", ["evaluate", "sweep", "splits"])
 def test_an_output_with_a_long_name(reid_dist, store: Path, threads: Path, tmp_path: Path, command: str) -> None:
     place = tmp_path / ("n" * 255)

@@ -65,6 +65,7 @@ def test_a_plan_has_memory_and_reads_of_each_worker(reid_dist, pipeline: Path, t
     assert total == one
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("n_threads", [1, 7, 64])
 @pytest.mark.parametrize("sizes", [(40, 200), (20_000, 3_000), (3_000, 400_000)])
 def test_the_graph_has_the_tasks_and_the_size_of_its_plan(stores, n_threads: int, sizes: tuple[int, int]) -> None:
@@ -80,6 +81,7 @@ def test_the_graph_has_the_tasks_and_the_size_of_its_plan(stores, n_threads: int
     assert sent / 2 - 500 < plan.graph_bytes < 2 * sent + 500
 
 
+@pytest.mark.slow
 def test_given_rates_take_the_place_of_timed_ones(reid_dist, pipeline: Path) -> None:
     """40 x 200 x 24: 384,000 operations at 1 GFLOP/s are under a millisecond, at 1 kFLOP/s seven minutes."""
     slow = printed(reid_dist("plan", pipeline, "--threads", 1, "--gflops", "1e-6").out)
@@ -129,6 +131,7 @@ def planned_seconds(shown: dict[str, str]) -> float:
     return float(value) * {"s": 1, "min": 60, "h": 3600}[unit]
 
 
+@pytest.mark.slow
 def test_lists_of_the_nearest_take_their_time(reid_dist, pipeline: Path) -> None:
     words = ("plan", pipeline, "--threads", 1, "--gflops", "1e-6")
     without, short, long = (
@@ -158,6 +161,7 @@ def test_a_plan_of_a_reranking_names_its_stages_and_workspace(reid_dist, pipelin
     reid_dist("plan", pipeline, "--set", "rerank=k_reciprocal(k1=0)").assert_refused("k1")
 
 
+@pytest.mark.slow
 def test_a_plan_of_heads_and_of_new_features(reid_dist, pipeline: Path) -> None:
     """The nearest rows of each query are a graph each; rows of means have twice the features and two more."""
     shown = printed(
@@ -191,6 +195,7 @@ def test_the_cost_of_heads_is_linear_in_the_gallery() -> None:
     assert small.row_bytes == 1000 * (12 * 1000 + 8)
 
 
+@pytest.mark.slow
 def test_a_plan_of_propagation_shows_the_rows_of_each_round(reid_dist, pipeline: Path) -> None:
     shown = printed(reid_dist("plan", pipeline, "--set", "rerank=gnn(k1=4,k2=2)").out.split("re-ranking\n")[1])
     assert [text.split(":")[0] for text in shown["rows"].split("; ")] == [
@@ -316,6 +321,7 @@ def test_schemas_refuse_unknown_keys_and_know_all_others(reid_dist, kind: str) -
         assert all(each["additionalProperties"] is False for each in kinds.values())
 
 
+@pytest.mark.slow
 def test_a_plan_of_splits_is_that_of_the_largest_times_their_number(reid_dist, stores, pipeline: Path) -> None:
     sides = [FeatureSet.open(path) for path in stores]
     sizes = np.unique(sides[1].pids[sides[1].pids != -1], return_counts=True)[1]

@@ -94,6 +94,7 @@ def test_a_file_is_a_source(reid_dist, tmp_path: Path) -> None:
     assert FeatureSet.open(tmp_path / "out.zarr").item_ids.tolist() == [11, 12, 21, 22]
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
@@ -181,6 +182,7 @@ def test_a_finished_store_is_kept_and_another_one_is_refused(reid_dist, frames, 
     assert [path.name for path in tmp_path.iterdir() if "unfinished" in path.name] == []
 
 
+@pytest.mark.slow
 def test_a_broken_replacement_keeps_the_store_and_is_resumed(
     reid_dist, short_blocks, frames, tmp_path: Path, monkeypatch
 ) -> None:

@@ -39,6 +39,7 @@ def test_sweep_prints_and_writes_the_result_of_python(reid_dist, stores, threads
     assert [line.split(",")[0] for line in shown] == [f"point {n}/5: k={5 - n}" for n in range(1, 6)]
 
 
+@pytest.mark.slow
 def test_every_option_reaches_the_sweep(reid_dist, stores, threads, tmp_path: Path) -> None:
     words = ("--rerank", "k_reciprocal", "--k1", "4:8:4", "--k2", "2", "--lambda-value", "0:0.3:0.3")
     words += ("--variant", "zhong,faiss_k1", "--protocol", "no_cameras", "--distance", "euclidean", "--max-rank", 7)
@@ -77,6 +78,7 @@ def test_queries_of_the_database(reid_dist, threads, tmp_path: Path) -> None:
     assert digests[4] != digests[3]
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     ("words", "parts"),
     [

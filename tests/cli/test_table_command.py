@@ -37,6 +37,7 @@ def test_console(reid_dist, folders: list[Path]) -> None:
     assert "Holm's correction" in " ".join(done.out.split())
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("form", ["markdown", "latex", "csv", "html", "json"])
 def test_files(reid_dist, folders: list[Path], tmp_path: Path, form: str) -> None:
     output = tmp_path / "new" / "table"

@@ -63,6 +63,7 @@ def test_points_beside_the_run(reid_dist, stores, run) -> None:
     assert Report.load(run).operating_points is None
 
 
+@pytest.mark.slow
 def test_points_elsewhere(reid_dist, run, tmp_path, threads) -> None:
     before = (run / "report.html").read_bytes()
     done = reid_dist("thresholds", run, "--json")
@@ -100,6 +101,7 @@ def test_composed_protocols_come_from_the_pipeline(reid_dist, stores, tmp_path, 
     reid_dist("thresholds", tmp_path / "run", "--pipeline", pipeline).assert_refused("another protocol")
 
 
+@pytest.mark.slow
 def test_re_ranked_and_benchmark_runs(reid_dist, stores, tmp_path) -> None:
     rerank = "top(k_reciprocal(k1=5,k2=2,variant=paper),m=20)"
     for name, options in (

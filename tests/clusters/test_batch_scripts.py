@@ -169,6 +169,7 @@ NAMES = (
 )
 
 
+@pytest.mark.quick_cases(94)
 @pytest.mark.parametrize("hostile", HOSTILE)
 @pytest.mark.parametrize(
     ("kind", "field"),

@@ -58,6 +58,7 @@ def test_an_extra_that_is_not_installed(path: Path, monkeypatch: pytest.MonkeyPa
         pass
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -99,6 +99,7 @@ def test_an_open_address_in_a_scheduler_file(tmp_path) -> None:
     assert "insecure: true" in message
 
 
+@pytest.mark.slow
 def test_an_open_address_that_is_wanted(tmp_path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -66,6 +66,7 @@ class Ended:
         self.lines, self.out = done.stderr.splitlines(), done.stdout
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("name", "line", "code"),
     [

@@ -55,6 +55,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.quick_cases(6)
 @READERS
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_aliases_and_merges_that_expand_without_end(tmp_path: Path, read: Reader, kind: str, bomb: str) -> None:
@@ -72,6 +73,7 @@ def test_aliases_that_contain_themselves(tmp_path: Path, read: Reader, kind: str
     assert refusal(read, path) == f"{path} is no {kind}: the value in line 2 contains an alias of itself"
 
 
+@pytest.mark.quick_cases(2)
 @READERS
 def test_aliases_that_nest(tmp_path: Path, read: Reader, kind: str) -> None:
     path = tmp_path / "chain.yaml"

@@ -73,7 +73,7 @@ def assert_counts(found, expected, reduction):
     assert counts.before.dense(len(expected[2])).tolist() == expected[2]
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
 @given(seed=seeds(), tile=st.sampled_from([3, 17, 64]), labelled=st.booleans(), data=st.data())
@@ -131,7 +131,7 @@ def test_threshold_at_the_edge_of_a_bound(sign, largest, monkeypatch):
     assert counts_at_the_edge(sign, largest)[0] == ([int(sign < 0)], [0], [0])
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
 @given(
@@ -171,7 +171,7 @@ def test_counts_under_reranked_distances(name, seed, tile, weight, squares, valu
     assert_counts(found, expected, reduction)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
 @given(seed=seeds(), k=st.integers(1, 6), tile=st.sampled_from([3, 17, 64]), data=st.data())

@@ -59,6 +59,7 @@ def of_a_processor(monkeypatch, most):
     monkeypatch.setattr(integers, "IntegerProduct", Saturating)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("most", "largest"), [((1 << 31) - 1, 127), ((1 << 15) - 1, 90)])
 def test_the_largest_integers_whose_products_are_exact_are_used(most, largest, monkeypatch):
     of_a_processor(monkeypatch, most)

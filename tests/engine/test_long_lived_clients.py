@@ -72,6 +72,7 @@ def _kept(client: Client) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
     return counts()
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_of_evaluations(saved, tmp_path: Path) -> None:
     with started(1, tmp_path, **_HERE) as client:
         _evaluate(saved, client, 2)

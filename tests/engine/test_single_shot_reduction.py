@@ -141,6 +141,7 @@ def test_it_is_the_expectation(seed, protocol, distance, n_gallery, n_pids, n_di
             assert curve == pytest.approx([float(value) for value in case.by_definition(q, max_rank)], abs=1e-13)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("n_draws", [None, 4])
 @pytest.mark.parametrize("protocol", ["cuhk03", "cuhk03_separate_cameras"])
 def test_blocks_tiles_and_order_do_not_matter(protocol: str, n_draws: int | None) -> None:
@@ -156,6 +157,7 @@ def test_blocks_tiles_and_order_do_not_matter(protocol: str, n_draws: int | None
         assert case.curves([*others, some], at_once=2).tobytes() == expected
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", ["cosine", "sqeuclidean"])
 def test_crowded_bands_are_settled_in_float64(distance: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two opposite clusters of nearly equal features: float32 cannot distinguish them: bands are crowded."""
@@ -229,6 +231,7 @@ def test_no_list_is_longer_than_its_bound(seed: int, n: int, largest: int, mass:
     assert most <= longest_list(size, mass) <= size.sum()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("max_rank", [1, 7])
 def test_a_positive_is_inactive_beyond_the_limit_and_not_at_it(max_rank: int) -> None:
     mass = inactive_mass(max_rank)
@@ -239,6 +242,7 @@ def test_a_positive_is_inactive_beyond_the_limit_and_not_at_it(max_rank: int) ->
         assert case.reduction.combine(case.lists(20)).active.tolist() == [n_before <= mass]
 
 
+@pytest.mark.slow
 def test_inactive_positives_count_as_misses() -> None:
     rng = np.random.default_rng(3)
     n_pids, per_pid = 300, 4

@@ -55,6 +55,7 @@ def test_small_sets(protocol, data):
     assert found == pytest.approx([float(value) for value in (known, unknown)[: len(names)]], abs=1e-15)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("sets", [crowded_sets, scattered_sets])
 def test_larger_sets(sets):
     query, gallery = sets(40, 700, 6, seed=93)
@@ -113,6 +114,7 @@ def by_votes(query, gallery, protocol, distance, k):
     return sum(means) / len(means) if means else None
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("protocol", ["market1501", "no_cameras"])
 @settings(max_examples=examples(10))

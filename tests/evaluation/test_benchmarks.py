@@ -95,6 +95,7 @@ def test_every_benchmark_has_an_oracle_a_source_and_a_known_layout() -> None:
         assert {CODES[other] for other in twins if CODES[other].galleries is None} <= {CODES[name]}
 
 
+@pytest.mark.quick_cases(16)
 @pytest.mark.parametrize("name", DISTINCT)
 def test_it_agrees_with_the_published_rules(name: str) -> None:
     benchmark, code = BENCHMARKS.get(name), CODES[name]
@@ -176,6 +177,7 @@ def scattered(n: int, cameras: list[int], seed: int):
     return features.astype(np.float32), {"pid": pid, **columns, "item_id": np.arange(n), "tracklet": pid}
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_it_gives_the_numbers_of_the_published_code(name: str) -> None:
     near, far = CAMERAS.get(name, ([1, 2, 3], [1, 2, 3]))
@@ -329,6 +331,7 @@ def test_the_other_code_in_use_is_beside_it(name: str, other: str) -> None:
         assert not [note for note in notes if "the same ranking under" in note]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("name", "other"), [("small", "small_cross_camera"), ("large_cross_camera", "large")])
 @pytest.mark.parametrize("more", [{}, {"rerank": "k_reciprocal(k1=4,k2=2)", "topk": 3, "ties": True}])
 def test_another_code_with_other_rules_is_ranked_in_the_same_pass(name: str, other: str, more) -> None:
@@ -368,6 +371,7 @@ def oracle_scores(name: str, seed: int = 0) -> dict[str, float]:
     return found
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("name", "other", "options"),
     [
@@ -399,6 +403,7 @@ def test_another_code_that_cannot_share_the_pass_has_a_run_of_its_own(name: str,
     assert alone.benchmark == {**report.benchmark, "others": "left out"}
 
 
+@pytest.mark.slow
 def test_a_run_of_its_own_has_the_model_of_the_first_and_no_more(monkeypatch) -> None:
     """It is the run of the other benchmark; codes that rank alike share one, and options of outputs are not of it."""
     given = []

@@ -137,7 +137,7 @@ def assert_tables(report, query, gallery, protocol, distance, sizes):
     )
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(12))
 @given(data=st.data())
@@ -173,7 +173,7 @@ def test_a_crowded_set(protocol):
     assert_tables(found[0], query, gallery, protocol, "sqeuclidean", [10, 37, 120])
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("protocol", LIST_PROTOCOLS[1:])
 def test_lists(protocol):
     query, gallery = crowded()

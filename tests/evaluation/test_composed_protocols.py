@@ -252,7 +252,7 @@ def evaluate_crowded(protocol, **options):
     )
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     "rules",
     [

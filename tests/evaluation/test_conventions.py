@@ -113,6 +113,7 @@ def test_others_under_one_name_have_the_same_values():
             assert again.metrics["mAP"] == row.value
 
 
+@pytest.mark.slow
 def test_chunks_and_threads_do_not_show(monkeypatch):
     query, gallery = made_sets(1)
     found = set()
@@ -142,6 +143,7 @@ def test_one_pass_for_each_distance(monkeypatch):
     assert passes == ["cosine", "euclidean"]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", ["market1501_sample.mat", "sketch_photo.mat", "veri776_sample.npz"])
 def test_real_features(shared_data, name):
     """Each file gives what it was seen to hold: few valid queries, all valid, one set without cameras."""

@@ -156,6 +156,7 @@ def by_lists(query, gallery, **options):
 EVALUATIONS = pytest.mark.parametrize("evaluation", [by_features, by_distances, by_lists])
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("seed", [0, 2**63, 2**64 - 1, np.uint64(2**64 - 1), np.int32(7)])
 def test_every_seed_that_starts_one(pair, seed):
     """All that is drawn can be drawn from the largest seed too: orders, resamples and single shots."""
@@ -187,6 +188,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.quick_cases(39)
 @pytest.mark.parametrize("evaluation", [by_features, by_distances])
 @pytest.mark.parametrize(("name", "value", "words"), REFUSED)
 def test_values_of_options(pair, evaluation, name, value, words):

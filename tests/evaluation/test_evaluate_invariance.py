@@ -35,7 +35,7 @@ def large_sets():
     return crowded_sets(64, 6000, 20, seed=22, n_distinct=50)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_chunks_of_a_small_set(protocol, distance):
@@ -47,7 +47,7 @@ def test_chunks_of_a_small_set(protocol, distance):
     assert_agrees(reports[7], evaluation.evaluate(query, gallery, protocol, distance))
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_chunks_of_thousands_of_duplicates(distance):
     query, gallery = large_sets()
@@ -59,6 +59,7 @@ def test_chunks_of_thousands_of_duplicates(distance):
     assert distinct_values(digests) == 1
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(20))
 @given(data=st.data())
@@ -116,7 +117,7 @@ def test_inputs_are_left_alone():
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("store_rows", [7, 1000, 1, 64])
 def test_sets_in_stores(store_rows, tmp_path):
     """Chunks of a store, tiles that do not divide them, and sets of which only one is stored."""
@@ -143,6 +144,7 @@ def test_neighbours_of_sets_in_stores(tmp_path):
         assert found.distance.tobytes() == expected.distance.tobytes()
 
 
+@pytest.mark.slow
 def test_evaluations_at_the_same_time():
     """Threads of one process that evaluate different sets do not disturb each other."""
     pairs = [crowded_sets(15, 300, 16, seed=seed) for seed in range(70, 76)]
@@ -153,6 +155,7 @@ def test_evaluations_at_the_same_time():
     assert at_once == one_by_one * 4
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_threads_of_the_products(n_threads):
     query, gallery = large_sets()

@@ -137,7 +137,7 @@ HARD = {
 }  # fmt: skip
 
 
-@pytest.mark.quick_cases(32)
+@pytest.mark.quick_cases(13)
 @pytest.mark.parametrize(("name", "distance"), [(name, each) for name, (_, hard) in HARD.items() for each in hard])
 def test_hard_features(name, distance):
     make, _ = HARD[name]
@@ -145,7 +145,7 @@ def test_hard_features(name, distance):
     check(query, gallery, distance)
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("distance", EUCLIDEAN)
 @pytest.mark.parametrize("spread", [1e-1, 1e-3, 1e-6])
 def test_queries_far_from_a_dense_gallery(distance, spread):
@@ -201,6 +201,7 @@ def test_what_is_not_a_number_is_refused(value, place):
             evaluate_items(query, gallery, "market1501", distance)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_half_precision(distance):
     rng = np.random.default_rng(8)
@@ -238,7 +239,7 @@ def test_squares_apart_whose_roots_tie():
     assert ranks["euclidean"] != ranks["sqeuclidean"]
 
 
-@pytest.mark.quick_cases(8)
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("n_relevant", [1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 129])
 def test_any_number_of_positives(distance, n_relevant):
@@ -253,7 +254,7 @@ def test_any_number_of_positives(distance, n_relevant):
         check(query, gallery, distance, chunks=(None, 100))
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("tied", [False, True])
 def test_hundreds_of_thresholds_for_one_query(distance, tied):
@@ -269,6 +270,7 @@ def test_hundreds_of_thresholds_for_one_query(distance, tied):
     assert (report.per_query["n_relevant"] >= 300).all()
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_every_gallery_item_is_relevant(distance):
     rng = np.random.default_rng(13)

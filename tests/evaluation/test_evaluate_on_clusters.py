@@ -49,7 +49,7 @@ def digest_here(protocol, distance):
     return evaluate_items(query, gallery, protocol, distance).result_digest
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_digest(client, protocol, distance):
@@ -58,7 +58,7 @@ def test_digest(client, protocol, distance):
     assert report.result_digest == digest_here(protocol, distance)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("chunk", [37, 333, 10_000])
 def test_digest_with_tiles(client, chunk):
     query, gallery = sets()
@@ -66,7 +66,7 @@ def test_digest_with_tiles(client, chunk):
     assert report.result_digest == digest_here("market1501", "cosine")
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("chunk", [1, 7])
 def test_digest_with_tiny_tiles(client, chunk):
     query, gallery = crowded_sets(6, 60, 17, seed=32, n_distinct=9)
@@ -80,6 +80,7 @@ def test_half_precision(two_workers):
     assert report.result_digest == evaluate_items(query, gallery).result_digest
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_neighbours(two_workers, distance):
     query, gallery = map(as_feature_set, sets())
@@ -99,6 +100,7 @@ def test_neighbours_within_one_set(two_workers):
     assert here.distance.tobytes() == there.distance.tobytes()
 
 
+@pytest.mark.slow
 def test_sets_in_stores(two_workers, tmp_path):
     query, gallery = sets()
     near = as_feature_set(query).save(tmp_path / "query.zarr", chunk_rows=16)

@@ -28,6 +28,7 @@ def check(problem, protocol, distance, max_rank=MAX_RANK, **options):
     assert_agrees(evaluate_items(query, gallery, protocol, distance, max_rank=max_rank, **options), expected)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=examples(25))
 @given(data=st.data())
@@ -38,7 +39,7 @@ def test_each_kind_of_features(kind, data):
     check(problem, "no_cameras", distance, chunk_rows=data.draw(st.sampled_from([None, 1, 7])))
 
 
-@pytest.mark.quick_cases(6)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("kind", [1, 15, 16, 33, 70, np.float32, np.float16], ids=str)

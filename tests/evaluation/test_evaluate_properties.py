@@ -32,7 +32,7 @@ def evaluate_or_skip(query, gallery, *arguments, **options):
         assume(False)
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(20))
 @given(data=st.data())

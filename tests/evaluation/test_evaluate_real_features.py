@@ -40,6 +40,7 @@ def check(query, gallery, protocol, distance):
     return report
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_market1501(shared_data, distance):
     query, gallery = read_sides(shared_data("market1501_sample.mat"))
@@ -49,6 +50,7 @@ def test_market1501(shared_data, distance):
     assert sum(report.counts["n_invalid_by_reason"].values()) == 93
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", ["market1501", "no_cameras"])
 def test_sketch_to_photo(shared_data, protocol, distance):

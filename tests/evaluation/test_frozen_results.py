@@ -15,6 +15,7 @@ def test_every_run_is_recorded() -> None:
     assert set(RECORDED) == set(RUNS)
 
 
+@pytest.mark.quick_cases(26)
 @pytest.mark.parametrize("name", RUNS)
 def test_digest_is_the_recorded_one(name: str, tmp_path: Path) -> None:
     assert RUNS[name](tmp_path) == RECORDED[name]

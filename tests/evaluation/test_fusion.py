@@ -96,6 +96,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_way_of_running_gives_the_same_bits(stored: Path, two_workers, tmp_path: Path) -> None:
     options = {"metrics": METRICS, "ties": True}
     expected = evaluate(*fused((0.3, 0.5)), **options)
@@ -147,6 +148,7 @@ def test_splits_of_fused_features_are_those_of_written_ones(tmp_path: Path) -> N
     assert evaluate_splits(*sides, **options).result_digest == evaluate_splits(*written, **options).result_digest
 
 
+@pytest.mark.slow
 def test_a_sweep_over_weights_gives_the_digest_of_every_weight() -> None:
     swept = [(QUERY[1], GALLERY[1], 0.2), (QUERY[2], GALLERY[2], None)]
     report = sweep_parameters(QUERY[0], GALLERY[0], fuse=swept, weight="0:0.8:0.4", expand="aqe(k=2)", metrics="mAP")

@@ -39,6 +39,7 @@ def _oracle_looks_distances_up(monkeypatch):
 # -------------------------------------------------------------------------------------------- against the oracle
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(15))
 @given(data=st.data())
@@ -56,6 +57,7 @@ def test_small_blocks(protocol, data):
     assert_ties_agree(report, expected)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
 def test_protocols_by_lists(protocol):
     block, query, gallery = crowded()
@@ -149,7 +151,7 @@ def canonical_block(query, gallery, distance):
     return pair_distances(rows, *pairs).reshape(len(near), len(far))
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", ["market1501", "allshots", "cuhk03"])
 def test_the_result_of_features(protocol, distance):
@@ -201,6 +203,7 @@ def test_results_do_not_depend_on_tiles(dtype, tmp_path):
     assert len(set(digests.values())) == 1
 
 
+@pytest.mark.slow
 def test_a_mapped_file_larger_than_the_tile(tmp_path):
     """700 x 9000: several tiles of the usual size both ways, and several tasks."""
     rng = np.random.default_rng(47)

@@ -40,6 +40,7 @@ def expected(query, gallery, protocol, distance, order="default"):
     return total / n_valid if n_valid else None
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(8))

@@ -94,6 +94,7 @@ def test_sweeps_and_splits_are_short_tables(sides: tuple[Path, Path]) -> None:
     assert drawn.to_pandas()["mAP"].mean() == pytest.approx(drawn.metrics["mAP"], abs=1e-15)
 
 
+@pytest.mark.slow
 def test_data_frames(report: Report) -> None:
     pytest.importorskip("pandas")
     frame = report.to_pandas()

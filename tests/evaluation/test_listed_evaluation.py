@@ -95,6 +95,7 @@ def lists_of(kind):
 # -------------------------------------------------------------------------------------------------- whole lists
 
 
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize("k", [160, 200])
 @pytest.mark.parametrize("protocol", [*BY_RANKS, *LIST_PROTOCOLS])
 def test_whole_lists_agree_with_features(protocol, k):
@@ -127,7 +128,7 @@ def test_whole_lists_agree_with_features(protocol, k):
 # ---------------------------------------------------------------------------------------------------- cut lists
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("protocol", BY_RANKS)
 @settings(max_examples=examples(40))
 @given(data=st.data())
@@ -167,6 +168,7 @@ def test_cut_lists(protocol, data):
         assert str(per_query["reason"][row]) in reasons
 
 
+@pytest.mark.quick_cases(7)
 @pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
 @pytest.mark.parametrize("k", [1, 7, 40, 120])
 def test_cut_lists_of_protocols_by_lists(protocol, k):
@@ -368,6 +370,7 @@ def test_every_registered_metric_is_exact_bounded_or_refused():
                 evaluate_items(query, gallery, 10, metrics=[name])
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("protocol", ["cuhk03", "cuhk03_separate_cameras"])
 def test_single_shot_protocols(protocol):
     """Lists do not give their CMC, which is refused as a default; rank metrics are reported."""

@@ -291,6 +291,7 @@ def test_permutations_in_hdf5_are_those_of_version_5(tmp_path: Path) -> None:
         evaluate_splits(query, gallery, rows=path, **options)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("shots", [1, 10])
 def test_permutations_of_sysu_mm01_are_its_galleries(shots: int, tmp_path: Path) -> None:
     scipy_io = pytest.importorskip("scipy.io")

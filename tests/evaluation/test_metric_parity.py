@@ -40,6 +40,7 @@ def sets_for(protocol, ties):
     return (gallery.take(range(0, 260, 10)) if protocol == "same_set" else query), gallery
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("protocol", ["market1501", "cuhk03_separate_cameras", "same_set", "no_cameras"])
 def test_trec_eval(protocol, ties):
@@ -52,6 +53,7 @@ def test_trec_eval(protocol, ties):
         assert report.metrics[name] == pytest.approx(answers[measure], abs=1e-9), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", protocols.PID_PROTOCOLS)
 def test_average_precision_of_scikit_learn(protocol, distance):

@@ -152,6 +152,7 @@ def test_metrics_do_not_depend_on_other_metrics():
         assert evaluate_items(query, gallery, metrics=[name], max_rank=3).metrics == {name: together[name]}
 
 
+@pytest.mark.quick_cases(18)
 @pytest.mark.parametrize("name", METRICS)
 def test_a_perfect_ranking_scores_one(name):
     """But for what is cut at K and shared among all 90 positives: K of them have been found there."""

@@ -38,6 +38,7 @@ def check(query, gallery, k, distance, own_rows=None, **options):
     return found
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("distance", DISTANCES)
 @settings(max_examples=examples(60))
 @given(data=st.data())
@@ -69,7 +70,7 @@ def test_crowded_sets(distance, dtype):
     check(query.features, gallery.features, 60, distance, chunk_rows=100)
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_each_item_is_first_in_its_own_list(distance):
     """Among hundreds of exact duplicates."""
@@ -126,7 +127,7 @@ def test_rows_one_ulp_apart(distance):
     check(features, features, 7, distance, range(80), chunk_rows=32)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("within", [False, True])
 def test_tiles_change_nothing(distance, within):

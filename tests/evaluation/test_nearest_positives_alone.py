@@ -31,7 +31,7 @@ def report_or_skip(*arguments, **options):
         assume(False)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("protocol", [name for name in PID_PROTOCOLS if name.startswith(("market", "same", "no_"))])
 @settings(max_examples=examples(40))
 @given(data=st.data())

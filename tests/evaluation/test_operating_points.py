@@ -160,6 +160,7 @@ def test_small_sets(data):
     assert again.result_digest == found.result_digest
 
 
+@pytest.mark.slow
 def test_scattered_sets_in_any_cut(monkeypatch):
     """Many bins and brackets; with few counts in memory a pass more is taken, with the same result."""
     query, gallery = map(of_eighths, scattered_sets(60, 900, 12, seed=5, n_pids=25))
@@ -268,6 +269,7 @@ def test_intervals_of_shares_and_of_rates_at_edges():
     assert tops["intervals"]["FNIR"][place] == pytest.approx(np.quantile(rates, [0.05, 0.95]).tolist(), abs=1e-12)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("shift", "least", "width"), [(0.0, 90, 0.09), (0.05, 95, 0.12)])
 def test_coverage_of_intervals_of_magnitudes(shift, least, width):
     """Sums of magnitudes of 15 shares off by a known amount, of 60 identities with correlated pairs: 120 data sets."""
@@ -299,6 +301,7 @@ def test_calibration_errors_have_intervals():
 # ---------------------------------------------------------------------------------------------------- calibration
 
 
+@pytest.mark.slow
 @given(counts=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=25))
 def test_steps_are_those_of_isotonic_regression(counts):
     matches, others = np.array(counts).T

@@ -85,6 +85,7 @@ def test_ranks_and_the_walk_down_the_list_agree(protocol, data):
 # -------------------------------------------------------------------------------------------------- reports
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
 @settings(max_examples=examples(20))
 @given(data=st.data())
@@ -104,7 +105,7 @@ def test_small_sets(protocol, data):
     assert_ties_agree(report, expected)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
 def test_a_crowded_set(protocol):
     query, gallery, truth = fixed(protocol)

@@ -80,6 +80,7 @@ def check(problem, protocol, distance, **options):
     assert set(report.curves) >= set(expected.curves)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(40))
 @given(data=st.data())

@@ -47,7 +47,7 @@ def options_for(protocol):
     return {**options, "breakdowns": [*options["breakdowns"], "camera_pair"]}
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("protocol", [*PID_PROTOCOLS, *LIST_PROTOCOLS])
 def test_protocols(two_workers, protocol):
     query, gallery = sets()

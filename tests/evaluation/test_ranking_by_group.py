@@ -106,7 +106,7 @@ def assert_ranks_are(report, expected, zero=False):
             ), (rule, name)
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @settings(max_examples=examples(40))
 @given(data=st.data())
@@ -243,7 +243,7 @@ def large_sets():
     return items_of(query), items_of(gallery, **tracks)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("collapse", ["pid", "CMC:track", "track", "sorted"])
 def test_chunks_and_threads(collapse):
     def digest(chunk_rows):
@@ -273,6 +273,7 @@ def test_stored_sets_in_any_chunks(tmp_path, collapse):
     assert len(found) == 1
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("rerank", ["k_reciprocal(k1=5,k2=2)", "k_reciprocal(k1=5,k2=2,lambda_value=0)"])
 def test_groups_under_a_reranked_distance(rerank):
     near, far = large_sets()

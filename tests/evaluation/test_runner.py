@@ -55,6 +55,7 @@ def test_a_finished_report_is_returned_and_another_job_is_refused(job: PipelineJ
         run_job(lambda: prepared(other), again, contextlib.nullcontext)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("resumed_by", ["the same command", None])
 @pytest.mark.parametrize("error", [RunFailedError("lost the scheduler"), KeyboardInterrupt()])
 def test_a_failed_run_names_its_parts_where_they_are_kept(

@@ -57,7 +57,7 @@ def test_the_example_by_hand():
         assert report.metrics == {f"{CURVE}@1": report.curves[CURVE][0], f"{CURVE}@2": report.curves[CURVE][1]}
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(12))
 @given(data=st.data())
@@ -85,7 +85,7 @@ def many_identities():
     return query, gallery
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_many_identities(protocol):
     query, gallery = many_identities()
@@ -99,7 +99,7 @@ def test_many_identities(protocol):
     assert len(digests) == 1
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["cuhk03", "cuhk03_separate_cameras", "no_cameras"])
 def test_identities_of_thousands(protocol):
     """Distractors as one identity, and a query identity with more items than a tile; ties in all of them."""

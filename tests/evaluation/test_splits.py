@@ -260,7 +260,7 @@ def test_the_file_is_read_back(tmp_path) -> None:
         assert found.options == {"max_rank": 9}
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("held_bytes", [0, 1 << 20])
 def test_a_run_that_was_cut_short_goes_on(tmp_path, monkeypatch, held_bytes) -> None:
     """In the middle of a split: what is finished of its sweep is kept as well."""

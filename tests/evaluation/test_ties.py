@@ -27,7 +27,7 @@ METRICS = (
 )
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(15))
 @given(data=st.data())

@@ -45,6 +45,7 @@ def crossing_of(genuine, impostor):
 # ------------------------------------------------------------------------------------------------- the oracle
 
 
+@pytest.mark.slow
 @given(genuine=ascending, impostor=ascending)
 def test_the_oracle_is_scikit_learn(genuine, impostor):
     from sklearn.metrics import roc_curve
@@ -67,6 +68,7 @@ def test_the_oracle_is_scikit_learn(genuine, impostor):
         assert verification.tar_at_far(pairs, rate) == reached
 
 
+@pytest.mark.slow
 @given(genuine=ascending, impostor=ascending)
 def test_the_equal_error_rate_of_the_oracle(genuine, impostor):
     """Against the curve of scikit-learn, on which FAR + TAR never falls."""
@@ -89,7 +91,7 @@ def expected_pairs(query, gallery, protocol, distance, order="default"):
     )
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @settings(max_examples=examples(12))
 @given(data=st.data())
@@ -132,7 +134,7 @@ def crowded():
     return query + unmatched + own_camera_only, gallery + own_camera_only
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", ["market1501", "market1501_matlab", "cuhk03_separate_cameras", "no_cameras"])
 def test_a_crowded_set(protocol, distance):
@@ -285,6 +287,7 @@ def test_the_curve_of_small_sets(data):
     check_curve(report, pairs)
 
 
+@pytest.mark.slow
 def test_the_curve_of_a_crowded_set():
     query, gallery = crowded()
     pairs, _ = expected_pairs(query, gallery, "market1501", "sqeuclidean")

@@ -54,6 +54,7 @@ def _sets(name: str, dim: int) -> tuple[np.ndarray, np.ndarray]:
     return query.astype(np.float32), gallery.astype(np.float32)
 
 
+@pytest.mark.quick_cases(108)
 @pytest.mark.parametrize("kind", [COSINE, SQEUCLIDEAN, EUCLIDEAN])
 @pytest.mark.parametrize("dim", [1, 7, 31, 32, 127, 128, 160, 512, 2048])
 @pytest.mark.parametrize(

@@ -105,6 +105,7 @@ cases = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(case=cases)
 @settings(max_examples=60)
 def test_the_histogram_counts_every_pair_once(case: Case) -> None:

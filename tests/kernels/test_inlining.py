@@ -172,6 +172,7 @@ def test_arrays_of_several_lengths_need_one_compilation() -> None:
     assert len([name for name in heard.names if "empty" in name]) == 1
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("one", "other"), [(1, 2), (2.5, 2), (np.float32(0.5), np.float64(2)), (np.uint8(3), np.int64(4))]
 )

@@ -35,6 +35,7 @@ KINDS = (
 )
 
 
+@pytest.mark.quick_cases(11)
 @pytest.mark.parametrize("name", DISTANCES.names())
 @pytest.mark.parametrize("kind", KINDS)
 @given(seed=st.integers(0, 2**32 - 1), dim=st.sampled_from([1, 3, 64, 513, 2048]))

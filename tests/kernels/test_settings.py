@@ -102,6 +102,7 @@ def test_inner_kernels_cannot_be_called_from_python() -> None:
     assert first_at_least.py_func(values, 0, 3, 2.0) == 1
 
 
+@pytest.mark.slow
 def test_a_renamed_argument_type_is_compiled_anew(package: Path) -> None:
     results = []
     for name, argument in (("Before", 2.0), ("After", 3.0), ("After", 4.0)):

@@ -32,6 +32,7 @@ def drawn(n_query: int, n_kept: int) -> RankedQueries:
     )
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("zero_for_invalid", [False, True])
 @pytest.mark.parametrize("values", [1, 100, 2**20])
 def test_precision_at_each_recall(monkeypatch: pytest.MonkeyPatch, zero_for_invalid: bool, values: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 from reid_dist.metrics.repeats import mean_and_spread, mean_interval, t_quantile
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 8, 9, 13, 30, 201])
 @pytest.mark.parametrize("probability", [0.5, 0.7, 0.95, 0.975, 0.995, 0.9999])
 def test_quantiles_are_those_of_scipy(probability: float, degrees: int) -> None:

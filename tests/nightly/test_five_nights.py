@@ -195,6 +195,7 @@ def test_five_nights(tmp_path: Path) -> None:
         assert all({"name", "unit", "value"} <= set(figure) for figure in figures)
 
 
+@pytest.mark.slow
 def test_a_killed_night_keeps_what_it_had(tmp_path: Path) -> None:
     jobs = {"plain": {}, "reranked": {"rerank": "k_reciprocal(k1=4,k2=2)"}}
     nights = Nights(tmp_path, {"ours": 1.0}, jobs)
@@ -350,6 +351,7 @@ def test_a_history_that_cannot_be_used(tmp_path: Path) -> None:
     assert not (tmp_path / "nights" / "runs").exists()
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -30,7 +30,7 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=["directory", pytest.param("database", marks=[sqlalchemy_is_warned_of, pytest.mark.slow])])
+@pytest.fixture(params=["directory", pytest.param("database", marks=sqlalchemy_is_warned_of)])
 def tracking_uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store, and a working directory: artifacts of a database are beside it."""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -60,7 +60,7 @@ def all_runs(tracking_uri: str, experiment: str) -> list[Any]:
     return list(client.search_runs([client.get_experiment_by_name(experiment).experiment_id]))
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 def test_every_entry_is_a_run_with_its_values(tracking_uri: str, night: Run) -> None:
     run_ids = export_run(night, tracking_uri=tracking_uri, experiment="re-identification")
     assert len(set(run_ids)) == len(night.entries)
@@ -117,7 +117,7 @@ def test_another_night_suite_or_history_is_another_run(tracking_uri: str, night:
     assert len(set(run_ids)) == 4
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 def test_an_interrupted_export_is_completed(tracking_uri: str, night: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """One entry is whole, of the next only the run is there, of later ones nothing."""
     import mlflow
@@ -144,6 +144,7 @@ def test_an_interrupted_export_is_completed(tracking_uri: str, night: Run, monke
         assert len(run.data.metrics) == (0 if entry.seconds is None else 3 * len(entry.metrics) + len(entry.timing) + 2)
 
 
+@pytest.mark.slow
 def test_the_report_is_an_artifact(tracking_uri: str, night: Run) -> None:
     import mlflow
 
@@ -159,6 +160,7 @@ def test_the_report_is_an_artifact(tracking_uri: str, night: Run) -> None:
     assert client.list_artifacts(run_ids[1]) == []
 
 
+@pytest.mark.slow
 def test_names_and_texts_are_adapted_to_mlflow(tracking_uri: str) -> None:
     values = {"a@1": 0.1, "a=1": 0.2, "../b": 0.3, ".": 0.4, "x" * 300: 0.5, "x" * 299 + "y": 0.6, "ö/ü": 0.7}
     values |= {"undefined": None, "nan": float("nan")}
@@ -182,6 +184,7 @@ def test_names_and_texts_are_adapted_to_mlflow(tracking_uri: str) -> None:
     assert set(data.tags["reid_dist.label.owner_team"]) == {"o"}
 
 
+@pytest.mark.slow
 def test_an_unreachable_server_is_one_clear_error(night: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(RunFailedError, match=r"not exported to MLflow at http://…@127.0.0.1:1/: ") as caught:
@@ -190,12 +193,14 @@ def test_an_unreachable_server_is_one_clear_error(night: Run, monkeypatch: pytes
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_an_address_of_no_store_is_one_clear_error(night: Run) -> None:
     with pytest.raises(RunFailedError, match="run 13 of suite nightly was not exported") as caught:
         export_run(night, tracking_uri="gopher://me:secret@store/", experiment="nights")
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_credentials_alone_in_an_error_are_masked(night: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**_: object) -> None:
         raise RuntimeError("login as me:secret was refused")

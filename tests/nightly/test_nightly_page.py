@@ -214,6 +214,7 @@ def test_a_job_that_is_undecided_is_neither_the_same_nor_a_regression() -> None:
     assert not any("open" in attributes for attributes, _ in page.all("details", "job"))
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("verdict", "is_open"), [(WORSE, True), (BETTER, True), (SAME, False), (UNDECIDED, False)])
 def test_a_trend_that_is_not_flat_is_open(verdict: str, is_open: bool) -> None:
     quiet = [nights.entry(model=f"model{job}", night=14) for job in range(6)]

@@ -145,6 +145,7 @@ def test_the_verdict_follows_its_schema(runs: list[Run]) -> None:
     assert document["entries"][4]["reason"].startswith("store /features/vit_b")
 
 
+@pytest.mark.slow
 def test_every_night_has_a_verdict(runs: list[Run]) -> None:
     for run in runs:
         jsonschema.validate(as_read(verdict_document(run)), DOCUMENT)

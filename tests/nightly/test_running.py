@@ -40,6 +40,7 @@ def suite(tmp_path: Path) -> Path:
     return write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}})
 
 
+@pytest.mark.slow
 def test_means_over_splits_are_recorded_and_compared_by_split(tmp_path: Path) -> None:
     """Their speed and memory are gated; another result of equal inputs is an alarm all the same."""
     jobs = {"named": {"benchmark": "llcm"}, "drawn": {"splits": {"repeats": 2}, "metrics": ["mAP"]}}
@@ -296,6 +297,7 @@ def test_numbers_that_move_without_a_cause_are_an_alarm(
     assert json.loads((tmp_path / "nights" / run.entries[0].folder / "report.json").read_text())["schema"] == 1
 
 
+@pytest.mark.slow
 def test_a_history_that_was_begun_anew_leaves_old_reports_alone(suite: Path, tmp_path: Path) -> None:
     assert [run_night(suite).number for _ in range(2)] == [1, 2]
     assert [path.name for path in (tmp_path / "nights.db.copies").iterdir()] == ["before-run-00002.db"]

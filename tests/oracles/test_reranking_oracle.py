@@ -251,6 +251,7 @@ def test_a_list_with_a_place_left_takes_the_query(variant):
 # --------------------------------------------------------------------------------------------- what must hold
 
 
+@pytest.mark.quick_cases(3)
 @given(problem=reranking_problems())
 @pytest.mark.parametrize(
     ("variant", "distance"),
@@ -378,6 +379,7 @@ class SecondInductiveReading(SecondReading):
         return result
 
 
+@pytest.mark.slow
 @given(problem=reranking_problems(), distance=st.sampled_from(DISTANCES), inclusive=st.booleans())
 def test_second_reading(problem, distance, inclusive):
     query, gallery = problem.query, problem.gallery
@@ -390,6 +392,7 @@ def test_second_reading(problem, distance, inclusive):
     np.testing.assert_allclose(final, expected, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 @given(problem=reranking_problems(), distance=st.sampled_from(DISTANCES), inclusive=st.booleans())
 @settings(max_examples=examples(40))
 def test_second_reading_of_a_query_by_itself(problem, distance, inclusive):

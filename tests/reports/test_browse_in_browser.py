@@ -215,7 +215,7 @@ def test_the_server_has_the_same_page(browser: Tab, site: Site) -> None:
         browser.call("Page.navigate", url="about:blank")
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1300], ids=["phone", "desk"])
 def test_no_overflow_and_the_scheme_of_the_reader(tab: Tab, folder: str, width: int, dark: bool) -> None:

@@ -120,6 +120,7 @@ def test_a_page_has_no_text_as_markup(plain: Report, place: Path) -> None:
     assert not re.search(r"<[^>]* on\w+=|style=", page)
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize(
     "name",
     ["", "../report.json", "data/lists-0.js", "data/lists-00009.js", "data/against-00000.js", "data/run-00000.js",

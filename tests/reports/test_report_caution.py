@@ -30,6 +30,7 @@ def words_of(report: Report) -> str:
     return " ".join(printed(report).split())
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     ("n_valid", "n_query", "n_identities", "level", "words"),
     [

@@ -53,6 +53,7 @@ def test_layout_is_the_documented_one() -> None:
     assert found == hashlib.sha256(answer).hexdigest()
 
 
+@pytest.mark.slow
 @given(metrics, curves, columns)
 def test_order_of_names_and_storage_do_not_matter(
     metrics: dict[str, float], curves: dict[str, Any], columns: dict[str, Any]

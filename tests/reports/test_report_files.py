@@ -40,6 +40,7 @@ def listing(path: Path) -> set[str]:
     return {entry.name for entry in path.iterdir()}
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kind", ["report", "full_report"])
 def test_save_then_load_gives_everything_back(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     report: Report = request.getfixturevalue(kind)
@@ -149,6 +150,7 @@ def test_a_full_disk_leaves_the_old_report(
     assert Report.load(saved).result_digest == small_report.result_digest
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("survivors", range(5))
 def test_a_writer_killed_between_two_files_leaves_nothing_that_looks_whole(
     saved: Path, make_report: Callable[..., Report], monkeypatch: pytest.MonkeyPatch, survivors: int
@@ -216,6 +218,7 @@ def test_a_changed_neighbour_is_found(saved: Path, small_report: Report) -> None
         Report.load(saved)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("name", ["per_query.npz", "topk.npz"])
 @pytest.mark.parametrize("damage", ["missing", "cut", "flipped", "empty"])
 def test_a_damaged_archive_is_found(saved: Path, name: str, damage: str) -> None:
@@ -236,7 +239,7 @@ def test_a_damaged_archive_is_found(saved: Path, name: str, damage: str) -> None
         Report.load(saved)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("bit", range(8))
 def test_a_flipped_bit_never_changes_a_number(saved: Path, small_report: Report, bit: int) -> None:
     """Either the changed bytes have no meaning (the date of a member), or the archive is refused."""

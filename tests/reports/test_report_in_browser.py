@@ -111,7 +111,7 @@ def test_printing_keeps_columns_and_cuts_nothing(full_report: Report, wide_repor
     assert wide[1:] == whole[1:]
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1200], ids=["phone", "desk"])
 def test_pictures_are_shown_and_framed_in_three_ways(full_report: Report, tmp_path: Path, width: int) -> None:
     tiles = """

@@ -65,6 +65,7 @@ def test_the_hardest_queries_are_the_hardest(make_report: Callable[..., Report])
     assert "4,000" in table
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     "place",
     ["metrics", "reason", "protocol", "distance", "inputs", "notes", "environment", "timing", "counts"],
@@ -119,6 +120,7 @@ def test_a_large_report_has_a_small_page(make_report: Callable[..., Report]) -> 
     assert "1,000,000,000,000" in text
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -159,6 +161,7 @@ def test_no_valid_query_at_all(make_report: Callable[..., Report]) -> None:
     assert "Hardest queries" not in page.text
 
 
+@pytest.mark.quick_cases(22)
 @pytest.mark.parametrize("last", [1, 2, 3, 10, 11, 24, 25, 50, 99, 1000, 100_000])
 @pytest.mark.parametrize("low", [0.0, 0.3, 0.55, 0.999, 1.0])
 def test_every_cmc_is_drawn_inside_its_frame(last: int, low: float) -> None:

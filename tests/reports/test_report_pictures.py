@@ -193,6 +193,7 @@ def test_they_have_a_file_of_their_own(full_report: Report, tmp_path: Path) -> N
     assert not (directory / "pictures.json").exists()
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize(
     "change",
     [
@@ -217,6 +218,7 @@ def test_a_file_of_pictures_that_was_changed_is_refused(
         Report.load(directory)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"note": 3, "queries": []}', b"\xff", b"[" * 100_000])
 def test_a_file_without_pictures_is_refused(full_report: Report, tmp_path: Path, content: bytes) -> None:
     directory = full_report.save(tmp_path / "out")

@@ -133,6 +133,7 @@ def test_a_number_in_every_cell_of_the_heat_map(page: str) -> None:
     assert np.all(np.diff(np.array(strengths)[~np.isnan(values)][order]) >= 0)
 
 
+@pytest.mark.slow
 def test_many_cameras_are_cut_with_a_remark(make_report: Callable[..., Report]) -> None:
     n = 60
     rng = np.random.default_rng(2)

@@ -97,6 +97,7 @@ def with_change(document: dict[str, Any], path: Path_) -> dict[str, Any]:
 KINDS = pytest.mark.parametrize("kind", ["report", "sweep", "splits"])
 
 
+@pytest.mark.quick_cases(2)
 @KINDS
 def test_every_change_but_of_the_timing_is_found(saved: dict[str, tuple[Path, Loader]], kind: str) -> None:
     file, load = saved[kind]

@@ -75,7 +75,7 @@ def hidden(out: Path) -> list[str]:
     return sorted(entry.name for entry in out.iterdir() if entry.name.startswith("."))
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("cut", range(2 * N_RENAMINGS))
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("no more")])
 def test_an_interrupt_between_renamings_leaves_the_old_pair(
@@ -106,6 +106,7 @@ def test_the_number_of_renamings(models: Models, monkeypatch: pytest.MonkeyPatch
     assert hidden(Path(models.out)) == []
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("removed", [0, 1])
 def test_an_interrupt_while_the_old_pair_is_removed_leaves_the_new_pair(
     models: Models, monkeypatch: pytest.MonkeyPatch, removed: int

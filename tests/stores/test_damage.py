@@ -54,7 +54,7 @@ def store(place: str, arrays: Arrays) -> FeatureSet:
     return in_memory(arrays).save(place, chunk_rows=60)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("harm", [flip, truncate, empty, remove, "another chunk"])
 def test_a_damaged_chunk_is_named(store: FeatureSet, harm: Harm | str, arrays: Arrays) -> None:
     # Another chunk has a valid checksum: only the manifest shows the difference.
@@ -92,7 +92,7 @@ def test_a_damaged_shard_is_named(place: str, arrays: Arrays, harm: Harm) -> Non
     assert found <= {4, 5, 6, 7}
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("file", ["pids/c/0", "camids/c/0", "item_ids/utf8/c/0", "item_ids/offsets/c/0"])
 @pytest.mark.parametrize("harm", [flip, truncate, remove])
 def test_damaged_labels_are_named(store: FeatureSet, file: str, harm: Harm) -> None:
@@ -114,7 +114,7 @@ def test_all_damage_is_collected(store: FeatureSet) -> None:
     assert sum("damaged:" in line for line in report.lines()) == 3
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("old_and_new", [('"allow_zero": false', '"allow_zero": true '), ('"count": 0', '"count": 1')])
 def test_an_edited_manifest_is_noticed(store: FeatureSet, old_and_new: tuple[str, str]) -> None:
     old, new = (text.encode() for text in old_and_new)
@@ -130,7 +130,7 @@ def edit(store: Path, old: str, new: str) -> None:
     (store / "zarr.json").write_text(text.replace(old, new))
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("shard_rows", [None, 60])
 @pytest.mark.parametrize("new", ['"reid_disu"', '"attributes": {}, "unused"', "gone"])
 def test_a_store_without_its_manifest_is_not_another_group(

@@ -203,6 +203,7 @@ def veri_xml(path: Path, items: Sequence[Sequence[Any]] = VERI, *, head: str = "
     return path
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("encoding", ["gb2312", "utf-8", "gbk", "utf-16"])
 def test_veri776(reid_dist: Any, tmp_path: Path, write: Write, encoding: str) -> None:
     features, names = write([f"VeRi/image_test/{each[0]}" for each in reversed(VERI)])

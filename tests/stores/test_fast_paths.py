@@ -21,6 +21,7 @@ def make(path: Path | str, n: int = 103, dim: int = 7, **options: object) -> tup
     return open_stored(str(path)), features
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("chunk_rows", [1, 10, 50, 103])
 def test_files_give_what_zarr_gives(tmp_path: Path, dtype: type, chunk_rows: int) -> None:
@@ -35,7 +36,7 @@ def test_files_give_what_zarr_gives(tmp_path: Path, dtype: type, chunk_rows: int
         assert by_file.tobytes() == features[first * chunk_rows : stop].tobytes()
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("options", [{"chunk_rows": 10}, {"chunk_rows": 103}, {"chunk_rows": 10, "shard_rows": 30}])
 def test_gather_gives_the_rows(place: str, dtype: type, options: dict[str, int]) -> None:

@@ -117,7 +117,7 @@ def test_content_digest_covers_every_part(arrays: Arrays) -> None:
     assert len(set(digests)) == len(digests)
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("options", [{}, {"chunk_rows": 64}, {"chunk_rows": 50, "shard_rows": 120}])
 def test_saved_and_opened(place: str, arrays: Arrays, options: dict[str, int]) -> None:
     held, uri = in_memory(arrays), f"{place}/deep/er.zarr"
@@ -195,6 +195,7 @@ def test_a_store_is_opened_where_it_is_read_and_not_where_it_passes(tmp_path: Pa
     np.testing.assert_array_equal(found.read(3, 9), arrays.features[3:9])
 
 
+@pytest.mark.slow
 def test_a_store_that_changed_is_noticed(tmp_path: Path, arrays: Arrays) -> None:
     stored = in_memory(arrays).save(tmp_path / "a.zarr", chunk_rows=64)
     sent = pickle.dumps(stored)
@@ -226,6 +227,7 @@ class TestOpenRefuses:
         with pytest.raises(InputError, match=r"known are paths, file:// URIs of this machine, and s3://"):
             FeatureSet.open("gs://bucket/a.zarr")
 
+    @pytest.mark.quick_cases(1)
     def test_half_written(self, place: str) -> None:
         writer = FeatureWriter(place, dim=2, chunk_rows=2)
         writer.append(np.ones((5, 2), np.float32), pids=np.arange(5))

@@ -39,6 +39,7 @@ def write_table(path: Path, table: dict[str, list[Any]]) -> Path:
     return path
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 @pytest.mark.parametrize("with_train", [True, False])
 def test_a_table_beside_features(reid_dist: Any, tmp_path: Path, suffix: str, with_train: bool) -> None:
@@ -99,6 +100,7 @@ def test_tables_that_do_not_fit(tmp_path: Path, table: dict[str, list[Any]], par
 # ---- HDF5 of any name ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("name", ["a.h5", "a.hdf5", "a.mat", "a", "a.features", "a.npz"])
 @pytest.mark.parametrize("square", [False, True])
 def test_plain_hdf5_is_read_rows_first(tmp_path: Path, name: str, square: bool) -> None:

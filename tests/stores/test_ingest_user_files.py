@@ -21,6 +21,7 @@ from reid_dist.stores.importers import open_source
 # ---- names of images -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("word", ["paths", "img_path", "image_paths", "filenames", "impath", "img_name"])
 def test_names_inside_a_pth_become_labels(tmp_path: Path, word: str) -> None:
     paths = [f"data/market/query/{name}" for name in NAMES]
@@ -172,6 +173,7 @@ def test_a_flipped_byte_in_one_of_many_storages_is_found(tmp_path: Path) -> None
         ingest(path, tmp_path / "a.zarr")
 
 
+@pytest.mark.slow
 def test_errors_list_ten_keys(reid_dist: Any, tmp_path: Path) -> None:
     held = {f"vectors_{row}": Tensor(np.ones((row + 1, 2), np.float32)) for row in range(2000)}
     path = write_pth(tmp_path / "a.pth", held)
@@ -293,6 +295,7 @@ def test_queries_first_by_option(reid_dist: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "no").exists()
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("kind", ["npz", "mat", "pth", "h5"])
 def test_queries_first_by_the_entry_of_a_file(reid_dist: Any, tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"a.{kind}"

@@ -69,6 +69,7 @@ def refused_link(folder: Path, name: str) -> Iterator[None]:
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("name", OF_A_STORE)
 def test_no_link_leads_out_of_a_store(store: Path, tmp_path: Path, name: str) -> None:
     """Although every byte at its end is right."""
@@ -101,6 +102,7 @@ def test_no_link_leads_out_of_a_store_of_shards(tmp_path: Path, arrays: Arrays) 
         FeatureSet.open(store)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     "target",
     [

@@ -246,6 +246,7 @@ with in_turn(sys.argv[1], print):
 """
 
 
+@pytest.mark.slow
 def test_users_of_a_stage_take_turns(tmp_path: Path) -> None:
     """Also where the one that has it is killed; what was locked is gone afterwards."""
     stage = str(tmp_path / "workspace" / "neighbours-1")

@@ -168,7 +168,7 @@ def test_every_layout_is_read_here() -> None:
     assert {*CASES, *BY_LISTS} == set(LAYOUTS.names())
 
 
-@pytest.mark.quick_cases(6)
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", CASES)
 def test_names_as_they_are_published(reid_dist: Any, tmp_path: Path, name: str) -> None:
     names, labels, sides = CASES[name]
@@ -189,6 +189,7 @@ def test_names_as_they_are_published(reid_dist: Any, tmp_path: Path, name: str) 
     assert f"layout {name}: " in done.out
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("kind", ["npz", "mat", "parquet", "pth", "h5"])
 def test_names_inside_a_file(tmp_path: Path, kind: str) -> None:
     names, labels, _ = CASES["ltcc"]
@@ -275,6 +276,7 @@ def test_a_header_is_the_first_line_alone(tmp_path: Path) -> None:
     assert read_names(tmp_path / "list.txt").shape == (0,)
 
 
+@pytest.mark.slow
 def test_names_of_many_blocks_come_back(tmp_path: Path) -> None:
     """Names, their labels and their digest are made block by block."""
     rng = np.random.default_rng(0)
@@ -345,6 +347,7 @@ SPLIT = ["cam1/1_1.jpg", "cam2/1_2.jpg", "cam3/1_3.jpg", "cam1/2_1.jpg", "cam2/2
 OWN = r"cam(?P<camid>[0-9])/(?P<pid>[0-9])_"
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     ("words", "query", "gallery"),
     [

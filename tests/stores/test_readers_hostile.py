@@ -185,6 +185,7 @@ def nested(opening: bytes, twice: bytes, depth: int) -> bytes:
     return program + b"."
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     ("opening", "twice"),
@@ -259,6 +260,7 @@ def test_impossible_numpy_arrays_are_refused(tmp_path: Path, program: bytes) -> 
     refused_in_bounds(write_pth(tmp_path / "a.pth", {}, raw_program=program))
 
 
+@pytest.mark.slow
 def test_few_numbers_do_not_become_many_rows(tmp_path: Path) -> None:
     numbers = np.ones(64, np.float32)
     wide = Tensor(numbers, view=(0, (10**12, 64), (0, 1)))
@@ -325,6 +327,7 @@ LISTS = {
 }  # fmt: skip
 
 
+@pytest.mark.quick_cases(10)
 @pytest.mark.parametrize("kind", ["list", "large list"])
 @pytest.mark.parametrize("lengths", [(3, 2, 4), (3, 0, 6, 3), (3, 3, 3, 2), (3, 3, 4)])
 @pytest.mark.parametrize("group", [1, 2, 100])

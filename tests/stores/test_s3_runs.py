@@ -102,6 +102,7 @@ def test_workers_share_it(sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
     assert bucket.listed("work/features-")
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_short_goes_on(reid_dist: Any, sides: Sides, bucket: Bucket, tmp_path: Path) -> None:
     workspace, output = bucket.uri("work"), tmp_path / "out"
     threads = tmp_path / "threads.yaml"

@@ -71,7 +71,7 @@ def test_a_check_has_many_chunks_under_way(bucket: Bucket) -> None:
 
 
 class TestOverwriting:
-    @pytest.mark.quick_cases(1)
+    @pytest.mark.slow
     @pytest.mark.parametrize("overwrite", [False, True])
     def test_a_complete_store_is_not_replaced(self, bucket: Bucket, arrays: Arrays, overwrite: bool) -> None:
         stored = in_memory(arrays).save(bucket.uri("a/set.zarr"))
@@ -152,7 +152,7 @@ OBJECTS = ["zarr.json", "features/zarr.json", "features/c/2/0", "pids/zarr.json"
 class TestPassingFaults:
     """One corrupt body, and one answer 404, to the first request for an object."""
 
-    @pytest.mark.quick_cases(2)
+    @pytest.mark.quick_cases(1)
     @pytest.mark.parametrize("name", OBJECTS)
     @pytest.mark.parametrize("shard_rows", [None, 60])
     def test_a_read_is_right(
@@ -166,7 +166,7 @@ class TestPassingFaults:
             np.testing.assert_array_equal(found.labels[label], values)
         assert faulty.count == 1
 
-    @pytest.mark.quick_cases(1)
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", OBJECTS)
     def test_a_check_finds_no_damage(self, bucket: Bucket, arrays: Arrays, name: str, fault: str) -> None:
         stored = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=30)
@@ -174,6 +174,7 @@ class TestPassingFaults:
         assert not check_store(stored.uri).damaged
         assert faulty.count == 1
 
+    @pytest.mark.quick_cases(2)
     @pytest.mark.parametrize("name", ["one.npz", "stage.json"])
     def test_a_part_of_a_workspace_is_kept(self, bucket: Bucket, name: str, fault: str) -> None:
         workspace = Workspace.at(bucket.uri("work"))
@@ -187,6 +188,7 @@ class TestPassingFaults:
         assert faulty.count == 1
 
 
+@pytest.mark.slow
 def test_scattered_rows_after_a_passing_fault(bucket: Bucket, arrays: Arrays) -> None:
     stored = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=100)
     faulty = Once(bucket, "set.zarr/features/c/1/0", "refuse")
@@ -209,6 +211,7 @@ def test_several_chunks_are_written_at_a_time(bucket: Bucket) -> None:
     np.testing.assert_array_equal(stored.read(0, 400), arrays.features)
 
 
+@pytest.mark.slow
 def test_a_chunk_that_cannot_be_written_ends_the_ingest(bucket: Bucket, arrays: Arrays) -> None:
     bucket.server.refuse = lambda method, path: method == "PUT" and path.endswith("/c/3/0")
     bucket.server.status = "403 Forbidden"

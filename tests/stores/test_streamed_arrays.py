@@ -154,6 +154,7 @@ def test_workers_read_stores_in_the_workspace(two_workers, tmp_path: Path) -> No
         assert len(list(workspace.glob("features-*.zarr"))) == copies
 
 
+@pytest.mark.slow
 def test_the_store_is_removed_with_the_set(small: Path, tmp_path: Path) -> None:
     made = FeatureSet.from_arrays(Counting(FEATURES, 50), PIDS, CAMIDS)
     assert len(list(small.iterdir())) == 1

@@ -9,6 +9,7 @@ import pytest
 from evaluate_sets import N_QUERY
 
 
+@pytest.mark.quick_cases(11)
 @pytest.mark.parametrize(
     ("words", "parts"),
     [

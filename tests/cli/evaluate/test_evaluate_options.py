@@ -44,7 +44,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("words", "options"), OPTIONS.values(), ids=OPTIONS)
 def test_options_of_python(answer, data, words, options):
     found = answer(*words)

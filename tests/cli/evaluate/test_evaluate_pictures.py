@@ -30,6 +30,7 @@ def pictured_sides(pictured):
     return [pictured / "query.zarr", pictured / "gallery.zarr"]
 
 
+@pytest.mark.slow
 def test_pictures_of_the_hardest_queries(run, pictured, tmp_path):
     words = ("--pictures", "hardest", "--topk", "6", "--image-root", pictured, "--output", tmp_path / "out")
     assert run(*words, sides=pictured_sides(pictured)).code == 0

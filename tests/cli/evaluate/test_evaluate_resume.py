@@ -59,7 +59,7 @@ def words_of(name, data, output):
     return [*sides, *words, "--cluster", str(output.parent / "threads.yaml"), "--output", str(output)]
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", JOBS)
 def test_resume_gives_the_report_of_this_job_alone(reid_dist, finished, data, name):
     """The same words give the same report and compute nothing; those of every other job are refused."""

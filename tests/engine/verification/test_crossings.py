@@ -160,6 +160,7 @@ def test_genuine_distances_lose_as_many_bits_as_the_keys_beside_them(seed):
     assert (crossing.distance, crossing.nearer, crossing.up_to) == by_definition(level, genuine, impostors)
 
 
+@pytest.mark.slow
 def test_one_pass_is_enough_as_a_rule():
     problem = Problem.make(7, "normal", "cosine", 60, 6000, 64)
     exact = problem.exact
@@ -176,6 +177,7 @@ def test_one_pass_is_enough_as_a_rule():
     assert again == found
 
 
+@pytest.mark.slow
 def test_a_crowded_tile_is_screened_again(monkeypatch):
     problem = Problem.make(9, "collapsed", "cosine", 20, 700, 30)
     exact = problem.exact

@@ -41,6 +41,7 @@ def plain_report(distance="sqeuclidean"):
     return evaluate(*sets(), distance=distance, metrics=ASKED, roc=True)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("chunk_rows", [5, 64, 300])
 def test_chunks_do_not_matter(chunk_rows):
     report = evaluate(*sets(), distance="sqeuclidean", metrics=ASKED, roc=True, chunk_rows=chunk_rows)

@@ -33,6 +33,7 @@ def separate(query, gallery, row, metrics=METRICS, **options):
     return evaluate(query, gallery, metrics=metrics, confidence=None, **name, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expand", "axes"),
     [
@@ -41,7 +42,6 @@ def separate(query, gallery, row, metrics=METRICS, **options):
         ("gcr(k1=4,beta1=0.5,rounds=1)", {"scale": "0,0.4", "symmetric": "false,true"}),
     ],
 )
-@pytest.mark.quick_cases(1)
 def test_every_point_of_a_map_or_graph_is_its_evaluation(expand, axes):
     query, gallery = sets()
     report = sweep_parameters(query, gallery, expand=expand, metrics=METRICS, **axes)
@@ -100,6 +100,7 @@ def test_every_point_of_a_re_ranking_is_its_evaluation(mode):
     assert count.neighbour_sweeps == (1 if mode == "transductive" else 2)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("rerank", "swept"),
     [
@@ -189,6 +190,7 @@ def names_in(folder):
     return sorted({path.name.split("-")[0] for path in folder.iterdir()})
 
 
+@pytest.mark.slow
 def test_a_given_workspace_is_kept_and_reused(tmp_path):
     query, gallery = sets()
     first, second = Count(), Count()
@@ -201,6 +203,7 @@ def test_a_given_workspace_is_kept_and_reused(tmp_path):
     assert "expansion" not in second.done
 
 
+@pytest.mark.slow
 def test_derived_stages_are_removed_point_by_point(tmp_path):
     query, gallery = sets()
     held = []
@@ -230,6 +233,7 @@ def test_a_failure_before_anything_is_finished_leaves_nothing_behind(tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_sweep_that_broke_goes_on_with_the_points_that_are_not_done(tmp_path, monkeypatch):
     query, gallery = sets()
     grid = {"expand": "alpha_qe", "k": "0:3", "alpha": "0,2", "workspace": tmp_path, "keep": False}
@@ -392,6 +396,7 @@ def test_the_document_is_complete(tmp_path):
         report.save(tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_point_in_the_place_of_another_is_evaluated_again(tmp_path):
     """Finished points that changed places while the sweep was stopped."""
     query, gallery = sets()

@@ -79,6 +79,7 @@ def made(request):
     return REPORTS[request.param]
 
 
+@pytest.mark.quick_cases(6)
 def test_the_page_is_whole_and_fetches_nothing(made):
     text = made.to_html()
     page = Page(text)
@@ -144,6 +145,7 @@ def test_too_many_lines_are_left_to_the_table():
     assert "Shown are the 8 lines of 40" in many.to_html()
 
 
+@pytest.mark.quick_cases(6)
 def test_the_best_point_has_a_sign(made):
     signs = re.findall(rf'<td class="number">{BEST} ([^<]*)</td>|<th[^>]*>{BEST}', made.to_html())
     assert len(signs) == len(made.best)

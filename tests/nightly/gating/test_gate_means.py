@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
 from reid_dist.nightly.gating.accuracy import gate_means
 from reid_dist.nightly.gating.settings import AccuracyGate
@@ -44,14 +45,13 @@ def found(candidate, before=None, same=None):
     ],
 )
 def test_differences_are_paired_by_split(shift: float, noise: float, verdict: str) -> None:
-    stats = pytest.importorskip("scipy.stats")
     difference = shift + noise * np.array([1, -1, 2, -2, 0.5, -0.5, 1.5, -1.5, 0, 0])
     finding = found(entry(BEFORE + difference))
     assert (finding.verdict, finding.baseline, finding.alarm) == (verdict, 7, "")
     (change, _) = finding.changes
     # Two gated metrics, each at half of the share of the last good run.
     level = 1 - 2 * GATE.last_good_share * GATE.false_alarm / 2
-    half = stats.t.ppf((1 + level) / 2, 9) * difference.std(ddof=1) / np.sqrt(10)
+    half = stdtrit(9, (1 + level) / 2) * difference.std(ddof=1) / np.sqrt(10)
     assert (change.low, change.high) == pytest.approx((difference.mean() - half, difference.mean() + half), abs=1e-12)
     assert change.difference == pytest.approx(difference.mean(), abs=1e-12)
     assert "10 splits" in finding.reason

@@ -10,7 +10,7 @@ import pytest
 from reid_dist.nightly.gating.noise import degrees_of_freedom, noise_floor, spread
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 7, 8, 9, 10, 15, 20, 40])
 def test_spread_of_normal_values_is_their_standard_deviation(n: int) -> None:
     values = np.random.default_rng(n).standard_normal((6000, n))
@@ -18,7 +18,7 @@ def test_spread_of_normal_values_is_their_standard_deviation(n: int) -> None:
     assert found.mean() == pytest.approx(1, abs=0.06 if n > 3 else 0.35)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("n", [7, 10, 15, 20, 30, 60])
 def test_degrees_of_freedom_match_the_variance_of_the_spread(n: int) -> None:
     values = np.random.default_rng(n).standard_normal((6000, n))

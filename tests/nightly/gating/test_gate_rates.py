@@ -69,13 +69,14 @@ def test_time_and_memory_that_did_not_change_are_seldom_called_worse(noise: floa
         assert tally_memory(Wander(noise), 2000, n_past=n_past).at_most <= ALLOWED
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("noise", "least"), [(0.02, 0.99), (0.05, 0.98), (0.1, 0.9)])
 def test_twice_the_time_is_seen(noise: float, least: float) -> None:
     for wander in (Wander(noise), Wander(noise, outliers=True)):
         assert tally_speed(wander, 400, n_past=20, times=2).share >= least
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(("noise", "least"), [(0.02, 0.99), (0.05, 0.8)])
 def test_half_as_much_memory_again_is_seen(noise: float, least: float) -> None:
     assert tally_memory(Wander(noise), 400, n_past=20, times=1.5).share >= least

@@ -180,6 +180,7 @@ def test_csv_and_parquet_hold_the_same_long_table(reid_dist, nights: Path, tmp_p
     assert (first["low"], first["high"], first["peak_bytes"]) == (0.4, 0.6, 3 << 32)
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("why", ["=1+1", "+1", "-2+3", "@SUM(A1)", "=cmd|' /C calc'!A0", "\uff1dSUM(A1)"])
 def test_no_cell_of_a_csv_file_is_a_formula(reid_dist, nights: Path, why: str) -> None:
     assert reid_dist("history", "accept", f"{nights}#2:{NAME}", "--why", why).code == 0
@@ -358,6 +359,7 @@ def test_average_takes_entries_and_directories(reid_dist, nights: Path, tmp_path
     assert [run["name"] for run in found["runs"]] == [f"{nights}#1:{NAME}", f"{nights}#2:{NAME}"]
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     ("address", "words"),
     [

@@ -290,7 +290,7 @@ REMOVALS = (
 )
 
 
-@pytest.mark.quick_cases(10)
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("change", CHANGES + REMOVALS)
 def test_a_change_by_another_program_is_found_when_the_file_is_opened(path: Path, change: str) -> None:
     two_nights(path)

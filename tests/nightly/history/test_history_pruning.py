@@ -181,6 +181,7 @@ def test_a_run_whose_process_is_there_stays_and_a_killed_one_goes(history: Histo
     assert history.report(here, NAME).result_digest == report.result_digest
 
 
+@pytest.mark.slow
 def test_the_file_becomes_smaller(history: History, path: Path) -> None:
     for seed in range(6):
         record(history, reported(small_report(seed, n_query=20_000), job_digest=f"{seed}"))

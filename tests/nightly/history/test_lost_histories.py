@@ -112,6 +112,7 @@ def test_a_history_without_runs_has_no_marker(path: Path) -> None:
     assert marker_path(path).exists()
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '{"first_run": "x"}', "[" * 100_000])
 def test_a_damaged_marker_still_reveals_a_lost_history_and_is_rewritten(path: Path, content: str | None) -> None:
     nights(path, range(2))

@@ -42,6 +42,7 @@ def sets(**options):
     )
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("spec", SPECS)
 def test_the_formula(spec, tmp_path):
     query, gallery, *cameras = arrays()
@@ -60,6 +61,7 @@ def test_rows_of_few_dimensions_and_a_singular_covariance(tmp_path):
     assert features_of(gallery).tobytes() == features_of(query).tobytes()
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("spec", ["camera_norm(least_rows=20)", "camera_norm(statistics=all)+aqe(k=3)"])
 def test_cuts_do_not_matter(spec, monkeypatch):
     expected = evaluate(*sets(), expand=spec, confidence=None)
@@ -84,6 +86,7 @@ def test_sums_are_cut_by_gallery_rows_alone(tmp_path, monkeypatch):
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_bits(two_workers, tmp_path):
     spec = "camera_norm(least_rows=20)"
     stored = [each.save(tmp_path / f"{side}.zarr") for side, each in zip(("query", "gallery"), sets(), strict=True)]

@@ -41,6 +41,7 @@ def check(query, gallery, spec, features, protocol="market1501", distance="cosin
     return found
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 @pytest.mark.parametrize("spec", METHODS)
 def test_against_the_oracle(spec, distance):
@@ -68,7 +69,7 @@ def test_queries_that_cancelled_are_at_one_distance_from_everything():
 # ------------------------------------------------------------------------------------------------ with re-ranking
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("variant", ["zhong", "faiss_k1"])
 @pytest.mark.parametrize("spec", METHODS)
 def test_with_re_ranking(spec, variant):
@@ -94,6 +95,7 @@ def test_with_re_ranking(spec, variant):
     assert found.expand is not None
 
 
+@pytest.mark.slow
 def test_with_re_ranking_to_the_last_bit(tmp_path):
     """The same as re-ranking stores of the expanded features."""
     query, gallery = map(labelled, crowded_sets(20, 150, 10, seed=34))
@@ -164,6 +166,7 @@ def test_include_self_needs_queries_that_are_gallery_rows():
 # -------------------------------------------------------------------------------------------------- real features
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(
     ("spec", "method"),
     [

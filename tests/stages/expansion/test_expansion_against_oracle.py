@@ -43,7 +43,7 @@ CASES = {
 }
 
 
-@pytest.mark.quick_cases(15)
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("k", [1, 2, 5, 39, 40, 1000])
 @pytest.mark.parametrize("spec", CASES)
 def test_every_method(spec, k, tmp_path):
@@ -132,6 +132,7 @@ def test_rows_of_zeros_are_neighbours_without_a_direction(tmp_path):
 # ------------------------------------------------------------------------------------------------- include_self
 
 
+@pytest.mark.quick_cases(5)
 @pytest.mark.parametrize("alpha", [0, 1.5])
 @pytest.mark.parametrize("k", [2, 3, 7, 30, 31, 100])
 def test_include_self(k, alpha, tmp_path):
@@ -186,7 +187,7 @@ def rounded(sides):
     return tuple(np.asarray(side, np.float32) for side in sides)
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("times", [1, 2, 3])
 @pytest.mark.parametrize("alpha", [0, 1, 3])
 def test_fastreid_in_rounds(times, alpha, tmp_path):

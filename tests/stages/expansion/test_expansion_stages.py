@@ -48,7 +48,7 @@ def call(spec, **options):
     return evaluate(query, gallery, expand=spec, confidence=None, **options)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("spec", SPECS)
 def test_tiles_and_blocks_do_not_matter(spec, monkeypatch):
     expected = call(spec)
@@ -59,6 +59,7 @@ def test_tiles_and_blocks_do_not_matter(spec, monkeypatch):
     assert call(spec).result_digest == expected.result_digest
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("spec", SPECS)
 def test_threads_do_not_matter(spec, tmp_path):
     query, gallery = map(labelled, sets())
@@ -87,6 +88,7 @@ def test_workers_do_not_matter(client, spec, tmp_path):
 # ----------------------------------------------------------------------------------------------------- what is kept
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("spec", SPECS)
 def test_what_is_there_is_not_done_again(spec, tmp_path):
     query, gallery = map(labelled, sets())
@@ -101,6 +103,7 @@ def test_what_is_there_is_not_done_again(spec, tmp_path):
     assert list(tmp_path.glob("averages-*")) == []
 
 
+@pytest.mark.slow
 def test_longer_lists_serve_shorter_ones(tmp_path):
     """One sweep for all, and the same bits as from lists of their own length."""
     query, gallery = map(labelled, sets())
@@ -205,7 +208,7 @@ def test_a_store_that_was_not_finished_is_made_again(tmp_path, monkeypatch):
     assert count.passes == []
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("harm", ["swapped", "another model's", "damaged", "cut manifest"])
 def test_a_derived_store_that_is_another_or_damaged_is_made_again(tmp_path, harm):
     """Whole stores in each other's place, one of another model, and one with a flipped bit: none of them is used."""

@@ -48,6 +48,7 @@ def test_one_side_of_length_1_is_refused(spec, side, distance):
         assert works in str(caught.value)
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("spec", ["aqe(k=2)", "dba(k=2)", "dba(k=2)+alpha_qe(k=3)", "fastreid(k=3)"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_features_of_length_1_are_expanded(spec, dtype):
@@ -58,6 +59,7 @@ def test_features_of_length_1_are_expanded(spec, dtype):
     assert evaluate(query, gallery, distance="euclidean", expand=spec, confidence=None).metrics["mAP"] > 0
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("spec", ["dba(k=2)+aqe(k=3)", "fastreid(k=3,alpha=2)", "aqe(k=0)", "dba(k=0)+aqe(k=0)"])
 def test_sides_that_are_alike_are_compared(spec):
     query, gallery = raw_sets()

@@ -98,7 +98,7 @@ def brute_force(query, gallery, kept, k, distance, *, same):
     return found.index
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("label", ["pid", "camid", "clothes"])
 def test_whole_sets(distance, label):

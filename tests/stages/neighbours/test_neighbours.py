@@ -62,6 +62,7 @@ def two_blocks(draw):
 # ---------------------------------------------------------------------------------------------- the sweep itself
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(40))
 @given(rows=two_blocks(), k=st.integers(1, 30), tile=st.sampled_from([1, 2, 5, 7, 64]))
@@ -78,6 +79,7 @@ def test_sweep_without_seeds(name, rows, k, tile):
     assert_same(alone, own)
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(40))
 @given(rows=two_blocks(), k=st.integers(1, 12), tile=st.sampled_from([1, 3, 64]), data=st.data())
@@ -158,7 +160,7 @@ def test_crowded_and_spread_sets(name):
             np.testing.assert_allclose(found.distance, near, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", ["cosine", "sqeuclidean"])
 @pytest.mark.parametrize("chunk", [1, 7, 33, 500])
 def test_row_maxima_are_canonical(name, chunk, tmp_path):

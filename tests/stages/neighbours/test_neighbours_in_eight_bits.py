@@ -66,6 +66,7 @@ def prepared_rows(plain):
 # ------------------------------------------------------------------------------------------------- bounds of values
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
 @given(data=st.data())
@@ -101,6 +102,7 @@ def test_products_lie_within_their_bounds(name, data):
     assert (np.abs(value - exact) <= error + tiny).all()
 
 
+@pytest.mark.quick_cases(1)
 @settings(max_examples=examples(60))
 @given(data=st.data())
 def test_lengths_of_residuals_are_not_too_small(data):
@@ -127,7 +129,7 @@ def test_lengths_of_residuals_are_not_too_small(data):
 # ------------------------------------------------------------------------------------------------------ the sweep
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
 @given(k=st.integers(1, 12), tile=st.sampled_from([3, 17, 64]), data=st.data())
@@ -154,7 +156,7 @@ def test_sweep_with_seeds(name, k, tile, data):
         assert_same(side, Surroundings(expected.index, expected.distance, farthest), within=each.reach)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
 @given(k=st.integers(1, 12), tile=st.sampled_from([1, 3, 17, 64]), data=st.data())
@@ -182,7 +184,7 @@ def test_block_among_itself(name, k, tile, data):
     assert_same(found, plain[0])
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 def test_lists_that_overflow(monkeypatch):
     """Hundreds of equal rows, nearer and farther ones after them: bounds cannot decide, and distances do."""
     monkeypatch.setattr(coarse, "_MOST_WORK", 1e12)
@@ -233,7 +235,7 @@ def test_smaller_bounds_are_noticed(largest, monkeypatch):
     assert nearest_at_the_edge(512, largest)[0] == [[-1]]
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
 @given(k=st.integers(1, 12), shape=st.sampled_from([(3, 5), (64, 17), (64, 64)]), data=st.data())
@@ -252,7 +254,7 @@ def test_lists_of_queries(name, k, shape, data):
     np.testing.assert_array_equal(listed.distance, expected.distance)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
 @given(k=st.integers(1, 12), data=st.data())

@@ -55,6 +55,7 @@ def labelled_sets(draw):
     return features, tracklets
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("method", POOLINGS.names())
 @settings(max_examples=examples(25))
 @given(case=labelled_sets(), normalise=st.booleans(), normalise_rows=st.booleans(), chunk=st.integers(1, 50))
@@ -312,6 +313,7 @@ def contiguous(n_rows: int = 700) -> FeatureSet:
     return FeatureSet.from_arrays(features, tracklets // 2, tracklets % 5, columns={"tracklet": tracklets})
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("kind", ["contiguous", "scattered"])
 def test_workers_write_the_same_bytes(two_workers, scattered, short_blocks, tmp_path, kind) -> None:
     features = contiguous() if kind == "contiguous" else scattered
@@ -362,6 +364,7 @@ def breaking_after(monkeypatch, n_tasks: int) -> list[int]:
     return begun
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("other_cut", [False, True])
 def test_finished_blocks_are_not_pooled_again(short_blocks, tmp_path, monkeypatch, other_cut) -> None:
     stored = contiguous().save(tmp_path / "in.zarr", chunk_rows=10)
@@ -404,6 +407,7 @@ def test_damaged_and_foreign_parts_are_made_again(short_blocks, tmp_path, monkey
     assert found.content_digest == expected
 
 
+@pytest.mark.slow
 def test_parts_of_another_pooling_are_not_used(short_blocks, tmp_path, monkeypatch) -> None:
     stored = contiguous().save(tmp_path / "in.zarr", chunk_rows=10)
     work = tmp_path / "work"

@@ -43,6 +43,7 @@ def test_a_block_ends_where_the_last_row_of_a_group_exceeds_the_rows() -> None:
     assert list(Cut(2, 10).blocks(np.array([1, 1, 1, 1, 1]))) == [(0, 2), (2, 4), (4, 5)]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("cut", [Cut(1000, 1000), Cut(7, 1000), Cut(1000, 37), Cut(1, 1)])
 def test_rows_to_read_are_those_of_all_chunks_that_hold_rows_of_a_block(tmp_path, cut: Cut) -> None:
     tracklets = np.minimum(np.random.default_rng(0).geometric(0.03, 595), 60)

@@ -58,7 +58,7 @@ def both_ways(query, gallery, rerank, distance="cosine", protocol="market1501", 
 # ------------------------------------------------------------------------------------- the block says the same
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 @pytest.mark.parametrize("name", SETS)
@@ -70,7 +70,7 @@ def test_is_the_evaluation_of_the_block(name, variant, distance):
         assert_same_answer(*both_ways(query, gallery, spec, distance, chunk_rows=chunk))
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("protocol", "options"),
     [
@@ -109,6 +109,7 @@ def test_ground_truth():
     assert_same_answer(report, other)
 
 
+@pytest.mark.slow
 def test_zero_rows():
     """At cosine distance 1 from everything, themselves too."""
     query, gallery = spread()
@@ -176,6 +177,7 @@ def test_threads(expected, monkeypatch, n_threads):
     assert_same_answer(again(), expected)
 
 
+@pytest.mark.slow
 def test_stores(expected, tmp_path):
     """On disk in chunks of all sizes, one side in memory, and one side on disk."""
     query, gallery = map(labelled, duplicated())
@@ -186,6 +188,7 @@ def test_stores(expected, tmp_path):
         assert_same_answer(report, expected)
 
 
+@pytest.mark.slow
 def test_blocks_and_tiles_of_one_item(monkeypatch):
     query, gallery = (each.take(range(6)) for each in duplicated())
     near, far = labelled(query), labelled(gallery)
@@ -198,6 +201,7 @@ def test_blocks_and_tiles_of_one_item(monkeypatch):
 # ------------------------------------------------------------------------------------------------- both ends
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", SETS)
 def test_lambda_0_ties_what_shares_nothing_at_1(name):
     query, gallery = SETS[name]()

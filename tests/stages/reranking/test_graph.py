@@ -132,6 +132,7 @@ def test_a_cluster_gives_the_same_bits(tmp_path):
             np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_pieces")
 def test_pieces(tmp_path):
     features = bare(items())
@@ -176,6 +177,7 @@ def test_description_of_a_saved_graph(tmp_path):
     assert jaccard_distances(stored, range(70)).min() >= 0
 
 
+@pytest.mark.slow
 def test_a_temporary_graph_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     graph = k_reciprocal_graph(bare(items()), rerank=SPEC)
@@ -232,7 +234,7 @@ def test_a_save_that_breaks_leaves_what_was_there(tmp_path, monkeypatch):
     assert NeighbourGraph.open(path).n_items == 30
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("name", ["indptr", "indices", "weights", "neighbours/index", "neighbours/distance"])
 def test_damage_is_found(name, tmp_path):

@@ -96,6 +96,7 @@ def test_random_sets(problem, rounds, t, q, chunk):
     np.testing.assert_allclose(found, means, rtol=0, atol=MEANS_CLOSE)
 
 
+@pytest.mark.slow
 def test_defaults_and_sizes():
     query, gallery = spread()
     whole = oracle.propagated(query.features, gallery.features)
@@ -120,6 +121,7 @@ def test_defaults_and_sizes():
 # --------------------------------------------------------------------------------- one result, however computed
 
 
+@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("name", ["duplicated", "spread"])
 @pytest.mark.parametrize("spec", SPECS)
 def test_is_the_evaluation_of_the_block(spec, name):

@@ -235,7 +235,7 @@ def test_sets_without_common_members_hold_the_query_last():
     assert grown_sets(index, reciprocal[:1], 3, False, 4)[1].tolist() == [0, 1, 4]
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", oracle.VARIANTS)
 def test_real_features(shared_data, variant):
     query, gallery = (side.features for side in read_sides(shared_data("market1501_sample.mat")))

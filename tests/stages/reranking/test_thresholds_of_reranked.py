@@ -51,7 +51,7 @@ def sets():
     return made[0] + ItemSet(fresh, np.arange(900, 910), np.zeros(10, int), np.arange(900, 910)), made[1]
 
 
-@pytest.mark.quick_cases(5)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize(("spec", "distance"), SPECS)
 def test_against_sorted_distances(spec, distance):
     query, gallery = sets()

@@ -62,6 +62,7 @@ def brute_force(query, gallery, m, within, distance="cosine"):
 # ------------------------------------------------------------------------------------------------ the distances
 
 
+@pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("m", [1, 40, 1000])
 @pytest.mark.parametrize("spec", WITHIN)
 def test_each_head_is_a_set_of_its_own(spec, m):
@@ -115,6 +116,7 @@ def test_lowered_values_keep_order_and_ties(values):
 # --------------------------------------------------------------------------------- one result, however computed
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("spec", SPECS)
 def test_ranks_are_those_of_the_distances(spec):
     """Heads by their distances and everything else behind them by the plain ones, in the counts as in the lists."""
@@ -134,6 +136,7 @@ def test_ranks_are_those_of_the_distances(spec):
         np.testing.assert_array_equal(report.topk.distance[:, 40:], plain.distance[:, 40:])
 
 
+@pytest.mark.slow
 def test_one_digest(monkeypatch, tmp_path):
     """Any tiles, threads and parts; finished parts are read, and missing ones computed."""
     near, far = map(labelled, duplicated())

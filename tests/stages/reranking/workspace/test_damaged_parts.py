@@ -136,6 +136,7 @@ def test_a_workspace_of_other_models_is_never_used(sets, tmp_path, expected):
     assert len(reported(caught, "neighbours-", "means-")) <= len(STAGES)
 
 
+@pytest.mark.slow
 @MADE_AGAIN
 def test_parts_of_another_cut_are_never_used(sets, tmp_path, expected):
     for name, chunk_rows in (("mine", 16), ("theirs", 50)):
@@ -195,7 +196,7 @@ def test_a_part_that_cannot_be_made_whole_ends_the_run(sets, tmp_path, monkeypat
         run(sets, tmp_path)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_flipped_bit_anywhere_in_a_part(tmp_path, seed):
     """What is read is what was written, or it is refused and removed, whichever bit of the file flips."""
@@ -222,7 +223,7 @@ def test_a_flipped_bit_anywhere_in_a_part(tmp_path, seed):
     assert all(line.startswith(f"{file} is ") and "\n" not in line for line in refused)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("content", [None, "", "{", "[]", '"text"', "{}", "[" * 100_000])
 def test_a_damaged_description_is_written_again(sets, tmp_path, content):
     """Parts hold the checksum of their description: a run with another description does not read them."""

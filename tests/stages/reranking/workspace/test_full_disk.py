@@ -56,6 +56,7 @@ def test_a_full_disk(tmp_path, full_disk):
     assert [file.name for file in Path(stage.path).iterdir()] == ["stage.json"]
 
 
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("parts", [0, 4, 12])
 def test_a_disk_that_fills_up_on_the_way(sets, tmp_path, full_disk, monkeypatch, parts, expected):
     """One clear message, nothing half-written, and the next run goes on from there."""

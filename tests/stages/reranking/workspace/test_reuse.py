@@ -54,6 +54,7 @@ def test_only_what_depends_on_it_is_redone(sets, tmp_path):
         assert written_by(sets, tmp_path, **changes) == wanted, changes
 
 
+@pytest.mark.slow
 def test_the_cut_of_a_run_does_not_matter_to_the_next(sets, tmp_path):
     n_blocks = written_by(sets, tmp_path, chunk_rows=16)["neighbours"]
     assert written_by(sets, tmp_path, chunk_rows=50, lambda_value=0.6) == {}
