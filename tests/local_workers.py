@@ -6,11 +6,16 @@ Without an address for its web server, Dask takes one fixed port, and warns of t
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
+import distributed.utils
 from distributed import Client, LocalCluster
+
+from reid_dist.clusters.workers import prepare_local_workers
 
 WEB_ADDRESS = "127.0.0.1:0"
 
@@ -23,7 +28,14 @@ def dask_words(scheduler_file: Path) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def local_cluster(**options: Any) -> Iterator[LocalCluster]:
-    """Worker processes with one thread each, unless the options set another number."""
+    """Worker processes with one thread each, unless the options set another number.
+
+    They are forked from the process that workers of a command are forked from, since each would import Dask, Zarr and
+    Numba otherwise, and get the environment of this process as it is now.
+    """
+    prepare_local_workers()
+    # Dask would import whatever is installed to name it to that process, which is running.
+    vars(distributed.utils)["_forkserver_preload_set"] = True
     settings = {
         "threads_per_worker": 1,
         "processes": True,
@@ -32,7 +44,12 @@ def local_cluster(**options: Any) -> Iterator[LocalCluster]:
         "scheduler_kwargs": {"dashboard": False},
         "silence_logs": 50,
     }
-    with LocalCluster(**{**settings, **options}) as cluster:
+    if options.get("processes", True):
+        settings["env"] = {**os.environ}
+    with (
+        dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
+        LocalCluster(**{**settings, **options}) as cluster,
+    ):
         yield cluster
 
 
