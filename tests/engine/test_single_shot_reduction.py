@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from python_kernels import PythonKernels
+from sampling import examples
 
 from reid_dist import FeatureSet, LabelledRows, compose_protocol, evaluate, evaluate_distances
 from reid_dist.core.model import Labels, RowRange
@@ -129,7 +130,7 @@ def crowded(seed: int, n_query: int = 6, n_gallery: int = 300, n_pids: int = 40,
     max_rank=st.sampled_from([1, 3, 20]),
     block=st.sampled_from([1, 7, 100]),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_it_is_the_expectation(seed, protocol, distance, n_gallery, n_pids, n_distinct, max_rank, block) -> None:
     sides = crowded(seed, 2, n_gallery, n_pids, n_distinct)
     case = Gallery(*sides, protocol, distance, SingleShot(max_rank))

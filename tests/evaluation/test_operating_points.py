@@ -31,11 +31,15 @@ FAR, FPIR = ["0", "0.01", "0.3"], ["0", "0.5"]
 RATES = ("FAR", "TAR", "FPIR", "FNIR", "precision")
 
 
-def decreasing_regression():
-    """Scikit-learn's isotonic regression; its import takes seconds, in every process that collects tests."""
-    from sklearn.isotonic import IsotonicRegression
+def falling_shares(matches, others):
+    """Isotonic regression by its min-max formula (Robertson, Wright and Dykstra 1988, section 1.4)."""
 
-    return IsotonicRegression(increasing=False)
+    def mean(first, last):
+        match, other = matches[first : last + 1].sum(), others[first : last + 1].sum()
+        return match / (match + other)
+
+    places = range(len(matches))
+    return np.array([min(max(mean(j, k) for k in places[i:]) for j in places[: i + 1]) for i in places])
 
 
 class BruteForce:
@@ -304,6 +308,9 @@ def test_calibration_errors_have_intervals():
 @pytest.mark.slow
 @given(counts=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=25))
 def test_steps_are_those_of_isotonic_regression(counts):
+    """As scikit-learn has it, whose import takes seconds."""
+    from sklearn.isotonic import IsotonicRegression
+
     matches, others = np.array(counts).T
     total = matches + others
     assume(total.sum())
@@ -311,15 +318,16 @@ def test_steps_are_those_of_isotonic_regression(counts):
     pooled = [np.add.reduceat(each, first) for each in (matches, others)]
     fitted = np.repeat(pooled[0] / pooled[0].__add__(pooled[1]).clip(1), np.diff([*first, len(counts)]))
     kept = total > 0
-    regression = decreasing_regression()
     places = np.flatnonzero(kept)
+    regression = IsotonicRegression(increasing=False)
     expected = regression.fit(places, matches[kept] / total[kept], sample_weight=total[kept]).predict(places)
     assert fitted[kept] == pytest.approx(expected, abs=1e-12)
+    assert falling_shares(matches[kept], others[kept]) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("prior", [None, 0.02])
 def test_errors_are_those_of_other_identities(prior):
-    """Pairs one by one, with scikit-learn's regression on the bins of all other folds."""
+    """Pairs one by one, with the regression on the bins of all other folds."""
     rng = np.random.default_rng(5)
     matches, others = rng.integers(0, 6, (5, 12)), rng.integers(0, 30, (5, 12))
     n_matches, n_others = int(matches.sum()), int(others.sum())
@@ -329,12 +337,8 @@ def test_errors_are_those_of_other_identities(prior):
         train = np.arange(5) != fold
         match, other = matches[train].sum(0), others[train].sum(0)
         weights = [1.0, 1.0] if prior is None else [prior / match.sum(), (1 - prior) / other.sum()]
-        places = np.concatenate([np.arange(12), np.arange(12)])
-        kind = np.repeat([1.0, 0.0], 12)
-        mass = np.concatenate([match * weights[0], other * weights[1]])
-        regression = decreasing_regression().fit(places, kind, sample_weight=mass)
-        predicted += regression.predict(places).tolist()
-        truth += kind.tolist()
+        predicted += [*falling_shares(match * weights[0], other * weights[1])] * 2
+        truth += np.repeat([1.0, 0.0], 12).tolist()
         weight += [*(matches[fold] * near), *(others[fold] * far)]
     predicted, truth, weight = map(np.array, (predicted, truth, weight))
     brier = (weight * (truth - predicted) ** 2).sum() / weight.sum()

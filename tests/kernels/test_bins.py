@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling import examples
 
 from reid_dist.kernels.bins import (
     BINS,
@@ -49,7 +50,7 @@ def spread(kind: str, rng: np.random.Generator, n: int) -> np.ndarray:
     width=st.sampled_from([0.0, 1e-6, 0.05]),
     dtype=st.sampled_from([np.float32, np.float64]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_values_are_placed_or_left_pending(
     seed: int, n_threshold: int, n_value: int, thresholds: str, others: str, width: float, dtype: type
 ) -> None:
@@ -103,7 +104,7 @@ def test_bins_stay_within_the_table(value: float, scale: float) -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 900), widest=st.sampled_from([0, 1, 2, 40, 5000]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_both_ways_to_fill_a_table_agree(seed: int, n: int, widest: int) -> None:
     """By threshold and by bin, for crowded and for wide bands; both edges fall from one threshold to the next."""
     rng = np.random.default_rng(seed)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling import examples
 
 from reid_dist.kernels.canonical import (
     COSINE,
@@ -71,7 +72,7 @@ def test_order_of_summation_is_the_documented_one() -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1), dim=st.integers(1, 70), scale=st.sampled_from([1e-30, 1.0, 1e15]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_equal_rows_are_at_distance_exactly_zero(seed: int, dim: int, scale: float) -> None:
     row = (np.random.default_rng(seed).standard_normal((1, dim)) * scale).astype(np.float32)
     row[0, 0] += np.float32(scale)

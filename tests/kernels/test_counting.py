@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling import examples
 from tiles import Tile, few_valued
 
 from reid_dist.core.segments import segment_running_sums
@@ -73,7 +74,7 @@ def count(case: Case, limit: int = 10**9) -> tuple[int, tuple[list[int], ...]]:
     name=st.sampled_from(DISTANCES.names()),
     dtype=st.sampled_from([np.float32, np.float64]),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_counts_are_those_of_the_definition(
     seed: int, n_gallery: int, dim: int, n_positive: int, values: int, name: str, dtype: type
 ) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling import examples
 from tiles import Tile, few_valued
 
 from reid_dist.engine.distances import DISTANCES
@@ -107,7 +108,7 @@ cases = st.builds(
 
 @pytest.mark.slow
 @given(case=cases)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_the_histogram_counts_every_pair_once(case: Case) -> None:
     counts = np.zeros(N_PLACES, np.int64)
     span = np.array([N_PLACES, 0], np.uint32)
@@ -123,7 +124,7 @@ def test_the_histogram_counts_every_pair_once(case: Case) -> None:
 
 
 @given(case=cases, data=st.data())
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 def test_brackets_are_counted_by_canonical_distances(case: Case, data: st.DataObject) -> None:
     """Edges lie on distances that occur, so that pairs at an edge abound; brackets may be empty, or touch."""
     exact, rows = case.tile.exact, case.tile.rows

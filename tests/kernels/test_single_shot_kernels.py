@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling import examples
 from tiles import Tile, few_valued
 
 from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE
@@ -86,7 +87,7 @@ class Case:
     share=st.floats(0, 1),
     ties=st.sampled_from([0, BEFORE, BEHIND]),
 )
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_places_are_those_of_the_definition(
     seed: int, name: str, dtype: type, n_column: int, n_positive: int, values: int, share: float, ties: int
 ) -> None:
@@ -241,7 +242,7 @@ class Before:
     n_rank=st.sampled_from([1, 2, 5, 40]),
     n_oversized=st.integers(0, 3),
 )
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_expectations_are_those_of_the_definition(
     seed: int, n_identity: int, n_positive: int, largest: int, n_rank: int, n_oversized: int
 ) -> None:

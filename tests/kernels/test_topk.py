@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling import examples
 
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
@@ -30,7 +31,7 @@ def block(rows: np.ndarray, start: int = 0) -> FeatureBlock:
     tile=st.sampled_from([(512, 2048), (1, 100), (3, 37)]),
     cut=st.floats(0, 1),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_lists_are_those_of_a_stable_sort(
     seed: int, n_gallery: int, dim: int, k: int, values: int, name: str, tile: tuple[int, int], cut: float
 ) -> None:
@@ -71,7 +72,7 @@ def test_lists_are_those_of_a_stable_sort(
     tile=st.sampled_from([(512, 2048), (3, 37)]),
     reach=st.sampled_from([None, "of the k-th", "of another"]),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_lists_of_reranked_distances_within_a_reach(
     seed: int,
     n_gallery: int,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sampling import examples
 
 from reid_dist.core.model import Labels
 from reid_dist.errors import InputError
@@ -46,7 +47,7 @@ def test_a_protocol_names_its_groups():
     assert "collapse" not in PROTOCOLS.get("market1501").describe()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     seed=st.integers(0, 2**32 - 1),
     protocol=st.sampled_from(["market1501", "cuhk03_separate_cameras", "same_set"]),

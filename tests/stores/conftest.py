@@ -25,7 +25,7 @@ def s3_server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def bucket(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+def any_bucket(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """An empty bucket on a real S3 API, and the environment that leads there."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
@@ -35,7 +35,13 @@ def bucket(s3_server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucke
     s3_server.reset()
 
 
-@pytest.fixture(params=["disk", "s3"])
+@pytest.fixture(params=["s3_server"])
+def bucket(any_bucket: Bucket) -> Bucket:
+    """An empty bucket; by its parameter, one process runs all tests that have one, and starts one server."""
+    return any_bucket
+
+
+@pytest.fixture(params=["disk", pytest.param("s3_server", marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """URI of a folder that is not there yet."""
-    return str(tmp_path / "place") if request.param == "disk" else request.getfixturevalue("bucket").uri("place")
+    return str(tmp_path / "place") if request.param == "disk" else request.getfixturevalue("any_bucket").uri("place")
