@@ -10,7 +10,7 @@ import pytest
 from reid_dist import Report
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("name", "stores", "options", "counts"),
     [

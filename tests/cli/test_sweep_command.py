@@ -64,6 +64,7 @@ def test_every_option_reaches_the_sweep(reid_dist, stores, threads, tmp_path: Pa
     assert any(path.name.startswith("neighbours-") for path in (tmp_path / "space").iterdir())
 
 
+@pytest.mark.slow
 def test_queries_of_the_database(reid_dist, threads, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     pids = rng.integers(0, 8, 60)
@@ -108,6 +109,7 @@ def sweep_pipeline(stores, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_pipeline_with_a_sweep_runs_it(reid_dist, stores, sweep_pipeline, threads, tmp_path: Path) -> None:
     output = tmp_path / "out"
     done = reid_dist("run", sweep_pipeline, "--cluster", threads, "--output", output)
@@ -177,6 +179,7 @@ def test_a_workspace_inside_the_output_directory(reid_dist, stores, threads, tmp
     assert any((output / "space").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "words"), [("sweep", ["--expand", "aqe", "--k", "0:1"]), ("splits", ["--repeats", "2"])]
 )

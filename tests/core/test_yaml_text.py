@@ -73,7 +73,7 @@ def test_aliases_that_contain_themselves(tmp_path: Path, read: Reader, kind: str
     assert refusal(read, path) == f"{path} is no {kind}: the value in line 2 contains an alias of itself"
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @READERS
 def test_aliases_that_nest(tmp_path: Path, read: Reader, kind: str) -> None:
     path = tmp_path / "chain.yaml"

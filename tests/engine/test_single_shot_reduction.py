@@ -142,7 +142,7 @@ def test_it_is_the_expectation(seed, protocol, distance, n_gallery, n_pids, n_di
             assert curve == pytest.approx([float(value) for value in case.by_definition(q, max_rank)], abs=1e-13)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("n_draws", [None, 4])
 @pytest.mark.parametrize("protocol", ["cuhk03", "cuhk03_separate_cameras"])
 def test_blocks_tiles_and_order_do_not_matter(protocol: str, n_draws: int | None) -> None:

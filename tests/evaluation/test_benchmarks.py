@@ -177,7 +177,7 @@ def scattered(n: int, cameras: list[int], seed: int):
     return features.astype(np.float32), {"pid": pid, **columns, "item_id": np.arange(n), "tracklet": pid}
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_it_gives_the_numbers_of_the_published_code(name: str) -> None:
     near, far = CAMERAS.get(name, ([1, 2, 3], [1, 2, 3]))

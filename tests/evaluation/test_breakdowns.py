@@ -158,7 +158,7 @@ def test_small_sets(protocol, data):
         assert table[name][-1] == report.metrics[name]
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", [*CAMERA_PROTOCOLS, "no_cameras"])
 def test_a_crowded_set(protocol):
     query, gallery = crowded()
@@ -331,6 +331,7 @@ def test_distractors_never_help(problem, seed):
             assert table[name][-1] == report.metrics[name]
 
 
+@pytest.mark.slow
 def test_a_random_order_is_one_permutation():
     """Entering one row at a time, each step adds one row for all queries: the curve of some order of entry."""
     rng = np.random.default_rng(116)

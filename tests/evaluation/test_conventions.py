@@ -50,7 +50,7 @@ def rows_of(table, metric="mAP", distance="cosine"):
     return {row.setting.name: row for row in table.rows if (row.metric, row.distance) == (metric, distance)}
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_every_row_is_a_run_of_its_own(seed):
     query, gallery = made_sets(seed)

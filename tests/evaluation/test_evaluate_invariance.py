@@ -117,7 +117,7 @@ def test_inputs_are_left_alone():
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("store_rows", [7, 1000, 1, 64])
 def test_sets_in_stores(store_rows, tmp_path):
     """Chunks of a store, tiles that do not divide them, and sets of which only one is stored."""

@@ -137,7 +137,7 @@ HARD = {
 }  # fmt: skip
 
 
-@pytest.mark.quick_cases(13)
+@pytest.mark.quick_cases(8)
 @pytest.mark.parametrize(("name", "distance"), [(name, each) for name, (_, hard) in HARD.items() for each in hard])
 def test_hard_features(name, distance):
     make, _ = HARD[name]

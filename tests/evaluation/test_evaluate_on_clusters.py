@@ -136,6 +136,7 @@ def test_what_is_refused_here_is_refused_there(two_workers):
     assert messages[0] == messages[1]
 
 
+@pytest.mark.slow
 def test_two_evaluations_of_one_client(two_workers):
     """What stays on the workers has no effect on the next evaluation."""
     query, gallery = map(as_feature_set, crowded_sets(20, 800, 24, seed=34))

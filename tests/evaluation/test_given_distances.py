@@ -190,7 +190,7 @@ def test_texts_are_compared_as_texts():
 # ------------------------------------------------------------------------------------------- tiles, files, clusters
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_results_do_not_depend_on_tiles(dtype, tmp_path):
     block, query, gallery = crowded(dtype)

@@ -115,6 +115,7 @@ def test_without_pandas_the_error_names_what_to_install(report: Report, monkeypa
         report.to_pandas()
 
 
+@pytest.mark.slow
 def test_paths_are_taken_where_sets_are(sides: tuple[Path, Path], report: Report, tmp_path: Path) -> None:
     sets = query, gallery = tuple(map(FeatureSet.open, sides))
     texts = tuple(map(str, sides))

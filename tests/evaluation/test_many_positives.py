@@ -33,7 +33,7 @@ def sets(kind: str, seed: int) -> tuple[ItemSet, ItemSet]:
     return ItemSet(features(kind, rng, 12), chosen, rng.integers(0, 5, 12)), gallery
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("distance", DISTANCES.names())
 @pytest.mark.parametrize("kind", ["random", "two heaps", "duplicates", "constant rows"])
 def test_results_are_those_of_the_definition(kind: str, distance: str) -> None:

@@ -144,6 +144,7 @@ def test_several_lists():
     assert report.per_query["first_rank"].tolist() == [1, 2, 60, 6, 7, 58]
 
 
+@pytest.mark.slow
 def test_metrics_do_not_depend_on_other_metrics():
     query, gallery = crowded_sets(20, 200, 9, seed=51)
     together = evaluate_items(query, gallery, metrics=METRICS).metrics

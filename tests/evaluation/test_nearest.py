@@ -127,7 +127,7 @@ def test_rows_one_ulp_apart(distance):
     check(features, features, 7, distance, range(80), chunk_rows=32)
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("within", [False, True])
 def test_tiles_change_nothing(distance, within):

@@ -105,7 +105,7 @@ def test_small_sets(protocol, data):
     assert_ties_agree(report, expected)
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", LIST_PROTOCOLS)
 def test_a_crowded_set(protocol):
     query, gallery, truth = fixed(protocol)

@@ -243,7 +243,7 @@ def large_sets():
     return items_of(query), items_of(gallery, **tracks)
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("collapse", ["pid", "CMC:track", "track", "sorted"])
 def test_chunks_and_threads(collapse):
     def digest(chunk_rows):
@@ -258,6 +258,7 @@ def test_chunks_and_threads(collapse):
 
 
 # By tracks, queries have so many positives that kernels are compiled for places of two bytes.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "collapse", ["pid", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sorted", "track"))]
 )

@@ -179,6 +179,7 @@ def test_each_draw_is_as_likely_as_another():
         assert abs(found - p) <= 5 * math.sqrt(p * (1 - p) / n_draws) + 1e-12
 
 
+@pytest.mark.slow
 def test_draws_do_not_depend_on_tiles_or_other_metrics():
     query, gallery = many_identities()
     options = {"metrics": None, "max_rank": 12, "single_shot_draws": 6, "seed": 3}

@@ -147,7 +147,7 @@ def test_a_draw_of_every_camera() -> None:
     assert report.protocol["name"] == "market1501"
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("rest_as_queries", [False, True])
 def test_results_do_not_depend_on_chunks_and_places(tmp_path, rest_as_queries) -> None:
     query, gallery = (FeatureSet.from_arrays(*side) for side in sets())

@@ -19,6 +19,7 @@ def test_quantiles_are_those_of_scipy(probability: float, degrees: int) -> None:
     assert t_quantile(probability, degrees) == pytest.approx(stats.t.ppf(probability, degrees), rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 3, 10, 31])
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.999])
 def test_intervals_are_those_of_scipy(n: int, level: float) -> None:

@@ -247,6 +247,7 @@ def test_a_night_is_exported_to_mlflow_and_an_unreachable_server_hides_nothing(t
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
 
 
+@pytest.mark.slow
 def test_a_page_that_cannot_be_written_hides_nothing(tmp_path: Path) -> None:
     nights = Nights(tmp_path, {"ours": 1.0}, {"plain": {}})
     (tmp_path / "nights" / "index.html").mkdir(parents=True)

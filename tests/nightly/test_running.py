@@ -101,6 +101,7 @@ def test_every_job_has_the_result_of_its_evaluation(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "nights").iterdir()} == {"runs"}
 
 
+@pytest.mark.slow
 def test_stages_are_shared_and_recorded(tmp_path: Path) -> None:
     jobs = {
         "reranked": {"rerank": "k_reciprocal(k1=4,k2=2)"},
@@ -217,6 +218,7 @@ def test_a_cluster_that_never_starts_is_not_waited_for_again_and_again(tmp_path:
     assert run.exit_code == 3
 
 
+@pytest.mark.slow
 def test_what_killed_nights_left_in_the_workspace_goes(tmp_path: Path) -> None:
     models = {"a": save_model(tmp_path / "a", 0.8)}
     suite = write_suite(tmp_path, models, JOBS)

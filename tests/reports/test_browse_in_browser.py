@@ -74,6 +74,7 @@ def fill(tab: Tab, **fields: str) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_filters_and_orders(tab: Tab, site: Site) -> None:
     report = site.subject.report
     query = FeatureSet.open(report.inputs["query"]["uri"])

@@ -75,7 +75,7 @@ def hidden(out: Path) -> list[str]:
     return sorted(entry.name for entry in out.iterdir() if entry.name.startswith("."))
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("cut", range(2 * N_RENAMINGS))
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("no more")])
 def test_an_interrupt_between_renamings_leaves_the_old_pair(
@@ -106,7 +106,7 @@ def test_the_number_of_renamings(models: Models, monkeypatch: pytest.MonkeyPatch
     assert hidden(Path(models.out)) == []
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("removed", [0, 1])
 def test_an_interrupt_while_the_old_pair_is_removed_leaves_the_new_pair(
     models: Models, monkeypatch: pytest.MonkeyPatch, removed: int
@@ -129,6 +129,7 @@ def test_an_interrupt_while_the_old_pair_is_removed_leaves_the_new_pair(
     assert not any(check_store(Path(models.out) / f"{role}.zarr").damaged for role in SIDES)
 
 
+@pytest.mark.slow
 def test_an_interrupt_at_the_marker_of_the_second_store_leaves_no_first_one(
     tmp_path: Path, models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -122,6 +122,7 @@ class TestDamage:
             with pytest.raises(StoreError):
                 FeatureSet.open(stored.uri)
 
+    @pytest.mark.slow
     def test_a_storage_that_fails_is_not_called_damage(self, bucket: Bucket, arrays: Arrays) -> None:
         stored = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=30)
         bucket.server.refuse = lambda method, path: path.endswith("/features/c/2/0")

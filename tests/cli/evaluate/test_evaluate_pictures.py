@@ -43,6 +43,7 @@ def test_pictures_of_the_hardest_queries(run, pictured, tmp_path):
     assert (tmp_path / "out" / "report.html").read_text().count("<img") == sum(1 + len(each.items) for each in shown)
 
 
+@pytest.mark.slow
 def test_pictures_of_chosen_queries(run, pictured, tmp_path, monkeypatch):
     """They come first; and relative paths start here by default."""
     monkeypatch.chdir(pictured)

@@ -29,6 +29,7 @@ def validate(workflow: dict[str, Any]) -> None:
     jsonschema.validators.validator_for(schema)(schema).validate(workflow)
 
 
+@pytest.mark.slow
 def test_schema_validates() -> None:
     validate(WORKFLOW)
 

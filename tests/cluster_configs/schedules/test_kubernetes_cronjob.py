@@ -30,12 +30,13 @@ def through_the_models(document: dict[str, Any]) -> Any:
     return client.sanitize_for_serialization(made)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BY_KIND)
 def test_every_field_is_one_of_kubernetes(kind: str) -> None:
     assert through_the_models(BY_KIND[kind]) == BY_KIND[kind]
 
 
+@pytest.mark.slow
 def test_an_unknown_field_is_found() -> None:
     wrong = copy.deepcopy(CRON_JOB)
     wrong["spec"]["concurencyPolicy"] = "Forbid"

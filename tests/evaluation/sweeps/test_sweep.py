@@ -100,7 +100,7 @@ def test_every_point_of_a_re_ranking_is_its_evaluation(mode):
     assert count.neighbour_sweeps == (1 if mode == "transductive" else 2)
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("rerank", "swept"),
     [
@@ -321,6 +321,7 @@ def test_thresholds_under_re_ranking_are_refused():
 # ------------------------------------------------------------------------------------------------------- the report
 
 
+@pytest.mark.slow
 def test_the_best_point_of_each_metric():
     query, gallery = map(labelled, scattered_sets(20, 90, 8, seed=43, spread=2.0))
     report = sweep_parameters(query, gallery, expand="alpha_qe", k="0:5", alpha="0,3", metrics=["mAP", "EER"])

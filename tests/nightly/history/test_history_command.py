@@ -162,6 +162,7 @@ def test_errors_of_the_file_are_one_line(reid_dist, tmp_path: Path, nights: Path
     holder.close()
 
 
+@pytest.mark.slow
 def test_csv_and_parquet_hold_the_same_long_table(reid_dist, nights: Path, tmp_path: Path) -> None:
     text = reid_dist("history", "export", nights, "--format", "csv").out
     rows = list(csv.DictReader(io.StringIO(text)))

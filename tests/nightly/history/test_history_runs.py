@@ -189,6 +189,7 @@ def test_a_report_comes_back_whole_but_for_its_nearest_items(history: History) -
                for name in report.per_query)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_equal_results_share_their_arrays(history: History, path: Path) -> None:
     rows = 20_000
     for _ in range(2):

@@ -129,6 +129,7 @@ def landmarks():
     return query, gallery, [{name: list(map(int, rows)) for name, rows in entry.items()} for entry in truth]
 
 
+@pytest.mark.slow
 def test_a_query_in_the_database_counts_as_its_first_neighbour():
     """The curve is flat from 0 to 1, and k counts the query."""
     query, gallery, truth = landmarks()
@@ -166,7 +167,7 @@ def test_include_self_needs_queries_that_are_gallery_rows():
 # -------------------------------------------------------------------------------------------------- real features
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize(
     ("spec", "method"),
     [

@@ -54,7 +54,7 @@ def test_every_method(spec, k, tmp_path):
         assert_close(side, expected)
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_every_dtype(dtype, tmp_path):
     """What is averaged are the numbers that are stored."""
@@ -214,6 +214,7 @@ def test_one_set_twice_keeps_its_sides_apart(tmp_path):
         assert_close(features_of(side), rows)
 
 
+@pytest.mark.slow
 def test_steps_are_done_from_left_to_right(tmp_path):
     query, gallery = random_rows(8, seed=11), random_rows(25, seed=12)
     steps = {

@@ -185,6 +185,7 @@ def test_a_derived_store_tells_what_it_is(tmp_path):
     assert far.labels_digest == gallery.labels_digest
 
 
+@pytest.mark.slow
 def test_a_derived_store_is_a_set_like_any_other(tmp_path):
     query, gallery = map(labelled, sets())
     near, far = expanded(query, gallery, "dba(k=4)+aqe(k=2)", tmp_path)

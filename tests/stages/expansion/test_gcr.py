@@ -54,7 +54,7 @@ def sets(**options):
     )
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("spec", SPECS)
 def test_the_formula(spec, tmp_path):
     query, gallery, cameras = arrays()

@@ -66,7 +66,7 @@ def prepared_rows(plain):
 # ------------------------------------------------------------------------------------------------- bounds of values
 
 
-@pytest.mark.quick_cases(3)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
 @given(data=st.data())

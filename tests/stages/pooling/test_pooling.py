@@ -389,6 +389,7 @@ def test_finished_blocks_are_not_pooled_again(short_blocks, tmp_path, monkeypatc
     assert list(work.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_damaged_and_foreign_parts_are_made_again(short_blocks, tmp_path, monkeypatch) -> None:
     stored = contiguous().save(tmp_path / "in.zarr", chunk_rows=10)
     expected = pool(stored, tmp_path / "expected.zarr").content_digest

@@ -91,6 +91,7 @@ def test_protocols_and_tables(name, protocol, options):
     assert_same_answer(report, other)
 
 
+@pytest.mark.slow
 def test_one_set_among_itself():
     items = duplicated()[1].take(range(120))
     items = ItemSet(items.features, items.pids, items.camids, np.arange(120))

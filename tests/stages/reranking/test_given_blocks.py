@@ -76,7 +76,7 @@ def test_random_blocks(variant, distance, monkeypatch):
     assert min(seen.values()) >= n_examples // 5, seen
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 def test_is_what_features_give(distance):
     """Canonical distances of the same rows; the graph of faiss_k1 alone is on the sphere."""

@@ -103,6 +103,7 @@ def test_parts_agree_with_other_functions():
     np.testing.assert_array_equal(jaccard_distances(graph, range(30), range(30, len(rows))), block)
 
 
+@pytest.mark.slow
 def test_no_bit_depends_on_chunks_or_on_what_the_workspace_had(tmp_path):
     features = bare(items())
     graph = k_reciprocal_graph(features, rerank=SPEC)

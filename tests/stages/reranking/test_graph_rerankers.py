@@ -121,7 +121,7 @@ def test_defaults_and_sizes():
 # --------------------------------------------------------------------------------- one result, however computed
 
 
-@pytest.mark.quick_cases(4)
+@pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("name", ["duplicated", "spread"])
 @pytest.mark.parametrize("spec", SPECS)
 def test_is_the_evaluation_of_the_block(spec, name):
@@ -137,7 +137,7 @@ def test_is_the_evaluation_of_the_block(spec, name):
     assert report.breakdowns == other.breakdowns
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [SPECS[0], SPECS[3], SPECS[4]])
 def test_one_digest(spec, monkeypatch, tmp_path):
     query, gallery = map(labelled, duplicated())

@@ -116,7 +116,7 @@ def test_lowered_values_keep_order_and_ties(values):
 # --------------------------------------------------------------------------------- one result, however computed
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("spec", SPECS)
 def test_ranks_are_those_of_the_distances(spec):
     """Heads by their distances and everything else behind them by the plain ones, in the counts as in the lists."""
@@ -169,6 +169,7 @@ def test_one_digest(monkeypatch, tmp_path):
         assert {part for part in parts if part.stat().st_mtime_ns != parts[part]} == {lost}
 
 
+@pytest.mark.slow
 def test_metrics_are_swept_over_both_calls():
     near, far = map(labelled, spread())
     swept = sweep_parameters(near, far, rerank="top(gnn(k2=4))", m="20,40", k1=[6, 8], metrics=METRICS)

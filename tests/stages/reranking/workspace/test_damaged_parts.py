@@ -70,7 +70,7 @@ def test_a_damaged_part_is_reported_and_made_again(sets, tmp_path, kind, harm):
     assert report.result_digest == run(sets, None, **changes).result_digest
 
 
-@pytest.mark.quick_cases(1)
+@pytest.mark.slow
 @MADE_AGAIN
 @pytest.mark.parametrize(
     ("source", "target"),
@@ -103,6 +103,7 @@ def test_a_part_in_the_place_of_another_is_never_used(sets, tmp_path, source, ta
     assert second.read_bytes() == whole
 
 
+@pytest.mark.slow
 @MADE_AGAIN
 def test_two_parts_that_changed_places(sets, tmp_path, expected):
     run(sets, tmp_path)
