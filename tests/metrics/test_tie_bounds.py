@@ -48,7 +48,6 @@ def all_values(groups: list[list[bool]], name: str) -> list[float]:
     return [rank_metrics.value(name, [at + 1 for at, positive in enumerate(items) if positive]) for items in lists]
 
 
-@pytest.mark.quick_cases(4)
 @pytest.mark.parametrize("name", ["mAP", "mINP", "CMC@2", "P@3", "mAP@3", "mAP_found@1", "mAP_found@3", "mAP_found@4"])
 @given(queries=QUERIES)
 def test_bounds_are_the_extremes_over_all_orders(name: str, queries: list[list[list[bool]]]) -> None:

@@ -23,7 +23,6 @@ def labels(items: list[tuple[int, int, int]]) -> Labels:
     return Labels(*np.array(items, np.int64).reshape(-1, 3).T.copy())
 
 
-@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize("protocol", PID_PROTOCOLS)
 @given(query=ITEMS, gallery=ITEMS)
 def test_it_is_the_verdict_on_every_pair(
