@@ -234,7 +234,6 @@ def save_hdf5(path: Path, cameras) -> None:
         file.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(116) + bytes(8) + b"\x00\x02IM")
 
 
-@pytest.mark.slow
 def test_permutations_in_hdf5_are_those_of_version_5(tmp_path: Path) -> None:
     scipy_io, h5py = (pytest.importorskip(name) for name in ("scipy.io", "h5py"))
     query, gallery, _ = sysu()
