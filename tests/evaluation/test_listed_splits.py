@@ -234,6 +234,7 @@ def save_hdf5(path: Path, cameras) -> None:
         file.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(116) + bytes(8) + b"\x00\x02IM")
 
 
+@pytest.mark.slow
 def test_permutations_in_hdf5_are_those_of_version_5(tmp_path: Path) -> None:
     scipy_io, h5py = (pytest.importorskip(name) for name in ("scipy.io", "h5py"))
     query, gallery, _ = sysu()
@@ -291,7 +292,6 @@ def test_permutations_in_hdf5_are_those_of_version_5(tmp_path: Path) -> None:
         evaluate_splits(query, gallery, rows=path, **options)
 
 
-@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("shots", [1, 10])
 def test_permutations_of_sysu_mm01_are_its_galleries(shots: int, tmp_path: Path) -> None:
     scipy_io = pytest.importorskip("scipy.io")
