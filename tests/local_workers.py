@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import dask
-import distributed.utils
 from distributed import Client, LocalCluster
 
+from reid_dist.clusters.local import keep_preloaded_modules
 from reid_dist.clusters.workers import prepare_local_workers
 
 WEB_ADDRESS = "127.0.0.1:0"
@@ -33,9 +33,6 @@ def local_cluster(**options: Any) -> Iterator[LocalCluster]:
     They are forked from the process that workers of a command are forked from, since each would import Dask, Zarr and
     Numba otherwise, and get the environment of this process as it is now.
     """
-    prepare_local_workers()
-    # Dask would import whatever is installed to name it to that process, which is running.
-    vars(distributed.utils)["_forkserver_preload_set"] = True
     settings = {
         "threads_per_worker": 1,
         "processes": True,
@@ -45,6 +42,8 @@ def local_cluster(**options: Any) -> Iterator[LocalCluster]:
         "silence_logs": 50,
     }
     if options.get("processes", True):
+        prepare_local_workers()
+        keep_preloaded_modules()
         settings["env"] = {**os.environ}
     with (
         dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),

@@ -90,13 +90,22 @@ def _not_started(error: Exception, workers: int, threads: int) -> str:
     )
 
 
+def keep_preloaded_modules() -> None:
+    """Leave to this package what the process imports that workers are forked from.
+
+    Dask would import pandas, if it is installed, to name it to that process, which runs already.
+    """
+    import distributed.utils
+
+    vars(distributed.utils)["_forkserver_preload_set"] = True
+
+
 @contextlib.contextmanager
 def open_local(config: LocalCluster) -> Iterator[Client]:
     """Start workers, and stop them; raises `ClusterError` if they cannot be started."""
     import distributed
 
-    # Dask would import pandas, if it is installed, to name it to the process that workers are forked from, which runs.
-    vars(distributed.utils)["_forkserver_preload_set"] = True
+    keep_preloaded_modules()
     workers, threads = shares(config)
     limit = memory_of_worker(config)
     _refuse_without_files(workers)

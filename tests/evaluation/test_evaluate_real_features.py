@@ -82,7 +82,6 @@ def named_sets(request, shared_data):
 
 
 @pytest.mark.slow
-@pytest.mark.quick_cases(1)
 def test_verification(named_sets):
     """TAR at a FAR, the equal error rate and, where queries have no mates at all, the open-set rate."""
     name, query, gallery = named_sets
