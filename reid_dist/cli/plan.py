@@ -96,8 +96,7 @@ def command(
       reid-dist plan pipelines/clothes_changing.yaml --set protocol.base=allshots
     """
     from reid_dist.clusters import cluster_size, read_cluster
-    from reid_dist.core.environment import usable_cores
-    from reid_dist.core.limits import usable_memory
+    from reid_dist.core.environment import threads_of_process
     from reid_dist.engine.calibration import calibrate, calibrate_lists
     from reid_dist.engine.distances import DISTANCES
     from reid_dist.engine.distances.integers import chosen_screen, seconds_saved
@@ -135,9 +134,9 @@ def command(
         size, screen = cluster_size(cluster), cluster.screen
         n_threads, memory = size.n_threads, planned_memory(size.memory_per_thread)
     else:
-        n_threads = threads or usable_cores()
+        n_threads, memory_here = threads_of_process()
         # Threads of a number of their own are those of other machines.
-        memory = planned_memory(usable_memory() // n_threads if threads is None else None)
+        n_threads, memory = threads or n_threads, planned_memory(memory_here if threads is None else None)
         memory = memory if memory_gib is None else int(memory_gib * 2**30)
     splits = SplitJob.of(query, gallery, job.split_options()) if job.has_splits else None
     options, swept = job.options() if splits is None else splits.options, None

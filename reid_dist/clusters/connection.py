@@ -20,8 +20,7 @@ from reid_dist.clusters.settings import PAGES, in_force
 from reid_dist.clusters.single_job import open_single_job
 from reid_dist.clusters.ssh import open_ssh
 from reid_dist.clusters.workers import prepare_local_workers, workers_of
-from reid_dist.core.environment import SCREEN_VARIABLE, usable_cores
-from reid_dist.core.limits import usable_memory
+from reid_dist.core.environment import SCREEN_VARIABLE, threads_of_process
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -92,7 +91,7 @@ class Size:
 def cluster_size(config: Cluster) -> Size:
     """Return the size of a cluster; an existing one is reached, no other is started."""
     if isinstance(config, Threads):
-        return Size(1, usable_cores(), usable_memory() // usable_cores())
+        return Size(1, *threads_of_process())
     if isinstance(config, LocalCluster):
         workers, threads = shares(config)
         limit = memory_of_worker(config)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from reid_dist._version import __version__
+from reid_dist.core.limits import usable_memory
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _PACKAGES = ("numpy", "numba", "dask", "distributed", "zarr")
@@ -33,6 +34,12 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def threads_of_process() -> tuple[int, int]:
+    """Threads of a run without a cluster, one for each usable core, and the bytes of memory of one thread."""
+    n_threads = usable_cores()
+    return n_threads, usable_memory() // n_threads
 
 
 # One worker process per this many threads: kernels and BLAS release the GIL, reading and merging hold it now and then.

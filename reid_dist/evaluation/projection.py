@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.clusters.workers import workers_of, workers_started_again
-from reid_dist.core.environment import usable_cores
-from reid_dist.core.limits import usable_memory
+from reid_dist.core.environment import threads_of_process
 from reid_dist.engine.plan import (
     DEFAULT_MEMORY,
     DEFAULT_TILE_GALLERY,
@@ -149,7 +148,8 @@ def plan_for(
 def _threads_and_memory(client: Client | None) -> tuple[int, int]:
     """Threads of all workers, and the bytes that one task may fill."""
     if client is None:
-        return usable_cores(), planned_memory(usable_memory() // usable_cores())
+        n_threads, memory = threads_of_process()
+        return n_threads, planned_memory(memory)
     workers = workers_of(client) or workers_started_again(client)
     if not workers:
         raise ClusterError("the cluster has no workers; start some, or wait for them with client.wait_for_workers(1)")

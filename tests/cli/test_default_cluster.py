@@ -12,7 +12,6 @@ import reid_dist.clusters.connection as connection
 import reid_dist.clusters.local as local
 import reid_dist.core.environment as environment
 import reid_dist.core.limits as limits
-import reid_dist.evaluation.projection as projection
 from reid_dist.clusters import LocalCluster, Threads, cluster_size
 from reid_dist.clusters.workers import prepare_local_workers
 from reid_dist.errors import ClusterError
@@ -97,8 +96,7 @@ def test_memory_of_local_workers_in_a_batch_job(wanted: str, expected: int, monk
 
 
 def test_threads_plan_with_the_memory_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (connection, projection):
-        monkeypatch.setattr(module, "usable_cores", lambda: 4)
-        monkeypatch.setattr(module, "usable_memory", lambda: 4 << 30)
+    monkeypatch.setattr(environment, "usable_cores", lambda: 4)
+    monkeypatch.setattr(environment, "usable_memory", lambda: 4 << 30)
     assert cluster_size(Threads(kind="threads")).memory_per_thread == 1 << 30
     assert make_execution(None, None, None, None).memory_per_thread == planned_memory(1 << 30) < 1 << 30
