@@ -192,10 +192,10 @@ import json, sys
 from pathlib import Path
 from reid_dist import FeatureSet, evaluate
 from reid_dist.evaluation import evaluate as evaluation
-from reid_dist.evaluation import projection
+from reid_dist.core import environment
 from peaks import peak_since, start_peak
 folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
-projection.usable_cores = lambda: 1
+environment.usable_cores = lambda: 1
 plans = []
 rank_queries = evaluation.rank_queries
 def recording(job, *rest):

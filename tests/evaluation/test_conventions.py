@@ -118,7 +118,7 @@ def test_chunks_and_threads_do_not_show(monkeypatch):
     query, gallery = made_sets(1)
     found = set()
     for threads, rows in ((1, None), (1, 64), (5, 13), (3, 64)):
-        monkeypatch.setattr("reid_dist.evaluation.projection.usable_cores", lambda n=threads: n)
+        monkeypatch.setattr("reid_dist.core.environment.usable_cores", lambda n=threads: n)
         found.add(conventions(query, gallery, single_shot=True, chunk_rows=rows).result_digest)
     assert len(found) == 1
 

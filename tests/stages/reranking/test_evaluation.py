@@ -174,7 +174,7 @@ def test_blocks_of_items(expected, monkeypatch, rows, tile):
 
 @pytest.mark.parametrize("n_threads", [1, 3, 16])
 def test_threads(expected, monkeypatch, n_threads):
-    monkeypatch.setattr("reid_dist.evaluation.projection.usable_cores", lambda: n_threads)
+    monkeypatch.setattr("reid_dist.core.environment.usable_cores", lambda: n_threads)
     assert_same_answer(again(), expected)
 
 

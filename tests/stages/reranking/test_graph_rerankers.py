@@ -150,7 +150,7 @@ def test_one_digest(spec, monkeypatch, tmp_path):
     for chunk in (7, 64):
         assert run(chunk_rows=chunk) == expected
     for threads in (1, 5):
-        monkeypatch.setattr("reid_dist.evaluation.projection.usable_cores", lambda threads=threads: threads)
+        monkeypatch.setattr("reid_dist.core.environment.usable_cores", lambda threads=threads: threads)
         assert run() == expected
     for rows, most in ((10, 4), (64, 200), (185, 33)):
         monkeypatch.setattr(neighbour_plan, "_MOST_BLOCK_ROWS", rows)
@@ -178,7 +178,7 @@ def test_missing_and_interrupted_parts(monkeypatch, tmp_path):
         compute(rows, number, block)
 
     monkeypatch.setattr(propagated, "_length_task", broken)
-    monkeypatch.setattr("reid_dist.evaluation.projection.usable_cores", lambda: 1)
+    monkeypatch.setattr("reid_dist.core.environment.usable_cores", lambda: 1)
     with pytest.raises(OSError, match="broken"):
         evaluate(query, gallery, **options)
     finished = {part.stem for part in tmp_path.rglob("lengths*.npz")}

@@ -153,13 +153,13 @@ def test_one_digest(monkeypatch, tmp_path):
     for chunk in (7, 64):
         assert run(chunk_rows=chunk) == expected
     for threads in (1, 5):
-        monkeypatch.setattr("reid_dist.evaluation.projection.usable_cores", lambda threads=threads: threads)
+        monkeypatch.setattr("reid_dist.core.environment.usable_cores", lambda threads=threads: threads)
         monkeypatch.setattr(neighbour_plan, "_MOST_BLOCK_ROWS", 10 * threads)
         monkeypatch.setattr(top, "GATHERED_BYTES", 4096 * threads)
         kept = tmp_path / str(threads)
         assert run(workspace=kept) == expected
         # Parts of another number of threads are adopted.
-        monkeypatch.setattr("reid_dist.evaluation.projection.usable_cores", lambda threads=threads: 6 - threads)
+        monkeypatch.setattr("reid_dist.core.environment.usable_cores", lambda threads=threads: 6 - threads)
         parts = {part: part.stat().st_mtime_ns for part in kept.rglob("*.npz")}
         assert run(workspace=kept) == expected
         assert {part: part.stat().st_mtime_ns for part in kept.rglob("*.npz")} == parts
