@@ -43,6 +43,7 @@ def test_an_unknown_field_is_found() -> None:
     assert through_the_models(wrong) == CRON_JOB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "value"), [("schedule", None), ("startingDeadlineSeconds", "soon")])
 def test_a_wrong_value_is_found(name: str, value: str | None) -> None:
     wrong = copy.deepcopy(CRON_JOB)
