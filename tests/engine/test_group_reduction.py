@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.groups import rank_groups
+from sampling import examples
 
 from reid_dist.core.model import Labels
 from reid_dist.engine.distances import DISTANCES
@@ -91,7 +92,7 @@ class Case:
             assert ranked.n_kept[q] == n_groups
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(60))
 @given(
     seed=SEEDS,
     n_groups=st.sampled_from([1, 3, 25, 200]),

@@ -44,9 +44,8 @@ def test_mean_spread_ends_and_interval_are_those_of_numpy_and_scipy(n: int, leve
     assert found.interval is not None
     # Not scipy.stats, whose import takes two seconds.
     half = stdtrit(n - 1, (1 + level) / 2) * values.std(ddof=1) / math.sqrt(n)
-    assert (found.interval.low, found.interval.high) == pytest.approx(
-        (values.mean() - half, values.mean() + half), rel=1e-9
-    )
+    ends = values.mean() - half, values.mean() + half
+    assert (found.interval.low, found.interval.high) == pytest.approx(ends, rel=1e-9)
     assert [(each.n_query, each.n_valid, each.n_gallery) for each in average.runs] == [
         (6 + number, 6 + number, 100) for number in range(n)
     ]
