@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.resources
-import json
 from pathlib import Path
 
 import jsonschema
 import yaml
 from PIL import Image
+from schemas import read_schema
 
 import reid_dist
 
@@ -17,8 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_citation_is_valid_and_of_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    schemas = importlib.resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
-    jsonschema.validate(citation, json.loads((schemas / "citation-file-format.json").read_text()))
+    jsonschema.validate(citation, read_schema("citation-file-format.json"))
     assert (citation["cff-version"], citation["version"]) == ("1.2.0", reid_dist.__version__)
     assert (ROOT / "LICENSE").read_text().startswith("BSD 3-Clause")
     assert citation["license"] == "BSD-3-Clause"

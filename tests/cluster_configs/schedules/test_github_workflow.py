@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 import os
 import re
@@ -14,6 +13,7 @@ import jsonschema
 import pytest
 import yaml
 from schedule_files import SCHEDULES, SUITE, StandIn, install_command, save_features
+from schemas import read_schema
 
 TEXT = (SCHEDULES / "github-actions.yaml").read_text()
 # YAML 1.1 reads the key `on` as true.
@@ -24,8 +24,7 @@ SCRIPTS = {step["name"]: step for step in STEPS if "run" in step}
 
 
 def validate(workflow: dict[str, Any]) -> None:
-    schemas = importlib.resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
-    schema = json.loads((schemas / "github-workflows.json").read_text())
+    schema = read_schema("github-workflows.json")
     jsonschema.validators.validator_for(schema)(schema).validate(workflow)
 
 
