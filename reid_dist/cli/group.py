@@ -105,7 +105,7 @@ def _group() -> None:
 def run_command(words: list[str]) -> int:
     """Run a command, given by the words after ``reid-dist``, and return its exit code."""
     # Importing Numba, Dask and Zarr makes some 300,000 permanent objects.  At the default thresholds, the garbage
-    # collector visits them repeatedly, which takes a tenth of that time.
+    # collector visits them repeatedly, which takes a tenth of the time of the imports.
     gc.set_threshold(500_000, 20, 100)
     # Found before options are parsed, as a wrong option must be an event, too.
     if OPTION in words:
