@@ -134,10 +134,9 @@ def command(
         size, screen = cluster_size(cluster), cluster.screen
         n_threads, memory = size.n_threads, planned_memory(size.memory_per_thread)
     else:
-        n_threads, memory_here = threads_of_process()
         # Threads of a number of their own are those of other machines.
-        n_threads, memory = threads or n_threads, planned_memory(memory_here if threads is None else None)
-        memory = memory if memory_gib is None else int(memory_gib * 2**30)
+        n_threads, limit = threads_of_process() if threads is None else (threads, None)
+        memory = planned_memory(limit) if memory_gib is None else int(memory_gib * 2**30)
     splits = SplitJob.of(query, gallery, job.split_options()) if job.has_splits else None
     options, swept = job.options() if splits is None else splits.options, None
     if grid is not None:

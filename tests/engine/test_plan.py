@@ -191,8 +191,8 @@ _MEASURE_EXTRAS = """
 import json, sys
 from pathlib import Path
 from reid_dist import FeatureSet, evaluate
-from reid_dist.evaluation import evaluate as evaluation
 from reid_dist.core import environment
+from reid_dist.evaluation import evaluate as evaluation
 from peaks import peak_since, start_peak
 folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
 environment.usable_cores = lambda: 1

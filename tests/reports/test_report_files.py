@@ -74,7 +74,7 @@ def test_parquet_holds_the_same_columns(saved: Path, small_report: Report) -> No
     parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is optional")
     table = parquet.read_table(saved / "per_query.parquet")
     assert table.column_names == list(small_report.per_query)
-    np.testing.assert_array_equal(table["AP"].to_pylist(), small_report.per_query["AP"])
+    np.testing.assert_array_equal(table["AP"].to_numpy(), small_report.per_query["AP"])
     assert table["reason"].to_pylist() == small_report.per_query["reason"].tolist()
 
 

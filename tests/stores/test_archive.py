@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import io
+import time
 import zipfile
 from pathlib import Path
 
@@ -46,6 +48,18 @@ def test_numpy_reads_it_too(file: Path) -> None:
         assert {name: content[name].tolist() for name in content.files} == {
             name: array.tolist() for name, array in ARRAYS.items()
         }
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_equal_arrays_give_equal_bytes_at_any_time(monkeypatch: pytest.MonkeyPatch, *, compressed: bool) -> None:
+    written = []
+    for now in (1.0e9, 1.7e9):
+        monkeypatch.setattr(time, "time", lambda now=now: now)
+        write_arrays(out := io.BytesIO(), ARRAYS, "one/0", compressed=compressed)
+        written.append(out.getvalue())
+    assert written[0] == written[1]
+    with zipfile.ZipFile(out) as archive:
+        assert all((entry.compress_type == zipfile.ZIP_DEFLATED) is compressed for entry in archive.infolist())
 
 
 def test_arrays_of_another_identity_are_refused(file: Path) -> None:
