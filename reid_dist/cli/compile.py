@@ -24,7 +24,8 @@ def command() -> None:
     from reid_dist.cli.progress import notify, stages
     from reid_dist.errors import InputError
     from reid_dist.evaluation.ahead import compile_all
-    from reid_dist.kernels.settings import cache_folder, cache_words
+    from reid_dist.kernels.compilations import cache_words
+    from reid_dist.kernels.dispatchers import cache_folder
 
     folder = cache_folder()
     if folder is None:

@@ -34,7 +34,7 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
     cluster = choose_cluster(cluster_file, workers)
     from reid_dist.cli.resumable import evaluate_job
     from reid_dist.cli.splitting import deliver
-    from reid_dist.clusters import LocalCluster, compile_beside_workers
+    from reid_dist.clusters import LocalCluster, compile_beside
     from reid_dist.evaluation.pipelines import PipelineJob
     from reid_dist.reports.files import refuse_occupied
     from reid_dist.stores import FeatureSet
@@ -48,7 +48,7 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
         err=True,
     )
     if isinstance(cluster, LocalCluster):
-        compile_beside_workers()
+        compile_beside()
     stores = []
     data = target / "data"
     with _unless_interrupted(data, target):

@@ -16,7 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reid_dist.clusters.beside import compile_beside_workers
+    from reid_dist.clusters.beside import compile_beside
     from reid_dist.clusters.connection import Size, cluster_size, connect
     from reid_dist.clusters.kinds import (
         ClusterConfig,
@@ -37,7 +37,7 @@ __all__ = [
     "Threads",
     "cluster_schema",
     "cluster_size",
-    "compile_beside_workers",
+    "compile_beside",
     "connect",
     "prepare_local_workers",
     "read_cluster",
@@ -52,7 +52,7 @@ _HOMES = {
     "Threads": "kinds",
     "cluster_schema": "kinds",
     "cluster_size": "connection",
-    "compile_beside_workers": "beside",
+    "compile_beside": "beside",
     "connect": "connection",
     "prepare_local_workers": "workers",
     "read_cluster": "kinds",

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from reid_dist.kernels.settings import cache_words, listening
+from reid_dist.kernels.compilations import cache_words, listening
 
 if TYPE_CHECKING:
     from distributed import Client

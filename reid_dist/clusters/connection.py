@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.clusters.batch import open_batch
-from reid_dist.clusters.beside import compile_beside_workers, compiled_beside_threads
+from reid_dist.clusters.beside import compile_beside, integers_compiled_beside
 from reid_dist.clusters.existing import open_existing
 from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.gateway import open_gateway
@@ -68,12 +68,13 @@ def _screen_of(config: Cluster) -> Iterator[None]:
 @contextlib.contextmanager
 def _connected(config: Cluster, reranks: bool) -> Iterator[Client | None]:
     if isinstance(config, Threads):
-        with compiled_beside_threads(reranks=reranks):
+        compile_beside(reranks=reranks)
+        with integers_compiled_beside():
             yield None
         return
     if isinstance(config, LocalCluster):
         prepare_local_workers()
-        compile_beside_workers(reranks=reranks)
+        compile_beside(reranks=reranks)
     pages = PAGES if getattr(config, "dashboard", False) else ()
     with in_force(config.dask, pages), _OPENERS[config.kind](config) as client:
         yield client

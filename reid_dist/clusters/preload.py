@@ -1,8 +1,8 @@
 """Imported once by the process that local workers, and processes that compile, are forked from: what both need.
 
 The first call of any compiled function also sets up the compiler, which takes some 0.3 s even for a function from the
-disk cache.  A trivial function does that here; the workers load the kernels themselves, as compiling them, without a
-cache, would delay the fork server.
+disk cache.  That is done here; the workers load the kernels themselves, as compiling them, without a cache, would delay
+the fork server.
 """
 
 from __future__ import annotations
@@ -15,12 +15,7 @@ from pickle import UnpicklingError
 from types import TracebackType
 
 import reid_dist.core.signals as signals
-from reid_dist.kernels.settings import kernel
-
-
-@kernel
-def _nothing(value: int) -> int:
-    return value
+from reid_dist.kernels.dispatchers import start_compiler
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -40,6 +35,6 @@ sys.excepthook = _report
 
 # Nothing that is made here is freed: no garbage collection is needed, here or in a fork.
 gc.disable()
-_nothing(0)
+start_compiler()
 gc.freeze()
 gc.enable()

@@ -27,7 +27,7 @@ from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances.integers import chosen_screen, run_with_screen
 from reid_dist.engine.plan import DEFAULT_MEMORY, MERGED_AT_ONCE
 from reid_dist.errors import ReidDistError, RunFailedError
-from reid_dist.kernels.settings import compiled_spans, listen
+from reid_dist.kernels.compilations import compiled_spans, listen
 
 if TYPE_CHECKING:
     from distributed import Client

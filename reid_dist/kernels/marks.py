@@ -5,33 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import extending, types
-from numba.np import arrayobj
 from numpy.typing import NDArray
 
 from reid_dist.kernels.arrays import filled
-from reid_dist.kernels.settings import inner_kernel
-
-# Untyped.
-_intrinsic: Any = extending.intrinsic
-_overload: Any = extending.overload
-_make_array: Any = arrayobj.make_array
+from reid_dist.kernels.settings import inner_kernel, with_compiler
 
 _WORD = 8
-
-
-def _word(_: Any, values: Any, place: Any) -> Any:
-    """Eight bytes as one number; a view of the array takes five times as long to compile."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = _make_array(signature.args[0])(context, builder, arguments[0])
-        pointer = context.get_value_type(types.uint64).as_pointer()
-        return builder.load(builder.bitcast(builder.gep(array.data, [arguments[1]]), pointer), align=1)
-
-    return types.uint64(values, place), generate
-
-
-_load_word = _intrinsic(_word)
 
 
 def _has_mark(marks: NDArray[np.uint8], start: int) -> bool:
@@ -39,8 +18,29 @@ def _has_mark(marks: NDArray[np.uint8], start: int) -> bool:
     return bool(marks[start : start + _WORD].any())
 
 
-# The same, compiled.
-_overload(_has_mark)(lambda marks, start: lambda marks, start: _load_word(marks, start) != 0)
+@with_compiler
+def _compare_words() -> None:
+    """Compile `_has_mark` to one comparison."""
+    from numba import extending, types
+    from numba.np import arrayobj
+
+    # Untyped.
+    intrinsic: Any = extending.intrinsic
+    overload: Any = extending.overload
+    make_array: Any = arrayobj.make_array
+
+    def word(_: Any, values: Any, place: Any) -> Any:
+        """Eight bytes as one number; a view of the array takes five times as long to compile."""
+
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            array = make_array(signature.args[0])(context, builder, arguments[0])
+            pointer = context.get_value_type(types.uint64).as_pointer()
+            return builder.load(builder.bitcast(builder.gep(array.data, [arguments[1]]), pointer), align=1)
+
+        return types.uint64(values, place), generate
+
+    load_word = intrinsic(word)
+    overload(_has_mark)(lambda marks, start: lambda marks, start: load_word(marks, start) != 0)
 
 
 @inner_kernel

@@ -32,7 +32,7 @@ class _Shared:
         load: Callable[[Any, Any], Any],
         save: Callable[[Any, Any], None],
         path: Path,
-        waits: tuple[Callable[[Any], None], Callable[[Any], None]],
+        waits: tuple[Callable[[], None], Callable[[], None]],
     ) -> None:
         self._load, self._save, self._path = load, save, path
         self._began, self._ended = waits
@@ -71,13 +71,13 @@ class _Shared:
             self._held = file
 
     def _wait(self, file: int) -> None:
-        self._began(None)
+        self._began()
         try:
             until = time.monotonic() + _LONGEST_WAIT_S
             while not _locked(file) and time.monotonic() < until:
                 time.sleep(_PAUSE_S)
         finally:
-            self._ended(None)
+            self._ended()
 
     def _release(self) -> None:
         if self._held is not None:
@@ -94,7 +94,7 @@ def _locked(file: int) -> bool:
     return True
 
 
-def share_compilation(cache: Any, path: Path, waits: tuple[Callable[[Any], None], Callable[[Any], None]]) -> None:
+def share_compilation(cache: Any, path: Path, waits: tuple[Callable[[], None], Callable[[], None]]) -> None:
     """Have a cache of Numba look up and save under a lock on a file; call `waits` as each wait begins and ends."""
     shared = _Shared(cache.load_overload, cache.save_overload, path, waits)
     cache.load_overload, cache.save_overload = shared.load, shared.save

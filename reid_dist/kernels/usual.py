@@ -12,11 +12,11 @@ are screened in float32 while they are not compiled: see `reid_dist.engine.dista
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from numba import typeof
 
 from reid_dist.kernels.bins import Pending, Steps, fill_steps, place
 from reid_dist.kernels.canonical import PairRows, falling_at, read_only
@@ -29,6 +29,7 @@ from reid_dist.kernels.coarse import (
     settle_coarse,
 )
 from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
+from reid_dist.kernels.compilations import INTEGERS, LATEST
 from reid_dist.kernels.counting import (
     Row,
     compare_few,
@@ -45,36 +46,33 @@ from reid_dist.kernels.quantising import quantise_rows
 from reid_dist.kernels.reciprocal import SparseRows, gaussian_rows, mean_rows, reciprocal_sets
 from reid_dist.kernels.rescoring import known_values, mixed_values, put_values
 from reid_dist.kernels.screening import band_edges, count_in_bands
-from reid_dist.kernels.settings import is_compiled
 from reid_dist.kernels.symmetric import Side
 from reid_dist.kernels.topk import Scratch, collect_tile, make_candidates, thin_and_add
-
-_type_of: Any = typeof
-
 
 _Example = tuple[Any, tuple[Any, ...]]
 
 _MERGED = merge_lists, (np.empty((1, 1), np.int64), np.empty((1, 1))) * 3
 
-_INTEGERS = (
-    quantise_rows,
-    collect_coarse,
-    collect_coarse_rows,
-    refine_lists,
-    settle_coarse,
-    count_coarse,
-)
-
 
 def lacks_usual(*, reranks: bool = False) -> bool:
     """Whether the kernels of a usual evaluation have no current machine code in the cache."""
-    needed = (count_tile, overlap_block if reranks else collect_tile)
-    return not all(is_compiled(function) for function in needed)
+    return _lacks(LATEST[reranks])
 
 
 def lacks_integers() -> bool:
     """Whether a kernel for products of integers has no current machine code."""
-    return not all(is_compiled(function) for function in _INTEGERS)
+    return _lacks(INTEGERS)
+
+
+def _lacks(kernels: Iterable[str]) -> bool:
+    from reid_dist.kernels.dispatchers import is_compiled
+
+    return not all(is_compiled(_named(each)) for each in kernels)
+
+
+def _named(kernel: str) -> Any:
+    module, _, name = kernel.partition(".")
+    return getattr(importlib.import_module(f"reid_dist.kernels.{module}"), name)
 
 
 def compile_usual(*, reranks: bool = False) -> None:
@@ -91,8 +89,12 @@ def compile_integers() -> None:
 
 
 def _compile(examples: Iterable[_Example]) -> None:
+    from numba import typeof
+
+    # Untyped.
+    type_of: Any = typeof
     for function, arguments in examples:
-        function.compile(tuple(_type_of(argument) for argument in arguments))
+        function.compile(tuple(type_of(argument) for argument in arguments))
 
 
 def _reranking() -> Iterator[_Example]:

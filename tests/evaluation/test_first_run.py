@@ -16,7 +16,7 @@ from reid_dist.evaluation.ahead import _sets
 _RUN = """
 import sys
 from reid_dist import FeatureSet, evaluate
-from reid_dist.kernels.settings import compiled_spans
+from reid_dist.kernels.compilations import compiled_spans
 from reid_dist.kernels.usual import lacks_usual
 
 assert not lacks_usual()
