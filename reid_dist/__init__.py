@@ -5,10 +5,10 @@ Names are imported when they are first used, so that ``reid-dist --help`` does n
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reid_dist._version import __version__
+from reid_dist.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from reid_dist.evaluation.conventions import Conventions, conventions
@@ -61,42 +61,25 @@ __all__ = [
     "sweep_parameters",
 ]
 
-_HOMES = {
-    "Conventions": "reid_dist.evaluation.conventions",
-    "DistanceBlock": "reid_dist.stores",
-    "FeatureSet": "reid_dist.stores",
-    "LabelledRows": "reid_dist.stores",
-    "NeighbourGraph": "reid_dist.stages.reranking",
-    "OperatingPoints": "reid_dist.reports.operating_points",
-    "Report": "reid_dist.reports",
-    "average_runs": "reid_dist.reports.averages",
-    "compare": "reid_dist.reports.comparison",
-    "compare_runs": "reid_dist.reports.tables",
-    "compose_protocol": "reid_dist.relevance.protocols",
-    "conventions": "reid_dist.evaluation.conventions",
-    "evaluate": "reid_dist.evaluation.public",
-    "evaluate_distances": "reid_dist.evaluation.evaluate",
-    "evaluate_lists": "reid_dist.evaluation.lists",
-    "evaluate_pairs": "reid_dist.evaluation.pairs",
-    "evaluate_splits": "reid_dist.evaluation.splits",
-    "fuse": "reid_dist.stores",
-    "ingest": "reid_dist.stores",
-    "jaccard_distances": "reid_dist.stages.reranking",
-    "k_reciprocal_graph": "reid_dist.evaluation.search",
-    "nearest": "reid_dist.evaluation.search",
-    "operating_points": "reid_dist.evaluation.operating",
-    "pool": "reid_dist.evaluation.pooling",
-    "rerank_blocks": "reid_dist.stages.reranking",
-    "reranked_distances": "reid_dist.evaluation.search",
-    "sweep_parameters": "reid_dist.evaluation.sweeps",
+_NAMES = {
+    "evaluation.conventions": ("Conventions", "conventions"),
+    "evaluation.evaluate": ("evaluate_distances",),
+    "evaluation.lists": ("evaluate_lists",),
+    "evaluation.operating": ("operating_points",),
+    "evaluation.pairs": ("evaluate_pairs",),
+    "evaluation.pooling": ("pool",),
+    "evaluation.public": ("evaluate",),
+    "evaluation.search": ("k_reciprocal_graph", "nearest", "reranked_distances"),
+    "evaluation.splits": ("evaluate_splits",),
+    "evaluation.sweeps": ("sweep_parameters",),
+    "relevance.protocols": ("compose_protocol",),
+    "reports": ("Report",),
+    "reports.averages": ("average_runs",),
+    "reports.comparison": ("compare",),
+    "reports.operating_points": ("OperatingPoints",),
+    "reports.tables": ("compare_runs",),
+    "stages.reranking": ("NeighbourGraph", "jaccard_distances", "rerank_blocks"),
+    "stores": ("DistanceBlock", "FeatureSet", "LabelledRows", "fuse", "ingest"),
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'reid_dist' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -32,23 +32,32 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
       reid-dist demo --output demo
     """
     cluster = choose_cluster(cluster_file, workers)
-    from reid_dist.cli.resumable import evaluate_job
-    from reid_dist.cli.splitting import deliver
-    from reid_dist.clusters import LocalCluster, compile_beside
-    from reid_dist.evaluation.pipelines import PipelineJob
+    from reid_dist.clusters import EarlyCluster, LocalCluster, compile_beside
     from reid_dist.reports.files import refuse_occupied
-    from reid_dist.stores import FeatureSet
-    from reid_dist.stores.synthetic import MARKET1501, make_sets
 
     target = _first_free() if output is None else output
     refuse_occupied(target, otherwise="")
+    with contextlib.ExitStack() as stack:
+        early = None
+        if isinstance(cluster, LocalCluster):
+            early = stack.enter_context(EarlyCluster(cluster))
+            compile_beside()
+        _run(RunOptions(cluster=cluster, output=target, name=name, resume=True, early=early), target)
+
+
+def _run(run: RunOptions, target: Path) -> None:
+    """Make the data, evaluate them, and print the report."""
+    from reid_dist.cli.resumable import evaluate_job
+    from reid_dist.cli.splitting import deliver
+    from reid_dist.evaluation.pipelines import PipelineJob
+    from reid_dist.stores import FeatureSet
+    from reid_dist.stores.synthetic import MARKET1501, make_sets
+
     click.echo(
         f"making {MARKET1501.n_query} queries and {MARKET1501.n_gallery} gallery rows of {MARKET1501.dim} features in "
         f"{target / 'data'}",
         err=True,
     )
-    if isinstance(cluster, LocalCluster):
-        compile_beside()
     stores = []
     data = target / "data"
     with _unless_interrupted(data, target):
@@ -58,9 +67,9 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
             stores.append(path)
     job = PipelineJob.model_validate({"query": stores[0], "gallery": stores[1], "topk": 10})
     words = ["reid-dist", "evaluate", *stores, "--topk", str(job.topk), "--output", str(target), "--resume"]
-    again = shlex.join([*words, *([] if name is None else ["--name", name])])
+    again = shlex.join([*words, *([] if run.name is None else ["--name", run.name])])
     try:
-        report = evaluate_job(job, RunOptions(cluster=cluster, output=target, name=name, resume=True), again=again)
+        report = evaluate_job(job, run, again=again)
     except KeyboardInterrupt as error:
         # Before anything of the evaluation was finished.
         raise KeyboardInterrupt(str(error) or f"the data are kept in {data}: {again} goes on from there") from error

@@ -18,6 +18,7 @@ from reid_dist.errors import InputError, StoreExistsError
 if TYPE_CHECKING:
     from distributed import Client
 
+    from reid_dist.clusters.local import EarlyCluster
 
 _OPEN_DASHBOARD = (
     "warning: the dashboard has no password: everyone who can connect to it, every user of its machine at least, can "
@@ -39,16 +40,18 @@ def refuse_unobservable(cluster: ClusterConfig, page: Path | None, *, computes: 
 
 
 @contextlib.contextmanager
-def observed_cluster(cluster: ClusterConfig, page: Path | None, *, reranks: bool = False) -> Iterator[Client | None]:
+def observed_cluster(
+    cluster: ClusterConfig, page: Path | None, *, reranks: bool = False, early: EarlyCluster | None = None
+) -> Iterator[Client | None]:
     """Start or reach a cluster, print the address of its dashboard, and write a performance report to `page`.
 
-    Yields a client, or None for threads.  If the cluster breaks, the error holds the cause; `reranks` is as of
-    `connect`.
+    Yields a client, or None for threads.  If the cluster breaks, the error holds the cause; `reranks` and
+    `early` are as of `connect`.
     """
     with contextlib.ExitStack() as stack:
         # Left after the cluster is: a client that closes while it searches for its scheduler logs the most.
         quiet = stack.enter_context(contextlib.ExitStack())
-        client = stack.enter_context(connect(cluster, reranks=reranks))
+        client = stack.enter_context(connect(cluster, reranks=reranks, early=early))
         stack.enter_context(cluster_failures(client))
         if client is not None:
             quiet.enter_context(without_logs_of_dask())

@@ -13,7 +13,7 @@ import click
 from reid_dist.cli.events import OPTION
 
 if TYPE_CHECKING:
-    from reid_dist.clusters import ClusterConfig
+    from reid_dist.clusters import ClusterConfig, EarlyCluster
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,7 +66,7 @@ class RunOptions:
     or URI for intermediate stores: by default ``output/workspace``, and a temporary one without `output`.  With
     `resume`, `output` may hold an earlier run of the same command.  `performance_page` is a new file for Dask's
     performance report, and `description` that of the pipeline.  A command that writes a store takes its place as an
-    option of its own, and fills in `output`.
+    option of its own, and fills in `output`.  `early` is the cluster if it has been started.
     """
 
     cluster: ClusterConfig
@@ -76,6 +76,7 @@ class RunOptions:
     resume: bool = False
     performance_page: Path | None = None
     description: str = ""
+    early: EarlyCluster | None = None
 
 
 def run_options(

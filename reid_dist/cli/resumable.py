@@ -51,7 +51,7 @@ def run_resumable(
         command=words_of_command(),
         resumed_by=again or ("the same command" if run.output is None else "the same command with --resume"),
     )
-    connect = partial(observed_cluster, run.cluster, run.performance_page, reranks=reranks)
+    connect = partial(observed_cluster, run.cluster, run.performance_page, reranks=reranks, early=run.early)
     return run_job(prepare, to, connect if on_cluster else contextlib.nullcontext, partial(click.echo, err=True))
 
 

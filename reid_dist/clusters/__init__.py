@@ -12,8 +12,9 @@ Numba and pydantic are imported here, and imports them at the same time.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from reid_dist.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from reid_dist.clusters.beside import compile_beside
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
         cluster_schema,
         read_cluster,
     )
+    from reid_dist.clusters.local import EarlyCluster
     from reid_dist.clusters.single_job import take_part
     from reid_dist.clusters.workers import prepare_local_workers
 
 __all__ = [
     "ClusterConfig",
+    "EarlyCluster",
     "ExistingCluster",
     "LocalCluster",
     "Size",
@@ -44,23 +47,13 @@ __all__ = [
     "take_part",
 ]
 
-_HOMES = {
-    "ClusterConfig": "kinds",
-    "ExistingCluster": "kinds",
-    "LocalCluster": "kinds",
-    "Size": "connection",
-    "Threads": "kinds",
-    "cluster_schema": "kinds",
-    "cluster_size": "connection",
-    "compile_beside": "beside",
-    "connect": "connection",
-    "prepare_local_workers": "workers",
-    "read_cluster": "kinds",
-    "take_part": "single_job",
+_NAMES = {
+    "beside": ("compile_beside",),
+    "connection": ("Size", "cluster_size", "connect"),
+    "kinds": ("ClusterConfig", "ExistingCluster", "LocalCluster", "Threads", "cluster_schema", "read_cluster"),
+    "local": ("EarlyCluster",),
+    "single_job": ("take_part",),
+    "workers": ("prepare_local_workers",),
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -15,8 +15,8 @@ from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.gateway import open_gateway
 from reid_dist.clusters.kinds import BatchCluster, Cluster, ExistingCluster, LocalCluster, SSHCluster, Threads
 from reid_dist.clusters.kubernetes import open_kubernetes
-from reid_dist.clusters.local import memory_of_worker, open_local, shares
-from reid_dist.clusters.settings import PAGES, in_force
+from reid_dist.clusters.local import EarlyCluster, memory_of_worker, open_local, shares
+from reid_dist.clusters.settings import in_force, pages_of
 from reid_dist.clusters.single_job import open_single_job
 from reid_dist.clusters.ssh import open_ssh
 from reid_dist.clusters.workers import prepare_local_workers, workers_of
@@ -42,13 +42,14 @@ _OPENERS: dict[str, Callable[[Any], contextlib.AbstractContextManager[Client]]] 
 
 
 @contextlib.contextmanager
-def connect(config: Cluster, *, reranks: bool = False) -> Iterator[Client | None]:
+def connect(config: Cluster, *, reranks: bool = False, early: EarlyCluster | None = None) -> Iterator[Client | None]:
     """Start or reach a cluster and yield its client, None for threads; end what was started.
 
-    `reranks` chooses the kernels that are compiled meanwhile, if there are none in the cache.
+    `reranks` chooses the kernels that are compiled meanwhile, if there are none in the cache; `early` is the cluster if
+    it has been started.
     Raises `ClusterError` if it cannot be started or reached in time, and `InputError` if a package is not installed.
     """
-    with _screen_of(config), _connected(config, reranks) as client:
+    with _screen_of(config), _connected(config, reranks, early) as client:
         yield client
 
 
@@ -66,7 +67,7 @@ def _screen_of(config: Cluster) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _connected(config: Cluster, reranks: bool) -> Iterator[Client | None]:
+def _connected(config: Cluster, reranks: bool, early: EarlyCluster | None) -> Iterator[Client | None]:
     if isinstance(config, Threads):
         compile_beside(reranks=reranks)
         with integers_compiled_beside():
@@ -75,8 +76,11 @@ def _connected(config: Cluster, reranks: bool) -> Iterator[Client | None]:
     if isinstance(config, LocalCluster):
         prepare_local_workers()
         compile_beside(reranks=reranks)
-    pages = PAGES if getattr(config, "dashboard", False) else ()
-    with in_force(config.dask, pages), _OPENERS[config.kind](config) as client:
+        if early is not None:
+            with open_local(config, early) as client:
+                yield client
+            return
+    with in_force(config.dask, pages_of(config)), _OPENERS[config.kind](config) as client:
         yield client
 
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import resource
+import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +18,7 @@ from reid_dist.clusters.failures import one_line, root_cause
 from reid_dist.clusters.fields import LEAST_MEMORY
 from reid_dist.clusters.kinds import LocalCluster
 from reid_dist.clusters.security import new_certificates
-from reid_dist.clusters.settings import without_logs_of_dask
+from reid_dist.clusters.settings import in_force, pages_of, without_logs_of_dask
 from reid_dist.clusters.starting import private_scratch
 from reid_dist.core.environment import default_processes, usable_cores
 from reid_dist.core.formatting import byte_size, counted
@@ -22,6 +26,7 @@ from reid_dist.core.limits import shortage, usable_memory
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
+    import distributed
     from distributed import Client
 
 
@@ -34,6 +39,9 @@ _FILES, _FILES_PER_WORKER = 40, 16
 # pipes to it break, the handle of the process is empty, its nanny reports that it failed, or a state that Dask asserts
 # does not hold.
 _ENDED_EARLY = (EOFError, ConnectionError, AttributeError, AssertionError)
+# Seconds after which a thread passes on the interpreter: starting a cluster is a long chain of short steps.
+_SHORT_INTERVAL_S = 0.0005
+
 _NANNY_FAILED = "Nanny failed to start"
 
 
@@ -101,7 +109,7 @@ def keep_preloaded_modules() -> None:
 
 
 @contextlib.contextmanager
-def open_local(config: LocalCluster) -> Iterator[Client]:
+def local_cluster(config: LocalCluster) -> Iterator[distributed.LocalCluster]:
     """Start workers, and stop them; raises `ClusterError` if they cannot be started."""
     import distributed
 
@@ -129,6 +137,54 @@ def open_local(config: LocalCluster) -> Iterator[Client]:
             )
         except (OSError, ValueError, RuntimeError) as error:
             raise ClusterError(_not_started(error, workers, threads)) from error
-        stack.enter_context(cluster)
-        stack.enter_context(integers_compiled_beside())
-        yield stack.enter_context(distributed.Client(cluster))
+        yield stack.enter_context(cluster)
+
+
+@contextlib.contextmanager
+def open_local(config: LocalCluster, early: EarlyCluster | None = None) -> Iterator[Client]:
+    """Start workers, unless they have been started `early`, and stop them; errors as of `local_cluster`."""
+    import distributed
+
+    started = local_cluster(config) if early is None else early.joined()
+    with started as cluster, integers_compiled_beside(), distributed.Client(cluster) as client:
+        yield client
+
+
+class EarlyCluster(contextlib.AbstractContextManager["EarlyCluster"]):
+    """A local cluster that a thread starts while this process imports modules and prepares its inputs.
+
+    It is ended by the end of this context, or of the one that joins it.
+    """
+
+    def __init__(self, config: LocalCluster) -> None:
+        self._config = config
+        self._stack = contextlib.ExitStack()
+        self._started: Future[distributed.LocalCluster] = Future()
+        # Imports of one module in two threads at once could find each other's incomplete.
+        importlib.import_module("distributed")
+        self._interval = sys.getswitchinterval()
+        sys.setswitchinterval(_SHORT_INTERVAL_S)
+        self._thread = threading.Thread(target=self._start, name="early cluster", daemon=True)
+        self._thread.start()
+
+    def _start(self) -> None:
+        try:
+            self._stack.enter_context(in_force(self._config.dask, pages_of(self._config)))
+            self._started.set_result(self._stack.enter_context(local_cluster(self._config)))
+        except BaseException as error:
+            self._started.set_exception(error)
+
+    def _join(self) -> None:
+        self._thread.join()
+        sys.setswitchinterval(self._interval)
+
+    @contextlib.contextmanager
+    def joined(self) -> Iterator[distributed.LocalCluster]:
+        """Wait for the cluster, which ends with this context; errors as of `local_cluster`."""
+        self._join()
+        with self._stack:
+            yield self._started.result()
+
+    def __exit__(self, *_: object) -> None:
+        self._join()
+        self._stack.close()

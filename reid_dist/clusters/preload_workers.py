@@ -10,7 +10,6 @@ MODULES = (
     "distributed.nanny",
     "distributed.worker",
     "reid_dist.engine.graph",
-    "reid_dist.stages.reranking",
 )
 
 # Nothing of it is freed, in this process or in a fork.

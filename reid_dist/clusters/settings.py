@@ -32,6 +32,11 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
+def pages_of(config: object) -> Sequence[str]:
+    """Pages of the scheduler of a cluster that this process starts."""
+    return PAGES if getattr(config, "dashboard", False) else ()
+
+
 def _settings(own: Mapping[str, Any], pages: Sequence[str]) -> dict[str, Any]:
     # Dask serves pages outside TLS, with or without a dashboard: logs, calls and names of tasks.
     served = {"distributed.scheduler.http.routes": [*pages], "distributed.worker.http.routes": []}

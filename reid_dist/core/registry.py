@@ -7,7 +7,8 @@ is reported with the nearest known one.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+import importlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from reid_dist.core.formatting import first_few
@@ -48,17 +49,29 @@ def did_you_mean(kind: str, name: str, known: Iterable[str], most: int | None = 
 
 
 class Registry(Generic[T]):
-    """Definitions of one kind by name, in the order in which they were made."""
+    """Definitions of one kind by name, in the order in which they were made.
 
-    def __init__(self, kind: str) -> None:
+    `modules` make definitions; they are imported, in this order, at the first look-up.
+    """
+
+    def __init__(self, kind: str, modules: Sequence[str] = ()) -> None:
         self.kind = kind
-        self._entries: dict[str, T] = {}
+        self._made: dict[str, T] = {}
+        self._modules = [*modules]
+
+    @property
+    def _entries(self) -> dict[str, T]:
+        # Each is taken off the list when it is imported, so that another thread waits for it, too.
+        while self._modules:
+            importlib.import_module(self._modules[0])
+            del self._modules[:1]
+        return self._made
 
     def register(self, entry: T) -> T:
         """Add a definition and return it."""
-        if entry.name in self._entries:
+        if entry.name in self._made:
             raise ValueError(f"{self.kind} {entry.name!r} is defined twice")
-        self._entries[entry.name] = entry
+        self._made[entry.name] = entry
         return entry
 
     def get(self, name: str) -> T:

@@ -6,14 +6,21 @@
 0.8321
 """
 
-from reid_dist.reports.console import print_report, render_table
-from reid_dist.reports.digest import result_digest
-from reid_dist.reports.heading import described_run
-from reid_dist.reports.html import render_html
-from reid_dist.reports.pictures import ImageSet, make_pictures
-from reid_dist.reports.ranked_pictures import Pictures
-from reid_dist.reports.report import Report
-from reid_dist.reports.topk import TopK
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reid_dist.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from reid_dist.reports.console import print_report, render_table
+    from reid_dist.reports.digest import result_digest
+    from reid_dist.reports.heading import described_run
+    from reid_dist.reports.html import render_html
+    from reid_dist.reports.pictures import ImageSet, make_pictures
+    from reid_dist.reports.ranked_pictures import Pictures
+    from reid_dist.reports.report import Report
+    from reid_dist.reports.topk import TopK
 
 __all__ = [
     "ImageSet",
@@ -27,3 +34,16 @@ __all__ = [
     "render_table",
     "result_digest",
 ]
+
+_NAMES = {
+    "console": ("print_report", "render_table"),
+    "digest": ("result_digest",),
+    "heading": ("described_run",),
+    "html": ("render_html",),
+    "pictures": ("ImageSet", "make_pictures"),
+    "ranked_pictures": ("Pictures",),
+    "report": ("Report",),
+    "topk": ("TopK",),
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -1,15 +1,28 @@
 """Feature stores: the handle through which features are read, the Zarr layout, and the readers of other formats."""
 
-from reid_dist.stores.checking import CheckReport, check_store
-from reid_dist.stores.distance_block import DistanceBlock
-from reid_dist.stores.featureset import FeatureSet
-from reid_dist.stores.fused import fuse
-from reid_dist.stores.importers import FORMATS, ArrayNames, ingest, open_features
-from reid_dist.stores.importers.ingest import FeatureSource, LabelSource, as_feature_set, as_labelled_set, open_labels
-from reid_dist.stores.importers.names import Role
-from reid_dist.stores.labelled import LabelledRows, LabelledSet
-from reid_dist.stores.workspace import Stage, Workspace
-from reid_dist.stores.writer import FeatureWriter
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reid_dist.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from reid_dist.stores.checking import CheckReport, check_store
+    from reid_dist.stores.distance_block import DistanceBlock
+    from reid_dist.stores.featureset import FeatureSet
+    from reid_dist.stores.fused import fuse
+    from reid_dist.stores.importers import FORMATS, ArrayNames, ingest, open_features
+    from reid_dist.stores.importers.ingest import (
+        FeatureSource,
+        LabelSource,
+        as_feature_set,
+        as_labelled_set,
+        open_labels,
+    )
+    from reid_dist.stores.importers.names import Role
+    from reid_dist.stores.labelled import LabelledRows, LabelledSet
+    from reid_dist.stores.workspace import Stage, Workspace
+    from reid_dist.stores.writer import FeatureWriter
 
 __all__ = [
     "FORMATS",
@@ -33,3 +46,18 @@ __all__ = [
     "open_features",
     "open_labels",
 ]
+
+_NAMES = {
+    "checking": ("CheckReport", "check_store"),
+    "distance_block": ("DistanceBlock",),
+    "featureset": ("FeatureSet",),
+    "fused": ("fuse",),
+    "importers": ("ArrayNames", "FORMATS", "ingest", "open_features"),
+    "importers.ingest": ("FeatureSource", "LabelSource", "as_feature_set", "as_labelled_set", "open_labels"),
+    "importers.names": ("Role",),
+    "labelled": ("LabelledRows", "LabelledSet"),
+    "workspace": ("Stage", "Workspace"),
+    "writer": ("FeatureWriter",),
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -1,16 +1,23 @@
 """Features replaced before an evaluation: averages with neighbours, and normalisation by camera."""
 
-from reid_dist.stages.expansion.definition import (
-    EXPANSIONS,
-    Expansion,
-    Step,
-    describe_expansion,
-    make_step,
-    parse_expand,
-    spelled,
-)
-from reid_dist.stages.expansion.lengths import refuse_unlike_lengths
-from reid_dist.stages.expansion.stage import expand_sets
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reid_dist.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from reid_dist.stages.expansion.definition import (
+        EXPANSIONS,
+        Expansion,
+        Step,
+        describe_expansion,
+        make_step,
+        parse_expand,
+        spelled,
+    )
+    from reid_dist.stages.expansion.lengths import refuse_unlike_lengths
+    from reid_dist.stages.expansion.stage import expand_sets
 
 __all__ = [
     "EXPANSIONS",
@@ -23,3 +30,11 @@ __all__ = [
     "refuse_unlike_lengths",
     "spelled",
 ]
+
+_NAMES = {
+    "definition": ("EXPANSIONS", "Expansion", "Step", "describe_expansion", "make_step", "parse_expand", "spelled"),
+    "lengths": ("refuse_unlike_lengths",),
+    "stage": ("expand_sets",),
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -15,22 +15,29 @@ The result is that of the dense algorithm.  It does not depend on blocks, worker
 are computed from canonical distances in a fixed order.
 """
 
-from reid_dist.stages.reranking.definition import RERANKERS, Reranking, make_rerank, parse_rerank, rerank_scorer
-from reid_dist.stages.reranking.ecn import ECN
-from reid_dist.stages.reranking.given import rerank_blocks
-from reid_dist.stages.reranking.gnn import GNN
-from reid_dist.stages.reranking.graph import KeptRows, NeighbourGraph, jaccard_distances
-from reid_dist.stages.reranking.k_reciprocal import (
-    VARIANTS,
-    KReciprocal,
-    Variant,
-    make_weights,
-    parse_k_reciprocal,
-    weighing,
-)
-from reid_dist.stages.reranking.scorer import RerankedScorer
-from reid_dist.stages.reranking.top import Top
-from reid_dist.stages.reranking.weights import WeightRows
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reid_dist.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from reid_dist.stages.reranking.definition import RERANKERS, Reranking, make_rerank, parse_rerank, rerank_scorer
+    from reid_dist.stages.reranking.ecn import ECN
+    from reid_dist.stages.reranking.given import rerank_blocks
+    from reid_dist.stages.reranking.gnn import GNN
+    from reid_dist.stages.reranking.graph import KeptRows, NeighbourGraph, jaccard_distances
+    from reid_dist.stages.reranking.k_reciprocal import (
+        VARIANTS,
+        KReciprocal,
+        Variant,
+        make_weights,
+        parse_k_reciprocal,
+        weighing,
+    )
+    from reid_dist.stages.reranking.scorer import RerankedScorer
+    from reid_dist.stages.reranking.top import Top
+    from reid_dist.stages.reranking.weights import WeightRows
 
 __all__ = [
     "ECN",
@@ -54,3 +61,17 @@ __all__ = [
     "rerank_scorer",
     "weighing",
 ]
+
+_NAMES = {
+    "definition": ("RERANKERS", "Reranking", "make_rerank", "parse_rerank", "rerank_scorer"),
+    "ecn": ("ECN",),
+    "given": ("rerank_blocks",),
+    "gnn": ("GNN",),
+    "graph": ("KeptRows", "NeighbourGraph", "jaccard_distances"),
+    "k_reciprocal": ("KReciprocal", "VARIANTS", "Variant", "make_weights", "parse_k_reciprocal", "weighing"),
+    "scorer": ("RerankedScorer",),
+    "top": ("Top",),
+    "weights": ("WeightRows",),
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)

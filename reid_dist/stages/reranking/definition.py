@@ -244,7 +244,9 @@ class Definition:
         return tuple(Choice(f"{self.name}(variant={each.name})", each.summary, each.source) for each in found)
 
 
-RERANKERS: Registry[Definition] = Registry("re-ranker")
+RERANKERS: Registry[Definition] = Registry(
+    "re-ranker", [f"reid_dist.stages.reranking.{module}" for module in ("ecn", "gnn", "k_reciprocal", "top")]
+)
 
 
 def register(made: type[Reranking]) -> type[Reranking]:
