@@ -97,6 +97,14 @@ def is_compiled(function: Callable[..., Any]) -> bool:
     return cache_file is not None and bool(cache_file._load_index())
 
 
+def load_compiled(function: Callable[..., Any]) -> None:
+    """Load the current machine code of a kernel that the cache holds, for all types."""
+    compiled: Any = function
+    cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    for types, *_ in [] if cache_file is None else cache_file._load_index():
+        compiled.compile(types)
+
+
 def _loaded_index(load: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
     """Index of a kernel; empty if it cannot be decoded, as one that names argument types of an earlier version."""
     try:

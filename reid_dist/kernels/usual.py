@@ -54,6 +54,20 @@ _Example = tuple[Any, tuple[Any, ...]]
 _MERGED = merge_lists, (np.empty((1, 1), np.int64), np.empty((1, 1))) * 3
 
 
+# Those that Python calls, in order.
+_CALLED = (
+    "canonical._squared_norms",
+    "canonical.pair_distances",
+    "screening.scale_rows",
+    "rescoring.falling_values",
+    "screening.band_edges",
+    "screening.count_in_bands",
+    "counting.count_tile",
+    "topk.collect_tile",
+    "lists.merge_lists",
+)
+
+
 def lacks_usual(*, reranks: bool = False) -> bool:
     """Whether the kernels of a usual evaluation have no current machine code in the cache."""
     return _lacks(LATEST[reranks])
@@ -73,6 +87,14 @@ def _lacks(kernels: Iterable[str]) -> bool:
 def _named(kernel: str) -> Any:
     module, _, name = kernel.partition(".")
     return getattr(importlib.import_module(f"reid_dist.kernels.{module}"), name)
+
+
+def load_usual() -> None:
+    """Load the machine code that the cache holds of the kernels of a usual evaluation without re-ranking."""
+    from reid_dist.kernels.dispatchers import load_compiled
+
+    for kernel in (*_CALLED, *INTEGERS):
+        load_compiled(_named(kernel))
 
 
 def compile_usual(*, reranks: bool = False) -> None:

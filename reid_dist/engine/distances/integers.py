@@ -141,6 +141,11 @@ def _saved(product: IntegerProduct, dim: int) -> float:
     return saved
 
 
+def prepare_integers() -> None:
+    """Do ahead of time what the first product takes besides: the import of the library, and a test of its results."""
+    _exact_product()
+
+
 @cache
 def _exact_product() -> IntegerProduct | None:
     """Products of the largest integers for which they are exact on this machine; None without them."""

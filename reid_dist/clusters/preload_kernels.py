@@ -1,0 +1,23 @@
+"""Preloaded by local workers: what their first tasks load otherwise, while this cluster waits for the client."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any
+
+
+def dask_setup(_: Any) -> None:
+    """Load kernels and the products of integers in a thread."""
+    threading.Thread(target=_load, name="early kernels", daemon=True).start()
+
+
+def _load() -> None:
+    from reid_dist.engine.distances.integers import may_use_integers, prepare_integers
+    from reid_dist.kernels.usual import load_usual
+
+    # Tasks report what is wrong.
+    with contextlib.suppress(Exception):
+        load_usual()
+        if may_use_integers():
+            prepare_integers()
