@@ -6,6 +6,7 @@ import contextlib
 import shlex
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import click
@@ -47,9 +48,10 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
 
 def _run(run: RunOptions, target: Path) -> None:
     """Make the data, evaluate them, and print the report."""
-    from reid_dist.cli.resumable import evaluate_job
-    from reid_dist.cli.splitting import deliver
+    from reid_dist.cli.progress import rows_progress, stages
+    from reid_dist.cli.resumable import deliver_report, run_resumable
     from reid_dist.evaluation.pipelines import PipelineJob
+    from reid_dist.evaluation.runs import prepare_evaluation
     from reid_dist.stores import FeatureSet
     from reid_dist.stores.synthetic import MARKET1501, make_sets
 
@@ -69,11 +71,11 @@ def _run(run: RunOptions, target: Path) -> None:
     words = ["reid-dist", "evaluate", *stores, "--topk", str(job.topk), "--output", str(target), "--resume"]
     again = shlex.join([*words, *([] if run.name is None else ["--name", run.name])])
     try:
-        report = evaluate_job(job, run, again=again)
+        report = run_resumable(run, partial(prepare_evaluation, job, rows_progress, stages), again=again)
     except KeyboardInterrupt as error:
         # Before anything of the evaluation was finished.
         raise KeyboardInterrupt(str(error) or f"the data are kept in {data}: {again} goes on from there") from error
-    deliver(report, as_json=False, output=target)
+    deliver_report(report, as_json=False, output=target)
 
 
 @contextlib.contextmanager

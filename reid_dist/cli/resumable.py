@@ -18,8 +18,7 @@ from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runner import Computation, Destination, R, run_job
 from reid_dist.evaluation.runs import prepare_evaluation
 from reid_dist.evaluation.sides import Sides
-from reid_dist.evaluation.splits.job import prepare_splits
-from reid_dist.reports import Report, print_report
+from reid_dist.reports import Report
 from reid_dist.reports.files import written_files
 from reid_dist.reports.heading import Caution, without_warnings
 from reid_dist.stores import FeatureSet
@@ -102,6 +101,8 @@ def deliver_table(
 def evaluate_job(job: PipelineJob, run: RunOptions, *, again: str | None = None) -> Report | SplitReport:
     """Evaluate a job and save its report; parameters and errors as of `run_resumable`."""
     if job.has_splits:
+        from reid_dist.evaluation.splits.job import prepare_splits
+
         options = job.split_options()
         return run_resumable(run, partial(prepare_splits, job.sides, options, rows_progress, stages))
     # Lists are read here; there is nothing to distribute.
@@ -114,6 +115,8 @@ def deliver_report(report: Report, *, as_json: bool, output: Path | None) -> Non
     if as_json:
         click.echo(report.to_json(), nl=False)
         return
+    from reid_dist.reports import print_report
+
     print_report(report)
     if output is not None:
         print(f"\nwritten to {output}: {', '.join(written_files(output))}")

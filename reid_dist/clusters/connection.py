@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from reid_dist.clusters.batch import open_batch
 from reid_dist.clusters.beside import compile_beside, integers_compiled_beside
-from reid_dist.clusters.existing import open_existing
 from reid_dist.clusters.fields import memory_bytes
-from reid_dist.clusters.gateway import open_gateway
 from reid_dist.clusters.kinds import BatchCluster, Cluster, ExistingCluster, LocalCluster, SSHCluster, Threads
-from reid_dist.clusters.kubernetes import open_kubernetes
 from reid_dist.clusters.local import EarlyCluster, memory_of_worker, open_local, shares
 from reid_dist.clusters.settings import in_force, pages_of
-from reid_dist.clusters.single_job import open_single_job
-from reid_dist.clusters.ssh import open_ssh
 from reid_dist.clusters.workers import prepare_local_workers, workers_of
 from reid_dist.core.environment import SCREEN_VARIABLE, threads_of_process
 
@@ -26,19 +21,27 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-# What a cluster file may start, by its kind; nothing else can be named.
-_OPENERS: dict[str, Callable[[Any], contextlib.AbstractContextManager[Client]]] = {
-    "local": open_local,
-    "existing": open_existing,
-    "ssh": open_ssh,
-    "kubernetes": open_kubernetes,
-    "gateway": open_gateway,
-    "slurm": open_batch,
-    "slurm_single_job": open_single_job,
-    "pbs": open_batch,
-    "lsf": open_batch,
-    "sge": open_batch,
+# What a cluster file may start, by its kind: a module and its function; nothing else can be named.
+_OPENERS = {
+    "local": ("local", "open_local"),
+    "existing": ("existing", "open_existing"),
+    "ssh": ("ssh", "open_ssh"),
+    "kubernetes": ("kubernetes", "open_kubernetes"),
+    "gateway": ("gateway", "open_gateway"),
+    "slurm": ("batch", "open_batch"),
+    "slurm_single_job": ("single_job", "open_single_job"),
+    "pbs": ("batch", "open_batch"),
+    "lsf": ("batch", "open_batch"),
+    "sge": ("batch", "open_batch"),
 }
+
+
+def _open(config: Any) -> contextlib.AbstractContextManager[Client]:
+    module, name = _OPENERS[config.kind]
+    opened: contextlib.AbstractContextManager[Client] = getattr(
+        importlib.import_module(f"reid_dist.clusters.{module}"), name
+    )(config)
+    return opened
 
 
 @contextlib.contextmanager
@@ -80,7 +83,7 @@ def _connected(config: Cluster, reranks: bool, early: EarlyCluster | None) -> It
             with open_local(config, early) as client:
                 yield client
             return
-    with in_force(config.dask, pages_of(config)), _OPENERS[config.kind](config) as client:
+    with in_force(config.dask, pages_of(config)), _open(config) as client:
         yield client
 
 

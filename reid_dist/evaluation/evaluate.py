@@ -42,7 +42,7 @@ from reid_dist.evaluation.visibility import visible_to, workspace_at, workspace_
 from reid_dist.metrics.definitions import SINGLE_SHOT
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports import Report
-from reid_dist.stages.expansion import describe_expansion, expand_sets, refuse_unlike_lengths
+from reid_dist.stages.expansion import describe_expansion, refuse_unlike_lengths
 from reid_dist.stages.reranking import rerank_scorer
 from reid_dist.stores import (
     DistanceBlock,
@@ -135,6 +135,8 @@ def scored_sets(
         visible = stack.enter_context(visible_to(client, kept, *sides))
         if checked.expand or checked.rerank is not None:
             where = make_resources(client, workspace_folder(stack, kept), chunk_rows, watch)
+            from reid_dist.stages.expansion import expand_sets
+
             visible = expand_sets(*visible, checked.expand, where)
         scorer: Scorer = FeatureScorer(*visible, measure)
         if checked.rerank is not None:

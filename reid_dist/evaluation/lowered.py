@@ -7,7 +7,6 @@ from typing import Any
 
 from reid_dist.core.formatting import counted
 from reid_dist.reports import Report
-from reid_dist.reports.comparison import compare
 from reid_dist.reports.verdicts import WORSE
 from reid_dist.reports.words import metric_value
 
@@ -17,6 +16,8 @@ Lowered = list[dict[str, Any]]
 
 def lowered_metrics(unranked: Report, report: Report, names: Sequence[str]) -> Lowered:
     """Metrics whose change is decidedly for the worse."""
+    from reid_dist.reports.comparison import compare
+
     compared = compare(unranked, report, metrics=names, n_changed=0)
     return [
         {
@@ -31,6 +32,8 @@ def lowered_metrics(unranked: Report, report: Report, names: Sequence[str]) -> L
 
 def change_note(unranked: Report, report: Report, names: Sequence[str]) -> str:
     """One line on the change of some metrics."""
+    from reid_dist.reports.comparison import compare
+
     unit = "query" if report.n_identities is None else "identity"
     compared = compare(unranked, report, metrics=names, unit=unit, n_changed=0)
     changes = []

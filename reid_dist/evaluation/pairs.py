@@ -30,8 +30,8 @@ from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import JsonResult, plain
 from reid_dist.stores import FeatureSet, FeatureSource
 from reid_dist.stores.featureset import ranges_with, read_scattered
-from reid_dist.stores.importers.ingest import as_feature_set
 from reid_dist.stores.labels import join_numbers
+from reid_dist.stores.opening import as_feature_set
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -123,7 +124,8 @@ class Computation(Generic[R]):
     `form` is how the result is kept.  `spec` is all that the result depends on, by name, `spec_of` the same of a
     finished result, and `digests` are entries of it that take long to compute, for the comparison with a finished
     result.  `other` are words for the result of another specification.  `curve_shape` are queries and ranks of the
-    curves, for which this process needs memory; None for no curves, or for curves that end earlier.
+    curves, for which this process needs memory; None for no curves, or for curves that end earlier.  `beside` runs in a
+    thread meanwhile, and prepares to save the result.
     """
 
     form: Form[R]
@@ -133,6 +135,7 @@ class Computation(Generic[R]):
     other: str
     curve_shape: tuple[int, int] | None = None
     digests: Callable[[], dict[str, Any]] = field(default=dict)
+    beside: Callable[[], object] = lambda: None
 
 
 def run_job(
@@ -165,7 +168,15 @@ def run_job(
             _recorded_spec(output, folder, job.spec),
             connect() as client,
         ):
+            if output is not None:
+                threading.Thread(target=_without_errors, args=(job.beside,), daemon=True).start()
             return job.form.keep(job.compute(client, folder), to)
+
+
+def _without_errors(prepare: Callable[[], object]) -> None:
+    # What fails here fails again where it is needed.
+    with contextlib.suppress(Exception):
+        prepare()
 
 
 # ---- specifications --------------------------------------------------------------------------------------------------

@@ -18,19 +18,15 @@ from numpy.typing import NDArray
 
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, ReidDistError, StoreNotFoundError
-from reid_dist.evaluation.benchmarked import evaluate_published, evaluate_published_distances
 from reid_dist.evaluation.benchmarks import refuse_unfit_labels
 from reid_dist.evaluation.benchmarks.resolving import refuse_alone
-from reid_dist.evaluation.benchmarks.variants import Scores, is_alone, under_benchmark
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
-from reid_dist.evaluation.lists import evaluate_lists, lists_digest
 from reid_dist.evaluation.options import JOB_OPTIONS, RankingOptions
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runner import Computation, ReportForm, options_spec, reported_spec
 from reid_dist.evaluation.sides import RowsProgress
 from reid_dist.reports import Report
-from reid_dist.reports.pictures import ImageSet, make_pictures
 from reid_dist.stages.expansion import describe_expansion
 from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, open_labels
 
@@ -103,6 +99,8 @@ def evaluate_features(
     if job.published is None:
         report = evaluate(query, gallery, **where, **job.options())
     else:
+        from reid_dist.evaluation.benchmarked import evaluate_published
+
         alone = job.benchmark_alone
         report = evaluate_published(query, gallery, job.published, job.options(), alone=alone, **where)
     return _with_pictures(report, job, query, gallery)
@@ -120,6 +118,9 @@ def evaluate_ranking(
     # Distances and lists have no distance of their own; other options that need features are refused with the reason.
     options = cast("RankingOptions", {name: value for name, value in job.options().items() if name != "distance"})
     if job.lists is not None:
+        from reid_dist.evaluation.benchmarks.variants import Scores, under_benchmark
+        from reid_dist.evaluation.lists import evaluate_lists
+
         index, distance = _read_lists(job.lists)
         report = evaluate_lists(index, query, gallery, distance=distance, **options)
         apart: dict[str, Scores] | None = None if job.benchmark_alone else {}
@@ -129,6 +130,8 @@ def evaluate_ranking(
     if job.published is None:
         report = evaluate_distances(block, query, gallery, **where, **options)
     else:
+        from reid_dist.evaluation.benchmarked import evaluate_published_distances
+
         alone = job.benchmark_alone
         report = evaluate_published_distances(block, query, gallery, job.published, options, alone=alone, **where)
     return _with_pictures(report, job, query, gallery)
@@ -154,12 +157,15 @@ def prepare_evaluation(
         compute=compute,
         curve_shape=None if job.lists is not None else (opened.query.n_rows, job.max_rank),
         other="the report of another job",
+        beside=Report.prepare_save,
         digests=lambda: {**dict.fromkeys(_GIVEN), **_ranking_digests(job)},
     )
 
 
 def _spec_of(report: Report) -> dict[str, Any]:
     """Specification of a finished report."""
+    from reid_dist.evaluation.benchmarks.variants import is_alone
+
     return {
         "pictures": None,
         "image_root": None,
@@ -182,6 +188,8 @@ def _metrics(given: Sequence[str] | None, reported: Sequence[str]) -> dict[str, 
 def _ranking_digests(job: PipelineJob) -> dict[str, str]:
     """Content digest of the distances or lists that take the features' place, by the name of their input."""
     if job.lists is not None:
+        from reid_dist.evaluation.lists import lists_digest
+
         return {"lists": lists_digest(_read_lists(job.lists)[0])}
     return {} if job.distances is None else {"distances": DistanceBlock.open(job.distances).content_digest}
 
@@ -234,6 +242,8 @@ def _with_pictures(report: Report, job: PipelineJob, query: LabelledSet, gallery
     """Add thumbnails of the hardest and of chosen queries, if the job has any."""
     if job.pictures is None:
         return report
+    from reid_dist.reports.pictures import ImageSet, make_pictures
+
     pictures = make_pictures(
         report,
         ImageSet(query.image_paths, query.pids, query.camids),

@@ -21,7 +21,6 @@ from reid_dist.errors import InputError
 from reid_dist.evaluation.breakdowns import make_breakdowns
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.data_problems import data_problems
-from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.metrics.confidence import Confidence, bootstrap_intervals, few_units
 from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curves
 from reid_dist.metrics.definitions import (
@@ -62,6 +61,8 @@ def make_report(
     queries = QueryCounts(ranked)
     if not queries.valid.any():
         labels = set_labels(job, job.query), set_labels(job, job.gallery)
+        from reid_dist.evaluation.no_valid_query import explain_no_valid_query
+
         raise InputError(explain_no_valid_query(query, gallery, labels, protocol, queries.invalid))
     zero, truth, first_alone = protocol.zero_for_invalid, checked.truth, job.n_ranked is not None
 

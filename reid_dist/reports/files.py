@@ -6,6 +6,8 @@ A directory that has the document is therefore complete, and a disk that fills u
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import re
 import zipfile
@@ -127,6 +129,12 @@ def refuse_uri(directory: str | os.PathLike[str]) -> Path:
         raise InputError(f"a report is kept in a local directory, found the URI {scheme}://{rest.lstrip('/')}")
     refuse_long_names(directory)
     return Path(directory)
+
+
+def prepare_parquet() -> None:
+    """Import what `write_parquet` needs, if it is installed."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("pyarrow.parquet")
 
 
 def write_parquet(arrays: Arrays, file: IO[bytes]) -> None:

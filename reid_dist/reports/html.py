@@ -95,6 +95,12 @@ def document_opening(
     }
 
 
+def load_templates() -> None:
+    """Compile the templates of every report, which the process keeps."""
+    for name in ("report", "page", "macros", "metrics", "inputs"):
+        page_environment().get_template(f"{name}.html.j2")
+
+
 @functools.cache
 def page_environment(package: str = "reid_dist.reports") -> jinja2.Environment:
     """Return the environment of templates of a package and of the reports; missing names are errors."""

@@ -14,12 +14,12 @@ from reid_dist.core.formatting import rate
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import DocumentReport, restored_number
 from reid_dist.reports.heading import Heading, make_heading
-from reid_dist.reports.operating_page import render_operating_points
-from reid_dist.reports.sections.operating_points import RATES
 from reid_dist.reports.summary import Summary, make_frame
 
 DOCUMENT: Final = "thresholds.json"
 PAGE: Final = "thresholds.html"
+RATES: Final = ("FAR", "TAR", "FPIR", "FNIR", "precision")
+"""Rates of the table, in its order."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -148,6 +148,8 @@ class OperatingPoints(DocumentReport):
 
     def to_html(self) -> str:
         """Return one offline page without scripts; the same report gives the same bytes."""
+        from reid_dist.reports.operating_page import render_operating_points
+
         return render_operating_points(self.to_dict())
 
     @classmethod

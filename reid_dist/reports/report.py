@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from reid_dist.errors import InputError
-from reid_dist.reports.html import render_html
+from reid_dist.reports.files import prepare_parquet
 from reid_dist.reports.operating_points import OperatingPoints
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.metrics import metric_names
@@ -33,8 +33,18 @@ class Report(ReportData):
         found = OperatingPoints.load(directory)
         return replace(report, operating_points=found) if found.evaluated == report.result_digest else report
 
+    @classmethod
+    def prepare_save(cls) -> None:
+        """Import what `save` needs, which takes some tenths of a second, ahead of time."""
+        from reid_dist.reports.html import load_templates
+
+        load_templates()
+        prepare_parquet()
+
     def to_html(self) -> str:
         """Return one offline page without scripts; the same report gives the same bytes."""
+        from reid_dist.reports.html import render_html
+
         return render_html(self)
 
     def summary(self) -> Summary:

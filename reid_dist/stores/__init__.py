@@ -11,16 +11,17 @@ if TYPE_CHECKING:
     from reid_dist.stores.distance_block import DistanceBlock
     from reid_dist.stores.featureset import FeatureSet
     from reid_dist.stores.fused import fuse
-    from reid_dist.stores.importers import FORMATS, ArrayNames, ingest, open_features
-    from reid_dist.stores.importers.ingest import (
+    from reid_dist.stores.importers import FORMATS, ArrayNames, ingest
+    from reid_dist.stores.labelled import LabelledRows, LabelledSet
+    from reid_dist.stores.opening import (
         FeatureSource,
         LabelSource,
+        Role,
         as_feature_set,
         as_labelled_set,
+        open_features,
         open_labels,
     )
-    from reid_dist.stores.importers.names import Role
-    from reid_dist.stores.labelled import LabelledRows, LabelledSet
     from reid_dist.stores.workspace import Stage, Workspace
     from reid_dist.stores.writer import FeatureWriter
 
@@ -52,10 +53,12 @@ _NAMES = {
     "distance_block": ("DistanceBlock",),
     "featureset": ("FeatureSet",),
     "fused": ("fuse",),
-    "importers": ("ArrayNames", "FORMATS", "ingest", "open_features"),
-    "importers.ingest": ("FeatureSource", "LabelSource", "as_feature_set", "as_labelled_set", "open_labels"),
-    "importers.names": ("Role",),
+    "importers": ("ArrayNames", "FORMATS", "ingest"),
     "labelled": ("LabelledRows", "LabelledSet"),
+    "opening": (
+        *("FeatureSource", "LabelSource", "Role"),
+        *("as_feature_set", "as_labelled_set", "open_features", "open_labels"),
+    ),
     "workspace": ("Stage", "Workspace"),
     "writer": ("FeatureWriter",),
 }

@@ -5,9 +5,17 @@ a gallery, and `find_top_lists` does so in the task graph of an evaluation, by c
 ones are kept.
 """
 
-from reid_dist.stages.neighbours.items import Items
-from reid_dist.stages.neighbours.lists import Listed, NeighbourLists, Table
-from reid_dist.stages.neighbours.stage import Resources, find_neighbours, find_query_neighbours, find_top_lists
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reid_dist.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from reid_dist.stages.neighbours.items import Items
+    from reid_dist.stages.neighbours.lists import Listed, NeighbourLists, Table
+    from reid_dist.stages.neighbours.resources import Resources
+    from reid_dist.stages.neighbours.stage import find_neighbours, find_query_neighbours, find_top_lists
 
 __all__ = [
     "Items",
@@ -19,3 +27,12 @@ __all__ = [
     "find_query_neighbours",
     "find_top_lists",
 ]
+
+_NAMES = {
+    "items": ("Items",),
+    "lists": ("Listed", "NeighbourLists", "Table"),
+    "resources": ("Resources",),
+    "stage": ("find_neighbours", "find_query_neighbours", "find_top_lists"),
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)

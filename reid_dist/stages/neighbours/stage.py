@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from reid_dist.core.fingerprint import fingerprint
@@ -12,28 +11,17 @@ from reid_dist.engine.graph import find_nearest
 from reid_dist.engine.jobs import SearchJob
 from reid_dist.engine.plan import make_plan
 from reid_dist.engine.scorers import FeatureScorer
-from reid_dist.engine.task_graph import Execution, TaskGraph, execute
+from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.stages.neighbours.items import Items, forget_blocks
 from reid_dist.stages.neighbours.lists import NeighbourLists
 from reid_dist.stages.neighbours.plan import choose_block_rows, choose_two_block_rows, rows_of_a_tile
+from reid_dist.stages.neighbours.resources import Resources
 from reid_dist.stages.neighbours.tasks import Search, merge_task, tile_task
 from reid_dist.stores import FeatureSet, Stage, Workspace
 from reid_dist.stores.locks import in_turn
 
 # Rows of a block of lists that are found in the task graph of an evaluation.
 _TOP_BLOCK_ROWS = 65536
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resources(Execution):
-    """Execution of stages, which always have a workspace."""
-
-    workspace: Workspace
-
-    def run(self, graph: TaskGraph) -> None:
-        """Run a task graph; nothing if all of its tasks are finished."""
-        if graph.finals:
-            execute(graph, self.client, self.n_threads, self.progress)
 
 
 def find_neighbours(

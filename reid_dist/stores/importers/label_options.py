@@ -23,7 +23,7 @@ _FILE_OPTIONS = {
 
 
 class LabelFields(TypedDict, total=False):
-    """Keyword arguments for the sources of labels; see `reid_dist.stores.importers.ingest.ingest`."""
+    """Keyword arguments for the sources of labels; see `reid_dist.stores.importers.ingestion.ingest`."""
 
     pids_file: Location | None
     camids_file: Location | None
@@ -43,7 +43,7 @@ class LabelFields(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelOptions:
-    """Where labels come from; see `reid_dist.stores.importers.ingest.ingest`."""
+    """Where labels come from; see `reid_dist.stores.importers.ingestion.ingest`."""
 
     names: ArrayNames
     pids_file: Location | None = None

@@ -14,7 +14,7 @@ from reid_dist.errors import InputError
 from reid_dist.stores.importers.label_options import LabelOptions, Location
 from reid_dist.stores.importers.name_layouts import Coded, Records, read_names_file
 from reid_dist.stores.importers.named_labels import first_file_name, named_labels, read_records
-from reid_dist.stores.importers.names import ArrayNames, Part, Role, find_parts, find_table, option_of, unread_notes
+from reid_dist.stores.importers.names import ArrayNames, Part, find_parts, find_table, option_of, unread_notes
 from reid_dist.stores.importers.sides import (
     SIDE_LABELS,
     Mask,
@@ -35,6 +35,7 @@ from reid_dist.stores.labels import (
     number_in_digits,
     number_jointly,
 )
+from reid_dist.stores.opening import Role
 from reid_dist.stores.rows import FIRST_OFFENDERS
 
 _BLOCK_BYTES = 8 << 20

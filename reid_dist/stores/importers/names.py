@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.source import Source, listed
 from reid_dist.stores.labels import COLUMN_PREFIX
-
-Role: TypeAlias = Literal["query", "gallery"]
+from reid_dist.stores.opening import Role
 
 _WORDS: dict[str, tuple[str, ...]] = {
     "features": ("f", "feature", "features", "feat", "feats", "embedding", "embeddings", "x"),

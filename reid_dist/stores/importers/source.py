@@ -1,6 +1,6 @@
 """What a reader of a file format gives: named arrays that are read by rows, and the registry of formats.
 
-A new format is one file beside this one with one registered `Format`, imported in this package's ``__init__``.
+A new format is one file beside this one with one registered `Format`, listed with `FORMATS`.
 """
 
 from __future__ import annotations
@@ -204,7 +204,11 @@ class Format:
     sniff: Callable[[Path], bool] | None = None
 
 
-FORMATS: Registry[Format] = Registry("format")
+_FILES = (
+    *("hdf5_files", "matlab", "numpy_files", "parquet"),
+    *("safetensors_files", "text_files", "torch_files", "zarr_groups"),
+)
+FORMATS: Registry[Format] = Registry("format", [f"reid_dist.stores.importers.{each}" for each in _FILES])
 
 
 def require(module: str, extra: str) -> ModuleType:

@@ -1,49 +1,36 @@
-"""Read features of any known format: into stores, in bounded memory, or straight into a feature set."""
+"""Read features of any known format into stores, in bounded memory."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
-import numpy as np
 from numpy.typing import DTypeLike
 
-from reid_dist.core.registry import did_you_mean
-from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.errors import InputError
 from reid_dist.stores.featureset import FeatureSet, Progress
 from reid_dist.stores.importers.label_options import LabelFields, LabelOptions
 from reid_dist.stores.importers.labelling import LabelledPart, label_parts
-from reid_dist.stores.importers.names import ArrayNames, Role, find_labels
-from reid_dist.stores.importers.sides import SIDE_LABELS, sides_of
+from reid_dist.stores.importers.names import ArrayNames
+from reid_dist.stores.importers.reading import RowsReporter
 from reid_dist.stores.importers.source import open_source
-from reid_dist.stores.labelled import LabelledRows, LabelledSet
-from reid_dist.stores.labels import as_column, label_arguments
 from reid_dist.stores.locations import (
     State,
     at_location,
     canonical_uri,
-    cut_short_note,
-    holds,
     local_path,
     refuse_unless_free,
     state_of,
 )
-from reid_dist.stores.memory import MemoryRows
 from reid_dist.stores.object_errors import is_object_uri
 from reid_dist.stores.rows import kept_dtype, natural_dtype
 from reid_dist.stores.writer import FeatureWriter, commit_writers
 
 if TYPE_CHECKING:
     from typing import Unpack
-
-FeatureSource: TypeAlias = FeatureSet | str | os.PathLike[str]
-"""A feature set, or path or URI of a store, or of any file that `ingest` reads."""
-
-LabelSource: TypeAlias = LabelledSet | str | os.PathLike[str]
-"""Labels of one side, or path or URI of a store, or of any file that holds them."""
 
 
 def ingest(
@@ -137,7 +124,7 @@ def ingest(
             refuse_unless_free(target, overwrite=overwrite)
         if not is_object_uri(root) and not local_path(root).exists():
             on_error.callback(_remove_if_empty, local_path(root))
-        report = _Reporter(progress, sum(part.n_rows for part in parts))
+        report = RowsReporter(progress, sum(part.n_rows for part in parts))
         writers: list[FeatureWriter] = []
         for part, target in zip(parts, targets, strict=True):
             writer = FeatureWriter(
@@ -166,19 +153,7 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-class _Reporter:
-    """Counts rows over all parts for the progress callback."""
-
-    def __init__(self, progress: Callable[[int, int, str], None] | None, total: int) -> None:
-        self._progress, self._total, self._done = progress, total, 0
-
-    def advance(self, rows: int, what: str) -> None:
-        self._done += rows
-        if self._progress is not None:
-            self._progress(self._done, self._total, what)
-
-
-def _copy_rows(part: LabelledPart, writer: FeatureWriter, allow_zero: bool, report: _Reporter) -> None:
+def _copy_rows(part: LabelledPart, writer: FeatureWriter, allow_zero: bool, report: RowsReporter) -> None:
     n_source = len(part.kept)
     for start in range(0, n_source, part.block_rows):
         stop = min(start + part.block_rows, n_source)
@@ -195,93 +170,3 @@ def _copy_rows(part: LabelledPart, writer: FeatureWriter, allow_zero: bool, repo
         )
     writer.set_labels(part.labels)
     writer.finish()
-
-
-def _stored(uri: str, role: str | None, what: str) -> FeatureSet | None:
-    """Open the store at a URI, or that of one side in a folder there; None for any other file."""
-    state = state_of(uri)
-    if state is State.NOTHING:
-        raise StoreNotFoundError(f"no {what} at {uri}: nothing is there{cut_short_note(uri)}")
-    if state in (State.COMPLETE, State.WRITING):
-        return FeatureSet.open(uri)
-    side = None if role is None else at_location(uri, f"{role}.zarr")
-    if side is not None and (holds(uri, f"{role}.zarr") or cut_short_note(side)):
-        return FeatureSet.open(side)
-    return None
-
-
-def open_features(
-    location: str | os.PathLike[str],
-    role: str | None = None,
-    names: ArrayNames | Mapping[str, str | None] | None = None,
-    *,
-    format_name: str | None = None,
-    allow_zero: bool = False,
-    progress: Progress | None = None,
-    **labels: Unpack[LabelFields],
-) -> FeatureSet:
-    """Open a store, or read any known format into a set in memory (memory-mapped where the format allows it).
-
-    `role` is the side, if the location holds both; other options are those of `ingest`, and for files alone.
-    """
-    if role not in (None, "query", "gallery"):
-        raise InputError(did_you_mean("role", str(role), ("query", "gallery")))
-    uri = canonical_uri(location)
-    if (stored := _stored(uri, role, "features")) is not None:
-        return stored
-    options = LabelOptions(names=ArrayNames.of(names), **labels)
-    with open_source(uri, format_name) as opened:
-        parts = label_parts(opened, options)
-        if len(parts) > 1 and role is None:
-            raise InputError(f"{uri} holds query and gallery; choose one of them")
-        part = next((part for part in parts if part.role == role), parts[0])
-        report = _Reporter(progress, len(part.kept))
-        report.advance(0, uri)
-        rows = MemoryRows(
-            part.whole(),
-            part.labels,
-            allow_zero=allow_zero,
-            notes=(*opened.notes, *part.notes),
-            uri=uri if part.role is None else f"{uri}#{part.role}",
-        )
-        report.advance(len(part.kept), uri)
-    return FeatureSet(rows)
-
-
-def open_labels(location: str | os.PathLike[str], role: Role) -> LabelledSet:
-    """Open the labels of one side: of a store, of a folder of two, or of a file with or without features."""
-    uri = canonical_uri(location)
-    if (stored := _stored(uri, role, "labels")) is not None:
-        return stored
-    with open_source(uri, None) as source:
-        arrays = {what: source.arrays[name].whole() for what, name in find_labels(source, role).items()}
-    sides = sides_of(arrays)
-    if sides is not None:
-        arrays.setdefault("item_ids", np.arange(len(arrays["pids"])))
-        arrays = {
-            what: as_column(values, what)[sides[role]] for what, values in arrays.items() if what not in SIDE_LABELS
-        }
-    return LabelledRows(**label_arguments(arrays), uri=uri)
-
-
-def as_feature_set(source: FeatureSource, role: Role | None = None) -> FeatureSet:
-    """Open a path; return a feature set as it is."""
-    if isinstance(source, str | os.PathLike):
-        return open_features(source, role=role)
-    if not isinstance(source, FeatureSet):
-        raise InputError(
-            f"{role or 'features'} must be a FeatureSet or a path, found {type(source).__name__}; use FeatureSet.open "
-            "or .from_arrays"
-        )
-    return source
-
-
-def as_labelled_set(source: LabelSource, role: Role) -> LabelledSet:
-    """Open the labels at a path; return labels as they are."""
-    if isinstance(source, str | os.PathLike):
-        return open_labels(source, role)
-    if not isinstance(source, LabelledSet):
-        raise InputError(
-            f"{role} must be labels, found {type(source).__name__}; use LabelledRows, a FeatureSet or a path"
-        )
-    return source

@@ -1,0 +1,98 @@
+"""One side of an evaluation: a store is opened, and a file of any other known format is read into memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from reid_dist.core.registry import did_you_mean
+from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.stores.featureset import FeatureSet, Progress
+from reid_dist.stores.labelled import LabelledSet
+from reid_dist.stores.locations import State, at_location, canonical_uri, cut_short_note, holds, state_of
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from reid_dist.stores.importers.label_options import LabelFields
+    from reid_dist.stores.importers.names import ArrayNames
+
+Role: TypeAlias = Literal["query", "gallery"]
+
+FeatureSource: TypeAlias = FeatureSet | str | os.PathLike[str]
+"""A feature set, or path or URI of a store, or of any file that `ingest` reads."""
+
+LabelSource: TypeAlias = LabelledSet | str | os.PathLike[str]
+"""Labels of one side, or path or URI of a store, or of any file that holds them."""
+
+
+def open_features(
+    location: str | os.PathLike[str],
+    role: str | None = None,
+    names: ArrayNames | Mapping[str, str | None] | None = None,
+    *,
+    format_name: str | None = None,
+    allow_zero: bool = False,
+    progress: Progress | None = None,
+    **labels: Unpack[LabelFields],
+) -> FeatureSet:
+    """Open a store, or read any known format into a set in memory (memory-mapped where the format allows it).
+
+    `role` is the side, if the location holds both; other options are those of `ingest`, and for files alone.
+    """
+    if role not in (None, "query", "gallery"):
+        raise InputError(did_you_mean("role", str(role), ("query", "gallery")))
+    uri = canonical_uri(location)
+    if (stored := _stored(uri, role, "features")) is not None:
+        return stored
+    # Few runs need readers of other formats.
+    from reid_dist.stores.importers.reading import read_features
+
+    return read_features(uri, role, names, format_name=format_name, allow_zero=allow_zero, progress=progress, **labels)
+
+
+def open_labels(location: str | os.PathLike[str], role: Role) -> LabelledSet:
+    """Open the labels of one side: of a store, of a folder of two, or of a file with or without features."""
+    uri = canonical_uri(location)
+    if (stored := _stored(uri, role, "labels")) is not None:
+        return stored
+    from reid_dist.stores.importers.reading import read_labels
+
+    return read_labels(uri, role)
+
+
+def as_feature_set(source: FeatureSource, role: Role | None = None) -> FeatureSet:
+    """Open a path; return a feature set as it is."""
+    if isinstance(source, str | os.PathLike):
+        return open_features(source, role=role)
+    if not isinstance(source, FeatureSet):
+        raise InputError(
+            f"{role or 'features'} must be a FeatureSet or a path, found {type(source).__name__}; use FeatureSet.open "
+            "or .from_arrays"
+        )
+    return source
+
+
+def as_labelled_set(source: LabelSource, role: Role) -> LabelledSet:
+    """Open the labels at a path; return labels as they are."""
+    if isinstance(source, str | os.PathLike):
+        return open_labels(source, role)
+    if not isinstance(source, LabelledSet):
+        raise InputError(
+            f"{role} must be labels, found {type(source).__name__}; use LabelledRows, a FeatureSet or a path"
+        )
+    return source
+
+
+def _stored(uri: str, role: str | None, what: str) -> FeatureSet | None:
+    """Open the store at a URI, or that of one side in a folder there; None for any other file."""
+    state = state_of(uri)
+    if state is State.NOTHING:
+        raise StoreNotFoundError(f"no {what} at {uri}: nothing is there{cut_short_note(uri)}")
+    if state in (State.COMPLETE, State.WRITING):
+        return FeatureSet.open(uri)
+    side = None if role is None else at_location(uri, f"{role}.zarr")
+    if side is not None and (holds(uri, f"{role}.zarr") or cut_short_note(side)):
+        return FeatureSet.open(side)
+    return None
