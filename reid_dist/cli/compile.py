@@ -25,7 +25,7 @@ def command() -> None:
     from reid_dist.errors import InputError
     from reid_dist.evaluation.ahead import compile_all
     from reid_dist.kernels.compilations import cache_words
-    from reid_dist.kernels.dispatchers import cache_folder
+    from reid_dist.kernels.compiler import cache_folder
 
     folder = cache_folder()
     if folder is None:

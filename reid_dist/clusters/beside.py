@@ -85,7 +85,7 @@ def start_process(work: Callable[..., object], *arguments: object) -> ForkServer
 
 
 def _compile_usual(reranks: bool) -> None:
-    from reid_dist.kernels.dispatchers import cache_folder
+    from reid_dist.kernels.compiler import cache_folder
     from reid_dist.kernels.usual import compile_usual, lacks_usual
 
     # The process ends right after: collecting garbage would be a tenth of its time.
@@ -98,7 +98,7 @@ def _compile_usual(reranks: bool) -> None:
 
 
 def _compile_integers() -> None:
-    from reid_dist.kernels.dispatchers import cache_folder
+    from reid_dist.kernels.compiler import cache_folder
     from reid_dist.kernels.usual import compile_integers, lacks_integers
 
     os.nice(_LEAST_PRIORITY)

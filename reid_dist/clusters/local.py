@@ -134,7 +134,7 @@ def local_cluster(config: LocalCluster) -> Iterator[distributed.LocalCluster]:
                 dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": config.dashboard},
                 silence_logs=50,
-                preload=["reid_dist.clusters.preload_kernels"],
+                preload=["reid_dist.engine.preload"],
             )
         except (OSError, ValueError, RuntimeError) as error:
             raise ClusterError(_not_started(error, workers, threads)) from error

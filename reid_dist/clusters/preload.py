@@ -15,7 +15,7 @@ from pickle import UnpicklingError
 from types import TracebackType
 
 import reid_dist.core.signals as signals
-from reid_dist.kernels.dispatchers import start_compiler
+from reid_dist.kernels.compiler import start_compiler
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -27,7 +27,7 @@ from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
 from reid_dist.evaluation.operating.run import operating_points
 from reid_dist.evaluation.search import nearest
-from reid_dist.kernels.dispatchers import cache_folder
+from reid_dist.kernels.compiler import cache_folder
 from reid_dist.metrics.definitions import NEAREST, PAIRS, PROBES, RANKS, example_names
 from reid_dist.stores import DistanceBlock, FeatureSet
 

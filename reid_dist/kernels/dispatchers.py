@@ -35,7 +35,6 @@ from numba import config, njit
 from numba.core import event
 
 from reid_dist.kernels.compilations import COMPILATIONS, Cache, sources_stamp
-from reid_dist.kernels.settings import Kernel, kernel
 from reid_dist.kernels.sharing import share_compilation
 
 # Versions of Numba whose internals `reid_dist.kernels.inlining` was written for; with others, kernels are compiled as
@@ -111,23 +110,6 @@ def _loaded_index(load: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
         return load()
     except (AttributeError, ImportError, EOFError, LookupError, TypeError, ValueError, pickle.UnpicklingError):
         return {}
-
-
-@kernel
-def _nothing(value: int) -> int:
-    return value
-
-
-def start_compiler() -> None:
-    """Prepare the first call of a kernel, which takes some 0.3 s even for machine code from the disk."""
-    _nothing(0)
-
-
-def cache_folder() -> Path | None:
-    """Directory of the machine code; None where it is not kept."""
-    if isinstance(_nothing, Kernel):
-        _ = _nothing.dispatcher
-    return Cache.path
 
 
 def _cached(function: Callable[..., Any], **options: Any) -> Any:

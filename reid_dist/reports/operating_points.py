@@ -15,11 +15,10 @@ from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import DocumentReport, restored_number
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.summary import Summary, make_frame
+from reid_dist.reports.words import RATES
 
 DOCUMENT: Final = "thresholds.json"
 PAGE: Final = "thresholds.html"
-RATES: Final = ("FAR", "TAR", "FPIR", "FNIR", "precision")
-"""Rates of the table, in its order."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from reid_dist.core.formatting import counted, integer, percent
 from reid_dist.metrics.definitions import curve_family, metric_family
+
+RATES: Final = ("FAR", "TAR", "FPIR", "FNIR", "precision")
+"""Rates at a threshold, in their order in tables."""
 
 # Fields of a description that are no parameters.
 _PROSE = frozenset({"name", "summary", "source", "definition"})

@@ -12,11 +12,10 @@ if TYPE_CHECKING:
     from reid_dist.stores.featureset import FeatureSet
     from reid_dist.stores.fused import fuse
     from reid_dist.stores.importers import FORMATS, ArrayNames, ingest
-    from reid_dist.stores.labelled import LabelledRows, LabelledSet
+    from reid_dist.stores.labelled import LabelledRows, LabelledSet, Role
     from reid_dist.stores.opening import (
         FeatureSource,
         LabelSource,
-        Role,
         as_feature_set,
         as_labelled_set,
         open_features,
@@ -54,9 +53,9 @@ _NAMES = {
     "featureset": ("FeatureSet",),
     "fused": ("fuse",),
     "importers": ("ArrayNames", "FORMATS", "ingest"),
-    "labelled": ("LabelledRows", "LabelledSet"),
+    "labelled": ("LabelledRows", "LabelledSet", "Role"),
     "opening": (
-        *("FeatureSource", "LabelSource", "Role"),
+        *("FeatureSource", "LabelSource"),
         *("as_feature_set", "as_labelled_set", "open_features", "open_labels"),
     ),
     "workspace": ("Stage", "Workspace"),

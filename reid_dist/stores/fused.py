@@ -22,9 +22,9 @@ from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.normalising import unit_rows
 from reid_dist.stores.digests import digest_json
 from reid_dist.stores.featureset import FeatureSet, reopened, rows_read_at_once
-from reid_dist.stores.labelled import joint_labels
+from reid_dist.stores.labelled import Role, joint_labels
 from reid_dist.stores.labels import join_item_ids
-from reid_dist.stores.opening import FeatureSource, Role, as_feature_set
+from reid_dist.stores.opening import FeatureSource, as_feature_set
 from reid_dist.stores.rows import Address, FeatureArray, Offenders, Rows
 
 FUSED_NOTE = "fused: cosine = "

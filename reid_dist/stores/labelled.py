@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from reid_dist.errors import DamagedStoreError
 from reid_dist.stores.digests import digest_json, digest_label
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, join_numbers, make_labels
+
+Role: TypeAlias = Literal["query", "gallery"]
 
 
 class LabelledSet:

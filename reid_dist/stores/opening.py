@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.stores.featureset import FeatureSet, Progress
-from reid_dist.stores.labelled import LabelledSet
+from reid_dist.stores.labelled import LabelledSet, Role
 from reid_dist.stores.locations import State, at_location, canonical_uri, cut_short_note, holds, state_of
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from reid_dist.stores.importers.label_options import LabelFields
     from reid_dist.stores.importers.names import ArrayNames
-
-Role: TypeAlias = Literal["query", "gallery"]
 
 FeatureSource: TypeAlias = FeatureSet | str | os.PathLike[str]
 """A feature set, or path or URI of a store, or of any file that `ingest` reads."""

@@ -29,7 +29,7 @@ def cores(monkeypatch: pytest.MonkeyPatch):
     """Set the number of cores, and refuse local clusters."""
     monkeypatch.setattr(connection, "prepare_local_workers", lambda: None)
     monkeypatch.setattr(prepare_local_workers.__module__ + ".prepare_local_workers", lambda: None)
-    monkeypatch.setitem(connection._OPENERS, "local", refused)
+    monkeypatch.setattr(local, "local_cluster", refused)
     return lambda number: monkeypatch.setattr(environment, "usable_cores", lambda: number)
 
 

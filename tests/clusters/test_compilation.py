@@ -18,7 +18,7 @@ from reid_dist import FeatureSet
 from reid_dist.cli.progress import stages
 from reid_dist.clusters.compilation import Spans, compilation_of, report_to_scheduler
 from reid_dist.engine.task_graph import Progress, Stopwatch, TaskGraph, execute
-from reid_dist.kernels import settings
+from reid_dist.kernels import compilations, compiler, dispatchers
 
 _LINE = "compiling kernels, once per machine"
 
@@ -37,12 +37,12 @@ class Recorded(Progress):
 
 def compile_for(seconds: float) -> None:
     """As Numba does, without the work."""
-    settings._COMPILATIONS.on_start(None)
+    compilations.COMPILATIONS.begin()
     # A kernel that the first one calls.
-    settings._COMPILATIONS.on_start(None)
-    settings._COMPILATIONS.on_end(None)
+    compilations.COMPILATIONS.begin()
+    compilations.COMPILATIONS.end()
     time.sleep(seconds)
-    settings._COMPILATIONS.on_end(None)
+    compilations.COMPILATIONS.end()
 
 
 def test_spans_that_overlap_count_once() -> None:
@@ -55,14 +55,14 @@ def test_spans_that_overlap_count_once() -> None:
 
 def test_a_real_kernel_is_noticed() -> None:
     # Of no cache, which a second run of this test would find it in.
-    twice = settings._compiled(lambda x: 2 * x, cached=False)
+    twice = dispatchers._compiled(lambda x: 2 * x, cached=False)
     heard = []
-    before = len(settings.compiled_spans())
-    with settings.listening(lambda began, ended: heard.append(ended)):
+    before = len(compilations.compiled_spans())
+    with compilations.listening(lambda began, ended: heard.append(ended)):
         assert (twice(2), twice(3)) == (4, 6)
     assert len(heard) == 2
     assert heard[0] is None
-    assert settings.compiled_spans()[before:] == [(pytest.approx(heard[1], abs=60), heard[1])]
+    assert compilations.compiled_spans()[before:] == [(pytest.approx(heard[1], abs=60), heard[1])]
 
 
 def test_stages_are_not_charged_with_it() -> None:
@@ -109,7 +109,7 @@ def test_one_line_and_no_rate_of_it(capfd: pytest.CaptureFixture[str]) -> None:
 _NOWHERE = """
 from numba.core import caching
 caching.CacheImpl._locator_classes = {locators}
-from reid_dist.kernels import settings
+from reid_dist.kernels import compilations, compiler, dispatchers, settings
 settings._private_folder = lambda: {folder}
 
 @settings.kernel
@@ -117,8 +117,8 @@ def twice(x):
     return 2 * x
 
 print(twice(1))
-print(settings.cache_words())
-print(settings.cache_folder())
+print(compilations.cache_words())
+print(compiler.cache_folder())
 """
 
 
@@ -127,7 +127,7 @@ print(settings.cache_folder())
 def test_where_nothing_can_be_written(tmp_path: Path, is_private: bool) -> None:
     """Neither the installation nor the home directory; Numba's own answer is a traceback."""
     locators = "[caching.UserProvidedCacheLocator]" if is_private else "[]"
-    folder = f"settings.Path({str(tmp_path)!r})" if is_private else "None"
+    folder = f"dispatchers.Path({str(tmp_path)!r})" if is_private else "None"
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     program = _NOWHERE.format(locators=locators, folder=folder)
     (tmp_path / "program.py").write_text(program)
@@ -147,19 +147,19 @@ def test_where_nothing_can_be_written(tmp_path: Path, is_private: bool) -> None:
 
 
 def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings.os, "sep", str(tmp_path))
+    monkeypatch.setattr(dispatchers.os, "sep", str(tmp_path))
     folder = tmp_path / "var" / "tmp"
-    assert settings._private_folder() is None
+    assert dispatchers._private_folder() is None
     folder.mkdir(parents=True)
-    found = settings._private_folder()
+    found = dispatchers._private_folder()
     assert found is not None
     assert found.parent == folder
     assert found.stat().st_mode & 0o777 == 0o700
     found.chmod(0o722)
-    assert settings._private_folder() is None
+    assert dispatchers._private_folder() is None
     found.rmdir()
     found.symlink_to(tmp_path)
-    assert settings._private_folder() is None
+    assert dispatchers._private_folder() is None
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def stores(tmp_path: Path) -> tuple[Path, Path]:
 @pytest.mark.timeout(1800)
 def test_after_it_nothing_is_compiled(stores: tuple[Path, Path], tmp_path: Path) -> None:
     """In a cache with the kernels alone that the command loads or compiles."""
-    folder = settings.cache_folder()
+    folder = compiler.cache_folder()
     assert folder is not None
     cache = tmp_path / "cache"
 
@@ -196,7 +196,7 @@ def test_after_it_nothing_is_compiled(stores: tuple[Path, Path], tmp_path: Path)
     used = set(re.findall(r"data (?:loaded from|saved to) '.*?([^/']+\.nbc)'", log))
     assert len(used) > 50
     assert re.search(r"^(all kernels were compiled before|\d+ kernels compiled in \d+ s), kept in ", log, re.MULTILINE)
-    place = cache / _CacheLocator.get_suitable_cache_subpath(settings.__file__)
+    place = cache / _CacheLocator.get_suitable_cache_subpath(dispatchers.__file__)
     place.mkdir(parents=True)
     for path in folder.glob("*.nb?"):
         if path.suffix == ".nbi" or path.name in used:

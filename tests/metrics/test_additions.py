@@ -25,7 +25,7 @@ SUMMARY = "[r_1 > k]: no match among the first k"
 @pytest.fixture(autouse=True)
 def _miss_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error rate: the share of queries without a match among the first k."""
-    monkeypatch.setattr(METRICS, "_entries", dict(METRICS._entries))
+    monkeypatch.setattr(METRICS, "_made", dict(METRICS._made))
 
     @rank_metric("miss@k", "miss@k", SUMMARY, "this test", lower_is_better=True)
     def _misses(ranked: RankedQueries, k: int) -> np.ndarray:

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from reid_dist.core import formatting
 from reid_dist.reports.documents import restored_number
-from reid_dist.reports.operating_points import RATES
 from reid_dist.reports.plots.operating_points import histogram_plot, probability_plot, rates_plot
-from reid_dist.reports.words import resampled
+from reid_dist.reports.words import RATES, resampled
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

@@ -26,6 +26,7 @@ from reid_dist.stores.importers.sides import (
 )
 from reid_dist.stores.importers.source import RowArray, Source, open_source
 from reid_dist.stores.importers.text_files import file_of_labels, read_lines
+from reid_dist.stores.labelled import Role
 from reid_dist.stores.labels import (
     COLUMN_PREFIX,
     Labels,
@@ -35,7 +36,6 @@ from reid_dist.stores.labels import (
     number_in_digits,
     number_jointly,
 )
-from reid_dist.stores.opening import Role
 from reid_dist.stores.rows import FIRST_OFFENDERS
 
 _BLOCK_BYTES = 8 << 20

@@ -10,8 +10,8 @@ from typing import Any
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.source import Source, listed
+from reid_dist.stores.labelled import Role
 from reid_dist.stores.labels import COLUMN_PREFIX
-from reid_dist.stores.opening import Role
 
 _WORDS: dict[str, tuple[str, ...]] = {
     "features": ("f", "feature", "features", "feat", "feats", "embedding", "embeddings", "x"),

@@ -14,10 +14,9 @@ from reid_dist.stores.importers.labelling import label_parts
 from reid_dist.stores.importers.names import ArrayNames, find_labels
 from reid_dist.stores.importers.sides import SIDE_LABELS, sides_of
 from reid_dist.stores.importers.source import open_source
-from reid_dist.stores.labelled import LabelledRows
+from reid_dist.stores.labelled import LabelledRows, Role
 from reid_dist.stores.labels import as_column, label_arguments
 from reid_dist.stores.memory import MemoryRows
-from reid_dist.stores.opening import Role
 
 if TYPE_CHECKING:
     from typing import Unpack
