@@ -184,8 +184,9 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [0, 0.1, 0.25, 0.5])
-def test_a_local_cluster_that_is_interrupted_while_it_starts(large, tmp_path: Path, after: float) -> None:
-    words = ("evaluate", *large, "--workers", 2, "--output", "out")
+@pytest.mark.parametrize("command", ["evaluate", "demo"])
+def test_a_local_cluster_that_is_interrupted_while_it_starts(large, tmp_path: Path, command: str, after: float) -> None:
+    words = (command, *(large if command == "evaluate" else ()), "--workers", 2, "--output", "out")
     with started(tmp_path, _STRUCK.format(after=after), *words) as process:
         assert assert_interrupted(process).startswith("Interrupted")
 

@@ -46,6 +46,22 @@ for query, gallery in (sets, _stored(sets, Path(sys.argv[1]))):
 print(*before, *(len(kernel.signatures) for kernel in _INTEGERS))
 """
 
+_LOADED = """
+import gc, sys
+from reid_dist import FeatureSet, evaluate
+from reid_dist.kernels.settings import Kernel
+from reid_dist.kernels.usual import load_usual
+
+def loaded():
+    made = [each for each in gc.get_objects() if isinstance(each, Kernel) and each._dispatcher is not None]
+    return {f"{each.__module__}.{each.__name__}" for each in made if each.signatures}
+
+load_usual()
+before = loaded()
+evaluate(*(FeatureSet.open(uri) for uri in sys.argv[1:]), topk=10)
+print(len(before), *(loaded() - before))
+"""
+
 # Look-ups in columns and in distances; lanes of sums and of bounds.
 _TWICE = {"deciding.first_at_least", "canonical.fold"}
 # With `arrays.filled`, in place of compilations of `np.full` that Numba does not keep, `lists.merge_lists`, in place of
@@ -86,6 +102,18 @@ def test_a_usual_evaluation_compiles_each_kernel_once(tmp_path: Path) -> None:
     assert {name for name, number in times.items() if number > 1} <= _TWICE
     assert 20 <= len(times) <= _MOST, sorted(times)
     assert _printed(_RUN, *sides, NUMBA_CACHE_DIR=str(cache)) == "0\n"
+
+
+@pytest.mark.parametrize("screen", ["int8", "float32"])
+def test_what_is_loaded_early_is_what_an_evaluation_calls(tmp_path: Path, screen: str) -> None:
+    if screen == "int8":
+        pytest.importorskip("onnxruntime")
+    sides = [str(tmp_path / side) for side in ("query.zarr", "gallery.zarr")]
+    for features, side in zip(_sets(20, (40, 3000)), sides, strict=True):
+        features.save(side)
+    number, *others = _printed(_LOADED, *sides, REID_DIST_SCREEN=screen).split()
+    assert int(number) >= 14
+    assert others == []
 
 
 def test_an_empty_cache_lacks_kernels(tmp_path: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 
 import reid_dist
+from reid_dist.kernels.canonical import pair_distances
 from reid_dist.kernels.deciding import first_at_least
 
 _FIRST = """
@@ -60,8 +64,9 @@ def package(tmp_path: Path) -> Path:
     kernels.mkdir(parents=True)
     (kernels.parent / "__init__.py").touch()
     source = Path(reid_dist.__file__).parent / "kernels"
-    for name in ("__init__.py", "array_functions.py", "inlining.py", "settings.py", "sharing.py", "signatures.py"):
-        shutil.copy(source / name, kernels / name)
+    for name in ("array_functions", "compilations", "dispatchers", "inlining", "settings", "sharing", "signatures"):
+        shutil.copy(source / f"{name}.py", kernels)
+    shutil.copy(source / "__init__.py", kernels)
     (kernels / "second.py").write_text(_SECOND)
     add(tmp_path, 1)
     return tmp_path
@@ -91,6 +96,31 @@ def doubled(pair):
     return 2 * pair.x
 """
 _CALL_OF_A_CLASS = "from reid_dist.kernels.first import {name}, doubled; print(doubled({name}({argument})))"
+
+
+_WITHOUT_NUMBA = """
+import sys
+import reid_dist.clusters.connection, reid_dist.engine.graph, reid_dist.evaluation.runs, reid_dist.stages.reranking.top
+print(int("numba" in sys.modules))
+from reid_dist.kernels.canonical import squared_norms
+import numpy
+print(squared_norms(numpy.full((1, 2), 3, "f4"))[0])
+print(int("numba" in sys.modules))
+"""
+
+
+def test_numba_is_imported_at_the_first_call() -> None:
+    done = subprocess.run([sys.executable, "-c", _WITHOUT_NUMBA], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "18.0", "1"]
+
+
+def test_kernels_are_pickled_by_name_and_look_like_their_functions() -> None:
+    assert pickle.loads(pickle.dumps(pair_distances)) is pair_distances
+    assert copy.copy(pair_distances) is pair_distances
+    assert inspect.signature(pair_distances) == inspect.signature(pair_distances.py_func)
+    assert (pair_distances.__name__, pair_distances.__module__) == ("pair_distances", "reid_dist.kernels.canonical")
+    # As libraries ask of any object.
+    assert not hasattr(pair_distances, "__dask_graph__")
 
 
 @pytest.mark.slow
