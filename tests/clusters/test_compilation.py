@@ -110,7 +110,7 @@ _NOWHERE = """
 from numba.core import caching
 caching.CacheImpl._locator_classes = {locators}
 from reid_dist.kernels import compilations, compiler, dispatchers, settings
-settings._private_folder = lambda: {folder}
+dispatchers._private_folder = lambda: {folder}
 
 @settings.kernel
 def twice(x):

@@ -33,17 +33,18 @@ from pathlib import Path
 from reid_dist.evaluation.ahead import _sets, _stored
 from reid_dist.evaluation.evaluate import evaluate
 from reid_dist.evaluation.search import nearest
-from reid_dist.kernels.usual import _INTEGERS, compile_integers, lacks_integers
+from reid_dist.kernels.compilations import INTEGERS
+from reid_dist.kernels.usual import _named, compile_integers, lacks_integers
 
 compile_integers()
 assert not lacks_integers()
-before = [len(kernel.signatures) for kernel in _INTEGERS]
+before = [len(_named(kernel).signatures) for kernel in INTEGERS]
 sets = _sets(20, (40, 3000))
 for query, gallery in (sets, _stored(sets, Path(sys.argv[1]))):
     nearest(query, gallery, k=4)
     nearest(gallery, gallery, k=4)
     evaluate(query, gallery)
-print(*before, *(len(kernel.signatures) for kernel in _INTEGERS))
+print(*before, *(len(_named(kernel).signatures) for kernel in INTEGERS))
 """
 
 _LOADED = """
