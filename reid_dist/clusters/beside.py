@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from reid_dist.clusters.workers import prepare_local_workers
 from reid_dist.core.environment import SCREEN_VARIABLE, has_integers, usable_cores
@@ -26,10 +26,14 @@ _SHORT_RUN_S, _LEAST_PRIORITY = 3.0, 19
 
 
 class _Compiling:
-    """The process that compiles the kernels of usual evaluations, and the thread that starts it."""
+    """The process that compiles the kernels of usual evaluations, and the thread that starts it.
+
+    `kept` are the evaluations, without re-ranking or with it, whose kernels were found in the cache.
+    """
 
     process: ForkServerProcess | None = None
     thread: threading.Thread | None = None
+    kept: ClassVar[set[bool]] = set()
 
 
 def compile_beside(*, reranks: bool = False) -> None:
@@ -37,7 +41,10 @@ def compile_beside(*, reranks: bool = False) -> None:
 
     Without a second core, it would be of no use.  A second call does nothing.
     """
-    if usable_cores() == 1 or _Compiling.thread is not None or seem_compiled(LATEST[reranks]):
+    if usable_cores() == 1 or _Compiling.thread is not None or reranks in _Compiling.kept:
+        return
+    if seem_compiled(LATEST[reranks]):
+        _Compiling.kept.add(reranks)
         return
     prepare_local_workers(compiling=True)
     # The start waits for the process that others are forked from.

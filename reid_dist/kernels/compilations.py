@@ -78,10 +78,9 @@ def seem_compiled(kernels: Iterable[str]) -> bool:
     shared = Path(chosen) if chosen else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "numba"
     places = [*shared.glob("kernels_*"), *([] if chosen else [_SOURCES / "__pycache__"])]
     newest = max(time_ns for _, _, time_ns in sources_stamp())
-    return all(
-        any(index.stat().st_mtime_ns > newest for place in places for index in place.glob(f"{kernel}-*.nbi"))
-        for kernel in kernels
-    )
+    indices = [index for place in places for index in place.glob("*.nbi")]
+    current = {index.name.partition("-")[0] for index in indices if index.stat().st_mtime_ns > newest}
+    return current >= {*kernels}
 
 
 Listener = Callable[[float, float | None], None]

@@ -27,6 +27,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[objec
     monkeypatch.setattr(beside, "usable_cores", lambda: 2)
     monkeypatch.setattr(beside._Compiling, "thread", None)
     monkeypatch.setattr(beside._Compiling, "process", None)
+    monkeypatch.setattr(beside._Compiling, "kept", set())
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     return found
 
