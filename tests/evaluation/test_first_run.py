@@ -105,7 +105,7 @@ def test_a_usual_evaluation_compiles_each_kernel_once(tmp_path: Path) -> None:
     assert _printed(_RUN, *sides, NUMBA_CACHE_DIR=str(cache)) == "0\n"
 
 
-@pytest.mark.parametrize("screen", ["int8", "float32"])
+@pytest.mark.parametrize("screen", ["int8", pytest.param("float32", marks=pytest.mark.slow)])
 def test_what_is_loaded_early_is_what_an_evaluation_calls(tmp_path: Path, screen: str) -> None:
     if screen == "int8":
         pytest.importorskip("onnxruntime")
