@@ -1,4 +1,4 @@
-"""Preloaded by local workers: what their first tasks load otherwise, while this cluster waits for the client."""
+"""Preloaded by local workers: what their first tasks would load, while they wait for these."""
 
 from __future__ import annotations
 
