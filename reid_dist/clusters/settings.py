@@ -29,6 +29,8 @@ _SETTINGS: dict[str, Any] = {
     "distributed.worker.memory.target": False,
     # Every 10 ms, as by default, takes a tenth of the time of a worker that compiles kernels.
     "distributed.worker.profile.interval": "100ms",
+    # Every 20 ms, as by default, takes a twentieth of a core for a scheduler with a worker.
+    "distributed.admin.tick.interval": "500ms",
     # Local workers are forked from a server that has imported everything already; see `reid_dist.clusters.workers`.
     "distributed.worker.multiprocessing-method": "forkserver",
 }
