@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,6 +57,52 @@ def test_a_finished_report_is_returned_and_another_job_is_refused(job: PipelineJ
     other = job.model_copy(update={"max_rank": 7})
     with pytest.raises(InputError, match=r"holds the report of another job \(max_rank differ\)"):
         run_job(lambda: prepared(other), again, contextlib.nullcontext)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_saving_is_prepared_while_values_are_computed(job: PipelineJob, tmp_path: Path, is_kept: bool) -> None:
+    """In a thread, if there is an output; an error in it is no error of the run."""
+    called = threading.Event()
+
+    def prepare() -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        called.set()
+        raise ImportError("broken")
+
+    computation = prepared(job)
+
+    def compute(*where: Any) -> Report:
+        if is_kept:
+            assert called.wait(20)
+        return computation.compute(*where)
+
+    to = Destination(output=tmp_path / "out" if is_kept else None)
+    made = run_job(lambda: replace(computation, compute=compute, beside=prepare), to, contextlib.nullcontext)
+    assert made.result_digest == evaluate(job.query, job.gallery).result_digest
+    assert called.is_set() == is_kept
+
+
+_PREPARED = """
+import sys
+from reid_dist import Report
+report = Report.load(sys.argv[1])
+Report.prepare_save()
+before = {*sys.modules}
+report.save(sys.argv[2])
+print(*sorted({name.partition(".")[0] for name in {*sys.modules} - before}))
+print(*sorted({"jinja2", "pyarrow"} & before))
+"""
+
+
+@pytest.mark.slow
+def test_saving_imports_what_was_prepared_alone(job: PipelineJob, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    evaluate(job.query, job.gallery, topk=3).save(tmp_path / "one")
+    words = [sys.executable, "-c", _PREPARED, tmp_path / "one", tmp_path / "two"]
+    done = subprocess.run([*map(str, words)], capture_output=True, text=True, check=True, timeout=120)
+    others, prepared_before = done.stdout.splitlines()
+    assert not {"jinja2", "pyarrow", "reid_dist"} & {*others.split()}
+    assert prepared_before == "jinja2 pyarrow"
 
 
 @pytest.mark.quick_cases(2)
