@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from reid_dist.clusters.beside import compile_beside, integers_compiled_beside
 from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.kinds import BatchCluster, Cluster, ExistingCluster, LocalCluster, SSHCluster, Threads
-from reid_dist.clusters.local import EarlyCluster, memory_of_worker, open_local, shares
+from reid_dist.clusters.local import EarlyCluster, memory_of_worker, shares
 from reid_dist.clusters.settings import in_force, pages_of
 from reid_dist.clusters.workers import prepare_local_workers, workers_of
 from reid_dist.core.environment import SCREEN_VARIABLE, threads_of_process
@@ -36,11 +36,10 @@ _OPENERS = {
 }
 
 
-def _open(config: Any) -> contextlib.AbstractContextManager[Client]:
+def _open(config: Any, *early: EarlyCluster) -> contextlib.AbstractContextManager[Client]:
     module, name = _OPENERS[config.kind]
-    opened: contextlib.AbstractContextManager[Client] = getattr(
-        importlib.import_module(f"reid_dist.clusters.{module}"), name
-    )(config)
+    opener = getattr(importlib.import_module(f"reid_dist.clusters.{module}"), name)
+    opened: contextlib.AbstractContextManager[Client] = opener(config, *early)
     return opened
 
 
@@ -80,7 +79,7 @@ def _connected(config: Cluster, reranks: bool, early: EarlyCluster | None) -> It
         prepare_local_workers()
         compile_beside(reranks=reranks)
         if early is not None:
-            with open_local(config, early) as client:
+            with _open(config, early) as client:
                 yield client
             return
     with in_force(config.dask, pages_of(config)), _open(config) as client:
