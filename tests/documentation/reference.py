@@ -70,9 +70,6 @@ def build(folder: Path) -> list[Path]:
 
 def modules() -> dict[str, doc.Module]:
     """The package, modules of what its functions return, and all that their documentation names in full."""
-    for name in reid_dist.__all__:
-        # Names are imported when they are used; pdoc reads what is there.
-        setattr(reid_dist, name, getattr(reid_dist, name))
     found: dict[str, doc.Module] = {}
     names = [_PACKAGE, errors.__name__]
     with _warnings_as_errors():
@@ -97,7 +94,11 @@ def returned(module: doc.Module) -> list[str]:
 
 def _module(name: str) -> doc.Module:
     """A module whose classes show the members that they have from classes of this package."""
-    module = doc.Module(importlib.import_module(name))
+    documented_module = importlib.import_module(name)
+    for public in getattr(documented_module, "__all__", ()):
+        # Names are imported when they are used; pdoc reads what is there.
+        getattr(documented_module, public)
+    module = doc.Module(documented_module)
     for each in module.members.values():
         if isinstance(each, doc.Class):
             for member in each.members.values():
