@@ -27,7 +27,7 @@ _SETTINGS: dict[str, Any] = {
     # Tasks keep no results in memory: writing them to disk would only hide a wrong plan.
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.target": False,
-    # Every 10 ms, as by default, takes a tenth of the time of a worker that compiles kernels.
+    # Every 10 ms, as by default, takes time from workers that compile kernels: Numba's calls are nested deeply.
     "distributed.worker.profile.interval": "100ms",
     # Every 20 ms, as by default, takes a twentieth of a core for a scheduler with a worker.
     "distributed.admin.tick.interval": "500ms",

@@ -57,14 +57,14 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, modules: Sequence[str] = ()) -> None:
         self.kind = kind
         self._made: dict[str, T] = {}
-        self._modules = [*modules]
+        self._modules = tuple(modules)
 
     @property
     def _entries(self) -> dict[str, T]:
-        # Each is taken off the list when it is imported, so that another thread waits for it, too.
-        while self._modules:
-            importlib.import_module(self._modules[0])
-            del self._modules[:1]
+        # Forgotten only when all are imported: another thread that looks up meanwhile waits for each of them, too.
+        for module in self._modules:
+            importlib.import_module(module)
+        self._modules = ()
         return self._made
 
     def register(self, entry: T) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,13 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry[Named]
 def test_modules_are_imported_in_order_at_the_first_look_up(registry: Registry[Named]) -> None:
     assert "registered_first" not in sys.modules
     assert registry.names() == ["b", "a", "c"]
+
+
+def test_threads_that_look_up_at_once_find_all(registry: Registry[Named], tmp_path: Path) -> None:
+    for path in tmp_path.glob("registered_*.py"):
+        path.write_text(f"import time\ntime.sleep(0.2)\n{path.read_text()}")
+    with ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(lambda _: registry.names(), range(4))] == [["b", "a", "c"]] * 4
 
 
 @pytest.mark.parametrize(
