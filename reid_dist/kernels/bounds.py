@@ -30,8 +30,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, LANES, RUN, TERMS, PairRows, fold
+from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, PairRows
 from reid_dist.kernels.settings import inner_kernel
+from reid_dist.kernels.vectors import LANES, two_single_dots
 
 # Shortest squared length of a row that is bounded.
 _SHORTEST = 2.0**-60
@@ -44,44 +45,15 @@ def _gamma(roundings: float, roundoff: float) -> float:
 
 @inner_kernel
 def _sum_products(
-    rows: PairRows,
-    query_index: NDArray[np.int64],
-    gallery_index: NDArray[np.int64],
-    sums: NDArray[np.float64],
-    lanes: NDArray[np.float32],
-    others: NDArray[np.float32],
+    rows: PairRows, query_index: NDArray[np.int64], gallery_index: NDArray[np.int64], sums: NDArray[np.float64]
 ) -> None:
-    """Write the sums, in float32, of the products of listed pairs; consecutive pairs of a query two at a time.
-
-    `lanes` and `others` are scratch of shape (32,).
-    """
+    """Write the sums, in float32, of the products of listed pairs; consecutive pairs of a query two at a time."""
     query, gallery = rows.query, rows.gallery
-    n = query.shape[1]
-    whole = n - n % RUN
     done = 0
     while done < len(sums):
         i = query_index[done]
         after = done + 1 if done + 1 < len(sums) and query_index[done + 1] == i else done
-        j, k = gallery_index[done], gallery_index[after]
-        # Loops of a fixed length, here and in folding, are a few vector instructions.
-        for lane in range(LANES):
-            lanes[lane] = 0.0
-            others[lane] = 0.0
-        x, y, z = query[i], gallery[j], gallery[k]
-        for start in range(0, whole, RUN):
-            stop = start + RUN
-            xs, ys, zs = x[start:stop], y[start:stop], z[start:stop]
-            for lane in range(LANES):
-                total, other = lanes[lane], others[lane]
-                for term in range(TERMS):
-                    at = lane + term * LANES
-                    total += xs[at] * ys[at]
-                    other += xs[at] * zs[at]
-                lanes[lane], others[lane] = total, other
-        for at in range(whole, n):
-            lanes[at & (LANES - 1)] += x[at] * y[at]
-            others[at & (LANES - 1)] += x[at] * z[at]
-        sums[done], sums[after] = fold(lanes), fold(others)
+        sums[done], sums[after] = two_single_dots(query[i], gallery[gallery_index[done]], gallery[gallery_index[after]])
         done = after + 1
 
 
@@ -102,8 +74,7 @@ def bound_pairs(
         least[:] = -np.inf
         most[:] = np.inf
         return
-    lanes, others = np.empty(LANES, np.float32), np.empty(LANES, np.float32)
-    _sum_products(rows, query_index, gallery_index, least, lanes, others)
+    _sum_products(rows, query_index, gallery_index, least)
     dim = rows.query.shape[1]
     single = _gamma(math.ceil(dim / LANES) + 7.0, 2.0**-24)
     double = _gamma(4.0 * dim + 100.0, 2.0**-53)

@@ -1,9 +1,7 @@
 """Canonical distances: one definite float64 for a pair of rows, independent of the tile or block it is computed in.
 
-The product of two float32 numbers is exact in float64.  Only the order of the sum remains to be chosen, and it is
-fixed here: element ``i`` goes to lane ``i mod 32``, each lane adds its terms in ascending order, and the lanes are
-folded in halves (0 with 16, 1 with 17, …; then 0 with 8, …).  The lanes are an array, not separate variables, because
-LLVM turns this form into vector instructions without permission to reorder anything.
+The product of two float32 numbers is exact in float64.  Only the order of the sum remains to be chosen, and it is that
+of `reid_dist.kernels.vectors`.
 
 Rows that are equal bit for bit are at cosine distance exactly 0: then ``xy == xx == yy`` and the correctly rounded
 square root of the rounded square of a float64 is that float64.
@@ -21,13 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.settings import inner_kernel, kernel
-
-# A power of two.
-LANES = 32
-
-# Four terms of a lane are added together, so that lanes are loaded and stored less often; elements of such a run.
-TERMS = 4
-RUN = TERMS * LANES
+from reid_dist.kernels.vectors import dot, squared_difference, two_dots
 
 COSINE = 0
 SQEUCLIDEAN = 1
@@ -106,91 +98,6 @@ def _given(distances: NDArray[np.float32], place: NDArray[np.float32]) -> float:
 
 
 @inner_kernel
-def fold(lanes: NDArray[np.floating]) -> float:
-    """Sum of the 32 lanes in halves; written out, as a loop over halves is not unrolled."""
-    for lane in range(16):
-        lanes[lane] += lanes[lane + 16]
-    for lane in range(8):
-        lanes[lane] += lanes[lane + 8]
-    for lane in range(4):
-        lanes[lane] += lanes[lane + 4]
-    return float((lanes[0] + lanes[2]) + (lanes[1] + lanes[3]))
-
-
-@inner_kernel
-def _dot(x: NDArray[np.float32], y: NDArray[np.float32], lanes: NDArray[np.float64]) -> float:
-    """Canonical product of two rows."""
-    n = x.shape[0]
-    for lane in range(LANES):
-        lanes[lane] = 0.0
-    whole = n - n % RUN
-    for start in range(0, whole, RUN):
-        xs, ys = x[start : start + RUN], y[start : start + RUN]
-        for lane in range(LANES):
-            total = lanes[lane]
-            for term in range(TERMS):
-                at = lane + term * LANES
-                total += np.float64(xs[at]) * ys[at]
-            lanes[lane] = total
-    # Few elements: without vector instructions, whose three loops would take a tenth of all compilation.
-    for at in range(whole, n):
-        lanes[at & (LANES - 1)] += np.float64(x[at]) * y[at]
-    return fold(lanes)
-
-
-@inner_kernel
-def _two_dots(
-    x: NDArray[np.float64],
-    y: NDArray[np.float32],
-    z: NDArray[np.float32],
-    lanes: NDArray[np.float64],
-    others: NDArray[np.float64],
-) -> tuple[float, float]:
-    """Canonical products of a row with two others, equal to those of `_dot`; two rows are loaded concurrently."""
-    n = x.shape[0]
-    for lane in range(LANES):
-        lanes[lane] = 0.0
-        others[lane] = 0.0
-    whole = n - n % RUN
-    for start in range(0, whole, RUN):
-        stop = start + RUN
-        xs, ys, zs = x[start:stop], y[start:stop], z[start:stop]
-        for lane in range(LANES):
-            total, other = lanes[lane], others[lane]
-            for term in range(TERMS):
-                at = lane + term * LANES
-                total += xs[at] * ys[at]
-                other += xs[at] * zs[at]
-            lanes[lane], others[lane] = total, other
-    for at in range(whole, n):
-        lanes[at & (LANES - 1)] += x[at] * y[at]
-        others[at & (LANES - 1)] += x[at] * z[at]
-    return fold(lanes), fold(others)
-
-
-@inner_kernel
-def _squared_difference(x: NDArray[np.float32], y: NDArray[np.float32], lanes: NDArray[np.float64]) -> float:
-    """Canonical sum of squared differences of two rows; structured as `_dot`."""
-    n = x.shape[0]
-    for lane in range(LANES):
-        lanes[lane] = 0.0
-    whole = n - n % RUN
-    for start in range(0, whole, RUN):
-        xs, ys = x[start : start + RUN], y[start : start + RUN]
-        for lane in range(LANES):
-            total = lanes[lane]
-            for term in range(TERMS):
-                at = lane + term * LANES
-                difference = np.float64(xs[at]) - ys[at]
-                total += difference * difference
-            lanes[lane] = total
-    for at in range(whole, n):
-        difference = np.float64(x[at]) - y[at]
-        lanes[at & (LANES - 1)] += difference * difference
-    return fold(lanes)
-
-
-@inner_kernel
 def _cosine(xy: float, xx: float, yy: float) -> float:
     """Cosine distance of two rows, from their canonical product and squared norms."""
     if xx == 0.0 or yy == 0.0:
@@ -199,25 +106,18 @@ def _cosine(xy: float, xx: float, yy: float) -> float:
 
 
 @inner_kernel
-def plain_distance(
-    kind: int,
-    x: NDArray[np.float32],
-    y: NDArray[np.float32],
-    xx: float,
-    yy: float,
-    lanes: NDArray[np.float64],
-) -> float:
+def plain_distance(kind: int, x: NDArray[np.float32], y: NDArray[np.float32], xx: float, yy: float) -> float:
     """Canonical distance of two rows, not rescored; `xx` and `yy` are their canonical squared norms, for ``COSINE``.
 
-    Cosine is 1 - xy / sqrt(xx * yy), and 1 if a row is zero.  `lanes` is scratch of shape (32,), float64.
+    Cosine is 1 - xy / sqrt(xx * yy), and 1 if a row is zero.
     """
     if kind == GIVEN:
         return _given(x, y)
     if kind == COSINE:
         if xx == 0.0 or yy == 0.0:
             return 1.0
-        return _cosine(_dot(x, y, lanes), xx, yy)
-    total = _squared_difference(x, y, lanes)
+        return _cosine(dot(x, y), xx, yy)
+    total = squared_difference(x, y)
     if kind == EUCLIDEAN:
         return math.sqrt(total)
     return total
@@ -255,10 +155,10 @@ def _rescored(rescoring: Rescoring, i: int, j: int, distance: float) -> float:
 
 
 @inner_kernel
-def pair_distance(rows: PairRows, i: int, j: int, lanes: NDArray[np.float64]) -> float:
+def pair_distance(rows: PairRows, i: int, j: int) -> float:
     """Canonical distance of query `i` and gallery row `j`, rescored if `rows.rescoring` is active."""
     xx, yy = rows.query_norm[i], rows.gallery_norm[j]
-    distance = plain_distance(rows.kind, rows.query[i], rows.gallery[j], xx, yy, lanes)
+    distance = plain_distance(rows.kind, rows.query[i], rows.gallery[j], xx, yy)
     if rows.rescoring.active:
         return _rescored(rows.rescoring, i, j, distance)
     return distance
@@ -297,27 +197,21 @@ def _distances_from(
     norms: NDArray[np.float64],
     index: NDArray[np.int64],
     distances: NDArray[np.float64],
-    wide: NDArray[np.float64],
-    lanes: NDArray[np.float64],
 ) -> None:
     """Write the plain distances of row `x` and rows ``rows[index]``, none of them ``GIVEN``, to `distances`."""
     if kind != COSINE:
         for p in range(len(index)):
-            total = _squared_difference(x, rows[index[p]], lanes)
+            total = squared_difference(x, rows[index[p]])
             distances[p] = math.sqrt(total) if kind == EUCLIDEAN else total
         return
-    own, others = lanes[:LANES], lanes[LANES:]
-    if len(index) > 1:
-        for k in range(len(wide)):
-            wide[k] = x[k]
     for p in range(1, len(index), 2):
         j, k = index[p - 1], index[p]
-        first, second = _two_dots(wide, rows[j], rows[k], own, others)
+        first, second = two_dots(x, rows[j], rows[k])
         distances[p - 1] = _cosine(first, xx, norms[j])
         distances[p] = _cosine(second, xx, norms[k])
     if len(index) % 2:
         j = index[-1]
-        distances[-1] = _cosine(_dot(x, rows[j], lanes), xx, norms[j])
+        distances[-1] = _cosine(dot(x, rows[j]), xx, norms[j])
 
 
 @inner_kernel
@@ -326,10 +220,8 @@ def write_distances(
     query_index: NDArray[np.int64],
     gallery_index: NDArray[np.int64],
     distances: NDArray[np.float64],
-    wide: NDArray[np.float64],
-    lanes: NDArray[np.float64],
 ) -> None:
-    """Write the canonical distances of listed pairs to `distances`; `wide` and `lanes` are as in `row_distances`."""
+    """Write the canonical distances of listed pairs to `distances`."""
     # Fields are extracted once: passing the tuple costs as much as a short sum.
     kind, query, gallery, rescoring = rows.kind, rows.query, rows.gallery, rows.rescoring
     query_norm, gallery_norm = rows.query_norm, rows.gallery_norm
@@ -344,7 +236,7 @@ def write_distances(
             for p in range(len(index)):
                 found[p] = _given(query[index[p]], own)
         else:
-            _distances_from(kind, own, gallery_norm[j], query, query_norm, index, found, wide, lanes)
+            _distances_from(kind, own, gallery_norm[j], query, query_norm, index, found)
         if rescoring.active:
             for p in range(len(index)):
                 found[p] = _rescored(rescoring, index[p], j, found[p])
@@ -357,24 +249,15 @@ def pair_distances(
 ) -> NDArray[np.float64]:
     """Canonical distances of listed pairs, shape (n,), float64; fastest if pairs of a gallery row are consecutive."""
     distances = np.empty(query_index.shape[0], np.float64)
-    wide, lanes = np.empty(rows.gallery.shape[1], np.float64), np.empty(2 * LANES, np.float64)
-    write_distances(rows, query_index, gallery_index, distances, wide, lanes)
+    write_distances(rows, query_index, gallery_index, distances)
     return distances
 
 
 @inner_kernel
-def row_distances(
-    rows: PairRows,
-    i: int,
-    columns: NDArray[np.int64],
-    distances: NDArray[np.float64],
-    wide: NDArray[np.float64],
-    lanes: NDArray[np.float64],
-) -> None:
+def row_distances(rows: PairRows, i: int, columns: NDArray[np.int64], distances: NDArray[np.float64]) -> None:
     """Write the canonical distances of query `i` and some gallery columns, shape (n,), to `distances`.
 
-    A call per pair costs several times as much: here the fields of `rows` are read once, and the query is widened to
-    float64 once.  `wide` and `lanes` are scratch of shapes (dim,) and (64,), float64.
+    A call per pair costs several times as much: here the fields of `rows` are read once.
     """
     own = rows.query[i]
     if rows.kind == GIVEN:
@@ -382,7 +265,7 @@ def row_distances(
             distances[p] = _given(own, rows.gallery[columns[p]])
     else:
         norm, norms = rows.query_norm[i], rows.gallery_norm
-        _distances_from(rows.kind, own, norm, rows.gallery, norms, columns, distances, wide, lanes)
+        _distances_from(rows.kind, own, norm, rows.gallery, norms, columns, distances)
     if rows.rescoring.active:
         for p in range(len(columns)):
             distances[p] = _rescored(rows.rescoring, i, columns[p], distances[p])
@@ -396,7 +279,6 @@ def squared_norms(rows: NDArray[np.float32]) -> NDArray[np.float64]:
 @kernel
 def _squared_norms(rows: NDArray[np.float32]) -> NDArray[np.float64]:
     norms = np.empty(rows.shape[0], np.float64)
-    lanes = np.empty(LANES, np.float64)
     for i in range(rows.shape[0]):
-        norms[i] = _dot(rows[i], rows[i], lanes)
+        norms[i] = dot(rows[i], rows[i])
     return norms

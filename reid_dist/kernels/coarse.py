@@ -27,6 +27,7 @@ from reid_dist.kernels.selection import select
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.symmetric import Side, leave_out, reach_farther
 from reid_dist.kernels.topk import GROUPS_PER_NEIGHBOUR, Candidates, Scratch, lowered, make_scratch, settle_one
+from reid_dist.kernels.vectors import crossed_dots
 
 # Entries that are made fine in the time of a canonical distance.
 _PER_DISTANCE = 6
@@ -87,18 +88,7 @@ class CoarseSide(NamedTuple):
     # Of this side, and of the other one, from an item on.
     own: Factors
     other: Factors
-    # Scratch of `widen`.
-    wide: NDArray[np.int16]
     first_other: int = 0
-
-
-@inner_kernel
-def widen(q: int, own: Factors, wide: NDArray[np.int16]) -> None:
-    """Write the integers of a row and of its residual to `wide`, shape (2, dim): once for all columns."""
-    for part in range(2):
-        source, target = own.integers[q, part], wide[part]
-        for k in range(len(source)):
-            target[k] = source[k]
 
 
 @inner_kernel
@@ -111,17 +101,9 @@ def request(j: int, other: Factors) -> None:
 
 
 @inner_kernel
-def fine_ends(
-    q: int, j: int, value: np.float32, wide: NDArray[np.int16], own: Factors, other: Factors
-) -> tuple[float, float]:
-    """Lower and upper end of the product of row `q`, widened, and column `j`, by residuals, from that by integers."""
-    x, rest, y, other_rest = wide[0], wide[1], other.integers[j, 0], other.integers[j, 1]
-    one = np.int32(0)
-    two = np.int32(0)
-    for k in range(len(x)):
-        # Numba would add in 64 bits, which takes three times as long.
-        one = np.int32(one + np.int32(np.int32(x[k]) * np.int32(other_rest[k])))
-        two = np.int32(two + np.int32(np.int32(rest[k]) * np.int32(y[k])))
+def fine_ends(q: int, j: int, value: np.float32, own: Factors, other: Factors) -> tuple[float, float]:
+    """Lower and upper end of the product of row `q` and column `j`, by residuals, from that by integers."""
+    one, two = crossed_dots(own.integers[q], other.integers[j])
     near, far = own.fine[q], other.fine[j]
     middle = np.float64(value)
     middle += np.float64(near[SCALE]) * np.float64(far[FINE_SCALE]) * np.float64(one)
@@ -136,16 +118,15 @@ def fine_ends(
 @inner_kernel
 def _refine(q: int, coarse: CoarseSide, scratch: Scratch) -> int:
     """Make all entries of a list fine, and remove those below the level; return the number that were not."""
-    lists, own, other, wide = coarse.side.lists, coarse.own, coarse.other, coarse.wide
+    lists, own, other = coarse.side.lists, coarse.own, coarse.other
     upper, lower, column = lists.value[q], coarse.lower[q], lists.column[q]
     first, size = coarse.n_fine[q], lists.size[q]
     level = float(lists.level[q])
-    widen(q, own, wide)
     n = first
     for p in range(first, size):
         if p + AHEAD < size:
             request(column[p + AHEAD] - coarse.first_other, other)
-        low, high = fine_ends(q, column[p] - coarse.first_other, lower[p], wide, own, other)
+        low, high = fine_ends(q, column[p] - coarse.first_other, lower[p], own, other)
         lower[n], upper[n], column[n] = low, high, column[p]
         # Written always, kept if it counts: no branch.
         n += int(high >= level)
@@ -260,7 +241,7 @@ def collect_coarse(
     marks, marked = make_marks(n_columns)
     passes = marks[:n_columns]
     longest = max(rows.side.lists.value.shape[1], columns.side.lists.value.shape[1])
-    scratch = make_scratch(longest, rows.side.lists.rows.query.shape[1])
+    scratch = make_scratch(longest)
     near, far = rows.own, columns.own
     scale, span, residual = far.scale[column_start:stop], far.span[column_start:stop], far.residual[column_start:stop]
     shift, bias = far.shift[column_start:stop], columns.side.bias[column_start:stop]
@@ -307,10 +288,10 @@ def collect_coarse(
             if upper - own >= column_level[c]:
                 n_fine += _add(column, row, value - own, columns, scratch)
             if lower - bias[c] <= rows.side.lower_bound[row]:
-                reach_farther(rows.side, row, column, scratch.lanes)
+                reach_farther(rows.side, row, column)
                 n_fine += _PER_DISTANCE
             if lower - own <= column_lower_bound[c]:
-                reach_farther(columns.side, column, row, scratch.lanes)
+                reach_farther(columns.side, column, row)
                 n_fine += _PER_DISTANCE
     return n_fine
 
@@ -333,7 +314,7 @@ def collect_coarse_rows(
     marks, marked = make_marks(n_columns)
     passes = marks[:n_columns]
     side, near, far = rows.side, rows.own, rows.other
-    scratch = make_scratch(side.lists.value.shape[1], side.lists.rows.query.shape[1])
+    scratch = make_scratch(side.lists.value.shape[1])
     lower_ends, upper_ends = np.empty(n_columns, np.float32), np.empty(n_columns, np.float32)
     start = column_start - rows.first_other
     stop = start + n_columns
@@ -374,7 +355,7 @@ def collect_coarse_rows(
             if upper - bias[c] >= row_level[row]:
                 n_fine += _add(row, column, value - bias[c], rows, scratch)
             if lower - bias[c] <= side.lower_bound[row]:
-                reach_farther(side, row, column, scratch.lanes)
+                reach_farther(side, row, column)
                 n_fine += _PER_DISTANCE
     return n_fine
 
@@ -385,13 +366,13 @@ def settle_coarse(lists: Candidates, index: NDArray[np.int64], distance: NDArray
 
     Entries beyond the end of a list are not written.
     """
-    scratch = make_scratch(lists.value.shape[1], lists.rows.query.shape[1])
+    scratch = make_scratch(lists.value.shape[1])
     for q in range(len(lists.size)):
         n = lists.size[q]
         columns, found = scratch.column[:n], scratch.distance[:n]
         for p in range(n):
             columns[p] = lists.column[q, p]
-        row_distances(lists.rows, q, columns, found, scratch.wide, scratch.lanes)
+        row_distances(lists.rows, q, columns, found)
         # Entries are few.
         for p in range(1, n):
             column, value = columns[p], found[p]
@@ -410,7 +391,7 @@ def settle_coarse(lists: Candidates, index: NDArray[np.int64], distance: NDArray
 def refine_lists(coarse: CoarseSide) -> int:
     """Remove entries of all lists that are certainly not among the k nearest; return the number made fine."""
     lists = coarse.side.lists
-    scratch = make_scratch(lists.value.shape[1], lists.rows.query.shape[1])
+    scratch = make_scratch(lists.value.shape[1])
     n_fine = 0
     for q in range(len(lists.size)):
         if lists.size[q] > coarse.n_fine[q]:

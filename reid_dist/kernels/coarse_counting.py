@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import first_reached
-from reid_dist.kernels.coarse import AHEAD, Factors, fine_ends, request, widen
+from reid_dist.kernels.coarse import AHEAD, Factors, fine_ends, request
 from reid_dist.kernels.deciding import BATCH, RankCounts, ScreenedTile, decide, first_at_least, make_doubts
 from reid_dist.kernels.marks import make_marks, marked_places
 from reid_dist.kernels.settings import inner_kernel, kernel
@@ -69,10 +69,9 @@ def count_coarse(
     # Columns of the tile are numbered from here among those of known pairs.
     rescores, first_known = rows.rescoring.active, rows.rescoring.first_column
     known_indptr, known_column = rows.rescoring.indptr, rows.rescoring.column
-    doubts = make_doubts(BATCH + n_columns, rows.query.shape[1])
+    doubts = make_doubts(BATCH + n_columns)
     values, nearer = np.empty(n_columns + 1, np.float32), np.empty(n_columns + 1, np.int64)
     lows, highs = np.empty(n_columns, np.float64), np.empty(n_columns, np.float64)
-    wide = np.empty((2, own.integers.shape[2]), np.int16)
     marks, columns = make_marks(n_columns)
     passes = marks[:n_columns]
     shift, scale, span, residual = other.shift, other.scale, other.span, other.residual
@@ -128,12 +127,10 @@ def count_coarse(
             continue
         for p in range(n_nearer):
             near[nearer[p]] += np.int32(1)
-        if n_open:
-            widen(q, own, wide)
         for p in range(n_open):
             if p + AHEAD < n_open:
                 request(columns[p + AHEAD], other)
-            lows[p], highs[p] = fine_ends(q, columns[p], values[p], wide, own, other)
+            lows[p], highs[p] = fine_ends(q, columns[p], values[p], own, other)
         for p in range(n_open):
             column = columns[p]
             less_one = np.float64(less[column])

@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.arrays import filled
 from reid_dist.kernels.bins import Pending, Steps, fill_steps, first_reached, make_pending, make_steps, place
-from reid_dist.kernels.canonical import LANES, PairRows, row_distances
+from reid_dist.kernels.canonical import PairRows, row_distances
 from reid_dist.kernels.deciding import (
     BATCH,
     Bands,
@@ -83,9 +83,6 @@ class Row(NamedTuple):
     known: NDArray[np.int64]
     unique: NDArray[np.int64]
     slot: NDArray[np.int64]
-    # Scratch of `row_distances`.
-    wide: NDArray[np.float64]
-    lanes: NDArray[np.float64]
 
 
 @inner_kernel
@@ -173,7 +170,7 @@ def settle_few(
     if decided > budget:
         return -1
     if decided:
-        row_distances(rows, q, unique[:decided], pending.distance[:decided], row.wide, row.lanes)
+        row_distances(rows, q, unique[:decided], pending.distance[:decided])
     for p in range(n_pending):
         column = pending.column[p]
         threshold = first + pending.place[p]
@@ -303,7 +300,7 @@ def count_tile(screened: ScreenedTile, counts: RankCounts, limit: int) -> tuple[
     At most `limit` pairs inside bands are decided.  Returns the number of rows added, all of them unless the next one
     would have exceeded `limit`, and the number of decided pairs.
     """
-    tile, indptr, dim = screened.values, screened.bands.indptr, screened.rows.query.shape[1]
+    tile, indptr = screened.values, screened.bands.indptr
     n_columns = tile.shape[1]
     most = int(np.int64(0))
     for i in range(tile.shape[0]):
@@ -316,7 +313,5 @@ def count_tile(screened: ScreenedTile, counts: RankCounts, limit: int) -> tuple[
         filled(np.empty(n_columns, np.int64), -1),
         np.empty(n_columns, np.int64),
         np.empty(n_columns, np.int64),
-        np.empty(dim, np.float64),
-        np.empty(2 * LANES, np.float64),
     )
-    return count_rows(screened, counts, limit, row, make_steps(most, BLOCK, tile), make_doubts(BATCH + n_columns, dim))
+    return count_rows(screened, counts, limit, row, make_steps(most, BLOCK, tile), make_doubts(BATCH + n_columns))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bounds import bound_pairs
-from reid_dist.kernels.canonical import LANES, PairRows, write_distances
+from reid_dist.kernels.canonical import PairRows, write_distances
 from reid_dist.kernels.settings import inner_kernel
 
 # Pairs that are decided together.
@@ -101,11 +101,9 @@ class Doubts(NamedTuple):
     column: NDArray[np.int64]
     # The nearest threshold of the query that may not be nearer than the pair; int64.
     threshold: NDArray[np.int64]
-    # Scratch for bounds on distances, and of `write_distances`; float64.
+    # Scratch for bounds on distances, float64.
     least: NDArray[np.float64]
     most: NDArray[np.float64]
-    wide: NDArray[np.float64]
-    lanes: NDArray[np.float64]
 
 
 @inner_kernel
@@ -129,16 +127,14 @@ def _first_not_nearer(thresholds: NDArray[np.float64], start: int, stop: int, di
 
 
 @inner_kernel
-def make_doubts(most: int, dim: int) -> Doubts:
-    """Allocate `Doubts` for `most` pairs of rows with `dim` elements."""
+def make_doubts(most: int) -> Doubts:
+    """Allocate `Doubts` for `most` pairs."""
     return Doubts(
         np.empty(most, np.int64),
         np.empty(most, np.int64),
         np.empty(most, np.int64),
         np.empty(most, np.float64),
         np.empty(most, np.float64),
-        np.empty(dim, np.float64),
-        np.empty(2 * LANES, np.float64),
     )
 
 
@@ -162,7 +158,7 @@ def decide(doubts: Doubts, n: int, row_of: NDArray[np.int64], bands: Bands, rows
         elif a < last:
             near[a] += 1
     distance = least[:n_open]
-    write_distances(rows, row[:n_open], column[:n_open], distance, doubts.wide, doubts.lanes)
+    write_distances(rows, row[:n_open], column[:n_open], distance)
     for p in range(n_open):
         last = indptr[row[p] + 1]
         a = _first_not_nearer(thresholds, threshold[p], last, distance[p])

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.canonical import LANES, PairRows, pair_distance
+from reid_dist.kernels.canonical import PairRows, pair_distance
 from reid_dist.kernels.settings import inner_kernel, kernel
 
 BLOCK = 512
@@ -246,7 +246,6 @@ def split_tile(
     falling = np.empty(BLOCK, np.float32)
     places = np.empty(BLOCK, np.uint32)
     pending = np.empty(BLOCK // 4 + 1, np.int64)
-    lanes = np.empty(LANES, np.float64)
     # Element TOUCHED takes the values that are read; four counters each, for neighbours mostly share a gap.
     passed = np.zeros((4, len(gaps) + 2), np.int64)
     passed0, passed1, passed2, passed3 = passed[0], passed[1], passed[2], passed[3]
@@ -317,7 +316,7 @@ def split_tile(
                     if brackets.exact:
                         distance = fall
                     else:
-                        distance = pair_distance(rows, q, column, lanes)
+                        distance = pair_distance(rows, q, column)
                         decided += 1
                     place = _edges_up_to(brackets.distance, distance)
                     if place % 2 == 0:

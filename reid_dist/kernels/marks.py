@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.arrays import filled
+from reid_dist.kernels.instructions import write_out
 from reid_dist.kernels.settings import inner_kernel, with_compiler
 
 _WORD = 8
@@ -20,27 +21,17 @@ def _has_mark(marks: NDArray[np.uint8], start: int) -> bool:
 
 @with_compiler
 def _compare_words() -> None:
-    """Compile `_has_mark` to one comparison."""
-    from numba import extending, types
-    from numba.np import arrayobj
+    """Compile `_has_mark` to one comparison; a view of the array takes five times as long to compile."""
+    from llvmlite import ir
+    from numba import types
 
-    # Untyped.
-    intrinsic: Any = extending.intrinsic
-    overload: Any = extending.overload
-    make_array: Any = arrayobj.make_array
+    word = ir.IntType(8 * _WORD)
 
-    def word(_: Any, values: Any, place: Any) -> Any:
-        """Eight bytes as one number; a view of the array takes five times as long to compile."""
+    def code(builder: Any, marks: Any, start: Any) -> Any:
+        place = builder.bitcast(builder.gep(marks.data, [start]), word.as_pointer())
+        return builder.icmp_unsigned("!=", builder.load(place, align=1), word(0))
 
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            array = make_array(signature.args[0])(context, builder, arguments[0])
-            pointer = context.get_value_type(types.uint64).as_pointer()
-            return builder.load(builder.bitcast(builder.gep(array.data, [arguments[1]]), pointer), align=1)
-
-        return types.uint64(values, place), generate
-
-    load_word = intrinsic(word)
-    overload(_has_mark)(lambda marks, start: lambda marks, start: load_word(marks, start) != 0)
+    write_out(_has_mark, lambda marks, start: types.boolean, code)
 
 
 @inner_kernel

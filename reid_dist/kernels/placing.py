@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import Steps, bin_of, fill_steps, first_reached, make_steps
-from reid_dist.kernels.canonical import LANES, row_distances
+from reid_dist.kernels.canonical import row_distances
 from reid_dist.kernels.counting import BLOCK, PATCH
 from reid_dist.kernels.deciding import APART, BEFORE, BEHIND, ScreenedTile, first_at_least
 from reid_dist.kernels.settings import inner_kernel
@@ -46,11 +46,9 @@ class Scratch(NamedTuple):
     inside: NDArray[np.int64]
     inside_column: NDArray[np.int64]
     distance: NDArray[np.float64]
-    # A block of values, thresholds ready for placing, and scratch of `row_distances`.
+    # A block of values, and thresholds ready for placing.
     buffer: NDArray[np.floating]
     steps: Steps
-    wide: NDArray[np.float64]
-    lanes: NDArray[np.float64]
 
 
 @inner_kernel
@@ -72,8 +70,6 @@ def make_scratch(tile: ScreenedTile) -> Scratch:
         np.empty(n_columns, np.float64),
         np.empty(BLOCK, values.dtype),
         make_steps(most, 1, values),
-        np.empty(tile.rows.query.shape[1], np.float64),
-        np.empty(2 * LANES, np.float64),
     )
 
 
@@ -201,7 +197,7 @@ def place_row(tile: ScreenedTile, q: int, n_active: int, scratch: Scratch) -> tu
         place[c] = start[nearest[c]] - own + apart * nearest[c]
     if decided:
         columns, distances = scratch.inside_column[:decided], scratch.distance[:decided]
-        row_distances(tile.rows, q, columns, distances, scratch.wide, scratch.lanes)
+        row_distances(tile.rows, q, columns, distances)
     for p in range(decided):
         c = scratch.inside[p]
         distance = scratch.distance[p]

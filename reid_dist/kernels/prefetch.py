@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.instructions import write_out
 from reid_dist.kernels.settings import with_compiler
 
 LINE = 64
@@ -23,25 +24,14 @@ def prefetch(values: NDArray[np.generic], place: int) -> None:
 def _request_lines() -> None:
     """Compile `prefetch` to LLVM's request of a cache line, which changes no memory and fails nowhere."""
     from llvmlite import ir
-    from numba import extending, types
-    from numba.np import arrayobj
+    from numba import types
 
-    # Untyped.
-    intrinsic: Any = extending.intrinsic
-    overload: Any = extending.overload
-    make_array: Any = arrayobj.make_array
+    number, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
 
-    def request(_: Any, values: Any, place: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            array = make_array(signature.args[0])(context, builder, arguments[0])
-            number, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
-            kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-            declared = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
-            address = builder.bitcast(builder.gep(array.data, [arguments[1]]), pointer)
-            builder.call(declared, [address, number(_READ), number(_KEEP), number(_DATA)])
-            return context.get_dummy_value()
+    def code(builder: Any, values: Any, place: Any) -> None:
+        request = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        address = builder.bitcast(builder.gep(values.data, [place]), pointer)
+        builder.call(request, [address, number(_READ), number(_KEEP), number(_DATA)])
 
-        return types.void(values, place), generate
-
-    requested = intrinsic(request)
-    overload(prefetch)(lambda values, place: lambda values, place: requested(values, place))
+    write_out(prefetch, lambda values, place: types.none, code)

@@ -9,8 +9,8 @@ The quotients that are rounded to ``X`` and ``E`` exceed their range by less tha
 
 Elements of ``e`` are computed as ``x - s X`` in float32, with a rounding of the product and one of the difference.
 Both are at most ``u`` times a number of at most ``2 |x|``, so that the computed residual is off by a vector of length
-``4 u |x|`` at most, and ``g`` by one of ``4 u (|x| + |e|)`` more.  Squares are summed in float32, in 32 lanes of
-``ceil(d / 32)`` terms each with one rounding more; the lanes are added in float64.  What underflows is less than
+``4 u |x|`` at most, and ``g`` by one of ``4 u (|x| + |e|)`` more.  Squares are summed in float32: a term carries one
+rounding of its own, at most ``ceil(d / 32)`` of its lane and five of the folding.  What underflows is less than
 ``2^-126`` for each square.  The stored lengths contain all of this.  Rows without elements above 1e-15 have integers 0:
 they are their own residuals.
 """
@@ -20,42 +20,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import inner_kernel, kernel
+from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.vectors import LANES, single_dot
 
 # Integers of residuals, at most: all of eight bits with a sign.
 _LARGEST = np.float32(127)
 
-_LANES = 32
-# Terms of a lane that are added together, and elements of such a run.
-_TERMS = 4
-_RUN = _TERMS * _LANES
 _ROUNDOFF = 2.0**-24
 # A float32 number of less than 2^22 plus this is rounded to an integer, half to even; `np.rint` is a call each.
 _ROUNDER = np.float32(1.5 * 2**23)
 # Rows of smaller elements are their own residuals: their squares would underflow.
 _SMALLEST = np.float32(1e-15)
-
-
-@inner_kernel
-def _square(row: NDArray[np.float32], lanes: NDArray[np.float32]) -> float:
-    """Sum of the squares of a row; `lanes` is scratch of shape (32,)."""
-    dim = len(row)
-    whole = dim - dim % _RUN
-    lanes[:] = 0.0
-    for start in range(0, whole, _RUN):
-        part = row[start : start + _RUN]
-        for lane in range(_LANES):
-            total = lanes[lane]
-            for term in range(_TERMS):
-                value = part[lane + term * _LANES]
-                total += value * value
-            lanes[lane] = total
-    square = 0.0
-    for lane in range(_LANES):
-        square += np.float64(lanes[lane])
-    for k in range(whole, dim):
-        square += np.float64(row[k]) ** 2
-    return square
 
 
 @kernel
@@ -88,7 +63,7 @@ def quantise_rows(
     """
     dim = rows.shape[1]
     single, most = np.empty(1, np.int32), np.float32(largest_integer)
-    lanes, rest, end = np.empty(_LANES, np.float32), np.empty(dim, np.float32), np.empty(dim, np.float32)
+    rest, end = np.empty(dim, np.float32), np.empty(dim, np.float32)
     for i in range(rows.shape[0]):
         row, coarse, fine = rows[i], integers[i, 0], integers[i, 1]
         # Bits of numbers of one sign are in the order of the numbers; a maximum of integers is vectorised.
@@ -120,9 +95,9 @@ def quantise_rows(
         count = np.int32(0)
         for k in range(dim):
             count = np.int32(count + np.int32(coarse[k]))
-        square, rest_square, end_square = _square(row, lanes), _square(rest, lanes), _square(end, lanes)
-        # A sum carries at most dim / 32 + 2 roundings in float32.
-        slack = 1.0 + (dim / _LANES + 8.0) * _ROUNDOFF
+        square, rest_square, end_square = single_dot(row, row), single_dot(rest, rest), single_dot(end, end)
+        # A term carries at most dim / 32 + 7 roundings in float32.
+        slack = 1.0 + (dim / LANES + 8.0) * _ROUNDOFF
         # Squares below the normal numbers may be lost: each is less than 2^-126.
         lost = np.sqrt(dim) * 2.0**-62
         length = np.sqrt(square) * slack + lost

@@ -60,10 +60,10 @@ def leave_out(passes: NDArray[np.uint8], side: Side, row: int, column_start: int
 
 
 @inner_kernel
-def reach_farther(side: Side, item: int, other: int, lanes: NDArray[np.float64]) -> None:
+def reach_farther(side: Side, item: int, other: int) -> None:
     """Compare a pair with the item's largest distance, and lower the bound when it is larger."""
     lists = side.lists
-    distance = pair_distance(lists.rows, item, other, lanes)
+    distance = pair_distance(lists.rows, item, other)
     if distance > side.farthest[item]:
         side.farthest[item] = distance
         falling = falling_at(lists.rows, item, distance, -1.0)
@@ -89,7 +89,7 @@ def collect_both(
     passes = marks[:n_columns]
     row_lists, column_lists = row_side.lists, column_side.lists
     longest = max(row_lists.value.shape[1], column_lists.value.shape[1])
-    scratch = make_scratch(longest, row_lists.rows.query.shape[1])
+    scratch = make_scratch(longest)
     bias = column_side.bias[column_start : column_start + n_columns]
     column_level = column_side.lists.level[column_start : column_start + n_columns]
     column_lower_bound = column_side.lower_bound[column_start : column_start + n_columns]
@@ -132,7 +132,7 @@ def collect_both(
                 else:
                     thin_and_add(row, column, mine, row_lists, scratch)
             if mine <= lower_bound:
-                reach_farther(row_side, row, column, scratch.lanes)
+                reach_farther(row_side, row, column)
                 lower_bound = row_side.lower_bound[row]
             if not both:
                 continue
@@ -145,7 +145,7 @@ def collect_both(
                 else:
                     thin_and_add(column, row, theirs, column_lists, scratch)
             if theirs <= column_lower_bound[c]:
-                reach_farther(column_side, column, row, scratch.lanes)
+                reach_farther(column_side, column, row)
 
 
 @kernel
@@ -157,7 +157,7 @@ def collect_one(
     marks, marked = make_marks(n_columns)
     passes = marks[:n_columns]
     lists = side.lists
-    scratch = make_scratch(lists.value.shape[1], lists.rows.query.shape[1])
+    scratch = make_scratch(lists.value.shape[1])
     list_value, list_column, list_size, list_level = lists.value, lists.column, lists.size, lists.level
     capacity = list_value.shape[1]
     for i in range(tile.shape[0]):
@@ -180,4 +180,4 @@ def collect_one(
                 else:
                     thin_and_add(row, column_start + c, value, lists, scratch)
             if value <= side.lower_bound[row]:
-                reach_farther(side, row, column_start + c, scratch.lanes)
+                reach_farther(side, row, column_start + c)

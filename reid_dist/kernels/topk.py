@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from reid_dist.kernels.canonical import GIVEN, LANES, PairRows, falling_at, pair_distances, row_distances
+from reid_dist.kernels.canonical import GIVEN, PairRows, falling_at, pair_distances, row_distances
 from reid_dist.kernels.selection import select
 from reid_dist.kernels.settings import inner_kernel, kernel
 
@@ -81,27 +81,18 @@ def make_candidates(
 
 
 class Scratch(NamedTuple):
-    """Memory of `thin_and_add`, for lists of ``capacity`` entries of rows with ``dim`` elements."""
+    """Memory of `thin_and_add`, for lists of ``capacity`` entries."""
 
     # Values or distances to select from, distances and columns of a list, shape (capacity,); float64 and int64.
     selected: NDArray[np.float64]
     distance: NDArray[np.float64]
     column: NDArray[np.int64]
-    # Scratch of `row_distances`, shapes (dim,) and (64,), float64.
-    wide: NDArray[np.float64]
-    lanes: NDArray[np.float64]
 
 
 @inner_kernel
-def make_scratch(capacity: int, dim: int) -> Scratch:
+def make_scratch(capacity: int) -> Scratch:
     """Allocate `Scratch`."""
-    return Scratch(
-        np.empty(capacity, np.float64),
-        np.empty(capacity, np.float64),
-        np.empty(capacity, np.int64),
-        np.empty(dim, np.float64),
-        np.empty(2 * LANES, np.float64),
-    )
+    return Scratch(np.empty(capacity, np.float64), np.empty(capacity, np.float64), np.empty(capacity, np.int64))
 
 
 @inner_kernel
@@ -136,7 +127,7 @@ def settle_one(q: int, lists: Candidates, scratch: Scratch) -> float:
     columns, distances, values = scratch.column[:size], scratch.distance[:size], scratch.selected[:size]
     for c in range(size):
         columns[c] = lists.column[q, c]
-    row_distances(lists.rows, q, columns, distances, scratch.wide, scratch.lanes)
+    row_distances(lists.rows, q, columns, distances)
     for c in range(size):
         values[c] = distances[c]
     largest = select(values, lists.k - 1)
@@ -235,7 +226,7 @@ def collect_tile(
     `tile`, `bias`, `bias_of` and `column_start` are as in `count_tile`; `query_start` is the first query of the tile.
     """
     buffer = np.empty(BLOCK, tile.dtype)
-    scratch = make_scratch(lists.value.shape[1], lists.rows.query.shape[1])
+    scratch = make_scratch(lists.value.shape[1])
     _collect_rows(tile, bias, bias_of, query_start, column_start, lists, buffer, scratch)
 
 

@@ -201,5 +201,4 @@ def slack_of(mirrored: Mirrored) -> float:
 def _coarse_side(side: Side, seed: Seed, own: Factors, other: Factors) -> CoarseSide:
     """Coarse side of an empty one, with thresholds from seed bounds."""
     apply_seed(side, seed)
-    wide = np.empty((2, own.integers.shape[2]), np.int16)
-    return CoarseSide(side, np.empty_like(side.lists.value), np.zeros_like(side.lists.size), own, other, wide)
+    return CoarseSide(side, np.empty_like(side.lists.value), np.zeros_like(side.lists.size), own, other)

@@ -1,0 +1,139 @@
+"""LLVM's instructions for the sums of `reid_dist.kernels.vectors`.
+
+A loop takes one element of each lane at a time; elements beyond its last run are added one by one, to lanes in memory.
+LLVM cuts vectors into those of the processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from llvmlite import ir
+from numba.core import cgutils as untyped
+
+from reid_dist.kernels.instructions import write_out
+
+_cgutils: Any = untyped
+
+_FLOAT: Final = ir.FloatType()
+_DOUBLE: Final = ir.DoubleType()
+_I32: Final = ir.IntType(32)
+
+Terms = Callable[[Any, Sequence[Any]], Sequence[Any]]
+"""Values of some sums, from the builder and one value of each row: vectors or numbers."""
+
+
+class Arithmetic(NamedTuple):
+    """Types of terms and of sums, and the builder's operations by name; a conversion that is not needed is None.
+
+    With `in_pairs`, terms of two neighbouring elements are added to one lane: processors have an instruction for it.
+    """
+
+    element: Any
+    convert: str | None
+    add: str
+    returned: Any
+    convert_back: str | None
+    in_pairs: bool = False
+
+
+DOUBLE: Final = Arithmetic(_DOUBLE, "fpext", "fadd", _DOUBLE, None)
+SINGLE: Final = Arithmetic(_FLOAT, None, "fadd", _DOUBLE, "fpext")
+INTEGER: Final = Arithmetic(_I32, "sext", "add", ir.IntType(64), "sext", in_pairs=True)
+
+
+def write_out_sums(
+    function: Callable[..., object],
+    result: Callable[..., Any],
+    arithmetic: Arithmetic,
+    terms: Terms,
+    *,
+    run: int,
+    n_sums: int,
+) -> None:
+    """Give a function of rows its code: `n_sums` sums of `terms`, in runs of `run` elements.
+
+    The rows are those of all arguments, in order: an array of two dimensions holds two.  `result` is as in `write_out`.
+    """
+
+    def code(builder: Any, *arrays: Any) -> Any:
+        rows = []
+        for array in arrays:
+            *n, dim = _cgutils.unpack_tuple(builder, array.shape)
+            rows += [array.data] if not n else [array.data, builder.gep(array.data, [dim])]
+        found = _Sums(builder, arithmetic, terms, rows, dim, run).write(n_sums)
+        return found[0] if n_sums == 1 else tuple(found)
+
+    write_out(function, result, code)
+
+
+class _Sums:
+    """Code of sums over rows of `dim` elements, by pointers to their first elements."""
+
+    def __init__(
+        self, builder: Any, arithmetic: Arithmetic, terms: Terms, rows: Sequence[Any], dim: Any, run: int
+    ) -> None:
+        self._builder, self._arithmetic, self._terms = builder, arithmetic, terms
+        self._rows, self._dim, self._run = rows, dim, run
+        self._add = getattr(builder, arithmetic.add)
+        self._lanes = run // 2 if arithmetic.in_pairs else run
+
+    def write(self, n_sums: int) -> list[Any]:
+        """Append the code; return the sums."""
+        builder, dim, element = self._builder, self._dim, self._arithmetic.element
+        zero = ir.Constant(ir.VectorType(element, self._lanes), None)
+        sums = [_cgutils.alloca_once_value(builder, zero) for _ in range(n_sums)]
+        run = dim.type(self._run)
+        n_runs = builder.udiv(dim, run)
+        whole = builder.mul(n_runs, run)
+        with _cgutils.for_range(builder, n_runs) as loop:
+            for place, term in zip(sums, self._terms_at(builder.mul(loop.index, run), self._run), strict=True):
+                builder.store(self._add(builder.load(place), self._paired(term)), place)
+        # A vector that is addressed by element stays in memory: these are others.
+        ends = [_cgutils.alloca_once(builder, zero.type) for _ in range(n_sums)]
+        with builder.if_then(builder.icmp_unsigned("!=", whole, dim), likely=False):
+            for place, end in zip(sums, ends, strict=True):
+                builder.store(builder.load(place), end)
+            with _cgutils.for_range(builder, builder.sub(dim, whole)) as loop:
+                lane = builder.and_(loop.index, dim.type(self._lanes - 1))
+                for end, term in zip(ends, self._terms_at(builder.add(whole, loop.index), 1), strict=True):
+                    of_lane = builder.gep(builder.bitcast(end, element.as_pointer()), [lane])
+                    builder.store(self._add(builder.load(of_lane), term), of_lane)
+            for place, end in zip(sums, ends, strict=True):
+                builder.store(builder.load(end), place)
+        return [self._folded(builder.load(place)) for place in sums]
+
+    def _terms_at(self, place: Any, n: int) -> Sequence[Any]:
+        """Terms of `n` elements from a place on: vectors, or numbers for one."""
+        return self._terms(self._builder, [self._loaded(row, place, n) for row in self._rows])
+
+    def _loaded(self, row: Any, place: Any, n: int) -> Any:
+        """Some elements of a row, converted."""
+        builder, stored, wanted = self._builder, row.type.pointee, self._arithmetic.element
+        pointer = builder.gep(row, [place])
+        if n > 1:
+            pointer = builder.bitcast(pointer, ir.VectorType(stored, n).as_pointer())
+            wanted = ir.VectorType(wanted, n)
+        # Rows may begin at any element.
+        value = builder.load(pointer, align=1 if stored == ir.IntType(8) else 4)
+        convert = self._arithmetic.convert
+        return value if convert is None else getattr(builder, convert)(value, wanted)
+
+    def _paired(self, terms: Any) -> Any:
+        if not self._arithmetic.in_pairs:
+            return terms
+        return self._add(self._chosen(terms, range(0, self._run, 2)), self._chosen(terms, range(1, self._run, 2)))
+
+    def _folded(self, lanes: Any) -> Any:
+        n = self._lanes
+        while n > 1:
+            n //= 2
+            lanes = self._add(self._chosen(lanes, range(n)), self._chosen(lanes, range(n, 2 * n)))
+        total, convert = self._builder.extract_element(lanes, _I32(0)), self._arithmetic.convert_back
+        return total if convert is None else getattr(self._builder, convert)(total, self._arithmetic.returned)
+
+    def _chosen(self, lanes: Any, which: range) -> Any:
+        """Some lanes of a vector."""
+        places = ir.Constant(ir.VectorType(_I32, len(which)), list(which))
+        return self._builder.shuffle_vector(lanes, ir.Constant(lanes.type, ir.Undefined), places)
