@@ -39,7 +39,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "        n_positive = positive_start[q + 1] - positive_start[q]\n        if n_positive == 0:\n",
             "        n_positive = positive_start[q + 1] - positive_start[q]\n        if n_positive == 1:\n",
         ),
-        ("kernels/canonical.py", "other += xs[at] * zs[at]", "other -= xs[at] * zs[at]"),
+        ("kernels/vector_code.py", "builder.sub(dim, whole)", "builder.sub(dim, dim)"),
         ("kernels/exponential.py", "f = (m - 1.0) / (m + 1.0)", "f = (m + 1.0) / (m + 1.0)"),
         (
             "kernels/trials.py",

@@ -15,8 +15,9 @@ MOST_SEEDS = 6
 """Largest number of block pairs whose lists seed the bounds of another pair: further ones tighten bounds little."""
 
 _MOST_BLOCK_ROWS = 40960
-# Most blocks per square root of the number of threads, and the share of a task's time that threads wait at the end.
-_BLOCKS_PER_ROOT, _WAITED = 4.5, 0.6
+# Most blocks per square root of the number of threads.  In times of a pair of blocks: the comparison of a block with
+# itself, and what threads wait for the last pair.  Tiles of a block whose products take as long as its lists.
+_BLOCKS_PER_ROOT, _OWN, _WAITED, _TILES_OF_LISTS = 4.5, 0.6, 0.5, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +99,9 @@ def choose_block_rows(
     tile = rows_of_a_tile(chunk_rows)
 
     def relative_time(n_blocks: int) -> float:
-        """Time of all threads by that of products; lists take as long as these in blocks of one tile, then less."""
-        rounds = n_blocks * (n_blocks + 1) / 2 / n_threads
-        return (math.ceil(rounds) + _WAITED) / rounds * (1 + tile * n_blocks / n_items)
+        """Time of all threads by that of products."""
+        rounds = math.ceil(n_blocks * (n_blocks - 1) / 2 / n_threads) + _OWN * n_blocks / n_threads + _WAITED
+        return rounds / (n_blocks**2 / 2 / n_threads) * (1 + _TILES_OF_LISTS * tile * n_blocks / n_items)
 
     n_blocks = min(range(2, math.ceil(_BLOCKS_PER_ROOT * math.sqrt(n_threads)) + 1), key=relative_time)
     rows = max(tile, min(_MOST_BLOCK_ROWS, -(-n_items // n_blocks)))
