@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, PairRows
+from reid_dist.kernels.prefetch import request_row
 from reid_dist.kernels.settings import inner_kernel
 from reid_dist.kernels.vectors import LANES, two_single_dots
 
@@ -53,6 +54,9 @@ def _sum_products(
     while done < len(sums):
         i = query_index[done]
         after = done + 1 if done + 1 < len(sums) and query_index[done + 1] == i else done
+        if after + 2 < len(sums):
+            request_row(gallery[gallery_index[after + 1]])
+            request_row(gallery[gallery_index[after + 2]])
         sums[done], sums[after] = two_single_dots(query[i], gallery[gallery_index[done]], gallery[gallery_index[after]])
         done = after + 1
 

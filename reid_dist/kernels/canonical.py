@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.prefetch import request_row
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.vectors import dot, squared_difference, two_dots
 
@@ -201,10 +202,15 @@ def _distances_from(
     """Write the plain distances of row `x` and rows ``rows[index]``, none of them ``GIVEN``, to `distances`."""
     if kind != COSINE:
         for p in range(len(index)):
+            if p + 1 < len(index):
+                request_row(rows[index[p + 1]])
             total = squared_difference(x, rows[index[p]])
             distances[p] = math.sqrt(total) if kind == EUCLIDEAN else total
         return
     for p in range(1, len(index), 2):
+        if p + 2 < len(index):
+            request_row(rows[index[p + 1]])
+            request_row(rows[index[p + 2]])
         j, k = index[p - 1], index[p]
         first, second = two_dots(x, rows[j], rows[k])
         distances[p - 1] = _cosine(first, xx, norms[j])

@@ -240,8 +240,8 @@ def collect_coarse(
     stop = column_start + n_columns
     marks, marked = make_marks(n_columns)
     passes = marks[:n_columns]
-    longest = max(rows.side.lists.value.shape[1], columns.side.lists.value.shape[1])
-    scratch = make_scratch(longest)
+    capacity = columns.side.lists.value.shape[1]
+    scratch = make_scratch(max(rows.side.lists.value.shape[1], capacity))
     near, far = rows.own, columns.own
     scale, span, residual = far.scale[column_start:stop], far.span[column_start:stop], far.residual[column_start:stop]
     shift, bias = far.shift[column_start:stop], columns.side.bias[column_start:stop]
@@ -276,7 +276,14 @@ def collect_coarse(
                     | np.uint8(lower - own <= column_lower_bound[c])
                 )
         leave_out(passes, rows.side, row, column_start)
-        for p in range(marked_places(marks, marked)):
+        n_marked = marked_places(marks, marked)
+        for p in range(n_marked):
+            if p + AHEAD < n_marked:
+                # Lists of columns are far apart.
+                column = column_start + marked[p + AHEAD]
+                place = column * capacity + columns.side.lists.size[column]
+                prefetch(columns.lower, place)
+                prefetch(columns.side.lists.column, place)
             c = marked[p]
             column = column_start + c
             value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)

@@ -8,16 +8,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.instructions import write_out
-from reid_dist.kernels.settings import with_compiler
+from reid_dist.kernels.settings import inner_kernel, with_compiler
 
 LINE = 64
 """Bytes that one request brings, on nearly all processors."""
+
+# Lines of a row that are requested: the processor itself requests those that follow lines in use.
+_FIRST_LINES = 4
 
 _READ, _KEEP, _DATA = 0, 3, 1
 
 
 def prefetch(values: NDArray[np.generic], place: int) -> None:
     """Request the cache line of an element of a C-ordered array, by its place among all elements."""
+
+
+@inner_kernel
+def request_row(row: NDArray[np.float32]) -> None:
+    """Request the first cache lines of a row, at most; beyond its end, a request does nothing."""
+    for line in range(_FIRST_LINES):
+        prefetch(row, line * (LINE // 4))
 
 
 @with_compiler

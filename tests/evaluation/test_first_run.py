@@ -63,8 +63,8 @@ evaluate(*(FeatureSet.open(uri) for uri in sys.argv[1:]), topk=10)
 print(len(before), *(loaded() - before))
 """
 
-# Look-ups in columns and in distances; lanes of sums and of bounds.
-_TWICE = {"deciding.first_at_least", "canonical.fold"}
+# Look-ups in columns and in distances.
+_TWICE = {"deciding.first_at_least"}
 # With `arrays.filled`, in place of compilations of `np.full` that Numba does not keep, `lists.merge_lists`, in place of
 # sorting, `canonical._given`, in place of a second compilation for rows of precomputed distances, and that of the
 # process that workers are forked from.
