@@ -4,8 +4,8 @@ Element ``i`` goes to lane ``i mod 32``, each lane adds its terms in ascending o
 (0 with 16, 1 with 17, …; then 0 with 8, …).  The lanes are one vector, whose operations are those of its elements, each
 rounded as IEEE 754 has it, on any processor.
 
-LLVM finds vector instructions in loops as well.  It takes several times as long to compile them, in each kernel that a
-loop becomes a part of, and their code took twice the time of this one.
+LLVM finds vector instructions in loops as well, but looks for them in each kernel that a loop becomes a part of, and
+keeps lanes that are an array in memory.
 """
 
 from __future__ import annotations
