@@ -11,7 +11,9 @@ import gc
 import os
 import signal
 import sys
+from multiprocessing import synchronize
 from pickle import UnpicklingError
+from traceback import walk_tb
 from types import TracebackType
 
 import reid_dist.core.signals as signals
@@ -19,8 +21,13 @@ from reid_dist.kernels.compiler import start_compiler
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Exception hook of forked processes: the process that requests a worker reports a request that it cuts off."""
-    if not issubclass(kind, (EOFError, UnpicklingError)):
+    """Exception hook of forked processes: the process that requests a worker reports a request that it cuts off.
+
+    Either the request is incomplete, or the semaphores that it names have been removed.
+    """
+    modules = [frame.f_globals.get("__name__") for frame, _ in walk_tb(trace)]
+    without_semaphore = issubclass(kind, FileNotFoundError) and modules[-1:] == [synchronize.__name__]
+    if not (without_semaphore or issubclass(kind, (EOFError, UnpicklingError))):
         sys.__excepthook__(kind, error, trace)
 
 

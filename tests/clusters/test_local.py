@@ -114,8 +114,15 @@ os._exit(0)
 """
 
 
+# A semaphore of a name that no process has made, as those of a process that has ended.
+_WITHOUT_SEMAPHORE = b"\x80\x02cmultiprocessing.synchronize\nLock\n)\x81(K\x00K\x01K\x01U\x05/nonetb."
+
+
 @pytest.mark.quick_cases(1)
-@pytest.mark.parametrize(("sent", "shown"), [(b"\x80\x04\x95", []), (b"", []), (b"cno.such\nname\n.", ["no"])])
+@pytest.mark.parametrize(
+    ("sent", "shown"),
+    [(b"\x80\x04\x95", []), (b"", []), (b"cno.such\nname\n.", ["no"]), (_WITHOUT_SEMAPHORE, [])],
+)
 def test_processes_that_are_ended_half_way_show_no_traceback(sent: bytes, shown: list[str]) -> None:
     words = [sys.executable, "-c", _HALF_DONE.format(sent=sent)]
     # The reader waits for all processes that have its end, the tracker of semaphores among them.
