@@ -175,8 +175,6 @@ class _Loop:
             tile = products.tile(rows, quantised, RowRange(0, len(columns)))
             for reduction in reductions:
                 reduction.absorb(tile, queries[rows.start : rows.stop])
-        for reduction in reductions:
-            reduction.close()
         note_screened("int8", len(queries) * len(columns))
 
 

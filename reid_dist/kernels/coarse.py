@@ -5,12 +5,13 @@ A product of integers, times the scales of its rows, differs from the product ``
 `reid_dist.kernels.symmetric` are compared with a level, here the upper end ``p + e`` is, and the lower end ``p - e``
 with a lower bound.
 
-More ends pass than values would.  Lists therefore hold two kinds of entries: *fine* ones, whose values were corrected
-by products with residuals and have some hundred times narrower bounds, and after these the others.  A full list is made
-fine, and entries that are certainly farther than k items are removed: if the k-th largest lower end is ``v``, then k
-items are truly at least as near as ``v - epsilon``, and an entry with an upper end below ``v - 2 epsilon`` is strictly
-farther than all of them.  If that leaves too many, canonical distances decide.  The ``epsilon`` of the lists is that of
-the float32 screen, which bounds the error of an exact product of prepared rows as well.
+More ends pass than values would.  Those are compared again as *fine* values: products corrected by products with
+residuals, whose errors are some hundred times smaller.  Only these enter the lists, which are lists of float32 values
+with wider bands: the ``epsilon`` of an item is that of the float32 screen, which bounds the error of an exact product
+of prepared rows as well, plus the largest error of its fine values (`fine_error`).
+
+An entry costs more than one of float32, and the number of those that pass depends on the level.  Lists are therefore
+thinned when they have a few entries more than k, to raise it.
 """
 
 from __future__ import annotations
@@ -20,18 +21,26 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.canonical import falling_at, row_distances
+from reid_dist.kernels.canonical import row_distances
 from reid_dist.kernels.marks import make_marks, marked_places
 from reid_dist.kernels.prefetch import LINE, prefetch
 from reid_dist.kernels.selection import select
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.symmetric import Side, leave_out, reach_farther
-from reid_dist.kernels.topk import GROUPS_PER_NEIGHBOUR, Candidates, Scratch, lowered, make_scratch, settle_one
+from reid_dist.kernels.topk import (
+    GROUPS_PER_NEIGHBOUR,
+    Candidates,
+    Scratch,
+    is_crowded,
+    lowered,
+    make_scratch,
+    settle_one,
+    thin,
+)
 from reid_dist.kernels.vectors import crossed_dots
 
-# Entries that are made fine in the time of a canonical distance.
-_PER_DISTANCE = 6
-
+# Entries between two thinnings of a list: at least so many, a power of two, and this part of k.
+_LEAST_LAG, _LAGS_PER_LIST = 16, 8
 
 # Columns of the factors for products with residuals; with one more, those of a row lie in one cache line.
 SCALE, FINE_SCALE, SPREAD, LENGTH, SPAN, RESIDUAL, OMITTED = range(7)
@@ -78,22 +87,26 @@ def fine_factors(
 class CoarseSide(NamedTuple):
     """State of the items of one side of a tile of integers."""
 
-    # As for tiles of float32; the values of entries are upper ends.
+    # As for tiles of float32; the values of entries are fine.  Entries are in the order of the tiles: their columns
+    # need not ascend.
     side: Side
-    # Lower ends of fine entries, and values of the others, shape (n, capacity), float32.  Entries are in the order of
-    # the tiles: their columns need not ascend.
-    lower: NDArray[np.float32]
-    # Number of fine entries of each list, shape (n,), int64.
-    n_fine: NDArray[np.int64]
     # Of this side, and of the other one, from an item on.
     own: Factors
     other: Factors
     first_other: int = 0
 
 
+def fine_error(own: Factors, other: Factors) -> NDArray[np.float64]:
+    """Largest error of a fine value of each row against some columns, shape (n,), float64, with its roundings."""
+    near, far = own.fine.astype(np.float64), other.fine.max(axis=0, initial=0.0).astype(np.float64)
+    error = near[:, SPREAD] * far[SPAN] + near[:, LENGTH] * far[RESIDUAL] + near[:, OMITTED] * far[OMITTED]
+    # A value is at most the product of the spans; it is rounded to float32, and less a bias once more.
+    return np.asarray(error * (1.0 + 2.0**-40) + 2.0**-22 * near[:, SPAN] * far[SPAN] + 2.0**-120)
+
+
 @inner_kernel
 def request(j: int, other: Factors) -> None:
-    """Request what `fine_ends` reads of a column."""
+    """Request what `fine_value` reads of a column."""
     row = other.integers[j]
     for place in range(0, row.size, LINE):
         prefetch(row, place)
@@ -101,13 +114,21 @@ def request(j: int, other: Factors) -> None:
 
 
 @inner_kernel
-def fine_ends(q: int, j: int, value: np.float32, own: Factors, other: Factors) -> tuple[float, float]:
-    """Lower and upper end of the product of row `q` and column `j`, by residuals, from that by integers."""
+def fine_value(q: int, j: int, value: np.float32, own: Factors, other: Factors) -> float:
+    """Product of row `q` and column `j` by residuals, from that by integers."""
     one, two = crossed_dots(own.integers[q], other.integers[j])
     near, far = own.fine[q], other.fine[j]
-    middle = np.float64(value)
-    middle += np.float64(near[SCALE]) * np.float64(far[FINE_SCALE]) * np.float64(one)
-    middle += np.float64(near[FINE_SCALE]) * np.float64(far[SCALE]) * np.float64(two)
+    fine = np.float64(value)
+    fine += np.float64(near[SCALE]) * np.float64(far[FINE_SCALE]) * np.float64(one)
+    fine += np.float64(near[FINE_SCALE]) * np.float64(far[SCALE]) * np.float64(two)
+    return float(fine)
+
+
+@inner_kernel
+def fine_ends(q: int, j: int, value: np.float32, own: Factors, other: Factors) -> tuple[float, float]:
+    """Lower and upper end of the product of row `q` and column `j`, by residuals, from that by integers."""
+    middle = fine_value(q, j, value, own, other)
+    near, far = own.fine[q], other.fine[j]
     error = np.float64(near[SPREAD]) * far[SPAN] + np.float64(near[LENGTH]) * far[RESIDUAL]
     error += np.float64(near[OMITTED]) * far[OMITTED]
     low, high = middle - error, middle + error
@@ -116,80 +137,41 @@ def fine_ends(q: int, j: int, value: np.float32, own: Factors, other: Factors) -
 
 
 @inner_kernel
-def _refine(q: int, coarse: CoarseSide, scratch: Scratch) -> int:
-    """Make all entries of a list fine, and remove those below the level; return the number that were not."""
-    lists, own, other = coarse.side.lists, coarse.own, coarse.other
-    upper, lower, column = lists.value[q], coarse.lower[q], lists.column[q]
-    first, size = coarse.n_fine[q], lists.size[q]
-    level = float(lists.level[q])
-    n = first
-    for p in range(first, size):
-        if p + AHEAD < size:
-            request(column[p + AHEAD] - coarse.first_other, other)
-        low, high = fine_ends(q, column[p] - coarse.first_other, lower[p], own, other)
-        lower[n], upper[n], column[n] = low, high, column[p]
-        # Written always, kept if it counts: no branch.
-        n += int(high >= level)
-    # Where bounds from other items are narrow, few entries are left.
-    if n >= lists.k:
-        values = scratch.selected[:n]
-        for p in range(n):
-            values[p] = lower[p]
-        level = max(level, lowered(select(values, n - lists.k) - 2.0 * lists.epsilon[q]))
-        kept = 0
-        for p in range(n):
-            if upper[p] >= level:
-                upper[kept], lower[kept], column[kept] = upper[p], lower[p], column[p]
-                kept += 1
-        n = kept
-    lists.size[q] = coarse.n_fine[q] = n
-    lists.level[q] = level
-    return int(size - first)
-
-
-@inner_kernel
-def _sort(columns: NDArray[np.int32]) -> None:
-    """Sort columns by insertion: they consist of few runs."""
-    for p in range(1, len(columns)):
-        column = columns[p]
+def _sort(q: int, lists: Candidates) -> None:
+    """Sort a list by column, by insertion: it consists of few runs."""
+    columns, values = lists.column[q], lists.value[q]
+    for p in range(1, lists.size[q]):
+        column, value = columns[p], values[p]
         place = p
         while place > 0 and columns[place - 1] > column:
-            columns[place] = columns[place - 1]
+            columns[place], values[place] = columns[place - 1], values[place - 1]
             place -= 1
-        columns[place] = column
+        columns[place], values[place] = column, value
 
 
 @inner_kernel
-def _make_room(q: int, coarse: CoarseSide, scratch: Scratch) -> int:
-    """Make room in a full list; return the number of entries made fine, or as many as took the same time."""
-    n = _refine(q, coarse, scratch)
-    lists = coarse.side.lists
-    if lists.size[q] > lists.value.shape[1] - 32:
-        n += _PER_DISTANCE * lists.size[q]
+def _lag(k: int) -> int:
+    """Number of entries between two thinnings of a list, a power of two."""
+    lag = _LEAST_LAG
+    while lag * _LAGS_PER_LIST <= k:
+        lag *= 2
+    return lag
+
+
+@inner_kernel
+def _is_long(size: int, k: int, lag: int, capacity: int) -> bool:
+    """Whether a list has become so long that it is thinned."""
+    return size >= k + lag and (size & (lag - 1) == 0 or size == capacity)
+
+
+@inner_kernel
+def _shorten(q: int, lists: Candidates, scratch: Scratch) -> None:
+    """Thin a long list; this also makes room in a full one."""
+    thin(q, lists, scratch)
+    if is_crowded(q, lists):
         # Of entries at the largest distance, the first ones stay.
-        _sort(lists.column[q, : lists.size[q]])
-        largest = settle_one(q, lists, scratch)
-        level = lowered(lists.centre[q] - lists.slope * falling_at(lists.rows, q, largest, 1.0) - lists.epsilon[q])
-        lists.level[q] = max(np.float64(lists.level[q]), level)
-        for p in range(lists.size[q]):
-            # The distances are known; these entries stay until nearer ones are found.
-            coarse.lower[q, p] = lists.level[q]
-            lists.value[q, p] = np.inf
-        coarse.n_fine[q] = lists.size[q]
-    return n
-
-
-@inner_kernel
-def _add(q: int, column: int, value: np.float32, coarse: CoarseSide, scratch: Scratch) -> int:
-    """Add an entry to the list of an item; returns as `_make_room`."""
-    lists = coarse.side.lists
-    n = 0
-    if lists.size[q] == lists.value.shape[1]:
-        n = _make_room(q, coarse, scratch)
-    size = lists.size[q]
-    coarse.lower[q, size], lists.column[q, size] = value, column
-    lists.size[q] = size + 1
-    return n
+        _sort(q, lists)
+        settle_one(q, lists, scratch)
 
 
 @inner_kernel
@@ -233,21 +215,48 @@ def collect_coarse(
 ) -> int:
     """Add one tile of integer products to the lists of its rows and of its columns, which are different items.
 
-    The arguments are as in `reid_dist.kernels.symmetric.collect_both`.  Returns the number of entries made fine, or as
-    many as took the same time.
+    The arguments are as in `reid_dist.kernels.symmetric.collect_both`.  Returns the number of fine values.
     """
+    marks, marked = make_marks(tile.shape[1])
+    scratch = make_scratch(max(rows.side.lists.value.shape[1], columns.side.lists.value.shape[1]))
+    return _collect_both(tile, row_start, column_start, rows, columns, marks, marked, scratch)
+
+
+@inner_kernel
+def _collect_both(
+    tile: NDArray[np.int32],
+    row_start: int,
+    column_start: int,
+    rows: CoarseSide,
+    columns: CoarseSide,
+    marks: NDArray[np.uint8],
+    marked: NDArray[np.int64],
+    scratch: Scratch,
+) -> int:
+    """Do as `collect_coarse` does, in given memory."""
     n_columns = tile.shape[1]
     stop = column_start + n_columns
-    marks, marked = make_marks(n_columns)
     passes = marks[:n_columns]
     capacity = columns.side.lists.value.shape[1]
-    scratch = make_scratch(max(rows.side.lists.value.shape[1], capacity))
+    lag = _lag(rows.side.lists.k)
     near, far = rows.own, columns.own
     scale, span, residual = far.scale[column_start:stop], far.span[column_start:stop], far.residual[column_start:stop]
     shift, bias = far.shift[column_start:stop], columns.side.bias[column_start:stop]
     column_level = columns.side.lists.level[column_start:stop]
     column_lower_bound = columns.side.lower_bound[column_start:stop]
-    row_level = rows.side.lists.level
+    # Unpacked once, outside of the loops.
+    row_level, row_value, row_column, row_size = (
+        rows.side.lists.level,
+        rows.side.lists.value,
+        rows.side.lists.column,
+        rows.side.lists.size,
+    )
+    column_value, column_column, column_size = (
+        columns.side.lists.value,
+        columns.side.lists.column,
+        columns.side.lists.size,
+    )
+    row_k, row_capacity, column_k = rows.side.lists.k, row_value.shape[1], columns.side.lists.k
     unbiased = not bias.any()
     n_fine = 0
     for i in range(tile.shape[0]):
@@ -279,27 +288,35 @@ def collect_coarse(
         n_marked = marked_places(marks, marked)
         for p in range(n_marked):
             if p + AHEAD < n_marked:
-                # Lists of columns are far apart.
                 column = column_start + marked[p + AHEAD]
-                place = column * capacity + columns.side.lists.size[column]
-                prefetch(columns.lower, place)
-                prefetch(columns.side.lists.column, place)
+                request(column, far)
+                # Lists of columns are far apart.
+                place = column * capacity + column_size[column]
+                prefetch(column_value, place)
+                prefetch(column_column, place)
             c = marked[p]
             column = column_start + c
             value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
-            error = spread * span[c] + length * residual[c]
-            upper = value + error
-            lower = value - error
-            if upper - bias[c] >= row_level[row]:
-                n_fine += _add(row, column, value - bias[c], rows, scratch)
-            if upper - own >= column_level[c]:
-                n_fine += _add(column, row, value - own, columns, scratch)
-            if lower - bias[c] <= rows.side.lower_bound[row]:
+            value = np.float32(fine_value(row, column, value, near, far))
+            mine = value - bias[c]
+            theirs = value - own
+            if mine >= row_level[row]:
+                size = row_size[row]
+                row_value[row, size], row_column[row, size] = mine, column
+                row_size[row] = size + 1
+                if _is_long(size + 1, row_k, lag, row_capacity):
+                    _shorten(row, rows.side.lists, scratch)
+            if theirs >= column_level[c]:
+                size = column_size[column]
+                column_value[column, size], column_column[column, size] = theirs, row
+                column_size[column] = size + 1
+                if _is_long(size + 1, column_k, lag, capacity):
+                    _shorten(column, columns.side.lists, scratch)
+            if mine <= rows.side.lower_bound[row]:
                 reach_farther(rows.side, row, column)
-                n_fine += _PER_DISTANCE
-            if lower - own <= column_lower_bound[c]:
+            if theirs <= column_lower_bound[c]:
                 reach_farther(columns.side, column, row)
-                n_fine += _PER_DISTANCE
+        n_fine += n_marked
     return n_fine
 
 
@@ -319,10 +336,30 @@ def collect_coarse_rows(
     """
     n_columns = tile.shape[1]
     marks, marked = make_marks(n_columns)
+    ends = np.empty(n_columns, np.float32), np.empty(n_columns, np.float32)
+    scratch = make_scratch(rows.side.lists.value.shape[1])
+    return _collect_rows(tile, biases, bias_of, query, column_start, rows, marks, marked, ends, scratch)
+
+
+@inner_kernel
+def _collect_rows(
+    tile: NDArray[np.int32],
+    biases: NDArray[np.float32],
+    bias_of: NDArray[np.int64],
+    query: NDArray[np.int64],
+    column_start: int,
+    rows: CoarseSide,
+    marks: NDArray[np.uint8],
+    marked: NDArray[np.int64],
+    ends: tuple[NDArray[np.float32], NDArray[np.float32]],
+    scratch: Scratch,
+) -> int:
+    """Do as `collect_coarse_rows` does, in given memory."""
+    n_columns = tile.shape[1]
     passes = marks[:n_columns]
     side, near, far = rows.side, rows.own, rows.other
-    scratch = make_scratch(side.lists.value.shape[1])
-    lower_ends, upper_ends = np.empty(n_columns, np.float32), np.empty(n_columns, np.float32)
+    lag = _lag(side.lists.k)
+    lower_ends, upper_ends = ends
     start = column_start - rows.first_other
     stop = start + n_columns
     scale, span, residual, shift = (
@@ -331,7 +368,10 @@ def collect_coarse_rows(
         far.residual[start:stop],
         far.shift[start:stop],
     )
-    row_level = side.lists.level
+    # Unpacked once, outside of the loops.
+    lists = side.lists
+    row_level, row_value, row_column, row_size = lists.level, lists.value, lists.column, lists.size
+    k, capacity = lists.k, row_value.shape[1]
     lowest, highest = np.finfo(np.float32).min, np.finfo(np.float32).max
     n_fine = 0
     for i in range(tile.shape[0]):
@@ -354,27 +394,34 @@ def collect_coarse_rows(
         leave_out(passes, side, row, column_start)
         for p in range(marked_places(marks, marked)):
             c = marked[p]
-            column = column_start + c
             value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
             error = spread * span[c] + length * residual[c]
-            upper = value + error
-            lower = value - error
-            if upper - bias[c] >= row_level[row]:
-                n_fine += _add(row, column, value - bias[c], rows, scratch)
-            if lower - bias[c] <= side.lower_bound[row]:
-                reach_farther(side, row, column)
-                n_fine += _PER_DISTANCE
+            if not (value + error - bias[c] >= row_level[row] or value - error - bias[c] <= side.lower_bound[row]):
+                # The thresholds have changed.
+                continue
+            n_fine += 1
+            fine = np.float32(fine_value(row, start + c, value, near, far)) - bias[c]
+            if fine >= row_level[row]:
+                size = row_size[row]
+                row_value[row, size], row_column[row, size] = fine, column_start + c
+                row_size[row] = size + 1
+                if _is_long(size + 1, k, lag, capacity):
+                    _shorten(row, lists, scratch)
+            if fine <= side.lower_bound[row]:
+                reach_farther(side, row, column_start + c)
     return n_fine
 
 
 @kernel
 def settle_coarse(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.float64]) -> None:
-    """Write the k nearest columns of refined lists by (canonical distance, column), shapes (n, k).
+    """Write the k nearest columns of lists by (canonical distance, column), shapes (n, k).
 
     Entries beyond the end of a list are not written.
     """
     scratch = make_scratch(lists.value.shape[1])
     for q in range(len(lists.size)):
+        if lists.size[q] > lists.k:
+            thin(q, lists, scratch)
         n = lists.size[q]
         columns, found = scratch.column[:n], scratch.distance[:n]
         for p in range(n):
@@ -392,15 +439,3 @@ def settle_coarse(lists: Candidates, index: NDArray[np.int64], distance: NDArray
             columns[place], found[place] = column, value
         for p in range(min(n, lists.k)):
             index[q, p], distance[q, p] = columns[p], found[p]
-
-
-@kernel
-def refine_lists(coarse: CoarseSide) -> int:
-    """Remove entries of all lists that are certainly not among the k nearest; return the number made fine."""
-    lists = coarse.side.lists
-    scratch = make_scratch(lists.value.shape[1])
-    n_fine = 0
-    for q in range(len(lists.size)):
-        if lists.size[q] > coarse.n_fine[q]:
-            n_fine += _refine(q, coarse, scratch)
-    return n_fine

@@ -102,7 +102,7 @@ def lowered(edge: float) -> float:
 
 
 @inner_kernel
-def _thin(q: int, lists: Candidates, scratch: Scratch) -> None:
+def thin(q: int, lists: Candidates, scratch: Scratch) -> None:
     """Remove entries more than two bands below the k-th best value, from a list of more than k."""
     size = lists.size[q]
     values = scratch.selected[:size]
@@ -121,8 +121,14 @@ def _thin(q: int, lists: Candidates, scratch: Scratch) -> None:
 
 
 @inner_kernel
-def settle_one(q: int, lists: Candidates, scratch: Scratch) -> float:
-    """Keep the k best of a longer list by (canonical distance, column); return the largest distance."""
+def is_crowded(q: int, lists: Candidates) -> bool:
+    """Whether so many entries of a list are left that canonical distances are to decide."""
+    return bool(lists.size[q] > lists.value.shape[1] - 32)
+
+
+@inner_kernel
+def settle_one(q: int, lists: Candidates, scratch: Scratch) -> None:
+    """Keep the k best of a longer list by (canonical distance, column), and raise its level."""
     size = lists.size[q]
     columns, distances, values = scratch.column[:size], scratch.distance[:size], scratch.selected[:size]
     for c in range(size):
@@ -143,18 +149,17 @@ def settle_one(q: int, lists: Candidates, scratch: Scratch) -> float:
             lists.column[q, kept] = lists.column[q, c]
             kept += 1
     lists.size[q] = kept
-    return float(largest)
+    level = lowered(lists.centre[q] - lists.slope * falling_at(lists.rows, q, largest, 1.0) - lists.epsilon[q])
+    if level > np.float64(lists.level[q]):
+        lists.level[q] = level
 
 
 @inner_kernel
 def thin_and_add(q: int, column: int, value: np.floating, lists: Candidates, scratch: Scratch) -> None:
     """Thin the full list of query `q`, and add a column if its value still reaches the level."""
-    _thin(q, lists, scratch)
-    if lists.size[q] > lists.value.shape[1] - 32:
-        largest = settle_one(q, lists, scratch)
-        settled = lowered(lists.centre[q] - lists.slope * falling_at(lists.rows, q, largest, 1.0) - lists.epsilon[q])
-        if settled > np.float64(lists.level[q]):
-            lists.level[q] = settled
+    thin(q, lists, scratch)
+    if is_crowded(q, lists):
+        settle_one(q, lists, scratch)
     if not value >= lists.level[q]:
         return
     lists.value[q, lists.size[q]] = value
@@ -245,11 +250,14 @@ def settle(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.flo
         column, owner = lists.column[block][query, place].astype(np.int64), query + start
         found = pair_distances(rows, column, owner) if swapped else pair_distances(rows, owner, column)
         n = np.bincount(query, minlength=len(lists.size[block]))
-        # Left-aligned rows; columns ascend, so that a stable sort is by (distance, column).
+        # Left-aligned rows.
         filled = np.arange(n.max(initial=0)) < n[:, None]
         columns, distances = np.zeros(filled.shape, np.int64), np.full(filled.shape, np.inf)
         columns[filled], distances[filled] = column, found
-        order = np.argsort(distances, axis=1, kind="stable")[:, : lists.k]
+        if (np.diff(columns) < 0).any(where=filled[:, 1:]):
+            order = np.lexsort((columns, distances), axis=1)[:, : lists.k]
+        else:
+            order = np.argsort(distances, axis=1, kind="stable")[:, : lists.k]
         kept = filled[:, : lists.k]
         index[block, : kept.shape[1]][kept] = np.take_along_axis(columns, order, 1)[kept]
         distance[block, : kept.shape[1]][kept] = np.take_along_axis(distances, order, 1)[kept]

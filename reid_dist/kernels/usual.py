@@ -25,8 +25,6 @@ from reid_dist.kernels.coarse import (
     Factors,
     collect_coarse,
     collect_coarse_rows,
-    refine_lists,
-    settle_coarse,
 )
 from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
 from reid_dist.kernels.compilations import INTEGERS, LATEST
@@ -179,13 +177,11 @@ def _integers() -> Iterator[_Example]:
     screened, listed = _screened(), read_only(ints)
     factors = Factors(values, floats, floats, floats, floats, floats, tile, small)
     side = Side(make_candidates(n, screened.rows, float64s, float64s, 0.0), float64s, floats, floats, listed, listed)
-    coarse = CoarseSide(side, tile, ints, factors, factors)
+    coarse = CoarseSide(side, factors, factors)
     counts = RankCounts(small, small, small)
     yield quantise_rows, (tile, 1, values, floats, floats, np.empty((1, 3)), small)
     yield collect_coarse, (pairs, n, n, coarse, coarse)
     yield collect_coarse_rows, (pairs, tile, ints, ints, n, coarse)
-    yield refine_lists, (coarse,)
-    yield settle_coarse, (side.lists, np.empty((1, 1), np.int64), np.empty((1, 1)))
     coarse_tile = CoarseTile(pairs, ints, factors, factors, float64s)
     yield count_coarse, (coarse_tile, screened, counts, n, np.empty(1, np.bool_))
 

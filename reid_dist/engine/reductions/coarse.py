@@ -14,14 +14,14 @@ from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Distance, Mirrored
 from reid_dist.engine.distances.quantised import Quantised, QuantisedProducts
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns
-from reid_dist.engine.reductions.surroundings import Seed, Surroundings, apply_seed, make_side, settle_side
+from reid_dist.engine.reductions.surroundings import Seed, Surroundings, apply_seed, make_side, rounding, settle_side
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.coarse import (
     CoarseSide,
     Factors,
     collect_coarse,
     collect_coarse_rows,
-    refine_lists,
+    fine_error,
     settle_coarse,
 )
 from reid_dist.kernels.symmetric import Side
@@ -117,8 +117,7 @@ class CoarseSurroundings:
             places, kind = np.arange(items.start, items.stop), np.zeros(len(items), np.int64)
             self._work.add(collect_coarse_rows(tile, bias[None], kind, places, items.start, near), tile.size)
             if self.is_crowded:
-                return n_pairs
-        self._work.add(refine_lists(near))
+                break
         return n_pairs
 
     def result(self) -> list[Surroundings]:
@@ -126,8 +125,6 @@ class CoarseSurroundings:
         sides = [(self._near, self._first, self._second)]
         if self._far is not self._near:
             sides.append((self._far, self._second, self._first))
-        for coarse, *_ in sides:
-            refine_lists(coarse)
         return [settle_side(coarse.side, block, against, settle_coarse) for coarse, block, against in sides]
 
 
@@ -155,7 +152,9 @@ class CoarseQueries:
         screening = plain.centre, plain.epsilon + slack_of(mirrored), mirrored.row_bias
         self._bias, own = mirrored.column_bias, products.queries.factors
         side = make_side(distance, k, query, gallery, screening, plain, farthest=farthest, room=_room(k))
-        self._side = _coarse_side(side, seed, own, own)
+        self._base = side.lists.epsilon.copy()
+        apply_seed(side, seed)
+        self._side = CoarseSide(side, own, own)
         self._column_start, self._biases, self._bias_of = 0, self._bias[None], np.zeros(len(query), np.int64)
         self._work = _Work(len(query) * len(gallery), query.features.shape[1], k * len(query))
 
@@ -166,6 +165,7 @@ class CoarseQueries:
 
     def open(self, columns: RowRange, quantised: Quantised) -> None:
         """Begin the tiles of some gallery rows, which ascend from call to call."""
+        widen(self._side.side, self._base, self._side.own, quantised.factors)
         self._side = self._side._replace(other=quantised.factors, first_other=columns.start)
         self._column_start, self._biases = columns.start, self._bias[None, columns.start : columns.stop]
         if self._hidden is not None:
@@ -177,10 +177,6 @@ class CoarseQueries:
         kinds = self._bias_of[queries]
         work = collect_coarse_rows(tile, self._biases, kinds, queries, self._column_start, self._side)
         self._work.add(work, tile.size)
-
-    def close(self) -> None:
-        """End these gallery rows: entries are made fine while their integers are there."""
-        self._work.add(refine_lists(self._side))
 
     def result(self) -> Surroundings:
         """Return all lists, decided by canonical distance."""
@@ -200,5 +196,21 @@ def slack_of(mirrored: Mirrored) -> float:
 
 def _coarse_side(side: Side, seed: Seed, own: Factors, other: Factors) -> CoarseSide:
     """Coarse side of an empty one, with thresholds from seed bounds."""
+    widen(side, side.lists.epsilon, own, other)
     apply_seed(side, seed)
-    return CoarseSide(side, np.empty_like(side.lists.value), np.zeros_like(side.lists.size), own, other)
+    return CoarseSide(side, own, other)
+
+
+def widen(side: Side, base: NDArray[np.float64], own: Factors, other: Factors) -> None:
+    """Widen bands to contain fine values of further columns; `base` are the half widths for exact products.
+
+    Thresholds, which were set for the bands before, move with them.
+    """
+    lists, limits = side.lists, np.finfo(side.lists.level.dtype)
+    wider = np.maximum(base + fine_error(own, other), lists.epsilon)
+    grown = wider - lists.epsilon
+    lists.epsilon[:] = wider
+    for into, sign in ((lists.level, -1.0), (side.lower_bound, 1.0)):
+        finite = np.flatnonzero((grown > 0) & np.isfinite(into))
+        edge = into[finite] + sign * grown[finite]
+        into[finite] = np.clip(edge + sign * rounding(edge), limits.min, limits.max)

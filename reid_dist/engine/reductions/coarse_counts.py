@@ -129,10 +129,6 @@ class CoarseCounts:
         products = CoarseTile(tile, self._number[queries], self._own, other, self._known)
         count_coarse(products, screened, self._counts, most, self._crowded)
 
-    def close(self) -> None:
-        """End these gallery rows."""
-        self._open = None
-
     def add(self, queries: Int64, counts: GroupedCounts) -> None:
         """Add counts of some queries and some other gallery rows."""
         targets = self._reduction.targets

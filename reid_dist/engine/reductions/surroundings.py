@@ -176,7 +176,7 @@ def apply_seed(side: Side, seed: Seed) -> None:
         item = np.flatnonzero(known)
         falling = falling_values(lists.rows, item, of[item], sign)
         edge = lists.centre[item] - lists.slope * falling - sign * lists.epsilon[item]
-        into[item] = edge - sign * _rounding(edge)
+        into[item] = edge - sign * rounding(edge)
 
 
 def searches_farthest(side: Side) -> bool:
@@ -207,14 +207,14 @@ def _begin(side: Side, items: RowRange, others: RowRange, values: Values) -> Non
         largest = near[:, : size * n_groups].reshape(len(values), size, n_groups).max(axis=1)
         place = n_groups - wanted
         edge = np.partition(largest, place, axis=1)[:, place] - band
-        side.lists.level[cut] = np.maximum(edge - _rounding(edge), limits.min)
+        side.lists.level[cut] = np.maximum(edge - rounding(edge), limits.min)
     if not searches_farthest(side):
         return
     edge = far.min(axis=1) + band
-    side.lower_bound[cut] = np.minimum(edge + _rounding(edge), limits.max)
+    side.lower_bound[cut] = np.minimum(edge + rounding(edge), limits.max)
 
 
-def _rounding(edge: Float64) -> Float64:
+def rounding(edge: Float64) -> Float64:
     """Upper bound on the error of rounding `edge` to the dtype of the tiles."""
     return np.asarray(np.abs(edge) * 2.0**-22 + 2.0**-125)
 
