@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import row_distances
-from reid_dist.kernels.marks import make_marks, marked_places
+from reid_dist.kernels.marks import make_marks, mark_products, mark_products_of_both, marked_places
 from reid_dist.kernels.prefetch import LINE, prefetch
 from reid_dist.kernels.selection import select
 from reid_dist.kernels.settings import inner_kernel, kernel
@@ -229,14 +229,13 @@ def _collect_both(
     column_start: int,
     rows: CoarseSide,
     columns: CoarseSide,
-    marks: NDArray[np.uint8],
+    marks: NDArray[np.uint64],
     marked: NDArray[np.int64],
     scratch: Scratch,
 ) -> int:
     """Do as `collect_coarse` does, in given memory."""
     n_columns = tile.shape[1]
     stop = column_start + n_columns
-    passes = marks[:n_columns]
     capacity = columns.side.lists.value.shape[1]
     lag = _lag(rows.side.lists.k)
     near, far = rows.own, columns.own
@@ -257,35 +256,30 @@ def _collect_both(
         columns.side.lists.size,
     )
     row_k, row_capacity, column_k = rows.side.lists.k, row_value.shape[1], columns.side.lists.k
-    unbiased = not bias.any()
     n_fine = 0
     for i in range(tile.shape[0]):
         row = row_start + i
         level, lower_bound, own = row_level[row], rows.side.lower_bound[row], rows.side.bias[row]
         factor, spread, length = near.scale[row], near.spread[row], near.length[row]
         products = tile[i]
-        if unbiased and own == 0.0:
-            # The same comparisons, of which two are left.
-            for c in range(len(products)):
-                value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
-                error = spread * span[c] + length * residual[c]
-                passes[c] = np.uint8(value + error >= min(level, column_level[c])) | np.uint8(
-                    value - error <= max(lower_bound, column_lower_bound[c])
-                )
-        else:
-            for c in range(len(products)):
-                value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
-                error = spread * span[c] + length * residual[c]
-                upper = value + error
-                lower = value - error
-                passes[c] = (
-                    np.uint8(upper - bias[c] >= level)
-                    | np.uint8(lower - bias[c] <= lower_bound)
-                    | np.uint8(upper - own >= column_level[c])
-                    | np.uint8(lower - own <= column_lower_bound[c])
-                )
-        leave_out(passes, rows.side, row, column_start)
-        n_marked = marked_places(marks, marked)
+        mark_products_of_both(
+            products,
+            shift,
+            scale,
+            span,
+            residual,
+            factor,
+            spread,
+            length,
+            bias,
+            level,
+            lower_bound,
+            own,
+            column_level,
+            column_lower_bound,
+            marks,
+        )
+        n_marked = leave_out(marked, marked_places(marks, marked), rows.side, row, column_start)
         for p in range(n_marked):
             if p + AHEAD < n_marked:
                 column = column_start + marked[p + AHEAD]
@@ -349,14 +343,13 @@ def _collect_rows(
     query: NDArray[np.int64],
     column_start: int,
     rows: CoarseSide,
-    marks: NDArray[np.uint8],
+    marks: NDArray[np.uint64],
     marked: NDArray[np.int64],
     ends: tuple[NDArray[np.float32], NDArray[np.float32]],
     scratch: Scratch,
 ) -> int:
     """Do as `collect_coarse_rows` does, in given memory."""
     n_columns = tile.shape[1]
-    passes = marks[:n_columns]
     side, near, far = rows.side, rows.own, rows.other
     lag = _lag(side.lists.k)
     lower_ends, upper_ends = ends
@@ -385,14 +378,8 @@ def _collect_rows(
                 lower_ends[c], upper_ends[c] = value - error - bias[c], value + error - bias[c]
             _begin(row, column_start, lower_ends, upper_ends, rows, scratch)
         level, lower_bound = row_level[row], side.lower_bound[row]
-        for c in range(len(products)):
-            value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
-            error = spread * span[c] + length * residual[c]
-            upper = value + error
-            lower = value - error
-            passes[c] = np.uint8(upper - bias[c] >= level) | np.uint8(lower - bias[c] <= lower_bound)
-        leave_out(passes, side, row, column_start)
-        for p in range(marked_places(marks, marked)):
+        mark_products(products, shift, scale, span, residual, factor, spread, length, bias, level, lower_bound, marks)
+        for p in range(leave_out(marked, marked_places(marks, marked), side, row, column_start)):
             c = marked[p]
             value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
             error = spread * span[c] + length * residual[c]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from reid_dist.kernels.bins import first_reached
 from reid_dist.kernels.coarse import AHEAD, Factors, fine_ends, request
 from reid_dist.kernels.deciding import BATCH, RankCounts, ScreenedTile, decide, first_at_least, make_doubts
-from reid_dist.kernels.marks import make_marks, marked_places
+from reid_dist.kernels.marks import make_marks, mark_products, marked_places
 from reid_dist.kernels.settings import inner_kernel, kernel
 
 # Thresholds from which bisection is faster than comparing with all of them.
@@ -73,7 +73,6 @@ def count_coarse(
     values, nearer = np.empty(n_columns + 1, np.float32), np.empty(n_columns + 1, np.int64)
     lows, highs = np.empty(n_columns, np.float64), np.empty(n_columns, np.float64)
     marks, columns = make_marks(n_columns)
-    passes = marks[:n_columns]
     shift, scale, span, residual = other.shift, other.scale, other.span, other.residual
     n_doubts = int(np.int64(0))
     decided = int(np.int64(0))
@@ -99,10 +98,10 @@ def count_coarse(
         known = known_start
         kind = screened.bias_of[q]
         product, less = products[i], bias[kind]
-        for c in range(len(product)):
-            value = np.float32(np.int32(product[c] - shift[c])) * (scale[c] * factor)
-            error = spread * span[c] + length * residual[c]
-            passes[c] = np.uint8(value + error - less[c] >= lowest)
+        # No product is so far that it counts.
+        mark_products(
+            product, shift, scale, span, residual, factor, spread, length, less, lowest, np.float32(np.nan), marks
+        )
         n_open = n_nearer = int(np.int64(0))
         for p in range(marked_places(marks, columns)):
             c = columns[p]

@@ -7,8 +7,8 @@ do.  A value less the bias of its column is the screening value of the row's lis
 column's.  Both are compared with an entry level, and, for the largest distance of each item, with a lower bound: an
 item with a smaller value may be farther than all items so far.
 
-*One pass of vector code per row* compares all its values with the levels and lower bounds of row and columns and writes
-a byte for each.  The bytes are then read eight at a time; nearly all are 0, and their values are not read again.
+*One pass of vector code per row* compares all its values with the levels and lower bounds of row and columns, and marks
+those that pass: see `reid_dist.kernels.marks`.  The others, nearly all, are not read again.
 
 *One side alone* gets neighbours where the columns need none (queries against a gallery), by the same comparisons
 without those of the columns.
@@ -17,7 +17,7 @@ without those of the columns.
 bound the canonical distance is computed at once, and a new largest distance lowers the bound to the values of items
 that may be farther still.
 
-*Labels* of both sides leave out pairs of equal ones: what passes of them is discarded before it is read.
+*Labels* of both sides leave out pairs of equal ones: their marks are discarded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import falling_at, pair_distance
-from reid_dist.kernels.marks import make_marks, marked_places
+from reid_dist.kernels.marks import make_marks, mark_values, mark_values_of_both, marked_places
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.topk import Candidates, make_scratch, thin_and_add
 
@@ -50,13 +50,16 @@ class Side(NamedTuple):
 
 
 @inner_kernel
-def leave_out(passes: NDArray[np.uint8], side: Side, row: int, column_start: int) -> None:
-    """Set to 0 what passes of a row in columns of its label, if there are labels."""
-    if len(side.label):
-        own = side.label[row]
-        others = side.other_label[column_start : column_start + len(passes)]
-        for c in range(len(passes)):
-            passes[c] &= np.uint8(others[c] != own)
+def leave_out(marked: NDArray[np.int64], n: int, side: Side, row: int, column_start: int) -> int:
+    """Remove columns of the label of a row from `n` marked ones, if there are labels; return how many are left."""
+    if not len(side.label):
+        return n
+    own = side.label[row]
+    kept = 0
+    for p in range(n):
+        marked[kept] = marked[p]
+        kept += int(side.other_label[column_start + marked[p]] != own)
+    return kept
 
 
 @inner_kernel
@@ -86,7 +89,6 @@ def collect_both(
     """
     n_columns = tile.shape[1]
     marks, marked = make_marks(n_columns)
-    passes = marks[:n_columns]
     row_lists, column_lists = row_side.lists, column_side.lists
     longest = max(row_lists.value.shape[1], column_lists.value.shape[1])
     scratch = make_scratch(longest)
@@ -104,21 +106,10 @@ def collect_both(
         values = tile[i]
         own = row_side.bias[row]
         if both:
-            for c in range(len(values)):
-                mine = values[c] - bias[c]
-                theirs = values[c] - own
-                passes[c] = (
-                    np.uint8(mine >= level)
-                    | np.uint8(mine <= lower_bound)
-                    | np.uint8(theirs >= column_level[c])
-                    | np.uint8(theirs <= column_lower_bound[c])
-                )
+            mark_values_of_both(values, bias, level, lower_bound, own, column_level, column_lower_bound, marks)
         else:
-            for c in range(len(values)):
-                mine = values[c] - bias[c]
-                passes[c] = np.uint8(mine >= level) | np.uint8(mine <= lower_bound)
-        leave_out(passes, row_side, row, column_start)
-        for p in range(marked_places(marks, marked)):
+            mark_values(values, bias, level, lower_bound, marks)
+        for p in range(leave_out(marked, marked_places(marks, marked), row_side, row, column_start)):
             c = marked[p]
             column = column_start + c
             if not both and row == column:
@@ -155,7 +146,6 @@ def collect_one(
     """Add one tile to the lists of its rows only, with all columns; `bias` belongs to the columns of the tile."""
     n_columns = tile.shape[1]
     marks, marked = make_marks(n_columns)
-    passes = marks[:n_columns]
     lists = side.lists
     scratch = make_scratch(lists.value.shape[1])
     list_value, list_column, list_size, list_level = lists.value, lists.column, lists.size, lists.level
@@ -165,11 +155,8 @@ def collect_one(
         lower_bound = side.lower_bound[row]
         level = list_level[row]
         values = tile[i]
-        for c in range(len(values)):
-            value = values[c] - bias[c]
-            passes[c] = np.uint8(value >= level) | np.uint8(value <= lower_bound)
-        leave_out(passes, side, row, column_start)
-        for p in range(marked_places(marks, marked)):
+        mark_values(values, bias, level, lower_bound, marks)
+        for p in range(leave_out(marked, marked_places(marks, marked), side, row, column_start)):
             c = marked[p]
             value = values[c] - bias[c]
             if value >= list_level[row]:
