@@ -25,6 +25,7 @@ INTEGERS: Final = (
     "quantising.quantise_rows",
     "coarse.collect_coarse",
     "coarse.collect_coarse_rows",
+    "coarse.settle_coarse",
     "coarse_counting.count_coarse",
 )
 """Kernels for products of integers."""

@@ -25,6 +25,7 @@ from reid_dist.kernels.coarse import (
     Factors,
     collect_coarse,
     collect_coarse_rows,
+    settle_coarse,
 )
 from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
 from reid_dist.kernels.compilations import INTEGERS, LATEST
@@ -182,6 +183,7 @@ def _integers() -> Iterator[_Example]:
     yield quantise_rows, (tile, 1, values, floats, floats, np.empty((1, 3)), small)
     yield collect_coarse, (pairs, n, n, coarse, coarse)
     yield collect_coarse_rows, (pairs, tile, ints, ints, n, coarse)
+    yield settle_coarse, (side.lists, np.empty((1, 1), np.int64), np.empty((1, 1)))
     coarse_tile = CoarseTile(pairs, ints, factors, factors, float64s)
     yield count_coarse, (coarse_tile, screened, counts, n, np.empty(1, np.bool_))
 
