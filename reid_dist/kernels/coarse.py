@@ -21,8 +21,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.arrays import filled
 from reid_dist.kernels.canonical import row_distances
-from reid_dist.kernels.marks import make_marks, mark_products, mark_products_of_both, marked_places
+from reid_dist.kernels.marks import make_marks, mark_products, mark_products_of_both, mark_values, marked_places
 from reid_dist.kernels.prefetch import LINE, prefetch
 from reid_dist.kernels.selection import select
 from reid_dist.kernels.settings import inner_kernel, kernel
@@ -177,11 +178,12 @@ def _shorten(q: int, lists: Candidates, scratch: Scratch) -> None:
 @inner_kernel
 def _begin(
     q: int, first: int, lower: NDArray[np.float32], upper: NDArray[np.float32], coarse: CoarseSide, scratch: Scratch
-) -> None:
-    """Set the thresholds of an item from the ends of its first columns, from column `first` on; `lower` is changed.
+) -> np.float32:
+    """Set the thresholds of an item from the ends of its first columns, from column `first` on; they are changed.
 
     As in `reid_dist.engine.reductions.surroundings`, the largest lower ends of groups of columns bound the nearest
-    items, and the least upper end the farthest one.
+    items, and the least upper end the farthest one.  Returns a number that the lower ends of at least k other columns
+    reach, of few of all; infinity for few columns.
     """
     side, lists = coarse.side, coarse.side.lists
     lowest, highest = np.finfo(np.float32).min, np.finfo(np.float32).max
@@ -191,22 +193,27 @@ def _begin(
             if others[c] == own:
                 lower[c], upper[c] = lowest, highest
     band = 2.0 * lists.epsilon[q]
-    # One more than k, as an item may be compared with itself.
-    wanted = lists.k + 1
-    n_groups = GROUPS_PER_NEIGHBOUR * wanted
-    size = len(lower) // n_groups
-    if size > 1:
-        largest = lower[:n_groups]
-        for start in range(n_groups, size * n_groups, n_groups):
-            group = lower[start : start + n_groups]
-            for c in range(len(group)):
-                largest[c] = max(largest[c], group[c])
-        lists.level[q] = max(lowered(np.float64(select(largest, n_groups - wanted)) - band), lists.level[q])
     if side.lower_bound[q] == highest:
         least = highest
         for c in range(len(upper)):
             least = min(least, upper[c])
         side.lower_bound[q] = min(-lowered(-np.float64(least) - band), np.float64(highest))
+    # One more than k, as an item may be compared with itself.
+    wanted = lists.k + 1
+    n_groups = GROUPS_PER_NEIGHBOUR * wanted
+    size = len(lower) // n_groups
+    if size <= 1:
+        return np.float32(np.inf)
+    largest = upper[:n_groups]
+    for c in range(n_groups):
+        largest[c] = lower[c]
+    for start in range(n_groups, size * n_groups, n_groups):
+        group = lower[start : start + n_groups]
+        for c in range(len(group)):
+            largest[c] = max(largest[c], group[c])
+    reached = np.float32(select(largest, n_groups - wanted))
+    lists.level[q] = max(lowered(np.float64(reached) - band), np.float64(lists.level[q]))
+    return reached
 
 
 @kernel
@@ -330,7 +337,7 @@ def collect_coarse_rows(
     """
     n_columns = tile.shape[1]
     marks, marked = make_marks(n_columns)
-    ends = np.empty(n_columns, np.float32), np.empty(n_columns, np.float32)
+    ends = np.empty(n_columns, np.float32), np.empty(n_columns, np.float32), filled(np.empty(n_columns, np.float32), 0)
     scratch = make_scratch(rows.side.lists.value.shape[1])
     return _collect_rows(tile, biases, bias_of, query, column_start, rows, marks, marked, ends, scratch)
 
@@ -345,14 +352,14 @@ def _collect_rows(
     rows: CoarseSide,
     marks: NDArray[np.uint64],
     marked: NDArray[np.int64],
-    ends: tuple[NDArray[np.float32], NDArray[np.float32]],
+    ends: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]],
     scratch: Scratch,
 ) -> int:
-    """Do as `collect_coarse_rows` does, in given memory."""
+    """Do as `collect_coarse_rows` does, in given memory: `ends` holds lower and upper ends, and zeros."""
     n_columns = tile.shape[1]
     side, near, far = rows.side, rows.own, rows.other
     lag = _lag(side.lists.k)
-    lower_ends, upper_ends = ends
+    lower_ends, upper_ends, no_bias = ends
     start = column_start - rows.first_other
     stop = start + n_columns
     scale, span, residual, shift = (
@@ -371,31 +378,44 @@ def _collect_rows(
         row, bias = query[i], biases[bias_of[i]]
         factor, spread, length = near.scale[row], near.spread[row], near.length[row]
         products = tile[i]
-        if row_level[row] == lowest or side.lower_bound[row] == highest:
+        begins = row_level[row] == lowest or side.lower_bound[row] == highest
+        reached = np.float32(np.inf)
+        if begins:
             for c in range(len(products)):
                 value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
                 error = spread * span[c] + length * residual[c]
                 lower_ends[c], upper_ends[c] = value - error - bias[c], value + error - bias[c]
-            _begin(row, column_start, lower_ends, upper_ends, rows, scratch)
-        level, lower_bound = row_level[row], side.lower_bound[row]
-        mark_products(products, shift, scale, span, residual, factor, spread, length, bias, level, lower_bound, marks)
-        for p in range(leave_out(marked, marked_places(marks, marked), side, row, column_start)):
-            c = marked[p]
-            value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
-            error = spread * span[c] + length * residual[c]
-            if not (value + error - bias[c] >= row_level[row] or value - error - bias[c] <= side.lower_bound[row]):
-                # The thresholds have changed.
-                continue
-            n_fine += 1
-            fine = np.float32(fine_value(row, start + c, value, near, far)) - bias[c]
-            if fine >= row_level[row]:
-                size = row_size[row]
-                row_value[row, size], row_column[row, size] = fine, column_start + c
-                row_size[row] = size + 1
-                if _is_long(size + 1, k, lag, capacity):
-                    _shorten(row, lists, scratch)
-            if fine <= side.lower_bound[row]:
-                reach_farther(side, row, column_start + c)
+            reached = _begin(row, column_start, lower_ends, upper_ends, rows, scratch)
+        # Fine values of the columns that are nearest by their lower ends raise the level for the others.
+        for turn in range(int(reached == np.inf), 2):
+            level, lower_bound = row_level[row], side.lower_bound[row]
+            if turn == 0:
+                level, lower_bound = reached, np.float32(np.nan)
+                mark_values(lower_ends, no_bias, level, lower_bound, marks)
+            else:
+                mark_products(
+                    products, shift, scale, span, residual, factor, spread, length, bias, level, lower_bound, marks
+                )
+            for p in range(leave_out(marked, marked_places(marks, marked), side, row, column_start)):
+                c = marked[p]
+                value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
+                error = spread * span[c] + length * residual[c]
+                upper, lower = value + error - bias[c], value - error - bias[c]
+                # Thresholds change meanwhile.
+                if turn == 1 and (lower >= reached or not (upper >= row_level[row] or lower <= side.lower_bound[row])):
+                    continue
+                n_fine += 1
+                fine = np.float32(fine_value(row, start + c, value, near, far)) - bias[c]
+                if fine >= row_level[row]:
+                    size = row_size[row]
+                    row_value[row, size], row_column[row, size] = fine, column_start + c
+                    row_size[row] = size + 1
+                    if _is_long(size + 1, k, lag, capacity):
+                        _shorten(row, lists, scratch)
+                if fine <= side.lower_bound[row]:
+                    reach_farther(side, row, column_start + c)
+            if turn == 0 and row_size[row] >= k:
+                thin(row, lists, scratch)
     return n_fine
 
 

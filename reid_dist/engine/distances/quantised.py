@@ -175,8 +175,11 @@ class QuantisedProducts:
         """Restrict further tiles to some queries, in this order; the array must not change while it is used."""
         if queries is not self._selected:
             self._selected = queries
+            integers = self.queries.integers[:, 0]
+            if not np.array_equal(queries, np.arange(len(integers))):
+                integers = integers[queries]
             # Sums modulo 256 are those of the integers.
-            self._left = self.queries.integers[queries, 0].view(np.uint8) + np.uint8(self._product.largest)
+            self._left = integers.view(np.uint8) + np.uint8(self._product.largest)
 
     def tile(self, rows: RowRange, quantised: Quantised, columns: RowRange) -> NDArray[np.int32]:
         """Products of the integers of some queries, made unsigned, and of some gallery rows, shape (n_row, n_column).
