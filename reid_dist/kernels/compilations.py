@@ -23,9 +23,9 @@ LATEST: Final = {
 
 INTEGERS: Final = (
     "quantising.quantise_rows",
-    "coarse.collect_coarse",
-    "coarse.collect_coarse_rows",
-    "coarse.settle_coarse",
+    "coarse_lists.collect_coarse",
+    "coarse_lists.collect_coarse_rows",
+    "coarse_lists.settle_coarse",
     "coarse_counting.count_coarse",
 )
 """Kernels for products of integers."""

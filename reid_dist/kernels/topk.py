@@ -250,14 +250,11 @@ def settle(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.flo
         column, owner = lists.column[block][query, place].astype(np.int64), query + start
         found = pair_distances(rows, column, owner) if swapped else pair_distances(rows, owner, column)
         n = np.bincount(query, minlength=len(lists.size[block]))
-        # Left-aligned rows.
+        # Left-aligned rows; columns ascend, so that a stable sort is by (distance, column).
         filled = np.arange(n.max(initial=0)) < n[:, None]
         columns, distances = np.zeros(filled.shape, np.int64), np.full(filled.shape, np.inf)
         columns[filled], distances[filled] = column, found
-        if (np.diff(columns) < 0).any(where=filled[:, 1:]):
-            order = np.lexsort((columns, distances), axis=1)[:, : lists.k]
-        else:
-            order = np.argsort(distances, axis=1, kind="stable")[:, : lists.k]
+        order = np.argsort(distances, axis=1, kind="stable")[:, : lists.k]
         kept = filled[:, : lists.k]
         index[block, : kept.shape[1]][kept] = np.take_along_axis(columns, order, 1)[kept]
         distance[block, : kept.shape[1]][kept] = np.take_along_axis(distances, order, 1)[kept]

@@ -20,14 +20,9 @@ import numpy as np
 
 from reid_dist.kernels.bins import Pending, Steps, fill_steps, place
 from reid_dist.kernels.canonical import PairRows, falling_at, read_only
-from reid_dist.kernels.coarse import (
-    CoarseSide,
-    Factors,
-    collect_coarse,
-    collect_coarse_rows,
-    settle_coarse,
-)
+from reid_dist.kernels.coarse import Factors
 from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
+from reid_dist.kernels.coarse_lists import CoarseSide, collect_coarse, collect_coarse_rows, settle_coarse
 from reid_dist.kernels.compilations import INTEGERS, LATEST
 from reid_dist.kernels.counting import (
     Row,

@@ -16,37 +16,31 @@ from reid_dist.engine.distances.quantised import Quantised, QuantisedProducts
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns
 from reid_dist.engine.reductions.surroundings import Seed, Surroundings, apply_seed, make_side, rounding, settle_side
 from reid_dist.kernels.canonical import read_only
-from reid_dist.kernels.coarse import (
-    CoarseSide,
-    Factors,
-    collect_coarse,
-    collect_coarse_rows,
-    fine_error,
-    settle_coarse,
-)
+from reid_dist.kernels.coarse import Factors, fine_error
+from reid_dist.kernels.coarse_lists import CoarseSide, collect_coarse, collect_coarse_rows, settle_coarse
 from reid_dist.kernels.symmetric import Side
 
-# Pairs of which products of eight-bit integers save the time of making one entry fine, for long rows, and elements that
-# take as long as the rest of an entry.
-_PAIRS_PER_ENTRY, _ELEMENTS_PER_ENTRY = 24.0, 100.0
-# Entries beyond these: per list entry of items without a bound from other pairs, as share of those that all pairs save,
-# and in any case.
+# Pairs of which products of eight-bit integers save the time of one fine value, for long rows, and elements that take
+# as long as the rest of a fine value.
+_PAIRS_PER_VALUE, _ELEMENTS_PER_VALUE = 24.0, 100.0
+# Fine values beyond these: per list entry of items without a bound from other pairs, as share of those that all pairs
+# save, and in any case.
 _MOST_PER_NEIGHBOUR, _MOST_SHARE, _MOST_WORK = 12, 0.25, 1 << 16
 
 
 class _Work:
-    """Work on lists of rows with `dim` elements, as a number of entries made fine, against what `n_pairs` save.
+    """Work on lists of rows with `dim` elements, as a number of fine values, against what `n_pairs` save.
 
     `n_begun` is the number of entries of the lists that begin without bounds.
     """
 
     def __init__(self, n_pairs: float, dim: int, n_begun: int) -> None:
-        self._saved = dim / ((dim + _ELEMENTS_PER_ENTRY) * _PAIRS_PER_ENTRY)
+        self._saved = dim / ((dim + _ELEMENTS_PER_VALUE) * _PAIRS_PER_VALUE)
         self._left = _MOST_WORK + _MOST_PER_NEIGHBOUR * n_begun + _MOST_SHARE * self._saved * n_pairs
 
-    def add(self, n_entries: float, n_pairs: int = 0) -> None:
-        """Add entries that were made fine, and pairs that were compared."""
-        self._left += self._saved * n_pairs - n_entries
+    def add(self, n_fine: int, n_pairs: int) -> None:
+        """Add fine values that were computed, and pairs that were compared."""
+        self._left += self._saved * n_pairs - n_fine
 
     @property
     def is_exceeded(self) -> bool:
@@ -184,7 +178,7 @@ class CoarseQueries:
 
 
 def _room(k: int) -> int:
-    """Entries of a list beyond k: few, as making them fine lowers the number of those that pass later."""
+    """Entries of a list beyond k, of which canonical distances decide when they are nearly all within a band."""
     return max(64, k // 2)
 
 
