@@ -1,4 +1,7 @@
-"""LLVM's instructions for the comparisons of `reid_dist.kernels.marks`."""
+"""LLVM's instructions for the comparisons of `reid_dist.kernels.marks`.
+
+Bits of lower places come first in memory: the processors that Numba serves are little-endian.
+"""
 
 from __future__ import annotations
 
