@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from reid_dist.kernels.bits import bits_of, from_bits
 from reid_dist.kernels.settings import inner_kernel, kernel
 
 _PER_LN2 = float.fromhex("0x1.71547652b82fep+0")
@@ -45,7 +46,7 @@ _C14 = float.fromhex("0x1.93974a8c07c9dp-37")
 @inner_kernel
 def _power_of_two(k: int) -> float:
     """``2**k`` for -1022 <= k <= 1023, from its bits."""
-    return float(np.int64((k + 1023) << 52).view(np.float64))
+    return from_bits((k + 1023) << 52)
 
 
 @kernel
@@ -100,9 +101,9 @@ def fixed_log(x: float) -> float:
     if x < _LEAST_NORMAL:
         x *= _TWO_TO_54
         exponent = -54
-    bits = np.float64(x).view(np.int64)
+    bits = bits_of(x)
     exponent += int((bits >> 52) & 0x7FF) - 1022
-    m = float(np.int64((bits & 0xFFFFFFFFFFFFF) | 0x3FE0000000000000).view(np.float64))
+    m = from_bits((bits & 0xFFFFFFFFFFFFF) | 0x3FE0000000000000)
     if m < _ROOT_HALF:
         m *= 2.0
         exponent -= 1

@@ -7,8 +7,9 @@ before optimization is linked, which is also shorter.  The classes of Numba that
 `reid_dist.kernels.settings` imports this module for the versions that it was written for.
 
 Most of the other time is Numba's own Python code.  It is spared signatures that are known
-(`reid_dist.kernels.signatures`), passes that change nothing in kernels, collections of garbage, and the counting of
-references in kernels that make no array: their arrays belong to the caller.
+(`reid_dist.kernels.signatures`), passes that change nothing in kernels, collections of garbage, records of the time of
+each pass and call of LLVM, and the counting of references in kernels that make no array: their arrays belong to the
+caller.
 
 A kernel from the cache is decoded as far as it is needed: inner kernels get no machine code, and the code of others for
 linking is read when they are linked.
@@ -16,9 +17,13 @@ linking is read when they are linked.
 
 from __future__ import annotations
 
+import contextlib
 import gc
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Final
 
+from llvmlite.binding import ffi
 from numba.core import codegen, compiler, compiler_machinery, ir, typed_passes, untyped_passes
 
 from reid_dist.kernels.signatures import remembering
@@ -28,8 +33,10 @@ _Library: Any = codegen.JITCodeLibrary
 _Compiler: Any = compiler.CompilerBase
 _Pass: Any = compiler_machinery.AnalysisPass
 _Passes: Any = compiler.DefaultPassBuilder
+_Manager: Any = compiler_machinery.PassManager
 _register: Any = compiler_machinery.register_pass
 _generation: Any = codegen
+_LLVM: Any = ffi.lib
 
 
 class _Codegen:
@@ -208,6 +215,36 @@ class _MakeOuter(_MakeLibrary):
 _NEEDLESS = (untyped_passes.InlineClosureLikes, typed_passes.NopythonRewrites)
 
 
+class _Passing(_Manager):  # type: ignore[misc]
+    """Runs passes without records of each, and checks of what they leave."""
+
+    def _runPass(self, _: int, each: Any, state: Any) -> None:
+        each.analysis = self._analysis
+        each.run_initialization(state)
+        each.run_pass(state)
+        each.run_finalizer(state)
+
+
+@lru_cache(maxsize=None)
+def _size_of(kind: Any, target_data: Any) -> Any:
+    """Bytes of a value of an LLVM type; LLVM tells it for a module that is made for the question."""
+    return kind.get_abi_size(target_data)
+
+
+@contextlib.contextmanager
+def _sparing() -> Iterator[None]:
+    """Collect no cyclic garbage, which takes a tenth of the time, and record no call of LLVM."""
+    collects, records = gc.isenabled(), _LLVM._lock._cblist
+    gc.disable()
+    _LLVM._lock._cblist = []
+    try:
+        yield
+    finally:
+        _LLVM._lock._cblist = records
+        if collects:
+            gc.enable()
+
+
 class _OuterCompiler(_Compiler):  # type: ignore[misc]
     """Numba's own passes, with the library of another one."""
 
@@ -215,22 +252,22 @@ class _OuterCompiler(_Compiler):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
+        target = self.state.targetctx
+        target.get_abi_sizeof = lambda kind: _size_of(kind, target.target_data)
+        # Done when the compiler was made; lowering does it again wherever a function is used for the first time.
+        target.load_additional_registries = lambda: None
         options = {"no_cfunc_wrapper": True, "no_cpython_wrapper": True, **INNER_OPTIONS}
         self.state.typingctx = self.state.targetctx.typing_context = remembering(self.state.typingctx, options)
 
     def compile_extra(self, function: Any) -> Any:
-        """Compile a function; meanwhile no cyclic garbage is collected, which takes a tenth of the time."""
-        collects = gc.isenabled()
-        gc.disable()
-        try:
+        """Compile a function."""
+        with _sparing():
             return super().compile_extra(function)
-        finally:
-            if collects:
-                gc.enable()
 
     def define_pipelines(self) -> list[Any]:
-        passes = _Passes.define_nopython_pipeline(self.state)
-        passes.passes = [entry for entry in passes.passes if entry[0] not in _NEEDLESS]
+        usual = _Passes.define_nopython_pipeline(self.state)
+        passes = _Passing(usual.pipeline_name)
+        passes.passes = [entry for entry in usual.passes if entry[0] not in _NEEDLESS]
         passes.add_pass_after(self.make, typed_passes.InlineOverloads)
         passes.finalize()
         return [passes]
