@@ -39,6 +39,9 @@ _RUN = 64
 _SAMPLE = 16
 _MARGIN = np.float32(0.75)
 
+# Bins per unit, at most: in a range without width, the first bin holds one value and the last all larger ones.
+_LARGEST_SCALE = np.float32(1e30)
+
 # Thresholds from which a pass over all bins is faster than a run of bins per threshold.
 _MANY = 256
 
@@ -68,8 +71,6 @@ class Pending(NamedTuple):
     place: NDArray[np.int64]
     # Screening value, in the type of the tile.
     value: NDArray[np.floating]
-    # Scratch for canonical distances, float64.
-    distance: NDArray[np.float64]
 
 
 @inner_kernel
@@ -94,7 +95,6 @@ def make_pending(most: int, like: NDArray[np.floating]) -> Pending:
         np.empty(capacity, np.int64),
         np.empty(capacity, np.int64),
         np.empty(capacity, like.dtype),
-        np.empty(capacity, np.float64),
     )
 
 
@@ -200,10 +200,10 @@ def fill_steps(
             base = smallest - margin
         if largest + margin < end:
             end = largest + margin
-    scale = np.float32(BINS) / (end - base)
-    if not scale < 1e30:
-        # The range is so narrow that the scale would overflow: few bins, and most values stay pending.
-        scale = base - base
+    # The last bin begins beyond the nearest upper edge, so that it is plain.
+    scale = np.float32(BINS - 1) / (end - base)
+    if not scale < _LARGEST_SCALE:
+        scale = _LARGEST_SCALE + (base - base)
     table, enters, leaves = steps.table, steps.enters[:n], steps.leaves[:n]
     for u in range(n):
         enters[u] = bin_of(lower[u], base, scale)
@@ -231,36 +231,44 @@ def place(
     """Place a block of values, and count the values at each place; return the number of pending values.
 
     `start` is the column of the first value, `lowest` the lower edge of the farthest threshold; `base` and `scale` are
-    from `fill_steps`.  The counters `placed`, shape (2, 2 * most + 2), are added to: places come first, the entries
+    from `fill_steps`.  The counters `placed`, shape (4, 2 * most + 2), are added to: places come first, the entries
     after them are meaningless, and pending values are not counted.
 
-    Two values at a time, each with counters of its own: an addition to a counter that was just written waits for that
+    Four values at a time, each with counters of its own: an addition to a counter that was just written waits for that
     write.  Unsigned indices avoid the test for negative ones.
     """
     lower, upper, table, noted = steps.lower, steps.upper, steps.table, steps.noted
     bins = steps.bins[: len(values)]
     for j in range(len(values)):
         bins[j] = bin_of(values[j], base, scale) * np.uint32(values[j] >= lowest)
-    even, odd = placed[0], placed[1]
+    first, second, third, fourth = placed[0], placed[1], placed[2], placed[3]
     raised = np.uint64(len(lower))
     n = np.uint64(0)
-    for pair in range(len(values) // 2):
-        k = np.uint64(pair) * np.uint64(2)
-        after = k + np.uint64(1)
+    whole = len(values) // 4 * 4
+    for group in range(0, whole, 4):
+        k = np.uint64(group)
         a = np.uint64(table[np.uint64(bins[k])])
-        b = np.uint64(table[np.uint64(bins[after])])
-        even[a] += np.int32(1)
-        odd[b] += np.int32(1)
+        b = np.uint64(table[np.uint64(bins[k + np.uint64(1)])])
+        c = np.uint64(table[np.uint64(bins[k + np.uint64(2)])])
+        d = np.uint64(table[np.uint64(bins[k + np.uint64(3)])])
+        first[a] += np.int32(1)
+        second[b] += np.int32(1)
+        third[c] += np.int32(1)
+        fourth[d] += np.int32(1)
         # Written always, kept only if it counts: no unpredictable branch.
         noted[n] = np.uint32(k)
         n += np.uint64(a >= raised)
-        noted[n] = np.uint32(after)
+        noted[n] = np.uint32(k + np.uint64(1))
         n += np.uint64(b >= raised)
-    if len(values) % 2:
-        last = np.uint64(len(values) - 1)
-        a = np.uint64(table[np.uint64(bins[last])])
-        even[a] += np.int32(1)
-        noted[n] = np.uint32(last)
+        noted[n] = np.uint32(k + np.uint64(2))
+        n += np.uint64(c >= raised)
+        noted[n] = np.uint32(k + np.uint64(3))
+        n += np.uint64(d >= raised)
+    for rest in range(whole, len(values)):
+        k = np.uint64(rest)
+        a = np.uint64(table[np.uint64(bins[k])])
+        first[a] += np.int32(1)
+        noted[n] = np.uint32(k)
         n += np.uint64(a >= raised)
     kept = np.uint64(n_pending)
     for p in range(np.int64(n)):
@@ -270,7 +278,7 @@ def place(
         a += np.uint64(lower[a] > v)
         a += np.uint64(lower[a] > v)
         left = np.int32(v <= upper[a])
-        even[a] += np.int32(1) - left
+        first[a] += np.int32(1) - left
         pending.column[kept] = start + np.int64(at)
         pending.place[kept] = np.int64(a)
         pending.value[kept] = v

@@ -15,20 +15,14 @@ Thresholds of a query are sorted from near to far, so that both edges fall from 
 bias per column (half a squared norm for Euclidean distances; infinity for a column that is hidden from the query:
 queries that hide the same columns, such as those of their camera, share a row of biases).  The copy also counts the
 values that reach the last, farthest threshold.  For a well-trained model there are hardly any, and the block is
-finished.  Otherwise relevant and junk columns are removed and the thresholds are compared from far to near
-until one has no value above its lower edge: all nearer ones have none either.
+finished.  Otherwise relevant and junk columns are removed.
 
-*Few thresholds: both edges in one loop, in int32.*  Comparisons are summed, never branched on, and the loops run over
-slices: this is what LLVM makes vector code of.  Only when the two counts of a threshold differ does its band hold
-something, and only then are the values read one by one, 64 at a time.
-
-*More thresholds: a table of bins* (`reid_dist.kernels.bins`).  One pass over the values, whatever the number of
-thresholds: each is counted at the nearest threshold that it passes, and the counts are added up once per row.  The
+*A table of bins* (`reid_dist.kernels.bins`) places the others: one pass over the values, whatever the number of
+thresholds.  Each is counted at the nearest threshold that it passes, and the counts are added up once per row.  The
 table is not made for a row of which few values reach the farthest threshold: bisection places these.
 
 *Row by row.*  Values inside a band are noted until the row is finished, and only then are the results of the row added
-to the counts.  With few thresholds, the canonical distances of these pairs are computed together, once per pair; with
-more, those of several rows are decided together (`reid_dist.kernels.deciding`).
+to the counts.  The pairs of several rows are decided together (`reid_dist.kernels.deciding`).
 
 *Limit on crowded bands.*  Before the pairs inside bands exceed a given number the kernel stops and
 returns the row: a float64 product with its far narrower bands is cheaper for the rest.
@@ -41,16 +35,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.arrays import filled
 from reid_dist.kernels.bins import Pending, Steps, fill_steps, first_reached, make_pending, make_steps, place
-from reid_dist.kernels.canonical import PairRows, row_distances
 from reid_dist.kernels.deciding import (
     BATCH,
     Bands,
     Doubts,
     RankCounts,
     ScreenedTile,
-    add_tie,
     decide,
     first_at_least,
     make_doubts,
@@ -59,9 +50,6 @@ from reid_dist.kernels.settings import inner_kernel, kernel
 
 BLOCK = 512
 PATCH = 64
-
-# Up to here comparing with every threshold (some 0.1 ns a value each on a Zen 4 core) beats the table (some 2 ns).
-FEW_THRESHOLDS = 10
 
 # Up to so many values of a block that reach the farthest threshold, bisection beats the table.
 _FEW_REACHED = 16
@@ -72,56 +60,10 @@ class Row(NamedTuple):
 
     # Values of a block less the biases, shape (BLOCK,), in the type of the tile.
     values: NDArray[np.floating]
-    # For few thresholds: values above the upper edge of each, shape (FEW_THRESHOLDS,), int32.
-    above: NDArray[np.int32]
-    # For many thresholds: values by the nearest threshold passed, shape (2, 2 * most + 2), int32; see `place`.
+    # Values by the nearest threshold passed, shape (4, 2 * most + 2), int32; see `place`.
     placed: NDArray[np.int32]
-    # Values inside bands.  For few thresholds, a value is noted once per threshold whose band contains it.
+    # Values inside bands.
     pending: Pending
-    # Scratch: by column, the last row in which it was pending; columns without repetition; by column, its place among
-    # these.
-    known: NDArray[np.int64]
-    unique: NDArray[np.int64]
-    slot: NDArray[np.int64]
-
-
-@inner_kernel
-def compare_few(
-    values: NDArray[np.floating],
-    start: int,
-    lower: NDArray[np.floating],
-    upper: NDArray[np.floating],
-    above: NDArray[np.int32],
-    pending: Pending,
-    n_pending: int,
-) -> int:
-    """Compare a block of values with each of a few thresholds; return the number of pending values."""
-    for u in range(len(lower) - 1, -1, -1):
-        low = lower[u]
-        high = upper[u]
-        passing = np.int32(0)
-        reaching = np.int32(0)
-        for k in range(len(values)):
-            passing += np.int32(values[k] > high)
-            reaching += np.int32(values[k] >= low)
-        if reaching == 0:
-            break
-        above[u] += passing
-        if reaching == passing:
-            continue
-        for patch in range(0, len(values), PATCH):
-            piece = values[patch : patch + PATCH]
-            inside = np.int32(0)
-            for k in range(len(piece)):
-                inside += np.int32((piece[k] >= low) & (piece[k] <= high))
-            if inside == 0:
-                continue
-            for k in range(len(piece)):
-                if piece[k] >= low and piece[k] <= high:
-                    pending.column[n_pending] = start + patch + k
-                    pending.place[n_pending] = u
-                    n_pending += 1
-    return n_pending
 
 
 @inner_kernel
@@ -146,51 +88,10 @@ def note_reached(
 
 
 @inner_kernel
-def settle_few(
-    q: int,
-    n_pending: int,
-    budget: int,
-    row: Row,
-    row_of: NDArray[np.int64],
-    bands: Bands,
-    rows: PairRows,
-    counts: RankCounts,
-) -> int:
-    """Add a row with few thresholds to the counts; return the number of decided pairs, -1 if more than `budget`."""
-    first = bands.indptr[q]
-    pending, known, unique, slot, above = row.pending, row.known, row.unique, row.slot, row.above
-    decided = 0
-    for p in range(n_pending):
-        column = pending.column[p]
-        if known[column] != q:
-            known[column] = q
-            unique[decided] = column
-            slot[column] = decided
-            decided += 1
-    if decided > budget:
-        return -1
-    if decided:
-        row_distances(rows, q, unique[:decided], pending.distance[:decided])
-    for p in range(n_pending):
-        column = pending.column[p]
-        threshold = first + pending.place[p]
-        distance = pending.distance[slot[column]]
-        if distance < bands.distance[threshold]:
-            above[pending.place[p]] += np.int32(1)
-        elif distance == bands.distance[threshold]:
-            add_tie(row_of[column], threshold, bands, counts)
-    before = 0
-    for u in range(bands.indptr[q + 1] - first):
-        counts.near[first + u] += above[u] - before
-        before = above[u]
-    return decided
-
-
-@inner_kernel
-def settle_many(
+def settle_row(
     q: int, n_pending: int, budget: int, row: Row, doubts: Doubts, n_doubts: int, bands: Bands, counts: RankCounts
 ) -> int:
-    """Add a row with many thresholds to the counts, and its pairs inside bands to `doubts`.
+    """Add a row to the counts, and its pairs inside bands to `doubts`.
 
     Returns the number of these pairs, -1 if more than `budget`.
     """
@@ -198,7 +99,7 @@ def settle_many(
     last = bands.indptr[q + 1]
     lower, upper = bands.lower[first:last], bands.upper[first:last]
     columns, places, values = row.pending.column, row.pending.place, row.pending.value
-    even, odd = row.placed[0], row.placed[1]
+    placed = row.placed
     n = n_doubts
     for p in range(n_pending):
         value = values[p]
@@ -206,7 +107,7 @@ def settle_many(
         if a < last - first and lower[a] > value:
             a = first_reached(lower, value, a + 1, last - first)
         if a == last - first or value > upper[a]:
-            even[a] += np.int32(1)
+            placed[0, a] += np.int32(1)
             continue
         doubts.row[n] = q
         doubts.column[n] = columns[p]
@@ -216,7 +117,7 @@ def settle_many(
         return -1
     near = counts.near[first:last]
     for u in range(len(near)):
-        near[u] += even[u] + odd[u]
+        near[u] += placed[0, u] + placed[1, u] + placed[2, u] + placed[3, u]
     return int(n - n_doubts)
 
 
@@ -239,7 +140,6 @@ def count_rows(
         lower, upper = bands.lower[first:last], bands.upper[first:last]
         lowest = lower[last - first - 1]
         base = scale = lowest
-        many = last - first > FEW_THRESHOLDS
         started = filled = False
         n_pending = int(np.int64(0))
         hidden_stop = bands.hidden_indptr[q + 1]
@@ -259,31 +159,22 @@ def count_rows(
                 hidden += 1
             if reached == 0:
                 continue
-            if many:
-                if not started:
-                    row.placed[:, : last - first + 1] = 0
-                if not filled and reached > _FEW_REACHED:
-                    base, scale = fill_steps(lower, upper, values, steps)
-                    filled = True
-                if filled:
-                    n_pending = place(values, start, lowest, base, scale, steps, row.placed, row.pending, n_pending)
-                else:
-                    n_pending = note_reached(values, start, lowest, row.pending, n_pending)
+            if not started:
+                row.placed[:, : last - first + 1] = 0
+                started = True
+            if not filled and reached > _FEW_REACHED:
+                base, scale = fill_steps(lower, upper, values, steps)
+                filled = True
+            if filled:
+                n_pending = place(values, start, lowest, base, scale, steps, row.placed, row.pending, n_pending)
             else:
-                if not started:
-                    row.above[:] = 0
-                n_pending = compare_few(values, start, lower, upper, row.above, row.pending, n_pending)
-            started = True
+                n_pending = note_reached(values, start, lowest, row.pending, n_pending)
         if not started:
             continue
-        budget = limit - decided
-        if many:
-            settled = settle_many(q, n_pending, budget, row, doubts, n_doubts, bands, counts)
-        else:
-            settled = settle_few(q, n_pending, budget, row, row_of, bands, rows, counts)
+        settled = settle_row(q, n_pending, limit - decided, row, doubts, n_doubts, bands, counts)
         if settled >= 0:
             decided += settled
-            n_doubts += settled if many else 0
+            n_doubts += settled
         if n_doubts >= BATCH or settled < 0:
             decide(doubts, n_doubts, row_of, bands, rows, counts)
             n_doubts = int(np.int64(0))
@@ -307,11 +198,7 @@ def count_tile(screened: ScreenedTile, counts: RankCounts, limit: int) -> tuple[
         most = max(most, indptr[i + 1] - indptr[i])
     row = Row(
         np.empty(BLOCK, tile.dtype),
-        np.empty(FEW_THRESHOLDS, np.int32),
-        np.empty((2, 2 * most + 2), np.int32),
-        make_pending(n_columns * max(1, min(most, FEW_THRESHOLDS)), tile),
-        filled(np.empty(n_columns, np.int64), -1),
-        np.empty(n_columns, np.int64),
-        np.empty(n_columns, np.int64),
+        np.empty((4, 2 * most + 2), np.int32),
+        make_pending(n_columns, tile),
     )
     return count_rows(screened, counts, limit, row, make_steps(most, BLOCK, tile), make_doubts(BATCH + n_columns))

@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from typing import Any, Final
 
 from llvmlite.binding import ffi
@@ -218,14 +218,14 @@ _NEEDLESS = (untyped_passes.InlineClosureLikes, typed_passes.NopythonRewrites)
 class _Passing(_Manager):  # type: ignore[misc]
     """Runs passes without records of each, and checks of what they leave."""
 
-    def _runPass(self, _: int, each: Any, state: Any) -> None:
+    def _runPass(self, _: int, each: Any, state: Any) -> None:  # noqa: N802 - the name in Numba
         each.analysis = self._analysis
         each.run_initialization(state)
         each.run_pass(state)
         each.run_finalizer(state)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _size_of(kind: Any, target_data: Any) -> Any:
     """Bytes of a value of an LLVM type; LLVM tells it for a module that is made for the question."""
     return kind.get_abi_size(target_data)

@@ -26,12 +26,10 @@ from reid_dist.kernels.coarse_lists import CoarseSide, collect_coarse, collect_c
 from reid_dist.kernels.compilations import INTEGERS, LATEST
 from reid_dist.kernels.counting import (
     Row,
-    compare_few,
     count_rows,
     count_tile,
     note_reached,
-    settle_few,
-    settle_many,
+    settle_row,
 )
 from reid_dist.kernels.deciding import Bands, Doubts, RankCounts, ScreenedTile, decide
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs
@@ -145,18 +143,16 @@ def _examples() -> Iterator[_Example]:
     edge, value = np.float32(0.0), 0.0
     lists = make_candidates(k, rows, float64s, float64s, value)
     steps = Steps(floats, floats, unsigned, unsigned, unsigned, unsigned, unsigned)
-    pending = Pending(ints, ints, floats, float64s)
-    row = Row(floats, small, np.empty((1, 1), np.int32), pending, ints, ints, ints)
+    pending = Pending(ints, ints, floats)
+    row = Row(floats, np.empty((1, 1), np.int32), pending)
     counts = RankCounts(small, small, small)
     doubts = Doubts(ints, ints, ints, float64s, float64s)
     yield fill_steps, (floats, floats, floats, steps)
     yield place, (floats, n, edge, edge, edge, steps, row.placed, pending, n)
-    yield compare_few, (floats, n, floats, floats, small, pending, n)
     yield note_reached, (floats, n, edge, pending, n)
-    yield settle_many, (q, n, limit, row, doubts, n, bands, counts)
+    yield settle_row, (q, n, limit, row, doubts, n, bands, counts)
     yield falling_at, (rows, q, value, value)
     yield decide, (doubts, n, ints, bands, rows, counts)
-    yield settle_few, (q, n, limit, row, ints, bands, rows, counts)
     yield count_rows, (screened, counts, limit, row, steps, doubts)
     yield _MERGED
     yield thin_and_add, (q, n, edge, lists, Scratch(float64s, float64s, ints))

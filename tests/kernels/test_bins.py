@@ -64,7 +64,7 @@ def test_values_are_placed_or_left_pending(
     values[rng.integers(n_value)] = -np.inf
 
     steps, pending = make_steps(n_threshold, n_value, values), make_pending(n_value, values)
-    placed = np.zeros((2, 2 * n_threshold + 2), np.int32)
+    placed = np.zeros((4, 2 * n_threshold + 2), np.int32)
     # Python has floats of one size alone; the same values must be binned in the same arithmetic.
     base, scale = map(dtype, fill_steps(lower, upper, values, steps))
     n_pending = place(values, 7, lower[-1], base, scale, steps, placed, pending, 0)
@@ -89,7 +89,7 @@ def test_hardly_any_value_is_left_pending_among_many_thresholds() -> None:
     values = 0.04 * rng.standard_normal(2048)
     steps, pending = make_steps(831, 2048, values), make_pending(2048, values)
     base, scale = fill_steps(middle - 1e-12, middle + 1e-12, values, steps)
-    placed = np.zeros((2, 1664), np.int32)
+    placed = np.zeros((4, 1664), np.int32)
     assert place(values, 0, middle[-1], base, scale, steps, placed, pending, 0) < 0.15 * 2048
 
 

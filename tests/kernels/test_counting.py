@@ -12,7 +12,7 @@ from tiles import Tile, few_valued
 from reid_dist.core.segments import segment_running_sums
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.kernels.canonical import PairRows, read_only, squared_norms
-from reid_dist.kernels.counting import FEW_THRESHOLDS, count_tile
+from reid_dist.kernels.counting import count_tile
 from reid_dist.kernels.deciding import Bands, RankCounts, ScreenedTile
 
 
@@ -69,7 +69,7 @@ def count(case: Case, limit: int = 10**9) -> tuple[int, tuple[list[int], ...]]:
     seed=st.integers(0, 2**32 - 1),
     n_gallery=st.integers(1, 1300),
     dim=st.integers(1, 40),
-    n_positive=st.sampled_from([0, 1, FEW_THRESHOLDS, FEW_THRESHOLDS + 1, 40, 300]),
+    n_positive=st.sampled_from([0, 1, 2, 10, 40, 300]),
     values=st.sampled_from([1, 2, 1000]),
     name=st.sampled_from(DISTANCES.names()),
     dtype=st.sampled_from([np.float32, np.float64]),

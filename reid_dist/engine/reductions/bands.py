@@ -10,7 +10,6 @@ from reid_dist.engine.distances import Distance, Screen, Values, can_be_split, p
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, cut_pairs, pair_rows
 from reid_dist.engine.reductions.tiles import Precision, Tile
 from reid_dist.kernels.canonical import pair_distances
-from reid_dist.kernels.counting import FEW_THRESHOLDS
 from reid_dist.kernels.deciding import Bands, ScreenedTile
 from reid_dist.kernels.screening import count_in_bands
 
@@ -22,6 +21,8 @@ _DECIDED = 14.0
 _COSTS = {Precision.PLAIN: 1.0, Precision.IN_PARTS: 1.12, Precision.WIDE: 2.0}
 # Share of decided pairs at which a computed float32 product is discarded.
 _GIVEN_UP = 0.2
+# Thresholds per query whose bands are hardly ever crowded; if they are, the count of decided pairs shows it.
+_FEW_THRESHOLDS = 10
 # Sampled queries of a tile, and sampled gallery rows for each.
 _SAMPLED_QUERIES, _SAMPLED_ROWS = 16, 64
 
@@ -116,8 +117,7 @@ class ScreenedTargets:
     def _sampled_share(self, queries: RowRange) -> float:
         """Estimate the share of pairs of some queries that lie inside bands, from a sample."""
         own = self._targets.indptr[queries.start : queries.stop + 1]
-        if self._screen.exact or own[-1] - own[0] <= FEW_THRESHOLDS * len(queries):
-            # Bands of few thresholds are hardly ever crowded; if they are, the count of decided pairs shows it.
+        if self._screen.exact or own[-1] - own[0] <= _FEW_THRESHOLDS * len(queries):
             return 0.0
         some = np.unique(np.linspace(queries.start, queries.stop - 1, _SAMPLED_QUERIES).astype(np.int64))
         rows = np.unique(np.linspace(0, len(self._gallery) - 1, _SAMPLED_ROWS).astype(np.int64))
