@@ -227,7 +227,7 @@ class _Passing(_Manager):  # type: ignore[misc]
 
 @cache
 def _size_of(kind: Any, target_data: Any) -> Any:
-    """Bytes of a value of an LLVM type; LLVM tells it for a module that is made for the question."""
+    """Bytes of a value of an LLVM type, which llvmlite makes and parses a module for."""
     return kind.get_abi_size(target_data)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from llvmlite.binding import ffi
 from numba import njit
 from numba.core import event
 from numba.core.errors import TypingError
@@ -128,7 +129,11 @@ def test_a_returned_view_keeps_its_memory(allocations: Callable[[], int]) -> Non
 
 
 @pytest.mark.parametrize("collects", [True, False])
-def test_garbage_is_collected_after_a_compilation_as_before_it(collects: bool) -> None:
+def test_garbage_and_calls_are_treated_after_a_compilation_as_before_it(collects: bool) -> None:
+    """Garbage is collected, and calls of LLVM are recorded, or not, also after a compilation that fails."""
+    records = ffi.lib._lock._cblist  # type: ignore[attr-defined]
+    assert records
+
     @outer
     def broken(value: float) -> Any:
         return value.nothing  # type: ignore[attr-defined]
@@ -142,9 +147,9 @@ def test_garbage_is_collected_after_a_compilation_as_before_it(collects: bool) -
         (gc.enable if collects else gc.disable)()
         with pytest.raises(TypingError):
             broken(1.0)
-        assert gc.isenabled() == collects
+        assert (gc.isenabled(), ffi.lib._lock._cblist) == (collects, records)  # type: ignore[attr-defined]
         assert whole(1.0) == 1.0
-        assert gc.isenabled() == collects
+        assert (gc.isenabled(), ffi.lib._lock._cblist) == (collects, records)  # type: ignore[attr-defined]
     finally:
         (gc.enable if before else gc.disable)()
 
