@@ -39,8 +39,9 @@ _RUN = 64
 _SAMPLE = 16
 _MARGIN = np.float32(0.75)
 
-# Bins per unit, at most: in a range without width, the first bin holds one value and the last all larger ones.
-_LARGEST_SCALE = np.float32(1e30)
+# In a range without width, the first bin holds one value and the last all larger ones.
+_SMALLEST_RANGE = np.float32(1e-18)
+_LARGEST_SCALE = np.float32((BINS - 1) / 1e-18)
 
 # Thresholds from which a pass over all bins is faster than a run of bins per threshold.
 _MANY = 256
@@ -201,9 +202,8 @@ def fill_steps(
         if largest + margin < end:
             end = largest + margin
     # The last bin begins beyond the nearest upper edge, so that it is plain.
-    scale = np.float32(BINS - 1) / (end - base)
-    if not scale < _LARGEST_SCALE:
-        scale = _LARGEST_SCALE + (base - base)
+    span = end - base
+    scale = np.float32(BINS - 1) / span if span > _SMALLEST_RANGE else _LARGEST_SCALE + (base - base)
     table, enters, leaves = steps.table, steps.enters[:n], steps.leaves[:n]
     for u in range(n):
         enters[u] = bin_of(lower[u], base, scale)
