@@ -1,7 +1,8 @@
 """The loop over the tiles of a block pair by products of eight-bit integers.
 
-Lists and rank counts read the same products.  Queries for which integers decide too little are counted by products of
-float32, and so are whole block pairs where these are preferred.
+Lists and rank counts read the same products.  Queries for which integers decide too little are counted by products with
+residuals where these are fast, and otherwise by products of float32, as are whole block pairs where these are
+preferred.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import Neighbours, RowRange, cut_rows, even_rows
-from reid_dist.engine.distances import Distance
-from reid_dist.engine.distances.integers import COST_OF_COUNTS, COST_OF_LISTS, forced_screen
-from reid_dist.engine.distances.quantised import QuantisedProducts, quantise
+from reid_dist.engine.distances import Distance, Screen
+from reid_dist.engine.distances.integers import COST_OF_COUNTS, COST_OF_LISTS, forced_screen, residuals_pay
+from reid_dist.engine.distances.quantised import Quantised, QuantisedProducts, quantise
 from reid_dist.engine.plain_tiles import run_plain_tiles
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import (
@@ -33,7 +34,9 @@ from reid_dist.engine.reductions import (
 )
 from reid_dist.engine.reductions.coarse import CoarseQueries, CoarseSurroundings
 from reid_dist.engine.reductions.coarse_counts import PLAIN_QUERIES, CoarseCounts
+from reid_dist.engine.reductions.residual_screen import ResidualScreen
 from reid_dist.engine.screened_pairs import note_screened
+from reid_dist.kernels.canonical import PairRows
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -41,9 +44,9 @@ Int64 = NDArray[np.int64]
 # Rows and columns of a tile: each one costs two calls, which together take as long as some 30,000 pairs.
 _COARSE_ROWS, _COARSE_COLUMNS = 1024, 1024
 
-# Gallery rows for which integers are tried for the counts of a query, and those until the next decision; the largest
-# share of queries in float32 with which integers pay for the others.
-_TRIED_ROWS, _RECONSIDERED_ROWS, _MOST_PLAIN = 128, 16384, 0.6
+# Gallery rows for which integers are tried for the counts of a query, and elements of those until the next decision,
+# which are kept in eight bits; the largest share of queries in float32 with which integers pay for the others.
+_TRIED_ROWS, _RECONSIDERED_ELEMENTS, _MOST_PLAIN = 128, 1 << 23, 0.6
 
 # Elements of the rows that an item is compared with, per row of its list, with which integers pay for lists.
 _ELEMENTS_PER_NEIGHBOUR = 49152
@@ -100,6 +103,8 @@ def run_coarse_tiles(
         return {}
     wants_counts = counts is not None and counts.targets.indptr[-1] > counts.targets.indptr[0]
     plain_share = PLAIN_QUERIES.share_of(counts.targets) if counts is not None and wants_counts else 0.0
+    if known is None and residuals_pay(gallery.features.shape[1]):
+        plain_share = 0.0
     kind = None if lists is None else _kind_of(distance, gallery, lists.k)
     wants_lists = lists is not None and _are_listed(lists, gallery) and not CROWDED_LISTS.are_expected(kind)
     if lists is not None and counts is not None and (not wants_lists or plain_share > _MOST_PLAIN):
@@ -110,14 +115,15 @@ def run_coarse_tiles(
         return {}
     cost = COST_OF_COUNTS if wants_counts else COST_OF_LISTS
     plain = pair_rows(distance, replace(query, reranked=None), gallery)
-    products = quantise(screen_pairs(distance, plain, np.float32), cost)
+    products = quantise(screen_pairs(distance, plain, np.float32, multiplied=False), cost)
     if products is None:
         return {}
     loop = _Loop(query, gallery, distance, tile, products)
     listed = _Lists(loop, lists) if lists is not None and wants_lists else None
     counted = _Counts(loop, counts) if counts is not None and wants_counts else None
-    for chunk in cut_rows(len(gallery), _RECONSIDERED_ROWS):
+    for chunk in cut_rows(len(gallery), max(1, _RECONSIDERED_ELEMENTS // max(1, gallery.features.shape[1]))):
         start = chunk.start
+        loop.open(chunk)
         if counted is not None and not counted.is_complete:
             start = counted.begin(chunk, listed)
         loop.add(RowRange(start, chunk.stop), listed, counted)
@@ -146,6 +152,27 @@ class _Loop:
     ) -> None:
         self.query, self.gallery, self.distance, self.tile, self.products = query, gallery, distance, tile, products
         self.n_rows, self._n_columns = _shape(query, gallery, tile)
+        # Products with residuals are not made for known distances.
+        self.takes_residuals = query.reranked is None and residuals_pay(query.features.shape[1])
+        self._chunk = RowRange(0, 0)
+        self._quantised: Quantised | None = None
+
+    def open(self, chunk: RowRange) -> None:
+        """Begin a chunk of gallery rows."""
+        self._chunk, self._quantised = chunk, None
+
+    def quantised(self, columns: RowRange) -> tuple[Quantised, RowRange]:
+        """Quantised gallery rows of the chunk, and the place of some of them."""
+        if self._quantised is None:
+            self._quantised = self.products.columns(self._chunk)
+        start = self._chunk.start
+        return self._quantised, RowRange(columns.start - start, columns.stop - start)
+
+    def screen(self, queries: Int64, columns: RowRange, pairs: PairRows) -> Screen | None:
+        """Screen of some queries and gallery rows of the chunk by products with residuals; None for float32."""
+        if not self.takes_residuals:
+            return None
+        return ResidualScreen(self.products, pairs, queries, *self.quantised(columns), columns.start)
 
     def add(self, columns: RowRange, listed: _Lists | None, counted: _Counts | None) -> None:
         """Add some gallery rows to lists and to counts."""
@@ -168,11 +195,12 @@ class _Loop:
         """Add the products of some queries and some gallery rows to reductions."""
         products = self.products
         products.select(queries)
-        quantised = products.columns(columns)
+        quantised, place = self.quantised(columns)
+        factors = quantised.factors_of(place)
         for reduction in reductions:
-            reduction.open(columns, quantised)
+            reduction.open(columns, factors)
         for rows in cut_rows(len(queries), self.n_rows):
-            tile = products.tile(rows, quantised, RowRange(0, len(columns)))
+            tile = products.tile(rows, quantised, place)
             for reduction in reductions:
                 reduction.absorb(tile, queries[rows.start : rows.stop])
         note_screened("int8", len(queries) * len(columns))
@@ -252,7 +280,8 @@ class _Counts:
         self.coarse = CoarseCounts(reduction, loop.query, loop.gallery, loop.products)
         own, known = reduction.targets.indptr, PLAIN_QUERIES.of(reduction.targets)
         with_thresholds = np.setdiff1d(np.flatnonzero(own[1:] > own[:-1]), self.coarse.spared)
-        self._few, self._is_known = _MOST_PLAIN * len(with_thresholds), known is not None
+        share = 1.0 if loop.takes_residuals else _MOST_PLAIN
+        self._few, self._is_known = share * len(with_thresholds), known is not None
         self._plain = with_thresholds[:0] if known is None else with_thresholds[known[with_thresholds]]
         self.queries = np.setdiff1d(with_thresholds, self._plain)
         self.coarse.count_only(self.queries)
@@ -299,7 +328,8 @@ class _Counts:
         wanted: list[Reduction[Any]] = [self._reduction.take(queries)]
         if listed is not None:
             wanted.append(listed.of_plain(queries))
-        counts, *lists = run_plain_tiles(near, rest, loop.distance, loop.tile, wanted)
+        screen = loop.screen(queries, rows, pair_rows(loop.distance, near, rest))
+        counts, *lists = run_plain_tiles(near, rest, loop.distance, loop.tile, wanted, screen=screen)
         self.coarse.add(queries, counts)
         if listed is not None and lists:
             listed.add(queries, lists[0])
@@ -336,7 +366,7 @@ def run_coarse_tiles_both_ways(
     kind = _kind_of(distance, first, k)
     if CROWDED_LISTS.are_expected(kind):
         return None
-    products = quantise(screen_pairs(distance, pair_rows(distance, first, second), np.float32))
+    products = quantise(screen_pairs(distance, pair_rows(distance, first, second), np.float32, multiplied=False))
     if products is None:
         return None
     reduction = CoarseSurroundings(first, second, distance, k, seeds, products, farthest=farthest)
@@ -361,7 +391,7 @@ def run_coarse_tiles_within(
     kind = _kind_of(distance, block, k)
     if not _pay_for_lists(block, 0.5, k) or CROWDED_LISTS.are_expected(kind):
         return None
-    products = quantise(screen_pairs(distance, pair_rows(distance, block, block), np.float32))
+    products = quantise(screen_pairs(distance, pair_rows(distance, block, block), np.float32, multiplied=False))
     if products is None:
         return None
     unknown = np.full(len(block), np.inf)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reid_dist.core.model import cut_rows, even_rows
-from reid_dist.engine.distances import Distance
+from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import FeatureBlock, Precision, Products, Reduction, Tile, pair_rows, screen_pairs
 from reid_dist.engine.screened_pairs import note_screened
@@ -23,21 +23,23 @@ def run_plain_tiles(
     reductions: Sequence[Reduction[Any]],
     *,
     triangle: bool = False,
+    screen: Screen | None = None,
 ) -> list[Any]:
     """Reduce all tiles of a block pair; return the partial result of each reduction, in order.
 
-    `triangle` omits the tiles below the diagonal, for a block against itself in square tiles.
+    `triangle` omits the tiles below the diagonal, for a block against itself in square tiles.  `screen` is that of
+    products in float32, unless others are given.
     """
     pairs = pair_rows(distance, query, gallery)
-    screen = screen_pairs(distance, pairs, np.float32)
-    accumulators = [reduction.start(query, gallery, screen) for reduction in reductions]
+    first = screen_pairs(distance, pairs, np.float32) if screen is None else screen
+    accumulators = [reduction.start(query, gallery, first) for reduction in reductions]
     lower_bounds = [
         lower_bound
         for lower_bound in (accumulator.lower_bound for accumulator in accumulators)
         if lower_bound is not None
     ]
     if len(lower_bounds) == len(accumulators):
-        screen.spare(np.minimum.reduce(lower_bounds))
+        first.spare(np.minimum.reduce(lower_bounds))
     n_query, n_gallery = len(query), len(gallery)
     # The last tile of a block would be short otherwise, and short products are slow.
     query_rows, gallery_rows = even_rows(n_query, tile.query), even_rows(n_gallery, tile.gallery)
@@ -46,12 +48,12 @@ def run_plain_tiles(
     @cache
     def products(precision: Precision) -> Products:
         if precision is Precision.PLAIN:
-            return Products(screen, *size)
+            return Products(first, *size)
         dtype = np.float64 if precision is Precision.WIDE else np.float32
         return Products(screen_pairs(distance, pairs, dtype, in_parts=precision is Precision.IN_PARTS), *size)
 
-    if not screen.exact:
-        note_screened("float32", n_query * (n_gallery + 1) // 2 if triangle else n_query * n_gallery)
+    if not first.exact:
+        note_screened(first.kind, n_query * (n_gallery + 1) // 2 if triangle else n_query * n_gallery)
     for columns in cut_rows(n_gallery, gallery_rows):
         for rows in cut_rows(columns.stop if triangle else n_query, query_rows):
             for accumulator in accumulators:

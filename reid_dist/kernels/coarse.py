@@ -7,13 +7,13 @@ by products with residuals; its error is some hundred times smaller.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.prefetch import LINE, prefetch
-from reid_dist.kernels.settings import inner_kernel
+from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.vectors import crossed_dots
 
 # Columns of the factors for products with residuals; with one more, those of a row lie in one cache line.
@@ -41,6 +41,12 @@ class Factors(NamedTuple):
     shift: NDArray[np.int32]
 
 
+def select_factors(factors: Factors, rows: slice | NDArray[np.int64]) -> Factors:
+    """Factors of some rows."""
+    selected: list[Any] = [each[rows] for each in factors]
+    return Factors(*selected)
+
+
 def fine_factors(
     scale: NDArray[np.float32],
     fine_scale: NDArray[np.float32],
@@ -64,6 +70,35 @@ def fine_error(own: Factors, other: Factors) -> NDArray[np.float64]:
     error = near[:, SPREAD] * far[SPAN] + near[:, LENGTH] * far[RESIDUAL] + near[:, OMITTED] * far[OMITTED]
     # A value is at most the product of the spans; it is rounded to float32, and less a bias once more.
     return np.asarray(error * (1.0 + 2.0**-40) + 2.0**-22 * near[:, SPAN] * far[SPAN] + 2.0**-120)
+
+
+def residual_error(own: Factors, other: Factors) -> NDArray[np.float64]:
+    """Largest error of `residual_values` of each row against some columns, less a bias, shape (n,), float64."""
+    largest = own.span.astype(np.float64) * float(other.span.max(initial=0.0))
+    return np.asarray(fine_error(own, other) + 2.0**-18 * largest)
+
+
+@kernel
+def residual_values(
+    coarse: NDArray[np.int32],
+    crossed: NDArray[np.int32],
+    own_scale: NDArray[np.float32],
+    other_scale: NDArray[np.float32],
+    shift: NDArray[np.int32],
+    crossed_shift: NDArray[np.int32],
+    out: NDArray[np.float32],
+) -> None:
+    """Write fine values of all pairs to `out`, in float32.
+
+    `coarse` holds products of the integers, `crossed` those of integers and residuals of the other row, both ways, and
+    the shifts the share of the offsets of rows in both; shapes (n_row, n_column) and (n_column,).
+    """
+    share = np.float32(1.0 / 254.0)
+    for i in range(coarse.shape[0]):
+        first, second, values, factor = coarse[i], crossed[i], out[i], own_scale[i]
+        for j in range(len(values)):
+            rest = np.float32(np.int32(second[j] - crossed_shift[j])) * share
+            values[j] = (np.float32(np.int32(first[j] - shift[j])) + rest) * (factor * other_scale[j])
 
 
 @inner_kernel

@@ -23,6 +23,8 @@ LATEST: Final = {
 
 INTEGERS: Final = (
     "quantising.quantise_rows",
+    "transposing.transpose_integers",
+    "coarse.residual_values",
     "coarse_lists.collect_coarse",
     "coarse_lists.collect_coarse_rows",
     "coarse_lists.settle_coarse",

@@ -59,7 +59,7 @@ def quantise_rows(
         Overwritten with upper bounds of the Euclidean lengths of rows, residuals and residuals of residuals, shape
         (n, 3), float64.
     total
-        Overwritten with the sums of the integers of rows, shape (n,), int32.
+        Overwritten with the sums of the integers of rows and of residuals, shape (n, 2), int32.
     """
     dim = rows.shape[1]
     single, most = np.empty(1, np.int32), np.float32(largest_integer)
@@ -76,7 +76,7 @@ def quantise_rows(
         if not largest > _SMALLEST:
             for k in range(dim):
                 coarse[k], fine[k] = 0, 0
-            scale[i], fine_scale[i], total[i] = 0.0, 0.0, 0
+            scale[i], fine_scale[i], total[i, 0], total[i, 1] = 0.0, 0.0, 0, 0
             bounds[i] = np.float64(largest) * np.sqrt(dim) * (1.0 + 2.0**-40)
             continue
         step = largest / most
@@ -92,9 +92,11 @@ def quantise_rows(
             rounded = (rest[k] * fine_inverse + _ROUNDER) - _ROUNDER
             fine[k] = np.int32(rounded)
             end[k] = rest[k] - fine_step * rounded
-        count = np.int32(0)
+        count = rest_count = np.int32(0)
         for k in range(dim):
             count = np.int32(count + np.int32(coarse[k]))
+        for k in range(dim):
+            rest_count = np.int32(rest_count + np.int32(fine[k]))
         square, rest_square, end_square = single_dot(row, row), single_dot(rest, rest), single_dot(end, end)
         # A term carries at most dim / 32 + 7 roundings in float32.
         slack = 1.0 + (dim / LANES + 8.0) * _ROUNDOFF
@@ -105,4 +107,4 @@ def quantise_rows(
         residual = np.sqrt(rest_square) * slack + lost + 4.0 * _ROUNDOFF * length
         bounds[i, 0], bounds[i, 1] = length, residual
         bounds[i, 2] = np.sqrt(end_square) * slack + lost + 4.0 * _ROUNDOFF * (length + residual)
-        scale[i], fine_scale[i], total[i] = step, fine_step, count
+        scale[i], fine_scale[i], total[i, 0], total[i, 1] = step, fine_step, count, rest_count

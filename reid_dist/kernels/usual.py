@@ -20,7 +20,7 @@ import numpy as np
 
 from reid_dist.kernels.bins import Pending, Steps, fill_steps, place
 from reid_dist.kernels.canonical import PairRows, falling_at, read_only
-from reid_dist.kernels.coarse import Factors
+from reid_dist.kernels.coarse import Factors, residual_values
 from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
 from reid_dist.kernels.coarse_lists import CoarseSide, collect_coarse, collect_coarse_rows, settle_coarse
 from reid_dist.kernels.compilations import INTEGERS, LATEST
@@ -40,6 +40,7 @@ from reid_dist.kernels.rescoring import known_values, mixed_values, put_values
 from reid_dist.kernels.screening import band_edges, count_in_bands
 from reid_dist.kernels.symmetric import Side
 from reid_dist.kernels.topk import Scratch, collect_tile, make_candidates, thin_and_add
+from reid_dist.kernels.transposing import transpose_integers
 
 _Example = tuple[Any, tuple[Any, ...]]
 
@@ -171,7 +172,9 @@ def _integers() -> Iterator[_Example]:
     side = Side(make_candidates(n, screened.rows, float64s, float64s, 0.0), float64s, floats, floats, listed, listed)
     coarse = CoarseSide(side, factors, factors)
     counts = RankCounts(small, small, small)
-    yield quantise_rows, (tile, 1, values, floats, floats, np.empty((1, 3)), small)
+    yield quantise_rows, (tile, 1, values, floats, floats, np.empty((1, 3)), pairs)
+    yield transpose_integers, (values, n, np.empty((1, 1), np.int8))
+    yield residual_values, (pairs, pairs, floats, floats, small, small, tile)
     yield collect_coarse, (pairs, n, n, coarse, coarse)
     yield collect_coarse_rows, (pairs, tile, ints, ints, n, coarse)
     yield settle_coarse, (side.lists, np.empty((1, 1), np.int64), np.empty((1, 1)))

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,11 +34,17 @@ COST_OF_LISTS: Final = 0.5
 COST_OF_COUNTS: Final = 1.25
 """Nanoseconds per pair that larger bounds cost in rank counts: also of queries that are counted in float32."""
 
+COST_OF_RESIDUALS: Final = 1.5
+"""Nanoseconds per pair that products with residuals cost besides, of sums of products and of wider bands."""
+
 LARGEST_INTEGERS: Final = (127, 90)
 """Largest integers of rows, those that are preferred first: with 90, ``2 * (2 * 90) * 90`` is less than 2^15."""
 
-# Models of one node, Y = MatMulInteger(A, B) and Y = Transpose(B), opset 13, written out so that the package that
-# builds models is not needed.  Fields of onnx.proto, each as tag, length and content.
+LARGEST_DIM: Final = (1 << 31) // (2 * max(LARGEST_INTEGERS) ** 2)
+"""Elements of a row at most: products of longer ones may exceed int32."""
+
+# A model of one node, Y = MatMulInteger(A, B), opset 13, written out so that the package that builds models is not
+# needed.  Fields of onnx.proto, each as tag, length and content.
 _UINT8, _INT8, _INT32 = 2, 3, 6
 
 
@@ -56,11 +62,11 @@ def _value(name: str, kind: int) -> bytes:
     return _field(1, name.encode()) + _field(2, _field(1, tensor))
 
 
-def _model(operator: bytes, inputs: bytes, types: tuple[int, ...], result: int) -> bytes:
-    """Model of one operator of matrices, whose inputs are named by letters, as is its output Y."""
-    node = b"".join([*(_field(1, bytes([name])) for name in inputs), _field(2, b"Y"), _field(4, operator)])
-    given = [_field(11, _value(chr(name), kind)) for name, kind in zip(inputs, types, strict=True)]
-    graph = b"".join([_field(1, node), _field(2, b"g"), *given, _field(12, _value("Y", result))])
+def _model() -> bytes:
+    """The model: ModelProto."""
+    node = b"".join([_field(1, b"A"), _field(1, b"B"), _field(2, b"Y"), _field(4, b"MatMulInteger")])
+    given = [_field(11, _value("A", _UINT8)), _field(11, _value("B", _INT8))]
+    graph = b"".join([_field(1, node), _field(2, b"g"), *given, _field(12, _value("Y", _INT32))])
     return _field(1, 8) + _field(7, graph) + _field(8, _field(2, 13))
 
 
@@ -80,31 +86,16 @@ class IntegerProduct:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         options.enable_cpu_mem_arena = False
-        self._product, self._transposed = (
-            runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-            for model in (
-                _model(b"MatMulInteger", b"AB", (_UINT8, _INT8), _INT32),
-                _model(b"Transpose", b"B", (_INT8,), _INT8),
-            )
-        )
+        self._session: Any = runtime.InferenceSession(_model(), options, providers=["CPUExecutionProvider"])
 
     def multiply(self, left: NDArray[np.uint8], right: NDArray[np.int8], out: NDArray[np.int32]) -> None:
         """Write the product of `left`, (m, dim), and `right`, (dim, n), to `out`, (m, n); all in C order."""
-        self._run(self._product, out, A=left, B=right)
-
-    def transpose(self, rows: NDArray[np.int8]) -> NDArray[np.int8]:
-        """Return the columns of `rows`, (n, dim), as rows: (dim, n); both in C order."""
-        columns = np.empty(rows.shape[::-1], np.int8)
-        self._run(self._transposed, columns, B=rows)
-        return columns
-
-    @staticmethod
-    def _run(session: Any, out: NDArray[Any], **inputs: NDArray[Any]) -> None:
-        binding = session.io_binding()
-        for name, array in inputs.items():
+        binding = self._session.io_binding()
+        given: dict[str, NDArray[Any]] = {"A": left, "B": right}
+        for name, array in given.items():
             binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         binding.bind_output("Y", "cpu", 0, out.dtype.type, out.shape, out.ctypes.data)
-        session.run_with_iobinding(binding)
+        self._session.run_with_iobinding(binding)
 
 
 def _is_exact(product: IntegerProduct) -> bool:
@@ -123,22 +114,42 @@ def _is_exact(product: IntegerProduct) -> bool:
     return True
 
 
+class _Times(NamedTuple):
+    """Nanoseconds per pair of products of rows."""
+
+    floats: float
+    integers: float
+    # Products of integers with residuals, both ways.
+    crossed: float
+
+
 @cache
-def _saved(product: IntegerProduct, dim: int) -> float:
-    """Nanoseconds per pair that products of rows of `dim` elements save, by three repetitions."""
+def _measured(product: IntegerProduct, dim: int) -> _Times:
+    """Measure products of rows of `dim` elements, the shortest of three repetitions."""
     m = n = 512
-    left, right, out = np.ones((m, dim), np.uint8), np.ones((dim, n), np.int8), np.empty((m, n), np.int32)
     rows, columns, values = np.ones((m, dim), np.float32), np.ones((n, dim), np.float32), np.empty((m, n), np.float32)
-    taken: list[tuple[int, int]] = []
+    left, right, out = np.ones((m, 2 * dim), np.uint8), np.ones((2 * dim, n), np.int8), np.empty((m, n), np.int32)
+    half = np.ascontiguousarray(left[:, :dim])
+    kinds: tuple[Callable[[], object], ...] = (
+        lambda: np.dot(rows, columns.T, out=values),
+        lambda: product.multiply(half, right[:dim], out),
+        lambda: product.multiply(left, right, out),
+    )
+    taken: list[list[int]] = []
     for _ in range(4):
-        began = time.thread_time_ns()
-        product.multiply(left, right, out)
-        between = time.thread_time_ns()
-        np.dot(rows, columns.T, out=values)
-        taken.append((between - began, time.thread_time_ns() - between))
-    integers, floats = (min(times) for times in zip(*taken[1:], strict=True))
-    saved: float = (floats - integers) / (m * n)
-    return saved
+        times = []
+        for multiply in kinds:
+            began = time.thread_time_ns()
+            multiply()
+            times.append(time.thread_time_ns() - began)
+        taken.append(times)
+    return _Times(*(min(times) / (m * n) for times in zip(*taken[1:], strict=True)))
+
+
+def _saved(product: IntegerProduct, dim: int) -> float:
+    """Nanoseconds per pair that products of rows of `dim` elements save."""
+    times = _measured(product, dim)
+    return times.floats - times.integers
 
 
 def prepare_integers() -> None:
@@ -218,6 +229,20 @@ def integer_product(dim: int, cost: float = COST_OF_LISTS) -> IntegerProduct | N
         return None
     product = _exact_product()
     return product if product is not None and (forced == "int8" or _saved(product, dim) > cost) else None
+
+
+def residuals_pay(dim: int) -> bool:
+    """Whether products with residuals of rows of `dim` elements are faster than those of float32.
+
+    They are, wherever they are exact, if integers are forced.
+    """
+    product = integer_product(dim, COST_OF_COUNTS)
+    if product is None or product.largest < LARGEST_INTEGERS[0] or dim > LARGEST_DIM // 2:
+        return False
+    if forced_screen() is not None:
+        return True
+    times = _measured(product, dim)
+    return times.integers + times.crossed + COST_OF_RESIDUALS < times.floats
 
 
 def seconds_saved(dim: int) -> float:

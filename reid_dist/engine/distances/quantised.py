@@ -21,7 +21,7 @@ is at most ``2 * 127 * 127``, and rows with more than 2^31 / (2 * 127 * 127) ele
 most ``m = (|x| + |e_x|) (|y| + |e_y|)``.  The bound of its error is at most ``2 m`` and carries four more, its sum with
 the value one of ``3 m``, and the difference of this end and a bias one of ``3 m`` and of the bias.  These are less than
 ``17 m u`` and the bias times ``u``.  Values with residuals are computed in float64 from the rounded first value.
-Factors of the bounds contain ``32 m u``; the bias and underflow are added to the bound of the float32 screen, which
+Factors of the bounds contain ``32 m u``; the bias and underflow are added to the bound for exact products, which
 also covers the preparation of rows and the rounding of the bias to float32: see `reid_dist.engine.reductions.coarse`.
 
 *Compilation.*  The kernels take some five seconds to compile, and save a part of the time of products in float32.
@@ -39,14 +39,15 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.distances.integers import (
     COST_OF_LISTS,
-    LARGEST_INTEGERS,
+    LARGEST_DIM,
     IntegerProduct,
     forced_screen,
     integer_product,
 )
 from reid_dist.engine.distances.screening import Float64, Screen, Values
-from reid_dist.kernels.coarse import Factors, fine_factors
+from reid_dist.kernels.coarse import Factors, fine_factors, select_factors
 from reid_dist.kernels.quantising import quantise_rows
+from reid_dist.kernels.transposing import transpose_integers
 from reid_dist.kernels.usual import lacks_integers
 
 # Rows that are prepared in float32 at a time, before they are quantised.
@@ -56,8 +57,6 @@ _PREPARED = 1024
 _LEAST_QUERIES, _LEAST_ROWS = 256, 2048
 # Products of elements, in float32 some ten seconds of a core, before a process compiles the kernels itself.
 _MOST_UNCOMPILED = 1e12
-# Integer products of longer rows may exceed int32.
-_LARGEST_DIM = (1 << 31) // (2 * max(LARGEST_INTEGERS) ** 2)
 
 
 class Quantised:
@@ -79,7 +78,7 @@ class Quantised:
     bounds
         Upper bounds of the lengths of rows, residuals and residuals of residuals, shape (n, 3), float64.
     total
-        Sums of the integers of rows, shape (n,), int32.
+        Sums of the integers of rows and of residuals, shape (n, 2), int32.
     """
 
     def __init__(self, n: int, dim: int, largest: int) -> None:
@@ -87,7 +86,7 @@ class Quantised:
         self.integers = np.empty((n, 2, dim), np.int8)
         self.scale, self.fine_scale = np.empty(n, np.float32), np.empty(n, np.float32)
         self.bounds = np.empty((n, 3))
-        self.total = np.empty(n, np.int32)
+        self.total = np.empty((n, 2), np.int32)
 
     def fill(self, rows: RowRange, prepared: Values) -> None:
         """Quantise some rows."""
@@ -126,8 +125,12 @@ class Quantised:
                 _rounded_up(more * end),
                 _rounded_up(more * (residual + end)),
             ),
-            shift=np.int32(self._largest) * self.total,
+            shift=np.int32(self._largest) * self.total[:, 0],
         )
+
+    def factors_of(self, rows: RowRange) -> Factors:
+        """Factors of some rows."""
+        return select_factors(self.factors, slice(rows.start, rows.stop))
 
 
 class QuantisedProducts:
@@ -136,18 +139,20 @@ class QuantisedProducts:
     Parameters
     ----------
     plain
-        Screen of both blocks in float32, not in parts.
+        Screen of both blocks in float32, not in parts, which need not be that of multiplied rows.
     product
         Integer products.
 
     Attributes
     ----------
+    plain, product
+        As given.
     queries
         All queries.
     """
 
     def __init__(self, plain: Screen, product: IntegerProduct) -> None:
-        self.plain, self._product = plain, product
+        self.plain, self.product = plain, product
         n_query, n_gallery, dim = plain.shape
         self._scratch = np.empty((min(_PREPARED, max(n_query, n_gallery)), dim), np.float32)
         self.queries = Quantised(n_query, dim, product.largest)
@@ -164,7 +169,7 @@ class QuantisedProducts:
 
     def columns(self, columns: RowRange) -> Quantised:
         """Quantise some gallery rows."""
-        found = Quantised(len(columns), self._scratch.shape[1], self._product.largest)
+        found = Quantised(len(columns), self._scratch.shape[1], self.product.largest)
         for cut in cut_rows(len(columns), _PREPARED):
             start = columns.start + cut.start
             rows, _ = self.plain.gallery_tile(start, start + len(cut), self._scratch[: len(cut)])
@@ -179,7 +184,7 @@ class QuantisedProducts:
             if not np.array_equal(queries, np.arange(len(integers))):
                 integers = integers[queries]
             # Sums modulo 256 are those of the integers.
-            self._left = integers.view(np.uint8) + np.uint8(self._product.largest)
+            self._left = integers.view(np.uint8) + np.uint8(self.product.largest)
 
     def tile(self, rows: RowRange, quantised: Quantised, columns: RowRange) -> NDArray[np.int32]:
         """Products of the integers of some queries, made unsigned, and of some gallery rows, shape (n_row, n_column).
@@ -188,15 +193,15 @@ class QuantisedProducts:
         rows.  The next call overwrites the products.
         """
         if quantised is not self._columns or columns != self._place:
-            integers = np.ascontiguousarray(quantised.integers[columns.start : columns.stop, 0])
-            self._right = self._product.transpose(integers)
+            self._right = np.empty((self._scratch.shape[1], len(columns)), np.int8)
+            transpose_integers(quantised.integers[columns.start : columns.stop], 0, self._right)
             self._columns, self._place = quantised, columns
         left = self._left[rows.start : rows.stop]
         size = len(left) * len(columns)
         if len(self._memory) < size:
             self._memory = np.empty(size, np.int32)
         products = self._memory[:size].reshape(len(left), len(columns))
-        self._product.multiply(left, self._right, products)
+        self.product.multiply(left, self._right, products)
         return products
 
 
@@ -225,7 +230,7 @@ def quantise(plain: Screen, cost: float = COST_OF_LISTS) -> QuantisedProducts | 
     """Products in eight bits for a float32 screen; None where they are not available, or save less than `cost`."""
     n_query, n_gallery, dim = plain.shape
     small = n_query < _LEAST_QUERIES or n_gallery < _LEAST_ROWS
-    if plain.exact or dim > _LARGEST_DIM:
+    if plain.exact or dim > LARGEST_DIM:
         return None
     if forced_screen() is None and (small or not _are_worth_compiling(float(n_query) * n_gallery * dim)):
         return None

@@ -86,7 +86,8 @@ class Screen(ABC):
 
     Rows are as stored, float32, C order, shapes (n_query, dim) and (n_gallery, dim), with their canonical squared
     norms. `dtype` of the products is float32, or float64 where too many pairs lie inside the float32 bands; `in_parts`
-    computes them in parts, somewhat slower and with narrower bands.
+    computes them in parts, somewhat slower and with narrower bands.  Unless `multiplied`, bounds are those of exact
+    products of the prepared rows, for products that have bounds of their own.
     """
 
     # Screening value of distance 0, shape (n_query,), float64.
@@ -99,6 +100,10 @@ class Screen(ABC):
     largest_bias: float = 0.0
     # Whether screening values are exact canonical distances, negated, so that bands hold only ties.
     exact: bool = False
+    # Products, as the report names them; cost of a pair, and width of the bands, relative to products in float32.
+    kind: str = "float32"
+    cost: float = 1.0
+    width: float = 1.0
     _prepared: Values | None = None
     _partial: Values | None = None
 
@@ -111,8 +116,10 @@ class Screen(ABC):
         dtype: DTypeLike = np.float32,
         *,
         in_parts: bool = False,
+        multiplied: bool = True,
     ) -> None:
         self.dtype = np.dtype(dtype)
+        self._multiplied = multiplied
         dim = query.shape[1]
         width = part_width(dim) if in_parts else dim
         self._cuts = [*cut_rows(dim, max(1, width))] or [RowRange(0, 0)]
@@ -148,6 +155,8 @@ class Screen(ABC):
     @property
     def _n_roundings(self) -> int:
         """Maximal roundings of a term of a product, plus four for second-order terms."""
+        if not self._multiplied:
+            return 8
         return max(len(cut) for cut in self._cuts) + len(self._cuts) + 7
 
     def query_rows(self, queries: RowRange) -> Values:

@@ -38,7 +38,7 @@ def most_decided(size: int) -> int:
 class ScreenedTargets:
     """Combines thresholds and tiles of two blocks for the kernels.
 
-    `screen` is the float32 screen of the blocks; for `ties` see `reid_dist.kernels.deciding.ScreenedTile`.
+    `screen` is that of the blocks in the first precision; for `ties` see `reid_dist.kernels.deciding.ScreenedTile`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class ScreenedTargets:
         self._widths = {Precision.PLAIN: 1.0, Precision.WIDE: 0.0}
         dim = query.features.shape[1]
         if can_be_split(dim) and not (screen.exact or self._pairs.rescoring.active):
-            self._widths[Precision.IN_PARTS] = part_width(dim) / dim
+            self._widths[Precision.IN_PARTS] = part_width(dim) / dim / screen.width
 
     def _edges(self, screen: Screen) -> Edges:
         """Lower and upper edges of all thresholds."""
@@ -106,10 +106,11 @@ class ScreenedTargets:
 
         A tile shared with other reductions is computed in plain float32 in any case.
         """
-        spared = _COSTS[Precision.PLAIN] if shared else 0.0
 
         def cost(precision: Precision) -> float:
-            product = _COSTS[precision] - (spared if precision is Precision.PLAIN else 0.0)
+            product = _COSTS[precision]
+            if precision is Precision.PLAIN:
+                product = 0.0 if shared else self._screen.cost
             return product + _DECIDED * share * self._widths[precision]
 
         return min(self._widths, key=cost)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Distance, Mirrored
-from reid_dist.engine.distances.quantised import Quantised, QuantisedProducts
+from reid_dist.engine.distances.quantised import QuantisedProducts
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns
 from reid_dist.engine.reductions.surroundings import Seed, Surroundings, apply_seed, make_side, rounding, settle_side
 from reid_dist.kernels.canonical import read_only
@@ -157,10 +157,10 @@ class CoarseQueries:
         """Whether so many pairs passed so far that products of float32 are faster."""
         return self._work.is_exceeded
 
-    def open(self, columns: RowRange, quantised: Quantised) -> None:
-        """Begin the tiles of some gallery rows, which ascend from call to call."""
-        widen(self._side.side, self._base, self._side.own, quantised.factors)
-        self._side = self._side._replace(other=quantised.factors, first_other=columns.start)
+    def open(self, columns: RowRange, factors: Factors) -> None:
+        """Begin the tiles of some gallery rows, of which `factors` are given; they ascend from call to call."""
+        widen(self._side.side, self._base, self._side.own, factors)
+        self._side = self._side._replace(other=factors, first_other=columns.start)
         self._column_start, self._biases = columns.start, self._bias[None, columns.start : columns.stop]
         if self._hidden is not None:
             every = RowRange(0, len(self._query))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange, Targets
 from reid_dist.core.segments import take_segments
-from reid_dist.engine.distances.quantised import Quantised, QuantisedProducts
+from reid_dist.engine.distances.quantised import QuantisedProducts
 from reid_dist.engine.reductions.bands import ScreenedTargets
 from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
 from reid_dist.engine.reductions.coarse import slack_of
@@ -115,11 +115,11 @@ class CoarseCounts:
         self._crowded[:] = False
         return crowded
 
-    def open(self, columns: RowRange, quantised: Quantised) -> None:
-        """Begin the tiles of some gallery rows."""
+    def open(self, columns: RowRange, factors: Factors) -> None:
+        """Begin the tiles of some gallery rows, of which `factors` are given."""
         screened = self._thresholds.without_values(columns, self._bias[columns.start : columns.stop])
         most = int(self._share * len(columns)) if self.is_limited else len(columns)
-        self._open = quantised.factors, screened, most
+        self._open = factors, screened, most
 
     def absorb(self, tile: NDArray[np.int32], queries: Int64) -> None:
         """Add the products of some queries and the gallery rows."""
