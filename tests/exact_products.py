@@ -18,9 +18,6 @@ class _InFloat64:
     def multiply(self, left, right, out):
         out[:] = left.astype(np.float64) @ right.astype(np.float64)
 
-    def transpose(self, rows):
-        return np.ascontiguousarray(rows.T)
-
 
 @cache
 def product_of(largest):

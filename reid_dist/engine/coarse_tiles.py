@@ -47,6 +47,8 @@ _COARSE_ROWS, _COARSE_COLUMNS = 1024, 1024
 # Gallery rows for which integers are tried for the counts of a query, and elements of those until the next decision,
 # which are kept in eight bits; the largest share of queries in float32 with which integers pay for the others.
 _TRIED_ROWS, _RECONSIDERED_ELEMENTS, _MOST_PLAIN = 128, 1 << 23, 0.6
+# Mean share of opened pairs, of queries that are left to other products, up to which these are products with residuals.
+_MOST_OPENED_WITH_RESIDUALS = 0.6
 
 # Elements of the rows that an item is compared with, per row of its list, with which integers pay for lists.
 _ELEMENTS_PER_NEIGHBOUR = 49152
@@ -103,8 +105,8 @@ def run_coarse_tiles(
         return {}
     wants_counts = counts is not None and counts.targets.indptr[-1] > counts.targets.indptr[0]
     plain_share = PLAIN_QUERIES.share_of(counts.targets) if counts is not None and wants_counts else 0.0
-    if known is None and residuals_pay(gallery.features.shape[1]):
-        plain_share = 0.0
+    if counts is not None and known is None and PLAIN_QUERIES.take_residuals(counts.targets):
+        plain_share = 0.0 if residuals_pay(gallery.features.shape[1]) else plain_share
     kind = None if lists is None else _kind_of(distance, gallery, lists.k)
     wants_lists = lists is not None and _are_listed(lists, gallery) and not CROWDED_LISTS.are_expected(kind)
     if lists is not None and counts is not None and (not wants_lists or plain_share > _MOST_PLAIN):
@@ -168,10 +170,8 @@ class _Loop:
         start = self._chunk.start
         return self._quantised, RowRange(columns.start - start, columns.stop - start)
 
-    def screen(self, queries: Int64, columns: RowRange, pairs: PairRows) -> Screen | None:
-        """Screen of some queries and gallery rows of the chunk by products with residuals; None for float32."""
-        if not self.takes_residuals:
-            return None
+    def residual_screen(self, queries: Int64, columns: RowRange, pairs: PairRows) -> Screen:
+        """Screen of some queries and gallery rows of the chunk by products with residuals."""
         return ResidualScreen(self.products, pairs, queries, *self.quantised(columns), columns.start)
 
     def add(self, columns: RowRange, listed: _Lists | None, counted: _Counts | None) -> None:
@@ -280,8 +280,8 @@ class _Counts:
         self.coarse = CoarseCounts(reduction, loop.query, loop.gallery, loop.products)
         own, known = reduction.targets.indptr, PLAIN_QUERIES.of(reduction.targets)
         with_thresholds = np.setdiff1d(np.flatnonzero(own[1:] > own[:-1]), self.coarse.spared)
-        share = 1.0 if loop.takes_residuals else _MOST_PLAIN
-        self._few, self._is_known = share * len(with_thresholds), known is not None
+        self._takes_residuals = loop.takes_residuals and PLAIN_QUERIES.take_residuals(reduction.targets)
+        self._n_queries, self._is_known = len(with_thresholds), known is not None
         self._plain = with_thresholds[:0] if known is None else with_thresholds[known[with_thresholds]]
         self.queries = np.setdiff1d(with_thresholds, self._plain)
         self.coarse.count_only(self.queries)
@@ -300,15 +300,18 @@ class _Counts:
             self.coarse.is_limited = True
             self._loop.absorb(RowRange(chunk.start, tried), self.queries, [self.coarse])
             self.coarse.is_limited = False
-            crowded = self.coarse.take_crowded()
+            crowded, n_opened = self.coarse.take_crowded()
             self.queries, self._plain = np.setdiff1d(self.queries, crowded), np.union1d(self._plain, crowded)
             self.coarse.count_only(self.queries)
-            PLAIN_QUERIES.keep(self._reduction.targets, self._plain)
+            if not self._is_known and not chunk.start:
+                most = _MOST_OPENED_WITH_RESIDUALS * len(crowded) * (tried - chunk.start)
+                self._takes_residuals = self._takes_residuals and n_opened <= most
+            PLAIN_QUERIES.keep(self._reduction.targets, self._plain, residuals=self._takes_residuals)
         if listed is not None:
             listed.leave_out(self._plain)
             # Lists and the few rows that are tried are not worth a common product.
             self._loop.add(RowRange(chunk.start, tried), listed, None)
-        if len(self._plain) > self._few:
+        if len(self._plain) > _MOST_PLAIN * self._n_queries and not self._takes_residuals:
             self._count_plain(self._plain, RowRange(chunk.start, tried), listed)
             every = np.union1d(self.queries, self._plain)
             if listed is not None:
@@ -328,7 +331,9 @@ class _Counts:
         wanted: list[Reduction[Any]] = [self._reduction.take(queries)]
         if listed is not None:
             wanted.append(listed.of_plain(queries))
-        screen = loop.screen(queries, rows, pair_rows(loop.distance, near, rest))
+        screen = None
+        if self._takes_residuals:
+            screen = loop.residual_screen(queries, rows, pair_rows(loop.distance, near, rest))
         counts, *lists = run_plain_tiles(near, rest, loop.distance, loop.tile, wanted, screen=screen)
         self.coarse.add(queries, counts)
         if listed is not None and lists:

@@ -55,13 +55,13 @@ def _place(lower: NDArray[np.floating], value: Any) -> int:
 
 @kernel
 def count_coarse(
-    tile: CoarseTile, screened: ScreenedTile, counts: RankCounts, most: int, crowded: NDArray[np.bool_]
+    tile: CoarseTile, screened: ScreenedTile, counts: RankCounts, most: int, crowded: NDArray[np.int32]
 ) -> int:
     """Add a tile to the counts of its queries.
 
     `screened` holds all queries of the block; its values and `ties` are not read.  A query of which more than `most`
-    pairs have an edge between their ends is not counted, and noted in `crowded`, shape (n_query,).  Returns the number
-    of pairs that products with residuals left open.
+    pairs have an edge between their ends is not counted, and their number is written to `crowded`, shape (n_query,).
+    Returns the number of pairs that products with residuals left open.
     """
     products, own, other = tile.products, tile.own, tile.other
     bias, column_start, bands, rows = screened.bias, screened.column_start, screened.bands, screened.rows
@@ -122,7 +122,7 @@ def count_coarse(
             nearer[n_nearer] = a
             n_nearer += 1 - is_open
         if n_open > most:
-            crowded[q] = True
+            crowded[q] = np.int32(n_open)
             continue
         for p in range(n_nearer):
             near[nearer[p]] += np.int32(1)

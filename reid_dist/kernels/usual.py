@@ -179,7 +179,7 @@ def _integers() -> Iterator[_Example]:
     yield collect_coarse_rows, (pairs, tile, ints, ints, n, coarse)
     yield settle_coarse, (side.lists, np.empty((1, 1), np.int64), np.empty((1, 1)))
     coarse_tile = CoarseTile(pairs, ints, factors, factors, float64s)
-    yield count_coarse, (coarse_tile, screened, counts, n, np.empty(1, np.bool_))
+    yield count_coarse, (coarse_tile, screened, counts, n, small)
 
 
 def _screened() -> ScreenedTile:

@@ -1,7 +1,8 @@
 """Counts for ranks from products of eight-bit integers; the counts are those of `CountNearer`.
 
 A threshold whose band lies among many negatives opens many pairs, which take longer than a product of float32.  Queries
-are therefore left to float32 when the share of their pairs that are opened is large.
+are therefore left to other products when the share of their pairs that are opened is large: to products with residuals
+where these are fast, or to float32, whose bands are narrower, if the share is very large.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _MOST_OPENED_PER_ELEMENT = 1.0 / 8192.0
 
 
 class _PlainQueries:
-    """Queries of recent blocks that were left to float32, by their thresholds, for the tasks of other gallery blocks.
+    """Queries of recent blocks that were left to other products, by their thresholds, for other gallery blocks.
 
     They change no result: a process that knows none finds them again.
     """
@@ -41,26 +42,33 @@ class _PlainQueries:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[bytes, NDArray[np.bool_]] = {}
+        self._known: dict[bytes, tuple[NDArray[np.bool_], bool]] = {}
 
     def of(self, targets: Targets) -> NDArray[np.bool_] | None:
-        """Whether each query is left to float32, shape (n_query,); None for an unknown block."""
+        """Whether each query is left to other products, shape (n_query,); None for an unknown block."""
         with self._lock:
-            return self._known.get(self._key(targets))
+            known = self._known.get(self._key(targets))
+        return None if known is None else known[0]
+
+    def take_residuals(self, targets: Targets) -> bool:
+        """Whether these products may be those with residuals, which is assumed for an unknown block."""
+        with self._lock:
+            known = self._known.get(self._key(targets))
+        return known is None or known[1]
 
     def share_of(self, targets: Targets) -> float:
         """Share of the queries with thresholds; 0 for an unknown block."""
         known, n_valid = self.of(targets), int((np.diff(targets.indptr) > 0).sum())
         return 0.0 if known is None else int(known.sum()) / max(1, n_valid)
 
-    def keep(self, targets: Targets, plain: Int64) -> None:
-        """Remember the queries of a block."""
+    def keep(self, targets: Targets, plain: Int64, *, residuals: bool) -> None:
+        """Remember the queries of a block, and whether their products may be those with residuals."""
         found = np.zeros(len(targets.indptr) - 1, np.bool_)
         found[plain] = True
         with self._lock:
             while len(self._known) >= self._MOST_BLOCKS:
                 del self._known[next(iter(self._known))]
-            self._known[self._key(targets)] = found
+            self._known[self._key(targets)] = found, residuals
 
     @staticmethod
     def _key(targets: Targets) -> bytes:
@@ -98,7 +106,7 @@ class CoarseCounts:
         self._counts = RankCounts(*(np.zeros(size, np.int32) for size in sizes))
         # The number of each query, -1 for one that is not counted.
         self._number = np.arange(len(query))
-        self._crowded = np.zeros(len(query), np.bool_)
+        self._crowded = np.zeros(len(query), np.int32)
         self._share = _MOST_OPENED_PER_ELEMENT * query.features.shape[1]
         # Whether queries for which products of float32 are faster are left out.
         self.is_limited = False
@@ -109,11 +117,11 @@ class CoarseCounts:
         self._number[:] = -1
         self._number[queries] = queries
 
-    def take_crowded(self) -> Int64:
-        """Return the queries that were left out, int64, and forget them."""
-        crowded = np.flatnonzero(self._crowded)
-        self._crowded[:] = False
-        return crowded
+    def take_crowded(self) -> tuple[Int64, int]:
+        """Return the queries that were left out, int64, and the number of their opened pairs, and forget them."""
+        crowded, opened = np.flatnonzero(self._crowded), int(self._crowded.sum())
+        self._crowded[:] = 0
+        return crowded, opened
 
     def open(self, columns: RowRange, factors: Factors) -> None:
         """Begin the tiles of some gallery rows, of which `factors` are given."""
