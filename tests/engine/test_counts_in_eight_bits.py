@@ -97,7 +97,9 @@ def test_counts_of_every_threshold(name, seed, tile, labelled, data):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(coarse_tiles, "PLAIN_QUERIES", coarse_counts._PlainQueries())
         patch.setattr(coarse_tiles, "_TRIED_ROWS", data.draw(st.integers(1, 20)))
-        patch.setattr(coarse_tiles, "_RECONSIDERED_ROWS", data.draw(st.sampled_from([1, 7, 16, 40])))
+        rows_of_chunk = data.draw(st.sampled_from([1, 7, 16, 40]))
+        patch.setattr(coarse_tiles, "_RECONSIDERED_ELEMENTS", rows_of_chunk * far.features.shape[1])
+        patch.setattr(coarse_tiles, "_MOST_OPENED_WITH_RESIDUALS", data.draw(st.sampled_from([-1.0, 0.3, 1.0])))
         patch.setattr(coarse_tiles, "_MOST_PLAIN", data.draw(st.sampled_from([0.0, 0.5, 1.0])))
         patch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", data.draw(st.sampled_from([0.0, 1e-3, 10.0])))
         # Queries left to float32 by the first run are known in the second.
@@ -129,6 +131,31 @@ def test_threshold_at_the_edge_of_a_bound(sign, largest, monkeypatch):
     assert found == expected == ([0], [1], [1])
     halve_bounds(monkeypatch)
     assert counts_at_the_edge(sign, largest)[0] == ([int(sign < 0)], [0], [0])
+
+
+def tie_by_residuals(monkeypatch, dim=512):
+    """A positive, and a negative that equals it and the query; the products of their residuals are not computed."""
+    monkeypatch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", 0.0)
+    monkeypatch.setattr(coarse_tiles, "_MOST_OPENED_WITH_RESIDUALS", 1.0)
+    monkeypatch.setattr(coarse_tiles, "PLAIN_QUERIES", coarse_counts._PlainQueries())
+    # All residuals are half a step, all of it in their integers: the bound is that of what is not computed.
+    row = np.full((1, dim), 1.5, np.float32)
+    row[0, 0] = 127
+    near, far = block_of(row), block_of(np.concatenate([row, row, -np.ones((3, dim))]))
+    reduction, expected = counting(canonical_matrix(near, far, REGISTERED.get("cosine")), [[1]], far.numbers, "cosine")
+    with count_screened() as screened:
+        (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(8, 8), [reduction])
+    counts = found[0]
+    assert set(screened) == ({"int8"} if integers.integer_product(dim).largest == 127 else {"int8", "float32"})
+    return (counts.near.tolist(), counts.tied.dense(1).tolist(), counts.before.dense(1).tolist()), expected
+
+
+def test_threshold_at_the_edge_of_a_bound_of_products_with_residuals(largest, monkeypatch):
+    """The tie is found; with half the bound it is not, unless the query is left to float32."""
+    found, expected = tie_by_residuals(monkeypatch)
+    assert found == expected == ([0], [1], [1])
+    halve_bounds(monkeypatch)
+    assert tie_by_residuals(monkeypatch)[0] == (([0], [0], [0]) if largest == 127 else expected)
 
 
 @pytest.mark.quick_cases(1)
@@ -165,7 +192,8 @@ def test_counts_under_reranked_distances(name, seed, tile, weight, squares, valu
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(coarse_tiles, "PLAIN_QUERIES", coarse_counts._PlainQueries())
         patch.setattr(coarse_tiles, "_TRIED_ROWS", data.draw(st.integers(1, 20)))
-        patch.setattr(coarse_tiles, "_RECONSIDERED_ROWS", data.draw(st.sampled_from([7, 40])))
+        rows_of_chunk = data.draw(st.sampled_from([7, 40]))
+        patch.setattr(coarse_tiles, "_RECONSIDERED_ELEMENTS", rows_of_chunk * far.features.shape[1])
         patch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", data.draw(st.sampled_from([0.0, 1e-3, 10.0])))
         (found,) = run_tiles(near, far, distance, TileShape(tile, tile), [reduction])
     assert_counts(found, expected, reduction)
@@ -255,7 +283,10 @@ def test_queries_left_to_float32_are_known_of_their_own_block_alone():
         indptr = np.cumsum([0, *sizes])
         return Targets(indptr, np.ones(indptr[-1]), np.arange(indptr[-1] + 1), np.arange(indptr[-1]), None)
 
-    known.keep(targets(2, 0, 1), np.array([2]))
+    assert known.take_residuals(targets(2, 0, 1))
+    known.keep(targets(2, 0, 1), np.array([2]), residuals=False)
+    assert not known.take_residuals(targets(2, 0, 1))
+    assert known.take_residuals(targets(2, 0, 1, 0))
     assert known.of(targets(2, 0, 1)).tolist() == [False, False, True]
     assert known.share_of(targets(2, 0, 1)) == 0.5
     assert known.of(targets(2, 0, 1, 0)) is None

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from exact_products import product_of
 from reranking_runs import bare
 from row_blocks import block_of
 
@@ -37,7 +38,6 @@ def test_products_of_integers_are_exact():
     out = np.empty((33, 45), np.int32)
     product.multiply(left, right, out)
     np.testing.assert_array_equal(out, left.astype(np.int64) @ right.astype(np.int64))
-    np.testing.assert_array_equal(product.transpose(right), right.T)
 
 
 def test_unknown_screens_are_refused(monkeypatch):
@@ -94,8 +94,24 @@ def test_slower_products_are_not_used(monkeypatch):
     assert integers.integer_product(1000) is None
 
 
+def test_products_with_residuals_are_used_where_they_are_faster_or_forced(monkeypatch):
+    product = integers.integer_product(512)
+    exact = product.largest == 127
+    assert integers.residuals_pay(512) == exact
+    assert integers.residuals_pay(integers.LARGEST_DIM // 2) == exact
+    # Products of twice the elements may exceed int32.
+    assert not integers.residuals_pay(integers.LARGEST_DIM // 2 + 1)
+    monkeypatch.delenv(integers.VARIABLE)
+    for floats in (9.6, 9.4):
+        monkeypatch.setattr(integers, "_measured", lambda product, dim, t=floats: integers._Times(t, 3.0, 5.0))
+        assert integers.residuals_pay(512) == (exact and floats > 3.0 + 5.0 + integers.COST_OF_RESIDUALS)
+    with monkeypatch.context() as patch:
+        patch.setattr(integers, "_exact_product", lambda: product_of(90))
+        assert not integers.residuals_pay(512)
+
+
 def test_rows_too_long_for_32_bits_are_computed_in_float32():
-    longest = quantised._LARGEST_DIM
+    longest = integers.LARGEST_DIM
     assert longest * 127 * 254 < 2**31
     rows = block_of(np.ones((2, longest + 1), np.float32))
     assert (
