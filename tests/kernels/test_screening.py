@@ -64,6 +64,27 @@ def test_screening_stays_within_its_bound(name: str, kind: str, seed: int, dim: 
         assert (lower < upper).all()
 
 
+@pytest.mark.quick_cases(4)
+@pytest.mark.parametrize("name", DISTANCES.names())
+@pytest.mark.parametrize("kind", KINDS)
+def test_exact_products_of_prepared_rows_stay_within_their_bound(name: str, kind: str) -> None:
+    rng, dim = np.random.default_rng(0), 513
+    query, gallery = features(kind, rng, 9, dim), features(kind, rng, 70, dim)
+    distance = DISTANCES.get(name)
+    norms = squared_norms(query), squared_norms(gallery)
+    screen = distance.screen(query, gallery, *norms, multiplied=False)
+    near, far = np.empty(query.shape, np.float32), np.empty(gallery.shape, np.float32)
+    screen.prepare_queries(RowRange(0, 9), near)
+    _, bias = screen.gallery_tile(0, 70, far)
+    i, j = np.divmod(np.arange(9 * 70), 70)
+    exact = pair_distances(PairRows(distance.kind, query, gallery, *norms), i, j).reshape(9, 70)
+    values = near.astype(np.longdouble) @ far.astype(np.longdouble).T - bias
+    expected = screen.centre[:, None] - screen.slope * (exact**2 if distance.squared else exact)
+    slack = 2.0**-50 * np.abs(screen.centre[:, None]) + 2.0**-50 * np.abs(expected)
+    assert (np.abs(values - expected) <= screen.epsilon[:, None] + slack).all()
+    assert (screen.epsilon <= distance.screen(query, gallery, *norms).epsilon).all()
+
+
 @pytest.mark.parametrize("name", ["euclidean", "sqeuclidean"])
 def test_overflow_is_refused_by_name(name: str) -> None:
     rows = np.full((2, 4), 1e19, np.float32)
