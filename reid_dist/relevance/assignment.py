@@ -119,9 +119,7 @@ def rows_with_pids(pids: Int64, wanted: Int64) -> Int64:
     kinds = np.unique(wanted)
     found = [np.empty(0, np.int64)]
     for cut in cut_rows(len(pids) if len(kinds) else 0, _ROWS_AT_ONCE):
-        part = pids[cut.start : cut.stop]
-        place = np.minimum(np.searchsorted(kinds, part), len(kinds) - 1)
-        found.append(np.flatnonzero(kinds[place] == part) + cut.start)
+        found.append(np.flatnonzero(np.isin(pids[cut.start : cut.stop], kinds)) + cut.start)
     return np.concatenate(found)
 
 
