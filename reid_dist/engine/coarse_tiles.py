@@ -7,17 +7,17 @@ preferred.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import Neighbours, RowRange, cut_rows, even_rows
+from reid_dist.engine.crowded_lists import CROWDED_LISTS, are_listed, kind_of, pay_for_lists
 from reid_dist.engine.distances import Distance, Screen
-from reid_dist.engine.distances.integers import COST_OF_COUNTS, COST_OF_LISTS, forced_screen, residuals_pay
+from reid_dist.engine.distances.integers import COST_OF_COUNTS, COST_OF_LISTS, residuals_pay
 from reid_dist.engine.distances.quantised import Quantised, QuantisedProducts, quantise
 from reid_dist.engine.plain_tiles import run_plain_tiles
 from reid_dist.engine.plan import TileShape
@@ -50,43 +50,6 @@ _TRIED_ROWS, _RECONSIDERED_ELEMENTS, _MOST_PLAIN = 128, 1 << 23, 0.6
 # Mean share of opened pairs, of queries that are left to other products, up to which these are products with residuals.
 _MOST_OPENED_WITH_RESIDUALS = 0.6
 
-# Elements of the rows that an item is compared with, per row of its list, with which integers pay for lists.
-_ELEMENTS_PER_NEIGHBOUR = 49152
-
-
-class _CrowdedLists:
-    """Kinds of lists for which integers did not pay in a recent block pair: the next pairs are left to float32.
-
-    The pairs of a job are alike, and each of them would find out for itself.  Integers are tried again after some
-    pairs, as a later job may have such lists too.  This changes no result.
-    """
-
-    _LEFT_OUT: ClassVar[int] = 15
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._left: dict[Hashable, int] = {}
-
-    def are_expected(self, kind: Hashable) -> bool:
-        """Whether a block pair is left to float32, without trying integers; forced integers are tried always."""
-        with self._lock:
-            left = self._left.get(kind, 0)
-            self._left[kind] = max(0, left - 1)
-        return left > 0 and forced_screen() is None
-
-    def note(self, kind: Hashable) -> None:
-        """Note that integers did not pay for lists."""
-        with self._lock:
-            self._left[kind] = self._LEFT_OUT
-
-
-CROWDED_LISTS = _CrowdedLists()
-
-
-def _kind_of(distance: Distance, block: FeatureBlock, k: int) -> Hashable:
-    """Kind of the lists of a job."""
-    return distance.name, block.features.shape[1], k
-
 
 def run_coarse_tiles(
     query: FeatureBlock,
@@ -107,8 +70,8 @@ def run_coarse_tiles(
     plain_share = PLAIN_QUERIES.share_of(counts.targets) if counts is not None and wants_counts else 0.0
     if counts is not None and known is None and PLAIN_QUERIES.take_residuals(counts.targets):
         plain_share = 0.0 if residuals_pay(gallery.features.shape[1]) else plain_share
-    kind = None if lists is None else _kind_of(distance, gallery, lists.k)
-    wants_lists = lists is not None and _are_listed(lists, gallery) and not CROWDED_LISTS.are_expected(kind)
+    kind = None if lists is None else kind_of(distance, gallery, lists.k)
+    wants_lists = lists is not None and are_listed(lists, gallery) and not CROWDED_LISTS.are_expected(kind)
     if lists is not None and counts is not None and (not wants_lists or plain_share > _MOST_PLAIN):
         # The products of float32 that one of them takes serve the other as well.
         return {}
@@ -207,7 +170,7 @@ class _Loop:
 
 
 class _Lists:
-    """Lists of all queries, of some by products of float32.
+    """Lists of all queries, of some by other products than those of integers alone.
 
     Attributes
     ----------
@@ -235,7 +198,7 @@ class _Lists:
         return self.coarse.is_crowded
 
     def leave_out(self, queries: Int64) -> None:
-        """Leave the lists of some queries, and of those that were left before, to products of float32."""
+        """Leave the lists of some queries, and of those that were left before, to other products."""
         left = np.setdiff1d(self.queries, queries)
         # Selections are compared by identity.
         self.queries = left if len(left) < len(self.queries) else self.queries
@@ -265,7 +228,7 @@ class _Lists:
 
 
 class _Counts:
-    """Rank counts, of some queries by products of float32, and of those that need no products.
+    """Rank counts, of some queries by products with residuals or of float32, and of those that need no products.
 
     Attributes
     ----------
@@ -291,11 +254,11 @@ class _Counts:
     def begin(self, chunk: RowRange, listed: _Lists | None) -> int:
         """Choose the queries that are counted by integers in a chunk; return the first row that is left to them.
 
-        Queries that are counted by products of float32 are listed by these.
+        Queries that are counted by other products are listed by these.
         """
         tried = chunk.start
         if not self._is_known or chunk.start:
-            # A few rows show which queries are left to float32.
+            # A few rows show which queries are left to other products.
             tried = min(chunk.stop, chunk.start + _TRIED_ROWS)
             self.coarse.is_limited = True
             self._loop.absorb(RowRange(chunk.start, tried), self.queries, [self.coarse])
@@ -323,7 +286,7 @@ class _Counts:
         return tried
 
     def _count_plain(self, queries: Int64, rows: RowRange, listed: _Lists | None) -> None:
-        """Count some queries by products of float32, and list them."""
+        """Count some queries by products with residuals or of float32, and list them."""
         if not len(queries) or not len(rows):
             return
         loop = self._loop
@@ -344,19 +307,6 @@ class _Counts:
         return self.coarse.result()
 
 
-def _are_listed(reduction: KeepNearest | SurroundQueries, gallery: FeatureBlock) -> bool:
-    """Whether integers pay for lists; those from which single rows are struck are left to float32."""
-    if isinstance(reduction, KeepNearest) and reduction.strikes_rows:
-        return False
-    return _pay_for_lists(gallery, 1.0, reduction.k)
-
-
-def _pay_for_lists(others: FeatureBlock, share: float, k: int) -> bool:
-    """Whether integers pay for lists of `k` of other items, of which a share is compared per product."""
-    elements = share * len(others) * others.features.shape[1]
-    return elements >= _ELEMENTS_PER_NEIGHBOUR * k or forced_screen() is not None
-
-
 def run_coarse_tiles_both_ways(
     first: FeatureBlock,
     second: FeatureBlock,
@@ -368,7 +318,7 @@ def run_coarse_tiles_both_ways(
     farthest: bool = True,
 ) -> list[Surroundings] | None:
     """Find the nearest and farthest items of two blocks of one set, for both; None where float32 is preferred."""
-    kind = _kind_of(distance, first, k)
+    kind = kind_of(distance, first, k)
     if CROWDED_LISTS.are_expected(kind):
         return None
     products = quantise(screen_pairs(distance, pair_rows(distance, first, second), np.float32, multiplied=False))
@@ -393,8 +343,8 @@ def run_coarse_tiles_within(
 
     Tiles on the diagonal come first: they bound the lists of all items.
     """
-    kind = _kind_of(distance, block, k)
-    if not _pay_for_lists(block, 0.5, k) or CROWDED_LISTS.are_expected(kind):
+    kind = kind_of(distance, block, k)
+    if not pay_for_lists(block, 0.5, k) or CROWDED_LISTS.are_expected(kind):
         return None
     products = quantise(screen_pairs(distance, pair_rows(distance, block, block), np.float32, multiplied=False))
     if products is None:

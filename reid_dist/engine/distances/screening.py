@@ -23,8 +23,8 @@ centre is correct, and one near the rows makes norms and therefore bands small).
 computed separately and added.  Each term then carries the roundings of its own part and of ``p - 1`` additions, and the
 lengths of the parts obey Cauchy-Schwarz once more, so ``gamma_{w+p+7} |x| |y|`` bounds the error of the sum.
 
-*Exact products* of the prepared rows carry the roundings of their elements alone: ``gamma_8 |x| |y|``.  Products of other
-rows that stand for these add a bound of their own: see `reid_dist.engine.distances.quantised`.
+*Exact products* of the prepared rows carry the roundings of their elements alone: ``gamma_8 |x| |y|``.  Products that
+stand for these add a bound of their own: see `reid_dist.engine.distances.quantised`.
 
 Canonical distances are float64 sums with errors of their own, some 2^29 times smaller; they are added as well.
 Products that fall below the range of normal numbers are covered by an absolute term.

@@ -17,7 +17,7 @@ from test_neighbours import assert_same, plain_surroundings
 
 from reid_dist import nearest
 from reid_dist.core.model import RowRange
-from reid_dist.engine import coarse_tiles
+from reid_dist.engine import coarse_tiles, crowded_lists
 from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.distances import integers
 from reid_dist.engine.distances.quantised import Quantised, quantise
@@ -337,10 +337,10 @@ def test_lists_that_did_not_pay_are_tried_again_later(monkeypatch):
     unknown = tuple(Seed(np.full(30, np.inf), np.full(30, -np.inf)) for _ in range(2))
     tried, real = [], coarse_tiles.quantise
     monkeypatch.setattr(coarse_tiles, "quantise", lambda *arguments: tried.append(None) or real(*arguments))
-    monkeypatch.setattr(coarse_tiles, "CROWDED_LISTS", coarse_tiles._CrowdedLists())
+    monkeypatch.setattr(coarse_tiles, "CROWDED_LISTS", crowded_lists._CrowdedLists())
     # As where integers are not forced, and pay by the sizes of the blocks.
-    monkeypatch.setattr(coarse_tiles, "forced_screen", lambda: None)
-    monkeypatch.setattr(coarse_tiles, "_ELEMENTS_PER_NEIGHBOUR", 1)
+    monkeypatch.setattr(crowded_lists, "forced_screen", lambda: None)
+    monkeypatch.setattr(crowded_lists, "_ELEMENTS_PER_NEIGHBOUR", 1)
     monkeypatch.setattr(coarse, "_MOST_WORK", -1e9)
 
     def attempts(run):
@@ -360,5 +360,5 @@ def test_lists_that_did_not_pay_are_tried_again_later(monkeypatch):
         lambda: run_tiles(near, far, distance, TileShape(32, 32), [KeepNearest(3, distance)]),
     ):
         assert attempts(run)[0] == 0
-        monkeypatch.setattr(coarse_tiles, "CROWDED_LISTS", coarse_tiles._CrowdedLists())
+        monkeypatch.setattr(coarse_tiles, "CROWDED_LISTS", crowded_lists._CrowdedLists())
         assert [attempts(run)[0] for _ in range(3)] == [1, 0, 0]
