@@ -68,8 +68,10 @@ def run_coarse_tiles(
         return {}
     wants_counts = counts is not None and counts.targets.indptr[-1] > counts.targets.indptr[0]
     plain_share = PLAIN_QUERIES.share_of(counts.targets) if counts is not None and wants_counts else 0.0
-    if counts is not None and known is None and PLAIN_QUERIES.take_residuals(counts.targets):
-        plain_share = 0.0 if residuals_pay(gallery.features.shape[1]) else plain_share
+    if plain_share > _MOST_PLAIN and counts is not None and known is None:
+        # A share that is known: the products were measured before.
+        takes_residuals = PLAIN_QUERIES.take_residuals(counts.targets) and residuals_pay(gallery.features.shape[1])
+        plain_share = 0.0 if takes_residuals else plain_share
     kind = None if lists is None else kind_of(distance, gallery, lists.k)
     wants_lists = lists is not None and are_listed(lists, gallery) and not CROWDED_LISTS.are_expected(kind)
     if lists is not None and counts is not None and (not wants_lists or plain_share > _MOST_PLAIN):

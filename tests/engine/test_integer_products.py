@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -38,6 +40,17 @@ def test_products_of_integers_are_exact():
     out = np.empty((33, 45), np.int32)
     product.multiply(left, right, out)
     np.testing.assert_array_equal(out, left.astype(np.int64) @ right.astype(np.int64))
+
+
+def test_the_library_sends_no_events(tmp_path):
+    """It would keep the identity of its session among the temporary files."""
+    code = "from reid_dist.engine.distances.integers import IntegerProduct as P; print(P().largest)"
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    found = subprocess.run(
+        [sys.executable, "-c", code], env={**environment, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, check=True
+    )
+    assert found.stdout == b"127\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_unknown_screens_are_refused(monkeypatch):

@@ -81,6 +81,8 @@ class IntegerProduct:
 
     def __init__(self, largest: int = LARGEST_INTEGERS[0]) -> None:
         self.largest = largest
+        # The library sends events to its makers otherwise, and leaves a file among the temporary ones.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         runtime: Any = importlib.import_module("onnxruntime")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
