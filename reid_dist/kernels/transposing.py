@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -81,5 +80,4 @@ def _write_out() -> None:
         for row, one in zip(rows, places(place, width), strict=True):
             builder.store(row, at(builder, target, one), align=1)
 
-    result: Callable[..., Any] = lambda source, begin, stride, target, place, width: types.void  # noqa: E731
-    write_out(transpose_square, result, code)
+    write_out(transpose_square, lambda source, begin, stride, target, place, width: types.none, code)

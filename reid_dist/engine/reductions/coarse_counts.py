@@ -46,15 +46,17 @@ class _PlainQueries:
 
     def of(self, targets: Targets) -> NDArray[np.bool_] | None:
         """Whether each query is left to other products, shape (n_query,); None for an unknown block."""
-        with self._lock:
-            known = self._known.get(self._key(targets))
+        known = self._find(targets)
         return None if known is None else known[0]
 
     def take_residuals(self, targets: Targets) -> bool:
         """Whether these products may be those with residuals, which is assumed for an unknown block."""
-        with self._lock:
-            known = self._known.get(self._key(targets))
+        known = self._find(targets)
         return known is None or known[1]
+
+    def _find(self, targets: Targets) -> tuple[NDArray[np.bool_], bool] | None:
+        with self._lock:
+            return self._known.get(self._key(targets))
 
     def share_of(self, targets: Targets) -> float:
         """Share of the queries with thresholds; 0 for an unknown block."""

@@ -24,14 +24,14 @@ Float64 = NDArray[np.float64]
 _MOST_GATHERED = 0.75
 
 
-def screen_pairs(distance: Distance, pairs: PairRows, dtype: DTypeLike, **products: bool) -> Screen:
-    """Create the screen of a block pair with products of a dtype, of a kind that `Screen` has keywords for.
-
-    Products in parts are only for a distance that is not rescored.
-    """
+def screen_pairs(
+    distance: Distance, pairs: PairRows, dtype: DTypeLike, *, in_parts: bool = False, multiplied: bool = True
+) -> Screen:
+    """Create the screen of a block pair with products of a dtype; in parts only for a distance that is not rescored."""
     if pairs.rescoring.active and pairs.rescoring.weight == 0.0:
         return _UnweightedScreen(pairs)
-    screen = distance.screen(pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm, dtype, **products)
+    rows = pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm
+    screen = distance.screen(*rows, dtype, in_parts=in_parts, multiplied=multiplied)
     return RescoredScreen(screen, pairs) if pairs.rescoring.active else screen
 
 
