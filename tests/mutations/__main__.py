@@ -53,6 +53,8 @@ def main(areas: list[str]) -> int:
         print(f"no such area; areas: {', '.join(dict.fromkeys(each.area for each in MUTATIONS))}")
         return 2
     jobs = max(1, len(os.sched_getaffinity(0)))
+    # Copies take the machine code along: their tests would wait for compilation otherwise.
+    subprocess.run([sys.executable, "-m", "reid_dist.cli", "compile"], cwd=_ROOT, check=True)
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(min(jobs, len(chosen))):
