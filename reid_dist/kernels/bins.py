@@ -23,7 +23,7 @@ threshold, the latter would put all values into a few bins.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,9 @@ _LARGEST_SCALE = np.float32((BINS - 1) / 1e-18)
 
 # Thresholds from which a pass over all bins is faster than a run of bins per threshold.
 _MANY = 256
+
+# Thresholds from which bisection is faster than comparing with all of them.
+_MANY_COMPARED = 128
 
 
 class Steps(NamedTuple):
@@ -284,6 +287,18 @@ def place(
         pending.value[kept] = v
         kept += np.uint64(left)
     return int(np.int64(kept))
+
+
+@inner_kernel
+def place_among(lower: NDArray[np.floating], value: Any) -> int:
+    """Find the first threshold whose lower edge a value reaches; the number of thresholds for none."""
+    if len(lower) > _MANY_COMPARED:
+        return first_reached(lower, value, 0, len(lower))
+    # Edges fall: without branches, which would be unpredictable.
+    place = np.int32(0)
+    for u in range(len(lower)):
+        place += np.int32(lower[u] > value)
+    return int(place)
 
 
 @inner_kernel

@@ -13,19 +13,16 @@ their screening values, as in `reid_dist.engine.reductions.screens`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.bins import first_reached
+from reid_dist.kernels.bins import place_among
 from reid_dist.kernels.coarse import AHEAD, Factors, fine_ends, request
 from reid_dist.kernels.deciding import BATCH, RankCounts, ScreenedTile, decide, first_at_least, make_doubts
 from reid_dist.kernels.marks import make_marks, mark_products, marked_places
-from reid_dist.kernels.settings import inner_kernel, kernel
-
-# Thresholds from which bisection is faster than comparing with all of them.
-_MANY = 128
+from reid_dist.kernels.settings import kernel
 
 
 class CoarseTile(NamedTuple):
@@ -39,18 +36,6 @@ class CoarseTile(NamedTuple):
     other: Factors
     # Screening values of known pairs under a re-ranked distance, shape (n,), float64: those of all queries.
     known: NDArray[np.float64]
-
-
-@inner_kernel
-def _place(lower: NDArray[np.floating], value: Any) -> int:
-    """Find the first threshold whose lower edge a value reaches; the number of thresholds for none."""
-    if len(lower) > _MANY:
-        return first_reached(lower, value, 0, len(lower))
-    # Edges fall: without branches, which would be unpredictable.
-    place = np.int32(0)
-    for u in range(len(lower)):
-        place += np.int32(lower[u] > value)
-    return int(place)
 
 
 @kernel
@@ -115,7 +100,7 @@ def count_coarse(
                 continue
             value = np.float32(np.int32(product[c] - shift[c])) * (scale[c] * factor)
             error = spread * span[c] + length * residual[c]
-            a = _place(lower, value + error - less[c])
+            a = place_among(lower, value + error - less[c])
             columns[n_open], values[n_open] = c, value
             is_open = int(value - error - less[c] <= upper[a])
             n_open += is_open
@@ -133,7 +118,7 @@ def count_coarse(
         for p in range(n_open):
             column = columns[p]
             less_one = np.float64(less[column])
-            a = _place(lower, highs[p] - less_one)
+            a = place_among(lower, highs[p] - less_one)
             if a == n:
                 continue
             if lows[p] - less_one > upper[a]:
@@ -149,7 +134,7 @@ def count_coarse(
             if hidden < hidden_stop and bands.hidden_column[hidden] == column_start + column:
                 continue
             value = np.float32(tile.known[known - known_indptr[0]])
-            a = _place(lower, value)
+            a = place_among(lower, value)
             if a == n or less[column] == np.inf:
                 continue
             if value > upper[a]:

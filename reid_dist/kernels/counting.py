@@ -11,15 +11,17 @@ query (the distance of each relevant item), at the speed at which a matrix produ
 threshold, one below ``lower`` is certainly farther, and between them the canonical distance of the pair decides.
 Thresholds of a query are sorted from near to far, so that both edges fall from one to the next.
 
-*One query row, 512 values at a time.*  The values are copied to a buffer that stays in the first-level cache, less a
-bias per column (half a squared norm for Euclidean distances; infinity for a column that is hidden from the query:
-queries that hide the same columns, such as those of their camera, share a row of biases).  The copy also counts the
-values that reach the last, farthest threshold.  For a well-trained model there are hardly any, and the block is
-finished.  Otherwise relevant and junk columns are removed.
+*One query row.*  The values are copied to a buffer that stays in the first-level cache, less a bias per column (half a
+squared norm for Euclidean distances; infinity for a column that is hidden from the query: queries that hide the same
+columns, such as those of their camera, share a row of biases).  The copy also counts the values that reach the last,
+farthest threshold.  For a well-trained model there are none in most rows, and these are finished.  Otherwise relevant
+and junk columns are removed, and the way to place the values depends on their number and on that of the thresholds:
 
-*A table of bins* (`reid_dist.kernels.bins`) places the others: one pass over the values, whatever the number of
-thresholds.  Each is counted at the nearest threshold that it passes, and the counts are added up once per row.  The
-table is not made for a row of which few values reach the farthest threshold: bisection places these.
+- *Few values*: each is compared with all thresholds.
+- *Few thresholds*: the values that reach the lower edge of each, and those above its upper edge, are counted in vector
+  code.  If both numbers are equal, no value lies inside the band; otherwise these values are looked for.
+- *Many of both*: a table of bins (`reid_dist.kernels.bins`) takes one pass over the values, whatever the number of
+  thresholds.  Each is counted at the nearest threshold that it passes, and the counts are added up once per row.
 
 *Row by row.*  Values inside a band are noted until the row is finished, and only then are the results of the row added
 to the counts.  The pairs of several rows are decided together (`reid_dist.kernels.deciding`).
@@ -35,7 +37,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.bins import Pending, Steps, fill_steps, first_reached, make_pending, make_steps, place
+from reid_dist.kernels.bins import Pending, Steps, fill_steps, make_pending, make_steps, place, place_among
 from reid_dist.kernels.deciding import (
     BATCH,
     Bands,
@@ -46,20 +48,30 @@ from reid_dist.kernels.deciding import (
     first_at_least,
     make_doubts,
 )
+from reid_dist.kernels.marks import Marks, make_marks, mark_between, marked_places, reached_and_passed
 from reid_dist.kernels.settings import inner_kernel, kernel
 
-BLOCK = 512
-PATCH = 64
+# Values that a table places together.
+_BLOCK = 512
 
-# Up to so many values of a block that reach the farthest threshold, bisection beats the table.
+# Up to so many values that reach the farthest threshold, each is compared with all thresholds.
 _FEW_REACHED = 16
+
+# Thresholds up to which comparisons of all values with all of them beat the table.
+_FEW_THRESHOLDS = 32
 
 
 class Row(NamedTuple):
     """Intermediate results of one row of a tile before they are added to the counts."""
 
-    # Values of a block less the biases, shape (BLOCK,), in the type of the tile.
+    # Values less the biases, shape (columns,), in the type of the tile.
     values: NDArray[np.floating]
+    # Marks of some of them, and memory for their columns.
+    marks: Marks
+    columns: NDArray[np.int64]
+    # Values that reach the lower edge of each threshold, and that are above the upper one, shape (most,), int64.
+    reached: NDArray[np.int64]
+    passed: NDArray[np.int64]
     # Values by the nearest threshold passed, shape (4, 2 * most + 2), int32; see `place`.
     placed: NDArray[np.int32]
     # Values inside bands.
@@ -67,23 +79,40 @@ class Row(NamedTuple):
 
 
 @inner_kernel
-def note_reached(
-    values: NDArray[np.floating], start: int, lowest: np.floating, pending: Pending, n_pending: int
+def place_few(values: NDArray[np.floating], lower: NDArray[np.floating], row: Row) -> int:
+    """Note all values that reach the farthest threshold as pending; return their number."""
+    pending = row.pending
+    mark_between(values, lower[len(lower) - 1], abs(lower[0]) + np.float32(np.inf), row.marks)
+    n_pending = marked_places(row.marks, row.columns)
+    for p in range(n_pending):
+        column = row.columns[p]
+        pending.column[p], pending.value[p] = column, values[column]
+        pending.place[p] = place_among(lower, values[column])
+    return n_pending
+
+
+@inner_kernel
+def place_among_few(
+    values: NDArray[np.floating], lower: NDArray[np.floating], upper: NDArray[np.floating], row: Row
 ) -> int:
-    """Note the values of a block that reach the farthest threshold as pending; return the number of pending values."""
-    for patch in range(0, len(values), PATCH):
-        piece = values[patch : patch + PATCH]
-        inside = np.int32(0)
-        for k in range(len(piece)):
-            inside += np.int32(piece[k] >= lowest)
-        if inside == 0:
-            continue
-        for k in range(len(piece)):
-            if piece[k] >= lowest:
-                pending.column[n_pending] = start + patch + k
-                pending.place[n_pending] = 0
-                pending.value[n_pending] = piece[k]
-                n_pending += 1
+    """Count the values at each of some thresholds; return the number of pending values, those inside bands."""
+    pending, reached, passed = row.pending, row.reached, row.passed
+    for u in range(len(lower)):
+        reached[u], passed[u] = reached_and_passed(values, lower[u], upper[u])
+    n_pending = int(np.int64(0))
+    nearer = int(np.int64(0))
+    for u in range(len(lower)):
+        # Bands may overlap: a value that reaches the threshold before is placed there.
+        certain = max(passed[u], nearer)
+        row.placed[0, u] = certain - nearer
+        if reached[u] > certain:
+            mark_between(values, lower[u], upper[u], row.marks)
+            for p in range(marked_places(row.marks, row.columns)):
+                column = row.columns[p]
+                value = values[column]
+                pending.column[n_pending], pending.place[n_pending], pending.value[n_pending] = column, u, value
+                n_pending += int(u == 0 or value < lower[u - 1])
+        nearer = reached[u]
     return n_pending
 
 
@@ -105,7 +134,7 @@ def settle_row(
         value = values[p]
         a = places[p]
         if a < last - first and lower[a] > value:
-            a = first_reached(lower, value, a + 1, last - first)
+            a = place_among(lower, value)
         if a == last - first or value > upper[a]:
             placed[0, a] += np.int32(1)
             continue
@@ -129,6 +158,7 @@ def count_rows(
     tile, bias, bias_of, column_start = screened.values, screened.bias, screened.bias_of, screened.column_start
     row_of, bands, rows = screened.row_of, screened.bands, screened.rows
     n_columns = tile.shape[1]
+    values = row.values
     # Typed zeros: the type of a literal is its value, and every kernel that takes one would be compiled once more.
     n_doubts = int(np.int64(0))
     decided = int(np.int64(0))
@@ -139,38 +169,30 @@ def count_rows(
             continue
         lower, upper = bands.lower[first:last], bands.upper[first:last]
         lowest = lower[last - first - 1]
-        base = scale = lowest
-        started = filled = False
-        n_pending = int(np.int64(0))
+        source, shift = tile[q], bias[bias_of[q]]
+        reached = np.int32(0)
+        for k in range(len(values)):
+            value = source[k] - shift[k]
+            values[k] = value
+            reached += np.int32(value >= lowest)
+        if reached == 0:
+            continue
         hidden_stop = bands.hidden_indptr[q + 1]
         hidden = first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, column_start)
-        for start in range(0, n_columns, BLOCK):
-            stop = min(start + BLOCK, n_columns)
-            source = tile[q, start:stop]
-            shift = bias[bias_of[q], start:stop]
-            values = row.values[: stop - start]
-            reached = np.int32(0)
-            for k in range(len(values)):
-                value = source[k] - shift[k]
-                values[k] = value
-                reached += np.int32(value >= lowest)
-            while hidden < hidden_stop and bands.hidden_column[hidden] < column_start + stop:
-                values[bands.hidden_column[hidden] - column_start - start] = -np.inf
-                hidden += 1
-            if reached == 0:
-                continue
-            if not started:
-                row.placed[:, : last - first + 1] = 0
-                started = True
-            if not filled and reached > _FEW_REACHED:
-                base, scale = fill_steps(lower, upper, values, steps)
-                filled = True
-            if filled:
-                n_pending = place(values, start, lowest, base, scale, steps, row.placed, row.pending, n_pending)
-            else:
-                n_pending = note_reached(values, start, lowest, row.pending, n_pending)
-        if not started:
-            continue
+        while hidden < hidden_stop and bands.hidden_column[hidden] < column_start + n_columns:
+            values[bands.hidden_column[hidden] - column_start] = -np.inf
+            hidden += 1
+        row.placed[:, : last - first + 1] = 0
+        n_pending = int(np.int64(0))
+        if reached <= _FEW_REACHED:
+            n_pending = place_few(values, lower, row)
+        elif last - first <= _FEW_THRESHOLDS:
+            n_pending = place_among_few(values, lower, upper, row)
+        else:
+            base, scale = fill_steps(lower, upper, values, steps)
+            for start in range(0, n_columns, _BLOCK):
+                block = values[start : min(start + _BLOCK, n_columns)]
+                n_pending = place(block, start, lowest, base, scale, steps, row.placed, row.pending, n_pending)
         settled = settle_row(q, n_pending, limit - decided, row, doubts, n_doubts, bands, counts)
         if settled >= 0:
             decided += settled
@@ -196,9 +218,14 @@ def count_tile(screened: ScreenedTile, counts: RankCounts, limit: int) -> tuple[
     most = int(np.int64(0))
     for i in range(tile.shape[0]):
         most = max(most, indptr[i + 1] - indptr[i])
+    marks, columns = make_marks(n_columns)
     row = Row(
-        np.empty(BLOCK, tile.dtype),
+        np.empty(n_columns, tile.dtype),
+        marks,
+        columns,
+        np.empty(most, np.int64),
+        np.empty(most, np.int64),
         np.empty((4, 2 * most + 2), np.int32),
         make_pending(n_columns, tile),
     )
-    return count_rows(screened, counts, limit, row, make_steps(most, BLOCK, tile), make_doubts(BATCH + n_columns))
+    return count_rows(screened, counts, limit, row, make_steps(most, _BLOCK, tile), make_doubts(BATCH + n_columns))

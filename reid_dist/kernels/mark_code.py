@@ -22,6 +22,7 @@ _types: Any = types
 _LANES: Final = 16
 _GROUP: Final = ir.IntType(_LANES)
 _I32: Final = ir.IntType(32)
+_I64: Final = ir.IntType(64)
 
 
 def reaches(builder: Any, *pairs: tuple[Any, Any]) -> Any:
@@ -33,41 +34,31 @@ def reaches(builder: Any, *pairs: tuple[Any, Any]) -> Any:
     return passes
 
 
-def write_out_marks(function: Callable[..., object], compare: Callable[[Any, Sequence[Any]], Any]) -> None:
+Compare = Callable[[Any, Sequence[Any]], Any]
+"""Truth values of a comparison, from LLVM's builder and its arguments: vectors, or numbers for a single place."""
+
+
+def write_out_marks(function: Callable[..., object], compare: Compare) -> None:
     """Give a function its code, which marks where a comparison holds.
 
-    Its arguments are arrays and numbers of the same comparison, in any order, and the marks.  `compare` returns truth
-    values, from LLVM's builder and these arguments: vectors, or numbers for a single place.
+    Its arguments are arrays and numbers of the same comparison, in any order, and the marks.
     """
 
     def code(builder: Any, *arguments: Any) -> None:
         *given, marks = arguments
-        # Numba's structures of arrays have data, numbers are LLVM's values.
-        is_array = [hasattr(each, "data") for each in given]
-        dim = _cgutils.unpack_tuple(builder, next(each for each in given if hasattr(each, "data")).shape)[0]
         groups = builder.bitcast(marks.data, _GROUP.as_pointer())
-        n = dim.type(_LANES)
-        n_groups = builder.udiv(dim, n)
-        whole = builder.mul(n_groups, n)
-        vectors = [None if array else _spread(builder, each) for array, each in zip(is_array, given, strict=True)]
-        with _cgutils.for_range(builder, n_groups) as loop:
-            start = builder.mul(loop.index, n)
-            values = [
-                vector if vector is not None else _loaded(builder, each.data, start)
-                for vector, each in zip(vectors, given, strict=True)
-            ]
-            builder.store(builder.bitcast(compare(builder, values), _GROUP), builder.gep(groups, [loop.index]), align=2)
-        with builder.if_then(builder.icmp_unsigned("!=", whole, dim), likely=False):
-            last = _cgutils.alloca_once_value(builder, _GROUP(0))
-            builder.store(_GROUP(0), last)
-            with _cgutils.for_range(builder, builder.sub(dim, whole)) as loop:
-                place = builder.add(whole, loop.index)
-                values = [
-                    builder.load(builder.gep(each.data, [place])) if array else each
-                    for array, each in zip(is_array, given, strict=True)
-                ]
-                bit = builder.shl(builder.zext(compare(builder, values), _GROUP), builder.trunc(loop.index, _GROUP))
-                builder.store(builder.or_(builder.load(last), bit), last)
+        last = _cgutils.alloca_once_value(builder, _GROUP(0))
+
+        def of_group(values: Sequence[Any], number: Any) -> None:
+            builder.store(builder.bitcast(compare(builder, values), _GROUP), builder.gep(groups, [number]), align=2)
+
+        def of_one(values: Sequence[Any], number: Any) -> None:
+            bit = builder.shl(builder.zext(compare(builder, values), _GROUP), builder.trunc(number, _GROUP))
+            builder.store(builder.or_(builder.load(last), bit), last)
+
+        builder.store(_GROUP(0), last)
+        n_groups, rest = _for_all(builder, given, of_group, of_one)
+        with builder.if_then(builder.icmp_unsigned("!=", rest, rest.type(0)), likely=False):
             builder.store(builder.load(last), builder.gep(groups, [n_groups]), align=2)
 
     def no_result(*_: Any) -> Any:
@@ -76,6 +67,70 @@ def write_out_marks(function: Callable[..., object], compare: Callable[[Any, Seq
     # Numba passes as many arguments as the signature has.
     vars(no_result)["__signature__"] = inspect.signature(function)
     write_out(function, no_result, code)
+
+
+def write_out_counts(function: Callable[..., object], result: Callable[..., Any], compares: Sequence[Compare]) -> None:
+    """Give a function its code, which counts where each of some comparisons of its arguments holds.
+
+    `result` is as in `write_out`.  Bits are counted: vectors of counts would take an operation more.
+    """
+
+    def code(builder: Any, *given: Any) -> Any:
+        counts = [_cgutils.alloca_once_value(builder, _I64(0)) for _ in compares]
+
+        def add(bits: Any, count: Any) -> None:
+            builder.store(builder.add(builder.load(count), builder.zext(bits, _I64)), count)
+
+        def of_group(values: Sequence[Any], _: Any) -> None:
+            for compare, count in zip(compares, counts, strict=True):
+                add(builder.ctpop(builder.bitcast(compare(builder, values), _GROUP)), count)
+
+        def of_one(values: Sequence[Any], _: Any) -> None:
+            for compare, count in zip(compares, counts, strict=True):
+                add(compare(builder, values), count)
+
+        # Memory that is reserved once for all calls within a kernel.
+        for count in counts:
+            builder.store(_I64(0), count)
+        _for_all(builder, given, of_group, of_one)
+        return tuple(builder.load(count) for count in counts)
+
+    write_out(function, result, code)
+
+
+def _for_all(
+    builder: Any,
+    given: Sequence[Any],
+    of_group: Callable[[Sequence[Any], Any], None],
+    of_one: Callable[[Sequence[Any], Any], None],
+) -> tuple[Any, Any]:
+    """Append code for all elements of some arrays: groups of lanes and their numbers, then the rest one by one.
+
+    Both receive the values of all that is given, numbers as they are.  Returns the number of groups, and of the rest.
+    """
+    # Numba's structures of arrays have data, numbers are LLVM's values.
+    is_array = [hasattr(each, "data") for each in given]
+    dim = _cgutils.unpack_tuple(builder, next(each for each in given if hasattr(each, "data")).shape)[0]
+    n = dim.type(_LANES)
+    n_groups = builder.udiv(dim, n)
+    whole = builder.mul(n_groups, n)
+    rest = builder.sub(dim, whole)
+    vectors = [None if array else _spread(builder, each) for array, each in zip(is_array, given, strict=True)]
+    with _cgutils.for_range(builder, n_groups) as loop:
+        start = builder.mul(loop.index, n)
+        values = [
+            vector if vector is not None else _loaded(builder, each.data, start)
+            for vector, each in zip(vectors, given, strict=True)
+        ]
+        of_group(values, loop.index)
+    with _cgutils.for_range(builder, rest) as loop:
+        place = builder.add(whole, loop.index)
+        values = [
+            builder.load(builder.gep(each.data, [place])) if array else each
+            for array, each in zip(is_array, given, strict=True)
+        ]
+        of_one(values, loop.index)
+    return n_groups, rest
 
 
 def _spread(builder: Any, number: Any) -> Any:

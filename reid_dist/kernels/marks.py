@@ -126,12 +126,26 @@ def mark_products_of_both(
     _mark(passes | (upper - own >= column_level) | (lower - own <= column_lower_bound), marks)
 
 
+def mark_between(values: Values, lower: np.floating, upper: np.floating, marks: Marks) -> None:
+    """Mark values that are at least `lower` and do not exceed `upper`."""
+    _mark((values >= lower) & (values <= upper), marks)
+
+
+def reached_and_passed(values: Values, lower: np.floating, upper: np.floating) -> tuple[int, int]:
+    """Numbers of the values, shape (n,), that are at least `lower`, and that are above `upper`."""
+    return int((values >= lower).sum()), int((values > upper).sum())
+
+
 @with_compiler
 def _write_out() -> None:
     from llvmlite import ir
     from numba import types
 
-    from reid_dist.kernels.mark_code import reaches, write_out_marks
+    from reid_dist.kernels.mark_code import reaches, write_out_counts, write_out_marks
+
+    # Untyped.
+    two: Any = types.UniTuple
+    numbers = two(types.int64, 2)
 
     def lowest_bit(builder: Any, word: Any) -> Any:
         return builder.cttz(word, ir.IntType(1)(1))
@@ -147,6 +161,10 @@ def _write_out() -> None:
         return reaches(
             builder, (mine, level), (lower_bound, mine), (theirs, column_level), (column_lower_bound, theirs)
         )
+
+    def between(builder: Any, given: Sequence[Any]) -> Any:
+        values, lower, upper = given
+        return builder.and_(builder.fcmp_ordered(">=", values, lower), builder.fcmp_ordered("<=", values, upper))
 
     def ends(builder: Any, given: Sequence[Any]) -> tuple[Any, Any]:
         products, shift, scale, span, residual, factor, spread, length = given
@@ -173,5 +191,14 @@ def _write_out() -> None:
     write_out(_lowest_bit, lambda word: types.int64, lowest_bit)
     write_out_marks(mark_values, of_values)
     write_out_marks(mark_values_of_both, of_both)
+    write_out_marks(mark_between, between)
     write_out_marks(mark_products, of_products)
     write_out_marks(mark_products_of_both, of_products_of_both)
+    write_out_counts(
+        reached_and_passed,
+        lambda values, lower, upper: numbers,
+        [
+            lambda builder, given: builder.fcmp_ordered(">=", given[0], given[1]),
+            lambda builder, given: builder.fcmp_ordered(">", given[0], given[2]),
+        ],
+    )

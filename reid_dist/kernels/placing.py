@@ -4,8 +4,8 @@ Counting (`reid_dist.kernels.counting`) gives the number of negatives before eac
 comes before some positive is assigned to the first one that it comes before, in the order (distance, gallery row).  It
 comes before all later ones too.
 
-Most values of a tile lie below the farthest threshold and are dropped 512 at a time.  The others are packed into a
-list without branches, and placed: a few values by bisection, more of them by comparing all with one threshold after the
+Most values of a tile lie below the farthest threshold and are dropped in vector code.  The others are packed into a
+list, and placed: a few values by bisection, more of them by comparing all with one threshold after the
 other, in vector code, or by a table of bins (`reid_dist.kernels.bins`) where there are too many thresholds for that.
 Values inside bands are decided by their canonical distances, those of a row together.
 """
@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import Steps, bin_of, fill_steps, first_reached, make_steps
 from reid_dist.kernels.canonical import row_distances
-from reid_dist.kernels.counting import BLOCK, PATCH
 from reid_dist.kernels.deciding import APART, BEFORE, BEHIND, ScreenedTile, first_at_least
+from reid_dist.kernels.marks import Marks, make_marks, mark_values, marked_places
 from reid_dist.kernels.settings import inner_kernel
 
 # Below this, bisection is faster than the preparation of the other methods.
@@ -46,8 +46,10 @@ class Scratch(NamedTuple):
     inside: NDArray[np.int64]
     inside_column: NDArray[np.int64]
     distance: NDArray[np.float64]
-    # A block of values, and thresholds ready for placing.
-    buffer: NDArray[np.floating]
+    # Marks of values, and memory for their columns.
+    marks: Marks
+    marked: NDArray[np.int64]
+    # Thresholds ready for placing.
     steps: Steps
 
 
@@ -59,6 +61,7 @@ def make_scratch(tile: ScreenedTile) -> Scratch:
     most = 0
     for i in range(values.shape[0]):
         most = max(most, tile.bands.indptr[i + 1] - tile.bands.indptr[i])
+    marks, marked = make_marks(n_columns)
     return Scratch(
         np.empty(n_columns, np.int32),
         np.empty(n_columns, np.int64),
@@ -68,7 +71,8 @@ def make_scratch(tile: ScreenedTile) -> Scratch:
         np.empty(n_columns, np.int64),
         np.empty(n_columns, np.int64),
         np.empty(n_columns, np.float64),
-        np.empty(BLOCK, values.dtype),
+        marks,
+        marked,
         make_steps(most, 1, values),
     )
 
@@ -77,37 +81,21 @@ def make_scratch(tile: ScreenedTile) -> Scratch:
 def _gather(tile: ScreenedTile, q: int, base: np.floating, scratch: Scratch) -> int:
     """Pack the columns of a row that are visible to the query and whose values reach `base`; return their number."""
     bands = tile.bands
-    n_columns = tile.values.shape[1]
     hidden_stop = bands.hidden_indptr[q + 1]
     hidden = first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, tile.column_start)
+    source, less, marked = tile.values[q], tile.bias[tile.bias_of[q]], scratch.marked
+    # No value is so far that it counts.
+    mark_values(source, less, base, base + np.float32(np.nan), scratch.marks)
     n = 0
-    for start in range(0, n_columns, BLOCK):
-        stop = min(start + BLOCK, n_columns)
-        source = tile.values[q, start:stop]
-        shift = tile.bias[tile.bias_of[q], start:stop]
-        values = scratch.buffer[: stop - start]
-        reached = np.int32(0)
-        for k in range(len(values)):
-            value = source[k] - shift[k]
-            values[k] = value
-            reached += np.int32(value >= base)
-        while hidden < hidden_stop and bands.hidden_column[hidden] < tile.column_start + stop:
-            values[bands.hidden_column[hidden] - tile.column_start - start] = -np.inf
+    for p in range(marked_places(scratch.marks, marked)):
+        column = marked[p]
+        while hidden < hidden_stop and bands.hidden_column[hidden] < tile.column_start + column:
             hidden += 1
-        if reached == 0:
+        if hidden < hidden_stop and bands.hidden_column[hidden] == tile.column_start + column:
             continue
-        for patch in range(0, len(values), PATCH):
-            piece = values[patch : patch + PATCH]
-            inside = np.int32(0)
-            for k in range(len(piece)):
-                inside += np.int32(piece[k] >= base)
-            if inside == 0:
-                continue
-            for k in range(len(piece)):
-                # Written always, kept when it counts: no branch.
-                scratch.column[n] = start + patch + k
-                scratch.value[n] = piece[k]
-                n += int(piece[k] >= base)
+        scratch.column[n] = column
+        scratch.value[n] = source[column] - less[column]
+        n += 1
     return n
 
 

@@ -24,11 +24,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.kernels.canonical import GIVEN, PairRows, falling_at, pair_distances, row_distances
+from reid_dist.kernels.marks import make_marks, mark_values, marked_places
 from reid_dist.kernels.selection import select
 from reid_dist.kernels.settings import inner_kernel, kernel
-
-BLOCK = 512
-PATCH = 64
 
 # Groups of first values whose largest ones bound the nearest items, per item of a list.
 GROUPS_PER_NEIGHBOUR = 3
@@ -167,56 +165,6 @@ def thin_and_add(q: int, column: int, value: np.floating, lists: Candidates, scr
     lists.size[q] += 1
 
 
-@inner_kernel
-def _collect_rows(
-    tile: NDArray[np.floating],
-    bias: NDArray[np.floating],
-    bias_of: NDArray[np.int64],
-    query_start: int,
-    column_start: int,
-    lists: Candidates,
-    buffer: NDArray[np.floating],
-    scratch: Scratch,
-) -> None:
-    """Do as `collect_tile` does, in given memory; `buffer` has shape (BLOCK,) and the type of the tile."""
-    n_columns = tile.shape[1]
-    # Unpacked once, outside of the loops; passing the tuple to a kernel takes longer than adding an entry.
-    list_value, list_column, list_size, list_level = lists.value, lists.column, lists.size, lists.level
-    capacity = list_value.shape[1]
-    for i in range(tile.shape[0]):
-        q = query_start + i
-        for start in range(0, n_columns, BLOCK):
-            stop = min(start + BLOCK, n_columns)
-            source = tile[i, start:stop]
-            shift = bias[bias_of[i], start:stop]
-            values = buffer[: stop - start]
-            level = list_level[q]
-            reached = np.int32(0)
-            for c in range(len(values)):
-                value = source[c] - shift[c]
-                values[c] = value
-                reached += np.int32(value >= level)
-            if reached == 0:
-                continue
-            for patch in range(0, len(values), PATCH):
-                piece = values[patch : patch + PATCH]
-                level = list_level[q]
-                reached = np.int32(0)
-                for c in range(len(piece)):
-                    reached += np.int32(piece[c] >= level)
-                if reached == 0:
-                    continue
-                for c in range(len(piece)):
-                    if piece[c] >= list_level[q]:
-                        column = column_start + start + patch + c
-                        if list_size[q] < capacity:
-                            list_value[q, list_size[q]] = piece[c]
-                            list_column[q, list_size[q]] = column
-                            list_size[q] += 1
-                        else:
-                            thin_and_add(q, column, piece[c], lists, scratch)
-
-
 @kernel
 def collect_tile(
     tile: NDArray[np.floating],
@@ -230,9 +178,29 @@ def collect_tile(
 
     `tile`, `bias`, `bias_of` and `column_start` are as in `count_tile`; `query_start` is the first query of the tile.
     """
-    buffer = np.empty(BLOCK, tile.dtype)
+    n_columns = tile.shape[1]
+    marks, marked = make_marks(n_columns)
     scratch = make_scratch(lists.value.shape[1])
-    _collect_rows(tile, bias, bias_of, query_start, column_start, lists, buffer, scratch)
+    # Unpacked once, outside of the loops; passing the tuple to a kernel takes longer than adding an entry.
+    list_value, list_column, list_size, list_level = lists.value, lists.column, lists.size, lists.level
+    capacity = list_value.shape[1]
+    for i in range(tile.shape[0]):
+        q = query_start + i
+        values, less = tile[i], bias[bias_of[i]]
+        level = list_level[q]
+        # No value is so far that it belongs to a list.
+        mark_values(values, less, level, level + np.float32(np.nan), marks)
+        for p in range(marked_places(marks, marked)):
+            c = marked[p]
+            value = values[c] - less[c]
+            if value < list_level[q]:
+                continue
+            if list_size[q] < capacity:
+                list_value[q, list_size[q]] = value
+                list_column[q, list_size[q]] = column_start + c
+                list_size[q] += 1
+            else:
+                thin_and_add(q, column_start + c, value, lists, scratch)
 
 
 def settle(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.float64]) -> None:

@@ -51,13 +51,28 @@ def of_products_of_both(*arguments: Any) -> None:
     library.mark_products_of_both(*arguments)
 
 
-COMPILED = {each.__name__: each for each in (of_values, of_values_of_both, of_products, of_products_of_both)}
+@kernel
+def between(*arguments: Any) -> None:
+    """`mark_between`, compiled."""
+    library.mark_between(*arguments)
+
+
+@kernel
+def counts_of_levels(values: Any, lower: Any, upper: Any) -> Any:
+    """`reached_and_passed`, compiled, for each of some thresholds."""
+    found = np.empty((len(lower), 2), np.int64)
+    for u in range(len(lower)):
+        found[u, 0], found[u, 1] = library.reached_and_passed(values, lower[u], upper[u])
+    return found
+
+
+COMPILED = {each.__name__: each for each in (between, of_values, of_values_of_both, of_products, of_products_of_both)}
 
 
 def marked(compiled: bool, what: str, n: int, *arguments: Any) -> list[bool]:
     """Truth values of `n` places, by compiled code or by Python's; places beyond them must not be marked."""
     words = np.zeros((n + 63) // 64, np.uint64)
-    (COMPILED[f"of_{what}"] if compiled else getattr(library, f"mark_{what}"))(*arguments, words)
+    (COMPILED[what] if compiled else getattr(library, f"mark_{what.removeprefix('of_')}"))(*arguments, words)
     bits = np.unpackbits(words.view(np.uint8), bitorder="little").astype(bool)
     assert not bits[n:].any()
     return bits[:n].tolist()
@@ -89,8 +104,8 @@ def test_values_that_reach_a_threshold_of_row_or_column(compiled: bool, kind: ty
     with np.errstate(invalid="ignore"):
         rows = [v - b >= level or v - b <= low for v, b in zip(values, bias, strict=True)]
         columns = [v - own >= u or v - own <= w for v, u, w in zip(values, highs, lows, strict=True)]
-        assert marked(compiled, "values", n, values, bias, level, low) == rows
-        found = marked(compiled, "values_of_both", n, values, bias, level, low, own, highs, lows)
+        assert marked(compiled, "of_values", n, values, bias, level, low) == rows
+        found = marked(compiled, "of_values_of_both", n, values, bias, level, low, own, highs, lows)
     assert found == [one or other for one, other in zip(rows, columns, strict=True)]
 
 
@@ -108,5 +123,21 @@ def test_ends_of_products_that_reach_a_threshold(compiled: bool, seed: int, n: i
     value, error = (products - shift) * scale * factor, spread * span + length * residual
     rows = (value + error - bias >= level) | (value - error - bias <= low)
     columns = (value + error - own >= highs) | (value - error - own <= lows)
-    assert marked(compiled, "products", n, *ends) == rows.tolist()
-    assert marked(compiled, "products_of_both", n, *ends, own, highs, lows) == (rows | columns).tolist()
+    assert marked(compiled, "of_products", n, *ends) == rows.tolist()
+    assert marked(compiled, "of_products_of_both", n, *ends, own, highs, lows) == (rows | columns).tolist()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 150), n_levels=st.integers(1, 4))
+@settings(max_examples=examples(60), deadline=None)
+def test_values_between_two_levels(compiled: bool, kind: type, seed: int, n: int, n_levels: int) -> None:
+    rng = np.random.default_rng(seed)
+    values, lower, upper = (rng.choice(_SOME, size).astype(kind) for size in (n, n_levels, n_levels))
+    inside = [lower[0] <= v <= upper[0] for v in values]
+    assert marked(compiled, "between", n, values, lower[0], upper[0]) == inside
+    counts = (counts_of_levels if compiled else counts_of_levels.py_func)(values, lower, upper)
+    numbers = [
+        [sum(v >= low for v in values), sum(v > high for v in values)] for low, high in zip(lower, upper, strict=True)
+    ]
+    assert counts.tolist() == numbers
