@@ -69,9 +69,6 @@ class Row(NamedTuple):
     # Marks of some of them, and memory for their columns.
     marks: Marks
     columns: NDArray[np.int64]
-    # Values that reach the lower edge of each threshold, and that are above the upper one, shape (most,), int64.
-    reached: NDArray[np.int64]
-    passed: NDArray[np.int64]
     # Values by the nearest threshold passed, shape (4, 2 * most + 2), int32; see `place`.
     placed: NDArray[np.int32]
     # Values inside bands.
@@ -79,40 +76,34 @@ class Row(NamedTuple):
 
 
 @inner_kernel
-def place_few(values: NDArray[np.floating], lower: NDArray[np.floating], row: Row) -> int:
-    """Note all values that reach the farthest threshold as pending; return their number."""
-    pending = row.pending
-    mark_between(values, lower[len(lower) - 1], abs(lower[0]) + np.float32(np.inf), row.marks)
-    n_pending = marked_places(row.marks, row.columns)
-    for p in range(n_pending):
-        column = row.columns[p]
-        pending.column[p], pending.value[p] = column, values[column]
-        pending.place[p] = place_among(lower, values[column])
-    return n_pending
-
-
-@inner_kernel
-def place_among_few(
-    values: NDArray[np.floating], lower: NDArray[np.floating], upper: NDArray[np.floating], row: Row
+def compare(
+    values: NDArray[np.floating], lower: NDArray[np.floating], upper: NDArray[np.floating], are_few: bool, row: Row
 ) -> int:
-    """Count the values at each of some thresholds; return the number of pending values, those inside bands."""
-    pending, reached, passed = row.pending, row.reached, row.passed
-    for u in range(len(lower)):
-        reached[u], passed[u] = reached_and_passed(values, lower[u], upper[u])
+    """Count the values at each threshold, and note those inside bands as pending; return the number of these.
+
+    With `are_few`, all values that reach the farthest threshold are left pending.
+    """
+    pending = row.pending
     n_pending = int(np.int64(0))
     nearer = int(np.int64(0))
-    for u in range(len(lower)):
-        # Bands may overlap: a value that reaches the threshold before is placed there.
-        certain = max(passed[u], nearer)
-        row.placed[0, u] = certain - nearer
-        if reached[u] > certain:
-            mark_between(values, lower[u], upper[u], row.marks)
-            for p in range(marked_places(row.marks, row.columns)):
-                column = row.columns[p]
-                value = values[column]
-                pending.column[n_pending], pending.place[n_pending], pending.value[n_pending] = column, u, value
-                n_pending += int(u == 0 or value < lower[u - 1])
-        nearer = reached[u]
+    for u in range(len(lower) - 1 if are_few else 0, len(lower)):
+        least, most, place = lower[u], upper[u], u
+        if are_few:
+            most, place = abs(most) + np.float32(np.inf), 0
+        else:
+            reached, passed = reached_and_passed(values, least, most)
+            # Bands may overlap: a value that reaches the threshold before is placed there.
+            certain = max(passed, nearer)
+            row.placed[0, u] = certain - nearer
+            nearer = reached
+            if reached == certain:
+                continue
+        mark_between(values, least, most, row.marks)
+        for p in range(marked_places(row.marks, row.columns)):
+            column = row.columns[p]
+            value = values[column]
+            pending.column[n_pending], pending.place[n_pending], pending.value[n_pending] = column, place, value
+            n_pending += int(place == 0 or value < lower[u - 1])
     return n_pending
 
 
@@ -184,10 +175,9 @@ def count_rows(
             hidden += 1
         row.placed[:, : last - first + 1] = 0
         n_pending = int(np.int64(0))
-        if reached <= _FEW_REACHED:
-            n_pending = place_few(values, lower, row)
-        elif last - first <= _FEW_THRESHOLDS:
-            n_pending = place_among_few(values, lower, upper, row)
+        are_few = reached <= _FEW_REACHED
+        if are_few or last - first <= _FEW_THRESHOLDS:
+            n_pending = compare(values, lower, upper, are_few, row)
         else:
             base, scale = fill_steps(lower, upper, values, steps)
             for start in range(0, n_columns, _BLOCK):
@@ -223,8 +213,6 @@ def count_tile(screened: ScreenedTile, counts: RankCounts, limit: int) -> tuple[
         np.empty(n_columns, tile.dtype),
         marks,
         columns,
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
         np.empty((4, 2 * most + 2), np.int32),
         make_pending(n_columns, tile),
     )

@@ -24,7 +24,7 @@ from reid_dist.kernels.coarse import Factors, residual_values
 from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
 from reid_dist.kernels.coarse_lists import CoarseSide, collect_coarse, collect_coarse_rows, settle_coarse
 from reid_dist.kernels.compilations import INTEGERS, LATEST
-from reid_dist.kernels.counting import Row, count_rows, count_tile, place_among_few, place_few, settle_row
+from reid_dist.kernels.counting import Row, compare, count_rows, count_tile, settle_row
 from reid_dist.kernels.deciding import Bands, Doubts, RankCounts, ScreenedTile, decide
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs
 from reid_dist.kernels.lists import listed_distances, merge_lists
@@ -139,13 +139,12 @@ def _examples() -> Iterator[_Example]:
     lists = make_candidates(k, rows, float64s, float64s, value)
     steps = Steps(floats, floats, unsigned, unsigned, unsigned, unsigned, unsigned)
     pending = Pending(ints, ints, floats)
-    row = Row(floats, np.empty(1, np.uint64), ints, ints, ints, np.empty((1, 1), np.int32), pending)
+    row = Row(floats, np.empty(1, np.uint64), ints, np.empty((1, 1), np.int32), pending)
     counts = RankCounts(small, small, small)
     doubts = Doubts(ints, ints, ints, float64s, float64s)
     yield fill_steps, (floats, floats, floats, steps)
     yield place, (floats, n, edge, edge, edge, steps, row.placed, pending, n)
-    yield place_few, (floats, floats, row)
-    yield place_among_few, (floats, floats, floats, row)
+    yield compare, (floats, floats, floats, False, row)
     yield settle_row, (q, n, limit, row, doubts, n, bands, counts)
     yield falling_at, (rows, q, value, value)
     yield decide, (doubts, n, ints, bands, rows, counts)
