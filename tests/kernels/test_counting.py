@@ -97,14 +97,20 @@ def test_a_crowded_band_ends_the_count(n_positive: int) -> None:
 
 @pytest.mark.parametrize("width", [1e-3, 0.05])
 @pytest.mark.parametrize("n_positive", [20, 40])
-def test_values_on_every_edge(n_positive: int, width: float) -> None:
-    """Values exactly at the edges and one step beyond them; few thresholds and many, bands apart and overlapping."""
+@pytest.mark.parametrize("one_each", [False, True])
+def test_values_at_every_threshold(n_positive: int, width: float, one_each: bool) -> None:
+    """Values exactly at the edges and one step beyond them, or one value in the middle of each band.
+
+    Few thresholds and many, bands apart and overlapping.
+    """
     query = read_only(np.ones((1, 1), np.float32))
     positives = np.linspace(0.1, 0.9, n_positive)
     lower = (positives[::-1] - width).astype(np.float32)
     upper = (positives[::-1] + width).astype(np.float32)
     edges = np.concatenate([lower, upper])
     values = np.concatenate([edges, np.nextafter(edges, np.float32(-1)), np.nextafter(edges, np.float32(2))])
+    if one_each:
+        values = positives.astype(np.float32)
     # Canonically every column is nearer than every threshold: a value inside a band then counts as near.
     gallery = read_only(np.ones((len(values), 1), np.float32))
     n = len(lower)
