@@ -80,7 +80,7 @@ def top(scale: float, repeats: int) -> None:
 def positives(scale: float, repeats: int) -> None:
     """Few identities with many images each, down to random features."""
     for model in (TYPICAL, RANDOM):
-        for wanted in (20, 83, 830):
+        for wanted in (2, 20, 83, 830):
             # Those of the query's own camera do not count.
             made = make_shape(1000 * scale, 100_000 * scale, model, wanted * N_CAMERA // (N_CAMERA - 1))
             _against_product(f"{wanted} positives a query, ", repeats, made)

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
     [
         ("memory", 2),
         ("top", 2),
-        ("positives", 6),
+        ("positives", 8),
         ("store", 4),
         ("scaling", 3),
         ("ten-million", 3),
