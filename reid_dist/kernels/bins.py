@@ -32,9 +32,6 @@ from reid_dist.kernels.settings import inner_kernel
 
 BINS = 4096
 
-# Bins that are written together.
-_RUN = 64
-
 # Size of the sample that estimates the range of a row, and what is added to its range on either side.
 _SAMPLE = 16
 _MARGIN = np.float32(0.75)
@@ -43,11 +40,8 @@ _MARGIN = np.float32(0.75)
 _SMALLEST_RANGE = np.float32(1e-18)
 _LARGEST_SCALE = np.float32((BINS - 1) / 1e-18)
 
-# Thresholds from which a pass over all bins is faster than a run of bins per threshold.
-_MANY = 256
-
 # Thresholds from which bisection is faster than comparing with all of them.
-_MANY_COMPARED = 128
+_MANY = 128
 
 
 class Steps(NamedTuple):
@@ -57,7 +51,7 @@ class Steps(NamedTuple):
     lower: NDArray[np.floating]
     upper: NDArray[np.floating]
     # Place of the values of every bin, uint32, in mixed bins raised by the number of places.  Bin 0 is that of values
-    # that reach no threshold, bin BINS + 2 the last; padding follows.
+    # that reach no threshold, bin BINS + 2 the last; one that is not read follows.
     table: NDArray[np.uint32]
     # Scratch for the bins of both edges, shape (most,), uint32.
     enters: NDArray[np.uint32]
@@ -83,7 +77,7 @@ def make_steps(most: int, block: int, like: NDArray[np.floating]) -> Steps:
     return Steps(
         np.empty(most + 1, like.dtype),
         np.empty(most + 1, like.dtype),
-        np.empty(BINS + 3 + _RUN, np.uint32),
+        np.empty(BINS + 4, np.uint32),
         np.empty(most, np.uint32),
         np.empty(most, np.uint32),
         np.empty(block, np.uint32),
@@ -118,32 +112,8 @@ def bin_of(value: np.floating, base: np.floating, scale: np.floating) -> np.uint
 
 
 @inner_kernel
-def _fill_by_threshold(
-    enters: NDArray[np.uint32], leaves: NDArray[np.uint32], raised: np.uint32, table: NDArray[np.uint32]
-) -> None:
-    """Fill a table from the bins of both edges, from the farthest threshold to the nearest."""
-    n = len(enters)
-    table[: np.int64(enters[n - 1])] = np.uint32(n)
-    for u in range(n - 1, -1, -1):
-        begin = np.int64(enters[u])
-        end = np.int64(enters[u - 1]) if u > 0 else BINS + 3
-        # Runs of one length, as branches on others are unpredictable; nearer thresholds overwrite the excess.
-        for run in range(begin, max(end, begin + 1), _RUN):
-            table[run : run + _RUN] = np.uint32(u)
-        # If a nearer threshold enters the same bin, the bin has that threshold's place, which is written last.
-        table[begin] = np.uint32(u) + raised
-        # Most bands reach into the next bin at most: written always, as a branch on that is unpredictable.  If a nearer
-        # threshold enters that bin, it overwrites this.
-        table[begin + 1] = np.uint32(u) + raised * np.uint32(np.int64(leaves[u]) > begin)
-        for mixed in range(begin + 2, min(np.int64(leaves[u]) + 1, end)):
-            table[mixed] = np.uint32(u) + raised
-
-
-@inner_kernel
-def _fill_by_bin(
-    enters: NDArray[np.uint32], leaves: NDArray[np.uint32], raised: np.uint32, table: NDArray[np.uint32]
-) -> None:
-    """Fill a table as `_fill_by_threshold` does: lower edges per bin, their running sums, mixed bins."""
+def _fill(enters: NDArray[np.uint32], leaves: NDArray[np.uint32], raised: np.uint32, table: NDArray[np.uint32]) -> None:
+    """Fill a table from the bins of both edges: lower edges per bin, their running sums, mixed bins."""
     for b in range(BINS + 4):
         table[b] = np.uint32(0)
     # Unsigned indices avoid the test for negative ones.
@@ -212,10 +182,7 @@ def fill_steps(
         enters[u] = bin_of(lower[u], base, scale)
         leaves[u] = bin_of(upper[u], base, scale)
     raised = np.uint32(len(steps.lower))
-    if n < _MANY:
-        _fill_by_threshold(enters, leaves, raised, table)
-    else:
-        _fill_by_bin(enters, leaves, raised, table)
+    _fill(enters, leaves, raised, table)
     return base, scale
 
 
@@ -292,7 +259,7 @@ def place(
 @inner_kernel
 def place_among(lower: NDArray[np.floating], value: Any) -> int:
     """Find the first threshold whose lower edge a value reaches; the number of thresholds for none."""
-    if len(lower) > _MANY_COMPARED:
+    if len(lower) > _MANY:
         return first_reached(lower, value, 0, len(lower))
     # Edges fall: without branches, which would be unpredictable.
     place = np.int32(0)

@@ -10,8 +10,7 @@ from sampling import examples
 
 from reid_dist.kernels.bins import (
     BINS,
-    _fill_by_bin,
-    _fill_by_threshold,
+    _fill,
     bin_of,
     fill_steps,
     make_pending,
@@ -20,9 +19,7 @@ from reid_dist.kernels.bins import (
 )
 from tests.compiled import from_python
 
-bin_of, fill_steps, place, fill_by_bin, fill_by_threshold = map(
-    from_python, (bin_of, fill_steps, place, _fill_by_bin, _fill_by_threshold)
-)
+bin_of, fill_steps, place, fill = map(from_python, (bin_of, fill_steps, place, _fill))
 # Allocations alone, which need no compilation.
 make_pending, make_steps = make_pending.py_func, make_steps.py_func
 
@@ -105,13 +102,13 @@ def test_bins_stay_within_the_table(value: float, scale: float) -> None:
 
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 900), widest=st.sampled_from([0, 1, 2, 40, 5000]))
 @settings(max_examples=examples(100), deadline=None)
-def test_both_ways_to_fill_a_table_agree(seed: int, n: int, widest: int) -> None:
-    """By threshold and by bin, for crowded and for wide bands; both edges fall from one threshold to the next."""
+def test_a_bin_has_the_place_of_values_that_reach_its_edges(seed: int, n: int, widest: int) -> None:
+    """Mixed if the upper edge there lies in it or nearer; for crowded and for wide bands, whose edges fall."""
     rng = np.random.default_rng(seed)
     enters = np.sort(rng.integers(1, BINS + 3, n))[::-1]
-    leaves = np.minimum.accumulate(np.minimum(enters + rng.integers(0, widest + 1, n), BINS + 2))
-    edges = np.ascontiguousarray(enters, np.uint32), np.ascontiguousarray(np.maximum(leaves, enters), np.uint32)
-    tables = np.zeros((2, BINS + 3 + 64), np.uint32)
-    for fill, table in zip((fill_by_threshold, fill_by_bin), tables, strict=True):
-        fill(*edges, np.uint32(n + 1), table)
-    assert tables[0, : BINS + 3].tolist() == tables[1, : BINS + 3].tolist()
+    leaves = np.maximum(np.minimum.accumulate(np.minimum(enters + rng.integers(0, widest + 1, n), BINS + 2)), enters)
+    table, raised = np.zeros(BINS + 4, np.uint32), n + 1
+    fill(*(np.ascontiguousarray(edges, np.uint32) for edges in (enters, leaves)), np.uint32(raised), table)
+    for b, found in enumerate(table[: BINS + 3].tolist()):
+        u = int((enters > b).sum())
+        assert found == u + raised * (u < n and b <= leaves[u])
