@@ -175,7 +175,7 @@ def count_rows(
             hidden += 1
         row.placed[:, : last - first + 1] = 0
         n_pending = int(np.int64(0))
-        are_few = reached <= _FEW_REACHED
+        are_few = bool(reached <= _FEW_REACHED)
         if are_few or last - first <= _FEW_THRESHOLDS:
             n_pending = compare(values, lower, upper, are_few, row)
         else:
