@@ -260,7 +260,8 @@ def place(
 def place_among(lower: NDArray[np.floating], value: Any) -> int:
     """Find the first threshold whose lower edge a value reaches; the number of thresholds for none."""
     if len(lower) > _MANY:
-        return first_reached(lower, value, 0, len(lower))
+        # A typed zero: the type of a literal is its value, and another compilation.
+        return first_reached(lower, value, int(np.int64(0)), len(lower))
     # Edges fall: without branches, which would be unpredictable.
     place = np.int32(0)
     for u in range(len(lower)):
