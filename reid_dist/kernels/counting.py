@@ -143,9 +143,9 @@ def settle_row(
 
 @inner_kernel
 def count_rows(
-    screened: ScreenedTile, counts: RankCounts, limit: int, row: Row, steps: Steps, doubts: Doubts
+    screened: ScreenedTile, counts: RankCounts, limit: int, row: Row, steps: Steps | None, doubts: Doubts
 ) -> tuple[int, int]:
-    """Do as `count_tile` does, in given memory."""
+    """Do as `count_tile` does, in given memory; `steps` is None if no query has many thresholds."""
     tile, bias, bias_of, column_start = screened.values, screened.bias, screened.bias_of, screened.column_start
     row_of, bands, rows = screened.row_of, screened.bands, screened.rows
     n_columns = tile.shape[1]
@@ -176,7 +176,8 @@ def count_rows(
         row.placed[:, : last - first + 1] = 0
         n_pending = int(np.int64(0))
         are_few = bool(reached <= _FEW_REACHED)
-        if are_few or last - first <= _FEW_THRESHOLDS:
+        # Without a table, its code is not compiled.
+        if steps is None or are_few or last - first <= _FEW_THRESHOLDS:
             n_pending = compare(values, lower, upper, are_few, row)
         else:
             base, scale = fill_steps(lower, upper, values, steps)
@@ -196,18 +197,23 @@ def count_rows(
     return tile.shape[0], decided
 
 
+def most_of_many(indptr: NDArray[np.int64]) -> int | None:
+    """Most thresholds of a query, by the offsets of those of all; None if they are so few that values are compared."""
+    most = int(np.diff(indptr).max(initial=0))
+    return most if most > _FEW_THRESHOLDS else None
+
+
 @kernel
-def count_tile(screened: ScreenedTile, counts: RankCounts, limit: int) -> tuple[int, int]:
+def count_tile(screened: ScreenedTile, counts: RankCounts, limit: int, many: int | None) -> tuple[int, int]:
     """Add the rows of a tile to the counts of its queries; `screened.ties` is not read.
 
-    At most `limit` pairs inside bands are decided.  Returns the number of rows added, all of them unless the next one
-    would have exceeded `limit`, and the number of decided pairs.
+    At most `limit` pairs inside bands are decided.  `many` is `most_of_many` of the thresholds: None has machine code
+    of its own, which most runs need alone.  Returns the number of rows added, all of them unless the next one would
+    have exceeded `limit`, and the number of decided pairs.
     """
-    tile, indptr = screened.values, screened.bands.indptr
+    tile = screened.values
     n_columns = tile.shape[1]
-    most = int(np.int64(0))
-    for i in range(tile.shape[0]):
-        most = max(most, indptr[i + 1] - indptr[i])
+    most = _FEW_THRESHOLDS if many is None else many
     marks, columns = make_marks(n_columns)
     row = Row(
         np.empty(n_columns, tile.dtype),
@@ -216,4 +222,7 @@ def count_tile(screened: ScreenedTile, counts: RankCounts, limit: int) -> tuple[
         np.empty((4, 2 * most + 2), np.int32),
         make_pending(n_columns, tile),
     )
-    return count_rows(screened, counts, limit, row, make_steps(most, _BLOCK, tile), make_doubts(BATCH + n_columns))
+    doubts = make_doubts(BATCH + n_columns)
+    if many is None:
+        return count_rows(screened, counts, limit, row, None, doubts)
+    return count_rows(screened, counts, limit, row, make_steps(many, _BLOCK, tile), doubts)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from reid_dist.kernels.bins import Pending, Steps, fill_steps, place
+from reid_dist.kernels.bins import Pending
 from reid_dist.kernels.canonical import PairRows, falling_at, read_only
 from reid_dist.kernels.coarse import Factors, residual_values
 from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
@@ -132,27 +132,24 @@ def _examples() -> Iterator[_Example]:
     """Kernels with arguments of the types that they are called with."""
     q = k = n = limit = 1
     ints, small, float64s = np.empty(1, np.int64), np.empty(1, np.int32), np.empty(1, np.float64)
-    unsigned, floats, tile = np.empty(1, np.uint32), np.empty(1, np.float32), np.empty((1, 1), np.float32)
+    floats, tile = np.empty(1, np.float32), np.empty((1, 1), np.float32)
     screened = _screened()
     rows, bands = screened.rows, screened.bands
     edge, value = np.float32(0.0), 0.0
     lists = make_candidates(k, rows, float64s, float64s, value)
-    steps = Steps(floats, floats, unsigned, unsigned, unsigned, unsigned, unsigned)
     pending = Pending(ints, ints, floats)
     row = Row(floats, np.empty(1, np.uint64), ints, np.empty((1, 1), np.int32), pending)
     counts = RankCounts(small, small, small)
     doubts = Doubts(ints, ints, ints, float64s, float64s)
-    yield fill_steps, (floats, floats, floats, steps)
-    yield place, (floats, n, edge, edge, edge, steps, row.placed, pending, n)
     yield compare, (floats, floats, floats, False, row)
     yield settle_row, (q, n, limit, row, doubts, n, bands, counts)
     yield falling_at, (rows, q, value, value)
     yield decide, (doubts, n, ints, bands, rows, counts)
-    yield count_rows, (screened, counts, limit, row, steps, doubts)
+    yield count_rows, (screened, counts, limit, row, None, doubts)
     yield _MERGED
     yield thin_and_add, (q, n, edge, lists, Scratch(float64s, float64s, ints))
     yield collect_tile, (tile, tile, ints, q, n, lists)
-    yield count_tile, (screened, counts, limit)
+    yield count_tile, (screened, counts, limit, None)
 
 
 def _integers() -> Iterator[_Example]:

@@ -12,7 +12,7 @@ from tiles import Tile, few_valued
 from reid_dist.core.segments import segment_running_sums
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.kernels.canonical import PairRows, read_only, squared_norms
-from reid_dist.kernels.counting import count_tile
+from reid_dist.kernels.counting import count_tile, most_of_many
 from reid_dist.kernels.deciding import Bands, RankCounts, ScreenedTile
 
 
@@ -57,7 +57,7 @@ def count(case: Case, limit: int = 10**9) -> tuple[int, tuple[list[int], ...]]:
     )
     bias_of = np.zeros(len(tile.query), int)
     screened = ScreenedTile(tile.product, tile.biased(case.junk)[None], bias_of, 0, case.row_of, bands, tile.rows, 0)
-    done, _ = count_tile(screened, counts, limit)
+    done, _ = count_tile(screened, counts, limit, most_of_many(bands.indptr))
     preceding = []
     for start, stop in zip(bands.positive_start[:-1], bands.positive_start[1:], strict=True):
         preceding += np.cumsum(counts.before[start:stop]).tolist()
@@ -122,7 +122,7 @@ def test_values_at_every_threshold(n_positive: int, width: float, one_each: bool
     rows = PairRows(1, query, gallery, squared_norms(query), squared_norms(gallery))
     bias, row_of = np.zeros((1, len(values)), np.float32), np.arange(len(values))
     screened = ScreenedTile(values[None], bias, np.zeros(1, int), 0, row_of, bands, rows, 0)
-    _, decided = count_tile(screened, counts, 10**9)
+    _, decided = count_tile(screened, counts, 10**9, most_of_many(bands.indptr))
     assert np.cumsum(counts.near).tolist() == [(values >= low).sum() for low in lower]
     inside = ((values[:, None] >= lower) & (values[:, None] <= upper)).any(axis=1)
     assert decided == inside.sum()

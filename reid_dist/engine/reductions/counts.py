@@ -16,7 +16,7 @@ from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, pair_row
 from reid_dist.engine.reductions.tiles import Precision, Tile
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import pair_distances
-from reid_dist.kernels.counting import count_tile
+from reid_dist.kernels.counting import count_tile, most_of_many
 from reid_dist.kernels.deciding import RankCounts, ScreenedTile
 
 Int64 = NDArray[np.int64]
@@ -187,7 +187,7 @@ class _Counting(Accumulator[GroupedCounts]):
         own = slice(targets.indptr[tile.queries.start + first], targets.indptr[tile.queries.stop])
         positives = slice(targets.positive_start[own.start], targets.positive_start[own.stop])
         own_counts = RankCounts(counts.near[own], counts.tied[own], counts.before[positives])
-        return count_tile(screened, own_counts, limit)
+        return count_tile(screened, own_counts, limit, most_of_many(screened.bands.indptr))
 
     def result(self) -> GroupedCounts:
         """Return the counts of the block pair."""
