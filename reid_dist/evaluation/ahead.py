@@ -167,7 +167,12 @@ def _jobs(folder: Path) -> Iterator[Callable[[], Any]]:
     yield partial(evaluate, query, gallery, metrics=_PAIRS, roc=True)
     yield partial(evaluate, usual[0], stored[1], metrics=_PAIRS, roc=True)
     yield partial(evaluate, stored[0], usual[1], metrics=_PAIRS, roc=True)
-    # Many positives of every query; and rows so near each other that products in float32 do not separate them.
+    # Many positives of every query, which products in float32 separate and which they do not.
+    for name, spread in (("many", 1.0), ("many-near", 1e-6)):
+        many = _sets(4, (40, 600), spread)
+        for query, gallery in (many, _stored(many, folder / name)):
+            yield partial(evaluate, query, gallery)
+    # Still more of them; and rows so near each other that products in float32 do not separate any.
     for name, sets in (("crowded", _sets(2, (6, 2400))), ("near", _sets(20, (40, 300), spread=1e-6))):
         for query, gallery in (sets, _stored(sets, folder / name)):
             yield partial(evaluate, query, gallery, metrics=_EVERY_RANK, ties=True, topk=3)
