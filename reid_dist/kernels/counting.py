@@ -57,6 +57,9 @@ _BLOCK = 512
 # Up to so many values that reach the farthest threshold, each is compared with all thresholds.
 _FEW_REACHED = 16
 
+# The same where a table would have to be filled.
+_FEWER_THAN_A_TABLE = 64
+
 # Thresholds up to which comparisons of all values with all of them beat the table.
 _FEW_THRESHOLDS = 32
 
@@ -175,7 +178,7 @@ def count_rows(
             hidden += 1
         row.placed[:, : last - first + 1] = 0
         n_pending = int(np.int64(0))
-        are_few = bool(reached <= _FEW_REACHED)
+        are_few = bool(reached <= (_FEW_REACHED if steps is None else _FEWER_THAN_A_TABLE))
         # Without a table, its code is not compiled.
         if steps is None or are_few or last - first <= _FEW_THRESHOLDS:
             n_pending = compare(values, lower, upper, are_few, row)
