@@ -47,8 +47,9 @@ _COARSE_ROWS, _COARSE_COLUMNS = 1024, 1024
 # Gallery rows for which integers are tried for the counts of a query, and elements of those until the next decision,
 # which are kept in eight bits; the largest share of queries in float32 with which integers pay for the others.
 _TRIED_ROWS, _RECONSIDERED_ELEMENTS, _MOST_PLAIN = 128, 1 << 23, 0.6
-# Mean share of opened pairs, of queries that are left to other products, up to which these are products with residuals.
-_MOST_OPENED_WITH_RESIDUALS = 0.6
+# Mean share of opened pairs, of queries that are left to other products, and mean number of thresholds of a query, up to
+# which these are products with residuals.
+_MOST_OPENED_WITH_RESIDUALS, _MOST_THRESHOLDS_WITH_RESIDUALS = 0.6, 100
 
 
 def run_coarse_tiles(
@@ -68,10 +69,8 @@ def run_coarse_tiles(
         return {}
     wants_counts = counts is not None and counts.targets.indptr[-1] > counts.targets.indptr[0]
     plain_share = PLAIN_QUERIES.share_of(counts.targets) if counts is not None and wants_counts else 0.0
-    if plain_share > _MOST_PLAIN and counts is not None and known is None:
-        # A share that is known: the products were measured before.
-        takes_residuals = PLAIN_QUERIES.take_residuals(counts.targets) and residuals_pay(gallery.features.shape[1])
-        plain_share = 0.0 if takes_residuals else plain_share
+    if plain_share > _MOST_PLAIN and counts is not None and _take_residuals(query, counts):
+        plain_share = 0.0
     kind = None if lists is None else kind_of(distance, gallery, lists.k)
     wants_lists = lists is not None and are_listed(lists, gallery) and not CROWDED_LISTS.are_expected(kind)
     if lists is not None and counts is not None and (not wants_lists or plain_share > _MOST_PLAIN):
@@ -119,8 +118,6 @@ class _Loop:
     ) -> None:
         self.query, self.gallery, self.distance, self.tile, self.products = query, gallery, distance, tile, products
         self.n_rows, self._n_columns = _shape(query, gallery, tile)
-        # Products with residuals are not made for known distances.
-        self.takes_residuals = query.reranked is None and residuals_pay(query.features.shape[1])
         self._chunk = RowRange(0, 0)
         self._quantised: Quantised | None = None
 
@@ -245,7 +242,7 @@ class _Counts:
         self.coarse = CoarseCounts(reduction, loop.query, loop.gallery, loop.products)
         own, known = reduction.targets.indptr, PLAIN_QUERIES.of(reduction.targets)
         with_thresholds = np.setdiff1d(np.flatnonzero(own[1:] > own[:-1]), self.coarse.spared)
-        self._takes_residuals = loop.takes_residuals and PLAIN_QUERIES.take_residuals(reduction.targets)
+        self._takes_residuals = _take_residuals(loop.query, reduction)
         self._n_queries, self._is_known = len(with_thresholds), known is not None
         self._plain = with_thresholds[:0] if known is None else with_thresholds[known[with_thresholds]]
         self.queries = np.setdiff1d(with_thresholds, self._plain)
@@ -366,6 +363,18 @@ def run_coarse_tiles_within(
         CROWDED_LISTS.note(kind)
         return None
     return reduction.result()
+
+
+def _take_residuals(query: FeatureBlock, counts: CountNearer) -> bool:
+    """Whether products with residuals, which are not made for known distances, may replace those of float32."""
+    indptr = counts.targets.indptr
+    most = _MOST_THRESHOLDS_WITH_RESIDUALS * int((np.diff(indptr) > 0).sum())
+    return (
+        query.reranked is None
+        and indptr[-1] - indptr[0] <= most
+        and PLAIN_QUERIES.take_residuals(counts.targets)
+        and residuals_pay(query.features.shape[1])
+    )
 
 
 def _padded(index: Int64, distance: Float64, k: int) -> tuple[Int64, Float64]:

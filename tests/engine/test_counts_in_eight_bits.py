@@ -158,6 +158,24 @@ def test_threshold_at_the_edge_of_a_bound_of_products_with_residuals(largest, mo
     assert tie_by_residuals(monkeypatch)[0] == (([0], [0], [0]) if largest == 127 else expected)
 
 
+@pytest.mark.parametrize("n_thresholds", [2, 3])
+def test_products_with_residuals_among_few_thresholds(n_thresholds, largest, monkeypatch):
+    """Queries that integers decide too little of are left to float32 where they have more thresholds than pay."""
+    monkeypatch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", 0.0)
+    monkeypatch.setattr(coarse_tiles, "_MOST_OPENED_WITH_RESIDUALS", 1.0)
+    monkeypatch.setattr(coarse_tiles, "_MOST_THRESHOLDS_WITH_RESIDUALS", 2)
+    rng = np.random.default_rng(0)
+    near, far, distance = block_of(rng.normal(size=(2, 64))), block_of(rng.normal(size=(40, 64))), "cosine"
+    # The second query has no threshold, and is not counted among those that have.
+    positives = [range(n_thresholds), []]
+    matrix = canonical_matrix(near, far, REGISTERED.get(distance))
+    reduction, expected = counting(matrix, positives, far.numbers, distance)
+    with count_screened() as screened:
+        (found,) = run_tiles(near, far, REGISTERED.get(distance), TileShape(8, 8), [reduction])
+    assert_counts(found, expected, reduction)
+    assert set(screened) == ({"int8"} if largest == 127 and n_thresholds == 2 else {"int8", "float32"})
+
+
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
