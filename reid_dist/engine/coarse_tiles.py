@@ -47,8 +47,8 @@ _COARSE_ROWS, _COARSE_COLUMNS = 1024, 1024
 # Gallery rows for which integers are tried for the counts of a query, and elements of those until the next decision,
 # which are kept in eight bits; the largest share of queries in float32 with which integers pay for the others.
 _TRIED_ROWS, _RECONSIDERED_ELEMENTS, _MOST_PLAIN = 128, 1 << 23, 0.6
-# Mean share of opened pairs, of queries that are left to other products, and mean number of thresholds of a query, up to
-# which these are products with residuals.
+# Mean share of opened pairs of queries that are left to other products, and mean number of thresholds of all queries,
+# up to which these are products with residuals.
 _MOST_OPENED_WITH_RESIDUALS, _MOST_THRESHOLDS_WITH_RESIDUALS = 0.6, 100
 
 
