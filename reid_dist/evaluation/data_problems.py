@@ -20,7 +20,9 @@ from reid_dist.reports import TopK
 from reid_dist.reports.data_problems import GenuinePairs, find_data_problems
 from reid_dist.reports.failures import NO_IDENTITY, CommonLabels
 from reid_dist.stores import FeatureSet, LabelledSet
+from reid_dist.stores.featureset import read_scattered
 from reid_dist.stores.labelled import joint_labels
+from reid_dist.stores.rows import FeatureArray
 
 # Rows that are read: a few runs, as rows of an identity usually follow each other; and their bytes as float64.
 _RUNS, _RUN_ROWS, _MOST_BYTES = 16, 1024, 1 << 23
@@ -66,9 +68,8 @@ def camera_shifts(features: FeatureSet) -> list[dict[str, Any]]:
         return []
     rows = _sampled(features.n_rows, features.dim)
     pids, camids = features.pids[rows], features.camids[rows]
-    read = np.concatenate(
-        [features.read(run[0], run[-1] + 1) for run in _runs(rows)] or [np.empty((0, features.dim), np.float32)]
-    )
+    # A chunk that holds several runs is read once.
+    read = np.concatenate([*read_scattered(features, rows), np.empty((0, features.dim), features.dtype)])
     known = np.flatnonzero(~np.isin(pids, NO_IDENTITY))
     # A single row of an identity shows neither.
     own, count = np.unique(pids[known], return_counts=True)
@@ -77,7 +78,7 @@ def camera_shifts(features: FeatureSet) -> list[dict[str, Any]]:
     return _shifts(_units(read[order]), pids[order], camids[order]) if len(order) else []
 
 
-def _units(rows: NDArray[np.float32]) -> NDArray[np.float64]:
+def _units(rows: FeatureArray) -> NDArray[np.float64]:
     """Rows of length 1; rows of zeros as they are."""
     units: NDArray[np.float64] = rows.astype(np.float64)
     length = np.sqrt(np.einsum("ij,ij->i", units, units))
@@ -92,11 +93,6 @@ def _sampled(n_rows: int, dim: int) -> NDArray[np.int64]:
         return np.arange(n_rows)
     starts = np.linspace(0, n_rows - run_rows, _RUNS).astype(np.int64)
     return np.unique((starts[:, np.newaxis] + np.arange(run_rows)).ravel())
-
-
-def _runs(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Rows that follow each other."""
-    return [run for run in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1) if len(run)]
 
 
 def _shifts(units: NDArray[np.float64], pids: NDArray[np.int64], camids: NDArray[np.int64]) -> list[dict[str, Any]]:

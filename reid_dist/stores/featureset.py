@@ -357,10 +357,17 @@ def rows_read_at_once(features: FeatureSet) -> int:
 def ranges_with(features: FeatureSet, rows: NDArray[np.int64]) -> list[tuple[int, int]]:
     """Cut a set into ranges that are cheap to read, and return start and stop of those that hold some of the rows.
 
-    Row numbers are in any order; ranges are ascending, and of whole chunks where the set is stored.
+    Row numbers are in any order; ranges are ascending.  Each is cut to the first and the last of its rows, or to their
+    chunks where the set is stored.
     """
-    step = rows_read_at_once(features)
-    return [(place * step, min((place + 1) * step, features.n_rows)) for place in np.unique(rows // step).tolist()]
+    distinct = np.unique(rows)
+    _, begin = np.unique(distinct // rows_read_at_once(features), return_index=True)
+    if not len(begin):
+        return []
+    unit = features.chunk_rows if features.is_stored else 1
+    first, last = distinct[begin], distinct[np.append(begin[1:], len(distinct)) - 1]
+    starts, stops = first // unit * unit, np.minimum((last // unit + 1) * unit, features.n_rows)
+    return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
 
 def read_scattered(features: FeatureSet, rows: NDArray[np.int64]) -> Iterator[FeatureArray]:

@@ -13,6 +13,7 @@ from reid_dist import FeatureSet, evaluate
 from reid_dist.evaluation import data_problems
 from reid_dist.evaluation.data_problems import camera_shifts
 from reid_dist.reports import Report
+from reid_dist.stores.rows import FeatureArray
 
 DIM = 32
 
@@ -147,6 +148,23 @@ def test_shifts_need_identities_in_several_cameras(monkeypatch):
     pids, cameras = np.repeat(np.arange(1, 2001), 3), np.tile([1, 2, 2], 2000)
     large = FeatureSet.from_arrays(rng.normal(size=(6000, 8)), pids, cameras)
     assert [each["n_identities"] for each in camera_shifts(large)] == [320, 320]
+
+
+def test_chunks_with_several_runs_are_read_once(monkeypatch, tmp_path):
+    monkeypatch.setattr(data_problems, "_RUN_ROWS", 60)
+    pids, cameras = np.repeat(np.arange(1, 2001), 3), np.tile([1, 2, 2], 2000)
+    in_memory = FeatureSet.from_arrays(np.random.default_rng(4).normal(size=(6000, 8)), pids, cameras)
+    expected = camera_shifts(in_memory)
+    stored = in_memory.save(tmp_path / "gallery.zarr", chunk_rows=1500)
+    chunks, read_raw = [], FeatureSet.read_raw
+
+    def recorded(features: FeatureSet, start: int, stop: int) -> FeatureArray:
+        chunks.extend(range(start // 1500, -(-stop // 1500)))
+        return read_raw(features, start, stop)
+
+    monkeypatch.setattr(FeatureSet, "read_raw", recorded)
+    assert camera_shifts(stored) == expected
+    assert sorted(chunks) == [0, 1, 2, 3]
 
 
 def test_page_and_file(tmp_path):

@@ -93,9 +93,12 @@ def test_scattered_rows_are_the_rows(arrays, stored, monkeypatch, read_bytes) ->
             rows = np.sort(rng.choice(300, n_rows, replace=False))
             blocks = [*featureset.read_scattered(features, rows), np.empty((0, 7), np.float32)]
             np.testing.assert_array_equal(np.concatenate(blocks), arrays.features[rows])
-            for start, stop in featureset.ranges_with(features, rows):
-                assert ((rows >= start) & (rows < stop)).any()
-                assert not features.is_stored or (start % 32 == 0 and (stop % 32 == 0 or stop == 300))
+            unit = 32 if features.is_stored else 1
+            for start, stop in featureset.ranges_with(features, rows[::-1]):
+                assert start % unit == 0
+                assert stop % unit == 0 or stop == 300
+                # Neither the first nor the last chunk is read for nothing.
+                assert {start // unit, (stop - 1) // unit} <= set((rows // unit).tolist())
 
 
 def test_only_chunks_with_wanted_rows_are_read(stored, monkeypatch) -> None:
