@@ -379,6 +379,8 @@ def _take_residuals(query: FeatureBlock, counts: CountNearer) -> bool:
 
 def _padded(index: Int64, distance: Float64, k: int) -> tuple[Int64, Float64]:
     """Lists of length `k`, with absent entries at the end."""
+    if index.shape[1] == k:
+        return index, distance
     missing = ((0, 0), (0, k - index.shape[1]))
     return np.pad(index, missing, constant_values=-1), np.pad(distance, missing, constant_values=np.inf)
 

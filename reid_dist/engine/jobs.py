@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +54,8 @@ class SearchJob:
         rest = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in apart}
         return fingerprint(sets, self.distance, rest, self.plan.bracket_counts)
 
-    @property
+    # Every tile task reads it.
+    @cached_property
     def token(self) -> str:
         """Identity of the job including its plan."""
         return fingerprint(self.identity, self.plan)[:20]

@@ -230,8 +230,10 @@ def settle(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.flo
 
 def _entries(lists: Candidates, block: slice) -> NDArray[np.bool_]:
     """Whether entries of some lists are used and not more than two bands below the k-th best value."""
-    used, epsilon = np.arange(lists.column.shape[1]) < lists.size[block, None], lists.epsilon[block, None]
-    value = np.where(used, lists.value[block], -np.inf)
+    size, epsilon = lists.size[block, None], lists.epsilon[block, None]
+    # Most lists have room for more entries than they hold.
+    used = np.arange(max(lists.k, int(size.max(initial=0)))) < size
+    value = np.where(used, lists.value[block, : used.shape[1]], -np.inf)
     best = np.partition(value, -lists.k, axis=1)[:, -lists.k, None]
     edge = best.astype(np.float64) - 2.0 * epsilon
     return used & (value >= edge - np.abs(edge) * 2.0**-22 - 2.0**-125)

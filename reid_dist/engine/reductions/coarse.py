@@ -16,7 +16,7 @@ from reid_dist.engine.distances.quantised import QuantisedProducts
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns
 from reid_dist.engine.reductions.surroundings import Seed, Surroundings, apply_seed, make_side, rounding, settle_side
 from reid_dist.kernels.canonical import read_only
-from reid_dist.kernels.coarse import Factors, fine_error
+from reid_dist.kernels.coarse import Factors, fine_error, largest_factors
 from reid_dist.kernels.coarse_lists import CoarseSide, collect_coarse, collect_coarse_rows, settle_coarse
 from reid_dist.kernels.symmetric import Side
 
@@ -146,7 +146,7 @@ class CoarseQueries:
         screening = plain.centre, plain.epsilon + slack_of(mirrored), mirrored.row_bias
         self._bias, own = mirrored.column_bias, products.queries.factors
         side = make_side(distance, k, query, gallery, screening, plain, farthest=farthest, room=_room(k))
-        self._base = side.lists.epsilon.copy()
+        self._base, self._largest = side.lists.epsilon.copy(), np.full(own.fine.shape[1], -1.0, np.float32)
         apply_seed(side, seed)
         self._side = CoarseSide(side, own, own)
         self._column_start, self._biases, self._bias_of = 0, self._bias[None], np.zeros(len(query), np.int64)
@@ -159,7 +159,10 @@ class CoarseQueries:
 
     def open(self, columns: RowRange, factors: Factors) -> None:
         """Begin the tiles of some gallery rows, of which `factors` are given; they ascend from call to call."""
-        widen(self._side.side, self._base, self._side.own, factors)
+        largest = np.maximum(largest_factors(factors), self._largest)
+        if (largest > self._largest).any():
+            self._largest = largest
+            widen(self._side.side, self._base + fine_error(self._side.own, largest))
         self._side = self._side._replace(other=factors, first_other=columns.start)
         self._column_start, self._biases = columns.start, self._bias[None, columns.start : columns.stop]
         if self._hidden is not None:
@@ -190,18 +193,18 @@ def slack_of(mirrored: Mirrored) -> float:
 
 def _coarse_side(side: Side, seed: Seed, own: Factors, other: Factors) -> CoarseSide:
     """Coarse side of an empty one, with thresholds from seed bounds."""
-    widen(side, side.lists.epsilon, own, other)
+    widen(side, side.lists.epsilon + fine_error(own, largest_factors(other)))
     apply_seed(side, seed)
     return CoarseSide(side, own, other)
 
 
-def widen(side: Side, base: NDArray[np.float64], own: Factors, other: Factors) -> None:
-    """Widen bands to contain fine values of further columns; `base` are the half widths for exact products.
+def widen(side: Side, epsilon: NDArray[np.float64]) -> None:
+    """Widen bands to at least the half widths `epsilon`, shape (n,).
 
     Thresholds, which were set for the bands before, move with them.
     """
     lists, limits = side.lists, np.finfo(side.lists.level.dtype)
-    wider = np.maximum(base + fine_error(own, other), lists.epsilon)
+    wider = np.maximum(epsilon, lists.epsilon)
     grown = wider - lists.epsilon
     lists.epsilon[:] = wider
     for into, sign in ((lists.level, -1.0), (side.lower_bound, 1.0)):
