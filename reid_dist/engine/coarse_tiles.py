@@ -7,7 +7,6 @@ preferred.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +36,7 @@ from reid_dist.engine.reductions.coarse_counts import PLAIN_QUERIES, CoarseCount
 from reid_dist.engine.reductions.residual_screen import ResidualScreen
 from reid_dist.engine.screened_pairs import note_screened
 from reid_dist.kernels.canonical import PairRows
+from reid_dist.kernels.coarse import make_upper_ends
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -140,31 +140,35 @@ class _Loop:
         """Add some gallery rows to lists and to counts."""
         if counted is not None and counted.is_complete:
             counted = None
+        counts = None if counted is None else counted.coarse
         for part in cut_rows(len(columns), self._n_columns):
             here = RowRange(columns.start + part.start, columns.start + part.stop)
-            both: list[CoarseQueries | CoarseCounts] = []
             if listed is not None and not listed.is_crowded:
-                both.append(listed.coarse)
-            if counted is not None:
-                both.append(counted.coarse)
-            # Those of lists are among them those that are counted.
-            if both and listed is not None and listed.coarse in both:
-                self.absorb(here, listed.queries, both)
+                # Those that are counted are among them.
+                self.absorb(here, listed.queries, listed.coarse, counts)
             elif counted is not None:
-                self.absorb(here, counted.queries, both)
+                self.absorb(here, counted.queries, None, counts)
 
-    def absorb(self, columns: RowRange, queries: Int64, reductions: Sequence[CoarseQueries | CoarseCounts]) -> None:
-        """Add the products of some queries and some gallery rows to reductions."""
+    def absorb(
+        self, columns: RowRange, queries: Int64, lists: CoarseQueries | None, counts: CoarseCounts | None
+    ) -> None:
+        """Add the products of some queries and some gallery rows to their lists and counts."""
         products = self.products
         products.select(queries)
         quantised, place = self.quantised(columns)
         factors = quantised.factors_of(place)
-        for reduction in reductions:
-            reduction.open(columns, factors)
+        for reduction in (lists, counts):
+            if reduction is not None:
+                reduction.open(columns, factors)
+        known = ends = make_upper_ends(self.n_rows, len(columns))
+        if lists is not None and counts is not None and not _hide_equally(lists, counts):
+            known = make_upper_ends(self.n_rows, len(columns))
         for rows in cut_rows(len(queries), self.n_rows):
-            tile = products.tile(rows, quantised, place)
-            for reduction in reductions:
-                reduction.absorb(tile, queries[rows.start : rows.stop])
+            tile, some = products.tile(rows, quantised, place), queries[rows.start : rows.stop]
+            if counts is not None:
+                counts.absorb(tile, some, ends)
+            if lists is not None:
+                lists.absorb(tile, some, known)
         note_screened("int8", len(queries) * len(columns))
 
 
@@ -260,7 +264,7 @@ class _Counts:
             # A few rows show which queries are left to other products.
             tried = min(chunk.stop, chunk.start + _TRIED_ROWS)
             self.coarse.is_limited = True
-            self._loop.absorb(RowRange(chunk.start, tried), self.queries, [self.coarse])
+            self._loop.absorb(RowRange(chunk.start, tried), self.queries, None, self.coarse)
             self.coarse.is_limited = False
             crowded, n_opened = self.coarse.take_crowded()
             self.queries, self._plain = np.setdiff1d(self.queries, crowded), np.union1d(self._plain, crowded)
@@ -375,6 +379,11 @@ def _take_residuals(query: FeatureBlock, counts: CountNearer) -> bool:
         and PLAIN_QUERIES.take_residuals(counts.targets)
         and residuals_pay(query.features.shape[1])
     )
+
+
+def _hide_equally(lists: CoarseQueries, counts: CoarseCounts) -> bool:
+    """Whether both have the same biases, and so the same ends."""
+    return all(np.array_equal(one, other) for one, other in zip(lists.biases, counts.biases, strict=True))
 
 
 def _padded(index: Int64, distance: Float64, k: int) -> tuple[Int64, Float64]:

@@ -22,6 +22,9 @@ SCALE, FINE_SCALE, SPREAD, LENGTH, SPAN, RESIDUAL, OMITTED = range(7)
 # Entries between a request of a row and its use.
 AHEAD = 3
 
+# Pairs that are compared in vector instructions in the time of one that is compared alone.
+_PAIRS_PER_END = 16
+
 
 class Factors(NamedTuple):
     """Rows in eight bits, and factors of values and errors; shapes (n,), float32, if not stated otherwise."""
@@ -39,6 +42,51 @@ class Factors(NamedTuple):
     fine: NDArray[np.float32]
     # Share of the offset of the row in the products of a column, int32.
     shift: NDArray[np.int32]
+
+
+class UpperEnds(NamedTuple):
+    """Upper ends of the pairs of a tile, less a bias, that reach the farthest threshold of their row.
+
+    Other kernels find those in it that reach a higher level.
+    """
+
+    # The threshold, ``inf`` for a row whose ends are unknown, and the largest end, shape (rows,), float32.
+    threshold: NDArray[np.float32]
+    largest: NDArray[np.float32]
+    # Number of the ends, shape (rows,), int64; the first of them, float32, and their columns, int32, ascending, both of
+    # shape (rows, most).
+    n: NDArray[np.int64]
+    end: NDArray[np.float32]
+    column: NDArray[np.int32]
+
+
+def make_upper_ends(n_row: int, n_column: int) -> UpperEnds:
+    """Memory for the ends of a tile, all of them unknown."""
+    shape = n_row, n_column // _PAIRS_PER_END
+    return UpperEnds(
+        threshold=np.full(n_row, np.inf, np.float32),
+        largest=np.empty(n_row, np.float32),
+        n=np.empty(n_row, np.int64),
+        end=np.empty(shape, np.float32),
+        column=np.empty(shape, np.int32),
+    )
+
+
+@inner_kernel
+def columns_reaching(i: int, level: np.float32, ends: UpperEnds, columns: NDArray[np.int64]) -> int:
+    """Write the columns of a row whose ends reach a level, ascending; return their number, -1 if they are not known."""
+    if not level >= ends.threshold[i]:
+        return -1
+    if ends.largest[i] < level:
+        return 0
+    n = ends.n[i]
+    if n > ends.end.shape[1]:
+        return -1
+    n_reaching = 0
+    for p in range(n):
+        columns[n_reaching] = ends.column[i, p]
+        n_reaching += int(ends.end[i, p] >= level)
+    return n_reaching
 
 
 def select_factors(factors: Factors, rows: slice | NDArray[np.int64]) -> Factors:

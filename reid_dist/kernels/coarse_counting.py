@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import place_among
-from reid_dist.kernels.coarse import AHEAD, Factors, fine_ends, request
+from reid_dist.kernels.coarse import AHEAD, Factors, UpperEnds, fine_ends, request
 from reid_dist.kernels.deciding import BATCH, RankCounts, ScreenedTile, decide, first_at_least, make_doubts
 from reid_dist.kernels.marks import make_marks, mark_products, marked_places
 from reid_dist.kernels.settings import kernel
@@ -40,12 +40,18 @@ class CoarseTile(NamedTuple):
 
 @kernel
 def count_coarse(
-    tile: CoarseTile, screened: ScreenedTile, counts: RankCounts, most: int, crowded: NDArray[np.int32]
+    tile: CoarseTile,
+    screened: ScreenedTile,
+    counts: RankCounts,
+    most: int,
+    crowded: NDArray[np.int32],
+    ends: UpperEnds,
 ) -> int:
     """Add a tile to the counts of its queries.
 
     `screened` holds all queries of the block; its values and `ties` are not read.  A query of which more than `most`
     pairs have an edge between their ends is not counted, and their number is written to `crowded`, shape (n_query,).
+    `ends` receives those of the tile.
     Returns the number of pairs that products with residuals left open.
     """
     products, own, other = tile.products, tile.own, tile.other
@@ -59,17 +65,19 @@ def count_coarse(
     lows, highs = np.empty(n_columns, np.float64), np.empty(n_columns, np.float64)
     marks, columns = make_marks(n_columns)
     shift, scale, span, residual = other.shift, other.scale, other.span, other.residual
+    n_kept = ends.end.shape[1]
     n_doubts = int(np.int64(0))
     decided = int(np.int64(0))
     for i in range(n_rows):
         q = tile.query[i]
+        ends.threshold[i] = np.float32(np.inf)
         if q < 0:
             continue
-        begin, end = bands.indptr[q], bands.indptr[q + 1]
-        if begin == end:
+        begin, stop = bands.indptr[q], bands.indptr[q + 1]
+        if begin == stop:
             continue
-        lower, upper, near = bands.lower[begin:end], bands.upper[begin:end], counts.near[begin:end]
-        n = end - begin
+        lower, upper, near = bands.lower[begin:stop], bands.upper[begin:stop], counts.near[begin:stop]
+        n = stop - begin
         lowest = lower[n - 1]
         factor, spread, length = own.scale[q], own.spread[q], own.length[q]
         hidden_stop = bands.hidden_indptr[q + 1]
@@ -87,9 +95,17 @@ def count_coarse(
         mark_products(
             product, shift, scale, span, residual, factor, spread, length, less, lowest, np.float32(np.nan), marks
         )
+        n_marked = marked_places(marks, columns)
+        largest = np.float32(-np.inf)
         n_open = n_nearer = int(np.int64(0))
-        for p in range(marked_places(marks, columns)):
+        for p in range(n_marked):
             c = columns[p]
+            value = np.float32(np.int32(product[c] - shift[c])) * (scale[c] * factor)
+            error = spread * span[c] + length * residual[c]
+            end = value + error - less[c]
+            largest = max(largest, end)
+            if p < n_kept:
+                ends.end[i, p], ends.column[i, p] = end, np.int32(c)
             while hidden < hidden_stop and bands.hidden_column[hidden] < column_start + c:
                 hidden += 1
             if hidden < hidden_stop and bands.hidden_column[hidden] == column_start + c:
@@ -98,14 +114,13 @@ def count_coarse(
                 known += 1
             if known < known_stop and known_column[known] == first_known + c:
                 continue
-            value = np.float32(np.int32(product[c] - shift[c])) * (scale[c] * factor)
-            error = spread * span[c] + length * residual[c]
-            a = place_among(lower, value + error - less[c])
+            a = place_among(lower, end)
             columns[n_open], values[n_open] = c, value
             is_open = int(value - error - less[c] <= upper[a])
             n_open += is_open
             nearer[n_nearer] = a
             n_nearer += 1 - is_open
+        ends.threshold[i], ends.largest[i], ends.n[i] = lowest, largest, n_marked
         if n_open > most:
             crowded[q] = np.int32(n_open)
             continue

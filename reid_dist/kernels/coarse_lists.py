@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.arrays import filled
 from reid_dist.kernels.canonical import row_distances
-from reid_dist.kernels.coarse import AHEAD, Factors, fine_value, request
+from reid_dist.kernels.coarse import AHEAD, Factors, UpperEnds, columns_reaching, fine_value, request
 from reid_dist.kernels.marks import make_marks, mark_products, mark_products_of_both, mark_values, marked_places
 from reid_dist.kernels.prefetch import prefetch
 from reid_dist.kernels.selection import select
@@ -244,17 +244,20 @@ def collect_coarse_rows(
     query: NDArray[np.int64],
     column_start: int,
     rows: CoarseSide,
+    ends: UpperEnds,
 ) -> int:
     """Add one tile of integer products to the lists of its rows only.
 
     `biases`, shape (kinds, columns), belong to the columns of the tile; an infinite one hides a column.  `bias_of` and
-    `query` hold the kind and the item of each row, shape (rows,).  Returns as `collect_coarse` does.
+    `query` hold the kind and the item of each row, shape (rows,).  `ends` are those of the tile with these biases, as
+    far as they are known.  Returns as `collect_coarse` does.
     """
     n_columns = tile.shape[1]
     marks, marked = make_marks(n_columns)
-    ends = np.empty(n_columns, np.float32), np.empty(n_columns, np.float32), filled(np.empty(n_columns, np.float32), 0)
+    lower_ends, upper_ends = np.empty(n_columns, np.float32), np.empty(n_columns, np.float32)
+    memory = lower_ends, upper_ends, filled(np.empty(n_columns, np.float32), 0)
     scratch = make_scratch(rows.side.lists.value.shape[1])
-    return _collect_rows(tile, biases, bias_of, query, column_start, rows, marks, marked, ends, scratch)
+    return _collect_rows(tile, biases, bias_of, query, column_start, rows, ends, marks, marked, memory, scratch)
 
 
 @inner_kernel
@@ -265,16 +268,17 @@ def _collect_rows(
     query: NDArray[np.int64],
     column_start: int,
     rows: CoarseSide,
+    ends: UpperEnds,
     marks: NDArray[np.uint64],
     marked: NDArray[np.int64],
-    ends: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]],
+    memory: tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]],
     scratch: Scratch,
 ) -> int:
-    """Do as `collect_coarse_rows` does, in given memory: `ends` holds lower and upper ends, and zeros."""
+    """Do as `collect_coarse_rows` does, in given memory: `memory` holds lower and upper ends, and zeros."""
     n_columns = tile.shape[1]
     side, near, far = rows.side, rows.own, rows.other
     lag = _lag(side.lists.k)
-    lower_ends, upper_ends, no_bias = ends
+    lower_ends, upper_ends, no_bias = memory
     start = column_start - rows.first_other
     stop = start + n_columns
     scale, span, residual, shift = (
@@ -304,14 +308,19 @@ def _collect_rows(
         # Fine values of the columns that are nearest by their lower ends raise the level for the others.
         for turn in range(int(reached == np.inf), 2):
             level, lower_bound = row_level[row], side.lower_bound[row]
+            n_marked = -1
             if turn == 0:
                 level, lower_bound = reached, np.float32(np.nan)
                 mark_values(lower_ends, no_bias, level, lower_bound, marks)
-            else:
-                mark_products(
-                    products, shift, scale, span, residual, factor, spread, length, bias, level, lower_bound, marks
-                )
-            for p in range(leave_out(marked, marked_places(marks, marked), side, row, column_start)):
+            elif np.isnan(lower_bound):
+                n_marked = columns_reaching(i, level, ends, marked)
+            if n_marked < 0:
+                if turn == 1:
+                    mark_products(
+                        products, shift, scale, span, residual, factor, spread, length, bias, level, lower_bound, marks
+                    )
+                n_marked = marked_places(marks, marked)
+            for p in range(leave_out(marked, n_marked, side, row, column_start)):
                 c = marked[p]
                 value = np.float32(np.int32(products[c] - shift[c])) * (scale[c] * factor)
                 error = spread * span[c] + length * residual[c]

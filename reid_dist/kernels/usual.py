@@ -20,7 +20,7 @@ import numpy as np
 
 from reid_dist.kernels.bins import Pending
 from reid_dist.kernels.canonical import PairRows, falling_at, read_only
-from reid_dist.kernels.coarse import Factors, residual_values
+from reid_dist.kernels.coarse import Factors, make_upper_ends, residual_values
 from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
 from reid_dist.kernels.coarse_lists import CoarseSide, collect_coarse, collect_coarse_rows, settle_coarse
 from reid_dist.kernels.compilations import INTEGERS, LATEST
@@ -162,15 +162,15 @@ def _integers() -> Iterator[_Example]:
     factors = Factors(values, floats, floats, floats, floats, floats, tile, small)
     side = Side(make_candidates(n, screened.rows, float64s, float64s, 0.0), float64s, floats, floats, listed, listed)
     coarse = CoarseSide(side, factors, factors)
-    counts = RankCounts(small, small, small)
+    counts, ends = RankCounts(small, small, small), make_upper_ends(1, 1)
     yield quantise_rows, (tile, 1, values, floats, floats, np.empty((1, 3)), pairs)
     yield transpose_integers, (values, n, np.empty((1, 1), np.int8))
     yield residual_values, (pairs, pairs, floats, floats, small, small, tile)
     yield collect_coarse, (pairs, n, n, coarse, coarse)
-    yield collect_coarse_rows, (pairs, tile, ints, ints, n, coarse)
+    yield collect_coarse_rows, (pairs, tile, ints, ints, n, coarse, ends)
     yield settle_coarse, (side.lists, np.empty((1, 1), np.int64), np.empty((1, 1)))
     coarse_tile = CoarseTile(pairs, ints, factors, factors, float64s)
-    yield count_coarse, (coarse_tile, screened, counts, n, small)
+    yield count_coarse, (coarse_tile, screened, counts, n, small, ends)
 
 
 def _screened() -> ScreenedTile:

@@ -16,7 +16,7 @@ from reid_dist.engine.distances.quantised import QuantisedProducts
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns
 from reid_dist.engine.reductions.surroundings import Seed, Surroundings, apply_seed, make_side, rounding, settle_side
 from reid_dist.kernels.canonical import read_only
-from reid_dist.kernels.coarse import Factors, fine_error, largest_factors
+from reid_dist.kernels.coarse import Factors, UpperEnds, fine_error, largest_factors, make_upper_ends
 from reid_dist.kernels.coarse_lists import CoarseSide, collect_coarse, collect_coarse_rows, settle_coarse
 from reid_dist.kernels.symmetric import Side
 
@@ -109,7 +109,8 @@ class CoarseSurroundings:
             n_pairs += len(items) ** 2
             tile, bias = self._products.tile(items, self._columns, items), near.side.bias[items.start : items.stop]
             places, kind = np.arange(items.start, items.stop), np.zeros(len(items), np.int64)
-            self._work.add(collect_coarse_rows(tile, bias[None], kind, places, items.start, near), tile.size)
+            unknown = make_upper_ends(*tile.shape)
+            self._work.add(collect_coarse_rows(tile, bias[None], kind, places, items.start, near, unknown), tile.size)
             if self.is_crowded:
                 break
         return n_pairs
@@ -169,10 +170,15 @@ class CoarseQueries:
             every = RowRange(0, len(self._query))
             self._biases, self._bias_of = self._hidden.bias(self._biases[0], columns, every)
 
-    def absorb(self, tile: NDArray[np.int32], queries: NDArray[np.int64]) -> None:
-        """Add the products of some queries and the gallery rows."""
+    @property
+    def biases(self) -> tuple[NDArray[np.floating], NDArray[np.int64]]:
+        """Biases of the gallery rows, ``inf`` for hidden ones, shape (kinds, n), and the kind of each query."""
+        return self._biases, self._bias_of
+
+    def absorb(self, tile: NDArray[np.int32], queries: NDArray[np.int64], ends: UpperEnds) -> None:
+        """Add the products of some queries and the gallery rows; `ends` are those of the tile with these biases."""
         kinds = self._bias_of[queries]
-        work = collect_coarse_rows(tile, self._biases, kinds, queries, self._column_start, self._side)
+        work = collect_coarse_rows(tile, self._biases, kinds, queries, self._column_start, self._side, ends)
         self._work.add(work, tile.size)
 
     def result(self) -> Surroundings:

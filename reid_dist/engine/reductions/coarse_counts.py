@@ -22,7 +22,7 @@ from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
 from reid_dist.engine.reductions.coarse import slack_of
 from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, check_thresholds, partial_counts
 from reid_dist.engine.reductions.screens import RescoredScreen
-from reid_dist.kernels.coarse import Factors
+from reid_dist.kernels.coarse import Factors, UpperEnds
 from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
 from reid_dist.kernels.deciding import RankCounts, ScreenedTile
 
@@ -131,13 +131,22 @@ class CoarseCounts:
         most = int(self._share * len(columns)) if self.is_limited else len(columns)
         self._open = factors, screened, most
 
-    def absorb(self, tile: NDArray[np.int32], queries: Int64) -> None:
-        """Add the products of some queries and the gallery rows."""
+    @property
+    def biases(self) -> tuple[NDArray[np.floating], Int64]:
+        """Biases of the gallery rows, ``inf`` for hidden ones, shape (kinds, n), and the kind of each query."""
+        _, screened, _ = self._opened()
+        return screened.bias, screened.bias_of
+
+    def absorb(self, tile: NDArray[np.int32], queries: Int64, ends: UpperEnds) -> None:
+        """Add the products of some queries and the gallery rows; `ends` receives those of the tile."""
+        other, screened, most = self._opened()
+        products = CoarseTile(tile, self._number[queries], self._own, other, self._known)
+        count_coarse(products, screened, self._counts, most, self._crowded, ends)
+
+    def _opened(self) -> tuple[Factors, ScreenedTile, int]:
         if self._open is None:
             raise AssertionError("gallery rows come before their tiles")
-        other, screened, most = self._open
-        products = CoarseTile(tile, self._number[queries], self._own, other, self._known)
-        count_coarse(products, screened, self._counts, most, self._crowded)
+        return self._open
 
     def add(self, queries: Int64, counts: GroupedCounts) -> None:
         """Add counts of some queries and some other gallery rows."""
