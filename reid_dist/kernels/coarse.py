@@ -77,8 +77,6 @@ def columns_reaching(i: int, level: np.float32, ends: UpperEnds, columns: NDArra
     """Write the columns of a row whose ends reach a level, ascending; return their number, -1 if they are not known."""
     if not level >= ends.threshold[i]:
         return -1
-    if ends.largest[i] < level:
-        return 0
     n = ends.n[i]
     if n > ends.end.shape[1]:
         return -1

@@ -291,10 +291,15 @@ def _collect_rows(
     lists = side.lists
     row_level, row_value, row_column, row_size = lists.level, lists.value, lists.column, lists.size
     k, capacity = lists.k, row_value.shape[1]
+    threshold, largest, row_lower_bound = ends.threshold, ends.largest, side.lower_bound
     lowest, highest = np.finfo(np.float32).min, np.finfo(np.float32).max
     n_fine = 0
     for i in range(tile.shape[0]):
-        row, bias = query[i], biases[bias_of[i]]
+        row = query[i]
+        if threshold[i] <= row_level[row] and largest[i] < row_level[row] and np.isnan(row_lower_bound[row]):
+            # As in nearly all rows.
+            continue
+        bias = biases[bias_of[i]]
         factor, spread, length = near.scale[row], near.spread[row], near.length[row]
         products = tile[i]
         begins = row_level[row] == lowest or side.lower_bound[row] == highest

@@ -69,7 +69,7 @@ def make_side(
     return Side(
         lists=make_candidates(wanted, rows, epsilon, centre, screen.slope, screen.dtype, room=room),
         farthest=np.full(len(block), -np.inf if farthest else np.nan),
-        lower_bound=np.full(len(block), np.finfo(screen.dtype).max if farthest else -np.inf, screen.dtype),
+        lower_bound=np.full(len(block), np.finfo(screen.dtype).max if farthest else np.nan, screen.dtype),
         bias=bias,
         label=read_only(labels[0]),
         other_label=read_only(labels[1]),
