@@ -202,7 +202,9 @@ class _Lists:
 
     def leave_out(self, queries: Int64) -> None:
         """Leave the lists of some queries, and of those that were left before, to other products."""
-        left = np.setdiff1d(self.queries, queries)
+        kept = np.ones(len(self._reach), np.bool_)
+        kept[queries] = False
+        left = self.queries[kept[self.queries]]
         # Selections are compared by identity.
         self.queries = left if len(left) < len(self.queries) else self.queries
 

@@ -40,7 +40,8 @@ class Side(NamedTuple):
     lists: Candidates
     # Largest canonical distance so far, shape (n,), float64.
     farthest: NDArray[np.float64]
-    # Screening value at or below which an item may be farther, shape (n,), in the type of the tiles.
+    # Screening value at or below which an item may be farther, shape (n,), in the type of the tiles.  It is NaN, as
+    # `farthest` is, where largest distances are not searched for.
     lower_bound: NDArray[np.floating]
     # Subtracted from the values where this side is the columns, shape (n,), in the type of the tiles.
     bias: NDArray[np.floating]
