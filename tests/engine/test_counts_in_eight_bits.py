@@ -329,9 +329,13 @@ def test_pairs_are_counted_by_product():
     assert [screened_words(each) for each in ({}, {"int8": 5}, {"float32": 2})] == ["", "int8", "float32"]
 
 
+@pytest.mark.parametrize("hides", [False, True])
 @pytest.mark.parametrize("has_reach", [False, True])
-def test_lists_and_counts_read_the_same_products(has_reach):
-    """Each pair once for both, in eight bits or in float32, but for rows that were tried."""
+def test_lists_and_counts_read_the_same_products(has_reach, hides):
+    """Each pair once for both, in eight bits or in float32, but for rows that were tried.
+
+    Lists may have rows that are hidden from the counts.
+    """
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(40, 64))
     near, far = block_of(centres[:20]), block_of(np.repeat(centres, 30, axis=0) + 0.01 * rng.normal(size=(1200, 64)))
@@ -339,7 +343,8 @@ def test_lists_and_counts_read_the_same_products(has_reach):
     positives = [range(30 * i, 30 * i + 30) if i else range(0, 1200, 13) for i in range(20)]
     distance = REGISTERED.get("cosine")
     matrix = canonical_matrix(near, far, distance)
-    reduction, expected = counting(matrix, positives, far.numbers, "cosine")
+    labels = (np.arange(1200) % 2, np.array([2] + [0] * 19)) if hides else ()
+    reduction, expected = counting(matrix, positives, far.numbers, "cosine", *labels)
     reach = np.sort(matrix, axis=1)[:, 4] if has_reach else None
     with count_screened() as screened:
         wanted = [KeepNearest(5, distance, reach=reach), reduction]
