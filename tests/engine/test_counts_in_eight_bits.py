@@ -357,3 +357,18 @@ def test_lists_and_counts_read_the_same_products(has_reach, hides):
     assert screened["float32"] == 1200
     # Lists take the rows that are tried apart from counts.
     assert screened["int8"] == 20 * tried + 19 * tried + 19 * (1200 - tried)
+
+
+def test_lists_of_queries_that_are_not_counted():
+    """Tiles of queries without positives follow those of others, whose positives are elsewhere."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(20, 64))
+    near, far = block_of(centres), block_of(np.repeat(centres, 30, axis=0) + 0.01 * rng.normal(size=(600, 64)))
+    positives = [range(30 * i, 30 * i + 30) if i < 10 else () for i in range(20)]
+    distance = REGISTERED.get("cosine")
+    matrix = canonical_matrix(near, far, distance)
+    reduction, expected = counting(matrix, positives, far.numbers, "cosine")
+    wanted = [KeepNearest(5, distance, reach=np.sort(matrix, axis=1)[:, 4]), reduction]
+    lists, found = run_tiles(near, far, distance, TileShape(10, 100), wanted)
+    assert_counts(found, expected, reduction)
+    assert lists.index.tolist() == far.numbers[np.argsort(matrix, axis=1, kind="stable")[:, :5]].tolist()

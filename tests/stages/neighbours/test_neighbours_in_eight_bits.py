@@ -250,6 +250,23 @@ def test_smaller_bounds_are_noticed(largest, monkeypatch):
     assert nearest_at_the_edge(512, largest)[0] == [[-1]]
 
 
+def test_bands_widen_for_columns_with_larger_errors():
+    """Signs are exact in eight bits, random numbers are not, and rows of few large ones have longer integers."""
+    rng, distance, unknown = np.random.default_rng(2), REGISTERED.get("cosine"), np.full(6, np.inf)
+    parts = [np.sign(rng.normal(size=(4, 64))), rng.normal(size=(4, 64)), np.round(rng.normal(size=(4, 64))) ** 5]
+    near, far = block_of(rng.normal(size=(6, 64))), block_of(np.concatenate(parts))
+    plain, products = products_of(near, far, distance)
+    lists = coarse.CoarseQueries(near, far, distance, 2, Seed(unknown, -unknown), products)
+    own, errors = products.queries.factors, []
+    for start in (0, 4, 8):
+        columns = RowRange(start, start + 4)
+        factors = products.columns(columns).factors
+        lists.open(columns, factors)
+        errors.append(fine_error(own, largest_factors(factors)))
+        assert (lists._side.side.lists.epsilon >= plain.epsilon + np.max(errors, axis=0)).all()
+    assert (errors[1] > errors[0]).all()
+
+
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
