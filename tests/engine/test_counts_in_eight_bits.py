@@ -329,13 +329,9 @@ def test_pairs_are_counted_by_product():
     assert [screened_words(each) for each in ({}, {"int8": 5}, {"float32": 2})] == ["", "int8", "float32"]
 
 
-@pytest.mark.parametrize("hides", [False, True])
 @pytest.mark.parametrize("has_reach", [False, True])
-def test_lists_and_counts_read_the_same_products(has_reach, hides):
-    """Each pair once for both, in eight bits or in float32, but for rows that were tried.
-
-    Lists may have rows that are hidden from the counts.
-    """
+def test_lists_and_counts_read_the_same_products(has_reach):
+    """Each pair once for both, in eight bits or in float32, but for rows that were tried."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(40, 64))
     near, far = block_of(centres[:20]), block_of(np.repeat(centres, 30, axis=0) + 0.01 * rng.normal(size=(1200, 64)))
@@ -343,8 +339,7 @@ def test_lists_and_counts_read_the_same_products(has_reach, hides):
     positives = [range(30 * i, 30 * i + 30) if i else range(0, 1200, 13) for i in range(20)]
     distance = REGISTERED.get("cosine")
     matrix = canonical_matrix(near, far, distance)
-    labels = (np.arange(1200) % 2, np.array([2] + [0] * 19)) if hides else ()
-    reduction, expected = counting(matrix, positives, far.numbers, "cosine", *labels)
+    reduction, expected = counting(matrix, positives, far.numbers, "cosine")
     reach = np.sort(matrix, axis=1)[:, 4] if has_reach else None
     with count_screened() as screened:
         wanted = [KeepNearest(5, distance, reach=reach), reduction]
@@ -359,15 +354,20 @@ def test_lists_and_counts_read_the_same_products(has_reach, hides):
     assert screened["int8"] == 20 * tried + 19 * tried + 19 * (1200 - tried)
 
 
-def test_lists_of_queries_that_are_not_counted():
-    """Tiles of queries without positives follow those of others, whose positives are elsewhere."""
+@pytest.mark.parametrize("hides", [False, True])
+def test_lists_nearer_than_all_thresholds(hides):
+    """Lists take the pairs that counts have found: not of queries without positives, nor if counts hide some rows.
+
+    Tiles of queries without positives follow those of others.
+    """
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(20, 64))
-    near, far = block_of(centres), block_of(np.repeat(centres, 30, axis=0) + 0.01 * rng.normal(size=(600, 64)))
+    near, far = block_of(centres), block_of(np.repeat(centres, 30, axis=0) + 0.5 * rng.normal(size=(600, 64)))
     positives = [range(30 * i, 30 * i + 30) if i < 10 else () for i in range(20)]
     distance = REGISTERED.get("cosine")
     matrix = canonical_matrix(near, far, distance)
-    reduction, expected = counting(matrix, positives, far.numbers, "cosine")
+    labels = (np.arange(600) % 2, np.zeros(20, np.int64)) if hides else ()
+    reduction, expected = counting(matrix, positives, far.numbers, "cosine", *labels)
     wanted = [KeepNearest(5, distance, reach=np.sort(matrix, axis=1)[:, 4]), reduction]
     lists, found = run_tiles(near, far, distance, TileShape(10, 100), wanted)
     assert_counts(found, expected, reduction)
