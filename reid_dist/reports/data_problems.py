@@ -113,13 +113,30 @@ def _likely_one(suspects: _Pairs, labels: CommonLabels) -> list[dict[str, Any]]:
     """Pairs of identities of which half of the queries, or more, are suspect of the other one, most queries first."""
     near, far = labels.query_pids[suspects.query], labels.gallery_pids[suspects.item]
     # Each query once, however many items of the other identity its list has.
-    links = np.unique(np.stack([near, far, suspects.query], axis=1), axis=0)
-    pairs, counts = np.unique(links[:, :2], axis=0, return_counts=True)
+    (near, far, _), _ = _distinct(near, far, suspects.query)
+    pairs, counts = _distinct(near, far)
     own, sizes = np.unique(labels.query_pids, return_counts=True)
     n_queries = dict(zip(own.tolist(), sizes.tolist(), strict=True))
-    often = {(a, b): n for (a, b), n in zip(pairs.tolist(), counts.tolist(), strict=True) if 2 * n >= n_queries[a]}
+    often = {
+        (a, b): n
+        for a, b, n in zip(*(each.tolist() for each in (*pairs, counts)), strict=True)
+        if 2 * n >= n_queries[a]
+    }
     found = [{"pids": [a, b], "n_queries": n + often[b, a]} for (a, b), n in often.items() if a < b and (b, a) in often]
     return sorted(found, key=lambda each: (-each["n_queries"], each["pids"]))
+
+
+def _distinct(*columns: Int64) -> tuple[list[Int64], Int64]:
+    """Distinct rows of some columns, each (n,), in ascending order, and their numbers.
+
+    `numpy.unique` along an axis compares rows as bytes, which takes ten times as long.
+    """
+    order = np.lexsort(columns[::-1])
+    ordered = [column[order] for column in columns]
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = np.any([column[1:] != column[:-1] for column in ordered], axis=0)
+    starts = np.flatnonzero(begins)
+    return [column[starts] for column in ordered], np.diff(starts, append=len(order))
 
 
 def _duplicates(topk: TopK, kept: NDArray[np.bool_]) -> list[dict[str, Any]]:
