@@ -114,14 +114,10 @@ def _likely_one(suspects: _Pairs, labels: CommonLabels) -> list[dict[str, Any]]:
     near, far = labels.query_pids[suspects.query], labels.gallery_pids[suspects.item]
     # Each query once, however many items of the other identity its list has.
     (near, far, _), _ = _distinct(near, far, suspects.query)
-    pairs, counts = _distinct(near, far)
+    (near, far), counts = _distinct(near, far)
     own, sizes = np.unique(labels.query_pids, return_counts=True)
-    n_queries = dict(zip(own.tolist(), sizes.tolist(), strict=True))
-    often = {
-        (a, b): n
-        for a, b, n in zip(*(each.tolist() for each in (*pairs, counts)), strict=True)
-        if 2 * n >= n_queries[a]
-    }
+    half = 2 * counts >= sizes[np.searchsorted(own, near)]
+    often = {(a, b): n for a, b, n in zip(*(each[half].tolist() for each in (near, far, counts)), strict=True)}
     found = [{"pids": [a, b], "n_queries": n + often[b, a]} for (a, b), n in often.items() if a < b and (b, a) in often]
     return sorted(found, key=lambda each: (-each["n_queries"], each["pids"]))
 
