@@ -106,20 +106,20 @@ def store(scale: float, repeats: int, peer: str | None) -> None:
         with tempfile.TemporaryDirectory() as folder:
             words, query, gallery = _stores(Path(folder), n_query * scale, 500_000 * scale)
             actions = [
-                lambda words=words: run_process(words, watched=False).seconds,
+                lambda words=words: run_process(words).seconds,
                 lambda query=query, gallery=gallery: bare_product(query, gallery),
             ]
             if peer is not None and n_query == 1000:
                 # The peer gets query.npy, gallery.npy and labels.npz in this folder; its whole process is timed, too.
                 np.save(Path(folder) / "query.npy", query)
                 np.save(Path(folder) / "gallery.npy", gallery)
-                actions.append(lambda folder=folder: run_process([*shlex.split(peer), folder], watched=False).seconds)
+                actions.append(lambda folder=folder: run_process([*shlex.split(peer), folder]).seconds)
             taken = interleave(repeats, *actions)
             name = f"{len(query)} x {len(gallery)} x 512 from Zarr, whole process"
             print(ratio_line(f"{name} against the product", taken[0], taken[1]))
             if len(taken) > 2:
                 print(ratio_line(f"{name} against the peer", taken[0], taken[2]))
-            used = run_process(words, watched=True)
+            used = run_process(words, memory_every_s=0.1)
             shared, resident = used.peak_bytes / 1e9, used.peak_rss_bytes / 1e9
             print(f"  peak memory, all processes: {shared:.2f} GB ({resident:.2f} GB as a sum of RSS)")
 

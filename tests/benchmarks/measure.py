@@ -51,11 +51,11 @@ def _memory(process: psutil.Process) -> tuple[int, int]:
     return shared, resident
 
 
-def run_process(words: Sequence[str], *, watched: bool, cwd: Path | None = None) -> Usage:
+def run_process(words: Sequence[str], *, memory_every_s: float | None = None, cwd: Path | None = None) -> Usage:
     """Run a command to its end; its output is dropped.  Raises `RuntimeError` with its last output if it fails.
 
-    `watched` measures memory ten times a second.  That takes several per cent of a core, so a run that is timed is not
-    watched, and its peaks are 0.
+    Memory is measured at an interval in seconds, or not at all; its peaks are then 0.  Ten times a second takes several
+    per cent of a core, too much for a run that is timed.
     """
     peaks = [0, 0]
     done = threading.Event()
@@ -68,19 +68,21 @@ def run_process(words: Sequence[str], *, watched: bool, cwd: Path | None = None)
 
         def watch() -> None:
             process = psutil.Process(running.pid)
-            while not done.wait(0.1):
+            while True:
                 try:
                     peaks[:] = map(max, peaks, _memory(process))
                 except psutil.Error:
                     return
+                if done.wait(memory_every_s):
+                    return
 
         watcher = threading.Thread(target=watch)
-        if watched:
+        if memory_every_s is not None:
             watcher.start()
         message = running.communicate()[1]
         seconds = time.perf_counter() - begin
         done.set()
-        if watched:
+        if memory_every_s is not None:
             watcher.join()
     if running.returncode:
         raise RuntimeError(f"{' '.join(words)} ended with {running.returncode}: {message[-500:]}")
@@ -92,8 +94,8 @@ def time_and_peak(words: Sequence[str], repeats: int) -> tuple[list[float], int]
 
     That run is their warm-up.  A single repetition is that run itself: its figures are a trial of the benchmark alone.
     """
-    first = run_process(words, watched=True)
-    taken = [run_process(words, watched=False).seconds for _ in range(repeats)] if repeats > 1 else [first.seconds]
+    first = run_process(words, memory_every_s=0.1)
+    taken = [run_process(words).seconds for _ in range(repeats)] if repeats > 1 else [first.seconds]
     return taken, first.peak_bytes
 
 

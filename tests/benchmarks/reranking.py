@@ -103,12 +103,12 @@ def rerank(scale: float, repeats: int, peer: str | None) -> None:
         np.savez(folder / "labels.npz", **labels, **{f"{side[0]}_camids": s.camids for side, s in stores.items()})
         from_arrays = [sys.executable, "-c", _FROM_ARRAYS, name]
         actions = [
-            lambda: run_process(words, watched=False).seconds,
-            lambda: run_process(from_arrays, watched=False).seconds,
+            lambda: run_process(words).seconds,
+            lambda: run_process(from_arrays).seconds,
             lambda: bare_product(items, items),
         ]
         if peer is not None:
-            actions.append(lambda: run_process([*shlex.split(peer), name], watched=False).seconds)
+            actions.append(lambda: run_process([*shlex.split(peer), name]).seconds)
         taken = interleave(repeats, *actions)
         size = f"re-ranking of {len(query)} x {len(gallery)} x 512"
         ways = (f"{size} from Zarr, whole process", f"{size} from arrays, whole process")
@@ -116,7 +116,7 @@ def rerank(scale: float, repeats: int, peer: str | None) -> None:
             print(ratio_line(f"{what} against the product of all pairs", ours, taken[2]))
             if peer is not None:
                 print(ratio_line(f"{what} against the peer", ours, taken[3]))
-        used = run_process(words, watched=True)
+        used = run_process(words, memory_every_s=0.1)
         shared, resident = used.peak_bytes / 1e9, used.peak_rss_bytes / 1e9
         print(f"  peak memory, all processes: {shared:.2f} GB ({resident:.2f} GB as a sum of RSS)")
 
@@ -155,7 +155,7 @@ def million(scale: float, spec: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_sets(folder, n_query, n_gallery, Model(1.3), dim=128)
-        used = run_process(_words(folder, "--output", str(folder / "out"), spec=spec), watched=True)
+        used = run_process(_words(folder, "--output", str(folder / "out"), spec=spec), memory_every_s=2.0)
         report = json.loads((folder / "out" / "report.json").read_text())
         held = {
             stage.path.rsplit("/", 1)[1].split("-")[0]: sum(file.stat().st_size for file in Path(stage.path).iterdir())

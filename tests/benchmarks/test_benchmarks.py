@@ -69,14 +69,14 @@ def test_the_command_has_them_all() -> None:
 def test_memory_of_children_is_counted() -> None:
     child = "import time; held = bytearray(60_000_000); time.sleep(1)"
     words = [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"]
-    used = run_process(words, watched=True)
+    used = run_process(words, memory_every_s=0.1)
     assert used.peak_bytes > 60_000_000
     assert used.seconds > 1
 
 
 def test_a_failing_command_is_no_measurement() -> None:
     with pytest.raises(RuntimeError, match="ended with 3"):
-        run_process([sys.executable, "-c", "raise SystemExit(3)"], watched=False)
+        run_process([sys.executable, "-c", "raise SystemExit(3)"])
 
 
 def test_the_product_takes_every_column() -> None:

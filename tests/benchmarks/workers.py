@@ -38,7 +38,7 @@ def _job(name: str, n_query: int, n_gallery: int, growth: float, rerank: str, sc
         def seconds(sets: Path, workers: int) -> float:
             words = [sys.executable, "-m", "reid_dist.cli", "evaluate", *map(str, sorted(sets.iterdir(), reverse=True))]
             words += ["--cluster", str(folder / f"{workers}.yaml"), *(["--rerank", rerank] if rerank else [])]
-            return run_process(words, watched=False).seconds
+            return run_process(words).seconds
 
         actions = [partial(seconds, sets, workers) for sets, workers in ((once, 1), (once, 2), (twice, 2))]
         alone, shared, grown = interleave(repeats, *actions)
