@@ -160,15 +160,15 @@ class _Loop:
         for reduction in (lists, counts):
             if reduction is not None:
                 reduction.open(columns, factors)
-        known = ends = make_upper_ends(self.n_rows, len(columns))
+        ends = of_lists = make_upper_ends(self.n_rows, len(columns))
         if lists is not None and counts is not None and not _hide_equally(lists, counts):
-            known = make_upper_ends(self.n_rows, len(columns))
+            of_lists = make_upper_ends(self.n_rows, len(columns))
         for rows in cut_rows(len(queries), self.n_rows):
             tile, some = products.tile(rows, quantised, place), queries[rows.start : rows.stop]
             if counts is not None:
                 counts.absorb(tile, some, ends)
             if lists is not None:
-                lists.absorb(tile, some, known)
+                lists.absorb(tile, some, of_lists)
         note_screened("int8", len(queries) * len(columns))
 
 

@@ -112,7 +112,7 @@ def fine_factors(
 
 def largest_factors(factors: Factors) -> NDArray[np.float32]:
     """Largest of each of the factors for products with residuals among all rows, at least 0, shape (8,)."""
-    # Along the short axis of `fine`, NumPy takes ten times as long.
+    # Along the short axis of `fine`, NumPy takes several times as long.
     return np.asarray(factors.fine.T.copy().max(axis=1, initial=0.0))
 
 

@@ -297,7 +297,7 @@ def _collect_rows(
     for i in range(tile.shape[0]):
         row = query[i]
         if threshold[i] <= row_level[row] and largest[i] < row_level[row] and np.isnan(row_lower_bound[row]):
-            # As in nearly all rows.
+            # No column enters the list, as in most rows.
             continue
         bias = biases[bias_of[i]]
         factor, spread, length = near.scale[row], near.spread[row], near.length[row]
