@@ -42,6 +42,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("kernels/counting.py", "certain = max(passed, nearer)", "certain = passed"),
         ("kernels/counting.py", "if reached == certain:", "if reached <= certain + 1:"),
         ("kernels/vector_code.py", "builder.sub(dim, whole)", "builder.sub(dim, dim)"),
+        ("kernels/coarse_counting.py", "threshold[i] = np.float32(np.inf)", "threshold[i] = ends.threshold[i]"),
         ("kernels/exponential.py", "f = (m - 1.0) / (m + 1.0)", "f = (m + 1.0) / (m + 1.0)"),
         (
             "kernels/trials.py",
@@ -73,6 +74,12 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "np.where(left_out, values, values)",
         ),
         ("engine/reductions/base.py", "return within, row[within] - first", "return within, row[within] + first"),
+        ("engine/coarse_tiles.py", "not _hide_equally(lists, counts)", "_hide_equally(lists, lists) is None"),
+        (
+            "engine/reductions/coarse.py",
+            "if (largest > self._largest).any():",
+            "if (largest > self._largest).all():",
+        ),
         (
             "engine/reductions/nearest.py",
             "indptr = hidden.indptr[queries.start : queries.stop + 1]",
