@@ -123,7 +123,7 @@ def _likely_one(suspects: _Pairs, labels: CommonLabels) -> list[dict[str, Any]]:
 
 
 def _distinct(*columns: Int64) -> tuple[list[Int64], Int64]:
-    """Distinct rows of some columns, each (n,), in ascending order, and their numbers.
+    """Distinct rows of some columns, each (n,), in ascending order, and how often each occurs, both int64.
 
     `numpy.unique` along an axis compares rows as bytes, which takes three times as long.
     """
