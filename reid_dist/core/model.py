@@ -210,26 +210,15 @@ class Targets:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupTargets:
-    """The thresholds of groups of gallery items: of every group with a positive, the distance of its nearest item."""
-
-    # Every group as one positive, at the gallery row of its nearest item; or the first one of each query alone.
-    targets: Targets
-    # The items of all these groups as in `GroupMembers`, and for each the position of its group, or of the first group
-    # of its query, in ``targets.positive_row``; int64.
-    indptr: Int64
-    row: Int64
-    positive: Int64
-
-
-@dataclass(frozen=True, slots=True)
 class Thresholds:
     """The thresholds of a block of queries: of its positives, of groups if groups are ranked, and under protocols."""
 
     items: Targets
     # Those of `items` that are counted.
     counted: Targets
-    groups: GroupTargets | None = None
+    # Every group with a positive as one positive, at the gallery row of its nearest item; or the first group of each
+    # query alone.
+    groups: Targets | None = None
     # Under some of several protocols, by their places; see `reid_dist.engine.variants`.
     variants: Mapping[int, Targets] = field(default_factory=dict)
 

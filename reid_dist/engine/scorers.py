@@ -70,7 +70,7 @@ class Scorer(ABC):
 
     @abstractmethod
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
-        """Canonical distances of listed pairs, shape (n,), float64, from single rows read without verification.
+        """Canonical distances of listed pairs, shape (n,), float64.
 
         `rows` are a block of queries, and `owner` the position in it of each pair's query.
         """
@@ -86,7 +86,7 @@ def read_block(features: FeatureSet, rows: RowRange) -> FeatureBlock:
     if not np.isfinite(norm).all():
         row = rows.start + int(np.flatnonzero(~np.isfinite(norm))[0])
         raise DamagedStoreError(f"row {row} of {features.uri} is not finite; run `reid-dist check` on it")
-    return FeatureBlock(np.arange(rows.start, rows.stop), block, norm, in_memory=not features.is_stored)
+    return FeatureBlock(np.arange(rows.start, rows.stop), block, norm)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class FeatureScorer(Scorer):
         )
 
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
-        """Read the gallery rows unverified, some thousand at a time; see `Scorer.pair_distances`."""
+        """Read the gallery rows singly, some thousand at a time; see `Scorer.pair_distances`."""
         query = read_block(self.query, rows)
         # In order of gallery rows: each is read once and stays in the cache for all its pairs.
         order = order_of_rows(gallery_row)
@@ -147,12 +147,12 @@ class FeatureScorer(Scorer):
         return distance
 
     def _gather(self, rows: Int64) -> tuple[NDArray[np.float32], Int64]:
-        """Read ascending gallery rows unverified, with others or without; and the position of each in what was read."""
+        """Read ascending gallery rows, with others or without; and the position of each in what was read."""
         first, last = int(rows[0]), int(rows[-1])
         if not self.gallery.is_stored and last - first < 2 * len(rows):
             # Rows in memory are read as they are: selecting most of them would copy these.
             return read_only(self.gallery.read(first, last + 1)), rows - first
-        return read_only(self.gallery.read_unverified(rows)), np.arange(len(rows))
+        return read_only(self.gallery.read_rows(rows)), np.arange(len(rows))
 
 
 def _shape(features: FeatureSet) -> SetShape:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import GroupTargets, Labels, Neighbours, Relevance, RowRange, Thresholds
+from reid_dist.core.model import Labels, Neighbours, Relevance, RowRange, Targets, Thresholds
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.jobs import BlockResult, EvaluationJob, Probes, SearchJob
 from reid_dist.engine.partitions import GalleryPartitions, rank_in_partitions
@@ -154,10 +154,7 @@ def _with_groups(job: EvaluationJob, relevance: Relevance) -> Relevance:
 def relevant_task(
     job: SearchJob, rows: RowRange, gallery_rows: RowRange, relevance: Relevance
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Positions in the listed pairs and canonical distances of those in a range of gallery rows, both (n,).
-
-    The rows are read singly and unverified; the tile tasks read all of them verified, and compare.
-    """
+    """Positions in the listed pairs and canonical distances of those in a range of gallery rows, both (n,)."""
     place, owner = relevant_places(relevance, gallery_rows)
     if not len(place):
         return place, np.empty(0)
@@ -187,8 +184,7 @@ def reductions(
     wanted: dict[str, MergedReduction[Any]] = {}
     if targets is not None:
         if job.ranks_items and job.counts_negatives:
-            every = targets.items if job.n_ranked is not None else None
-            wanted["ranks"] = CountNearer(targets.counted, gallery_index(job).mask, job.distance, every)
+            wanted["ranks"] = CountNearer(targets.counted, gallery_index(job).mask, job.distance)
         if targets.groups is not None:
             wanted["groups"] = _group_reduction(job, targets.groups)
         if (variants := _GALLERY.get(job).variants) is not None:
@@ -218,7 +214,7 @@ def reductions(
     return wanted
 
 
-def _group_reduction(job: EvaluationJob, targets: GroupTargets) -> CountGroups:
+def _group_reduction(job: EvaluationJob, targets: Targets) -> CountGroups:
     gallery = _GALLERY.get(job)
     if gallery.groups is None:
         raise AssertionError("thresholds of groups belong to a ranking by group")

@@ -211,12 +211,28 @@ class FeatureSet(LabelledSet):
         """
         return self.read_raw(start, stop).astype(np.float32, copy=False)
 
-    def read_unverified(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return scattered rows as (n, dim) float32, not verified: for what `read` will be compared with later.
+    def read_rows(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return single rows as float32.
 
-        Row numbers are ascending; DamagedStoreError if a chunk is missing or of the wrong size.
+        The first row that is read of a chunk has the whole chunk read and verified, once per process; later rows of it
+        are read singly.
+
+        Parameters
+        ----------
+        rows
+            (n,) int64 row numbers, ascending.
+
+        Returns
+        -------
+        numpy.ndarray
+            (n, dim) float32, C-contiguous.
+
+        Raises
+        ------
+        DamagedStoreError
+            If a chunk is missing or not what was written.
         """
-        return self._rows.read_unverified(rows).astype(np.float32, copy=False)
+        return self._rows.read_rows(rows).astype(np.float32, copy=False)
 
     def read_raw(self, start: int, stop: int) -> FeatureArray:
         """Return rows in the dtype in which they are kept; otherwise as `read`."""

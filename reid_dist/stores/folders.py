@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class LocalFolder:
         path = self.path / name
         return path.stat().st_size if path.exists() else None
 
-    def open(self, name: str) -> IO[bytes]:
+    def open(self, name: str) -> BufferedReader:
         """Open a file for reading; FileNotFoundError if it is missing, StoreError if it is a symbolic link."""
         return BufferedReader(self._open(name))
 
@@ -81,13 +81,11 @@ class LocalFolder:
         """Fill a buffer with the first bytes of a file; False if it is missing or too short."""
         try:
             with self._open(name) as file:
-                while len(target) and (count := file.readinto(target)):
-                    target = target[count:]
+                return read_fully(file, target)
         except StoreError:
             raise
         except OSError:
             return False
-        return not len(target)
 
     def gather(self, name: str, rows: NDArray[np.int64], row_bytes: int, n_bytes: int) -> NDArray[np.uint8] | None:
         """Read rows of a file of `n_bytes` bytes, (n, row_bytes); None if it is missing or of another size."""
@@ -189,6 +187,17 @@ Folder: TypeAlias = LocalFolder | ObjectFolder
 def folder_at(uri: str) -> Folder:
     """Return the folder at a canonical URI; it may not be there yet."""
     return ObjectFolder(uri) if is_object_uri(uri) else LocalFolder(Path(uri))
+
+
+class _Readable(Protocol):
+    def readinto(self, target: memoryview, /) -> int | None: ...
+
+
+def read_fully(file: _Readable, target: memoryview) -> bool:
+    """Fill a buffer with the next bytes of a file; False if it ends before."""
+    while len(target) and (count := file.readinto(target)):
+        target = target[count:]
+    return not len(target)
 
 
 @contextlib.contextmanager

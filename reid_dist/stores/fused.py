@@ -109,13 +109,13 @@ class FusedRows(Rows):
             column += part.dim
         return rows
 
-    def read_unverified(self, rows: NDArray[np.int64]) -> FeatureArray:
-        """Return scattered rows, (n, dim) float32."""
+    def read_rows(self, rows: NDArray[np.int64]) -> FeatureArray:
+        """Return single rows, (n, dim) float32."""
         if len(self._parts) == 1:
-            return self._parts[0].read_unverified(rows)
+            return self._parts[0].read_rows(rows)
         found, column = np.empty((len(rows), self.shape[1]), np.float32), 0
         for part, weight in zip(self._parts, self._weights, strict=True):
-            _put(found[:, column : column + part.dim], part.read_unverified(rows), weight)
+            _put(found[:, column : column + part.dim], part.read_rows(rows), weight)
             column += part.dim
         return found
 

@@ -55,8 +55,8 @@ class MemoryRows(Rows):
         """Return a view of rows."""
         return self.features[start:stop]
 
-    def read_unverified(self, rows: NDArray[np.int64]) -> FeatureArray:
-        """Return scattered rows."""
+    def read_rows(self, rows: NDArray[np.int64]) -> FeatureArray:
+        """Return single rows, copied."""
         return self.features[rows]
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from types import ModuleType
-from typing import IO, TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,7 +150,7 @@ class ObjectFolder:
             for batch in obstore.list(store, prefix=below or None):
                 yield from (str(entry["path"]) for entry in batch)
 
-    def open(self, name: str) -> IO[bytes]:
+    def open(self, name: str) -> io.BytesIO:
         """Read a whole object, as a file."""
         content = self.read(name)
         if content is None:

@@ -194,8 +194,8 @@ class Rows(ABC):
         """Return rows of a range that is not empty, (stop - start, dim) C-contiguous, in the dtype of the set."""
 
     @abstractmethod
-    def read_unverified(self, rows: NDArray[np.int64]) -> FeatureArray:
-        """Return scattered rows, ascending, without comparing them with digests."""
+    def read_rows(self, rows: NDArray[np.int64]) -> FeatureArray:
+        """Return single rows by their numbers, ascending, (n, dim) in the dtype of the set."""
 
 
 class SeveralStores(Hashable, Protocol):

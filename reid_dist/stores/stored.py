@@ -2,9 +2,9 @@
 
 A chunk is its rows and a checksum.  It is read as raw bytes where that is possible: Zarr gives the same bytes through
 an event loop, a copy and a checksum that is weaker than the digest compared here.  Any other chunk is read by Zarr,
-which decodes whole chunks.  Every read here is of whole chunks, and every chunk is compared with its digest in the
-manifest: every row that leaves this module is the row that was written, even when another store is written to the same
-place between two reads.  The one exception is `StoredRows.read_unverified`.
+which decodes whole chunks.  Every chunk is compared with its digest in the manifest when it is read: every row that
+leaves this module is the row that was written, even when another store is written to the same place between two reads.
+`reid_dist.stores.row_checks` says how that holds for single rows.
 """
 
 from __future__ import annotations
@@ -18,20 +18,24 @@ from typing import Any, cast
 
 import numpy as np
 import zarr
+from blake3 import blake3
 from numpy.typing import NDArray
 
 from reid_dist.errors import DamagedStoreError, ReidDistError, StoreError
-from reid_dist.stores.digests import digest_label, digest_rows
-from reid_dist.stores.folders import folder_at
+from reid_dist.stores.digests import bytes_of, digest_label, digest_rows
+from reid_dist.stores.folders import folder_at, read_fully
 from reid_dist.stores.layout import open_group, read_label
 from reid_dist.stores.locations import holds, read_marker, read_twice, refuse_stripped
 from reid_dist.stores.manifest import FEATURE_STORE, NEIGHBOUR_GRAPH, Manifest, read_complete
 from reid_dist.stores.object_errors import storage_errors
 from reid_dist.stores.objects import is_read_whole
+from reid_dist.stores.row_checks import RowChecks
 from reid_dist.stores.rows import FeatureArray, Rows
 
 # What the crc32c codec appends to a chunk.
 _CHECKSUM_BYTES = 4
+# Rows that are verified at once: few enough for the cache of a core.
+_PIECE_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class StoredRows(Rows):
         self.zero_rows = manifest.zero_rows
         self.notes = manifest.notes
         self._folder = folder_at(uri)
+        self._checks = RowChecks(manifest.n_rows, manifest.n_chunks)
         with storage_errors(uri):
             group = open_group(uri)
         self.labels = StoredLabels(uri, manifest, group)
@@ -153,39 +158,98 @@ class StoredRows(Rows):
                 raise EOFError("a shard is empty") from None
             raise
 
-    def read_unverified(self, rows: NDArray[np.int64]) -> FeatureArray:
-        """Return scattered rows, not verified where that would mean to read whole chunks for a few rows.
+    def read_rows(self, rows: NDArray[np.int64]) -> FeatureArray:
+        """Return single rows, ascending, shape (n,): (n, dim) in the stored dtype; see `reid_dist.stores.row_checks`.
 
-        Rows are ascending, shape (n,); the result is (n, dim) in the stored dtype.  Chunks are raw bytes, so a row is
-        found by arithmetic.  The caller must compare the rows later with rows from `read_raw`.
+        DamagedStoreError names the first chunk that is missing or not what was written.
         """
         found = np.empty((len(rows), self.shape[1]), self.dtype)
         chunks, starts = np.unique(rows // self.chunk_rows, return_index=True)
-        bounds = list(zip(chunks.tolist(), starts, [*starts[1:], len(rows)], strict=True))
-        wanted = [(chunk, rows[start:stop] - chunk * self.chunk_rows) for chunk, start, stop in bounds]
-        for (chunk, start, stop), (_, inside), part in zip(bounds, wanted, self._gather(wanted), strict=True):
-            if part is None:
-                # Reading it as a whole names the damage.
-                held = self.manifest.rows_of_chunk(chunk)
-                part = self.read_raw(held.start, held.stop)[inside]
-            found[start:stop] = part
+        left = list(zip(chunks.tolist(), np.split(np.arange(len(rows)), starts[1:]), strict=True))
+
+        def fetch(piece: tuple[int, NDArray[np.int64]]) -> bool:
+            """Read the rows of one chunk; False if another thread is verifying it."""
+            chunk, place = piece
+            part = self._rows_of_chunk(chunk, rows[place])
+            if part is not None:
+                found[place[0] : place[-1] + 1] = part
+            return part is not None
+
+        while left:
+            n_bytes = max(self._bytes_of_piece(chunk, len(place)) for chunk, place in left)
+            done = list(self._folder.map(fetch, left, n_bytes))
+            left = [piece for piece, is_done in zip(left, done, strict=True) if not is_done]
+            if left:
+                self._checks.wait(left[0][0])
         return found
 
-    def _gather(self, wanted: list[tuple[int, NDArray[np.int64]]]) -> Iterator[FeatureArray | None]:
-        """Gather rows by chunk and row in it, not verified; None for a chunk that is missing, cut or in a shard."""
+    def _bytes_of_piece(self, chunk: int, n_rows: int) -> int:
+        """Bytes that are read for some rows of a chunk."""
+        if not self._checks.knows(chunk) or is_read_whole(n_rows, self.chunk_rows):
+            return self.manifest.chunk_bytes
+        return n_rows * self.manifest.row_bytes
+
+    def _rows_of_chunk(self, chunk: int, rows: NDArray[np.int64]) -> FeatureArray | None:
+        """Read single rows of one chunk, verified; None if another thread is verifying it."""
+        first = chunk * self.chunk_rows
+        if self._checks.knows(chunk):
+            part = self._gather(chunk, rows - first)
+            if part is not None and self._checks.agree(rows, part):
+                return part
+            # Read whole, it is what was written, or the damage is named.
+            return self._read_chunk(chunk)[rows - first]
+        if not self._checks.begin(chunk):
+            return None
+        verified = False
+        try:
+            part = self._verify(chunk, rows - first)
+            if part is None:
+                whole = self._read_chunk(chunk)
+                self._checks.put(first, whole)
+                part = whole[rows - first]
+            # Rows in a shard are not read singly.
+            verified = self.manifest.shard_rows is None
+        finally:
+            self._checks.end(chunk, verified=verified)
+        return part
+
+    def _read_chunk(self, chunk: int) -> FeatureArray:
+        held = self.manifest.rows_of_chunk(chunk)
+        return self.read_raw(held.start, held.stop)
+
+    def _verify(self, chunk: int, inside: NDArray[np.int64]) -> FeatureArray | None:
+        """Read a file once, piece by piece: compare its digest, put the checksums of its rows, and return some rows.
+
+        None if it is missing, damaged or a shard.  Each piece is hashed, put and copied from the same bytes in memory.
+        """
         manifest = self.manifest
         if manifest.shard_rows is not None:
-            return iter([None] * len(wanted))
+            return None
+        held, hasher = manifest.rows_of_chunk(chunk), blake3()
+        found = np.empty((len(inside), manifest.dim), self.dtype)
+        buffer = np.empty((max(1, _PIECE_BYTES // manifest.row_bytes), manifest.dim), manifest.numpy_dtype)
+        try:
+            with storage_errors(self.uri), self._folder.open(manifest.file_of_chunk(chunk)) as file:
+                for start in range(0, len(held), len(buffer)):
+                    piece = buffer[: len(held) - start]
+                    if not read_fully(file, bytes_of(piece)):
+                        return None
+                    hasher.update(bytes_of(piece))
+                    self._checks.put(held.start + start, piece)
+                    low, high = np.searchsorted(inside, [start, start + len(piece)])
+                    found[low:high] = piece[inside[low:high] - start]
+        except StoreError:
+            raise
+        except OSError:
+            return None
+        return found if hasher.hexdigest() == manifest.chunk_digests[chunk] else None
 
-        def gather(item: tuple[int, NDArray[np.int64]]) -> FeatureArray | None:
-            chunk, inside = item
-            n_bytes = manifest.chunk_bytes + _CHECKSUM_BYTES
-            found = self._folder.gather(manifest.file_of_chunk(chunk), inside, manifest.row_bytes, n_bytes)
-            return None if found is None else cast("FeatureArray", found.view(manifest.numpy_dtype))
-
-        most = max((len(inside) for _, inside in wanted), default=0)
-        is_whole = is_read_whole(most, manifest.chunk_rows)
-        return self._folder.map(gather, wanted, manifest.chunk_bytes if is_whole else most * manifest.row_bytes)
+    def _gather(self, chunk: int, inside: NDArray[np.int64]) -> FeatureArray | None:
+        """Gather rows of a chunk by their positions in it, not verified; None if its file is missing or cut."""
+        manifest = self.manifest
+        n_bytes = manifest.chunk_bytes + _CHECKSUM_BYTES
+        found = self._folder.gather(manifest.file_of_chunk(chunk), inside, manifest.row_bytes, n_bytes)
+        return None if found is None else cast("FeatureArray", found.view(manifest.numpy_dtype))
 
     def examine_chunk(self, index: int) -> FeatureArray | Damage:
         """Read and verify one chunk of features: (rows, dim) in the stored dtype, or what is wrong."""

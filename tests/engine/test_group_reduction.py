@@ -29,7 +29,6 @@ from reid_dist.engine.reductions import (
 from reid_dist.engine.reductions.bands import ScreenedTargets
 from reid_dist.engine.reductions.tiles import Precision
 from reid_dist.engine.tile_loop import run_tiles
-from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import pair_distances, squared_norms
 from reid_dist.relevance.assignment import GalleryIndex, assign_relevance
 from reid_dist.relevance.groups import GroupIndex
@@ -69,10 +68,10 @@ class Case:
         self.relevant = same_pid & ~self.junk
         self.exact = ((self.features[0][:, None].astype(np.float64) - self.features[1]) ** 2).sum(axis=-1)
 
-    def block(self, side, rows=slice(None), *, in_memory=False):
+    def block(self, side, rows=slice(None)):
         features = self.features[side][rows]
         numbers = np.arange(len(self.features[side]))[rows]
-        return FeatureBlock(numbers, features, squared_norms(features), in_memory=in_memory)
+        return FeatureBlock(numbers, features, squared_norms(features))
 
     def partials(self, bounds, tile=WHOLE) -> list[GroupCounts]:
         parts = [self.block(1, slice(start, stop)) for start, stop in pairwise(bounds)]
@@ -159,21 +158,6 @@ def test_partial_results_in_a_workspace_are_read_as_they_were():
     case = Case(6, n_gallery=200)
     halves = [decode(encode(part), [GroupCounts]) for part in case.partials([0, 100, 200])]
     case.assert_right(case.ranks(case.reduction.combine(halves)))
-
-
-@pytest.mark.parametrize("nearer", [True, False])
-def test_rows_that_change_are_found(nearer):
-    """A row of a relevant group that comes nearer, or its nearest row in another place, is another store."""
-    case = Case(7)
-    groups = case.thresholds
-    nearest = groups.targets.positive_row[groups.positive]
-    place = int(np.flatnonzero((groups.row != nearest) if nearer else (groups.row == nearest))[0])
-    query = int(np.searchsorted(groups.indptr, place, "right")) - 1
-    features = case.features[1].copy()
-    features[groups.row[place]] = case.features[0][query] if nearer else case.features[0][query] + 50
-    case.features[1] = features
-    with pytest.raises(DamagedStoreError, match="was read with other features than before"):
-        case.partials([0, 90])
 
 
 def test_projected_memory_depends_on_groups_that_lie_in_several_blocks():

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +14,7 @@ import pytest
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import DamagedStoreError
 from reid_dist.stores import featureset
+from reid_dist.stores.folders import LocalFolder
 from reid_dist.stores.stored import StoredRows, open_stored
 
 
@@ -42,29 +47,106 @@ def test_files_give_what_zarr_gives(tmp_path: Path, dtype: type, chunk_rows: int
 def test_gather_gives_the_rows(place: str, dtype: type, options: dict[str, int]) -> None:
     rows, features = make(place, dtype=dtype, **options)
     for wanted in ([0], [102], [3, 9, 10, 11, 57, 100], list(range(103))):
-        assert rows.read_unverified(np.array(wanted)).tobytes() == features[wanted].tobytes()
-    assert FeatureSet(rows).read_unverified(np.array([4, 90])).dtype == np.float32
+        assert rows.read_rows(np.array(wanted)).tobytes() == features[wanted].tobytes()
+    assert FeatureSet(rows).read_rows(np.array([4, 90])).dtype == np.float32
 
 
-def test_a_row_that_changed_between_gather_and_read_ends_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def chunk_file(rows: StoredRows, chunk: int) -> Path:
+    return Path(rows.uri) / "features" / "c" / str(chunk) / "0"
+
+
+def change_row(file: Path, row: int, change: Callable[[np.ndarray], np.ndarray], dim: int = 7) -> None:
+    """Write other numbers into one row of a chunk, in place: its size stays, and so does the checksum at its end."""
+    with file.open("r+b") as opened:
+        opened.seek(row * dim * 4)
+        held = np.frombuffer(opened.read(dim * 4), np.float32)
+        opened.seek(row * dim * 4)
+        opened.write(change(held).astype(np.float32).tobytes())
+
+
+@pytest.mark.parametrize("is_verified", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda row: -row,
+        lambda row: row[::-1],
+        lambda row: np.concatenate([row[:3], np.nextafter(row[3:4], np.float32(9)), row[4:]]),
+        lambda row: row * np.array([-1, -1, 1, 1, 1, 1, 1], np.float32),
+    ],
+    ids=["negated", "reversed", "one unit in the last place", "two signs"],
+)
+def test_a_changed_row_is_never_returned(
+    tmp_path: Path, is_verified: bool, change: Callable[[np.ndarray], np.ndarray]
 ) -> None:
-    """Gathered rows are not verified when they are fetched, but by the tile loop."""
-    rows, _ = make(tmp_path / "s.zarr", chunk_rows=10)
-    gallery = FeatureSet(rows)
-    honest = evaluate(gallery, gallery, protocol="no_cameras").result_digest
-    read_unverified = StoredRows.read_unverified
+    rows, features = make(tmp_path / "s.zarr", chunk_rows=10)
+    wanted = np.array([3, 34, 37, 71])
+    if is_verified:
+        assert rows.read_rows(np.array([30])).tobytes() == features[[30]].tobytes()
+    change_row(chunk_file(rows, 3), 4, change)
+    with pytest.raises(DamagedStoreError, match=r"features chunk 3 \(features/c/3/0\)"):
+        rows.read_rows(wanted)
+    np.testing.assert_array_equal(rows.read_rows(wanted[[0, 3]]), features[wanted[[0, 3]]])
+    change_row(chunk_file(rows, 3), 4, lambda _: features[34])
+    np.testing.assert_array_equal(rows.read_rows(wanted), features[wanted])
 
-    def unreliable(self: StoredRows, wanted: np.ndarray) -> np.ndarray:
-        found = read_unverified(self, wanted).copy()
-        found[len(found) // 2, 0] += 1
-        return found
 
-    monkeypatch.setattr(StoredRows, "read_unverified", unreliable)
-    with pytest.raises(DamagedStoreError, match="read with other features than before"):
-        evaluate(gallery, gallery, protocol="no_cameras")
-    monkeypatch.undo()
-    assert evaluate(gallery, gallery, protocol="no_cameras").result_digest == honest
+def test_rows_of_a_verified_chunk_are_read_singly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damage to rows that are not wanted shows when the chunk is read first, and not when single rows are."""
+    rows, features = make(tmp_path / "s.zarr", chunk_rows=50)
+    rows.read_rows(np.array([1, 60]))
+    change_row(chunk_file(rows, 0), 9, lambda row: -row)
+    np.testing.assert_array_equal(rows.read_rows(np.array([8, 10])), features[[8, 10]])
+    for read in (lambda: rows.read_rows(np.array([8, 9])), lambda: open_stored(rows.uri).read_rows(np.array([8]))):
+        with pytest.raises(DamagedStoreError, match="features chunk 0"):
+            read()
+
+
+def test_a_row_that_differs_once_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, features = make(tmp_path / "s.zarr", chunk_rows=50)
+    wanted = np.array([1, 40, 60])
+    rows.read_rows(wanted)
+    gather, calls = LocalFolder.gather, []
+
+    def unreliable(self: LocalFolder, name: str, *arguments: Any) -> np.ndarray | None:
+        calls.append(name)
+        found = gather(self, name, *arguments)
+        return np.roll(found, 1, axis=0) if found is not None and len(found) > 1 else found
+
+    monkeypatch.setattr(LocalFolder, "gather", unreliable)
+    np.testing.assert_array_equal(rows.read_rows(wanted), features[wanted])
+    assert calls == ["features/c/0/0", "features/c/1/0"]
+
+
+def test_many_threads_read_single_rows_and_each_chunk_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, features = make(tmp_path / "s.zarr", n=1000, chunk_rows=20)
+    opened, open_file = Counter[str](), LocalFolder.open
+
+    def counted(self: LocalFolder, name: str) -> Any:
+        opened[name] += 1
+        return open_file(self, name)
+
+    monkeypatch.setattr(LocalFolder, "open", counted)
+    rng = np.random.default_rng(0)
+    wanted = [np.sort(rng.choice(1000, 300, replace=False)) for _ in range(32)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(rows.read_rows, wanted))
+    for own, place in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(own, features[place])
+    assert set(opened) == {f"features/c/{chunk}/0" for chunk in range(50)}
+    assert set(opened.values()) == {1}
+
+
+def test_threads_that_wait_for_a_damaged_chunk_all_see_the_damage(tmp_path: Path) -> None:
+    rows, _ = make(tmp_path / "s.zarr", chunk_rows=50)
+    change_row(chunk_file(rows, 0), 9, lambda row: -row)
+
+    def damage(_: int) -> str:
+        with pytest.raises(DamagedStoreError) as caught:
+            rows.read_rows(np.array([3, 70]))
+        return str(caught.value)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all("features chunk 0" in text for text in pool.map(damage, range(16)))
 
 
 def test_a_chunk_swapped_for_another_valid_one_ends_the_run(tmp_path: Path) -> None:

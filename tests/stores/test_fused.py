@@ -34,7 +34,7 @@ def test_rows_are_unit_rows_times_roots_of_weights(tmp_path: Path) -> None:
         made = fuse(own, list(zip(others, (0.5, 0.2), strict=True)))
         np.testing.assert_allclose(made.read(0, 40), expected, rtol=1e-6)
         np.testing.assert_array_equal(made.read(5, 23), made.read(0, 40)[5:23])
-        np.testing.assert_array_equal(made.read_unverified(scattered), made.read(0, 40)[scattered])
+        np.testing.assert_array_equal(made.read_rows(scattered), made.read(0, 40)[scattered])
 
 
 def test_one_other_label_is_refused() -> None:

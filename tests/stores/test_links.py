@@ -85,12 +85,12 @@ def test_a_chunk_that_becomes_a_link_is_not_read(store: Path, tmp_path: Path) ->
     move_out(store, "features/c/3/0", tmp_path / "outside")
     for read in (
         lambda: features.read(180, 240),
-        lambda: features.read_unverified(np.array([185])),
-        lambda: features.read_unverified(np.arange(180, 240)),
+        lambda: features.read_rows(np.array([185])),
+        lambda: features.read_rows(np.arange(180, 240)),
     ):
         with refused_link(store, "features/c/3/0"):
             read()
-    assert len(features.read_unverified(np.array([0, 179, 240]))) == 3
+    assert len(features.read_rows(np.array([0, 179, 240]))) == 3
 
 
 def test_no_link_leads_out_of_a_store_of_shards(tmp_path: Path, arrays: Arrays) -> None:
@@ -131,9 +131,7 @@ def test_a_store_may_be_reached_through_links(store: Path, tmp_path: Path, array
     (tmp_path / "latest.zarr").symlink_to("data/a.zarr")
     for reached in (tmp_path / "latest.zarr", tmp_path / "data" / "a.zarr"):
         use(reached)
-        np.testing.assert_array_equal(
-            FeatureSet.open(reached).read_unverified(np.array([5, 250])), arrays.features[[5, 250]]
-        )
+        np.testing.assert_array_equal(FeatureSet.open(reached).read_rows(np.array([5, 250])), arrays.features[[5, 250]])
     # The way to it may change while it is open, as with a new disk.
     features = FeatureSet.open(tmp_path / "latest.zarr")
     shutil.copytree(tmp_path / "disk", tmp_path / "new")

@@ -77,8 +77,6 @@ class FeatureBlock:
     group: int = 0
     # For queries under a re-ranked distance: re-ranked distances to the gallery rows of the block pair.
     reranked: KnownPairs | None = None
-    # Whether the rows come from memory, where single rows and blocks are read with the same bytes.
-    in_memory: bool = False
     # Labels, shape (n,), int64: rows of equal labels are in no list of nearest rows of each other.  None for all rows.
     label: Int64 | None = None
 
@@ -107,7 +105,6 @@ class FeatureBlock:
             self.norm[place],
             group,
             reranked=None if self.reranked is None else self.reranked.take(place),
-            in_memory=self.in_memory,
             label=None if self.label is None else self.label[place],
         )
 

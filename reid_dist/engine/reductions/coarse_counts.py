@@ -20,7 +20,7 @@ from reid_dist.engine.distances.quantised import QuantisedProducts
 from reid_dist.engine.reductions.bands import ScreenedTargets
 from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
 from reid_dist.engine.reductions.coarse import slack_of
-from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, check_thresholds, partial_counts
+from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, partial_counts
 from reid_dist.engine.reductions.screens import RescoredScreen
 from reid_dist.kernels.coarse import Factors, UpperEnds
 from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
@@ -89,7 +89,6 @@ class CoarseCounts:
     def __init__(
         self, reduction: CountNearer, query: FeatureBlock, gallery: FeatureBlock, products: QuantisedProducts
     ) -> None:
-        check_thresholds(reduction, query, gallery)
         self._reduction, self._gallery = reduction, gallery
         mirrored, screen = products.plain.mirrored(), copy(products.plain)
         if query.reranked is not None:

@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Targets
-from reid_dist.core.segments import order_of_rows, owners, segment_running_sums
+from reid_dist.core.segments import segment_running_sums
 from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.reductions.bands import ScreenedTargets, most_decided
-from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, pair_rows
+from reid_dist.engine.reductions.base import Accumulator, FeatureBlock
 from reid_dist.engine.reductions.tiles import Precision, Tile
-from reid_dist.errors import DamagedStoreError
-from reid_dist.kernels.canonical import pair_distances
 from reid_dist.kernels.counting import count_tile, most_of_many
 from reid_dist.kernels.deciding import RankCounts, ScreenedTile
 
@@ -35,8 +33,6 @@ class CountNearer:
     mask: GalleryMask
     # Registered, re-ranked or precomputed distance.
     distance: Distance
-    # Thresholds of all positives, which are compared with verified rows, if only some of them are counted.
-    checked: Targets | None = None
 
     def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Counting:
         """Make an accumulator for a block pair."""
@@ -44,8 +40,7 @@ class CountNearer:
 
     def take(self, queries: Int64) -> CountNearer:
         """Select queries by position."""
-        checked = None if self.checked is None else self.checked.take(queries)
-        return replace(self, targets=self.targets.take(queries), checked=checked)
+        return replace(self, targets=self.targets.take(queries))
 
     def combine(self, partials: Sequence[GroupedCounts]) -> GroupedCounts:
         """Add counts, group by group."""
@@ -124,33 +119,6 @@ def partial_counts(counts: RankCounts, targets: Targets, n_gallery: int) -> Part
     return PartialCounts(near, SparseCounts.of(counts.tied), SparseCounts.of(counts.before))
 
 
-def check_thresholds(reduction: CountNearer, query: FeatureBlock, gallery: FeatureBlock) -> None:
-    """Compare the thresholds of the positives in a gallery block with distances of verified rows.
-
-    Thresholds were computed from single rows, read without verification; those of rows in memory are not compared.
-    Raises `DamagedStoreError` if a distance differs.
-    """
-    if gallery.in_memory:
-        return
-    targets = reduction.targets if reduction.checked is None else reduction.checked
-    place, column = gallery.find(targets.positive_row)
-    threshold = place
-    if len(targets.distance) < len(targets.positive_row):
-        # Tied positives share a threshold.
-        threshold = np.searchsorted(targets.positive_start, place, "right") - 1
-    owner = owners(place, targets.positive_indptr)
-    # In order of gallery rows: each stays in the cache for all its pairs.
-    order = order_of_rows(column)
-    place, column, threshold, owner = place[order], column[order], threshold[order], owner[order]
-    again = pair_distances(pair_rows(reduction.distance, query, gallery), owner, column)
-    wrong = np.flatnonzero(again != targets.distance[threshold])
-    if len(wrong):
-        raise DamagedStoreError(
-            f"gallery row {targets.positive_row[place[wrong[0]]]} was read with other features than before; the store "
-            "changed, or its storage is not reliable: run `reid-dist check` on it"
-        )
-
-
 class _Counting(Accumulator[GroupedCounts]):
     """Accumulator of `CountNearer`."""
 
@@ -164,7 +132,6 @@ class _Counting(Accumulator[GroupedCounts]):
         sizes = len(targets.distance), len(targets.distance), len(targets.positive_row)
         # A block has far fewer than 2^31 rows.
         self._counts = RankCounts(*(np.zeros(size, np.int32) for size in sizes))
-        check_thresholds(reduction, query, gallery)
 
     @property
     def lower_bound(self) -> NDArray[np.floating]:

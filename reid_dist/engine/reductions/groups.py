@@ -16,16 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import GalleryMask, GroupTargets
-from reid_dist.core.segments import owners, segment_running_sums
+from reid_dist.core.model import GalleryMask, Targets
+from reid_dist.core.segments import segment_running_sums
 from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.plan import MERGED_AT_ONCE
 from reid_dist.engine.reductions.bands import ScreenedTargets, most_decided
-from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, pair_rows
+from reid_dist.engine.reductions.base import Accumulator, FeatureBlock
 from reid_dist.engine.reductions.counts import PartialCounts, SparseCounts
 from reid_dist.engine.reductions.tiles import Precision, Tile
-from reid_dist.errors import DamagedStoreError
-from reid_dist.kernels.canonical import pair_distances, read_only
+from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.deciding import APART, ScreenedTile
 from reid_dist.kernels.groups import GroupPlaces, count_open, merge_groups, place_groups, settle_groups
 from reid_dist.relevance.groups import Groups
@@ -67,7 +66,7 @@ class CountGroups:
     """
 
     # Thresholds of the block of queries.
-    targets: GroupTargets
+    targets: Targets
     # Gallery rows hidden from all queries.
     mask: GalleryMask
     # Registered, re-ranked or precomputed distance.
@@ -78,8 +77,7 @@ class CountGroups:
     @property
     def start_of_places(self) -> Int64:
         """First place of every query, and their number at the end, shape (n_query + 1,), int64."""
-        targets = self.targets.targets
-        return targets.positive_indptr + 2 * targets.indptr
+        return self.targets.positive_indptr + 2 * self.targets.indptr
 
     @property
     def bits(self) -> int:
@@ -135,7 +133,7 @@ class CountGroups:
         """Convert the result of the whole gallery to counts of groups, as `CountNearer` gives them of items."""
         if len(merged.group):
             raise AssertionError("some blocks of the gallery are missing")
-        targets, count = self.targets.targets, merged.count.astype(np.int64)
+        targets, count = self.targets, merged.count.astype(np.int64)
         # Per threshold: the place of groups that are nearer, then one place before every positive and one behind.
         opens = targets.positive_start + 2 * np.arange(len(targets.positive_start))
         nearer = count[opens[:-1]]
@@ -233,13 +231,11 @@ class _Listing(Accumulator[GroupCounts]):
 
     def __init__(self, reduction: CountGroups, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
         self._reduction = reduction
-        targets = reduction.targets.targets
+        targets = reduction.targets
         self._thresholds = ScreenedTargets(targets, reduction.mask, reduction.distance, query, gallery, screen, APART)
         self._exact = screen.exact
         self._start = reduction.start_of_places
         self._most_places = int(np.diff(self._start).max(initial=0))
-        if not gallery.in_memory:
-            self._check_thresholds(query, gallery)
         # Groups of the block, in the order of their numbers, but those with items elsewhere first.
         groups, of_column = reduction.groups, reduction.groups.of_row[gallery.numbers]
         shown = of_column >= 0
@@ -255,28 +251,6 @@ class _Listing(Accumulator[GroupCounts]):
         self._n_open = int(np.count_nonzero(~is_whole))
         self._count = np.zeros(self._start[-1], np.int32)
         self._places: GroupPlaces | None = None
-
-    def _check_thresholds(self, query: FeatureBlock, gallery: FeatureBlock) -> None:
-        """Compare the thresholds with distances of verified rows of this block.
-
-        Thresholds were computed from single rows, read without verification.  Raises `DamagedStoreError` if the nearest
-        item of a group has another distance, or another item comes before it.
-        """
-        groups, targets = self._reduction.targets, self._reduction.targets.targets
-        place, column = gallery.find(groups.row)
-        row, positive = groups.row[place], groups.positive[place]
-        again = pair_distances(
-            pair_rows(self._reduction.distance, query, gallery), owners(place, groups.indptr), column
-        )
-        threshold = np.searchsorted(targets.positive_start, positive, "right") - 1
-        distance, nearest = targets.distance[threshold], targets.positive_row[positive]
-        precedes = (again < distance) | ((again == distance) & (row < nearest))
-        wrong = np.where(row == nearest, again != distance, precedes)
-        if wrong.any():
-            raise DamagedStoreError(
-                f"gallery row {row[np.argmax(wrong)]} was read with other features than before; the store changed, or "
-                "its storage is not reliable: run `reid-dist check` on it"
-            )
 
     @property
     def lower_bound(self) -> NDArray[np.floating]:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import (
     GroupMembers,
-    GroupTargets,
     RankedQueries,
     Relevance,
     RowRange,
@@ -63,7 +62,7 @@ def make_thresholds(
 
 def _group_targets(
     relevance: Relevance, members: GroupMembers, distance: NDArray[np.float64], first_alone: bool
-) -> GroupTargets:
+) -> Targets:
     """Thresholds of groups with a positive, from the distances of all of their items."""
     owner = np.repeat(np.arange(relevance.n_query), np.diff(members.indptr))
     # The items of one threshold are those of a group, or of all groups of a query; the nearest comes first.
@@ -71,23 +70,15 @@ def _group_targets(
     order = np.lexsort(keys)
     opens = np.ones(len(order), np.bool_)
     opens[1:] = np.logical_or.reduce([np.diff(key[order]) != 0 for key in keys[1:]])
-    start = np.flatnonzero(opens)
-    nearest = order[start]
-    # In the order of queries and gallery rows.
-    by_row = np.argsort(nearest)
-    rows = nearest[by_row]
+    # Positions of the nearest items, in the order of queries and gallery rows.
+    rows = np.sort(order[opens])
     grouped = replace(
         relevance,
         relevant_indptr=np.searchsorted(rows, members.indptr),
         relevant_row=members.row[rows],
         hidden=members.hidden,
     )
-    targets = make_targets(grouped, [(np.arange(len(rows)), distance[rows])])
-    place = np.empty(len(rows), np.int64)
-    place[by_row] = np.lexsort((targets.positive_row, owner[rows]))
-    positive = np.empty(len(order), np.int64)
-    positive[order] = np.repeat(place, np.diff(np.append(start, len(order))))
-    return GroupTargets(targets, members.indptr, members.row, positive)
+    return make_targets(grouped, [(np.arange(len(rows)), distance[rows])])
 
 
 def make_targets(relevance: Relevance, parts: Sequence[tuple[Int64, NDArray[np.float64]]]) -> Targets:
@@ -131,11 +122,11 @@ def _by_distance(distance: NDArray[np.float64], owner: Int64, indptr: Int64) -> 
     return order
 
 
-def rank_groups(relevance: Relevance, targets: GroupTargets, counts: PartialCounts) -> RankedQueries:
+def rank_groups(relevance: Relevance, targets: Targets, counts: PartialCounts) -> RankedQueries:
     """Compute ranks of groups as `rank` does those of items; `counts` count groups."""
     if relevance.members is None:
         raise AssertionError("relevance was assigned without groups")
-    return rank(replace(relevance, n_kept=relevance.members.n_kept), targets.targets, counts)
+    return rank(replace(relevance, n_kept=relevance.members.n_kept), targets, counts)
 
 
 def rank(relevance: Relevance, targets: Targets, counts: PartialCounts) -> RankedQueries:

@@ -48,7 +48,7 @@ def add_listed(total: Float64, owner: Int64, item: Int64, weight: Float64, items
     for cut in cut_rows(len(item), max(1, GATHERED_BYTES // (4 * items.dim))):
         piece = slice(cut.start, cut.stop)
         needed, place = np.unique(item[piece], return_inverse=True)
-        add_rows(total, owner[piece], place, weight[piece], items.read_unverified(needed), unit)
+        add_rows(total, owner[piece], place, weight[piece], items.read_rows(needed), unit)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from reid_dist.stores.labelled import joint_labels
 
 Int64 = NDArray[np.int64]
 
-UNVERIFIED_ROWS = 8192
+PAIR_ROWS = 8192
 """Rows in memory at once, on either side, for the distances of single pairs."""
 
 _Key = tuple[tuple[str, ...], tuple[str, ...], RowRange]
@@ -119,13 +119,13 @@ class Items:
             return found
         return replace(found, label=np.concatenate(joint_labels(self.exclude, self.sets))[rows.start : rows.stop])
 
-    def read_unverified(self, items: Int64) -> NDArray[np.float32]:
-        """Read scattered items, ascending, unverified: the neighbour search has verified all of them."""
+    def read_rows(self, items: Int64) -> NDArray[np.float32]:
+        """Read single items, ascending."""
         parts, first = [], 0
         for features in self.sets:
             low, high = np.searchsorted(items, [first, first + features.n_rows])
             if low < high:
-                parts.append(features.read_unverified(items[low:high] - first))
+                parts.append(features.read_rows(items[low:high] - first))
             first += features.n_rows
         return read_only(np.concatenate(parts) if len(parts) != 1 else parts[0])
 
@@ -138,10 +138,10 @@ class Items:
         start = 0
         while start < len(one):
             # A fixed number of pairs per piece bounds the distinct items of either side.
-            stop = min(len(one), start + UNVERIFIED_ROWS)
+            stop = min(len(one), start + PAIR_ROWS)
             near, owner = np.unique(one[start:stop], return_inverse=True)
             far, place = np.unique(other[start:stop], return_inverse=True)
-            near_rows, far_rows = self.read_unverified(near), self.read_unverified(far)
+            near_rows, far_rows = self.read_rows(near), self.read_rows(far)
             rows = PairRows(distance.kind, near_rows, far_rows, squared_norms(near_rows), squared_norms(far_rows))
             found[start:stop] = pair_distances(rows, owner, place)
             start = stop

@@ -83,7 +83,7 @@ def _cross_task(work: _CrossWork, block: int, _: None) -> None:
         needed = np.unique(places[places >= 0])
         place = np.where(places >= 0, np.searchsorted(needed, places), -1)
         own = items.read(listed).features
-        gathered = items.read_unverified(needed) if len(needed) else own[:0]
+        gathered = items.read_rows(needed) if len(needed) else own[:0]
         new = cross_features(own, place, gathered, work.side)
     work.stage.write(work.part(block), {"features": new})
 

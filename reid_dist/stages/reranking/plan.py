@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reid_dist.engine.plan import SetShape
-from reid_dist.stages.neighbours.items import UNVERIFIED_ROWS
+from reid_dist.stages.neighbours.items import PAIR_ROWS
 from reid_dist.stages.neighbours.plan import SearchPlan, block_bytes, choose_two_block_rows, plan_search
 from reid_dist.stages.reranking.definition import BYTES_PER_ENTRY, Reranking, RowSizes
 from reid_dist.stages.reranking.top import GATHERED_BYTES, Top, queries_of_a_part
@@ -80,7 +80,7 @@ def plan_rerank(
     lists, kept = n_lists * (12 * k + 8), int(n_lists * spec.kept_bytes(n_items)) + stored
     rows_at_once = min(rows, spec.most_block_rows)
     rows_held = int(3 * rows_at_once * spec.kept_bytes(n_items)) + spec.held(n_items, gallery.n_rows).bytes_per_task
-    weighing = 4 * n_items * k + n_items + 2 * UNVERIFIED_ROWS * dim * 4 + rows_held
+    weighing = 4 * n_items * k + n_items + 2 * PAIR_ROWS * dim * 4 + rows_held
     return RerankPlan(
         search=search,
         n_tasks=search.n_tasks + (n_blocks * -(-query.n_rows // rows) if alone else 0),

@@ -24,7 +24,7 @@ from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import Besides
 from reid_dist.engine.reductions import FeatureBlock, KnownPairs
 from reid_dist.engine.scorers import FeatureScorer, read_block
-from reid_dist.errors import DamagedStoreError, InputError, PlanError
+from reid_dist.errors import InputError, PlanError
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import NeighbourLists, Resources, find_query_neighbours
 from reid_dist.stages.reranking.definition import BYTES_PER_ENTRY, Choice, Reranking, RowSizes, register
@@ -207,33 +207,18 @@ def _head_task(heads: WeightRows, lists: NeighbourLists, spec: Top, distance: Di
     """Re-rank the heads of a block of queries."""
     (query,), (gallery,) = lists.items.sets, lists.candidates.sets
     here = heads.rows(block)
-    index, nearest = lists.others(here)
-    index, nearest = index[:, : spec.m], nearest[:, : spec.m]
+    index = np.sort(lists.others(here)[0][:, : spec.m])
     features = read_block(query, here).features
     pieces = []
     with one_blas_thread():
         for cut in cut_rows(len(here), max(1, GATHERED_BYTES // (4 * spec.m * gallery.dim))):
             rows = np.unique(index[cut.start : cut.stop])
-            gathered = gallery.read_unverified(rows)
+            gathered = gallery.read_rows(rows)
             for i in range(cut.start, cut.stop):
-                order = np.argsort(index[i])
-                own, known = index[i][order], nearest[i][order]
-                items = FewItems.of(np.concatenate([features[i : i + 1], gathered[np.searchsorted(rows, own)]]))
-                _refuse_other_rows(items, own, known, distance)
+                items = FewItems.of(np.concatenate([features[i : i + 1], gathered[np.searchsorted(rows, index[i])]]))
                 value = lowered(spec.few_distances(items, distance))
-                pieces.append(SparseRows(np.array([0, len(own)]), own.astype(np.int32), value))
+                pieces.append(SparseRows(np.array([0, len(value)]), index[i].astype(np.int32), value))
     heads.write(block, join_rows(pieces))
-
-
-def _refuse_other_rows(items: FewItems, rows: Int64, known: Float64, distance: Distance) -> None:
-    """Compare single rows, read unverified, with the verified ones of the neighbour search."""
-    again = items.pair_distances(distance, np.zeros(len(rows), np.int64), np.arange(1, items.n_items))
-    wrong = np.flatnonzero(again != known)
-    if len(wrong):
-        raise DamagedStoreError(
-            f"gallery row {rows[wrong[0]]} was read with other features than before; the store changed, or its storage "
-            "is not reliable: run `reid-dist check` on it"
-        )
 
 
 def lowered(value: Float64) -> Float64:

@@ -23,7 +23,7 @@ from reid_dist import (
     reranked_distances,
     sweep_parameters,
 )
-from reid_dist.errors import DamagedStoreError, InputError, PlanError
+from reid_dist.errors import InputError, PlanError
 from reid_dist.reports.words import call
 from reid_dist.stages.neighbours import plan as neighbour_plan
 from reid_dist.stages.reranking import parse_rerank, top
@@ -231,14 +231,6 @@ def test_graphs_that_do_not_fit_are_refused(monkeypatch):
     monkeypatch.setattr(top, "BYTES_PER_ENTRY", 2**30)
     with pytest.raises(PlanError, match=r"top: the graph of the 40 nearest items of one query needs .* a smaller m"):
         evaluate(near, far, rerank=SPECS[1])
-
-
-def test_rows_that_change_are_refused(monkeypatch):
-    near, far = map(labelled, spread())
-    read = FeatureSet.read_unverified
-    monkeypatch.setattr(FeatureSet, "read_unverified", lambda self, rows: read(self, rows) + np.float32(1e-3))
-    with pytest.raises(DamagedStoreError, match=r"gallery row \d+ was read with other features than before"):
-        evaluate(near, far, rerank=SPECS[0])
 
 
 def test_hundreds_of_duplicates_and_rows_of_zeros():

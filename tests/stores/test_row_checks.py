@@ -1,0 +1,70 @@
+"""Checksums of rows, against sums of Python's integers, which do not overflow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from blake3 import blake3
+from hypothesis import given
+from hypothesis import strategies as st
+from python_kernels import PythonKernels
+
+from reid_dist.kernels.checksums import weighted_sums
+from reid_dist.stores.row_checks import row_checksums
+
+DTYPES = ["<f2", "<f4", "<f8"]
+
+
+def expected(rows: np.ndarray) -> list[int]:
+    text = blake3(b"reid_dist row checksums").digest(length=8 * rows.shape[1])
+    factors = [int.from_bytes(text[place : place + 8], "little") | 1 for place in range(0, len(text), 8)]
+    words = rows.view(f"<u{rows.dtype.itemsize}").tolist()
+    return [sum(word * factor for word, factor in zip(row, factors, strict=True)) % 2**64 for row in words]
+
+
+def random_rows(dtype: str, n: int = 9, dim: int = 37) -> np.ndarray:
+    """Any bit patterns: those of infinities, of NaN and of both zeros as well."""
+    n_bytes = n * dim * np.dtype(dtype).itemsize
+    return np.random.default_rng(dim).integers(0, 256, n_bytes, np.uint8).view(dtype).reshape(n, dim)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dim", [1, 7, 128])
+def test_checksums_are_sums_modulo_two_to_the_64(dtype: str, dim: int) -> None:
+    rows = random_rows(dtype, dim=dim)
+    assert row_checksums(rows).tolist() == expected(rows)
+    assert row_checksums(rows[:0]).shape == (0,)
+
+
+def sums_of_large_words() -> list[str]:
+    return [str(each) for each in row_checksums(random_rows("<f8"))]
+
+
+def test_without_compilation_they_are_the_same_and_nothing_warns(python_kernels: PythonKernels) -> None:
+    assert python_kernels.call(sums_of_large_words) == sums_of_large_words()
+    assert weighted_sums.py_func is not weighted_sums
+
+
+@given(st.data())
+def test_any_change_of_one_number_changes_the_checksum(data: Any) -> None:
+    dtype = data.draw(st.sampled_from(DTYPES))
+    rows = random_rows(dtype, n=1)
+    words = rows.copy().view(f"<u{rows.dtype.itemsize}")
+    column = data.draw(st.integers(0, rows.shape[1] - 1))
+    words[0, column] ^= words.dtype.type(data.draw(st.integers(1, 2 ** (8 * rows.dtype.itemsize) - 1)))
+    assert row_checksums(words.view(dtype))[0] != row_checksums(rows)[0]
+
+
+def test_exchanged_numbers_and_pairs_of_signs_change_the_checksum() -> None:
+    row = random_rows("<f4", n=1)
+    changed = [row]
+    for one in range(row.shape[1]):
+        for other in range(one):
+            exchanged, turned = row.copy(), row.copy().view(np.uint32)
+            exchanged[0, [one, other]] = row[0, [other, one]]
+            turned[0, [one, other]] ^= np.uint32(1 << 31)
+            changed += [exchanged, turned.view(np.float32)]
+    checksums = row_checksums(np.concatenate(changed))
+    assert len(set(checksums.tolist())) == len(changed)
