@@ -193,4 +193,4 @@ class BlockScorer(Scorer):
 
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
         """Read the distances of the pairs; see `Scorer.pair_distances`."""
-        return self.block.read_unverified(rows.start + owner, gallery_row)
+        return self.block.read_values(rows.start + owner, gallery_row)

@@ -2,6 +2,10 @@
 
 Only pieces of it are ever in memory.  Values are taken as they are; float32 and float16 are widened to float64, which
 is exact.
+
+A file is verified as a store is (`reid_dist.stores.row_checks`): its rows are cut into bands, which are the chunks, and
+each row into cells of some columns, which are the single rows.  The handle carries the digest of every band.  A process
+verifies a band once, and compares what it reads of it afterwards with the checksums of its cells.
 """
 
 from __future__ import annotations
@@ -10,21 +14,27 @@ import functools
 import hashlib
 import os
 import tokenize
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from blake3 import blake3
 from numpy.typing import ArrayLike, NDArray
 
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
+from reid_dist.stores.digests import bytes_of
 from reid_dist.stores.folders import written_whole
 from reid_dist.stores.labels import to_numpy
 from reid_dist.stores.locations import canonical_uri, local_path
+from reid_dist.stores.row_checks import RowChecks, row_checksums
 
-_HASHED_BYTES = 16 << 20
-
-# Values that a worker compares before it uses a file of that name.
-_COMPARED_VALUES = 4096
+# Bytes of a band, but for bands of one row.
+_BAND_BYTES = 16 << 20
+# Columns of a cell; the last one of a row may have fewer.
+_CELL = 1024
+# Rows of a cell that are read together for single values.
+_VALUES_AT_ONCE = 4096
 
 _NPY_MAGIC = b"\x93NUMPY"
 _ZIP_MAGIC = b"PK"
@@ -45,7 +55,7 @@ class DistanceBlock:
         SHA-256 over shape, dtype and values.
     """
 
-    def __init__(self, values: NDArray[Any], uri: str, content_digest: str | None = None) -> None:
+    def __init__(self, values: NDArray[Any], uri: str, digests: tuple[str, tuple[bytes, ...]] | None = None) -> None:
         # A wider float would lose digits in float64, and distances that differ would be tied.
         if values.ndim != 2 or values.dtype.kind != "f" or values.dtype.itemsize > 8 or 0 in values.shape:
             raise InputError(
@@ -56,7 +66,7 @@ class DistanceBlock:
         self.uri = uri
         self.shape: tuple[int, int] = (values.shape[0], values.shape[1])
         self.dtype = values.dtype
-        self.content_digest = content_digest or self._digest()
+        self.content_digest, self._bands = digests or self._digests()
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> DistanceBlock:
@@ -110,20 +120,35 @@ class DistanceBlock:
                 np.save(file, self._values, allow_pickle=False)
         except OSError as error:
             raise StoreError(f"cannot write {target}: {error.strerror or error}") from None
-        return DistanceBlock(_map(target), str(target), self.content_digest)
+        return DistanceBlock(_map(target), str(target), (self.content_digest, self._bands))
 
     def read(self, row: int, row_stop: int, column: int, column_stop: int) -> NDArray[np.float64]:
         """Return a piece as a fresh array, float64, C-contiguous; DamagedStoreError if the file was changed."""
-        # A view of a mapped file would be read-only, and another type to the kernels.
-        piece = np.array(self._values[row:row_stop, column:column_stop], dtype=np.float64, order="C", subok=False)
-        # The digest would have refused such a file.
-        if not np.isfinite(piece).all():
-            raise DamagedStoreError(f"{self.uri} was changed while in use; run again")
-        return piece
+        if self._stored is None:
+            piece = self._values[row:row_stop, column:column_stop]
+        else:
+            # Whole cells are verified.
+            first = column - column % _CELL
+            found = self._stored.read(row, row_stop, first, min(self.shape[1], -(-column_stop // _CELL) * _CELL))
+            piece = found[:, column - first : column_stop - first]
+        # A view would be read-only, and another type to the kernels.
+        return np.array(piece, dtype=np.float64, order="C", subok=False)
 
-    def read_unverified(self, row: NDArray[np.int64], column: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return single values, (n,) float64."""
-        return np.asarray(self._values[row, column], dtype=np.float64)
+    def read_values(self, row: NDArray[np.int64], column: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return single values, (n,) float64; DamagedStoreError if the file was changed."""
+        if self._stored is None:
+            return np.asarray(self._values[row, column], dtype=np.float64)
+        values = np.empty(len(row))
+        # Cell by cell of the columns, so that the rows of a cell are read together.
+        cell = column // _CELL
+        order = np.lexsort((row, cell))
+        for own in np.split(order, np.flatnonzero(np.diff(cell[order])) + 1) if len(order) else ():
+            first = int(cell[own[0]]) * _CELL
+            stop = min(first + _CELL, self.shape[1])
+            for some in np.array_split(own, -(-len(own) // _VALUES_AT_ONCE)):
+                rows, place = np.unique(row[some], return_inverse=True)
+                values[some] = self._stored.take(rows, first, stop)[place, column[some] - first]
+        return values
 
     def describe(self) -> dict[str, Any]:
         """Return the entry of the block in a report."""
@@ -134,12 +159,11 @@ class DistanceBlock:
             "content_digest": self.content_digest,
         }
 
-    def _digest(self) -> str:
-        """Hash all values, and refuse what is no distance on the way."""
-        digest = hashlib.sha256(f"distances {self.shape} {self.dtype.str}".encode())
-        step = max(1, _HASHED_BYTES // (self.shape[1] * self.dtype.itemsize))
-        for start in range(0, self.shape[0], step):
-            rows = np.ascontiguousarray(self._values[start : start + step])
+    def _digests(self) -> tuple[str, tuple[bytes, ...]]:
+        """Hash all values and each band of them, and refuse what is no distance on the way."""
+        digest, bands = hashlib.sha256(f"distances {self.shape} {self.dtype.str}".encode()), []
+        for start, stop in _bands_of(self.shape, self.dtype):
+            rows = np.ascontiguousarray(self._values[start:stop])
             wrong = ~np.isfinite(rows)
             if wrong.any():
                 place = np.argwhere(wrong)[0]
@@ -148,28 +172,92 @@ class DistanceBlock:
                     "distances must be finite numbers"
                 )
             digest.update(rows.tobytes())
-        return digest.hexdigest()
+            bands.append(blake3(bytes_of(rows)).digest())
+        return digest.hexdigest(), tuple(bands)
 
     @property
     def _values(self) -> NDArray[Any]:
-        return _reopen(self.uri, self.content_digest, self._sample) if self._held is None else self._held
+        """All values, not verified."""
+        if self._held is not None:
+            return self._held
+        return _open_again(self.uri, self.shape, self.dtype, self._bands).values
 
     @functools.cached_property
-    def _sample(self) -> str:
-        return _sample(self._values)
+    def _stored(self) -> _StoredBlock | None:
+        """The file as this process reads it; None for an array."""
+        if not self.is_stored:
+            return None
+        if self._held is not None:
+            return _StoredBlock(self.uri, self._held, self._bands)
+        return _open_again(self.uri, self.shape, self.dtype, self._bands)
 
     def __getstate__(self) -> dict[str, Any]:
         """A file is mapped where it is read, and not wherever its handle passes."""
-        if not self.is_stored:
-            return self.__dict__
-        return {**self.__dict__, "_sample": self._sample, "_held": None}
+        state = {name: value for name, value in self.__dict__.items() if name != "_stored"}
+        return {**state, "_held": None} if self.is_stored else state
 
 
-def _sample(values: NDArray[Any]) -> str:
-    """Hash some values at even distances, to distinguish one file from another."""
-    place = np.arange(0, values.size, -(-values.size // _COMPARED_VALUES))
-    rows, columns = np.divmod(place, values.shape[1])
-    return hashlib.sha256(f"{values.shape} {values.dtype.str}".encode() + values[rows, columns].tobytes()).hexdigest()
+def _bands_of(shape: tuple[int, int], dtype: np.dtype[Any]) -> list[tuple[int, int]]:
+    """First row of every band, and its end."""
+    step = max(1, _BAND_BYTES // (shape[1] * dtype.itemsize))
+    return [(start, min(start + step, shape[0])) for start in range(0, shape[0], step)]
+
+
+class _StoredBlock:
+    """A mapped file, verified as it is read; several threads may read at once."""
+
+    def __init__(self, uri: str, values: NDArray[Any], bands: tuple[bytes, ...]) -> None:
+        self._uri, self.values, self._digests = uri, values, bands
+        self._ranges = _bands_of(values.shape, values.dtype)
+        self._n_cells = -(-values.shape[1] // _CELL)
+        self._checks = RowChecks(len(values) * self._n_cells, len(bands))
+
+    def read(self, row: int, row_stop: int, column: int, column_stop: int) -> NDArray[Any]:
+        """Read a piece of whole cells."""
+        return self.take(np.arange(row, row_stop), column, column_stop)
+
+    def take(self, rows: NDArray[np.int64], column: int, column_stop: int) -> NDArray[Any]:
+        """Read a piece of whole cells of some rows, ascending."""
+        step = self._ranges[0][1]
+        for band in np.unique(rows // step).tolist():
+            while not self._checks.knows(band):
+                if self._checks.verify(band, partial(self._verify, band)) is None:
+                    self._checks.wait(band)
+        # A slice is copied faster than listed rows.
+        is_range = len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1
+        wanted = slice(int(rows[0]), int(rows[-1]) + 1) if is_range else rows
+        piece = np.array(self.values[wanted, column:column_stop], order="C", subok=False)
+        checksums = _cell_checksums(piece)
+        first = column // _CELL
+        cells = rows[:, None] * self._n_cells + np.arange(first, first + checksums.shape[1])
+        if not self._checks.agree(cells.ravel(), checksums.ravel()):
+            raise _another_file(self._uri)
+        return piece
+
+    def _verify(self, band: int) -> bool:
+        """Compare a band with its digest, and put the checksums of its cells."""
+        start, stop = self._ranges[band]
+        rows = np.array(self.values[start:stop], order="C", subok=False)
+        if blake3(bytes_of(rows)).digest() != self._digests[band]:
+            raise _another_file(self._uri)
+        self._checks.put(start * self._n_cells, _cell_checksums(rows).ravel())
+        return True
+
+
+def _another_file(uri: str) -> DamagedStoreError:
+    return DamagedStoreError(
+        f"{uri} is not the file that was opened; keep it unchanged, where every worker can read it, and run again"
+    )
+
+
+def _cell_checksums(rows: NDArray[Any]) -> NDArray[np.uint64]:
+    """Checksums of the cells of rows that begin with a cell: shape (n, number of cells), uint64."""
+    whole = rows.shape[1] - rows.shape[1] % _CELL
+    cells = np.ascontiguousarray(rows[:, :whole]).reshape(-1, _CELL)
+    checksums = row_checksums(cells).reshape(len(rows), whole // _CELL)
+    if whole == rows.shape[1]:
+        return checksums
+    return np.column_stack([checksums, row_checksums(np.ascontiguousarray(rows[:, whole:]))])
 
 
 def _map(path: str | os.PathLike[str]) -> NDArray[Any]:
@@ -194,14 +282,9 @@ def _map(path: str | os.PathLike[str]) -> NDArray[Any]:
 
 
 @functools.lru_cache(maxsize=1)
-def _reopen(uri: str, content_digest: str, sample: str) -> NDArray[Any]:
-    """Map the file of a block in another process; one at a time, since a mapped file that was removed takes space.
-
-    Only the sample is compared, not the digest; it distinguishes files that had one name at different times.
-    """
+def _open_again(uri: str, shape: tuple[int, int], dtype: np.dtype[Any], bands: tuple[bytes, ...]) -> _StoredBlock:
+    """Map a file in the process that reads it; one at a time, since a mapped file that was removed takes space."""
     values = _map(uri)
-    if values.ndim != 2 or not values.size or _sample(values) != sample:
-        raise DamagedStoreError(
-            f"{uri} is not the file that was opened; keep it unchanged, where every worker can read it"
-        )
-    return values
+    if (values.shape, values.dtype) != (shape, dtype):
+        raise _another_file(uri)
+    return _StoredBlock(uri, values, bands)

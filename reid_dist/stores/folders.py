@@ -27,10 +27,13 @@ from numpy.typing import NDArray
 from reid_dist.core.temporary import unfinished
 from reid_dist.errors import StoreError
 from reid_dist.stores.object_errors import is_object_uri
-from reid_dist.stores.objects import ObjectFolder, is_read_whole
+from reid_dist.stores.objects import ObjectFolder
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
+
+# When one row in this many is wanted, the system reads the whole file ahead: a page fault for each takes longer.
+_ROWS_PER_READ = 32
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -99,7 +102,7 @@ class LocalFolder:
         if len(mapped) != n_bytes:
             return None
         n_rows = n_bytes // row_bytes
-        if is_read_whole(len(rows), n_rows):
+        if len(rows) * _ROWS_PER_READ > n_rows:
             mapped.madvise(mmap.MADV_WILLNEED)
         held = np.frombuffer(mapped, np.uint8, n_rows * row_bytes).reshape(-1, row_bytes)
         return held[rows]

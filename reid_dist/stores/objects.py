@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 # Requests in flight at a time, and the bytes that they may hold together.
 _MOST_REQUESTS = 32
 _MOST_BYTES = 64 << 20
-# When one row in this many is wanted, the whole file is read: one long read beats a request, or a page fault, for each.
-_ROWS_PER_READ = 32
 
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _YES = ("1", "true", "yes", "on")
@@ -70,11 +68,6 @@ def canonical_object_uri(text: str) -> str:
     if any(segment in ("", ".", "..") for segment in segments) or not text.isprintable() or "\\" in key:
         raise InputError(f"{text!r} is no plain S3 location: no part of it may be empty, '.' or '..'")
     return SCHEME + "/".join([bucket, *segments])
-
-
-def is_read_whole(n_wanted: int, n_rows: int) -> bool:
-    """Whether a whole file is read for some of its rows."""
-    return n_wanted * _ROWS_PER_READ > n_rows
 
 
 # ---- requests --------------------------------------------------------------------------------------------------------
@@ -110,20 +103,20 @@ class ObjectFolder:
         return True
 
     def gather(self, name: str, rows: NDArray[np.int64], row_bytes: int, n_bytes: int) -> NDArray[np.uint8] | None:
-        """Read rows of an object: the whole object where many are wanted, ranges of bytes where few are."""
-        n_rows = n_bytes // row_bytes
-        if is_read_whole(len(rows), n_rows):
-            content = self.read(name)
-            if content is None or len(content) != n_bytes:
-                return None
-            whole = np.frombuffer(content, np.uint8, n_rows * row_bytes).reshape(-1, row_bytes)
-            return whole[rows]
-        starts, lengths = (rows * row_bytes).tolist(), [row_bytes] * len(rows)
-        # Ranges near each other come in one request.
-        pieces = self._request(lambda obstore, store: obstore.get_ranges(store, name, starts=starts, lengths=lengths))
-        if pieces is None or any(len(piece) != row_bytes for piece in pieces):
+        """Read rows of an object of `n_bytes` bytes, (n, row_bytes); None if it is missing or another answer comes.
+
+        One request brings the rows from the first to the last: several ranges in one request are cut out of the answer
+        by the library, which aborts when it is shorter than it should be.
+        """
+        first, stop = int(rows[0]), int(rows[-1]) + 1
+        body = self._request(
+            lambda obstore, store: bytes(
+                obstore.get_range(store, name, start=first * row_bytes, length=(stop - first) * row_bytes)
+            )
+        )
+        if body is None or len(body) != (stop - first) * row_bytes:
             return None
-        return np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, row_bytes)
+        return np.frombuffer(body, np.uint8).reshape(-1, row_bytes)[rows - first]
 
     def write(self, name: str, content: bytes | memoryview) -> int:
         """Write an object, at once and whole; return its size in bytes."""

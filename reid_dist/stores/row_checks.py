@@ -20,7 +20,9 @@ equal checksums.  Of rows whose differences are all multiples of 2^v, which for 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from blake3 import blake3
@@ -32,6 +34,7 @@ from reid_dist.stores.rows import FeatureArray
 
 Int64 = NDArray[np.int64]
 UInt64 = NDArray[np.uint64]
+Read = TypeVar("Read")
 
 _WORDS = {2: np.uint16, 4: np.uint32, 8: np.uint64}
 
@@ -64,28 +67,31 @@ class RowChecks:
         """Whether a chunk has been verified."""
         return bool(self._known[chunk])
 
-    def agree(self, rows: Int64, found: FeatureArray) -> bool:
-        """Whether rows of verified chunks, shape (n, dim), are those that were verified; `rows` are their numbers."""
-        return bool((row_checksums(found) == self._checksums[rows]).all())
+    def agree(self, rows: Int64, checksums: UInt64) -> bool:
+        """Whether rows of verified chunks, by their numbers, have these checksums, shape (n,)."""
+        return bool((checksums == self._checksums[rows]).all())
 
-    def put(self, first: int, rows: FeatureArray) -> None:
-        """Take the checksums of consecutive rows, the first of which is row `first`."""
-        self._checksums[first : first + len(rows)] = row_checksums(rows)
+    def put(self, first: int, checksums: UInt64) -> None:
+        """Put the checksums of consecutive rows, the first of which is row `first`; `verify` calls what calls this."""
+        self._checksums[first : first + len(checksums)] = checksums
 
-    def begin(self, chunk: int) -> bool:
-        """Begin to verify a chunk; False if another thread is verifying it."""
+    def verify(self, chunk: int, read: Callable[[], Read]) -> Read | None:
+        """Call `read`, which verifies a chunk and puts its checksums; None if another thread does so or has done so."""
         with self._ended:
-            if chunk in self._begun:
-                return False
+            # Checksums of a known chunk are never put again: these bytes may be damaged by now.
+            if self._known[chunk] or chunk in self._begun:
+                return None
             self._begun.add(chunk)
-            return True
-
-    def end(self, chunk: int, *, verified: bool) -> None:
-        """End what `begin` began; `verified` if all rows of the chunk were put and are those that were written."""
-        with self._ended:
-            self._known[chunk] |= verified
-            self._begun.discard(chunk)
-            self._ended.notify_all()
+        verified = False
+        try:
+            found = read()
+            verified = True
+        finally:
+            with self._ended:
+                self._known[chunk] = verified
+                self._begun.discard(chunk)
+                self._ended.notify_all()
+        return found
 
     def wait(self, chunk: int) -> None:
         """Wait until no thread is verifying a chunk."""

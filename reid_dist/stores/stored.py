@@ -28,8 +28,7 @@ from reid_dist.stores.layout import open_group, read_label
 from reid_dist.stores.locations import holds, read_marker, read_twice, refuse_stripped
 from reid_dist.stores.manifest import FEATURE_STORE, NEIGHBOUR_GRAPH, Manifest, read_complete
 from reid_dist.stores.object_errors import storage_errors
-from reid_dist.stores.objects import is_read_whole
-from reid_dist.stores.row_checks import RowChecks
+from reid_dist.stores.row_checks import RowChecks, row_checksums
 from reid_dist.stores.rows import FeatureArray, Rows
 
 # What the crc32c codec appends to a chunk.
@@ -176,57 +175,46 @@ class StoredRows(Rows):
             return part is not None
 
         while left:
-            n_bytes = max(self._bytes_of_piece(chunk, len(place)) for chunk, place in left)
-            done = list(self._folder.map(fetch, left, n_bytes))
+            done = list(self._folder.map(fetch, left, self.manifest.chunk_bytes))
             left = [piece for piece, is_done in zip(left, done, strict=True) if not is_done]
             if left:
                 self._checks.wait(left[0][0])
         return found
 
-    def _bytes_of_piece(self, chunk: int, n_rows: int) -> int:
-        """Bytes that are read for some rows of a chunk."""
-        if not self._checks.knows(chunk) or is_read_whole(n_rows, self.chunk_rows):
-            return self.manifest.chunk_bytes
-        return n_rows * self.manifest.row_bytes
-
     def _rows_of_chunk(self, chunk: int, rows: NDArray[np.int64]) -> FeatureArray | None:
         """Read single rows of one chunk, verified; None if another thread is verifying it."""
         first = chunk * self.chunk_rows
-        if self._checks.knows(chunk):
-            part = self._gather(chunk, rows - first)
-            if part is not None and self._checks.agree(rows, part):
-                return part
-            # Read whole, it is what was written, or the damage is named.
+        if self.manifest.shard_rows is not None:
             return self._read_chunk(chunk)[rows - first]
-        if not self._checks.begin(chunk):
-            return None
-        verified = False
-        try:
-            part = self._verify(chunk, rows - first)
-            if part is None:
-                whole = self._read_chunk(chunk)
-                self._checks.put(first, whole)
-                part = whole[rows - first]
-            # Rows in a shard are not read singly.
-            verified = self.manifest.shard_rows is None
-        finally:
-            self._checks.end(chunk, verified=verified)
-        return part
+        if not self._checks.knows(chunk):
+            return self._checks.verify(chunk, lambda: self._verified_rows(chunk, rows - first))
+        part = self._gather(chunk, rows - first)
+        if part is not None and self._checks.agree(rows, row_checksums(part)):
+            return part
+        # Read whole, it is what was written, or the damage is named.
+        return self._read_chunk(chunk)[rows - first]
 
     def _read_chunk(self, chunk: int) -> FeatureArray:
         held = self.manifest.rows_of_chunk(chunk)
         return self.read_raw(held.start, held.stop)
 
-    def _verify(self, chunk: int, inside: NDArray[np.int64]) -> FeatureArray | None:
-        """Read a file once, piece by piece: compare its digest, put the checksums of its rows, and return some rows.
+    def _verified_rows(self, chunk: int, inside: NDArray[np.int64]) -> FeatureArray:
+        """Verify a chunk, put the checksums of all of its rows, and return some of them."""
+        found = self._read_in_pieces(chunk, inside)
+        if found is not None:
+            return found
+        whole = self._read_chunk(chunk)
+        self._checks.put(chunk * self.chunk_rows, row_checksums(whole))
+        return whole[inside]
 
-        None if it is missing, damaged or a shard.  Each piece is hashed, put and copied from the same bytes in memory.
+    def _read_in_pieces(self, chunk: int, inside: NDArray[np.int64]) -> FeatureArray | None:
+        """Read a file once, in pieces that fit the cache; as `_verified_rows`, but None if it is missing or damaged.
+
+        Each piece is hashed, and its rows are put and copied, from the same bytes in memory.
         """
         manifest = self.manifest
-        if manifest.shard_rows is not None:
-            return None
         held, hasher = manifest.rows_of_chunk(chunk), blake3()
-        found = np.empty((len(inside), manifest.dim), self.dtype)
+        found = np.empty((len(inside), manifest.dim), manifest.numpy_dtype)
         buffer = np.empty((max(1, _PIECE_BYTES // manifest.row_bytes), manifest.dim), manifest.numpy_dtype)
         try:
             with storage_errors(self.uri), self._folder.open(manifest.file_of_chunk(chunk)) as file:
@@ -235,7 +223,7 @@ class StoredRows(Rows):
                     if not read_fully(file, bytes_of(piece)):
                         return None
                     hasher.update(bytes_of(piece))
-                    self._checks.put(held.start + start, piece)
+                    self._checks.put(held.start + start, row_checksums(piece))
                     low, high = np.searchsorted(inside, [start, start + len(piece)])
                     found[low:high] = piece[inside[low:high] - start]
         except StoreError:

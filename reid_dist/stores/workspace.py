@@ -40,8 +40,9 @@ from reid_dist.stores.locations import at_location, canonical_uri, local_path, r
 INNER = "sweep-"
 """Prefix of the names of workspaces in another workspace."""
 
-# Version of the content of stages: one more whenever the same inputs may give other bytes.
-_FORMAT = 3
+FORMAT = 4
+"""Version of the content of stages: one more whenever the same inputs may give other bytes."""
+
 _DESCRIPTION = "stage.json"
 _CHECKSUM = "checksum"
 _SUFFIX = ".npz"
@@ -221,12 +222,12 @@ class Workspace:
         `description` is what it holds, and what later runs must do likewise to continue it.  The description of a stage
         that is there already is kept: read it.
         """
-        name = f"{kind}-{fingerprint(_FORMAT, kind, identity)[:_FINGERPRINT_LENGTH]}"
+        name = f"{kind}-{fingerprint(FORMAT, kind, identity)[:_FINGERPRINT_LENGTH]}"
         path = at_location(self.path, name)
         found = _read_description(path)
         if found is None:
             # After damage, parts that were cut in the same way are still good, for they carry the same checksum.
-            content = json.loads(json.dumps({"kind": kind, "format": _FORMAT, **description}))
+            content = json.loads(json.dumps({"kind": kind, "format": FORMAT, **description}))
             checksum = _checksum_of(name, content)
             document = json.dumps({**content, _CHECKSUM: checksum}, indent=1)
             Stage(path)._folder.write(_DESCRIPTION, document.encode())

@@ -24,6 +24,7 @@ from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluat
 from reid_dist.engine.distances import DISTANCES as DEFINITIONS
 from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
+from reid_dist.stores import distance_block
 
 
 @pytest.fixture(autouse=True)
@@ -363,7 +364,47 @@ def test_a_handle_on_a_file_is_small(tmp_path):
     assert again.describe() == stored.describe()
     assert np.array_equal(again.read(3, 9, 20, 30), stored.read(3, 9, 20, 30))
     places = np.array([3, 5]), np.array([20, 499])
-    assert again.read_unverified(*places).tolist() == stored.read_unverified(*places).tolist()
+    assert again.read_values(*places).tolist() == stored.read_values(*places).tolist()
+
+
+@pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f8"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_pieces_and_single_values_of_a_file_are_the_values(tmp_path, monkeypatch, dtype, order):
+    monkeypatch.setattr(distance_block, "_BAND_BYTES", 50_000)
+    monkeypatch.setattr(distance_block, "_VALUES_AT_ONCE", 7)
+    rng = np.random.default_rng(50)
+    values = rng.random((30, 2600)).astype(dtype, order=order)
+    np.save(tmp_path / "block.npy", values)
+    block = DistanceBlock.open(tmp_path / "block.npy")
+    for reader in (block, pickle.loads(pickle.dumps(block))):
+        for piece in ((0, 30, 0, 2600), (3, 17, 1000, 1030), (29, 30, 2599, 2600), (5, 6, 1024, 2048)):
+            found = reader.read(*piece)
+            np.testing.assert_array_equal(found, values[piece[0] : piece[1], piece[2] : piece[3]])
+            assert found.dtype == np.float64
+            assert found.flags.writeable
+        rows, columns = rng.integers(0, 30, 200), rng.integers(0, 2600, 200)
+        np.testing.assert_array_equal(reader.read_values(rows, columns), values[rows, columns])
+        assert reader.read_values(rows[:0], columns[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("is_verified", [False, True])
+def test_a_changed_value_of_a_file_is_never_returned(tmp_path, monkeypatch, is_verified):
+    monkeypatch.setattr(distance_block, "_BAND_BYTES", 50_000)
+    values = np.random.default_rng(51).random((30, 2600))
+    block = DistanceBlock.from_array(values).save(tmp_path / "block.npy")
+    reads = [lambda: block.read(12, 14, 1500, 1501), lambda: block.read_values(np.array([13]), np.array([1500]))]
+    if is_verified:
+        for read in reads:
+            read()
+    mapped = np.lib.format.open_memmap(tmp_path / "block.npy", mode="r+")
+    mapped[13, 1500] = np.nextafter(mapped[13, 1500], 2)
+    mapped.flush()
+    for read in reads:
+        with pytest.raises(DamagedStoreError, match=r"block\.npy is not the file that was opened"):
+            read()
+    np.testing.assert_array_equal(block.read(20, 30, 1500, 1501), values[20:30, 1500:1501])
+    mapped[13, 1500] = values[13, 1500]
+    np.testing.assert_array_equal(block.read(13, 14, 1500, 1501), values[13:14, 1500:1501])
 
 
 def test_feature_sets_of_another_dimension_do_not_matter():

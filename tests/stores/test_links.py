@@ -18,6 +18,7 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.errors import StoreError
 from reid_dist.stores import FeatureSet, Workspace, check_store, ingest
 from reid_dist.stores.sparse import StoredGraph, write_graph
+from reid_dist.stores.workspace import FORMAT
 
 # Every kind of file and folder of a store.
 OF_A_STORE = [
@@ -207,7 +208,7 @@ class TestWorkspace:
         stage = Workspace.at(tmp_path / "scratch").stage("kind", "identity", {"of": "a test"})
         stage.write("part", {"a": np.arange(3)})
         assert workspace.stage("kind", "identity", {}).read("part")["a"].tolist() == [0, 1, 2]
-        assert Path(stage.path).name == f"kind-{fingerprint(3, 'kind', 'identity')[:20]}"
+        assert Path(stage.path).name == f"kind-{fingerprint(FORMAT, 'kind', 'identity')[:20]}"
 
 
 def test_the_error_of_a_command_is_one_line(

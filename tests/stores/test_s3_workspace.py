@@ -13,6 +13,7 @@ from reid_dist.errors import DamagedPartError
 from reid_dist.evaluation.visibility import visible_to
 from reid_dist.stores import FeatureSet, Workspace
 from reid_dist.stores.folders import folder_at
+from reid_dist.stores.workspace import FORMAT
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_parts(workspace: Workspace) -> None:
 def test_a_stage_is_found_again_and_its_description_kept(workspace: Workspace) -> None:
     stage = workspace.stage("lists", [1], {"k": 3})
     assert workspace.stage("lists", [1], {"k": 4}) == stage
-    assert stage.description == {"kind": "lists", "format": 3, "k": 3}
+    assert stage.description == {"kind": "lists", "format": FORMAT, "k": 3}
     other, kind = workspace.stage("lists", [2], {}), workspace.stage("averages", [1], {})
     assert len({stage.path, other.path, kind.path}) == 3
     assert sorted(found.path for found in workspace.stages("lists")) == sorted([stage.path, other.path])

@@ -16,6 +16,7 @@ from reid_dist.stages.neighbours import Resources
 from reid_dist.stores import FeatureSet, FeatureWriter, Stage
 from reid_dist.stores.locations import remove
 from reid_dist.stores.stored import open_stored
+from reid_dist.stores.workspace import FORMAT
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Output:
     def recipe(self) -> str:
         """Fingerprint of everything that the new features depend on, recorded in their store."""
         inputs = [each.content_digest for each in self.inputs]
-        return fingerprint(self.features.content_digest, inputs, self.step.name, self.step, self.side)
+        return fingerprint(FORMAT, self.features.content_digest, inputs, self.step.name, self.step, self.side)
 
     @property
     def target(self) -> str:
