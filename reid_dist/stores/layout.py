@@ -24,9 +24,10 @@ import zarr
 from numpy.typing import NDArray
 from zarr.codecs import BytesCodec, Crc32cCodec
 
-from reid_dist.errors import InputError
+from reid_dist.errors import DamagedStoreError, InputError, ReidDistError
 from reid_dist.stores.digests import encoded_blocks
 from reid_dist.stores.folders import folder_at
+from reid_dist.stores.object_errors import storage_errors
 
 CHUNK_BYTES = 16 << 20
 """Aim for a chunk of features: long enough to amortise a request, short enough to keep many in memory."""
@@ -127,6 +128,14 @@ def array_in(group: zarr.Group, name: str) -> zarr.Array[Any]:
 
 
 def open_group(uri: str) -> zarr.Group:
-    """Open the group of a store for reading."""
-    store = folder_at(uri).zarr_store(read_only=True)
-    return zarr.open_group(store, mode="r", zarr_format=3, use_consolidated=False)
+    """Open the group of a store for reading; DamagedStoreError if its metadata is unreadable."""
+    try:
+        with storage_errors(uri):
+            store = folder_at(uri).zarr_store(read_only=True)
+            return zarr.open_group(store, mode="r", zarr_format=3, use_consolidated=False)
+    except (MemoryError, ReidDistError):
+        raise
+    except Exception as error:  # Whatever damaged metadata makes Zarr raise.
+        damaged = DamagedStoreError(f"{uri}: the metadata in zarr.json is unreadable ({type(error).__name__})")
+        damaged.place = uri
+        raise damaged from error

@@ -48,9 +48,15 @@ def storage_errors(uri: str, *, writing: bool = False) -> Iterator[None]:
             raise StoreError(f"cannot write {uri}: {error.strerror or error}") from error
         raise
     except Exception as error:
-        if not is_object_uri(uri) or not type(error).__module__.startswith("obstore"):
-            raise
-        raise _explained(uri, error, writing=writing) from None
+        if is_object_uri(uri) and type(error).__module__.startswith("obstore"):
+            raise _explained(uri, error, writing=writing) from None
+        if is_object_uri(uri) and writing:
+            # Zarr looks at what is there before it writes.
+            raise StoreError(
+                f"cannot write {uri}: the storage answers with bytes that are no metadata ({type(error).__name__}); "
+                "try again, or check it with its own tools"
+            ) from error
+        raise
 
 
 def _explained(uri: str, error: Exception, *, writing: bool) -> StoreError:

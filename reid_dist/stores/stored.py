@@ -69,8 +69,7 @@ class StoredRows(Rows):
         self.notes = manifest.notes
         self._folder = folder_at(uri)
         self._checks = RowChecks(manifest.n_rows, manifest.n_chunks)
-        with storage_errors(uri):
-            group = open_group(uri)
+        group = open_group(uri)
         self.labels = StoredLabels(uri, manifest, group)
         self._features = self._open_features(group)
 

@@ -20,6 +20,13 @@ class Quiet(WSGIRequestHandler):
         pass
 
 
+def flipped(body: bytes) -> bytes:
+    """The body of an answer with one bit in its middle flipped."""
+    spoilt = bytearray(body)
+    spoilt[len(body) // 2] ^= 4
+    return bytes(spoilt)
+
+
 class Server:
     """Moto's S3, served by threads.
 
@@ -32,7 +39,9 @@ class Server:
     status
         That error.
     corrupt
-        Given method and path of a request: whether one bit in the middle of the answer is flipped.
+        Given method and path of a request: whether its answer is spoilt.
+    spoil
+        Given the body of an answer, the one that is sent in its place; by default one bit in the middle is flipped.
     requests
         Method and path of all requests so far.
     """
@@ -51,6 +60,7 @@ class Server:
         self.delay = 0.0
         self.refuse: Callable[[str, str], bool] = lambda method, path: False
         self.corrupt: Callable[[str, str], bool] = lambda method, path: False
+        self.spoil: Callable[[bytes], bytes] = flipped
         self.status = "500 Internal Server Error"
         self.requests: list[tuple[str, str]] = []
 
@@ -61,12 +71,16 @@ class Server:
         if self.refuse(*request):
             start_response(self.status, [("Content-Length", "0")])
             return [b""]
-        answer: Iterable[bytes] = self._application(environ, start_response)
-        if self.corrupt(*request):
-            body = bytearray(b"".join(answer))
-            body[len(body) // 2] ^= 4
-            return [bytes(body)]
-        return answer
+        if not self.corrupt(*request):
+            answer: Iterable[bytes] = self._application(environ, start_response)
+            return answer
+        begun: list[Any] = []
+        answer = self._application(environ, lambda *head: begun.extend(head[:2]))
+        body = self.spoil(b"".join(answer))
+        status, headers = begun
+        kept = [each for each in headers if each[0].lower() != "content-length"]
+        start_response(status, [*kept, ("Content-Length", str(len(body)))])
+        return [body]
 
     def environment(self) -> dict[str, str]:
         """What a user would export."""

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from python_kernels import PythonKernels
 
+from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.checksums import weighted_sums
-from reid_dist.stores.row_checks import row_checksums
+from reid_dist.stores.row_checks import RowChecks, row_checksums
 
 DTYPES = ["<f2", "<f4", "<f8"]
 
@@ -68,3 +69,34 @@ def test_exchanged_numbers_and_pairs_of_signs_change_the_checksum() -> None:
             changed += [exchanged, turned.view(np.float32)]
     checksums = row_checksums(np.concatenate(changed))
     assert len(set(checksums.tolist())) == len(changed)
+
+
+def test_a_chunk_is_verified_once_and_its_checksums_stay() -> None:
+    """A thread that comes late must not put those of bytes that were damaged since."""
+    checks = RowChecks(6, 2)
+    right = np.array([1, 2, 3], np.uint64)
+
+    def verified() -> str:
+        assert not checks.knows(1)
+        assert checks.verify(1, unreachable) is None
+        checks.put(3, right)
+        return "rows"
+
+    def unreachable() -> str:
+        raise AssertionError("the chunk is being verified, or has been")
+
+    def damaged() -> str:
+        checks.put(0, right + np.uint64(1))
+        raise DamagedStoreError("chunk 0")
+
+    assert checks.verify(1, verified) == "rows"
+    checks.wait(1)
+    assert checks.knows(1)
+    assert checks.verify(1, unreachable) is None
+    assert checks.agree(np.array([3, 5]), right[[0, 2]])
+    assert not checks.agree(np.array([3, 5]), right[[0, 1]])
+    with pytest.raises(DamagedStoreError):
+        checks.verify(0, damaged)
+    checks.wait(0)
+    assert not checks.knows(0)
+    assert checks.verify(0, lambda: "again") == "again"
