@@ -204,6 +204,11 @@ def _read_description_once(path: str) -> tuple[dict[str, Any], str] | None:
     return content, _checksum_of(stage._name, content)
 
 
+def stage_name(kind: str, identity: Any) -> str:
+    """Name of a stage in its workspace; see `Workspace.stage`."""
+    return f"{kind}-{fingerprint(FORMAT, kind, identity)[:_FINGERPRINT_LENGTH]}"
+
+
 @dataclass(frozen=True)
 class Workspace:
     """A directory of stages, by its canonical URI; made when the first stage is."""
@@ -222,7 +227,7 @@ class Workspace:
         `description` is what it holds, and what later runs must do likewise to continue it.  The description of a stage
         that is there already is kept: read it.
         """
-        name = f"{kind}-{fingerprint(FORMAT, kind, identity)[:_FINGERPRINT_LENGTH]}"
+        name = stage_name(kind, identity)
         path = at_location(self.path, name)
         found = _read_description(path)
         if found is None:

@@ -15,8 +15,9 @@ from reid_dist.errors import DamagedStoreError, StoreError, StoreExistsError
 from reid_dist.stages.neighbours import Resources
 from reid_dist.stores import FeatureSet, FeatureWriter, Stage
 from reid_dist.stores.locations import remove
+from reid_dist.stores.locks import in_turn
 from reid_dist.stores.stored import open_stored
-from reid_dist.stores.workspace import FORMAT
+from reid_dist.stores.workspace import FORMAT, stage_name
 
 
 @dataclass(frozen=True)
@@ -97,48 +98,59 @@ class Output:
         values: NDArray[Any] | None = None,
         dim: int | None = None,
     ) -> FeatureSet:
-        """Make all rows of the set by blocks, and write the store.
+        """Make all rows of the set by blocks, and write the store; runs that share the workspace take turns.
 
         `kind` is that of the stage with the blocks, and `more` are the fields of the work beside those of `RowWork`.
         `task` takes the work, the number of a block and the block's `values`, one for every row of the set.
         New rows have `dim` features, None for as many as before.
         """
-        features, step, where, target = self.features, self.step, self.where, self.target
-        stage = where.workspace.stage(kind, target, {"recipe": str(step), "block_rows": block_rows})
-        blocks = work(stage, features.n_rows, stage.description["block_rows"], *more)
+        workspace, description = self.where.workspace, {"recipe": str(self.step), "block_rows": block_rows}
+        place = workspace.place(stage_name(kind, self.target))
+        with in_turn(place, self.where.progress.warn):
+            # Another run may have finished the same features meanwhile.
+            if (ready := self.ready()) is not None:
+                return ready
+            stage = workspace.stage(kind, self.target, description)
+            blocks = work(stage, self.features.n_rows, stage.description["block_rows"], *more)
+            self._compute(blocks, task, values)
+            self._write(blocks, dim or self.features.dim)
+            workspace.remove(stage)
+            return FeatureSet.open(self.target)
+
+    def _compute(self, blocks: RowWork, task: Callable[..., None], values: NDArray[Any] | None) -> None:
+        """Compute the blocks that the stage lacks."""
         graph = TaskGraph()
-        at = fingerprint(stage.path)[:12]
-        ranges = [*cut_rows(features.n_rows, blocks.block_rows)]
-        for block, rows in enumerate(ranges):
-            if not stage.has(blocks.part(block)):
-                key = f"expansion-{at}-{block}"
+        at = fingerprint(blocks.stage.path)[:12]
+        for block, rows in enumerate(cut_rows(blocks.n_rows, blocks.block_rows)):
+            if not blocks.stage.has(blocks.part(block)):
                 own = None if values is None else values[rows.start : rows.stop]
-                graph.finals.append(graph.add(key, task, blocks, block, own, stage="expansion"))
-        where.run(graph)
+                graph.finals.append(graph.add(f"expansion-{at}-{block}", task, blocks, block, own, stage="expansion"))
+        self.where.run(graph)
+
+    def _write(self, blocks: RowWork, dim: int) -> None:
+        """Write the store from the blocks."""
+        features = self.features
         source: dict[str, Any] = {
             "identity": self.recipe,
-            "recipe": str(step),
+            "recipe": str(self.step),
             "of": features.content_digest,
             "inputs": [each.content_digest for each in self.inputs],
         }
         try:
             with FeatureWriter(
-                target,
-                dim=dim or features.dim,
+                self.target,
+                dim=dim,
                 n_rows=features.n_rows,
                 # Averages may cancel, and a row may be the mean of its camera; a row of zeros is then correct.
                 allow_zero=True,
                 overwrite=True,
-                notes=[*features.notes, f"expanded by {step}", *blocks.notes],
+                notes=[*features.notes, f"expanded by {self.step}", *blocks.notes],
                 source=source,
             ) as writer:
-                for block in range(len(ranges)):
-                    writer.append(stage.read(blocks.part(block), "features")["features"])
+                for block in range(-(-blocks.n_rows // blocks.block_rows)):
+                    writer.append(blocks.stage.read(blocks.part(block), "features")["features"])
                 writer.set_labels(features.labels)
         except StoreExistsError:
-            # Another run on this workspace may have finished the same features meanwhile.
-            if (ready := self.ready()) is None:
+            # On object storage, where runs do not take turns, another one may have written the same features.
+            if self.ready() is None:
                 raise
-            return ready
-        where.workspace.remove(stage)
-        return FeatureSet.open(target)
