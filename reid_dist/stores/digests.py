@@ -23,6 +23,7 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from reid_dist.stores.row_checks import RowChecks, row_checksums
 from reid_dist.stores.rows import FeatureArray, RowFaults, find_faults
 
 BLOCK_ROWS = 1024
@@ -117,8 +118,12 @@ class ContentHasher:
         return hasher.hexdigest()
 
 
-def scan(features: FeatureArray) -> tuple[ContentHasher, RowFaults]:
-    """Hash an array (n, dim), C-contiguous, and look for faulty rows in one pass, on all cores."""
+def scan(features: FeatureArray, checks: RowChecks | None = None) -> tuple[ContentHasher, RowFaults]:
+    """Hash an array (n, dim), C-contiguous, and look for faulty rows in one pass, on all cores.
+
+    With `checks`, for an array whose bytes may change, each block is copied before, and the checksums of its rows are
+    put.
+    """
     row_bytes = max(1, features.shape[1] * features.dtype.itemsize)
     step = BLOCK_ROWS * max(1, _TASK_BYTES // (BLOCK_ROWS * row_bytes))
 
@@ -126,6 +131,9 @@ def scan(features: FeatureArray) -> tuple[ContentHasher, RowFaults]:
         digests, faults = [], RowFaults()
         for first in range(start, min(start + step, len(features)), BLOCK_ROWS):
             block = features[first : min(first + BLOCK_ROWS, start + step)]
+            if checks is not None:
+                block = np.array(block)
+                checks.put(first, row_checksums(block))
             digests.append(blake3(bytes_of(block)).digest())
             faults += find_faults(block, first)
         return digests, faults

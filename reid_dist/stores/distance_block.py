@@ -27,7 +27,7 @@ from reid_dist.stores.digests import bytes_of
 from reid_dist.stores.folders import written_whole
 from reid_dist.stores.labels import to_numpy
 from reid_dist.stores.locations import canonical_uri, local_path
-from reid_dist.stores.row_checks import RowChecks, row_checksums
+from reid_dist.stores.row_checks import RowChecks, is_mapped, row_checksums
 
 # Bytes of a band, but for bands of one row.
 _BAND_BYTES = 16 << 20
@@ -163,7 +163,8 @@ class DistanceBlock:
         """Hash all values and each band of them, and refuse what is no distance on the way."""
         digest, bands = hashlib.sha256(f"distances {self.shape} {self.dtype.str}".encode()), []
         for start, stop in _bands_of(self.shape, self.dtype):
-            rows = np.ascontiguousarray(self._values[start:stop])
+            # Copied, so that all that follows sees the same bytes of a file.
+            rows = np.array(self._values[start:stop], order="C", subok=False)
             wrong = ~np.isfinite(rows)
             if wrong.any():
                 place = np.argwhere(wrong)[0]
@@ -184,11 +185,9 @@ class DistanceBlock:
 
     @functools.cached_property
     def _stored(self) -> _StoredBlock | None:
-        """The file as this process reads it; None for an array."""
-        if not self.is_stored:
-            return None
+        """The file as this process reads it; None for an array in memory."""
         if self._held is not None:
-            return _StoredBlock(self.uri, self._held, self._bands)
+            return _StoredBlock(self.uri, self._held, self._bands) if is_mapped(self._held) else None
         return _open_again(self.uri, self.shape, self.dtype, self._bands)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Rows and labels in memory, or in a memory-mapped file."""
+"""Rows and labels in memory, or in a memory-mapped file, whose rows are verified as they are read."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.errors import InputError
+from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.stores.digests import digest_label, scan
 from reid_dist.stores.labels import Labels, to_numpy
+from reid_dist.stores.row_checks import RowChecks, is_mapped, row_checksums
 from reid_dist.stores.rows import FeatureArray, Rows, conversion_note, convert_rows, natural_dtype
 
 _CONVERTED_BYTES = 64 << 20
@@ -37,7 +38,8 @@ class MemoryRows(Rows):
         self.shape: tuple[int, int] = (self.features.shape[0], self.features.shape[1])
         # Memory has no natural chunk.
         self.chunk_rows = len(self.features)
-        hasher, faults = scan(self.features)
+        self._checks = RowChecks(len(self.features), 0) if is_mapped(self.features) else None
+        hasher, faults = scan(self.features, self._checks)
         faults.refuse_non_finite()
         self.labels, self.allow_zero, self.uri = labels, allow_zero, uri
         self.address = uri
@@ -52,12 +54,28 @@ class MemoryRows(Rows):
         return digest_label(self.labels[name])
 
     def read_raw(self, start: int, stop: int) -> FeatureArray:
-        """Return a view of rows."""
-        return self.features[start:stop]
+        """Return a view of rows; of a mapped file a copy, or DamagedStoreError if it was changed."""
+        rows = self.features[start:stop]
+        return rows if self._checks is None else self._verified(np.array(rows), slice(start, stop))
 
     def read_rows(self, rows: NDArray[np.int64]) -> FeatureArray:
-        """Return single rows, copied."""
-        return self.features[rows]
+        """Return single rows, copied; DamagedStoreError if a mapped file was changed."""
+        found = self.features[rows]
+        return found if self._checks is None else self._verified(found, rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """In another process, rows of a mapped file are in memory."""
+        if self._checks is None:
+            return self.__dict__
+        return {**self.__dict__, "features": self.read_raw(0, len(self.features)), "_checks": None}
+
+    def _verified(self, found: FeatureArray, rows: slice | NDArray[np.int64]) -> FeatureArray:
+        if self._checks is not None and not self._checks.agree(rows, row_checksums(found)):
+            raise DamagedStoreError(
+                "the file of a memory map was changed while in use: its features are not those that were checked; "
+                "open it again"
+            )
+        return found
 
 
 def as_feature_array(features: Any) -> NDArray[Any]:

@@ -19,10 +19,11 @@ equal checksums.  Of rows whose differences are all multiples of 2^v, which for 
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from blake3 import blake3
@@ -53,6 +54,16 @@ def _factors(dim: int) -> UInt64:
     return read_only(np.frombuffer(blake3(b"reid_dist row checksums").digest(length=8 * dim), "<u8") | np.uint64(1))
 
 
+def is_mapped(array: NDArray[Any]) -> bool:
+    """Whether the elements of an array are those of a mapped file."""
+    base: Any = array
+    while base is not None:
+        if isinstance(base, mmap.mmap | np.memmap):
+            return True
+        base = getattr(base, "base", None) if isinstance(base, np.ndarray) else getattr(base, "obj", None)
+    return False
+
+
 class RowChecks:
     """Checksums of the rows of verified chunks, and which chunks are being verified; for several threads at once."""
 
@@ -67,7 +78,7 @@ class RowChecks:
         """Whether a chunk has been verified."""
         return bool(self._known[chunk])
 
-    def agree(self, rows: Int64, checksums: UInt64) -> bool:
+    def agree(self, rows: slice | Int64, checksums: UInt64) -> bool:
         """Whether rows of verified chunks, by their numbers, have these checksums, shape (n,)."""
         return bool((checksums == self._checksums[rows]).all())
 

@@ -180,10 +180,11 @@ class FeatureWriter:
             if self._filled == len(self._unit):
                 self._grow()
             take = min(step, len(block) - start, len(self._unit) - self._filled)
-            rows = convert_rows(block[start : start + take], self.dtype, self.n_rows)
+            # Digests are of the bytes that are written, which a memory map might give otherwise a second time.
+            rows = self._unit[self._filled : self._filled + take]
+            rows[:] = convert_rows(block[start : start + take], self.dtype, self.n_rows)
             self.faults += find_faults(rows, self.n_rows)
             self._hasher.update(rows)
-            self._unit[self._filled : self._filled + take] = rows
             self._filled += take
             start += take
             if self._filled == (self._shard_rows or self._chunk_rows):

@@ -388,10 +388,13 @@ def test_pieces_and_single_values_of_a_file_are_the_values(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("is_verified", [False, True])
-def test_a_changed_value_of_a_file_is_never_returned(tmp_path, monkeypatch, is_verified):
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_a_changed_value_of_a_file_is_never_returned(tmp_path, monkeypatch, is_verified, is_mapped):
     monkeypatch.setattr(distance_block, "_BAND_BYTES", 50_000)
     values = np.random.default_rng(51).random((30, 2600))
     block = DistanceBlock.from_array(values).save(tmp_path / "block.npy")
+    if is_mapped:
+        block = DistanceBlock.from_array(np.load(tmp_path / "block.npy", mmap_mode="r"))
     reads = [lambda: block.read(12, 14, 1500, 1501), lambda: block.read_values(np.array([13]), np.array([1500]))]
     if is_verified:
         for read in reads:
@@ -400,7 +403,7 @@ def test_a_changed_value_of_a_file_is_never_returned(tmp_path, monkeypatch, is_v
     mapped[13, 1500] = np.nextafter(mapped[13, 1500], 2)
     mapped.flush()
     for read in reads:
-        with pytest.raises(DamagedStoreError, match=r"block\.npy is not the file that was opened"):
+        with pytest.raises(DamagedStoreError, match=r"(block\.npy|memory) is not the file that was opened"):
             read()
     np.testing.assert_array_equal(block.read(20, 30, 1500, 1501), values[20:30, 1500:1501])
     mapped[13, 1500] = values[13, 1500]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ import pytest
 import zarr
 
 from reid_dist import FeatureSet, evaluate
-from reid_dist.errors import InputError
+from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.stores import streamed
 
 N_ROWS, DIM = 230, 12
@@ -124,7 +125,24 @@ def test_a_memory_map_of_a_kept_dtype_stays_mapped(tmp_path: Path) -> None:
     array = mapped(tmp_path, "f4")
     made = FeatureSet.from_arrays(array, PIDS, CAMIDS)
     assert not made.is_stored
-    assert np.shares_memory(made.read(0, N_ROWS), array)
+    np.testing.assert_array_equal(made.read(0, N_ROWS), FEATURES)
+    assert np.shares_memory(made._rows.features, array)
+
+
+def test_a_memory_map_whose_file_changes_is_refused(tmp_path: Path) -> None:
+    """Its rows are compared with those that were there when the set was made, as those of a store are."""
+    made = FeatureSet.from_arrays(mapped(tmp_path, "f4")[:], PIDS, CAMIDS)
+    sent = pickle.loads(pickle.dumps(made))
+    writable = np.lib.format.open_memmap(tmp_path / "a.npy", "r+")
+    writable[[7, 8]] = writable[[8, 7]]
+    writable.flush()
+    rows = np.array([3, 8, 20])
+    for read in (lambda: made.read(0, N_ROWS), lambda: made.read_rows(rows), lambda: evaluate(made, made)):
+        with pytest.raises(DamagedStoreError, match="file of a memory map was changed while in use"):
+            read()
+    np.testing.assert_array_equal(made.read_rows(rows[[0, 2]]), FEATURES[rows[[0, 2]]])
+    np.testing.assert_array_equal(made.read(9, N_ROWS), FEATURES[9:])
+    np.testing.assert_array_equal(sent.read(0, N_ROWS), FEATURES)
 
 
 def test_small_arrays_are_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
