@@ -23,6 +23,7 @@ from reid_dist.engine.variants import EVERY_ROW
 from reid_dist.engine.verification import n_nearest, needs_pairs, needs_probes
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded, refuse_options_of_features
+from reid_dist.evaluation.counted_rows import CountedRows
 from reid_dist.evaluation.lowered import change_note
 from reid_dist.evaluation.options import RANKING_OPTIONS, EvaluationOptions, RankingOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
@@ -100,6 +101,11 @@ def evaluate_beside(
     check_sets(query, gallery, measure)
     checked = CheckedOptions.of(given, query, gallery)
     refuse_unlike_lengths(query, gallery, checked.expand, measure)
+    if (counted := CountedRows.of(checked, query, gallery)) is not None:
+        report, beside = evaluate_beside(
+            *counted.sides, protocols, client=client, workspace=workspace, progress=progress, **options
+        )
+        return counted.restored(report), beside
     kept = workspace_at(workspace)
     with shown_progress(progress) as shown:
         watch = Stopwatch(shown)

@@ -33,6 +33,7 @@ from reid_dist.engine.threshold_passes import (
 from reid_dist.engine.verification import Verification, thresholds_of_probes
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete
+from reid_dist.evaluation.counted_rows import CountedRows
 from reid_dist.evaluation.evaluate import scored_sets
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.evaluation.operating.bins import MOST_EDGES, even_edges, quantile_edges
@@ -187,6 +188,9 @@ def operating_points(
     check_sets(near, far_side, measure)
     checked = CheckedOptions.of(given, near, far_side)
     refuse_unlike_lengths(near, far_side, checked.expand, measure)
+    rows = CountedRows.of(checked, near, far_side)
+    if rows is not None:
+        near, far_side = rows.sides
     kept = workspace_at(workspace)
     with shown_progress(progress) as shown:
         watch = Stopwatch(shown)
@@ -201,6 +205,8 @@ def operating_points(
                 return replace(found, timing=timing, notes=[*found.notes, *scorer.notes])
 
         found = with_remade_parts(attempt, kept, watch.warn)
+    if rows is not None:
+        found = replace(found, inputs=rows.inputs, counts=rows.counts(found.counts), notes=[*found.notes, rows.note])
     return replace(found, distance=measure.describe())
 
 
