@@ -115,7 +115,7 @@ def evaluate_beside(
                 found, beside = _evaluate(
                     checked, (query, gallery), visible, scorer, execution, watch, started, protocols
                 )
-                notes = [*found.notes, *scorer.notes]
+                notes = [*found.notes, *stage_notes((query, gallery), visible), *scorer.notes]
                 if checked.values["against_plain"]:
                     names, plain = _without_reranking(checked, given, query, gallery)
                     unranked = FeatureScorer(*visible, measure)
@@ -149,6 +149,12 @@ def scored_sets(
             scorer = rerank_scorer(*visible, measure, checked.rerank, where)
         # Measured after the stages, as workers may have joined or left meanwhile.
         yield visible, scorer, make_execution(client, kept, chunk_rows, watch)
+
+
+def stage_notes(inputs: Sequence[LabelledSet], made: Sequence[LabelledSet]) -> list[str]:
+    """Notes on the features that stages have made, beside those of the sets that they are made of."""
+    known = {note for each in inputs for note in each.notes}
+    return [note for note in dict.fromkeys(note for each in made for note in each.notes) if note not in known]
 
 
 @lists_options(RANKING_OPTIONS)

@@ -18,6 +18,7 @@ from reid_dist import (
     evaluate,
     evaluate_distances,
     evaluate_lists,
+    operating_points,
 )
 from reid_dist.errors import InputError
 from reid_dist.evaluation.splits import evaluate_splits
@@ -330,3 +331,32 @@ def test_junk_on_one_side_is_named():
         evaluate(junk, known, protocol="no_cameras")
     with pytest.raises(InputError, match="all gallery rows have pid -1, which marks junk: are the labels meant so"):
         evaluate(known, junk, protocol="no_cameras")
+
+
+def test_notes_of_stages_reach_report_and_console(tmp_path):
+    """Cameras that take the statistics of all rows, and a graph across cameras without any link."""
+    rng = np.random.default_rng(3)
+
+    def side(n, cameras):
+        pids = rng.integers(0, 9, n)
+        features = rng.standard_normal((n, 6)).astype(np.float32)
+        return FeatureSet.from_arrays(features, pids, cameras(n))
+
+    several = [side(n, lambda n: np.where(np.arange(n) < 5, 7, np.arange(n) % 2)) for n in (40, 300)]
+    one = [side(n, lambda n: np.ones(n, int)) for n in (40, 120)]
+    few = "normalised with all gallery rows, as too few are of their camera: cameras 7"
+    alone = "all items are of one camera: the graph across cameras links each item with itself alone"
+    for sets, options, note in (
+        (several, {"expand": "camera_norm"}, few),
+        (several, {"expand": "camera_norm+aqe(k=2)"}, few),
+        (one, {"expand": "gcr(k1=5)", "protocol": "no_cameras"}, alone),
+    ):
+        # A second run finds the features in the workspace.
+        for _ in range(2):
+            report = evaluate(*sets, workspace=tmp_path / "workspace", **options)
+            assert report.notes.count(note) == 1
+            assert note in " ".join(str(report).split())
+        assert note in operating_points(*sets, workspace=tmp_path / "workspace", **options).notes
+    assert not any("too few" in note for note in evaluate(*several, expand="camera_norm(least_rows=5)").notes)
+    definition = evaluate(*several, expand="camera_norm").expand["definition"]
+    assert "least_rows gallery rows take mean and inverse" in definition

@@ -34,7 +34,7 @@ from reid_dist.engine.verification import Verification, thresholds_of_probes
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete
 from reid_dist.evaluation.counted_rows import CountedRows
-from reid_dist.evaluation.evaluate import scored_sets
+from reid_dist.evaluation.evaluate import scored_sets, stage_notes
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.evaluation.operating.bins import MOST_EDGES, even_edges, quantile_edges
 from reid_dist.evaluation.operating.values import (
@@ -202,7 +202,9 @@ def operating_points(
                 counted_at = time.perf_counter()
                 found = _report(checked, wanted, (near, far_side), result, counts)
                 timing = watch.timing(started, (opened, opened), counted_at)
-                return replace(found, timing=timing, notes=[*found.notes, *scorer.notes])
+                return replace(
+                    found, timing=timing, notes=[*found.notes, *stage_notes((near, far_side), visible), *scorer.notes]
+                )
 
         found = with_remade_parts(attempt, kept, watch.warn)
     if rows is not None:

@@ -32,6 +32,7 @@ from reid_dist.reports import Report
 from reid_dist.reports.documents import plain
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 from reid_dist.stores.fused import FUSED_NOTE
+from reid_dist.stores.stored import open_stored
 from reid_dist.stores.workspace import inner_folder
 
 if TYPE_CHECKING:
@@ -276,9 +277,9 @@ class _Removal:
             return
         done, remaining = self._points[n_done - 1], self._points[n_done:]
         # What the steps before the last one made serves all points.
-        made = f"expanded by {done.rerank if done.expand is None else done.expand[-1]}"
+        recipe = str(done.rerank if done.expand is None else done.expand[-1])
         for store in self._folder.glob("expanded-*.zarr"):
-            if _notes_of(store)[-1:] in ([made], []):
+            if _recipe_of(store) in (recipe, None):
                 shutil.rmtree(store)
         if done.rerank is not None and (not remaining or remaining[0].shared != done.shared):
             # Neighbour lists serve all points.
@@ -288,9 +289,9 @@ class _Removal:
                     workspace.remove(stage)
 
 
-def _notes_of(store: Path) -> list[str]:
-    """Notes of a store; none of one that cannot be opened."""
+def _recipe_of(store: Path) -> str | None:
+    """What the features of a store were made by; None for a store that cannot be read."""
     try:
-        return FeatureSet.open(store).notes
+        return str(open_stored(str(store)).manifest.source.get("recipe"))
     except StoreError:
-        return []
+        return None

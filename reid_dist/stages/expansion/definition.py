@@ -228,7 +228,8 @@ EXPANSIONS.register(
     Method(
         name="camera_norm",
         summary="rows of length 1, minus the mean of their camera's gallery rows, times the inverse of X'X + n ridge I "
-        "over these n rows X, which are not centred; scaled to length 1",
+        "over these n rows X, which are not centred; scaled to length 1; rows of a camera with fewer than least_rows "
+        "gallery rows take mean and inverse of all gallery rows",
         source="vimar-gu/Bias-Eliminate-DA-ReID utils/reid_metric.py, compute_P2 and meanfeat_sub (ridge 0.02); "
         "WesleyZhang1991/GCN_rerank gcrv.py, compute_P2 (ridge 10)",
         parameters={"ridge": 10.0, "statistics": "per_camera", "operation": "whiten", "least_rows": 100},

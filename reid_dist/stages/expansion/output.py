@@ -144,7 +144,7 @@ class Output:
                 # Averages may cancel, and a row may be the mean of its camera; a row of zeros is then correct.
                 allow_zero=True,
                 overwrite=True,
-                notes=[*features.notes, f"expanded by {self.step}", *blocks.notes],
+                notes=[*features.notes, *blocks.notes],
                 source=source,
             ) as writer:
                 for block in range(-(-blocks.n_rows // blocks.block_rows)):

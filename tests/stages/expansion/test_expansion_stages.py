@@ -177,7 +177,7 @@ def test_a_derived_store_tells_what_it_is(tmp_path):
         "of": query.content_digest,
         "inputs": [query.content_digest, far.content_digest],
     }
-    assert near.notes == ["expanded by alpha_qe(k=3,alpha=1.5,include_self=false)"]
+    assert near.notes == []
     for each in (near, far):
         assert not check_store(each.uri).damaged
     # Labels are the old ones.
