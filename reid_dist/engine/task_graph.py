@@ -23,6 +23,7 @@ from dask.highlevelgraph import HighLevelGraph
 from reid_dist.clusters.compilation import Spans, compilation_of, report_to_scheduler
 from reid_dist.clusters.failures import watched_tasks
 from reid_dist.clusters.versions import code_here, run_alike
+from reid_dist.core.clocks import steady_time
 from reid_dist.core.model import RowRange
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances.integers import chosen_screen, run_with_screen
@@ -64,7 +65,7 @@ class Progress:
         """Report the compilation of kernels in one line; called from any thread, possibly repeatedly."""
 
     def compiled(self, began: float, ended: float) -> None:
-        """Record begin and end of a compilation, in seconds of `time.time`; called from any thread, may overlap."""
+        """Record begin and end of a compilation, in seconds of `steady_time`; called from any thread, may overlap."""
 
 
 class Stopwatch(Progress):
@@ -108,7 +109,7 @@ class Stopwatch(Progress):
         compiled; each stage, from the end of the one before; ``metrics``; and ``total``, including the compilation.
         """
         now = time.perf_counter()
-        behind = time.time() - now
+        behind = steady_time() - now
         compiled = Spans((began - behind, ended - behind) for began, ended in [*self._there.all(), *compiled_spans()])
         spans = {"plan": plan}
         for stage, done in sorted(self._done.items(), key=lambda item: item[1]):
