@@ -52,8 +52,8 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         self._name_task = name_task
         self._warn = warn
         self._patience = patience()
-        # When a task was finished last, and when one was worked on.
-        self._moved = self._worked = time.monotonic()
+        # When a task was finished last.
+        self._moved = time.monotonic()
         self._warned = False
         self._workers = _Workers(self._patience)
         self._ended = threading.Event()
@@ -74,20 +74,18 @@ class Watch(contextlib.AbstractContextManager["Watch"]):
         self._warned = False
 
     def _watch(self) -> None:
-        pause_s = _POLLED_EVERY_S
-        while not self._ended.wait(min(pause_s, self._patience / 4)):
+        # At once, so that those are known which are lost soon.
+        pause_s = 0.0
+        while self.failure is None and not self._ended.wait(min(pause_s, self._patience / 4)):
+            pause_s = max(pause_s, _POLLED_EVERY_S)
             # Other faults of the cluster are raised in the run itself.
             with contextlib.suppress(Exception):
                 joined = self._workers.look(workers_of(self._client, ANSWERS_WITHIN_S))
+                calm = not (self._workers.stand_still or self._workers.unclear)
+                pause_s = min(2 * pause_s, _POLLED_AT_LEAST_EVERY_S) if calm else _POLLED_EVERY_S
+                if self._workers.stand_still:
+                    self._judge(time.monotonic() - max(self._moved, self._workers.worked))
                 self._refuse_unlike(joined)
-                self._worked = max(self._worked, self._workers.worked)
-                if not self._workers.stand_still:
-                    pause_s = _POLLED_EVERY_S if self._workers.unclear else min(2 * pause_s, _POLLED_AT_LEAST_EVERY_S)
-                    continue
-                pause_s = _POLLED_EVERY_S
-                self._judge(time.monotonic() - max(self._moved, self._worked))
-            if self.failure:
-                return
 
     def _refuse_unlike(self, joined: list[str]) -> None:
         """Cancel the run if workers that have joined have other code: an older version ends when it gets a task."""
