@@ -57,7 +57,7 @@ def compilation_of(
     """Report compilations while tasks run on a cluster, or in this process (None).
 
     `begun` is called with the line to show, possibly from another thread; `ended` with begin and end in seconds of
-    `time.time`.
+    `reid_dist.core.clocks.steady_time`.
     """
 
     def report(began: float, at: float | None, words: str) -> None:

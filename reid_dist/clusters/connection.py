@@ -117,6 +117,6 @@ def _size_of_existing(config: ExistingCluster) -> Size:
     with connect(config) as client:
         if client is None:
             raise AssertionError("a scheduler has a client")
-        found = workers_of(client)
+        found = [*workers_of(client).values()]
         limits = [worker["memory_limit"] // worker["nthreads"] for worker in found if worker["memory_limit"]]
         return Size(len(found), sum(worker["nthreads"] for worker in found), min(limits) if limits else None)

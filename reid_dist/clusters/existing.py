@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from reid_dist.clusters.failures import one_line
 from reid_dist.clusters.kinds import ExistingCluster
 from reid_dist.clusters.security import certificates, is_loopback, refuse_open_network
-from reid_dist.clusters.workers import workers_of
+from reid_dist.clusters.workers import ANSWERS_WITHIN_S, requested_worker, workers_of
 from reid_dist.core.formatting import counted
 from reid_dist.errors import ClusterError, InputError
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 
 _POLLED_EVERY_S = 0.1
-# Seconds for a reply of a scheduler, and for a client that has lost it to reconnect.
-_ANSWERS_WITHIN_S = 30.0
+# Seconds for a client that has lost its scheduler to reconnect.
 _BACK_WITHIN_S = 10.0
 
 
@@ -92,6 +91,11 @@ def reach(address: str, security: Security | None, where: str, timeout_s: float)
 
 def await_workers(client: Client, n_workers: int, timeout_s: float, where: str, advice: str) -> None:
     """Wait until so many workers are there."""
+    with requested_worker(client):
+        _await_workers(client, n_workers, timeout_s, where, advice)
+
+
+def _await_workers(client: Client, n_workers: int, timeout_s: float, where: str, advice: str) -> None:
     deadline = time.monotonic() + timeout_s
     connected = time.monotonic()
     while True:
@@ -114,6 +118,6 @@ def await_workers(client: Client, n_workers: int, timeout_s: float, where: str, 
 def _n_running(client: Client) -> int:
     """How many workers run; 0 where the scheduler does not answer, as it may answer the next time."""
     try:
-        return sum(worker["status"] == "running" for worker in workers_of(client, _ANSWERS_WITHIN_S))
+        return sum(worker["status"] == "running" for worker in workers_of(client, ANSWERS_WITHIN_S).values())
     except OSError:
         return 0

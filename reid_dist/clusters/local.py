@@ -23,6 +23,7 @@ from reid_dist.clusters.starting import private_scratch
 from reid_dist.core.environment import default_processes, usable_cores
 from reid_dist.core.formatting import byte_size, counted
 from reid_dist.core.limits import shortage, usable_memory
+from reid_dist.core.semaphores import noted_semaphores
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ def local_cluster(config: LocalCluster) -> Iterator[distributed.LocalCluster]:
         stack.enter_context(without_logs_of_dask())
         try:
             folder = stack.enter_context(private_scratch())
+            stack.enter_context(noted_semaphores(folder))
             # Every user of the machine reaches loopback.
             security = stack.enter_context(new_certificates(Path(folder)))
             cluster = distributed.LocalCluster(

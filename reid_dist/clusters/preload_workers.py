@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import importlib
 
+from reid_dist.core.sources import sources_digest
+
 MODULES = (
     "distributed",
     "distributed.nanny",
@@ -16,5 +18,7 @@ MODULES = (
 gc.disable()
 for _name in MODULES:
     importlib.import_module(_name)
+# Of the code that is imported, also if its files change before a worker is started.
+sources_digest()
 gc.freeze()
 gc.enable()

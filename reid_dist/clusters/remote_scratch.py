@@ -11,8 +11,12 @@ from typing import Any
 import dask
 
 from reid_dist.clusters.starting import scratch_directory
+from reid_dist.core.semaphores import noted_semaphores
 
 _FOLDER = scratch_directory()
+# As long as this process: those of its nanny.
+_NOTED = noted_semaphores(_FOLDER.name)
+_NOTED.__enter__()
 dask.config.set({"temporary-directory": _FOLDER.name})
 
 

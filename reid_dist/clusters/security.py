@@ -21,7 +21,10 @@ _ROLES = ("client", "scheduler", "worker")
 FIELDS = ("tls_ca_file", *(f"tls_{role}_{part}" for role in _ROLES for part in ("cert", "key")))
 """Attributes of `distributed.Security` that hold certificates and keys."""
 
-_CLOCKS_DIFFER, _VALID = datetime.timedelta(days=1), datetime.timedelta(days=365)
+# Of certificates that last as long as their run, whatever the clocks of nodes say, or are set to meanwhile.  The end is
+# the one that means none, of RFC 5280.
+_VALID_FROM = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_VALID_UNTIL = datetime.datetime(9999, 12, 31, 23, 59, 59, tzinfo=datetime.UTC)
 
 
 def certificates(config: Secured) -> Security | None:
@@ -99,16 +102,14 @@ def _made() -> dict[str, str]:
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, "reid-dist")])
-    now = datetime.datetime.now(datetime.UTC)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        # The clocks of nodes differ.
-        .not_valid_before(now - _CLOCKS_DIFFER)
-        .not_valid_after(now + _VALID)
+        .not_valid_before(_VALID_FROM)
+        .not_valid_after(_VALID_UNTIL)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )

@@ -18,9 +18,11 @@ PAGES = (
 )
 """Pages of a scheduler with a dashboard: Dask's own but for the one that passes requests on to any other address."""
 
+_PATIENCE, _DEFAULT_PATIENCE, _ENDLESS = "distributed.scheduler.no-workers-timeout", "5 minutes", "36500 days"
+
 _SETTINGS: dict[str, Any] = {
     # A job whose workers never come must end, not hang.
-    "distributed.scheduler.no-workers-timeout": "5 minutes",
+    _PATIENCE: _DEFAULT_PATIENCE,
     # A busy worker replies late.
     "distributed.comm.timeouts.connect": "60s",
     "distributed.comm.timeouts.tcp": "60s",
@@ -44,7 +46,18 @@ def pages_of(config: object) -> Sequence[str]:
 def _settings(own: Mapping[str, Any], pages: Sequence[str]) -> dict[str, Any]:
     # Dask serves pages outside TLS, with or without a dashboard: logs, calls and names of tasks.
     served = {"distributed.scheduler.http.routes": [*pages], "distributed.worker.http.routes": []}
-    return {**_SETTINGS, **served, **own}
+    found = {**_SETTINGS, **served, **own}
+    # Outside cluster files, nothing is Dask's default.
+    return {**found, _PATIENCE: _ENDLESS if found[_PATIENCE] is None else found[_PATIENCE]}
+
+
+def patience() -> float:
+    """Seconds that this process waits for a cluster of which no worker works or answers, before it ends the run."""
+    import dask
+    from dask.utils import parse_timedelta
+
+    chosen = dask.config.get(_PATIENCE, None)
+    return float(parse_timedelta(_DEFAULT_PATIENCE if chosen is None else chosen))
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ from reid_dist.clusters.settings import in_force
 from reid_dist.clusters.starting import private_directory, scratch_directory
 from reid_dist.clusters.workers import end_local_workers, place_sockets
 from reid_dist.core.processes import discard_output
+from reid_dist.core.semaphores import noted_semaphores
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def take_part(config: Cluster) -> None:
     except OSError as error:
         raise InputError(f"cannot make a directory in local_directory of the cluster: {error}") from None
     # Until the process has ended: a nanny that starts its worker later has it forked from the same server.
-    with in_force(config.dask):
+    with in_force(config.dask), noted_semaphores(scratch.name):
         try:
             _serve(config, task, folder, scratch.name)
         except SystemExit:

@@ -12,15 +12,18 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable, Iterator
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.util import Finalize, get_temp_dir
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import reid_dist.core.signals as signals
+from reid_dist.clusters.settings import patience
 from reid_dist.core.temporary import NAME_BYTES, new_name, remove_abandoned
-from reid_dist.errors import ClusterError
+from reid_dist.errors import ClusterError, RunFailedError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -41,6 +44,13 @@ _LONGEST_ADDRESS = 103
 _APPENDED = len("/pymp-12345678/listener-12345678")
 _OWN = len("/") + NAME_BYTES
 _SHORT_PLACES = tuple(Path(os.sep, *names) for names in (("tmp",), ("var", "tmp"), ("dev", "shm")))
+
+
+ANSWERS_WITHIN_S: Final = 30.0
+"""Seconds for a reply of a scheduler."""
+
+WARNED_AFTER_S: Final = 30.0
+"""Seconds that a run waits for workers before it says so."""
 
 
 class _Sockets:
@@ -182,8 +192,8 @@ def _children(process: int) -> list[int]:
     return found
 
 
-def workers_of(client: Client, within_s: float | None = None) -> list[dict[str, Any]]:
-    """The scheduler's list of workers; TimeoutError without a reply after `within_s`.
+def workers_of(client: Client, within_s: float | None = None) -> dict[str, dict[str, Any]]:
+    """The scheduler's list of workers by address; TimeoutError without a reply after `within_s`.
 
     A direct call: the client now and then overwrites what `Client.scheduler_info` returns, without any worker in it.
     """
@@ -191,17 +201,84 @@ def workers_of(client: Client, within_s: float | None = None) -> list[dict[str, 
     workers: dict[str, dict[str, Any]] = client.sync(scheduler.identity, n_workers=-1, callback_timeout=within_s)[
         "workers"
     ]
-    return list(workers.values())
+    return workers
 
 
-def workers_started_again(client: Client, within_s: float = 30.0) -> list[dict[str, Any]]:
-    """The scheduler's list of workers, once it has some of those that the client's own cluster starts again.
-
-    Empty at once where the client has no such cluster.
-    """
-    if not getattr(client.cluster, "worker_spec", None):
-        return []
-    deadline = time.monotonic() + within_s
-    while not (found := workers_of(client)) and time.monotonic() < deadline:
-        time.sleep(0.1)
+def awaited_workers(client: Client, warn: Callable[[str], None]) -> dict[str, dict[str, Any]]:
+    """The scheduler's list of workers, once it has any; `ClusterError` if none comes within the `patience`."""
+    if found := workers_of(client):
+        return found
+    seconds = patience()
+    deadline = time.monotonic() + seconds
+    with _noted(warn, "the cluster has no workers: waiting for one", seconds), requested_worker(client):
+        while not (found := workers_of(client)):
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"the cluster had no workers for {seconds:g} s: start some, or see what keeps them from starting, "
+                    "and run again"
+                )
+            time.sleep(0.1)
     return found
+
+
+@contextlib.contextmanager
+def requested_worker(client: Client) -> Iterator[None]:
+    """Have the scheduler hold a task that does nothing: an adaptive cluster starts workers for tasks alone."""
+    task = client.submit(os.getpid, pure=False)
+    try:
+        yield
+    finally:
+        task.release()
+
+
+def run_on_workers(
+    client: Client,
+    function: Callable[..., Any],
+    *arguments: Any,
+    workers: list[str] | None = None,
+    within_s: float | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Results of a function on all or some workers by address, or the exceptions that it raised, or that kept it off.
+
+    Raises `RunFailedError` if one does not answer within so many seconds, or the `patience` of this process: Dask would
+    wait for ever.
+    """
+    seconds = patience() if within_s is None else within_s
+    try:
+        with _noted(warn, "a worker does not answer: waiting for it", seconds):
+            # It passes the timeout on to `Client.sync`.
+            found: dict[str, Any] = client.run(
+                function, *arguments, workers=workers, on_error="return", callback_timeout=seconds
+            )
+    except TimeoutError as error:
+        raise RunFailedError(
+            f"a worker has not answered for {seconds:g} s: see that none is stopped and that their machines run, end "
+            "those that do not answer, and run again"
+        ) from error
+    return found
+
+
+@contextlib.contextmanager
+def _noted(warn: Callable[[str], None] | None, what: str, seconds: float) -> Iterator[None]:
+    """Warn, in another thread, of a wait that lasts."""
+    if warn is None:
+        yield
+        return
+    timer = threading.Timer(WARNED_AFTER_S, warn, [f"{what}, at most until {seconds:g} s have passed"])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def events_of(client: Client, topic: str) -> list[dict[str, Any]]:
+    """Events of a topic on the scheduler, in order; none where it does not answer."""
+    try:
+        noted: Any = client.get_events(topic)
+        return [event for _, event in noted if isinstance(event, dict)]
+    # What a lost cluster could tell changes neither the result nor the error that is being reported.
+    except (OSError, RuntimeError, TypeError, ValueError):
+        return []

@@ -56,8 +56,7 @@ def describe_environment() -> dict[str, Any]:
     commit = _git_commit()
     return {
         "reid_dist": __version__,
-        "python": platform.python_version(),
-        **_versions(),
+        **describe_packages(),
         "platform": platform.platform(),
         "host": platform.node(),
         "cpu": _cpu_model(),
@@ -67,8 +66,9 @@ def describe_environment() -> dict[str, Any]:
 
 
 @cache  # what has been imported does not change any more
-def _versions() -> dict[str, str]:
-    return {name: _version(name) for name in _PACKAGES}
+def describe_packages() -> dict[str, str]:
+    """Versions of Python and of the packages that matter."""
+    return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
 
 
 def _version(name: str) -> str:

@@ -23,6 +23,7 @@ import zlib
 from pathlib import Path
 
 from reid_dist.core.processes import has_ended, start_of
+from reid_dist.core.semaphores import remove_semaphores
 
 _HEAD = "reid-dist-"
 _NAME = re.compile(rf"{_HEAD}([0-9a-f]{{8}})-([0-9a-f]+)-([0-9a-f]+)-\w+")
@@ -79,13 +80,17 @@ def temporary_directory(place: str | None = None) -> tempfile.TemporaryDirectory
 
 
 def remove_abandoned(place: str) -> None:
-    """Remove temporary directories of this user in `place` whose process has ended; once per process and place."""
+    """Remove temporary directories of this user in `place` whose process has ended; once per process and place.
+
+    With them go the semaphores that are noted there.
+    """
     if place in _searched:
         return
     _searched.add(place)
     with contextlib.suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
             if _is_abandoned(entry):
+                remove_semaphores(entry.path)
                 # It refuses symbolic links itself, should one be put here meanwhile.
                 shutil.rmtree(entry.path, ignore_errors=True)
 

@@ -21,7 +21,9 @@ from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
 from reid_dist.clusters.compilation import Spans, compilation_of, report_to_scheduler
-from reid_dist.clusters.failures import cluster_failures
+from reid_dist.clusters.failures import watched_tasks
+from reid_dist.clusters.versions import code_here, run_alike
+from reid_dist.core.clocks import steady_time
 from reid_dist.core.model import RowRange
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances.integers import chosen_screen, run_with_screen
@@ -63,7 +65,7 @@ class Progress:
         """Report the compilation of kernels in one line; called from any thread, possibly repeatedly."""
 
     def compiled(self, began: float, ended: float) -> None:
-        """Record begin and end of a compilation, in seconds of `time.time`; called from any thread, may overlap."""
+        """Record begin and end of a compilation, in seconds of `steady_time`; called from any thread, may overlap."""
 
 
 class Stopwatch(Progress):
@@ -107,7 +109,7 @@ class Stopwatch(Progress):
         compiled; each stage, from the end of the one before; ``metrics``; and ``total``, including the compilation.
         """
         now = time.perf_counter()
-        behind = time.time() - now
+        behind = steady_time() - now
         compiled = Spans((began - behind, ended - behind) for began, ended in [*self._there.all(), *compiled_spans()])
         spans = {"plan": plan}
         for stage, done in sorted(self._done.items(), key=lambda item: item[1]):
@@ -245,11 +247,13 @@ def _run_there(graph: TaskGraph, client: Client, progress: Progress, screen: str
     tasks = graph.tasks
     if screen is not None:
         tasks = {key: (run_with_screen, screen, *task) for key, task in tasks.items()}
+    code = code_here()
+    tasks = {key: (run_alike, code, client.id, *task) for key, task in tasks.items()}
     whole = HighLevelGraph({layer: tasks}, {layer: set()})
     stage_of_key = {key: stage for stage, keys in graph.stages.items() for key in keys}
     # A task may be both counted by progress and final: it has one future, which is kept.
     keys = list(dict.fromkeys([*stage_of_key, *graph.finals]))
-    with cluster_failures(client, graph.describe):
+    with watched_tasks(client, graph.describe, progress.warn) as watch:
         with _one_span():
             begun = client.compute([Delayed(key, whole, layer=layer) for key in keys], optimize_graph=False)
         futures = dict(zip(keys, begun, strict=True))
@@ -267,6 +271,7 @@ def _run_there(graph: TaskGraph, client: Client, progress: Progress, screen: str
                 if future not in kept:
                     # Released at once, so that only the merge that depends on it holds it.
                     future.release()
+                watch.advanced()
                 progress.advance(stage)
             return list(client.gather(finals))
         finally:

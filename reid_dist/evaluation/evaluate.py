@@ -9,6 +9,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
+from reid_dist.clusters.versions import refuse_unlike_code
 from reid_dist.core.model import RankedQueries
 from reid_dist.engine.checks import check_client, check_labels, check_sets, joined_labels
 from reid_dist.engine.distances import DISTANCES
@@ -138,7 +139,7 @@ def scored_sets(
     """The sets as workers read them, expanded, with their distances after re-ranking, and what computes these."""
     measure, chunk_rows = DISTANCES.get(checked.values["distance"]), checked.values["chunk_rows"]
     with contextlib.ExitStack() as stack:
-        visible = stack.enter_context(visible_to(client, kept, *sides))
+        visible = stack.enter_context(visible_to(client, kept, *sides, watch.warn))
         if checked.expand or checked.rerank is not None:
             where = make_resources(client, workspace_folder(stack, kept), chunk_rows, watch)
             from reid_dist.stages.expansion import expand_sets
@@ -217,6 +218,8 @@ def evaluate_distances(
 
         def attempt() -> Report:
             execution = make_execution(client, kept, checked.values["chunk_rows"], watch)
+            if client is not None:
+                refuse_unlike_code(client, watch.warn)
             return _evaluate(checked, sides, sides, BlockScorer(block), execution, watch, started)[0]
 
         report = with_remade_parts(attempt, kept, watch.warn)
@@ -313,6 +316,7 @@ def _evaluate(
         job,
         result,
         checked,
+        client=execution.client,
         verification=verification,
         single_shot=None if shot is None else shot.describe(),
     )

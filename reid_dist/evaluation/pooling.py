@@ -163,7 +163,7 @@ def pool_to(
         place = workspace_at(workspace) or Workspace.at(stack.enter_context(_beside(to.uri)))
 
         def attempt() -> FeatureSet:
-            with visible_to(client, place, features, features) as (seen, _):
+            with visible_to(client, place, features, features, progress.warn) as (seen, _):
                 where = make_resources(client, place, None, progress)
                 return write_pooled(job, seen, to, where, sums_bytes=sums_bytes, show=show)
 

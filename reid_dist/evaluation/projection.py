@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.clusters.workers import workers_of, workers_started_again
+from reid_dist.clusters.workers import awaited_workers
 from reid_dist.core.environment import threads_of_process
 from reid_dist.engine.plan import (
     DEFAULT_MEMORY,
@@ -22,7 +22,6 @@ from reid_dist.engine.reductions import SingleShot, group_bytes
 from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.task_graph import Execution, Progress
 from reid_dist.engine.threshold_passes import held_by_verification
-from reid_dist.errors import ClusterError
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.relevance.assignment import rows_with_pids
 from reid_dist.relevance.ground_truth import RowLists
@@ -145,14 +144,12 @@ def plan_for(
     )
 
 
-def _threads_and_memory(client: Client | None) -> tuple[int, int]:
+def _threads_and_memory(client: Client | None, progress: Progress) -> tuple[int, int]:
     """Threads of all workers, and the bytes that one task may fill."""
     if client is None:
         n_threads, memory = threads_of_process()
         return n_threads, planned_memory(memory)
-    workers = workers_of(client) or workers_started_again(client)
-    if not workers:
-        raise ClusterError("the cluster has no workers; start some, or wait for them with client.wait_for_workers(1)")
+    workers = [*awaited_workers(client, progress.warn).values()]
     limits = [worker["memory_limit"] // worker["nthreads"] for worker in workers if worker["memory_limit"]]
     return sum(worker["nthreads"] for worker in workers), planned_memory(min(limits) if limits else None)
 
@@ -166,7 +163,7 @@ def make_execution(
     client: Client | None, workspace: Workspace | None, chunk_rows: int | None, progress: Progress
 ) -> Execution:
     """Execution with the threads and the memory that this process or a cluster has now."""
-    n_threads, memory = _threads_and_memory(client)
+    n_threads, memory = _threads_and_memory(client, progress)
     return Execution(
         client=client,
         n_threads=n_threads,

@@ -98,8 +98,11 @@ def evaluate(
         For sets that cannot be evaluated with these options; the message holds the reason and what to do.
     PlanError
         If the job cannot fit, before any work is done.
+    ClusterError
+        If a worker has another version of this package, or no worker comes.
     RunFailedError
-        If a cluster lost the job.
+        If a cluster lost the job, or no worker could work on it for five minutes, or for as long as Dask's setting
+        ``distributed.scheduler.no-workers-timeout`` says.
     """
     where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
     refuse_alone(benchmark_alone, benchmark)

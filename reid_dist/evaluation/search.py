@@ -91,7 +91,7 @@ def nearest(
 
         def attempt() -> Neighbours:
             with contextlib.ExitStack() as stack:
-                near, far = stack.enter_context(visible_to(client, kept, query, gallery))
+                near, far = stack.enter_context(visible_to(client, kept, query, gallery, shown.warn))
                 if same:
                     where = make_resources(client, workspace_folder(stack, kept), chunk_rows, shown)
                     return _among_themselves(Items((near,), exclude), measure, k, where)
@@ -176,7 +176,7 @@ def k_reciprocal_graph(
         with shown_progress(progress) as shown:
 
             def attempt() -> NeighbourGraph:
-                with visible_to(client, place, features, features) as (seen, _):
+                with visible_to(client, place, features, features, shown.warn) as (seen, _):
                     rows = _graph_rows(seen, measure, spec, make_resources(client, place, chunk_rows, shown))
                 return NeighbourGraph(rows, of, temporary=temporary)
 
@@ -244,7 +244,7 @@ def reranked_distances(
 
         def attempt() -> None:
             with contextlib.ExitStack() as stack:
-                near, far = stack.enter_context(visible_to(client, kept, query, gallery))
+                near, far = stack.enter_context(visible_to(client, kept, query, gallery, shown.warn))
                 where = make_resources(client, workspace_folder(stack, kept), chunk_rows, shown)
                 scorer = rerank_scorer(near, far, measure, spec, where)
                 for place, row in enumerate(chosen.tolist()):

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.clusters.versions import other_packages
 from reid_dist.core.environment import describe_environment
 from reid_dist.core.model import Neighbours, RankedQueries, RowRange
 from reid_dist.engine.jobs import BlockResult, EvaluationJob
@@ -39,6 +40,9 @@ from reid_dist.reports import Report, TopK
 from reid_dist.reports.notes import own_row_notes, side_notes, threshold_notes
 from reid_dist.stores import LabelledSet
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 _FIRST_ALONE = (
     "the metrics requested need the ranks of the nearest relevant items only, and others were not counted: AP and INP "
     "of queries, and the curves that need all ranks, are in reports with mAP"
@@ -52,10 +56,14 @@ def make_report(
     result: BlockResult,
     checked: CheckedOptions,
     *,
+    client: Client | None,
     verification: Verification | None = None,
     single_shot: dict[str, Any] | None = None,
 ) -> Report:
-    """Report of computed values of two sides; without a valid query, an error holds the reasons."""
+    """Report of computed values of two sides; without a valid query, an error holds the reasons.
+
+    `client` is that of the workers; None for threads of this process.
+    """
     query, gallery = inputs
     protocol, ranked = job.protocol, result.ranked
     queries = QueryCounts(ranked)
@@ -109,7 +117,7 @@ def make_report(
         distance=job.distance.describe(),
         inputs={"query": query.describe(), "gallery": gallery.describe()},
         ties=_ties(ranks, result, checked, query.pids),
-        environment=described_environment(result.screened),
+        environment=described_environment(client, result.screened),
         topk=topk,
         definitions={metric.name: _definition(metric, checked.collapse) for metric in checked.metrics},
         confidence=None if confidence is None else confidence.describe(),
@@ -132,10 +140,14 @@ def make_report(
     )
 
 
-def described_environment(screened: ScreenedPairs) -> dict[str, Any]:
-    """Versions and machine, and the products that screened the pairs."""
-    words = screened_words(screened)
-    return {**describe_environment(), **({"products": words} if words else {})}
+def described_environment(client: Client | None, screened: ScreenedPairs | None = None) -> dict[str, Any]:
+    """Versions and machine, other packages of workers, and the products that screened the pairs."""
+    words, workers = screened_words(screened or {}), other_packages(client)
+    return {
+        **describe_environment(),
+        **({"workers": workers} if workers else {}),
+        **({"products": words} if words else {}),
+    }
 
 
 class RanksOf:

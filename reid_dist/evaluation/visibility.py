@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reid_dist.clusters.versions import refuse_unlike_code
+from reid_dist.clusters.workers import awaited_workers, run_on_workers
 from reid_dist.core.temporary import temporary_directory, unfinished
-from reid_dist.errors import ClusterError, ReidDistError, StoreError, StoreNotFoundError
+from reid_dist.errors import ReidDistError, StoreError, StoreNotFoundError
 from reid_dist.stores import FeatureSet, Workspace
 from reid_dist.stores.stored import open_stored
 
@@ -30,15 +32,22 @@ def workspace_folder(stack: contextlib.ExitStack, workspace: Workspace | None) -
 
 @contextlib.contextmanager
 def visible_to(
-    client: Client | None, workspace: Workspace | None, query: FeatureSet, gallery: FeatureSet
+    client: Client | None,
+    workspace: Workspace | None,
+    query: FeatureSet,
+    gallery: FeatureSet,
+    warn: Callable[[str], None],
 ) -> Iterator[tuple[FeatureSet, FeatureSet]]:
     """Write sets in the memory of this process to where workers can read them, once each.
 
-    Stores and workspaces that a worker cannot read, and workers without this package, are refused.
+    Stores and workspaces that a worker cannot read, and workers without this package or with another version of it,
+    are refused.  `warn` takes a line about workers that are waited for.
     """
     if client is None:
         yield query, gallery
         return
+    awaited_workers(client, warn)
+    refuse_unlike_code(client, warn)
     if workspace is not None:
         _refuse_unseen_workspace(client, workspace.path)
     if all(each.is_stored and not _must_move(each, workspace) for each in (query, gallery)):
@@ -129,10 +138,5 @@ def _make_probe(probe: Path) -> None:
 
 def _run_on_all(client: Client, function: Any, argument: Any) -> dict[str, Any]:
     """Results of a function by address of the worker; a worker that leaves meanwhile has none."""
-    found: dict[str, Any] = client.run(function, argument, on_error="return")
-    for worker, result in found.items():
-        if isinstance(result, ImportError):
-            raise ClusterError(
-                f"worker {worker} cannot import what it should run ({result}); install the same reid-dist there"
-            )
+    found = run_on_workers(client, function, argument)
     return {worker: result for worker, result in found.items() if not isinstance(result, BaseException)}

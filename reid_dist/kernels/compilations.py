@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
+
+from reid_dist.core.clocks import steady_time
 
 _SOURCES: Final = Path(__file__).parent
 
@@ -98,13 +99,13 @@ class _Compilations:
     def begin(self) -> None:
         self._depth += 1
         if self._depth == 1:
-            self._began = time.time()
+            self._began = steady_time()
             self._report(self._began, None)
 
     def end(self) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self.spans.append((self._began, time.time()))
+            self.spans.append((self._began, steady_time()))
             self._report(*self.spans[-1])
 
     def _report(self, began: float, ended: float | None) -> None:
@@ -116,14 +117,14 @@ COMPILATIONS: Final = _Compilations()
 
 
 def compiled_spans() -> list[tuple[float, float]]:
-    """Begin and end of every compilation of this process so far, in seconds of `time.time`."""
+    """Begin and end of every compilation of this process so far, in seconds of `steady_time`."""
     return [*COMPILATIONS.spans]
 
 
 def listen(listener: Listener) -> None:
     """Call a function at the begin of every compilation of this process, with its time and None, and at its end.
 
-    It is called in the thread that compiles, with begin and end in seconds of `time.time`.
+    It is called in the thread that compiles, with begin and end in seconds of `steady_time`.
     """
     if listener not in COMPILATIONS.listeners:
         COMPILATIONS.listeners.append(listener)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reid_dist.clusters.workers import run_on_workers
 from reid_dist.errors import RunFailedError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def reset_peaks(client: Client | None) -> None:
     if client is None:
         return
     try:
-        client.run(_reset_own, on_error="ignore")
+        run_on_workers(client, _reset_own)
     except OSError as error:
         raise RunFailedError(f"lost the scheduler of the cluster between two jobs: {error}") from error
 
@@ -39,8 +40,8 @@ def peak_bytes(client: Client | None) -> int | None:
     found = [_own_peak()]
     if client is not None:
         try:
-            found += client.run(_own_peak, on_error="ignore").values()
-        except OSError:
+            found += [peak for peak in run_on_workers(client, _own_peak).values() if not isinstance(peak, Exception)]
+        except (OSError, RunFailedError):
             # The result is complete; the next job reports the lost cluster.
             return None
     known = [each for each in found if each is not None]

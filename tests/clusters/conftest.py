@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 from certificate_files import write_certificates
-from processes import COMMAND
+from dask_processes import dask
+from processes import COMMAND, wait_until
 from small_stores import save_stores
 
 from reid_dist import FeatureSet, evaluate
@@ -140,6 +141,16 @@ def evaluate_on(sets: Sets, start_on: Start) -> Evaluate:
         return start_on(text, sets, *words, env=env).end()
 
     return call
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A scheduler without workers, whose address is in ``scheduler.json``."""
+    file = tmp_path / "scheduler.json"
+    with dask(tmp_path, "scheduler", "--port", "0") as process:
+        # Dask writes into the file that it has made; the last character is the brace of the whole.
+        wait_until(lambda: file.exists() and file.read_text().rstrip().endswith("}"), "the scheduler", 60)
+        yield process
 
 
 @pytest.fixture(scope="session")

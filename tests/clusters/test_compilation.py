@@ -19,6 +19,7 @@ from reid_dist.cli.progress import stages
 from reid_dist.clusters.compilation import Spans, compilation_of, report_to_scheduler
 from reid_dist.engine.task_graph import Progress, Stopwatch, TaskGraph, execute
 from reid_dist.kernels import compilations, compiler, dispatchers
+from reid_dist.kernels.compilations import COMPILATIONS, listening
 
 _LINE = "compiling kernels, once per machine"
 
@@ -106,10 +107,29 @@ def test_one_line_and_no_rate_of_it(capfd: pytest.CaptureFixture[str]) -> None:
     assert second.startswith("tiles of the gallery: 1/1 tasks, 0.0 s")
 
 
+def test_a_clock_that_is_set_during_it_changes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Stopwatch(None)
+    started = time.perf_counter()
+    watch.start({"sweep": 1})
+    with listening(lambda began, ended: None if ended is None else watch.compiled(began, ended)):
+        COMPILATIONS.begin()
+        time.sleep(0.05)
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() + 127 * 365.25 * 86_400)
+        COMPILATIONS.end()
+    time.sleep(0.02)
+    watch.advance("sweep")
+    seconds = watch.timing(started, (started, started), time.perf_counter())
+    assert 0.05 <= seconds["compile"] < 5
+    assert 0.02 <= seconds["sweep"] < 5
+    assert seconds["total"] >= seconds["compile"] + seconds["sweep"]
+
+
 _NOWHERE = """
 from numba.core import caching
 caching.CacheImpl._locator_classes = {locators}
-from reid_dist.kernels import compilations, compiler, dispatchers, settings
+from reid_dist.kernels import compilations, compiler, dispatchers
+from reid_dist.kernels.compilations import COMPILATIONS, listening, settings
 dispatchers._private_folder = lambda: {folder}
 
 @settings.kernel

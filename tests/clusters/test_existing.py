@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from local_workers import dask_words
-from processes import wait_until
+from dask_processes import dask
 
 from reid_dist.clusters import connect, read_cluster
 from reid_dist.errors import ClusterError
 
 pytestmark = pytest.mark.slow
-
-
-@contextlib.contextmanager
-def dask(folder: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of Dask on loopback; a scheduler writes ``scheduler.json``."""
-    local = dask_words(folder / "scheduler.json")
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen([sys.executable, "-m", "dask", *words, *local], cwd=folder, **quiet) as process:
-        try:
-            yield process
-        finally:
-            process.terminate()
-
-
-@pytest.fixture
-def scheduler(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    file = tmp_path / "scheduler.json"
-    with dask(tmp_path, "scheduler", "--port", "0") as process:
-        # Dask writes into the file that it has made; the last character is the brace of the whole.
-        wait_until(lambda: file.exists() and file.read_text().rstrip().endswith("}"), "the scheduler", 60)
-        yield process
 
 
 def test_the_result_of_threads(evaluate_on, sets, scheduler, tmp_path: Path) -> None:

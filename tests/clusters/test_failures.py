@@ -15,7 +15,7 @@ from distributed import Client, Status
 from distributed.worker import Worker
 from local_workers import started
 
-from reid_dist.clusters.failures import cluster_failures
+from reid_dist.clusters.failures import watched_tasks
 from reid_dist.errors import RunFailedError
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ def start(tmp_path: Path) -> Iterator[Any]:
 
 
 def failure(client: Client, futures: list[Any]) -> str:
-    with pytest.raises(RunFailedError) as failed, cluster_failures(client, lambda key: f"the task {key}"):
+    with pytest.raises(RunFailedError) as failed, watched_tasks(client, lambda key: f"the task {key}", pytest.fail):
         client.gather(futures)
     return str(failed.value)
 
@@ -101,7 +101,7 @@ def test_a_task_that_a_paused_worker_holds(client: Client) -> None:
     client.run(pause, wait=True)
     with (
         pytest.raises(RunFailedError, match=r"out of memory: no worker took the task sleep-0\.5 for 2 s"),
-        cluster_failures(client, lambda key: f"the task {key}"),
+        watched_tasks(client, lambda key: f"the task {key}", pytest.fail),
     ):
         client.gather([first, second])
 
@@ -110,5 +110,5 @@ def test_a_long_task_of_a_paused_worker_is_waited_for(client: Client) -> None:
     future = client.submit(time.sleep, 5, pure=False)
     time.sleep(0.5)
     client.run(pause, wait=True)
-    with cluster_failures(client, str):
+    with watched_tasks(client, str, pytest.fail):
         assert future.result() is None

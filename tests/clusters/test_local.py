@@ -93,6 +93,22 @@ def test_workers_that_go_with_their_fork_server_are_waited_for(sets, tmp_path: P
     assert json.loads(out)["result_digest"] == sets.digest
 
 
+@pytest.mark.slow
+def test_semaphores_of_a_run_that_is_killed_with_all_its_processes(sets, tmp_path: Path) -> None:
+    words = ("evaluate", sets.query, sets.gallery, "--workers", 2, "--json")
+    shown = Path("/dev/shm")
+    with held(tmp_path, *words, before=("setsid",)) as run:
+        os.killpg(run.process.pid, signal.SIGKILL)
+        wait_until(lambda: not any(map(is_running, run.processes)), "the end of the processes", 20)
+    (noted,) = tmp_path.glob("t/**/semaphores")
+    left = [path for line in noted.read_text().splitlines() if (path := shown / f"sem.{line.split()[0]}").exists()]
+    # Of two queues, at least, for each worker.
+    assert len(left) >= 8
+    with held(tmp_path, *words) as run:
+        run.end()
+    assert not [path for path in left if path.exists()]
+
+
 # Of what it leaves undone, the process prints nothing: it ends where its semaphore is removed and still registered, and
 # where a forked process has half of what it is to run.
 _HALF_DONE = """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from distributed import Security
 from local_workers import local_cluster
 
 from reid_dist.clusters import connect, read_cluster
+from reid_dist.clusters.security import new_certificates
 from reid_dist.errors import ClusterError, InputError
 
 
@@ -121,3 +124,16 @@ def test_a_scheduler_file_that_does_not_come(tmp_path) -> None:
     assert "after 0.2 s" in _refusal(tmp_path, text, ClusterError)
     (tmp_path / "absent.json").write_text("[]")
     assert "no JSON with an address" in _refusal(tmp_path, text, InputError)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the program openssl")
+@pytest.mark.parametrize("year", [1971, 2020, 2153, 9000])
+def test_certificates_of_a_run_hold_whatever_the_clock_is_set_to(tmp_path: Path, year: int) -> None:
+    """Else a clock that jumps during a run would keep its processes from every new connection."""
+    at = str((year - 1970) * 31_556_952)
+    with new_certificates(tmp_path) as security:
+        files = security.tls_ca_file, security.tls_worker_cert
+        done = subprocess.run(
+            ["openssl", "verify", "-attime", at, "-CAfile", *files], capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import signal
 import stat
 import subprocess
 import sys
@@ -155,3 +156,46 @@ def test_discarded_output_leaves_no_open_file(tmp_path: Path) -> None:
         stream.flush()
         assert (open_on(output), open_on(nothing)) == (0, before + 1)
     assert (tmp_path / "out.txt").read_text() == "kept\n"
+
+
+_MAKE_SEMAPHORE = """
+import multiprocessing, os, signal, sys
+from reid_dist.core.semaphores import noted_semaphores
+from reid_dist.core.temporary import temporary_folder
+
+with noted_semaphores(temporary_folder({place!r})):
+    lock = multiprocessing.get_context("spawn").Lock()
+print(os.getpid(), flush=True)
+input()
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="this system keeps semaphores elsewhere")
+def test_semaphores_of_a_killed_group_are_removed_and_others_stay(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", _MAKE_SEMAPHORE.format(place=str(tmp_path))]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, **pipes, start_new_session=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (folder,) = tmp_path.iterdir()
+        made = Path("/dev/shm", f"sem.{(folder / 'semaphores').read_text().split()[0]}")
+        assert made.exists()
+        temporary.remove_abandoned(str(tmp_path))
+        assert made.exists(), "its owner runs"
+        os.killpg(process.pid, signal.SIGKILL)
+    # Noted by nobody, under the number of another file, or no semaphore at all.
+    other, precious = Path(f"{made.parent}/sem.mp-{os.getpid():08d}"), tmp_path / "precious"
+    other.touch()
+    precious.touch()
+    try:
+        with (folder / "semaphores").open("a") as file:
+            file.write(f"{other.name.removeprefix('sem.')} {other.stat().st_ino + 1}\n")
+            file.write(f"../../{precious} {precious.stat().st_ino}\nmp-\n")
+        temporary._searched.clear()
+        temporary.remove_abandoned(str(tmp_path))
+        assert not made.exists()
+        assert not folder.exists()
+        assert other.exists()
+        assert precious.exists()
+    finally:
+        other.unlink()

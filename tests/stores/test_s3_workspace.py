@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
+from local_workers import started
 from s3_server import Bucket
 
 from reid_dist.errors import DamagedPartError
@@ -104,22 +104,16 @@ def test_damaged_parts(bucket: Bucket, harm) -> None:
         stage.read("one")
 
 
-class OneWorker:
-    """A client with a worker in this process."""
-
-    def run(self, function: Callable[..., Any], *given: Any, on_error: str) -> dict[str, Any]:
-        assert on_error == "return"
-        return {"tcp://127.0.0.1:1": function(*given)}
-
-
-def test_sets_in_memory_are_put_where_workers_see_them(bucket: Bucket) -> None:
+def test_sets_in_memory_are_put_where_workers_see_them(bucket: Bucket, tmp_path: Path) -> None:
     features = FeatureSet.from_arrays(np.random.default_rng(0).standard_normal((9, 3)), np.arange(9))
-    with visible_to(OneWorker(), Workspace.at(bucket.uri("work")), features, features) as (query, gallery):
-        assert query is gallery
-        assert query.uri == bucket.uri(f"work/features-{features.content_digest[:16]}.zarr")
-        assert query.content_digest == features.content_digest
-        written = bucket.listed()
-    # A later run finds them there: stores on S3 are not replaced.
-    with visible_to(OneWorker(), Workspace.at(bucket.uri("work")), features, features) as (query, _):
-        assert query.content_digest == features.content_digest
+    workspace = Workspace.at(bucket.uri("work"))
+    with started(1, tmp_path, processes=False, host=None) as client:
+        with visible_to(client, workspace, features, features, pytest.fail) as (query, gallery):
+            assert query is gallery
+            assert query.uri == bucket.uri(f"work/features-{features.content_digest[:16]}.zarr")
+            assert query.content_digest == features.content_digest
+            written = bucket.listed()
+        # A later run finds them there: stores on S3 are not replaced.
+        with visible_to(client, workspace, features, features, pytest.fail) as (query, _):
+            assert query.content_digest == features.content_digest
     assert bucket.listed() == written

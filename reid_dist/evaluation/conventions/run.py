@@ -234,7 +234,7 @@ def _rank(
     rows_are_items = True in {check_labels(query, gallery, each) for each in protocols}
     with shown_progress(where.progress) as shown, contextlib.ExitStack() as stack:
         watch = Stopwatch(shown)
-        visible = stack.enter_context(visible_to(where.client, where.workspace, query, gallery))
+        visible = stack.enter_context(visible_to(where.client, where.workspace, query, gallery, watch.warn))
         found = {}
         for measure in measures:
             scorer = FeatureScorer(*visible, measure)

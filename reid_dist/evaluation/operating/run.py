@@ -200,7 +200,7 @@ def operating_points(
                 opened = time.perf_counter()
                 result, counts = _count(checked, wanted, visible, scorer, execution)
                 counted_at = time.perf_counter()
-                found = _report(checked, wanted, (near, far_side), result, counts)
+                found = _report(checked, wanted, (near, far_side), result, counts, client)
                 timing = watch.timing(started, (opened, opened), counted_at)
                 return replace(
                     found, timing=timing, notes=[*found.notes, *stage_notes((near, far_side), visible), *scorer.notes]
@@ -331,7 +331,12 @@ def _point_name(metric: Metric) -> str:
 
 
 def _report(
-    checked: CheckedOptions, wanted: Wanted, sides: tuple[FeatureSet, FeatureSet], result: BlockResult, counts: _Counts
+    checked: CheckedOptions,
+    wanted: Wanted,
+    sides: tuple[FeatureSet, FeatureSet],
+    result: BlockResult,
+    counts: _Counts,
+    client: Client | None,
 ) -> OperatingPoints:
     """Values of what both passes counted."""
     found, seed = counts.found, checked.values["seed"]
@@ -372,6 +377,6 @@ def _report(
             "confidence": checked.values["confidence"],
             "seed": seed,
         },
-        environment=described_environment(result.screened),
+        environment=described_environment(client, result.screened),
         notes=[note for note in notes if note],
     )

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist._version import __version__
-from reid_dist.core.environment import describe_environment
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import counted, have
 from reid_dist.engine.distances import DISTANCES
@@ -33,6 +32,7 @@ from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.split_options import ALL_OPTIONS, SPLIT_OPTIONS, SplitEvaluationOptions
 from reid_dist.evaluation.splits.report import SplitReport
 from reid_dist.evaluation.splits.trials import DrawnSplits, ListedSplits, Trials
+from reid_dist.evaluation.summary import described_environment
 from reid_dist.metrics.definitions import default_metrics, parse_metrics
 from reid_dist.metrics.repeats import mean_and_spread
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
@@ -288,7 +288,7 @@ def evaluate_job(
         *(["one split has no spread"] if trials.n_splits == 1 else []),
     ]
     seconds = time.perf_counter() - started
-    return _summarise(job, finished, notes, seconds)
+    return _summarise(job, finished, notes, seconds, client)
 
 
 def _of_other_codes(job: SplitJob, finished: Sequence[FinishedSplit], client: Client | None, folder: Path) -> list[str]:
@@ -394,7 +394,9 @@ def _subset(features: FeatureSet, rows: Int64, path: Path, held_bytes: int) -> F
     return FeatureSet.from_labels(held, labels, allow_zero=features.allow_zero)
 
 
-def _summarise(job: SplitJob, splits: list[FinishedSplit], notes: list[str], seconds: float) -> SplitReport:
+def _summarise(
+    job: SplitJob, splits: list[FinishedSplit], notes: list[str], seconds: float, client: Client | None
+) -> SplitReport:
     first = splits[0]
     per_split = {name: np.array([split.metrics[name] for split in splits]) for name in first.metrics}
     means, spreads = {}, {}
@@ -412,7 +414,7 @@ def _summarise(job: SplitJob, splits: list[FinishedSplit], notes: list[str], sec
         **first.conventions,
         benchmark=job.described_benchmark,
         inputs={"query": job.query.describe(), "gallery": job.gallery.describe()},
-        environment=describe_environment(),
+        environment=described_environment(client),
         timing={"total": seconds},
         notes=list(dict.fromkeys(notes)),
     )

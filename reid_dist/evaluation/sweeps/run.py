@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from reid_dist.core.environment import describe_environment
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.engine.checks import check_client, check_sets
 from reid_dist.engine.distances import DISTANCES
@@ -23,6 +22,7 @@ from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.runner import FinishedParts
 from reid_dist.evaluation.sides import Model, OpenedModel, fused_sides, open_models
 from reid_dist.evaluation.signatures import lists_options
+from reid_dist.evaluation.summary import described_environment
 from reid_dist.evaluation.sweeps.grid import FUSE, Grid, Point, make_grid
 from reid_dist.evaluation.sweeps.report import SweepReport
 from reid_dist.evaluation.swept import SWEPT_PARAMETERS, SweepOptions, Values
@@ -169,7 +169,7 @@ def sweep_parameters(
     with (
         shown_progress(progress) as tasks,
         inner_folder(workspace, mine) as folder,
-        visible_to(client, Workspace.at(folder), query, gallery) as (near, far),
+        visible_to(client, Workspace.at(folder), query, gallery, tasks.warn) as (near, far),
     ):
         removal = _Removal(folder, grid, keep and workspace is not None)
         kept = FinishedParts(Workspace(str(folder)), "points", identity, FinishedPoint, tasks.warn)
@@ -205,7 +205,7 @@ def sweep_parameters(
         # The conventions and the labels are the same at every point.
         **points[0].conventions,
         inputs={"query": query.describe(), "gallery": gallery.describe()},
-        environment=describe_environment(),
+        environment=described_environment(client),
         timing={"points": sum(row["seconds"] for row in ordered), "total": time.perf_counter() - started},
         notes=list(dict.fromkeys(notes)),
     )
