@@ -77,6 +77,16 @@ def zip_names(path: Path) -> list[str]:
         return archive.namelist()
 
 
+def members_of(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """Return the members of a zip archive by name; refuse a name that two have: readers differ in the one they take."""
+    found: dict[str, zipfile.ZipInfo] = {}
+    for member in archive.infolist():
+        if member.filename in found:
+            raise StoreError(f"{archive.filename} holds {member.filename[:_LONGEST_NAME]!r} twice; keep one of the two")
+        found[member.filename] = member
+    return found
+
+
 def starts_as_pickle(first: bytes) -> bool:
     """Whether the first bytes of a file are those of a pickle of protocol 2 or later."""
     return len(first) > 1 and first[0] == 0x80 and 2 <= first[1] <= _LATEST_PICKLE

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.importers.hdf5_files import is_hdf5, read_nested_cells
+from reid_dist.stores.importers.matlab import read_nested_version_5
 from reid_dist.stores.importers.pair_lists import row_numbers, rows_named
-from reid_dist.stores.importers.source import open_source, require
+from reid_dist.stores.importers.source import open_source
 from reid_dist.stores.importers.text_files import file_of_labels, read_text
 from reid_dist.stores.labelled import LabelledSet
 
@@ -205,7 +206,7 @@ def _cells(where: str) -> dict[tuple[int, int], NDArray[Any]]:
     """Permutations, (n_split, n_image), from 1, by camera and identity, which count from 1."""
     try:
         path = Path(where)
-        cameras = read_nested_cells(path, _PERMUTATIONS) if is_hdf5(path) else _version_5_cells(where)
+        cameras = (read_nested_cells if is_hdf5(path) else read_nested_version_5)(path, _PERMUTATIONS)
         return {
             (camera, pid): np.asarray(orders, dtype=np.float64)
             for camera, identities in enumerate(cameras, start=1)
@@ -213,10 +214,3 @@ def _cells(where: str) -> dict[tuple[int, int], NDArray[Any]]:
         }
     except (StoreError, OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{where}: {_PERMUTATIONS} is no cell array of cameras and identities ({error})") from None
-
-
-def _version_5_cells(where: str) -> list[list[NDArray[Any]]]:
-    found = require("scipy.io", "mat").loadmat(where, variable_names=[_PERMUTATIONS])[_PERMUTATIONS]
-    if found.dtype.kind != "O":
-        raise TypeError(f"an array of {found.dtype}")
-    return [list(np.ravel(cell)) for cell in np.ravel(found)]
