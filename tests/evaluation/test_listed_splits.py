@@ -137,10 +137,13 @@ def test_bad_files_and_names_are_refused(tmp_path: Path) -> None:
     query, gallery = whole(QUERY), whole(GALLERY)
     broken = tmp_path / "broken.json"
     broken.write_text("[[0, 1")
+    twice = tmp_path / "twice.json"
+    twice.write_text('{"gallery": [[0, 1]], "query": [2], "gallery": [[1, 2]]}')
     other = write(tmp_path, "other.npz", {"rows": np.arange(3)})
     cube = write(tmp_path, "cube.npz", {"gallery": np.zeros((2, 2, 2))})
     for source, options, message in (
         (broken, {}, "is not JSON"),
+        (twice, {}, "'gallery' occurs twice in one object; keep one of the two"),
         (other, {}, "lists no splits: it needs an array 'gallery'"),
         (cube, {}, "must have one row per split"),
         ([[99999]], {"by": "item_ids"}, "has item_ids that memory lacks: 99999"),

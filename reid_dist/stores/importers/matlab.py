@@ -23,7 +23,16 @@ from reid_dist.stores.importers.hdf5_files import (
 )
 from reid_dist.stores.importers.matlab_elements import Elements, Matrix, Variable, inflated
 from reid_dist.stores.importers.raw import RawRows, fortran_strides
-from reid_dist.stores.importers.source import FORMATS, Format, OpenRows, RowArray, Source, begins_with, text_rows
+from reid_dist.stores.importers.source import (
+    FORMATS,
+    Format,
+    OpenRows,
+    RowArray,
+    Source,
+    begins_with,
+    refuse_repeated,
+    text_rows,
+)
 from reid_dist.stores.importers.spooled import SpooledRows, spooled
 
 _IS_VERSION_5 = begins_with(b"MATLAB 5.0 MAT-file")
@@ -147,14 +156,11 @@ def _values_of(path: Path, variable: Variable) -> Iterator[memoryview]:
 
 def _variables(path: Path) -> dict[str, Variable]:
     """The variables of a file by name."""
-    elements, found = Elements(path), dict[str, Variable]()
+    elements = Elements(path)
     with path.open("rb") as file, _mapped(file) as buffer:
-        for variable in elements.variables(buffer):
-            name = variable.matrix.name
-            if name in found:
-                raise StoreError(f"{path} holds {name[:80]!r} twice; keep one of the two")
-            found[name] = variable
-    return found
+        found = list(elements.variables(buffer))
+    refuse_repeated((variable.matrix.name for variable in found), f"{path} holds")
+    return {variable.matrix.name: variable for variable in found}
 
 
 def _rows_of(path: Path, variable: Variable) -> RowArray | str:

@@ -77,14 +77,20 @@ def zip_names(path: Path) -> list[str]:
         return archive.namelist()
 
 
+def refuse_repeated(names: Iterable[str], what: str) -> None:
+    """Refuse a name that two of a file's entries have: readers differ in the one that they take; `what` precedes it."""
+    known = set[str]()
+    for name in names:
+        if name in known:
+            raise StoreError(f"{what} {name[:_LONGEST_NAME]!r} twice; keep one of the two")
+        known.add(name)
+
+
 def members_of(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """Return the members of a zip archive by name; refuse a name that two have: readers differ in the one they take."""
-    found: dict[str, zipfile.ZipInfo] = {}
-    for member in archive.infolist():
-        if member.filename in found:
-            raise StoreError(f"{archive.filename} holds {member.filename[:_LONGEST_NAME]!r} twice; keep one of the two")
-        found[member.filename] = member
-    return found
+    """Return the members of a zip archive by name, each of which it has once."""
+    members = archive.infolist()
+    refuse_repeated((member.filename for member in members), f"{archive.filename} holds")
+    return {member.filename: member for member in members}
 
 
 def starts_as_pickle(first: bytes) -> bool:

@@ -22,6 +22,7 @@ from reid_dist.stores.importers.source import (
     RowArray,
     Source,
     open_source,
+    refuse_repeated,
     refuse_sparse,
     refuse_unless_file,
     text_rows,
@@ -149,6 +150,7 @@ def _open_csv(path: Path) -> Source:
     if not rows:
         raise InputError(f"{path} is empty; its first line must name the columns")
     header, *records = rows
+    refuse_repeated(filter(None, map(str.strip, header)), f"{path} has the column")
     uneven = next((number for number, row in enumerate(records) if len(row) != len(header)), None)
     if uneven is not None:
         raise InputError(
