@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from reid_dist.core.json_text import parse_json
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.name_layouts.definition import NameLayout, Records, label_of_group
-from reid_dist.stores.importers.name_layouts.reading import UnfitNames
+from reid_dist.stores.importers.name_layouts.reading import UnfitNames, refuse_long
 from reid_dist.stores.importers.names import ArrayNames, find_table
 from reid_dist.stores.importers.source import HeldRows, RowArray, Source, open_source, text_rows
 from reid_dist.stores.importers.text_files import file_of_labels, read_column, read_names, read_text
@@ -79,6 +79,7 @@ def _text_list(path: Path, layout: NameLayout) -> Records:
 
 def _fields(lines: NDArray[np.str_], form: re.Pattern[str], path: Path) -> Records:
     """Read the groups of a pattern from lines; lines that are names alone are records without labels."""
+    refuse_long(lines, f"lines of {path}")
     unfit, n_fitting, plain = UnfitNames(), 0, True
     columns: dict[str, list[NDArray[np.str_]]] = {group: [] for group in form.groupindex}
     for start in range(0, len(lines), _BLOCK_LINES):
