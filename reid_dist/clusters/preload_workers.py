@@ -14,7 +14,11 @@ MODULES = (
 
 # Nothing of it is freed, in this process or in a fork.
 gc.disable()
-for _name in MODULES:
-    importlib.import_module(_name)
+try:
+    for _name in MODULES:
+        importlib.import_module(_name)
+except Exception as error:
+    # The server goes on without a module that is missing, and the process that needs it reports why.
+    raise ImportError(f"cannot import {_name}") from error
 gc.freeze()
 gc.enable()
