@@ -125,7 +125,9 @@ class ParquetColumns(OpenRows):
 def _opened(path: Path) -> Any:
     # Without a buffer, a column of a row group is read as a whole, and many files have one row group.
     file = require("pyarrow.parquet", "parquet").ParquetFile
-    return file(path, memory_map=False, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+    return file(
+        path, memory_map=False, pre_buffer=False, buffer_size=_BUFFER_BYTES, page_checksum_verification=True
+    )  # fmt: skip
 
 
 def _is_flag(column: Any) -> bool:
