@@ -224,6 +224,19 @@ def test_chunks_that_do_not_fit_memory_are_refused(tmp_path: Path) -> None:
         ingest(tmp_path / "a.h5", tmp_path / "out.zarr")
 
 
+def test_chunks_that_decode_to_more_than_they_hold_are_refused(tmp_path: Path) -> None:
+    """HDF5 decodes whatever is there: of one megabyte a thousand."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        features = file.create_dataset("features", (N, DIM), "f4", chunks=(10, DIM), compression="gzip")
+        features[:] = VALUES
+        features.id.write_direct_chunk((20, 0), zlib.compress(bytes(20 << 20)))
+        file["pids"] = np.arange(N)
+    with pytest.raises(
+        InputError, match=r"'features' cannot be read: it is damaged: a chunk of 440 bytes takes 20\d\d\d"
+    ):
+        ingest(tmp_path / "a.h5", tmp_path / "out.zarr")
+
+
 @pytest.mark.parametrize("fortran", [False, True])
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_headers_that_claim_another_size_are_refused(tmp_path: Path, fortran: bool, method: int) -> None:

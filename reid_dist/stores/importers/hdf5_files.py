@@ -29,6 +29,8 @@ _DEEPEST = 8
 LONGEST_TEXT = 65_536
 MOST_NESTED = 2**20
 _COLUMNS = "columns"
+# What filters may add to a chunk that they cannot make smaller, beside an eighth of it.
+_FILTER_BYTES = 4096
 
 
 def is_hdf5(path: Path) -> bool:
@@ -111,6 +113,13 @@ def _opened(file: Any, names: tuple[str, ...]) -> Any:
     if reason is not None:
         raise StoreError(f"{'/'.join(names)} cannot be read: it is {reason}")
     return node
+
+
+def _largest_chunk(dataset: Any) -> int:
+    """Bytes that the largest chunk of a dataset takes in the file."""
+    sizes = [0]
+    dataset.id.chunk_iter(lambda chunk: sizes.append(max(sizes.pop(), chunk.size)))
+    return sizes[0]
 
 
 class HDF5Array(RowArray):
@@ -337,7 +346,11 @@ class _Listing:
         rows_first, chunk = shape[::-1] if self._transposed else shape, _chunk_to_decode(dataset, self._transposed)
         if chunk is None:
             return HDF5Array(self._path, names, rows_first, dtype, self._transposed)
-        if math.prod(chunk) * dtype.itemsize > MOST_CHUNK_BYTES:
+        n_bytes, stored = math.prod(chunk) * dtype.itemsize, _largest_chunk(dataset)
+        if stored > n_bytes + n_bytes // 8 + _FILTER_BYTES:
+            # The filters would decode all that is there, which may be a thousand times as much.
+            return f"damaged: a chunk of {n_bytes} bytes takes {stored}"
+        if n_bytes > MOST_CHUNK_BYTES:
             return f"in {too_large_chunks(dataset.chunks, dtype)} (h5repack makes smaller ones)"
         return HDF5Chunks(self._path, names, rows_first, dtype, self._transposed, chunk)
 
