@@ -13,6 +13,8 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.io
 import zarr
@@ -20,7 +22,7 @@ from peaks import needs_peaks, run_and_read
 
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores import ingest
-from reid_dist.stores.importers import open_source, spooled
+from reid_dist.stores.importers import open_source, parquet, spooled
 
 N, DIM = 60, 11
 VALUES = np.arange(1, N * DIM + 1, dtype=np.float32).reshape(N, DIM)
@@ -73,6 +75,14 @@ def in_matlab(path: Path, values: np.ndarray) -> Path:
     return path / "a.mat"
 
 
+def in_parquet(path: Path, values: np.ndarray) -> Path:
+    """One row group, as most libraries write it."""
+    features = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+    table = pa.table({"features": features, "pids": np.arange(len(values))})
+    pq.write_table(table, path / "a.parquet", row_group_size=len(values), compression="none", use_dictionary=False)
+    return path / "a.parquet"
+
+
 _ALL = 1 << 40
 WRITERS: dict[str, Write] = {
     "npz": in_npz,
@@ -86,9 +96,10 @@ WRITERS: dict[str, Write] = {
     "mat 7.3, columns": in_matlab_hdf5((1, _ALL)),
     "mat 7.3, blocks": in_matlab_hdf5((4, 7)),
     "zarr, one chunk": in_zarr((_ALL, _ALL)),
-    "zarr, columns": in_zarr((_ALL, 1)),
+    "zarr, columns": in_zarr((_ALL, 8)),
     "zarr, blocks": in_zarr((7, 4)),
     "zarr, shards": in_zarr((7, 4), (14, 12)),
+    "parquet": in_parquet,
 }
 
 
@@ -237,6 +248,31 @@ def test_chunks_that_decode_to_more_than_they_hold_are_refused(tmp_path: Path) -
         ingest(tmp_path / "a.h5", tmp_path / "out.zarr")
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"use_dictionary": False},
+        {"use_dictionary": True, "dictionary_pagesize_limit": 20_000},
+        {"use_dictionary": False, "data_page_version": "2.0", "write_page_checksum": True},
+        {"use_dictionary": False, "compression": "zstd", "row_group_size": 2000},
+    ],
+)
+def test_pages_of_parquet_that_do_not_fit_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(parquet, "MOST_CHUNK_BYTES", 100_000)
+    values = np.random.default_rng(0).standard_normal((4000, 16)).astype(np.float32)
+    table = pa.table({"features": list(values), "pids": np.arange(4000), "rest": np.arange(4000) % 7})
+    pq.write_table(table, tmp_path / "small.parquet", data_page_size=30_000, max_rows_per_page=200, **options)
+    (store,) = ingest(tmp_path / "small.parquet", tmp_path / "small.zarr")
+    np.testing.assert_array_equal(store.read(0, 4000), values)
+    pq.write_table(table, tmp_path / "large.parquet", data_page_size=1 << 30, max_rows_per_page=10**6, **options)
+    with pytest.raises(
+        InputError, match=r"column 'features.*' of .*large\.parquet has a page of .* KiB in row group 0"
+    ):
+        ingest(tmp_path / "large.parquet", tmp_path / "large.zarr")
+
+
 @pytest.mark.parametrize("fortran", [False, True])
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_headers_that_claim_another_size_are_refused(tmp_path: Path, fortran: bool, method: int) -> None:
@@ -251,11 +287,13 @@ def test_headers_that_claim_another_size_are_refused(tmp_path: Path, fortran: bo
 # ---- memory ----------------------------------------------------------------------------------------------------------
 
 _INGESTED = """
+import os
 import sys
+os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"  # Others keep what is freed.
 from peaks import peak_since, start_peak
 from reid_dist import FeatureSet
 from reid_dist.stores import ingest
-import h5py, zarr
+import h5py, pyarrow.parquet, zarr
 import numpy as np
 small = FeatureSet.from_arrays(np.ones((3, 8), np.float32), [1, 2, 3])
 small.save(sys.argv[2] + "/small.zarr")
@@ -269,7 +307,14 @@ print(peak_since(before))
 @needs_peaks
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("npz", 90), ("mat 5", 90), ("hdf5, columns", 90), ("mat 7.3, columns", 90), ("zarr, columns", 110)],
+    [
+        ("npz", 90),
+        ("mat 5", 90),
+        ("hdf5, columns", 90),
+        ("mat 7.3, columns", 90),
+        ("zarr, columns", 110),
+        ("parquet", 110),
+    ],
 )
 def test_memory_does_not_grow_with_the_array(tmp_path: Path, name: str, most: int) -> None:
     """128 MiB of features."""

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import byte_size
 from reid_dist.errors import InputError
+from reid_dist.stores.importers.parquet_pages import largest_page
 from reid_dist.stores.importers.source import (
     FORMATS,
     Format,
@@ -24,6 +26,7 @@ from reid_dist.stores.importers.source import (
     require,
     text_rows,
 )
+from reid_dist.stores.importers.spooled import MOST_CHUNK_BYTES
 
 _NUMBERED = re.compile(r"(?P<stem>[A-Za-z_]*)(?P<number>0|[1-9][0-9]*)")
 _FEWEST_NUMBERED = 2
@@ -67,6 +70,7 @@ class ParquetColumns(OpenRows):
     def _restart(self, start: int) -> Iterator[NDArray[Any]]:
         self.close()
         self._file = file = _opened(self._path)
+        self._refuse_large_pages()
         first, group = 0, 0
         while group < file.num_row_groups and first + file.metadata.row_group(group).num_rows <= start:
             first += file.metadata.row_group(group).num_rows
@@ -80,6 +84,27 @@ class ParquetColumns(OpenRows):
         self._batches = map(self._as_array, batches)
         self._position, self._held, self._decoded = first, self._held[:0], first
         return self._batches
+
+    def _refuse_large_pages(self) -> None:
+        """Refuse pages that do not fit memory; only columns above the bound can have one."""
+        metadata = self._file.metadata
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        with self._path.open("rb") as file:
+            for number, group in enumerate(groups):
+                for column in map(group.column, range(group.num_columns)):
+                    name = column.path_in_schema
+                    if column.total_uncompressed_size <= MOST_CHUNK_BYTES or not self._reads(name):
+                        continue
+                    n_bytes = largest_page(file, column)
+                    if n_bytes > MOST_CHUNK_BYTES:
+                        raise InputError(
+                            f"column {name!r} of {self._path} has a page of {byte_size(n_bytes)} in row group "
+                            f"{number}, and pages are decoded whole, {byte_size(MOST_CHUNK_BYTES)} at most; write it "
+                            "again with smaller pages (data_page_size)"
+                        )
+
+    def _reads(self, path: str) -> bool:
+        return any(path == name or path.startswith(f"{name}.") for name in self._columns)
 
     def close(self) -> None:
         """Close the file."""
