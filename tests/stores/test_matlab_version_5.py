@@ -94,7 +94,7 @@ def test_files_of_matlab_are_read_as_scipy_reads_them() -> None:
     files = [path for path in sorted(_OF_MATLAB.glob("test*_[567]*.mat")) if "hdf5" not in path.name]
     files += [_OF_MATLAB / "big_endian.mat", _OF_MATLAB / "little_endian.mat"]
     assert sum(map(assert_as_scipy_reads, files)) > 20
-    with pytest.raises(StoreError, match=r"no MATLAB file of version 5 or 7\.3.*save it again with -v7"):
+    with pytest.raises(StoreError, match=r"none of MATLAB's versions 5 and 7\.3; save it again with -v7"):
         open_source(str(_OF_MATLAB / "testdouble_4.2c_SOL2.mat"))
 
 
