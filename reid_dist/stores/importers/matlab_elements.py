@@ -105,7 +105,8 @@ class Elements:
         order = {b"IM": "<", b"MI": ">"}.get(header[_FILE_HEADER - 2 :])
         if order is None or struct.unpack(f"{order}H", header[_FILE_HEADER - 4 : _FILE_HEADER - 2]) != (0x0100,):
             raise StoreError(
-                f"{path} cannot be read as mat: its header is none of MATLAB's versions 5 and 7.3; save it again with -v7"
+                f"{path} cannot be read as mat: its header is none of MATLAB's versions 5 and 7.3; save it again with "
+                "-v7"
             )
         self._path, self._order = path, order
         self._word, self._two = struct.Struct(f"{order}I"), struct.Struct(f"{order}2I")
