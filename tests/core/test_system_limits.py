@@ -49,6 +49,7 @@ def without_processes(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*_WITHOUT_PROCESSES, *words], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("words", [("check", "a.zarr"), ("demo", "--output", "d"), ("history", "show", "h.db")])
 def test_a_system_without_proc_is_reported_in_one_line(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -89,6 +89,7 @@ def test_a_pattern_reads_base_names_or_paths_and_further_columns(reid_dist: Any,
     assert FeatureSet.open(target).pid_names == ("007", "anna", "bo")
 
 
+@pytest.mark.quick_cases(3)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "pattern",
