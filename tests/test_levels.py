@@ -32,7 +32,7 @@ THIRD_PARTY = {
     "core": {"numpy", "pydantic", "yaml"},
     "kernels": {"llvmlite", "numba", "numpy"},
     "relevance": {"numpy"},
-    "stores": {"blake3", "google_crc32c", "h5py", "numpy", "obstore", "pyarrow", "safetensors", "scipy", "zarr"},
+    "stores": {"blake3", "google_crc32c", "h5py", "numpy", "obstore", "pyarrow", "safetensors", "zarr"},
     "clusters": {"cryptography", "dask", "distributed", "pydantic", "yaml"},
     "metrics": {"numpy"},
     "engine": {"dask", "distributed", "numpy", "threadpoolctl"},

@@ -16,8 +16,12 @@ MODULES = (
 
 # Nothing of it is freed, in this process or in a fork.
 gc.disable()
-for _name in MODULES:
-    importlib.import_module(_name)
+try:
+    for _name in MODULES:
+        importlib.import_module(_name)
+except Exception as error:
+    # The server goes on without a module that is missing, and the process that needs it reports why.
+    raise ImportError(f"cannot import {_name}") from error
 # Of the code that is imported, also if its files change before a worker is started.
 sources_digest()
 gc.freeze()

@@ -25,6 +25,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
+        if all(type(entry) is int for entry in value):  # There may be millions.
+            return list(value)
         return [plain(entry) for entry in value]
     if isinstance(value, type):
         return {"type": f"{value.__module__}.{value.__qualname__}"}

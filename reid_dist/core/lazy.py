@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from reid_dist.core.limits import shortages
+
 
 def lazy_names(
     package: str, names: Mapping[str, Sequence[str]]
@@ -17,7 +19,8 @@ def lazy_names(
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+        with shortages():
+            value = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
         # Found without this function from now on.
         setattr(sys.modules[package], name, value)
         return value

@@ -1,4 +1,4 @@
-"""Limits of the system: threads, open files and lengths of file names; standard library alone."""
+"""Limits of the system: threads, open files, lengths of file names, and what it lacks; standard library alone."""
 
 from __future__ import annotations
 
@@ -48,6 +48,9 @@ def _files_of_limits() -> Iterator[Path]:
             yield folder / place / name
 
 
+# Containers without it are rare, and Dask cannot be imported in them.
+_PROCESSES = Path("/proc/self/stat")
+
 # Message of the interpreter, for want of memory or by a limit.
 _NO_THREAD = "can't start new thread"
 
@@ -64,6 +67,11 @@ def shortage(error: BaseException) -> str | None:
             f"this process cannot open more files ({error.strerror}): raise the limit (ulimit -n 1024), or use fewer "
             "--workers, and run again"
         )
+    if type(error).__module__.partition(".")[0] == "psutil" and not _PROCESSES.exists():
+        return (
+            "this system shows no processes in /proc, where Dask looks for its own by psutil: mount it (mount -t proc "
+            "proc /proc), or run in a container that has it, and run again"
+        )
     return None
 
 
@@ -72,7 +80,7 @@ def shortages() -> Iterator[None]:
     """Name a shortage as one, so that it is not taken for damage of what was read."""
     try:
         yield
-    except (RuntimeError, OSError) as error:
+    except Exception as error:
         message = shortage(error)
         if message is None:
             raise

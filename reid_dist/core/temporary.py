@@ -21,6 +21,7 @@ import stat
 import tempfile
 import zlib
 from pathlib import Path
+from typing import IO
 
 from reid_dist.core.processes import has_ended, start_of
 from reid_dist.core.semaphores import remove_semaphores
@@ -77,6 +78,11 @@ def temporary_directory(place: str | None = None) -> tempfile.TemporaryDirectory
     place = tempfile.gettempdir() if place is None else place
     remove_abandoned(place)
     return tempfile.TemporaryDirectory(prefix=_prefix(), dir=place, ignore_cleanup_errors=True)
+
+
+def unnamed_file() -> IO[bytes]:
+    """Open a temporary file without a name: it takes room until it is closed, or its process ends in whatever way."""
+    return tempfile.TemporaryFile(prefix=_prefix())
 
 
 def remove_abandoned(place: str) -> None:

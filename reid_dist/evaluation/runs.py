@@ -29,6 +29,7 @@ from reid_dist.evaluation.sides import RowsProgress
 from reid_dist.reports import Report
 from reid_dist.stages.expansion import describe_expansion
 from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, open_labels
+from reid_dist.stores.importers.source import members_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -228,6 +229,8 @@ def _read_lists(path: str) -> tuple[NDArray[Any], NDArray[Any] | None]:
             if not Path(path).exists():
                 raise StoreNotFoundError(f"there is no file of lists {path!r}")
             raise InputError(f"{path} is no .npz file of lists; write them as topk.npz has them (index, distance)")
+        with zipfile.ZipFile(path) as members:
+            members_of(members)
         with np.load(path, allow_pickle=False) as archive:
             if "index" not in archive.files:
                 raise InputError(f"{path} holds no array 'index' of gallery rows; write lists as topk.npz has them")

@@ -7,6 +7,7 @@ are removed at the very end, which may take long.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
 from collections.abc import Sequence
@@ -43,7 +44,12 @@ class PendingStore:
     def __init__(self, location: str | os.PathLike[str], *, overwrite: bool) -> None:
         self.uri = canonical_uri(location)
         self.is_committed = False
-        self.release = weakref.finalize(self, unlock, lock(self.uri), os.getpid())
+        self._made = _missing_above(self.uri)
+        try:
+            self.release = weakref.finalize(self, unlock, lock(self.uri), os.getpid())
+        except BaseException:
+            self._remove_made()
+            raise
         try:
             found = refuse_unless_free(self.uri, overwrite=overwrite)
             self._replaces = found is State.COMPLETE
@@ -56,7 +62,14 @@ class PendingStore:
                 self.group = zarr.create_group(store, zarr_format=3, attributes={MANIFEST_KEY: WRITING_MARKER})
         except BaseException:
             self.release()
+            self._remove_made()
             raise
+
+    def _remove_made(self) -> None:
+        """Remove the folders that were made for the store, unless something else is in them by now."""
+        for folder in self._made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
     def prepare(self, marker: dict[str, Any]) -> None:
         """Take the manifest of the finished store; only the commit remains."""
@@ -71,6 +84,8 @@ class PendingStore:
         if not self.is_committed:
             remove_present(self._target)
         self.release()
+        if not self.is_committed:
+            self._remove_made()
 
     def take_out(self) -> None:
         """Hide the old store."""
@@ -137,6 +152,11 @@ def commit_together(stores: Sequence[PendingStore]) -> None:
     # The first store of a pair reserves the place of both: it is the last one to be released.
     for store in reversed(stores):
         store.release()
+
+
+def _missing_above(uri: str) -> list[Path]:
+    """Folders above a place that are not there, the innermost first."""
+    return [] if is_object_uri(uri) else [folder for folder in Path(uri).parents if not folder.exists()]
 
 
 def _remove_leftover(uri: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from strategies import crowded_sets
 from reid_dist import FeatureSet, evaluate, evaluate_splits
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.evaluation.pipelines import read_job
+from reid_dist.stores import LabelledRows
+from reid_dist.stores.importers.split_lists import read_split_rows
 
 N_QUERY, N_GALLERY = 14, 40
 QUERY, GALLERY = crowded_sets(N_QUERY, N_GALLERY, 4, seed=8, n_distinct=12, n_pids=5)
@@ -133,14 +136,37 @@ def test_bad_lists_are_refused(name: str, tmp_path: Path) -> None:
     assert str(path) in str(raised.value)
 
 
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("by", ["rows", "item_ids"])
+def test_very_many_splits_are_read_at_once(by: str) -> None:
+    """In a time that grows with the lists, and not with the lists times the gallery."""
+    rng = np.random.default_rng(3)
+    names = np.array([f"item {row}" for row in rng.permutation(2000)])
+    gallery = LabelledRows(np.arange(2000) % 50, item_ids=names)
+    rows = [rng.choice(2000, 5, replace=False) for _ in range(8000)]
+    listed: list[Any] = [(each if by == "rows" else names[each]).tolist() for each in rows]
+    found = read_split_rows({"gallery": listed, "query": listed[0]}, gallery, gallery, by=by)
+    assert len(found) == 8000
+    for each, expected in zip(found, rows, strict=True):
+        assert each.gallery.tolist() == sorted(expected.tolist())
+        assert each.query is not None
+        assert each.query.tolist() == sorted(rows[0].tolist())
+    listed[7000][2] = listed[7000][4]
+    with pytest.raises(InputError, match=r"rows: gallery of split 7000 names row \d+ twice"):
+        read_split_rows(listed, gallery, gallery, by=by)
+
+
 def test_bad_files_and_names_are_refused(tmp_path: Path) -> None:
     query, gallery = whole(QUERY), whole(GALLERY)
     broken = tmp_path / "broken.json"
     broken.write_text("[[0, 1")
+    twice = tmp_path / "twice.json"
+    twice.write_text('{"gallery": [[0, 1]], "query": [2], "gallery": [[1, 2]]}')
     other = write(tmp_path, "other.npz", {"rows": np.arange(3)})
     cube = write(tmp_path, "cube.npz", {"gallery": np.zeros((2, 2, 2))})
     for source, options, message in (
         (broken, {}, "is not JSON"),
+        (twice, {}, "'gallery' occurs twice in one object; keep one of the two"),
         (other, {}, "lists no splits: it needs an array 'gallery'"),
         (cube, {}, "must have one row per split"),
         ([[99999]], {"by": "item_ids"}, "has item_ids that memory lacks: 99999"),

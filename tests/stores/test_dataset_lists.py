@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -403,6 +404,10 @@ def test_cuhk03_np(tmp_path: Path, write: Write) -> None:
     query, gallery = ingest(features, tmp_path / "out", names_file=listed, layout="cuhk03_np", lists=config)
     assert (rows_of(query), query.pids.tolist(), query.camids.tolist()) == ([3], [1], [1])
     assert (rows_of(gallery), gallery.pids.tolist(), gallery.camids.tolist()) == ([0, 2], [1467, 1], [2, 2])
+    # The other one of the two lists has the same arrays.
+    other = shutil.copy(config[0], tmp_path / "cuhk03_new_protocol_config_labeled.mat")
+    with pytest.raises(InputError, match=r"filelist is in .*labeled\.mat as well as in another list; give one"):
+        open_features(features, names_file=listed, layout="cuhk03_np", lists=[*config, other])
     # Without the list an identity is numbered within its camera pair.
     alone = open_features(features, names_file=listed, layout="cuhk03_np")
     assert [alone.pid_names[pid - 1] for pid in alone.pids] == ["5_003", "2_001", "1_001", "1_001"]

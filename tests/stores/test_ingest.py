@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import h5py
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import scipy.io
 from feature_arrays import Arrays, make_arrays, model_arrays, save_model
 
-from reid_dist.errors import InputError, StoreExistsError
+from reid_dist.errors import InputError, StoreError, StoreExistsError
 from reid_dist.stores import ArrayNames, FeatureSet, ingest, open_features
 
 
@@ -107,6 +113,95 @@ def test_a_bad_gallery_leaves_no_query(tmp_path: Path, changed: dict[str, np.nda
     with pytest.raises(InputError, match=what):
         ingest(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+class Stopped(BaseException):
+    """As an interrupt, it is no Exception."""
+
+
+def stop(done: int, total: int, what: str) -> None:
+    raise Stopped
+
+
+def damage(path: Path) -> None:
+    """Flip a bit in the middle, where the features are."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+_ROWS = np.random.default_rng(0).standard_normal((400, 16)).astype(np.float32)
+_LAST_NAN = np.vstack([_ROWS[:-1], np.full((1, 16), np.nan, np.float32)])
+_LAST_ZERO = np.vstack([_ROWS[:-1], np.zeros((1, 16), np.float32)])
+_TWO = {"query_f": _ROWS, "query_label": np.arange(400), "gallery_label": np.arange(400)}
+
+FAILING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "not finite": ({"features": _LAST_NAN, "pids": np.arange(400)}, {}),
+    "zeros": ({"features": _LAST_ZERO, "pids": np.arange(400)}, {}),
+    "gallery not finite": ({**_TWO, "gallery_f": _LAST_NAN}, {}),
+    "gallery of zeros": ({**_TWO, "gallery_f": _LAST_ZERO}, {}),
+    "labels too few": ({"features": _ROWS, "pids": np.arange(399)}, {}),
+    "no such dtype": ({"features": _ROWS, "pids": np.arange(400)}, {"dtype": "int8"}),
+    "no such chunk": ({"features": _ROWS, "pids": np.arange(400)}, {"chunk_rows": 0}),
+    "stopped": ({**_TWO, "gallery_f": _ROWS}, {"progress": stop}),
+}
+
+
+def save_parquet(path: Path, held: dict[str, Any]) -> None:
+    columns = {name: array if array.ndim == 1 else list(array) for name, array in held.items()}
+    pq.write_table(pa.table(columns), path, write_page_checksum=True)
+
+
+def save_hdf5(path: Path, held: dict[str, Any]) -> None:
+    with h5py.File(path, "w") as file:
+        for name, array in held.items():
+            file.create_dataset(name, data=array, chunks=(50, *array.shape[1:]), compression="gzip", fletcher32=True)
+
+
+_SAVERS: dict[str, Callable[[Path, dict[str, Any]], object]] = {
+    "a.npz": lambda path, held: np.savez_compressed(path, **held),
+    "fortran.npz": lambda path, held: np.savez_compressed(path, **{k: np.asfortranarray(v) for k, v in held.items()}),
+    "a.mat": lambda path, held: scipy.io.savemat(path, held, do_compression=True),
+    "a.h5": save_hdf5,
+    "a.parquet": save_parquet,
+}
+
+
+def everything_in(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() if path.is_file() else b"" for path in folder.rglob("*")}
+
+
+@pytest.mark.quick_cases(20)
+@pytest.mark.parametrize("overwrites", [False, True])
+@pytest.mark.parametrize(
+    ("saver", "failing"),
+    [
+        (saver, failing)
+        for saver in _SAVERS
+        for failing in (*FAILING, "damaged", "cut short")
+        # Columns of a table have one length.
+        if (saver, failing) != ("a.parquet", "labels too few")
+    ],
+)
+def test_whatever_fails_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saver: str, failing: str, overwrites: bool
+) -> None:
+    """No store, lock, temporary file or new folder; and a store that was to be replaced is as it was."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    held, options = FAILING.get(failing, ({"features": _ROWS, "pids": np.arange(400)}, {}))
+    path, output = tmp_path / saver, tmp_path / "new" / "folder" / "out"
+    _SAVERS[saver](path, held)
+    if failing == "damaged":
+        damage(path)
+    elif failing == "cut short":
+        path.write_bytes(path.read_bytes()[:-2000])
+    if overwrites:
+        for each in [output / "query.zarr", output / "gallery.zarr"] if "query_f" in held else [output]:
+            FeatureSet.from_arrays(_ROWS, np.arange(400)).save(each)
+    before = everything_in(tmp_path)
+    with pytest.raises((InputError, StoreError, Stopped)):
+        ingest(path, output, overwrite=overwrites, **options)
+    assert everything_in(tmp_path) == before
 
 
 def test_existing_stores_are_kept_without_overwrite(tmp_path: Path) -> None:

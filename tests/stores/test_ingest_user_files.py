@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import argparse
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+import psutil
 import pytest
 import scipy.io
 from handmade_pth import Tensor, write_pth
 from named_images import CAMIDS, FEATURES, NAMES, PIDS, assert_named
 
 from reid_dist import FeatureSet, evaluate
-from reid_dist.errors import InputError, StoreError
+from reid_dist.errors import InputError, RunFailedError, StoreError
 from reid_dist.stores import ingest, open_features
 from reid_dist.stores.importers import open_source
+from reid_dist.stores.importers.name_layouts import layout_of_pattern, searching
 
 # ---- names of images -------------------------------------------------------------------------------------------------
 
@@ -84,6 +87,68 @@ def test_a_pattern_reads_base_names_or_paths_and_further_columns(reid_dist: Any,
     path = reid_dist(*words, target, "--pattern", r"^(?P<pid>[^/]+)/")
     assert path.code == 0, path.err
     assert FeatureSet.open(target).pid_names == ("007", "anna", "bo")
+
+
+@pytest.mark.quick_cases(3)
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(?P<pid>([a-z]+)+)_c(?P<camid>[0-9])$",
+        "(?P<pid>(a|a)*)_c(?P<camid>[0-9])",
+        "^(?=(?P<pid>(a+)+)b)(?P<camid>c)",
+        "^(?P<pid>(.*)*)/(?P<camid>[0-9])$",
+    ],
+)
+@pytest.mark.parametrize("in_thread", [False, True])
+def test_a_pattern_that_never_ends_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, in_thread: bool
+) -> None:
+    monkeypatch.setattr(searching, "_LIMIT_S", 0.2)
+    n, late = 5000, "a" * 60 + ".jpg"
+    np.save(tmp_path / "f.npy", np.ones((n, 2), np.float32))
+    # Names that fit neither take time.
+    names = np.array(["b_c1/1"] * n, dtype="<U80")
+    names[4200] = late
+    np.save(tmp_path / "names.npy", names)
+    children = psutil.Process().children()
+
+    def refusal() -> str:
+        with pytest.raises(InputError) as refused:
+            open_features(tmp_path / "f.npy", names_file=tmp_path / "names.npy", pattern=pattern)
+        return str(refused.value)
+
+    with ThreadPoolExecutor() as pool:
+        message = pool.submit(refusal).result() if in_thread else refusal()
+    found = f"--pattern {pattern!r} takes more than 0.2 s for 904 names, and was at row 4200: {late!r}"
+    assert message.startswith(found)
+    assert psutil.Process().children() == children
+
+
+def test_a_search_that_is_killed_is_reported(tmp_path: Path) -> None:
+    layout = layout_of_pattern("(?P<pid>[0-9]+)")
+    ended = pytest.raises(RunFailedError, match=r"the process that searched .* has ended")
+    with ended, searching.searching(layout) as search:
+        assert search(0, ["a/17.jpg", "b", "c/3"]) == [("17", "17"), None, ("3", "3")]
+        (child,) = (each for each in psutil.Process().children() if "search_process.py" in " ".join(each.cmdline()))
+        child.kill()
+        search(3, ["4"])
+
+
+@pytest.mark.parametrize("pattern", ["(" * 9999 + ")" * 9999, "(?P<pid>a{99999999999999999999})"])
+def test_patterns_that_cannot_be_compiled(pattern: str) -> None:
+    with pytest.raises(InputError, match="is no regular expression"):
+        layout_of_pattern(pattern)
+
+
+def test_names_longer_than_paths_are_refused(reid_dist: Any, tmp_path: Path) -> None:
+    """Patterns of layouts take a time that grows with the square of the length."""
+    np.save(tmp_path / "f.npy", FEATURES[:3])
+    (tmp_path / "list.txt").write_text(f"{NAMES[0]}\n{'0' * 100_000}\n{NAMES[2]}\n")
+    for layout in ("market1501", "msmt17"):
+        words = ("--names", tmp_path / "list.txt", "--layout", layout, "--output", tmp_path / "a.zarr")
+        found = reid_dist("ingest", tmp_path / "f.npy", *words)
+        found.assert_refused("8192 characters at most: row 1 holds 100000, '0000")
 
 
 @pytest.mark.parametrize(

@@ -52,10 +52,11 @@ class ReaderContract:
         assert self.suffix in FORMATS.get(self.format_name).suffixes
 
     def test_rows_by_range(self, single: Path, arrays: Arrays) -> None:
-        features = open_source(str(single)).arrays["features"]
-        assert features.shape == arrays.features.shape
-        for start, stop in [(0, 100), (100, 300), (0, 300), (7, 8), (250, 260), (3, 3), (0, 1), (299, 300)]:
-            np.testing.assert_array_equal(features.read(start, stop), arrays.features[start:stop])
+        with open_source(str(single)) as source:
+            features = source.arrays["features"]
+            assert features.shape == arrays.features.shape
+            for start, stop in [(0, 100), (100, 300), (0, 300), (7, 8), (250, 260), (3, 3), (0, 1), (299, 300)]:
+                np.testing.assert_array_equal(features.read(start, stop), arrays.features[start:stop])
 
     def test_range_outside_is_refused(self, single: Path) -> None:
         features = open_source(str(single)).arrays["features"]
@@ -173,6 +174,19 @@ class TestFortranNpz(TestNpz):
         return path
 
 
+class TestCompressedFortranNpz(TestCompressedNpz):
+    def write(self, path: Path, arrays: dict[str, np.ndarray]) -> Path:
+        np.savez_compressed(path, **{name: np.asfortranarray(array) for name, array in arrays.items()})
+        return path
+
+    def test_more_axes_than_two(self, path: Path) -> None:
+        cube = np.arange(2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
+        self.write(path, {"cube": cube})
+        with open_source(str(path)) as source:
+            np.testing.assert_array_equal(source.arrays["cube"].whole(), cube)
+            np.testing.assert_array_equal(source.arrays["cube"].read(1, 2), cube[1:])
+
+
 class TestMatVersion5(TwoSided, AnyNames, OneFile):
     suffix, format_name = ".mat", "mat"
 
@@ -194,6 +208,12 @@ class TestMatVersion5(TwoSided, AnyNames, OneFile):
         scipy.io.savemat(path, {"features": np.eye(2, dtype=np.float32), "pids": [[1, 2]], "paths": cells})
         found = open_features(path)
         assert found.image_paths.tolist() == ["a.jpg", "bb.jpg"]
+
+
+class TestCompressedMatVersion5(TestMatVersion5):
+    def write(self, path: Path, arrays: dict[str, np.ndarray]) -> Path:
+        scipy.io.savemat(path, arrays, do_compression=True)
+        return path
 
 
 class TestMatVersion73(TwoSided, AnyNames, OneFile):

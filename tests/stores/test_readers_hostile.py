@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import tracemalloc
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -365,3 +366,77 @@ def test_what_is_missing_in_a_list_column_is_named(tmp_path: Path, kind: str, mi
     pq.write_table(pa.table({"features": pa.array(rows, LISTS[kind]), "pids": range(2000)}), tmp_path / "a.parquet")
     with pytest.raises(InputError, match=r"missing values.*1500|row 1500 holds missing values"):
         open_features(tmp_path / "a.parquet")
+
+
+# ---- names that occur twice ------------------------------------------------------------------------------------------
+
+
+def write_npz_twice(path: Path) -> Path:
+    with zipfile.ZipFile(path / "a.npz", "w") as archive:
+        for name, array in (("features", np.eye(3)), ("pids", np.arange(3)), ("features", -np.eye(3))):
+            with warnings.catch_warnings(), archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, array)
+    return path / "a.npz"
+
+
+def write_pth_twice(path: Path) -> Path:
+    write_pth(path / "a.pth", {"features": Tensor(np.eye(3, dtype=np.float32)), "pids": [1, 2, 3]})
+    with zipfile.ZipFile(path / "a.pth", "a") as archive:
+        (name,) = (each for each in archive.namelist() if "/data/" in each)
+        archive.writestr(name, archive.read(name)[::-1])
+    return path / "a.pth"
+
+
+def write_safetensors_twice(path: Path) -> Path:
+    entry = b'"features":{"dtype":"F32","shape":[2,2],"data_offsets":[%d,%d]}'
+    header = b"{%s,%s}" % (entry % (0, 16), entry % (16, 32))
+    (path / "a.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(32))
+    return path / "a.safetensors"
+
+
+def write_parquet_twice(path: Path) -> Path:
+    columns = [pa.array([[1.0], [2.0]]), pa.array([1, 2]), pa.array([2, 1])]
+    pq.write_table(pa.Table.from_arrays(columns, ["features", "pids", "pids"]), path / "a.parquet")
+    return path / "a.parquet"
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (write_npz_twice, "a.npz holds 'features.npy' twice; keep one of the two"),
+        (write_pth_twice, "twice; keep one of the two"),
+        (write_safetensors_twice, "a.safetensors: its header: 'features' occurs twice in one object"),
+        (write_parquet_twice, "a.parquet has the column 'pids' twice; keep one of the two"),
+    ],
+)
+def test_arrays_that_occur_twice_are_refused(reid_dist: Any, tmp_path: Path, write: Any, message: str) -> None:
+    path = write(tmp_path)
+    reid_dist("ingest", path, "--output", tmp_path / "a.zarr").assert_refused(message)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "pid,path,pid\n1,a.jpg,2\n", "a.csv has the column 'pid' twice"),
+        ("a.json", '{"pid": [1], "path": ["a.jpg"], "pid": [2]}', "'pid' occurs twice in one object"),
+        ("a.json", '[{"pid": 1, "path": "a.jpg", "pid": 2}]', "'pid' occurs twice in one object"),
+    ],
+)
+def test_columns_that_occur_twice_are_refused(
+    reid_dist: Any, tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    np.save(tmp_path / "f.npy", np.ones((1, 2), np.float32))
+    (tmp_path / name).write_text(text)
+    words = ["--list", tmp_path / name, "--layout", "wildlife"] if name == "a.json" else ["--labels", tmp_path / name]
+    reid_dist("ingest", tmp_path / "f.npy", *words, "--output", tmp_path / "a.zarr").assert_refused(message)
+
+
+def test_labels_in_npy_are_one_array(reid_dist: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "f.npy", np.eye(3, dtype=np.float32))
+    np.savez(tmp_path / "a.npz", pids=[1, 2, 3])
+    (tmp_path / "a.npz").rename(tmp_path / "p.npy")
+    for option in ("--pids-file", "--names"):
+        found = reid_dist("ingest", tmp_path / "f.npy", option, tmp_path / "p.npy", "--output", tmp_path / "a.zarr")
+        found.assert_refused("p.npy cannot be read as npy")

@@ -357,7 +357,7 @@ def _check_names(options: EvaluationOptions) -> Protocol:
 
 def _refuse_own_rows(query: FeatureSet, gallery: FeatureSet, trials: Trials, protocol: Protocol) -> None:
     """Refuse one set as query and gallery where every drawn row would be a match of itself."""
-    if trials.keeps_apart or query.content_digest != gallery.content_digest:
+    if query.content_digest != gallery.content_digest or trials.keeps_apart:
         return
     # A row shares all labels with itself, so that any junk rule hides it, if the labels are there.
     if not protocol.junk or (protocol.needs_item_ids and query.item_ids is None):

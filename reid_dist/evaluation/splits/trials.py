@@ -23,14 +23,16 @@ _GENERATOR: Final = "SplitMix64 by seed, split and gallery row; the smallest num
 class Trials(Protocol):
     """Where the rows of splits come from.
 
-    `identity` is all that the rows of a split depend on, `keeps_apart` whether no gallery row of a split is a query,
-    where query and gallery are one set, and `whole_queries` whether every split has all queries.
+    `identity` is all that the rows of a split depend on, and `whole_queries` whether every split has all queries.
     """
 
     n_splits: int
-    keeps_apart: bool
     whole_queries: bool
     identity: Any
+
+    @property
+    def keeps_apart(self) -> bool:
+        """Whether no gallery row of a split is a query, where query and gallery are one set."""
 
     def rows(self, split: int) -> SplitRows:
         """Rows of a split."""
@@ -152,17 +154,17 @@ def _are(number: int) -> str:
 class ListedSplits:
     """Listed rows; `source` is what they were read from, of which reports show the name of a file."""
 
-    whole_queries: bool
-
     def __init__(self, gallery: FeatureSet, splits: list[SplitRows], source: object) -> None:
         self.n_splits = len(splits)
         self.whole_queries = all(each.query is None for each in splits)
-        self.keeps_apart = all(
-            each.query is not None and not np.isin(each.query, each.gallery).any() for each in splits
-        )
         self.identity = fingerprint([[None if rows is None else rows.tolist() for rows in each] for each in splits])
         self._gallery, self._splits = gallery, splits
         self._source = os.fspath(source) if isinstance(source, str | os.PathLike) else "given in Python"
+
+    @property
+    def keeps_apart(self) -> bool:
+        """Whether no gallery row of a split is a query of it."""
+        return all(each.query is not None and not np.isin(each.query, each.gallery).any() for each in self._splits)
 
     def rows(self, split: int) -> SplitRows:
         """Rows of a split."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from reid_dist.core.json_text import parse_json
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.relevance.ground_truth.lists import LISTS
 from reid_dist.relevance.ground_truth.names import Entry, Faults, ItemIds, ItemNames, bare_name
@@ -31,22 +30,9 @@ def _read_text(path: Path) -> str:
 
 
 def load_json(path: Path) -> object:
-    """Read JSON in which no object has a name twice (the standard reader would keep the last without a word)."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        entries = dict(pairs)
-        if len(entries) < len(pairs):
-            twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-            raise InputError(f"ground truth {path}: {twice!r} occurs twice in one object; keep one of the two")
-        return entries
-
-    text = _read_text(path)
-    try:
-        return json.loads(text, object_pairs_hook=once)
-    except InputError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"ground truth {path}: is not JSON: {error}") from error
+    """Read the content of a JSON file."""
+    content: object = parse_json(_read_text(path), f"ground truth {path}")
+    return content
 
 
 def entries_of_directory(

@@ -6,7 +6,9 @@ or a virtual dataset could make us read any file of this machine.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,17 +16,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import counted
 from reid_dist.errors import StoreError
 from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, begins_with, require, text_rows
+from reid_dist.stores.importers.spooled import MOST_CHUNK_BYTES, Box, ChunkedRows, too_large_chunks
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _MATLAB_CLASS = "MATLAB_class"
 _MATLAB_HEAP = "#refs#"
 _EXTRA = "mat"
 _DEEPEST = 8
-_LONGEST_TEXT = 65_536
-_MOST_NESTED = 2**20
+LONGEST_TEXT = 65_536
+MOST_NESTED = 2**20
 _COLUMNS = "columns"
+# What filters may add to a chunk that they cannot make smaller, beside an eighth of it.
+_FILTER_BYTES = 4096
 
 
 def is_hdf5(path: Path) -> bool:
@@ -67,6 +73,33 @@ def _elsewhere(dataset: Any) -> str | None:
     return "kept in another file, which is not followed" if dataset.external or dataset.is_virtual else None
 
 
+def _unwritten(dataset: Any, n_bytes: int) -> str | None:
+    """Why values of a dataset, in a file of some bytes, are not those that were written; None if they are.
+
+    HDF5 makes up what was never written, of any size.
+    """
+    if dataset.chunks is None:
+        stored = dataset.id.get_storage_size() + (dataset.id.get_offset() or 0)
+        never = not stored
+    else:
+        stored = dataset.id.get_storage_size()
+        total = math.prod(-(-length // chunk) for length, chunk in zip(dataset.shape, dataset.chunks, strict=True))
+        never = total > dataset.id.get_num_chunks()
+        if never and stored:
+            missing = total - dataset.id.get_num_chunks()
+            return f"missing {missing} of its {counted(total, 'chunk', separator='')}, which were never written"
+    if never:
+        return "missing all of its values, which were never written"
+    return f"cut short: it takes {stored} bytes of a file of {n_bytes}" if stored > n_bytes else None
+
+
+def _chunk_to_decode(dataset: Any, transposed: bool) -> tuple[int, ...] | None:
+    """Shape of the chunks of a dataset, rows first, which are decoded whole; None if they can be read in part."""
+    if dataset.chunks is None or dataset.ndim > 2 or not dataset.id.get_create_plist().get_nfilters():
+        return None
+    return tuple(dataset.chunks[::-1] if transposed else dataset.chunks)
+
+
 def _opened(file: Any, names: tuple[str, ...]) -> Any:
     """Open a dataset, checked as at first: the file may be another by now."""
     h5py = require("h5py", _EXTRA)
@@ -80,6 +113,13 @@ def _opened(file: Any, names: tuple[str, ...]) -> Any:
     if reason is not None:
         raise StoreError(f"{'/'.join(names)} cannot be read: it is {reason}")
     return node
+
+
+def _largest_chunk(dataset: Any) -> int:
+    """Bytes that the largest chunk of a dataset takes in the file."""
+    sizes = [0]
+    dataset.id.chunk_iter(lambda chunk: sizes.append(max(sizes.pop(), chunk.size)))
+    return sizes[0]
 
 
 class HDF5Array(RowArray):
@@ -101,6 +141,34 @@ class HDF5Array(RowArray):
         return np.asarray(dataset[start:stop]).astype(self.dtype, copy=False)
 
 
+class HDF5Chunks(ChunkedRows):
+    """A dataset in compressed chunks."""
+
+    def __init__(
+        self,
+        path: Path,
+        names: tuple[str, ...],
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        transposed: bool,
+        chunk: tuple[int, ...],
+    ) -> None:
+        super().__init__(shape, dtype, chunk, f"{path}: {'/'.join(names)}")
+        self._path, self._names, self._transposed = path, names, transposed
+
+    @contextmanager
+    def _boxes(self) -> Iterator[Box]:
+        with require("h5py", _EXTRA).File(self._path, "r") as file:
+            dataset = _opened(file, self._names)
+
+            def box(rows: slice, columns: slice) -> NDArray[Any]:
+                if dataset.ndim == 1:
+                    return np.asarray(dataset[rows])[:, np.newaxis]
+                return np.asarray(dataset[columns, rows].T if self._transposed else dataset[rows, columns])
+
+            yield box
+
+
 class HDF5Texts(HDF5Array):
     """Texts of a plain file: of variable or of fixed length."""
 
@@ -114,7 +182,7 @@ class MatlabCharacters(HDF5Array):
 
     def _of(self, file: Any, dataset: Any, start: int, stop: int) -> NDArray[Any]:
         rows = np.atleast_2d(dataset[..., start:stop].T)
-        return text_rows([_characters(row).rstrip() for row in rows], self._names[-1])
+        return text_rows([text_of_units(row).rstrip() for row in rows], self._names[-1])
 
 
 class MatlabCells(HDF5Array):
@@ -137,14 +205,14 @@ class MatlabCells(HDF5Array):
         if cell.attrs.get("MATLAB_empty", 0) or not cell.size:
             return ""
         kind = _class_of(cell) or "char"
-        if cell.dtype.kind not in "uif" or cell.size > (_LONGEST_TEXT if kind == "char" else 1):
+        if cell.dtype.kind not in "uif" or cell.size > (LONGEST_TEXT if kind == "char" else 1):
             raise StoreError(
                 f"cell {row} of {self._names[-1]} holds {cell.dtype} of shape {cell.shape}; "
                 "only text and whole numbers are read"
             )
         values = np.asarray(cell[()]).T.ravel()
         if kind == "char":
-            return _characters(values).rstrip()
+            return text_of_units(values).rstrip()
         if values[0] != np.floor(values[0]):
             raise StoreError(f"cell {row} of {self._names[-1]} holds {values[0]}; only text and whole numbers are read")
         return str(int(values[0]))
@@ -175,7 +243,7 @@ def _references(dataset: Any, where: str) -> list[Any]:
     h5py = require("h5py", _EXTRA)
     if dataset.attrs.get("MATLAB_empty", 0):
         return []
-    if h5py.check_ref_dtype(dataset.dtype) is not h5py.Reference or dataset.size > _MOST_NESTED:
+    if h5py.check_ref_dtype(dataset.dtype) is not h5py.Reference or dataset.size > MOST_NESTED:
         raise StoreError(f"{where} is no cell array, but {dataset.dtype} of shape {dataset.shape}")
     found: list[Any] = dataset[()].ravel().tolist()
     return found
@@ -186,12 +254,12 @@ def _matrix(file: Any, reference: Any, where: str) -> NDArray[Any]:
     cell = _cell(file, reference, where)
     if cell.attrs.get("MATLAB_empty", 0):
         return np.empty((0, 0))
-    if cell.dtype.kind not in "uif" or cell.ndim != 2 or cell.size > _MOST_NESTED:
+    if cell.dtype.kind not in "uif" or cell.ndim != 2 or cell.size > MOST_NESTED:
         raise StoreError(f"{where} holds {cell.dtype} of shape {cell.shape}, and no matrix of numbers")
     return np.asarray(cell[()]).T
 
 
-def _characters(codes: NDArray[Any]) -> str:
+def text_of_units(codes: NDArray[Any]) -> str:
     """Text of UTF-16 units; half a surrogate pair stays, and is refused where texts become labels."""
     if codes.size and (codes.min() < 0 or codes.max() > 0xFFFF):
         raise StoreError("a text holds numbers that are no characters")
@@ -261,6 +329,9 @@ class _Listing:
             return "empty"
         if not shape:
             return "a single value"
+        reason = _unwritten(dataset, self._path.stat().st_size) if dataset.size else None
+        if reason is not None:
+            return reason
         text = np.dtype(np.str_)
         if self._transposed and h5py.check_ref_dtype(dtype) is h5py.Reference:
             return MatlabCells(self._path, names, (dataset.size,), text, True)
@@ -272,7 +343,16 @@ class _Listing:
             return HDF5Texts(self._path, names, (dataset.size,), text, False)
         if dtype.kind not in "fiub":
             return f"{dtype} of shape {shape}"
-        return HDF5Array(self._path, names, shape[::-1] if self._transposed else shape, dtype, self._transposed)
+        rows_first, chunk = shape[::-1] if self._transposed else shape, _chunk_to_decode(dataset, self._transposed)
+        if chunk is None:
+            return HDF5Array(self._path, names, rows_first, dtype, self._transposed)
+        n_bytes, stored = math.prod(chunk) * dtype.itemsize, _largest_chunk(dataset)
+        if stored > n_bytes + n_bytes // 8 + _FILTER_BYTES:
+            # The filters would decode all that is there, which may be a thousand times as much.
+            return f"damaged: a chunk of {n_bytes} bytes takes {stored}"
+        if n_bytes > MOST_CHUNK_BYTES:
+            return f"in {too_large_chunks(dataset.chunks, dtype)} (h5repack makes smaller ones)"
+        return HDF5Chunks(self._path, names, rows_first, dtype, self._transposed, chunk)
 
 
 def _flat(names: tuple[str, ...]) -> str:

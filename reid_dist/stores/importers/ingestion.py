@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from numpy.typing import DTypeLike
@@ -21,11 +20,9 @@ from reid_dist.stores.locations import (
     State,
     at_location,
     canonical_uri,
-    local_path,
     refuse_unless_free,
     state_of,
 )
-from reid_dist.stores.object_errors import is_object_uri
 from reid_dist.stores.rows import kept_dtype, natural_dtype
 from reid_dist.stores.writer import FeatureWriter, commit_writers
 
@@ -122,8 +119,6 @@ def ingest(
             raise InputError(f"{root} is a feature store and cannot hold query.zarr and gallery.zarr; write elsewhere")
         for target in targets:
             refuse_unless_free(target, overwrite=overwrite)
-        if not is_object_uri(root) and not local_path(root).exists():
-            on_error.callback(_remove_if_empty, local_path(root))
         report = RowsReporter(progress, sum(part.n_rows for part in parts))
         writers: list[FeatureWriter] = []
         for part, target in zip(parts, targets, strict=True):
@@ -146,11 +141,6 @@ def ingest(
         commit_writers(writers)
         on_error.pop_all()
     return [FeatureSet.open(target) for target in targets]
-
-
-def _remove_if_empty(folder: Path) -> None:
-    with suppress(OSError):
-        folder.rmdir()
 
 
 def _copy_rows(part: LabelledPart, writer: FeatureWriter, allow_zero: bool, report: RowsReporter) -> None:

@@ -25,7 +25,7 @@ from reid_dist.stores.importers.sides import (
     sides_of_sets,
 )
 from reid_dist.stores.importers.source import RowArray, Source, open_source
-from reid_dist.stores.importers.text_files import file_of_labels, read_lines
+from reid_dist.stores.importers.text_files import file_of_labels, read_column, read_lines
 from reid_dist.stores.labelled import Role
 from reid_dist.stores.labels import (
     COLUMN_PREFIX,
@@ -180,7 +180,7 @@ def _rows_of_table(read: _Read, table: Mapping[str, NDArray[Any]]) -> Mapping[st
 def _labels_of_file(location: Location) -> NDArray[Any]:
     path = file_of_labels(location)
     if path.suffix.lower() == ".npy":
-        return as_column(open_source(str(path)).arrays["features"].whole(), path.name)
+        return read_column(path)
     return read_lines(path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -14,7 +15,17 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.importers.raw import MemberRows, RawRows, fortran_strides
-from reid_dist.stores.importers.source import FORMATS, Format, OpenRows, RowArray, Source, begins_with, zip_names
+from reid_dist.stores.importers.source import (
+    FORMATS,
+    Format,
+    OpenRows,
+    RowArray,
+    Source,
+    begins_with,
+    members_of,
+    zip_names,
+)
+from reid_dist.stores.importers.spooled import SpooledRows
 
 _SKIPPED_BYTES = 1 << 20
 _OBJECTS = "an object array, which would have to be unpickled and is never read; save it as text or numbers (.astype)"
@@ -50,7 +61,7 @@ def _open_npy(path: Path) -> Source:
 
 
 class DeflatedMember(OpenRows):
-    """A compressed array of an ``.npz``, read as a stream; going back starts it again."""
+    """A compressed array of an ``.npz`` in C order, read as a stream; going back starts it again."""
 
     def __init__(self, path: Path, member: zipfile.ZipInfo, header: NpyHeader) -> None:
         super().__init__(header.shape, header.dtype)
@@ -60,18 +71,13 @@ class DeflatedMember(OpenRows):
         self._lock = threading.Lock()
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
-        if self._header.strides is not None and len(self.shape) > 1:
-            # Fortran order: the first row ends where the array ends, so there is nothing to stream.
-            with zipfile.ZipFile(self._path) as archive, archive.open(self._member) as stream:
-                return npy_format.read_array(stream, allow_pickle=False)[start:stop]
         row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
         with self._lock:
             stream = self._stream_at(start * row_bytes)
             data = self._take(stream, (stop - start) * row_bytes)
-            # Reading past the last row makes zipfile compare the CRC-32.
             if stop == self.shape[0]:
-                if stream.read(1):
-                    raise StoreError(f"{self._path} is damaged: {self._member} is longer than its shape {self.shape}")
+                # Reading past the last row makes zipfile compare the CRC-32.
+                stream.read(1)
                 self.close()
         return np.frombuffer(data, dtype=self.dtype).reshape(-1, *self.shape[1:])
 
@@ -103,13 +109,38 @@ class DeflatedMember(OpenRows):
         return data
 
 
+class DeflatedColumns(SpooledRows):
+    """A compressed array of an ``.npz`` in Fortran order: its first row ends where it ends."""
+
+    def __init__(self, path: Path, member: zipfile.ZipInfo, header: NpyHeader) -> None:
+        super().__init__(header.shape, header.dtype, (header.shape[0], 1), f"{path}: {member.filename}")
+        self._path, self._member, self._n_header = path, member.filename, header.n_bytes
+
+    def _stream(self) -> Iterator[bytes | memoryview]:
+        with zipfile.ZipFile(self._path) as archive, archive.open(self._member) as stream:
+            stream.read(self._n_header)
+            # The last read, which finds nothing, makes zipfile compare the CRC-32.
+            while block := stream.read(_SKIPPED_BYTES):
+                yield block
+
+
+def _refuse_other_length(path: Path, member: zipfile.ZipInfo, header: NpyHeader) -> None:
+    """Refuse an array that takes other bytes than its member has."""
+    needed = math.prod(header.shape) * header.dtype.itemsize
+    if min((*header.shape, 0)) < 0 or header.n_bytes + needed != member.file_size:
+        raise StoreError(
+            f"{path} is damaged: an array of shape {header.shape} and {header.dtype} takes {needed} bytes, and "
+            f"{member.filename} holds {member.file_size - header.n_bytes}"
+        )
+
+
 def _open_npz(path: Path) -> Source:
     found: dict[str, RowArray | str] = {}
     values: dict[str, int] = {}
     with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            name = member.filename.removesuffix(".npy")
-            if name == member.filename:
+        for filename, member in members_of(archive).items():
+            name = filename.removesuffix(".npy")
+            if name == filename:
                 continue
             reason = None
             with archive.open(member) as stream:
@@ -122,12 +153,16 @@ def _open_npz(path: Path) -> Source:
                     reason = "a single value"
                     if header.dtype.kind in "iu":
                         values[name] = int(np.frombuffer(stream.read(header.dtype.itemsize), header.dtype)[0])
+            if not header.dtype.hasobject:
+                _refuse_other_length(path, member, header)
             if reason is not None:
                 found[name] = reason
             elif member.compress_type == zipfile.ZIP_STORED:
                 found[name] = MemberRows(path, member, header.n_bytes, header.shape, header.dtype, header.strides)
-            else:
+            elif header.strides is None or sum(length > 1 for length in header.shape) <= 1:
                 found[name] = DeflatedMember(path, member, header)
+            else:
+                found[name] = DeflatedColumns(path, member, header)
     return Source.of(str(path), found, values)
 
 

@@ -20,6 +20,7 @@ from reid_dist.stores.importers.source import (
     Source,
     begins_with,
     listed,
+    refuse_repeated,
     require,
     text_rows,
 )
@@ -27,6 +28,7 @@ from reid_dist.stores.importers.source import (
 _NUMBERED = re.compile(r"(?P<stem>[A-Za-z_]*)(?P<number>0|[1-9][0-9]*)")
 _FEWEST_NUMBERED = 2
 _BATCH_ROWS = 1024
+_BUFFER_BYTES = 1 << 20
 
 
 class ParquetColumns(OpenRows):
@@ -64,8 +66,7 @@ class ParquetColumns(OpenRows):
 
     def _restart(self, start: int) -> Iterator[NDArray[Any]]:
         self.close()
-        file = require("pyarrow.parquet", "parquet").ParquetFile(self._path, memory_map=False, pre_buffer=False)
-        self._file = file
+        self._file = file = _opened(self._path)
         first, group = 0, 0
         while group < file.num_row_groups and first + file.metadata.row_group(group).num_rows <= start:
             first += file.metadata.row_group(group).num_rows
@@ -121,6 +122,14 @@ class ParquetColumns(OpenRows):
         return values
 
 
+def _opened(path: Path) -> Any:
+    # Without a buffer, a column of a row group is read as a whole, and many files have one row group.
+    file = require("pyarrow.parquet", "parquet").ParquetFile
+    return file(
+        path, memory_map=False, pre_buffer=False, buffer_size=_BUFFER_BYTES, page_checksum_verification=True
+    )  # fmt: skip
+
+
 def _is_flag(column: Any) -> bool:
     return bool(require("pyarrow", "parquet").types.is_boolean(column.type))
 
@@ -136,8 +145,9 @@ def _flat(column: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _open_parquet(path: Path) -> Source:
     arrow = require("pyarrow", "parquet")
-    with require("pyarrow.parquet", "parquet").ParquetFile(path) as file:
+    with _opened(path) as file:
         schema, n_rows = file.schema_arrow, file.metadata.num_rows
+        refuse_repeated(schema.names, f"{path} has the column")
         found: dict[str, RowArray | str] = {}
         for column in schema:
             kind = column.type

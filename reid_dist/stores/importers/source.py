@@ -77,6 +77,22 @@ def zip_names(path: Path) -> list[str]:
         return archive.namelist()
 
 
+def refuse_repeated(names: Iterable[str], what: str) -> None:
+    """Refuse a name that two of a file's entries have: readers differ in the one that they take; `what` precedes it."""
+    known = set[str]()
+    for name in names:
+        if name in known:
+            raise StoreError(f"{what} {name[:_LONGEST_NAME]!r} twice; keep one of the two")
+        known.add(name)
+
+
+def members_of(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """Return the members of a zip archive by name, each of which it has once."""
+    members = archive.infolist()
+    refuse_repeated((member.filename for member in members), f"{archive.filename} holds")
+    return {member.filename: member for member in members}
+
+
 def starts_as_pickle(first: bytes) -> bool:
     """Whether the first bytes of a file are those of a pickle of protocol 2 or later."""
     return len(first) > 1 and first[0] == 0x80 and 2 <= first[1] <= _LATEST_PICKLE

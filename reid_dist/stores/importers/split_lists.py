@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,10 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
+from reid_dist.core.json_text import parse_json
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.importers.hdf5_files import is_hdf5, read_nested_cells
+from reid_dist.stores.importers.matlab import read_nested_version_5
 from reid_dist.stores.importers.pair_lists import row_numbers, rows_named
-from reid_dist.stores.importers.source import open_source, require
+from reid_dist.stores.importers.source import open_source
 from reid_dist.stores.importers.text_files import file_of_labels, read_text
 from reid_dist.stores.labelled import LabelledSet
 
@@ -73,12 +74,16 @@ def read_split_rows(
     entries = _entries(content, where)
     if not entries:
         raise InputError(f"{where} lists no split")
+    galleries = _rows([entry["gallery"] for entry in entries], gallery, by, where, "gallery", range(len(entries)))
+    # One list may be that of all splits.
+    splits = {id(entry["query"]): split for split, entry in reversed([*enumerate(entries)]) if "query" in entry}
+    listed = _rows(
+        [entries[split]["query"] for split in splits.values()], query, by, where, "query", [*splits.values()]
+    )
+    queries = dict(zip(splits, listed, strict=True))
     return [
-        SplitRows(
-            _rows(entry["gallery"], gallery, by, f"{where}: gallery of split {split}"),
-            _rows(entry["query"], query, by, f"{where}: query of split {split}") if "query" in entry else None,
-        )
-        for split, entry in enumerate(entries)
+        SplitRows(rows, queries[id(entry["query"])] if "query" in entry else None)
+        for rows, entry in zip(galleries, entries, strict=True)
     ]
 
 
@@ -88,10 +93,7 @@ def _content(source: SplitSource) -> tuple[str, Any]:
         return "rows", source
     where = os.fspath(source)
     if Path(where).suffix.lower() == ".json":
-        try:
-            return where, json.loads(read_text(file_of_labels(where)))
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{where} is not JSON: {error}") from error
+        return where, parse_json(read_text(file_of_labels(where)), where)
     with open_source(where) as opened:
         if _PERMUTATIONS in opened.arrays or _PERMUTATIONS in opened.refused:
             return where, None
@@ -149,8 +151,37 @@ def _is_list(value: object) -> bool:
     return isinstance(value, list | tuple | range | np.ndarray)
 
 
-def _rows(values: Any, features: LabelledSet, by: str, where: str) -> Int64:
-    """Rows of one side of a split, ascending."""
+def _rows(
+    lists: Sequence[Any], features: LabelledSet, by: str, where: str, side: str, splits: Sequence[int]
+) -> list[Int64]:
+    """Rows of one side of some splits, ascending: looked up and checked at once, since splits may be very many."""
+
+    def called(place: int) -> str:
+        return f"{where}: {side} of split {splits[place]}"
+
+    if not lists:
+        return []
+    arrays = [_as_list(values, called(place)) for place, values in enumerate(lists)]
+    ends = np.cumsum([len(values) for values in arrays])
+    owner = np.repeat(np.arange(len(arrays)), np.diff(ends, prepend=0))
+    whole = np.concatenate(arrays)
+    rows = row_numbers(whole, where) if by == "rows" else rows_named(whole, features, by, where)
+    rows = rows[np.lexsort((rows, owner))]
+    outside = np.flatnonzero((rows < 0) | (rows >= features.n_rows))
+    if len(outside):
+        at = outside[0]
+        raise InputError(
+            f"{called(owner[at])} names row {rows[at]}, and {features.uri} has {counted(features.n_rows, 'row')}, "
+            "counted from 0"
+        )
+    twice = np.flatnonzero((rows[1:] == rows[:-1]) & (owner[1:] == owner[:-1]))
+    if len(twice):
+        raise InputError(f"{called(owner[twice[0]])} names row {rows[twice[0]]} twice")
+    return [rows[stop - len(values) : stop] for values, stop in zip(arrays, ends.tolist(), strict=True)]
+
+
+def _as_list(values: Any, where: str) -> NDArray[Any]:
+    """A list of rows or of names, which is not empty."""
     try:
         listed = np.asarray(values) if _is_list(values) else np.empty((0, 0))
     except ValueError:  # Lists of different lengths in a list.
@@ -159,16 +190,7 @@ def _rows(values: Any, features: LabelledSet, by: str, where: str) -> Int64:
         raise InputError(f"{where} must be a list of rows or of names, found {values!s:.60}")
     if not listed.size:
         raise InputError(f"{where} is empty")
-    rows = np.sort(row_numbers(listed, where) if by == "rows" else rows_named(listed, features, by, where))
-    if rows[0] < 0 or rows[-1] >= features.n_rows:
-        wrong = rows[0] if rows[0] < 0 else rows[-1]
-        raise InputError(
-            f"{where} names row {wrong}, and {features.uri} has {counted(features.n_rows, 'row')}, counted from 0"
-        )
-    twice = rows[1:][rows[1:] == rows[:-1]]
-    if len(twice):
-        raise InputError(f"{where} names row {twice[0]} twice")
-    return rows
+    return listed
 
 
 def _of_permutations(where: str, gallery: LabelledSet, per_identity: int) -> list[SplitRows]:
@@ -205,7 +227,7 @@ def _cells(where: str) -> dict[tuple[int, int], NDArray[Any]]:
     """Permutations, (n_split, n_image), from 1, by camera and identity, which count from 1."""
     try:
         path = Path(where)
-        cameras = read_nested_cells(path, _PERMUTATIONS) if is_hdf5(path) else _version_5_cells(where)
+        cameras = (read_nested_cells if is_hdf5(path) else read_nested_version_5)(path, _PERMUTATIONS)
         return {
             (camera, pid): np.asarray(orders, dtype=np.float64)
             for camera, identities in enumerate(cameras, start=1)
@@ -213,10 +235,3 @@ def _cells(where: str) -> dict[tuple[int, int], NDArray[Any]]:
         }
     except (StoreError, OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{where}: {_PERMUTATIONS} is no cell array of cameras and identities ({error})") from None
-
-
-def _version_5_cells(where: str) -> list[list[NDArray[Any]]]:
-    found = require("scipy.io", "mat").loadmat(where, variable_names=[_PERMUTATIONS])[_PERMUTATIONS]
-    if found.dtype.kind != "O":
-        raise TypeError(f"an array of {found.dtype}")
-    return [list(np.ravel(cell)) for cell in np.ravel(found)]

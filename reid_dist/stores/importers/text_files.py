@@ -9,6 +9,7 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +21,13 @@ from reid_dist.stores.importers.source import (
     HeldRows,
     RowArray,
     Source,
+    open_source,
+    refuse_repeated,
     refuse_sparse,
     refuse_unless_file,
     text_rows,
 )
+from reid_dist.stores.labels import as_column
 from reid_dist.stores.locations import canonical_uri, local_path
 
 _LABEL_HEADERS = ("pid", "pids", "camid", "camids", "label", "labels")
@@ -46,6 +50,12 @@ def file_of_labels(location: str | os.PathLike[str]) -> Path:
     if path.is_dir():
         raise StoreNotFoundError(f"no file with labels at {path}: it is a folder")
     return path
+
+
+def read_column(path: Path) -> NDArray[Any]:
+    """Read the labels of an ``.npy`` file, (n,)."""
+    with open_source(str(path), "npy") as opened:
+        return as_column(opened.arrays["features"].whole(), path.name)
 
 
 def read_text(path: Path) -> str:
@@ -140,6 +150,7 @@ def _open_csv(path: Path) -> Source:
     if not rows:
         raise InputError(f"{path} is empty; its first line must name the columns")
     header, *records = rows
+    refuse_repeated(filter(None, map(str.strip, header)), f"{path} has the column")
     uneven = next((number for number, row in enumerate(records) if len(row) != len(header)), None)
     if uneven is not None:
         raise InputError(

@@ -26,6 +26,7 @@ from reid_dist.stores.importers.source import (
     HeldRows,
     RowArray,
     Source,
+    members_of,
     starts_as_pickle,
     text_rows,
     zip_names,
@@ -176,7 +177,7 @@ def _open_torch(path: Path) -> Source:
             raise InputError(f"{path} {PICKLE_ADVICE}")
         raise StoreError(f"{path} is not a zip archive; files of torch before 1.6 must be saved again by a newer one")
     with zipfile.ZipFile(path) as archive:
-        members = {member.filename: member for member in archive.infolist()}
+        members = members_of(archive)
         program = next((name for name in members if name.endswith("data.pkl")), None)
         if program is None:
             raise StoreError(f"{path} is a zip archive without data.pkl; it was not written by torch.save")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +12,11 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.folders import folder_at
 from reid_dist.stores.importers.source import FORMATS, Format, HeldRows, RowArray, Source
+from reid_dist.stores.importers.spooled import MOST_CHUNK_BYTES, Box, ChunkedRows, too_large_chunks
 from reid_dist.stores.locations import State, at_location, refuse_stripped, state_of
 from reid_dist.stores.stored import StoredRows, open_stored
 
@@ -74,13 +79,40 @@ def _source_of_group(path: Path) -> Source:
         folder.refuse_links()
     node = zarr.open(folder.zarr_store(read_only=True), mode="r")
     arrays = {"features": node} if isinstance(node, zarr.Array) else dict(node.arrays())
-    found = {
-        name: HeldRows(array)
-        if array.dtype.kind in "fiubU" and array.shape
-        else f"{array.dtype} of shape {array.shape}"
-        for name, array in arrays.items()
-    }
-    return Source.of(str(path), found)
+    return Source.of(str(path), {name: _rows_of(array, f"{path}: {name}") for name, array in arrays.items()})
+
+
+def _rows_of(array: zarr.Array[Any], what: str) -> RowArray | str:
+    """Return the rows of an array of any program, or the reason why it has none."""
+    if array.dtype.kind not in "fiubU" or not array.shape:
+        return f"{array.dtype} of shape {array.shape}"
+    if array.dtype.kind == "f" and len(array.shape) > 1 and array.nchunks_initialized < array.nchunks:
+        # Of labels, a chunk of zeros is usual, and Zarr leaves it out.
+        missing = array.nchunks - array.nchunks_initialized
+        return (
+            f"missing {missing} of its {counted(array.nchunks, 'chunk', separator='')}, which were never written "
+            "(write_empty_chunks=True writes chunks of zeros)"
+        )
+    if math.prod(array.chunks) * array.dtype.itemsize > MOST_CHUNK_BYTES:
+        return f"in {too_large_chunks(array.chunks, array.dtype)}"
+    return HeldRows(array) if len(array.shape) > 2 or 0 in array.shape else ZarrChunks(array, what)
+
+
+class ZarrChunks(ChunkedRows):
+    """An array of Zarr."""
+
+    def __init__(self, array: zarr.Array[Any], what: str) -> None:
+        super().__init__(array.shape, array.dtype, array.chunks, what)
+        self._array = array
+
+    @contextmanager
+    def _boxes(self) -> Iterator[Box]:
+        def box(rows: slice, columns: slice) -> NDArray[Any]:
+            if self._array.ndim == 1:
+                return np.asarray(self._array[rows])[:, np.newaxis]
+            return np.asarray(self._array[rows, columns])
+
+        yield box
 
 
 FORMATS.register(

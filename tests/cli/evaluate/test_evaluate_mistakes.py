@@ -102,6 +102,11 @@ def test_damaged_lists(refused, tmp_path):
     assert "lists" in refused("--lists", path)
     archive(path, index=b"not an array")
     assert "lists" in refused("--lists", path)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("index.npy", b"")
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            file.writestr("index.npy", b"")
+    assert "holds 'index.npy' twice" in refused("--lists", path)
     np.savez(path, index=np.array([[None] * 5] * N_QUERY, dtype=object))
     assert "is no .npz file of lists" in refused("--lists", path)
     np.savez(path, index=np.zeros((N_QUERY, 5)))

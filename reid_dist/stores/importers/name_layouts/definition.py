@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.formatting import shortened
 from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.errors import InputError
 from reid_dist.stores.labels import COLUMN_PREFIX
 
 LABEL_OF_GROUP = {"pid": "pids", "camid": "camids", "item_id": "item_ids"}
+_LONGEST_SHOWN = 200
 _COMMON_GROUPS = ("pid", "camid")
 EVALUATED = ""
 """The set of rows that are neither query nor gallery by themselves, and that are evaluated."""
@@ -63,6 +65,8 @@ class NameLayout:
         Reads lists of another form; None for text lists.
     stems
         Whether lists hold names without the suffix of the file.
+    is_limited
+        Whether the pattern is that of a user, which may take for ever, and is searched in a bounded time.
     """
 
     name: str
@@ -77,6 +81,7 @@ class NameLayout:
     list_sets: Mapping[str, str] = field(default_factory=dict)
     read: Reader | None = None
     stems: bool = False
+    is_limited: bool = False
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -123,13 +128,20 @@ def layout_of_pattern(pattern: str) -> NameLayout:
     """Make a layout of a regular expression."""
     try:
         compiled = re.compile(pattern)
-    except re.error as error:
-        raise InputError(f"--pattern {pattern!r} is no regular expression: {error}") from None
+    except (re.error, RecursionError, OverflowError) as error:
+        raise InputError(
+            f"--pattern {shortened(pattern, _LONGEST_SHOWN)!r} is no regular expression: {error}"
+        ) from None
     if not {"pid", "camid"} & set(compiled.groupindex):
         raise InputError(
             f"--pattern {pattern!r} has neither a group pid nor a group camid; write them as (?P<pid>[0-9]+) and "
             "(?P<camid>[0-9]+)"
         )
     return NameLayout(
-        name="--pattern", summary="a pattern of this command", source=pattern, patterns=(compiled,), first_camera=None
+        name="--pattern",
+        summary="a pattern of this command",
+        source=pattern,
+        patterns=(compiled,),
+        first_camera=None,
+        is_limited=True,
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -14,11 +12,15 @@ from numpy.typing import NDArray
 from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.name_layouts.definition import EVALUATED, Coded, NameLayout, label_of_group
+from reid_dist.stores.importers.name_layouts.searching import searching
 from reid_dist.stores.importers.source import text_rows
 
 _BLOCK_ROWS = 4096
 _MOST_SHOWN = 10
 _LONGEST_SHOWN = 80
+# Twice that of a path, with room for labels beside it.
+_LONGEST_TEXT = 8192
+_CHARACTER_BYTES = 4
 
 
 class _Vocabulary(defaultdict[Any, int]):
@@ -57,41 +59,29 @@ class UnfitNames:
         return ", ".join(self._first) + (f" and {more} more" if more else "")
 
 
-def _found(layout: NameLayout, block: list[str]) -> list[re.Match[str] | None]:
-    """Search the labels in paths: by the first pattern, and where that does not fit by the others."""
-    bases = [path[path.rfind("/") + 1 :] for path in block]
-    whole = ["/" in pattern.pattern for pattern in layout.patterns]
-    found = list(map(layout.patterns[0].search, block if whole[0] else bases))
-    for pattern, of_path in zip(layout.patterns[1:], whole[1:], strict=True):
-        if None not in found:
-            break
-        texts = block if of_path else bases
-        found = [pattern.search(texts[row]) if match is None else match for row, match in enumerate(found)]
-    return found
-
-
 def labels_of_names(names: NDArray[np.str_], layout: NameLayout) -> dict[str, Coded]:
     """Read the labels in names of images, (n,), by what they are: ``pids``, ``camids``, ``columns/NAME``.
 
     InputError if a name does not fit.
     """
     groups = layout.groups
-    # A single group comes without a tuple around it.
-    values_of = methodcaller("group", *groups, 0)
     vocabularies = [_Vocabulary() for _ in groups]
     codes = [np.empty(len(names), np.int32) for _ in groups]
     unfit = UnfitNames()
-    for start, block in path_blocks(names):
-        found = _found(layout, block)
-        fitting = [match for match in found if match is not None]
-        if len(fitting) < len(block):
-            _add_unfit(unfit, start, block, [match is None or not all(values_of(match)) for match in found])
-            continue
-        columns = list(zip(*map(values_of, fitting), strict=True))[: len(groups)]
-        for column, vocabulary, coded in zip(columns, vocabularies, codes, strict=True):
-            coded[start : start + len(block)] = np.fromiter(map(vocabulary.__getitem__, column), np.int32, len(block))
-        if any(None in vocabulary or "" in vocabulary for vocabulary in vocabularies):
-            _add_unfit(unfit, start, block, [not all(texts) for texts in zip(*columns, strict=True)])
+    refuse_long(names, "names of images")
+    with searching(layout) as search:
+        for start, block in path_blocks(names):
+            found = search(start, block)
+            fitting = [texts for texts in found if texts is not None]
+            if len(fitting) < len(block):
+                _add_unfit(unfit, start, block, [texts is None or not all(texts) for texts in found])
+                continue
+            columns = list(zip(*fitting, strict=True))[: len(groups)]
+            for column, vocabulary, coded in zip(columns, vocabularies, codes, strict=True):
+                numbers = map(vocabulary.__getitem__, column)
+                coded[start : start + len(block)] = np.fromiter(numbers, np.int32, len(block))
+            if any(None in vocabulary or "" in vocabulary for vocabulary in vocabularies):
+                _add_unfit(unfit, start, block, [not all(texts) for texts in zip(*columns, strict=True)])
     if unfit.count:
         raise InputError(
             f"{unfit.count} of {counted(len(names), 'name')} {'does' if unfit.count == 1 else 'do'} not fit the layout "
@@ -103,6 +93,16 @@ def labels_of_names(names: NDArray[np.str_], layout: NameLayout) -> dict[str, Co
         label_of_group(group): Coded(_spelled(vocabulary, group, layout), coded)
         for group, vocabulary, coded in zip(groups, vocabularies, codes, strict=True)
     }
+
+
+def refuse_long(texts: NDArray[np.str_], what: str) -> None:
+    """Refuse texts, (n,), beyond `_LONGEST_TEXT`: the time of a pattern may grow with the square of the length."""
+    if texts.dtype.itemsize > _LONGEST_TEXT * _CHARACTER_BYTES:
+        row = int(np.char.str_len(texts).argmax())
+        raise InputError(
+            f"{what} are paths, of {_LONGEST_TEXT} characters at most: row {row} holds {len(texts[row])}, "
+            f"{str(texts[row])[:_LONGEST_SHOWN]!r}…"
+        )
 
 
 def _add_unfit(unfit: UnfitNames, start: int, block: list[str], is_unfit: list[bool]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -12,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.json_text import parse_json
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.name_layouts.definition import NameLayout, Records, label_of_group
-from reid_dist.stores.importers.name_layouts.reading import UnfitNames
+from reid_dist.stores.importers.name_layouts.reading import UnfitNames, refuse_long
 from reid_dist.stores.importers.names import ArrayNames, find_table
 from reid_dist.stores.importers.source import HeldRows, RowArray, Source, open_source, text_rows
-from reid_dist.stores.importers.text_files import file_of_labels, read_names, read_text
-from reid_dist.stores.labels import as_column
+from reid_dist.stores.importers.text_files import file_of_labels, read_column, read_names, read_text
 
 _BLOCK_LINES = 4096
 _BETWEEN, _DIGIT = re.compile(r"[\s;,]"), re.compile("[0-9]")
@@ -36,7 +35,7 @@ def read_names_file(location: Any, layout: NameLayout) -> Records:
     """Read names of images in the order of rows: ``.npy``, a name a line, or a line in the form of the layout."""
     path = file_of_labels(location)
     if path.suffix.lower() == ".npy":
-        return {"image_paths": as_column(open_source(str(path)).arrays["features"].whole(), path.name)}
+        return {"image_paths": read_column(path)}
     return _with_words(_text_list(path, layout), layout)
 
 
@@ -80,6 +79,7 @@ def _text_list(path: Path, layout: NameLayout) -> Records:
 
 def _fields(lines: NDArray[np.str_], form: re.Pattern[str], path: Path) -> Records:
     """Read the groups of a pattern from lines; lines that are names alone are records without labels."""
+    refuse_long(lines, f"lines of {path}")
     unfit, n_fitting, plain = UnfitNames(), 0, True
     columns: dict[str, list[NDArray[np.str_]]] = {group: [] for group in form.groupindex}
     for start in range(0, len(lines), _BLOCK_LINES):
@@ -134,10 +134,7 @@ def json_source(path: Path) -> Source:
 
     InputError if it is neither.
     """
-    try:
-        held = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON: {error}") from None
+    held = parse_json(read_text(path), str(path))
     if isinstance(held, list) and held and all(isinstance(each, dict) for each in held):
         every = [key for key in held[0] if all(key in each for each in held)]
         held = {key: [each[key] for each in held] for key in every}

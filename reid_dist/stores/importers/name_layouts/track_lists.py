@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,11 @@ def read_tracks(paths: Sequence[Path]) -> Records:
     Tracks are rows of first image, last image, identity and camera, counted from 1.  With the names of the images the
     records are images, with the number of their track as a column; without, they are the tracks in their order.
     """
-    arrays = _arrays(paths)
+    with _arrays(paths) as arrays:
+        return _records_of_tracks(arrays, [path for path in paths if path.suffix.lower() not in _MATLAB])
+
+
+def _records_of_tracks(arrays: Mapping[str, RowArray], lists: Sequence[Path]) -> Records:
     held = [name for name in _TRACKS if name in arrays]
     if len(held) != 1:
         raise InputError(
@@ -44,7 +49,7 @@ def read_tracks(paths: Sequence[Path]) -> Records:
     records: Records = {"pids": pids, "camids": camids, "columns/tracklet": np.arange(1, len(tracks) + 1)}
     if _QUERY_TRACKS in arrays:
         records["split"] = _split(len(tracks), {_QUERY: _places(arrays, _QUERY_TRACKS, len(tracks))}, _GALLERY)
-    names = [read_names(path) for path in paths if path.suffix.lower() not in _MATLAB]
+    names = [read_names(path) for path in lists]
     if not names:
         return records
     if len(names) > 1:
@@ -63,31 +68,32 @@ def read_tracks(paths: Sequence[Path]) -> Records:
 
 def read_cuhk03(paths: Sequence[Path]) -> Records:
     """Read ``cuhk03_new_protocol_config_labeled.mat`` or ``…_detected.mat``: names, identities, cameras and sets."""
-    arrays = _arrays(paths)
     needed = ("filelist", "labels", "camId", "query_idx", "gallery_idx")
-    missing = [name for name in needed if name not in arrays]
-    if missing:
-        raise InputError(
-            f"the list of CUHK03-NP needs {', '.join(needed)}, and {', '.join(missing)} is missing in "
-            f"{', '.join(map(str, paths))}; give cuhk03_new_protocol_config_labeled.mat or …_detected.mat"
-        )
-    names = as_column(arrays["filelist"].whole(), "filelist")
-    places = {_QUERY: _places(arrays, "query_idx", len(names)), _GALLERY: _places(arrays, "gallery_idx", len(names))}
-    return {
-        "image_paths": names,
-        "pids": as_column(arrays["labels"].whole(), "labels"),
-        "camids": as_column(arrays["camId"].whole(), "camId"),
-        "split": _split(len(names), places, _TRAIN),
-    }
+    with _arrays(paths) as arrays:
+        missing = [name for name in needed if name not in arrays]
+        if missing:
+            raise InputError(
+                f"the list of CUHK03-NP needs {', '.join(needed)}, and {', '.join(missing)} is missing in "
+                f"{', '.join(map(str, paths))}; give cuhk03_new_protocol_config_labeled.mat or …_detected.mat"
+            )
+        names, pids, camids = (as_column(arrays[name].whole(), name) for name in needed[:3])
+        places = {
+            _QUERY: _places(arrays, "query_idx", len(names)), _GALLERY: _places(arrays, "gallery_idx", len(names))
+        }  # fmt: skip
+    return {"image_paths": names, "pids": pids, "camids": camids, "split": _split(len(names), places, _TRAIN)}
 
 
-def _arrays(paths: Sequence[Path]) -> dict[str, RowArray]:
-    return {
-        name: array
-        for path in paths
-        if path.suffix.lower() in _MATLAB
-        for name, array in open_source(str(path)).arrays.items()
-    }
+@contextmanager
+def _arrays(paths: Sequence[Path]) -> Iterator[dict[str, RowArray]]:
+    """Open the arrays of all MATLAB files by name."""
+    found: dict[str, RowArray] = {}
+    with ExitStack() as opened:
+        for path in (each for each in paths if each.suffix.lower() in _MATLAB):
+            for name, array in opened.enter_context(open_source(str(path))).arrays.items():
+                if name in found:
+                    raise InputError(f"{name} is in {path} as well as in another list; give one of the two")
+                found[name] = array
+        yield found
 
 
 def _places(arrays: Mapping[str, RowArray], name: str, n: int) -> NDArray[np.int64]:
