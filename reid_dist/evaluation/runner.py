@@ -24,7 +24,7 @@ from reid_dist._version import __version__
 from reid_dist.core.credentials import printable
 from reid_dist.core.formatting import byte_size
 from reid_dist.core.limits import usable_memory
-from reid_dist.core.temporary import UNFINISHED_NAME
+from reid_dist.core.temporary import DRAFT_NAME, remove_abandoned_drafts
 from reid_dist.engine.plan import DEFAULT_MEMORY
 from reid_dist.errors import DamagedStoreError, InputError, PlanError, RunFailedError, StoreError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded
@@ -358,7 +358,7 @@ def _make(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _without_old_temporaries(*folders: Path | str | None) -> Iterator[None]:
-    """Remove temporary files of a killed run: those that were there at the beginning and have not changed at the end.
+    """Remove drafts of killed processes, also of this run: of this host, and those of others that have not changed.
 
     Another run may work in the same folders, and its files grow; times of other machines are not compared.
     """
@@ -371,6 +371,9 @@ def _without_old_temporaries(*folders: Path | str | None) -> Iterator[None]:
             if after.get(path) == state:
                 with contextlib.suppress(OSError):
                     path.unlink()
+        for folder in folders:
+            if folder is not None and "://" not in str(folder):
+                remove_abandoned_drafts(folder)
 
 
 def _temporaries(folders: tuple[Path | str | None, ...]) -> dict[Path, tuple[int, int]]:
@@ -381,7 +384,7 @@ def _temporaries(folders: tuple[Path | str | None, ...]) -> dict[Path, tuple[int
             continue
         for pattern in (".*", "*/.*"):
             for path in Path(folder).glob(pattern):
-                if UNFINISHED_NAME.fullmatch(path.name):
+                if DRAFT_NAME.fullmatch(path.name):
                     with contextlib.suppress(OSError):
                         state = path.stat()
                         found[path] = (state.st_size, state.st_mtime_ns)

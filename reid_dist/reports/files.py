@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.limits import refuse_long_names
-from reid_dist.core.temporary import unfinished
+from reid_dist.core.temporary import draft_of
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
 
 DOCUMENT = "report.json"
@@ -71,7 +71,7 @@ def write_together(path: Path, writers: Mapping[str, Writer], *, known: Sequence
     try:
         path.mkdir(parents=True, exist_ok=True)
         for name, write in writers.items():
-            staged[name] = unfinished(path / name)
+            staged[name] = draft_of(path / name)
             with staged[name].open("xb") as file:
                 write(file)
                 file.flush()

@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.temporary import unfinished
+from reid_dist.core.temporary import draft_of
 from reid_dist.errors import StoreError
 from reid_dist.stores.object_errors import is_object_uri
 from reid_dist.stores.objects import ObjectFolder, is_read_whole
@@ -194,7 +194,7 @@ def folder_at(uri: str) -> Folder:
 @contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[IO[bytes]]:
     """File that is renamed to `path` at the end, and removed after an error; processes may write one path at once."""
-    temporary = unfinished(path)
+    temporary = draft_of(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
