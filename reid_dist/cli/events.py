@@ -18,10 +18,9 @@ from datetime import UTC, datetime
 from typing import IO, Any
 
 import reid_dist.core.signals as signals
+from reid_dist.cli.streams import STANDARD_ERROR
 
 OPTION = "--log-json"
-
-_STANDARD_ERROR = 2
 
 
 class EventLog:
@@ -78,7 +77,7 @@ class _Turned:
 
     def __init__(self) -> None:
         sys.stderr.flush()
-        self._kept = os.dup(_STANDARD_ERROR)
+        self._kept = os.dup(STANDARD_ERROR)
         self.log = EventLog(self._kept)
         self._marks: dict[bytes, threading.Event] = {}
         # A unique line marks the end: child processes may hold the pipe open for longer.
@@ -87,7 +86,7 @@ class _Turned:
 
     def begin(self) -> None:
         readable, self._writable = os.pipe()
-        os.dup2(self._writable, _STANDARD_ERROR)
+        os.dup2(self._writable, STANDARD_ERROR)
         source = os.fdopen(readable, "rb")
         self._reader = threading.Thread(
             target=_write_lines, args=(source, self._last.encode(), self.log, self._marks), daemon=True
@@ -100,7 +99,7 @@ class _Turned:
         if self._reader is not None:
             _CURRENT.remove(self.log)
             sys.stderr.flush()
-            os.dup2(self._kept, _STANDARD_ERROR)
+            os.dup2(self._kept, STANDARD_ERROR)
             os.write(self._writable, f"\n{self._last}\n".encode())
             os.close(self._writable)
             self._reader.join()

@@ -7,6 +7,7 @@ A directory that has the document is therefore complete, and a disk that fills u
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import os
 import re
@@ -46,13 +47,31 @@ def refuse_occupied(directory: str | os.PathLike[str], *, otherwise: str = "or p
     try:
         occupant = next(path.iterdir(), None)
     except FileNotFoundError:
-        return path
+        occupant = None
     except OSError as error:
         raise StoreError(f"cannot use {path} as an output directory: {_reason(error)}") from error
     if occupant is not None:
         advice = f"choose another one{otherwise and f', {otherwise}'}"
         raise StoreExistsError(f"output directory {path} is not empty (it holds {occupant.name!r}); {advice}")
+    refuse_unwritable(path)
     return path
+
+
+def refuse_unwritable(directory: Path) -> None:
+    """Refuse a directory in which nothing can be written, or made, before any work."""
+    why = unwritable(directory)
+    if why is not None:
+        raise StoreError(f"cannot write to {directory}: {why}; choose another directory")
+
+
+def unwritable(directory: Path) -> str | None:
+    """Why nothing can be written, or made, in a directory, which may be missing; None where it can."""
+    place = next((each for each in (directory, *directory.absolute().parents) if each.exists()), directory)
+    if os.access(place, os.W_OK | os.X_OK):
+        return None
+    if not place.is_dir():
+        return os.strerror(errno.ENOTDIR)
+    return os.strerror(errno.EROFS if os.statvfs(place).f_flag & os.ST_RDONLY else errno.EACCES)
 
 
 def same_directory(one: Path, other: Path) -> bool:
@@ -87,8 +106,9 @@ def write_together(path: Path, writers: Mapping[str, Writer], *, known: Sequence
     except OSError as error:
         raise StoreError(f"cannot write the report to {path}: {_reason(error)}; choose another directory") from error
     finally:
-        if path.is_dir():
-            for temporary in staged.values():
+        for temporary in staged.values():
+            # What could not be written cannot be removed either, and there is nothing to remove.
+            with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
 
 
