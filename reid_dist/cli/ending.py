@@ -19,6 +19,7 @@ import click
 import reid_dist.core.signals as signals
 from reid_dist.cli.events import OPTION, EventLog, current_log
 from reid_dist.cli.streams import STANDARD_ERROR, has_no_reader, is_output_closed
+from reid_dist.core.address_space import more_memory
 from reid_dist.core.credentials import without_credentials
 from reid_dist.core.limits import long_name, shortage
 from reid_dist.core.processes import discard_output
@@ -77,8 +78,8 @@ def ending_of(error: BaseException) -> Ending | None:
     elif isinstance(error, MemoryError):
         cause = " ".join(str(error).split()) or "no more is given to it"
         failed = RunFailedError(
-            f"this process ran out of memory ({cause}): request less, such as a smaller --max-rank or --topk, or run "
-            "it where there is more"
+            f"this process ran out of memory ({cause}): "
+            + more_memory("request less, such as a smaller --max-rank or --topk, or run it where there is more")
         )
     return None if failed is None else Ending(failed.exit_code, failed)
 

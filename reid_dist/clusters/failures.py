@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.clusters.workers import workers_of
+from reid_dist.core.address_space import more_memory
 from reid_dist.core.formatting import byte_size, first_few
 from reid_dist.errors import ReidDistError, RunFailedError
 
@@ -44,7 +45,7 @@ def cluster_failures(client: Client | None, name_task: Callable[[str], str] | No
     if client is None:
         yield
         return
-    from distributed import KilledWorker
+    from distributed import KilledWorker, LocalCluster
     from distributed.client import FutureCancelledError, FuturesCancelledError
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import NoValidWorkerError, NoWorkerError
@@ -62,7 +63,9 @@ def cluster_failures(client: Client | None, name_task: Callable[[str], str] | No
     except (NoValidWorkerError, NoWorkerError) as error:
         raise RunFailedError(_left_alone(client, named(str(error.task)), error.timeout)) from error
     except MemoryError as error:
-        raise RunFailedError(f"a worker ran out of memory ({one_line(error)}): {_LESS_MEMORY}") from error
+        # Local workers have the limits of this process.
+        less = more_memory(_LESS_MEMORY) if isinstance(client.cluster, LocalCluster) else _LESS_MEMORY
+        raise RunFailedError(f"a worker ran out of memory ({one_line(error)}): {less}") from error
     except (FutureCancelledError, FuturesCancelledError, CancelledError) as error:
         if held:
             raise RunFailedError(_left_alone(client, named(held[0].task), held[0].timeout_s)) from error

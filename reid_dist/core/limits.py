@@ -1,4 +1,4 @@
-"""Limits of the system: threads, open files and lengths of file names; standard library alone."""
+"""Limits of the system: memory, threads, open files and lengths of file names; standard library alone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from reid_dist.core.address_space import address_space, more_memory, unloadable
 from reid_dist.errors import InputError, ShortageError
 
 LONGEST_NAME = 255
@@ -55,10 +56,14 @@ _NO_THREAD = "can't start new thread"
 def shortage(error: BaseException) -> str | None:
     """What the system refused and what to do, in one line; None for any other error."""
     if isinstance(error, RuntimeError) and str(error) == _NO_THREAD:
-        return (
-            f"this process cannot start more threads ({_NO_THREAD}): raise the limits of memory (ulimit -v) and of "
-            "processes (ulimit -u), or use fewer threads (taskset, --workers), and run again"
-        )
+        fewer = "use fewer threads (taskset, --workers), and run again"
+        if address_space() is None:
+            fewer = f"raise the limits of memory (ulimit -v) and of processes (ulimit -u), or {fewer}"
+        return f"this process cannot start more threads ({_NO_THREAD}): {more_memory(fewer)}"
+    if (no_room := unloadable(error)) is not None:
+        return no_room
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return f"this process gets no more memory ({error.strerror}): {more_memory('run it where there is more')}"
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return (
             f"this process cannot open more files ({error.strerror}): raise the limit (ulimit -n 1024), or use fewer "
@@ -72,7 +77,7 @@ def shortages() -> Iterator[None]:
     """Name a shortage as one, so that it is not taken for damage of what was read."""
     try:
         yield
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, ImportError) as error:
         message = shortage(error)
         if message is None:
             raise
