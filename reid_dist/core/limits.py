@@ -15,6 +15,8 @@ from reid_dist.errors import InputError, ShortageError
 LONGEST_NAME = 255
 """Bytes of the longest name of a file or directory, on the file systems in use."""
 
+_LONGEST_PATH = 4096
+
 # Control groups of this process, and where their files are.
 _GROUPS, _GROUPS_MOUNT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
@@ -84,9 +86,18 @@ def shortages() -> Iterator[None]:
         raise ShortageError(message) from error
 
 
-def refuse_long_names(path: str | os.PathLike[str]) -> None:
+def refuse_unusable_path(path: str | os.PathLike[str]) -> None:
     """Refuse a path that no file system takes, before any work."""
-    for name in Path(path).parts:
+    text = os.fspath(path)
+    try:
+        encoded = os.fsencode(text)
+    except UnicodeEncodeError:
+        encoded = b"\0"
+    if b"\0" in encoded:
+        raise InputError(f"no file can have the path {text!a}: it holds a zero byte, or half of a surrogate pair")
+    if len(encoded) >= _LONGEST_PATH:
+        raise InputError(f"a path is too long for the file system: shorten {text}")
+    for name in Path(text).parts:
         n_bytes = len(os.fsencode(name))
         if n_bytes > LONGEST_NAME:
             raise InputError(f"a name of {n_bytes} bytes is too long, {LONGEST_NAME} are allowed: shorten {name}")

@@ -23,7 +23,9 @@ import reid_dist.core.signals as signals
 from reid_dist._version import __version__
 from reid_dist.core.credentials import printable
 from reid_dist.core.formatting import byte_size
+from reid_dist.core.json_text import parse_json
 from reid_dist.core.limits import usable_memory
+from reid_dist.core.regular_files import MOST_SETTINGS, read_regular
 from reid_dist.core.temporary import DRAFT_NAME, remove_abandoned_drafts
 from reid_dist.engine.plan import DEFAULT_MEMORY
 from reid_dist.errors import DamagedStoreError, InputError, PlanError, RunFailedError, StoreError
@@ -283,12 +285,12 @@ def _recorded_spec(output: Path | None, workspace: Path | str | None, spec: Mapp
 
 def _refuse_other_run(path: Path, digests: Mapping[str, str]) -> None:
     try:
-        found = json.loads(path.read_text())
+        found = parse_json(read_regular(path, MOST_SETTINGS))
         others = [name for name, digest in digests.items() if found.get(name) != digest]
     except FileNotFoundError:
         return
     except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}; choose another --output") from None
+        raise StoreError(f"cannot read {path}: {error.strerror or error}; choose another --output") from None
     except (ValueError, AttributeError):
         raise DamagedStoreError(f"{path} is damaged; delete it, or choose another --output") from None
     if others:

@@ -21,7 +21,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.limits import refuse_long_names
+from reid_dist.core.limits import refuse_unusable_path
+from reid_dist.core.regular_files import read_regular
 from reid_dist.core.temporary import draft_of
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
 
@@ -120,7 +121,7 @@ def written_files(directory: str | os.PathLike[str]) -> list[str]:
 def read_bytes(path: Path, name: str) -> bytes | None:
     """Return the bytes of a file of a directory, None where it is missing."""
     try:
-        return (path / name).read_bytes()
+        return read_regular(path / name)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -142,12 +143,12 @@ def unpack_arrays(content: bytes, where: str) -> dict[str, NDArray[Any]]:
 
 
 def refuse_uri(directory: str | os.PathLike[str]) -> Path:
-    """Return a directory as a path; refuse a URI, and a name that is too long."""
+    """Return a directory as a path; refuse a URI, and a path that no file system takes."""
     # Of two slashes a Path keeps one.
     scheme, colon, rest = os.fspath(directory).partition(":/")
     if colon and _SCHEME.fullmatch(scheme):
         raise InputError(f"a report is kept in a local directory, found the URI {scheme}://{rest.lstrip('/')}")
-    refuse_long_names(directory)
+    refuse_unusable_path(directory)
     return Path(directory)
 
 

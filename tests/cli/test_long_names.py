@@ -1,4 +1,7 @@
-"""Names at the limit of file systems, 255 bytes: they work, with temporary names beside them; no longer ones."""
+"""Names at the limit of file systems, 255 bytes: they work, with temporary names beside them; no longer ones.
+
+And paths with what no file system takes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reid_dist import FeatureSet
+from reid_dist import DistanceBlock, FeatureSet, Report, evaluate, ingest
+from reid_dist.clusters import read_cluster
+from reid_dist.errors import InputError
+from reid_dist.evaluation.pipelines import read_job
+from reid_dist.nightly.history import History
 
 N_BYTES = (240, 246, 250, 255)
 TOO_LONG = "x" * 256
@@ -104,6 +111,43 @@ def test_other_paths_that_are_too_long(reid_dist, store: Path, tmp_path: Path) -
     path = Path(tmp_path, *["x" * 200] * 21)
     words = ("evaluate", store, store, "--protocol", "same_set", "--workers", 1, "--performance-report", path)
     _assert_refused(reid_dist(*words), f"a path is too long for the file system: shorten {tmp_path}")
+
+
+UNUSABLE = ("a\0b", "a\ud800b")
+
+
+@pytest.mark.parametrize("path", UNUSABLE)
+def test_paths_that_no_file_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    """A zero byte, and half of a surrogate pair, as escapes of JSON, YAML and URIs and strings in Python hold them."""
+    monkeypatch.chdir(tmp_path)
+    _saved(tmp_path / "a.npz", 1)
+    ingest("a.npz", "a.zarr")
+    report = evaluate("a.zarr", "a.zarr", protocol="same_set")
+    calls = [
+        lambda: FeatureSet.open(path),
+        lambda: FeatureSet.open("a.zarr").save(path),
+        lambda: FeatureSet.open("file:///tmp/a%00b"),
+        lambda: FeatureSet.open(f"s3://bucket/{path}"),
+        lambda: ingest(path, "b.zarr"),
+        lambda: ingest("a.npz", path),
+        lambda: evaluate(path, "a.zarr"),
+        lambda: evaluate("a.zarr", "a.zarr", protocol="same_set", workspace=path),
+        lambda: evaluate("a.zarr", "a.zarr", protocol="oxford", ground_truth=path),
+        lambda: report.save(path),
+        lambda: Report.load(path),
+        lambda: DistanceBlock.open(path),
+        lambda: History.open(path, create=False, read_only=True),
+        lambda: History.open(path, create=True),
+        lambda: read_cluster(path),
+        lambda: read_job(path),
+    ]
+    before = sorted(tmp_path.rglob("*"))
+    for call in calls:
+        with pytest.raises(InputError, match="no file can have the path '") as refused:
+            call()
+        assert str(refused.value).isascii()
+        assert "\n" not in str(refused.value)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def _assert_refused(done, words: str) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
+from reid_dist.core.json_text import NotJsonError, parse_json
+from reid_dist.core.regular_files import read_regular
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.relevance.ground_truth.lists import LISTS
 from reid_dist.relevance.ground_truth.names import Entry, Faults, ItemIds, ItemNames, bare_name
@@ -18,11 +19,11 @@ _IMAGE_PREFIX: Final = "oxc1_"
 def _read_text(path: Path) -> str:
     """Read a text file of a source."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_regular(path).decode("utf-8-sig")
     except FileNotFoundError as error:
         raise StoreNotFoundError(f"ground truth {path}: nothing is there; give a JSON file or a directory") from error
     except OSError as error:
-        raise StoreError(f"ground truth {path}: cannot be read: {error}") from error
+        raise StoreError(f"ground truth {path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise InputError(
             f"ground truth {path}: byte {error.start} is not UTF-8 text; give JSON or the published text files "
@@ -42,11 +43,9 @@ def load_json(path: Path) -> object:
 
     text = _read_text(path)
     try:
-        return json.loads(text, object_pairs_hook=once)
-    except InputError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"ground truth {path}: is not JSON: {error}") from error
+        return parse_json(text, object_pairs_hook=once)
+    except NotJsonError as error:
+        raise InputError(f"ground truth {path}: is not JSON: {error}") from None
 
 
 def entries_of_directory(

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
+from reid_dist.core.json_text import NotJsonError, parse_json
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.importers.hdf5_files import is_hdf5, read_nested_cells
 from reid_dist.stores.importers.pair_lists import row_numbers, rows_named
@@ -89,9 +89,9 @@ def _content(source: SplitSource) -> tuple[str, Any]:
     where = os.fspath(source)
     if Path(where).suffix.lower() == ".json":
         try:
-            return where, json.loads(read_text(file_of_labels(where)))
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{where} is not JSON: {error}") from error
+            return where, parse_json(read_text(file_of_labels(where)))
+        except NotJsonError as error:
+            raise InputError(f"{where} is not JSON: {error}") from None
     with open_source(where) as opened:
         if _PERMUTATIONS in opened.arrays or _PERMUTATIONS in opened.refused:
             return where, None

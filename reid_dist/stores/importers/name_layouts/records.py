@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.json_text import NotJsonError, parse_json
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.name_layouts.definition import NameLayout, Records, label_of_group
 from reid_dist.stores.importers.name_layouts.reading import UnfitNames
@@ -135,8 +135,8 @@ def json_source(path: Path) -> Source:
     InputError if it is neither.
     """
     try:
-        held = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
+        held = parse_json(read_text(path))
+    except NotJsonError as error:
         raise InputError(f"{path} is not JSON: {error}") from None
     if isinstance(held, list) and held and all(isinstance(each, dict) for each in held):
         every = [key for key in held[0] if all(key in each for each in held)]
