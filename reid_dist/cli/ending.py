@@ -21,7 +21,7 @@ from reid_dist.cli.events import OPTION, EventLog, current_log
 from reid_dist.cli.streams import STANDARD_ERROR, has_no_reader, is_output_closed
 from reid_dist.core.address_space import more_memory
 from reid_dist.core.credentials import without_credentials
-from reid_dist.core.limits import long_name, shortage
+from reid_dist.core.limits import shortage, unusable_place
 from reid_dist.core.processes import discard_output
 from reid_dist.errors import InputError, ReidDistError, RunFailedError
 
@@ -57,8 +57,8 @@ def ending_of(error: BaseException) -> Ending | None:
     if isinstance(error, BrokenPipeError) and has_no_reader():
         discard_output(sys.stdout)
         return Ending(0)
-    if (too_long := long_name(error)) is not None:
-        wrong = InputError(too_long)
+    if (unusable := unusable_place(error)) is not None:
+        wrong = InputError(unusable)
         return Ending(wrong.exit_code, wrong)
     failed: RunFailedError | None = None
     if isinstance(error, OSError) and is_output_closed(error):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ import reid_dist.core.signals as signals
 from reid_dist.cli.streams import STANDARD_ERROR
 
 OPTION = "--log-json"
+
+_POLLED_EVERY_S = 1.0
 
 
 class EventLog:
@@ -40,7 +43,10 @@ class EventLog:
         # Without a reader, the work continues.
         with self._lock, contextlib.suppress(OSError):
             while line:
-                line = line[os.write(self._descriptor, line) :]
+                try:
+                    line = line[os.write(self._descriptor, line) :]
+                except BlockingIOError:
+                    select.select([], [self._descriptor], [], _POLLED_EVERY_S)
 
 
 def _finite(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Standard streams that are closed, full, or without a reader.
+"""Standard streams that are closed, full, slow, or without a reader.
 
 The result goes to standard output, and a command that cannot print it says so.  Standard error has progress and
 messages alone: a run goes on without them.  Standard library alone: it is imported first.
@@ -12,25 +12,32 @@ import io
 import os
 import select
 import sys
-from typing import Final
+from typing import Final, TextIO
 
 STANDARD_OUTPUT: Final = 1
 STANDARD_ERROR: Final = 2
 
-_STILL_POLLED_S: Final = 1.0
+_POLLED_EVERY_S: Final = 1.0
 
 
 def prepare_streams() -> None:
     """Make objects of the standard streams of this process, which is one command, whose numbers are occupied."""
     if sys.stdout is None:
         sys.stdout = open(STANDARD_OUTPUT, "w", closefd=False)  # noqa: SIM115
-    if sys.stderr is not None:
-        sys.stderr.flush()
-    sys.stderr = io.TextIOWrapper(
-        io.BufferedWriter(_Messages(STANDARD_ERROR, "w", closefd=False)),
-        encoding="utf-8" if sys.stderr is None else sys.stderr.encoding,
-        errors="backslashreplace",
-        line_buffering=True,
+    elif not os.get_blocking(STANDARD_OUTPUT):
+        sys.stdout = _replaced(sys.stdout, _Waiting(STANDARD_OUTPUT, "w", closefd=False))
+    sys.stderr = _replaced(sys.stderr, _Messages(STANDARD_ERROR, "w", closefd=False))
+
+
+def _replaced(stream: TextIO | None, raw: io.FileIO) -> TextIO:
+    """A stream like another one, None for one that was closed, that writes by `raw`."""
+    if stream is not None:
+        stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding="utf-8" if stream is None else stream.encoding,
+        errors="backslashreplace" if stream is None else stream.errors,
+        line_buffering=raw.fileno() == STANDARD_ERROR or raw.isatty(),
     )
 
 
@@ -51,15 +58,22 @@ def has_no_reader() -> bool:
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
-class _Messages(io.FileIO):
+class _Waiting(io.FileIO):
+    """A stream that another program has made non-blocking; the interpreter would discard what its reader delays."""
+
+    def write(self, data: bytes, /) -> int:  # type: ignore[override]
+        """Write as much as the reader takes, at least one byte."""
+        while (count := super().write(data)) is None:
+            select.select([], [self], [], _POLLED_EVERY_S)
+        return count
+
+
+class _Messages(_Waiting):
     """Standard error; what cannot be written to it is discarded."""
 
     def write(self, data: bytes, /) -> int:  # type: ignore[override]
-        """Write as much as the reader takes at once."""
+        """Write as much as the reader takes, or discard everything."""
         try:
-            while (count := super().write(data)) is None:
-                # The other side of a terminal may have made it non-blocking.
-                select.select([], [self], [], _STILL_POLLED_S)
+            return super().write(data)
         except OSError:
             return len(data)
-        return count

@@ -103,8 +103,22 @@ def refuse_unusable_path(path: str | os.PathLike[str]) -> None:
             raise InputError(f"a name of {n_bytes} bytes is too long, {LONGEST_NAME} are allowed: shorten {name}")
 
 
-def long_name(error: BaseException) -> str | None:
-    """What to do about a path that the file system finds too long, in one line; None for any other error."""
-    if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:
+def unusable_place(error: BaseException) -> str | None:
+    """What to do about a path that the system does not take as it is, in one line; None for any other error."""
+    if not isinstance(error, OSError):
         return None
-    return f"a path is too long for the file system: shorten {error.filename or 'it'}"
+    if error.errno == errno.ENAMETOOLONG:
+        return f"a path is too long for the file system: shorten {error.filename or 'it'}"
+    if isinstance(error, PermissionError) and error.filename is not None:
+        return f"cannot use {os.fsdecode(error.filename)}: {error.strerror}; change its permissions, or choose another"
+    if isinstance(error, FileNotFoundError) and error.filename is None and not _has_directory():
+        return "the current directory is gone, and paths are relative to it: change to one that is there (cd)"
+    return None
+
+
+def _has_directory() -> bool:
+    try:
+        Path.cwd()
+    except OSError:
+        return False
+    return True

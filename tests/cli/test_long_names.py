@@ -1,14 +1,18 @@
 """Names at the limit of file systems, 255 bytes: they work, with temporary names beside them; no longer ones.
 
-And paths with what no file system takes.
+And paths that cannot be used for another reason: no file system takes them, they are gone, or closed to the user.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import COMMAND
 
 from reid_dist import DistanceBlock, FeatureSet, Report, evaluate, ingest
 from reid_dist.clusters import read_cluster
@@ -148,6 +152,47 @@ def test_paths_that_no_file_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         assert str(refused.value).isascii()
         assert "\n" not in str(refused.value)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("words", [["report", "run"], ["evaluate", "a", "b"], ["demo"]])
+def test_a_current_directory_that_is_gone(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "gone").mkdir()
+    shell = ["sh", "-c", 'cd "$0" && rmdir "$0" && exec "$@"', str(tmp_path / "gone"), *COMMAND, *words]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(("Error: the current directory is gone", "Error: no report in run"))
+
+
+# Root reads and writes everything with these.
+_OVERRIDING = "-dac_override,-dac_read_search"
+_AS_ANYBODY = ("setpriv", f"--bounding-set={_OVERRIDING}", f"--inh-caps={_OVERRIDING}")
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["evaluate", "FOLDER/q.zarr", "FOLDER/g.zarr"],
+        ["splits", "STORE", "STORE", "--rows", "FOLDER/rows.json"],
+        ["evaluate", "STORE", "STORE", "--protocol", "oxford", "--ground-truth", "FOLDER/truth.json"],
+        ["history", "show", "FOLDER/nights.db"],
+        ["table", "FOLDER/run", "--format", "csv"],
+        ["pairs", "STORE", "STORE", "--pairs", "FOLDER/pairs.txt"],
+    ],
+)
+def test_a_folder_that_may_not_be_entered(store: Path, tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "closed").mkdir(mode=0)
+    before = () if os.geteuid() else _AS_ANYBODY
+    if before and (shutil.which("setpriv") is None or subprocess.run([*before, "true"], check=False).returncode):
+        pytest.skip("the rights of root cannot be given up")
+    named = [word.replace("FOLDER", str(tmp_path / "closed")).replace("STORE", str(store)) for word in words]
+    done = subprocess.run([*before, *COMMAND, *named], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: cannot ")
+    assert "Permission denied" in line
 
 
 def _assert_refused(done, words: str) -> None:

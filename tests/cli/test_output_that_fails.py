@@ -5,14 +5,18 @@ A run goes on without standard error, and what it writes to files is complete in
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
+from processes import wait_until
 
 _FULL = Path("/dev/full")
 
@@ -135,6 +139,24 @@ def test_the_report_is_complete_when_only_the_console_is_gone(
     assert b"standard" not in files["report.json"]
     assert {"report.html", "per_query.npz"} < set(files)
     assert not [name for name in files if name.startswith(".")]
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("words", [["schema", "pipeline"], ["list", "metrics"]])
+def test_a_slow_reader_of_a_stream_that_does_not_block(words: list[str]) -> None:
+    """As programs leave a terminal or a pipe that they share; the interpreter itself discards what is not read yet."""
+    whole = run(*words, stdout=subprocess.PIPE)
+    readable, writable = os.pipe()
+    # The least that a pipe can hold.
+    fcntl.fcntl(writable, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writable, False)
+    with subprocess.Popen([sys.executable, "-m", "reid_dist.cli", *words], stdout=writable) as process:
+        os.close(writable)
+        with os.fdopen(readable, "rb") as pipe:
+            wait_until(lambda: fcntl.ioctl(readable, termios.FIONREAD, bytes(4)) == struct.pack("i", 4096), "a page")
+            found = pipe.read()
+    assert len(whole.stdout) > 4096
+    assert (process.returncode, found.decode()) == (whole.returncode, whole.stdout)
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ def test_a_small_address_space(sides: list[str], megabytes: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("megabytes", range(100, 1001, 100))
+@pytest.mark.parametrize("megabytes", range(100, 901, 200))
 def test_every_small_address_space(sides: list[str], tmp_path: Path, megabytes: int) -> None:
     done = _limited(megabytes, *COMMAND, "evaluate", *sides, "--output", str(tmp_path / "out"))
     if done.returncode:
