@@ -86,8 +86,8 @@ def shortages() -> Iterator[None]:
         raise ShortageError(message) from error
 
 
-def refuse_unusable_path(path: str | os.PathLike[str]) -> None:
-    """Refuse a path that no file system takes, before any work."""
+def encoded_path(path: str | os.PathLike[str]) -> bytes:
+    """Return a path as the system takes it; refuse one with a zero byte or half of a surrogate pair."""
     text = os.fspath(path)
     try:
         encoded = os.fsencode(text)
@@ -95,9 +95,15 @@ def refuse_unusable_path(path: str | os.PathLike[str]) -> None:
         encoded = b"\0"
     if b"\0" in encoded:
         raise InputError(f"no file can have the path {text!a}: it holds a zero byte, or half of a surrogate pair")
+    return encoded
+
+
+def refuse_unusable_path(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that no file system takes, before any work."""
+    encoded = encoded_path(path)
     if len(encoded) >= _LONGEST_PATH:
-        raise InputError(f"a path is too long for the file system: shorten {text}")
-    for name in Path(text).parts:
+        raise InputError(f"a path is too long for the file system: shorten {os.fspath(path)}")
+    for name in Path(path).parts:
         n_bytes = len(os.fsencode(name))
         if n_bytes > LONGEST_NAME:
             raise InputError(f"a name of {n_bytes} bytes is too long, {LONGEST_NAME} are allowed: shorten {name}")
