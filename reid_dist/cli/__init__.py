@@ -31,9 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         sys.exit(run_command([*arguments]))
     try:
+        _occupy_streams()
         import reid_dist.core.signals as signals
 
         signals.guard()
+        from reid_dist.cli.streams import prepare_streams
+
+        prepare_streams()
         from reid_dist.cli.ending import leave, prepare
         from reid_dist.cli.group import run_command
 
@@ -46,6 +50,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # While modules were imported, which may be incomplete.
         _leave_at_once()
     leave(code)
+
+
+def _occupy_streams() -> None:
+    """Open the null device in the place of standard streams that are closed.
+
+    The next file, or the pipe of signals, would take their numbers, and get whatever is written there.
+    """
+    import os
+
+    # What is written to standard output fails, as it does where it is closed; messages are discarded.
+    for number, flags in ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free.
+            os.set_inheritable(os.open(os.devnull, flags), True)
 
 
 def _is_interrupted(error: BaseException) -> bool:

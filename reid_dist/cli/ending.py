@@ -18,14 +18,15 @@ import click
 
 import reid_dist.core.signals as signals
 from reid_dist.cli.events import OPTION, EventLog, current_log
+from reid_dist.cli.streams import STANDARD_ERROR, has_no_reader, is_output_closed
+from reid_dist.core.address_space import more_memory
 from reid_dist.core.credentials import without_credentials
-from reid_dist.core.limits import long_name, shortage
+from reid_dist.core.limits import shortage, unusable_place
 from reid_dist.core.processes import discard_output
 from reid_dist.errors import InputError, ReidDistError, RunFailedError
 
 ABORTED = 130
 _WRONG = 2
-_STANDARD_ERROR = 2
 
 # Bars on a terminal hide it.
 _SHOW_CURSOR = b"\x1b[?25h"
@@ -53,15 +54,20 @@ def ending_of(error: BaseException) -> Ending | None:
         return Ending(_WRONG, error)
     if isinstance(error, ReidDistError):
         return Ending(error.exit_code, error)
-    if isinstance(error, BrokenPipeError):
-        # The reader of the output is gone.
+    if isinstance(error, BrokenPipeError) and has_no_reader():
         discard_output(sys.stdout)
         return Ending(0)
-    if (too_long := long_name(error)) is not None:
-        wrong = InputError(too_long)
+    if (unusable := unusable_place(error)) is not None:
+        wrong = InputError(unusable)
         return Ending(wrong.exit_code, wrong)
     failed: RunFailedError | None = None
-    if isinstance(error, OSError) and error.errno in _NOT_WRITTEN:
+    if isinstance(error, OSError) and is_output_closed(error):
+        discard_output(sys.stdout)
+        failed = RunFailedError("cannot write the output: standard output is closed; send it to a file, or /dev/null")
+    elif isinstance(error, BrokenPipeError):
+        # Not of the output: the run has no result.
+        failed = RunFailedError(f"a process or server that this one works with is gone ({error.strerror}); run again")
+    elif isinstance(error, OSError) and error.errno in _NOT_WRITTEN:
         where = error.filename
         if where is None:
             discard_output(sys.stdout)
@@ -72,8 +78,8 @@ def ending_of(error: BaseException) -> Ending | None:
     elif isinstance(error, MemoryError):
         cause = " ".join(str(error).split()) or "no more is given to it"
         failed = RunFailedError(
-            f"this process ran out of memory ({cause}): request less, such as a smaller --max-rank or --topk, or run "
-            "it where there is more"
+            f"this process ran out of memory ({cause}): "
+            + more_memory("request less, such as a smaller --max-rank or --topk, or run it where there is more")
         )
     return None if failed is None else Ending(failed.exit_code, failed)
 
@@ -140,12 +146,12 @@ def report_interruption(ending: Ending) -> None:
     _Process.reported = True
     text, log = without_credentials(str(ending.error)), current_log()
     if log is None and OPTION in sys.argv[1:]:
-        log = EventLog(_STANDARD_ERROR)
+        log = EventLog(STANDARD_ERROR)
     if log is not None:
         log.write("error", message=text, kind="Interrupted", exit_code=ending.code)
         return
     with contextlib.suppress(OSError):
-        os.write(_STANDARD_ERROR, f"{text}\n".encode())
+        os.write(STANDARD_ERROR, f"{text}\n".encode())
 
 
 def leave(code: int) -> NoReturn:
@@ -207,9 +213,9 @@ def _run_exit_handlers() -> None:
 def _discard_standard_error() -> None:
     """Discard what follows the last message, such as warnings of libraries about unfinished work."""
     with contextlib.suppress(OSError):
-        if sys.stderr is not None and os.isatty(_STANDARD_ERROR):
-            os.write(_STANDARD_ERROR, _SHOW_CURSOR)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), _STANDARD_ERROR)
+        if sys.stderr is not None and os.isatty(STANDARD_ERROR):
+            os.write(STANDARD_ERROR, _SHOW_CURSOR)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), STANDARD_ERROR)
 
 
 def _end_workers() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -18,10 +19,11 @@ from datetime import UTC, datetime
 from typing import IO, Any
 
 import reid_dist.core.signals as signals
+from reid_dist.cli.streams import STANDARD_ERROR
 
 OPTION = "--log-json"
 
-_STANDARD_ERROR = 2
+_POLLED_EVERY_S = 1.0
 
 
 class EventLog:
@@ -41,7 +43,10 @@ class EventLog:
         # Without a reader, the work continues.
         with self._lock, contextlib.suppress(OSError):
             while line:
-                line = line[os.write(self._descriptor, line) :]
+                try:
+                    line = line[os.write(self._descriptor, line) :]
+                except BlockingIOError:
+                    select.select([], [self._descriptor], [], _POLLED_EVERY_S)
 
 
 def _finite(value: Any) -> Any:
@@ -78,7 +83,7 @@ class _Turned:
 
     def __init__(self) -> None:
         sys.stderr.flush()
-        self._kept = os.dup(_STANDARD_ERROR)
+        self._kept = os.dup(STANDARD_ERROR)
         self.log = EventLog(self._kept)
         self._marks: dict[bytes, threading.Event] = {}
         # A unique line marks the end: child processes may hold the pipe open for longer.
@@ -87,7 +92,7 @@ class _Turned:
 
     def begin(self) -> None:
         readable, self._writable = os.pipe()
-        os.dup2(self._writable, _STANDARD_ERROR)
+        os.dup2(self._writable, STANDARD_ERROR)
         source = os.fdopen(readable, "rb")
         self._reader = threading.Thread(
             target=_write_lines, args=(source, self._last.encode(), self.log, self._marks), daemon=True
@@ -100,7 +105,7 @@ class _Turned:
         if self._reader is not None:
             _CURRENT.remove(self.log)
             sys.stderr.flush()
-            os.dup2(self._kept, _STANDARD_ERROR)
+            os.dup2(self._kept, STANDARD_ERROR)
             os.write(self._writable, f"\n{self._last}\n".encode())
             os.close(self._writable)
             self._reader.join()

@@ -23,6 +23,7 @@ import reid_dist.core.signals as signals
 from reid_dist._version import __version__
 from reid_dist.cli.ending import ABORTED, Ending, ending_of, interruption, make_temporary_folder, report_interruption
 from reid_dist.cli.events import OPTION, EventLog, logged
+from reid_dist.core.address_space import address_space, require_address_space
 from reid_dist.core.credentials import without_controls, without_credentials
 
 _COMMANDS = {
@@ -50,11 +51,23 @@ _COMMANDS = {
     "schema": "Print the JSON Schema of pipeline, suite or cluster files.",
 }
 
+# Addresses that the interpreter and numpy take, as measured, and more for each thread of BLAS.
+_ROOM = 64 << 20
+_ROOM_OF_THREAD = 40 << 20
+
 _DEFECT = 1
 
 _NAME = "reid-dist"
 # Set by shells that complete words.
 _COMPLETION = "_REID_DIST_COMPLETE"
+
+
+def _require_room() -> None:
+    """Refuse a command where libraries would find no room, and end the process."""
+    if address_space() is not None:
+        from reid_dist.core.environment import usable_cores
+
+        require_address_space(_ROOM + _ROOM_OF_THREAD * usable_cores(), "numpy and its BLAS library")
 
 
 class _LazyGroup(click.Group):
@@ -67,6 +80,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
+        _require_room()
         make_temporary_folder()
         command: click.Command = importlib.import_module(f"reid_dist.cli.{cmd_name}").command
         return command

@@ -118,15 +118,14 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
     """Export HISTORY for other programs."""
     import io
 
-    from reid_dist.errors import InputError, StoreError, StoreExistsError
+    from reid_dist.cli.saved_text import refuse_existing, write_file
+    from reid_dist.errors import InputError
     from reid_dist.nightly.history import History
     from reid_dist.nightly.history.export import write_csv, write_json, write_parquet
-    from reid_dist.reports.files import write_together
 
     if output is None and kind == "parquet":
         raise InputError("parquet is a binary format; name a file with --output")
-    if output is not None and output.exists():
-        raise StoreExistsError(f"{output} exists already; choose another --output")
+    refuse_existing(output)
     with History.open(history, create=False, read_only=True) as opened:
         runs = opened.runs(suite=suite)
     if kind == "parquet":
@@ -140,10 +139,7 @@ def export(history: Path, kind: str, suite: str | None, output: Path | None) -> 
     if output is None:
         click.echo(content, nl=False)
     else:
-        try:
-            write_together(output.parent, {output.name: lambda file: file.write(content)})
-        except StoreError as error:
-            raise StoreError(f"cannot write {output}: {_cause(error)}; choose another --output") from None
+        write_file(output, content)
         print(f"written: {output}")
 
 
@@ -257,12 +253,6 @@ def _only(run: Run, name: str) -> Run:
         known = ", ".join(entry.name for entry in run.entries) or "none"
         raise StoreNotFoundError(f"run {run.number} has no entry {name!r}; it has {known}")
     return replace(run, entries=(entry,))
-
-
-def _cause(error: OSError) -> str:
-    """Return the reason of the system why a file could not be written."""
-    cause = error.__cause__
-    return (cause.strerror if isinstance(cause, OSError) else None) or str(error)
 
 
 def _age(text: str) -> timedelta:

@@ -9,18 +9,26 @@ import click
 
 from reid_dist.errors import StoreError, StoreExistsError
 from reid_dist.reports.documents import JsonResult
-from reid_dist.reports.files import write_together
+from reid_dist.reports.files import unwritable, write_together
 
 
 def refuse_existing(output: Path | None) -> None:
-    """Refuse a file that exists."""
-    if output is not None and output.exists():
+    """Refuse a file that exists, or that cannot be written."""
+    if output is None:
+        return
+    if output.exists():
         raise StoreExistsError(f"{output} is there already; choose another --output")
+    if (why := unwritable(output.parent)) is not None:
+        raise StoreError(f"cannot write {output}: {why}; choose another --output")
 
 
 def write_text(output: Path, text: str) -> None:
     """Write a text to a new file, whole or not at all."""
-    content = text.encode()
+    write_file(output, text.encode())
+
+
+def write_file(output: Path, content: bytes) -> None:
+    """Write a new file, whole or not at all."""
     try:
         write_together(output.parent, {output.name: lambda file: file.write(content)})
     except StoreError as error:

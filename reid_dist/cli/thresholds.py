@@ -95,11 +95,13 @@ def command(
     from reid_dist.evaluation.operating.run import points_of_run, refuse_unfit_points
     from reid_dist.evaluation.pipelines import read_job
     from reid_dist.nightly.history.address import load_report
-    from reid_dist.reports.files import refuse_occupied, same_directory
+    from reid_dist.reports.files import refuse_occupied, refuse_unwritable, same_directory
 
     refuse_unfit_points(far or None, fpir or None, thresholds, prior)
     beside = run.output is not None and same_directory(run.output, directory)
-    if run.output is not None and not beside:
+    if beside:
+        refuse_unwritable(directory)
+    elif run.output is not None:
         refuse_occupied(run.output, otherwise="or RUN itself")
     refuse_unobservable(run.cluster, run.performance_page)
     report = load_report(directory)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,8 @@ from reid_dist.clusters.kinds import ExistingCluster
 from reid_dist.clusters.security import certificates, is_loopback, refuse_open_network
 from reid_dist.clusters.workers import ANSWERS_WITHIN_S, requested_worker, workers_of
 from reid_dist.core.formatting import counted
+from reid_dist.core.json_text import parse_json
+from reid_dist.core.regular_files import MOST_SETTINGS, read_named
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
@@ -56,12 +57,10 @@ def address_in(path: Path, deadline: float, timeout_s: float) -> str:
     """Address in a file that a scheduler writes, once it has done so."""
     while True:
         try:
-            return str(json.loads(path.read_text())["address"])
+            return str(parse_json(read_named(path, "scheduler_file", MOST_SETTINGS))["address"])
         except FileNotFoundError:
             if time.monotonic() > deadline:
                 raise ClusterError(f"there is no scheduler_file {str(path)!r} after {timeout_s:g} s") from None
-        except OSError as error:
-            raise InputError(f"cannot read scheduler_file {str(path)!r}: {error.strerror}") from None
         except (ValueError, KeyError, TypeError):
             # It may be read while it is being written.
             if time.monotonic() > deadline:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from reid_dist.clusters.standstill import LESS_MEMORY, Watch, left_alone, states_of
 from reid_dist.clusters.versions import refuse_unlike_code
 from reid_dist.clusters.workers import events_of
+from reid_dist.core.address_space import more_memory
 from reid_dist.core.formatting import byte_size, first_few
 from reid_dist.errors import ClusterError, ReidDistError, RunFailedError
 
@@ -49,7 +50,7 @@ def watched_tasks(client: Client, name_task: Callable[[str], str], warn: Callabl
 
 @contextlib.contextmanager
 def _explained(client: Client, named: Callable[[str], str], watch: Watch | None) -> Iterator[None]:
-    from distributed import KilledWorker
+    from distributed import KilledWorker, LocalCluster
     from distributed.client import FutureCancelledError, FuturesCancelledError
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import NoValidWorkerError, NoWorkerError
@@ -64,7 +65,9 @@ def _explained(client: Client, named: Callable[[str], str], watch: Watch | None)
     except (NoValidWorkerError, NoWorkerError) as error:
         raise RunFailedError(_left_alone(client, named(str(error.task)), error.timeout)) from error
     except MemoryError as error:
-        raise RunFailedError(f"a worker ran out of memory ({one_line(error)}): {LESS_MEMORY}") from error
+        # Local workers have the limits of this process.
+        less = more_memory(LESS_MEMORY) if isinstance(client.cluster, LocalCluster) else LESS_MEMORY
+        raise RunFailedError(f"a worker ran out of memory ({one_line(error)}): {less}") from error
     except (FutureCancelledError, FuturesCancelledError, CancelledError) as error:
         raise (watch and watch.failure) or RunFailedError(_lost(client)) from error
     except (CommClosedError, TimeoutError, ConnectionError) as error:

@@ -20,6 +20,7 @@ from reid_dist.clusters.kinds import LocalCluster
 from reid_dist.clusters.security import new_certificates
 from reid_dist.clusters.settings import in_force, pages_of, without_logs_of_dask
 from reid_dist.clusters.starting import private_scratch
+from reid_dist.core.address_space import more_memory
 from reid_dist.core.environment import default_processes, usable_cores
 from reid_dist.core.formatting import byte_size, counted
 from reid_dist.core.limits import shortage, usable_memory
@@ -94,8 +95,8 @@ def _not_started(error: Exception, workers: int, threads: int) -> str:
         return f"{what}: {one_line(cause)}"
     return (
         f"{what}: a process of theirs ended while it started ({one_line(cause)}); the usual reason is that the machine "
-        "ran out of memory, and the log of the system has details; free some or run with fewer --workers or in threads "
-        "(kind: threads)"
+        "ran out of memory, and the log of the system has details; "
+        + more_memory("free some or run with fewer --workers or in threads (kind: threads)")
     )
 
 

@@ -7,6 +7,7 @@ the fork server.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -42,6 +43,8 @@ sys.excepthook = _report
 
 # Nothing that is made here is freed: no garbage collection is needed, here or in a fork.
 gc.disable()
-start_compiler()
+# Where there is no room for it, the processes that need it say so.
+with contextlib.suppress(MemoryError, ImportError, OSError, RuntimeError):
+    start_compiler()
 gc.freeze()
 gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 
@@ -16,12 +17,10 @@ MODULES = (
 
 # Nothing of it is freed, in this process or in a fork.
 gc.disable()
-try:
+# Where there is no room for them, or one is missing, the workers say so.
+with contextlib.suppress(Exception):
     for _name in MODULES:
         importlib.import_module(_name)
-except Exception as error:
-    # The server goes on without a module that is missing, and the process that needs it reports why.
-    raise ImportError(f"cannot import {_name}") from error
 # Of the code that is imported, also if its files change before a worker is started.
 sources_digest()
 gc.freeze()

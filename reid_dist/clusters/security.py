@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reid_dist.clusters.kinds import Secured
+from reid_dist.core.regular_files import MOST_SETTINGS, read_named
 from reid_dist.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,10 +35,7 @@ def certificates(config: Secured) -> Security | None:
     paths = {}
     for name in ("ca_file", "cert_file", "key_file"):
         path = Path(getattr(config, name)).expanduser()
-        try:
-            path.read_bytes()
-        except OSError as error:
-            raise InputError(f"cannot read {name} {str(path)!r} of the cluster: {error.strerror}") from None
+        read_named(path, f"{name} of the cluster", MOST_SETTINGS)
         # Absolute: workers start in other directories.
         paths[name.removesuffix("_file")] = str(path.absolute())
     security = _security(paths)

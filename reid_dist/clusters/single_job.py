@@ -31,7 +31,9 @@ from reid_dist.clusters.security import FIELDS, certificates, temporary_certific
 from reid_dist.clusters.settings import in_force
 from reid_dist.clusters.starting import private_directory, scratch_directory
 from reid_dist.clusters.workers import end_local_workers, place_sockets
+from reid_dist.core.json_text import parse_json
 from reid_dist.core.processes import discard_output
+from reid_dist.core.regular_files import MOST_SETTINGS, read_named
 from reid_dist.core.semaphores import noted_semaphores
 from reid_dist.errors import ClusterError, InputError
 
@@ -219,7 +221,7 @@ def _read_certificates(config: SLURMJobCluster, folder: Path) -> Security | None
         return certificates(config)
     from distributed import Security
 
-    made = json.loads((folder / _CERTIFICATES).read_text())
+    made = parse_json(read_named(folder / _CERTIFICATES, "file of certificates", MOST_SETTINGS))
     return Security(require_encryption=True, **{name: made[name] for name in FIELDS})
 
 

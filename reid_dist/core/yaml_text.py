@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import yaml
 
-from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.core.regular_files import read_named
+from reid_dist.errors import InputError
 
 # Characters of a file, and of a document with every alias (*name) and merge (<<) written out.
 _MOST_CHARACTERS: Final = 1_000_000
 _DEEPEST: Final = 64
+
+# Characters that escapes can write, and that neither paths nor documents can hold.
+_UNUSABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 
 class _Loader(yaml.SafeLoader):
@@ -65,14 +68,8 @@ def read_yaml_file(path: str | os.PathLike[str], kind: str) -> Any:
     where = os.fspath(path)
     unfit = f"{where} is no {kind}"
     try:
-        with Path(path).open("rb") as file:
-            # At most four bytes a character; a device may have no end.
-            content = file.read(4 * _MOST_CHARACTERS + 1)
-        text = content.decode("utf-8")
-    except FileNotFoundError:
-        raise StoreNotFoundError(f"there is no {kind} {where!r}") from None
-    except OSError as error:
-        raise InputError(f"cannot read {kind} {where!r}: {error.strerror}") from None
+        # At most four bytes a character.
+        text = read_named(path, kind, 4 * _MOST_CHARACTERS).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(
             f"{where} is not YAML: it is not UTF-8 text (byte {error.start}: {error.reason}); save it as UTF-8"
@@ -110,12 +107,15 @@ class _Extent(NamedTuple):
     depth: int
 
 
-def _extent(node: yaml.Node, known: dict[int, _Extent | None], unfit: str) -> _Extent:
+def _extent(node: yaml.Node, known: dict[int, _Extent | None], unfit: str, key: str = "") -> _Extent:
     """Return the extent of a node; each node is visited once, so that aliases of aliases cost nothing.
 
-    `known` maps ids of nodes to their extents, None for nodes that enclose this one.
+    `known` maps ids of nodes to their extents, None for nodes that enclose this one; `key` is what the node is of.
     """
     if isinstance(node, yaml.ScalarNode):
+        if _UNUSABLE.search(node.value):
+            place = f"line {node.start_mark.line + 1}{key and f', under {key!r},'}"
+            raise InputError(f"{unfit}: the text in {place} holds a zero byte, or half of a surrogate pair")
         return _Extent(len(node.value) + 1, 1)
     found = known.get(id(node))
     if found is not None:
@@ -123,14 +123,19 @@ def _extent(node: yaml.Node, known: dict[int, _Extent | None], unfit: str) -> _E
     if id(node) in known:
         raise InputError(f"{unfit}: the value in line {node.start_mark.line + 1} contains an alias of itself")
     known[id(node)] = None
-    children = [each for pair in node.value for each in (pair if isinstance(pair, tuple) else (pair,))]
-    extents = [_extent(child, known, unfit) for child in children]
+    pairs = [each if isinstance(each, tuple) else (each,) for each in node.value]
+    extents = [_extent(child, known, unfit, _key_of(pair) or key) for pair in pairs for child in pair]
     found = _Extent(1 + sum(each.size for each in extents), 1 + max((each.depth for each in extents), default=0))
     _refuse_size(found.size, unfit)
     if found.depth > _DEEPEST:
         raise InputError(f"{unfit}: it is nested too deeply")
     known[id(node)] = found
     return found
+
+
+def _key_of(pair: tuple[yaml.Node, ...]) -> str:
+    """The key of an entry of a mapping, where it is text; empty for an entry of a list."""
+    return str(pair[0].value) if len(pair) > 1 and isinstance(pair[0], yaml.ScalarNode) else ""
 
 
 def _refuse_size(size: int, unfit: str) -> None:

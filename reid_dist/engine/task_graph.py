@@ -23,6 +23,7 @@ from dask.highlevelgraph import HighLevelGraph
 from reid_dist.clusters.compilation import Spans, compilation_of, report_to_scheduler
 from reid_dist.clusters.failures import watched_tasks
 from reid_dist.clusters.versions import code_here, run_alike
+from reid_dist.core.address_space import more_memory
 from reid_dist.core.clocks import steady_time
 from reid_dist.core.model import RowRange
 from reid_dist.engine.blas import one_blas_thread
@@ -208,8 +209,8 @@ def _run_here(graph: TaskGraph, n_threads: int, progress: Progress) -> list[Any]
         raise
     except MemoryError as error:
         raise RunFailedError(
-            f"this process ran out of memory ({error or 'no more is given to it'}): choose a smaller --chunk-rows, or "
-            "fewer threads"
+            f"this process ran out of memory ({str(error) or 'no more is given to it'}): "
+            + more_memory("choose a smaller --chunk-rows, or fewer threads")
         ) from error
 
 

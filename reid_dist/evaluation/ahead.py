@@ -28,6 +28,7 @@ from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
 from reid_dist.evaluation.operating.run import operating_points
 from reid_dist.evaluation.search import nearest
 from reid_dist.kernels.compiler import cache_folder
+from reid_dist.kernels.settings import require_room
 from reid_dist.metrics.definitions import NEAREST, PAIRS, PROBES, RANKS, example_names
 from reid_dist.stores import DistanceBlock, FeatureSet
 
@@ -67,8 +68,10 @@ _PAIRS: Final = ("mAP", *example_names(PAIRS, PROBES, NEAREST))
 def compile_all(progress: Progress) -> int:
     """Compile every kernel of evaluation, search, re-ranking and expansion that the cache lacks; return their number.
 
-    The stage of `progress` is ``compile``.  Several processes share the jobs.
+    The stage of `progress` is ``compile``.  Several processes share the jobs.  ShortageError where the limit of the
+    address space is too small for it.
     """
+    require_room(to_compile=True)
     before = _kept()
     with temporary_directory() as folder:
         n_processes = min(usable_cores(), _MOST_PROCESSES)

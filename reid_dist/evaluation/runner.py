@@ -23,8 +23,10 @@ import reid_dist.core.signals as signals
 from reid_dist._version import __version__
 from reid_dist.core.credentials import printable
 from reid_dist.core.formatting import byte_size
+from reid_dist.core.json_text import parse_json
 from reid_dist.core.limits import usable_memory
-from reid_dist.core.temporary import UNFINISHED_NAME
+from reid_dist.core.regular_files import MOST_SETTINGS, read_regular
+from reid_dist.core.temporary import DRAFT_NAME, remove_abandoned_drafts
 from reid_dist.engine.plan import DEFAULT_MEMORY
 from reid_dist.errors import DamagedStoreError, InputError, PlanError, RunFailedError, StoreError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded
@@ -283,12 +285,12 @@ def _recorded_spec(output: Path | None, workspace: Path | str | None, spec: Mapp
 
 def _refuse_other_run(path: Path, digests: Mapping[str, str]) -> None:
     try:
-        found = json.loads(path.read_text())
+        found = parse_json(read_regular(path, MOST_SETTINGS))
         others = [name for name, digest in digests.items() if found.get(name) != digest]
     except FileNotFoundError:
         return
     except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}; choose another --output") from None
+        raise StoreError(f"cannot read {path}: {error.strerror or error}; choose another --output") from None
     except (ValueError, AttributeError):
         raise DamagedStoreError(f"{path} is damaged; delete it, or choose another --output") from None
     if others:
@@ -358,7 +360,7 @@ def _make(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _without_old_temporaries(*folders: Path | str | None) -> Iterator[None]:
-    """Remove temporary files of a killed run: those that were there at the beginning and have not changed at the end.
+    """Remove drafts of killed processes, also of this run: of this host, and those of others that have not changed.
 
     Another run may work in the same folders, and its files grow; times of other machines are not compared.
     """
@@ -371,6 +373,9 @@ def _without_old_temporaries(*folders: Path | str | None) -> Iterator[None]:
             if after.get(path) == state:
                 with contextlib.suppress(OSError):
                     path.unlink()
+        for folder in folders:
+            if folder is not None and "://" not in str(folder):
+                remove_abandoned_drafts(folder)
 
 
 def _temporaries(folders: tuple[Path | str | None, ...]) -> dict[Path, tuple[int, int]]:
@@ -381,7 +386,7 @@ def _temporaries(folders: tuple[Path | str | None, ...]) -> dict[Path, tuple[int
             continue
         for pattern in (".*", "*/.*"):
             for path in Path(folder).glob(pattern):
-                if UNFINISHED_NAME.fullmatch(path.name):
+                if DRAFT_NAME.fullmatch(path.name):
                     with contextlib.suppress(OSError):
                         state = path.stat()
                         found[path] = (state.st_size, state.st_mtime_ns)

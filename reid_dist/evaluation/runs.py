@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.limits import refuse_unusable_path
+from reid_dist.core.regular_files import open_regular
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, ReidDistError, StoreNotFoundError
 from reid_dist.evaluation.benchmarks import refuse_unfit_labels
@@ -224,17 +226,21 @@ def _refuse_missing_rows(job: PipelineJob, n_query: int) -> None:
 def _read_lists(path: str) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Read top-k lists: `index` and, if it is there, `distance`."""
     try:
-        if not zipfile.is_zipfile(path):
+        refuse_unusable_path(path)
+        with open(path, "rb", opener=open_regular) as file:
             # Without this, numpy would take the file for a pickle, and advise to load it as one.
-            if not Path(path).exists():
-                raise StoreNotFoundError(f"there is no file of lists {path!r}")
-            raise InputError(f"{path} is no .npz file of lists; write them as topk.npz has them (index, distance)")
-        with zipfile.ZipFile(path) as members:
-            members_of(members)
-        with np.load(path, allow_pickle=False) as archive:
-            if "index" not in archive.files:
-                raise InputError(f"{path} holds no array 'index' of gallery rows; write lists as topk.npz has them")
-            return archive["index"], archive["distance"] if "distance" in archive.files else None
+            if not zipfile.is_zipfile(file):
+                raise InputError(f"{path} is no .npz file of lists; write them as topk.npz has them (index, distance)")
+            file.seek(0)
+            with zipfile.ZipFile(file) as members:
+                members_of(members)
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                if "index" not in archive.files:
+                    raise InputError(f"{path} holds no array 'index' of gallery rows; write lists as topk.npz has them")
+                return archive["index"], archive["distance"] if "distance" in archive.files else None
+    except FileNotFoundError:
+        raise StoreNotFoundError(f"there is no file of lists {path!r}") from None
     except ReidDistError:
         raise
     except _DAMAGE as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from reid_dist.clusters.versions import refuse_unlike_code
 from reid_dist.clusters.workers import awaited_workers, run_on_workers
-from reid_dist.core.temporary import temporary_directory, unfinished
+from reid_dist.core.temporary import draft_of, temporary_directory
 from reid_dist.errors import ReidDistError, StoreError, StoreNotFoundError
 from reid_dist.stores import FeatureSet, Workspace
 from reid_dist.stores.stored import open_stored
@@ -110,7 +110,7 @@ def _refuse_unseen_workspace(client: Client, path: str) -> None:
         return
     folder = Path(path)
     made = not folder.exists()
-    probe = unfinished(folder / "seen")
+    probe = draft_of(folder / "seen")
     try:
         _make_probe(probe)
         unseen = [worker for worker, seen in _run_on_all(client, os.path.exists, str(probe)).items() if not seen]

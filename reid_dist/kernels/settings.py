@@ -7,14 +7,37 @@ kernel.  `reid_dist.kernels.dispatchers` has the settings of the compiler.
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
+from reid_dist.core.address_space import address_space, require_address_space
+from reid_dist.core.environment import usable_cores
+
 F = TypeVar("F", bound=Callable[..., Any])
+
+_DISPATCHERS: Final = "reid_dist.kernels.dispatchers"
+# Addresses that Numba, the machine code of kernels and their first calls take, those that compiling all takes, and more
+# for each thread, as measured.
+_ROOM: Final = 176 << 20
+_ROOM_TO_COMPILE: Final = 900 << 20
+_ROOM_OF_THREAD: Final = 48 << 20
 
 _LOCK: Final = threading.RLock()
 _DEFINITIONS: Final[list[Callable[[], object]]] = []
+
+
+def require_room(*, to_compile: bool = False) -> None:
+    """Refuse kernels, or with `to_compile` the compilation of all, where machine code would find no room.
+
+    It would end the process.  ShortageError with the limit of the address space.
+    """
+    if address_space() is not None:
+        room = (_ROOM_TO_COMPILE if to_compile else _ROOM) + _ROOM_OF_THREAD * usable_cores()
+        require_address_space(
+            room, "the compiler of kernels" if to_compile else "Numba and the machine code of kernels"
+        )
 
 
 class Kernel:
@@ -43,6 +66,8 @@ class Kernel:
         return self._dispatcher
 
     def _made(self) -> Any:
+        if _DISPATCHERS not in sys.modules:
+            require_room()
         from reid_dist.kernels.dispatchers import make_dispatcher
 
         while _DEFINITIONS:

@@ -10,6 +10,8 @@ from operator import methodcaller
 from pathlib import Path
 from typing import Final
 
+from reid_dist.core.json_text import parse_json
+from reid_dist.core.regular_files import read_regular
 from reid_dist.errors import InputError, RunFailedError, StoreError
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.values import Entry, Run
@@ -95,7 +97,7 @@ def _linked(entry: Entry, folder: Path) -> Entry:
 def _suite_of(folder: Path) -> str:
     """Return the suite whose page is in a directory; empty for none."""
     with contextlib.suppress(OSError, ValueError):
-        found = json.loads((folder / VERDICT).read_bytes())
+        found = parse_json(read_regular(folder / VERDICT))
         if isinstance(found, dict) and isinstance(found.get("suite"), str):
             return str(found["suite"])
     return ""

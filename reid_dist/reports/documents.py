@@ -19,6 +19,7 @@ from typing import IO, Any, ClassVar, Final, Self
 
 import numpy as np
 
+from reid_dist.core.json_text import parse_json
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.reports.files import Writer, read_bytes, refuse_occupied, refuse_uri, write_together
 from reid_dist.reports.heading import Heading
@@ -179,8 +180,8 @@ class DocumentReport(JsonResult):
         Errors are those of `load`.
         """
         try:
-            document = json.loads(text)
-        except ValueError as error:
+            document = parse_json(text)
+        except InputError as error:
             raise DamagedStoreError(f"{where} cannot be decoded: {error}; {cls.remedy}") from error
         if not isinstance(document, dict):
             raise DamagedStoreError(f"{where} holds a {type(document).__name__}, not a report")

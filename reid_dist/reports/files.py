@@ -7,6 +7,7 @@ A directory that has the document is therefore complete, and a disk that fills u
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import os
 import re
@@ -20,8 +21,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.limits import refuse_long_names
-from reid_dist.core.temporary import unfinished
+from reid_dist.core.limits import refuse_unusable_path
+from reid_dist.core.regular_files import read_regular
+from reid_dist.core.temporary import draft_of
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
 
 DOCUMENT = "report.json"
@@ -46,13 +48,31 @@ def refuse_occupied(directory: str | os.PathLike[str], *, otherwise: str = "or p
     try:
         occupant = next(path.iterdir(), None)
     except FileNotFoundError:
-        return path
+        occupant = None
     except OSError as error:
         raise StoreError(f"cannot use {path} as an output directory: {_reason(error)}") from error
     if occupant is not None:
         advice = f"choose another one{otherwise and f', {otherwise}'}"
         raise StoreExistsError(f"output directory {path} is not empty (it holds {occupant.name!r}); {advice}")
+    refuse_unwritable(path)
     return path
+
+
+def refuse_unwritable(directory: Path) -> None:
+    """Refuse a directory in which nothing can be written, or made, before any work."""
+    why = unwritable(directory)
+    if why is not None:
+        raise StoreError(f"cannot write to {directory}: {why}; choose another directory")
+
+
+def unwritable(directory: Path) -> str | None:
+    """Why nothing can be written, or made, in a directory, which may be missing; None where it can."""
+    place = next((each for each in (directory, *directory.absolute().parents) if each.exists()), directory)
+    if os.access(place, os.W_OK | os.X_OK):
+        return None
+    if not place.is_dir():
+        return os.strerror(errno.ENOTDIR)
+    return os.strerror(errno.EROFS if os.statvfs(place).f_flag & os.ST_RDONLY else errno.EACCES)
 
 
 def same_directory(one: Path, other: Path) -> bool:
@@ -71,7 +91,7 @@ def write_together(path: Path, writers: Mapping[str, Writer], *, known: Sequence
     try:
         path.mkdir(parents=True, exist_ok=True)
         for name, write in writers.items():
-            staged[name] = unfinished(path / name)
+            staged[name] = draft_of(path / name)
             with staged[name].open("xb") as file:
                 write(file)
                 file.flush()
@@ -87,8 +107,9 @@ def write_together(path: Path, writers: Mapping[str, Writer], *, known: Sequence
     except OSError as error:
         raise StoreError(f"cannot write the report to {path}: {_reason(error)}; choose another directory") from error
     finally:
-        if path.is_dir():
-            for temporary in staged.values():
+        for temporary in staged.values():
+            # What could not be written cannot be removed either, and there is nothing to remove.
+            with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
 
 
@@ -100,7 +121,7 @@ def written_files(directory: str | os.PathLike[str]) -> list[str]:
 def read_bytes(path: Path, name: str) -> bytes | None:
     """Return the bytes of a file of a directory, None where it is missing."""
     try:
-        return (path / name).read_bytes()
+        return read_regular(path / name)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -122,12 +143,12 @@ def unpack_arrays(content: bytes, where: str) -> dict[str, NDArray[Any]]:
 
 
 def refuse_uri(directory: str | os.PathLike[str]) -> Path:
-    """Return a directory as a path; refuse a URI, and a name that is too long."""
+    """Return a directory as a path; refuse a URI, and a path that no file system takes."""
     # Of two slashes a Path keeps one.
     scheme, colon, rest = os.fspath(directory).partition(":/")
     if colon and _SCHEME.fullmatch(scheme):
         raise InputError(f"a report is kept in a local directory, found the URI {scheme}://{rest.lstrip('/')}")
-    refuse_long_names(directory)
+    refuse_unusable_path(directory)
     return Path(directory)
 
 

@@ -13,6 +13,7 @@ import json
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
+from reid_dist.core.json_text import parse_json
 from reid_dist.errors import InputError
 
 MARKS: Final = ("query", "right", "wrong", "junk", "not assessed")
@@ -87,7 +88,7 @@ class Pictures:
     def from_json(cls, text: str) -> Pictures:
         """Read what :meth:`to_json` wrote; anything else is an `InputError`."""
         try:
-            document = json.loads(text)
+            document = parse_json(text)
             _require("note", document["note"], str)
             return cls(
                 note=document["note"],
@@ -100,7 +101,7 @@ class Pictures:
                     for shown in document["queries"]
                 ),
             )
-        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"pictures are not as they were written: {error!r}") from error
 
 

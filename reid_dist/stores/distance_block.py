@@ -15,13 +15,14 @@ import hashlib
 import os
 import tokenize
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from blake3 import blake3
 from numpy.typing import ArrayLike, NDArray
 
+from reid_dist.core.limits import refuse_unusable_path
+from reid_dist.core.regular_files import open_regular
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.stores.digests import bytes_of
 from reid_dist.stores.folders import written_whole
@@ -262,8 +263,9 @@ def _cell_checksums(rows: NDArray[Any]) -> NDArray[np.uint64]:
 def _map(path: str | os.PathLike[str]) -> NDArray[Any]:
     """Map a `.npy` file; nothing is ever unpickled."""
     where = os.fspath(path)
+    refuse_unusable_path(where)
     try:
-        with Path(path).open("rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             magic = file.read(len(_NPY_MAGIC))
         if magic.startswith(_ZIP_MAGIC):
             raise InputError(f"{where} is an archive; a distance block is a single array in a .npy file")
@@ -272,7 +274,7 @@ def _map(path: str | os.PathLike[str]) -> NDArray[Any]:
         mapped: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     except FileNotFoundError:
         raise StoreNotFoundError(f"there is no distance block {where!r}") from None
-    except InputError:
+    except (InputError, StoreError):
         raise
     # A damaged header may break in any step of reading it as a Python literal.
     except (OSError, ValueError, TypeError, EOFError, OverflowError, SyntaxError, tokenize.TokenError) as error:

@@ -3,9 +3,10 @@
 All that differs between a disk and object storage is in `LocalFolder` and `reid_dist.stores.objects.ObjectFolder`,
 which have the same methods.
 
-Symbolic links are refused: all of them once, when a store is opened, and the last one of a path at every read, which
-the system does at no cost.  A store may come from anybody, and a link in it would show, or replace, any file of its
-reader.  A folder that is itself reached through links is as good as any other.
+Symbolic links, pipes, sockets and devices are refused: all of them once, when a store is opened, and the last one of a
+path at every read, which the system does at no cost.  A store may come from anybody: a link in it would show, or
+replace, any file of its reader, and the reader of a pipe waits for ever.  A folder that is itself reached through links
+is as good as any other.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from typing import IO, TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.temporary import unfinished
+from reid_dist.core.regular_files import open_regular, refuse_special
+from reid_dist.core.temporary import draft_of
 from reid_dist.errors import StoreError
 from reid_dist.stores.object_errors import is_object_uri
 from reid_dist.stores.objects import ObjectFolder
@@ -57,7 +59,7 @@ class LocalFolder:
         return path.stat().st_size if path.exists() else None
 
     def open(self, name: str) -> BufferedReader:
-        """Open a file for reading; FileNotFoundError if it is missing, StoreError if it is a symbolic link."""
+        """Open a file for reading; FileNotFoundError if it is missing, StoreError if it is a link, pipe or device."""
         return BufferedReader(self._open(name))
 
     def _open(self, name: str) -> FileIO:
@@ -161,7 +163,7 @@ class LocalFolder:
             )
 
     def refuse_links(self) -> None:
-        """Refuse the folder if any name in it, at any depth, is a symbolic link."""
+        """Refuse the folder if any name in it, at any depth, is a symbolic link, a pipe, a socket or a device."""
         waiting = [""]
         while waiting:
             below = waiting.pop()
@@ -172,6 +174,8 @@ class LocalFolder:
                         self.refuse_link(name)
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(name)
+                    elif not entry.is_file(follow_symlinks=False):
+                        refuse_special(self.path / name, entry.stat(follow_symlinks=False).st_mode)
 
     def map(self, work: Callable[[Item], Made], items: Iterable[Item], n_bytes: int) -> Iterator[Made]:
         """Return results of work on items, `n_bytes` each, in order: one at a time."""
@@ -206,7 +210,7 @@ def read_fully(file: _Readable, target: memoryview) -> bool:
 @contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[IO[bytes]]:
     """File that is renamed to `path` at the end, and removed after an error; processes may write one path at once."""
-    temporary = unfinished(path)
+    temporary = draft_of(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
@@ -219,4 +223,4 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _open_no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW)
+    return open_regular(path, flags | os.O_NOFOLLOW)

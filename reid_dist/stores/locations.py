@@ -19,7 +19,8 @@ from urllib.parse import unquote, urlsplit
 
 import zarr
 
-from reid_dist.core.limits import LONGEST_NAME, refuse_long_names
+from reid_dist.core.json_text import parse_json
+from reid_dist.core.limits import LONGEST_NAME, refuse_unusable_path
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
 from reid_dist.stores.folders import Folder, folder_at
 from reid_dist.stores.object_errors import is_object_uri
@@ -56,6 +57,7 @@ def canonical_uri(location: str | os.PathLike[str]) -> str:
     text = os.fspath(location)
     if not text:
         raise InputError("the path of a store must not be empty")
+    refuse_unusable_path(unquote(text) if _SCHEME.match(text) else text)
     if is_object_uri(text):
         return canonical_object_uri(text)
     if _SCHEME.match(text):
@@ -67,7 +69,6 @@ def canonical_uri(location: str | os.PathLike[str]) -> str:
                 f"cannot open {shown!r}: known are paths, file:// URIs of this machine, and s3://BUCKET/KEY"
             )
         text = unquote(parts.path)
-    refuse_long_names(text)
     return str(Path(text).absolute())
 
 
@@ -120,12 +121,13 @@ def _read_marker(uri: str) -> dict[str, Any] | None:
     if content is None:
         return None
     try:
-        group = json.loads(content)
+        group = parse_json(content)
         if group["node_type"] != "group" or group["zarr_format"] != 3:
             return None
         marker = group.get("attributes", {}).get(MANIFEST_KEY)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedStoreError(f"{uri}: the metadata in zarr.json is unreadable: {error!r}") from error
+    except (InputError, KeyError, TypeError, AttributeError) as error:
+        reason = error if isinstance(error, InputError) else repr(error)
+        raise DamagedStoreError(f"{uri}: the metadata in zarr.json is unreadable: {reason}") from error
     return cast("dict[str, Any]", marker) if isinstance(marker, dict) else None
 
 
@@ -222,7 +224,7 @@ def refuse_stripped(uri: str) -> None:
 
 def _is_array_of_ours(folder: Folder, name: str) -> bool:
     try:
-        codecs = json.loads(folder.read(f"{name}/{_GROUP_FILE}") or b"{}")["codecs"]
+        codecs = parse_json(folder.read(f"{name}/{_GROUP_FILE}") or b"{}")["codecs"]
         if codecs[0]["name"] == "sharding_indexed":
             codecs = codecs[0]["configuration"]["codecs"]
         return [codec["name"] for codec in codecs] == _CODECS

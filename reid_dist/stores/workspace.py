@@ -31,11 +31,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.fingerprint import fingerprint
-from reid_dist.core.temporary import temporary_directory
+from reid_dist.core.temporary import remove_abandoned_drafts, temporary_directory
 from reid_dist.errors import DamagedPartError, DamagedStoreError, StoreError
 from reid_dist.stores.archive import AnotherIdentityError, read_arrays, read_identity, write_arrays
 from reid_dist.stores.folders import Folder, folder_at
 from reid_dist.stores.locations import at_location, canonical_uri, local_path, read_twice
+from reid_dist.stores.object_errors import is_object_uri
 
 INNER = "sweep-"
 """Prefix of the names of workspaces in another workspace."""
@@ -325,12 +326,13 @@ def inner_folder(workspace: str | os.PathLike[str] | None, identity: str | None)
 def with_remade_parts(work: Callable[[], Made], workspace: Workspace | None, warn: Callable[[str], None]) -> Made:
     """Do work; where a part of the workspace is missing, damaged or another one, report it and repeat the work.
 
-    Whole parts are used again: the second attempt makes the damaged part alone.
+    Whole parts are used again: the second attempt makes the damaged part alone.  Drafts of processes that have ended,
+    such as workers that were killed meanwhile, are removed at the end.
     """
     seen: set[tuple[str, str]] = set()
     while True:
         try:
-            return work()
+            made = work()
         except DamagedStoreError as error:
             found = error.place, error.part if isinstance(error, DamagedPartError) else ""
             if found in seen or not (isinstance(error, DamagedPartError) or _is_derived(error.place, workspace)):
@@ -346,6 +348,10 @@ def with_remade_parts(work: Callable[[], Made], workspace: Workspace | None, war
                 with contextlib.suppress(OSError):
                     folder_at(error.place).clear()
             warn(f"{problem}: made again")
+        else:
+            if workspace is not None and not is_object_uri(workspace.path):
+                remove_abandoned_drafts(workspace.path)
+            return made
 
 
 def remove_part(error: DamagedPartError) -> None:

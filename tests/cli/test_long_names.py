@@ -1,13 +1,24 @@
-"""Names at the limit of file systems, 255 bytes: they work, with temporary names beside them; no longer ones."""
+"""Names at the limit of file systems, 255 bytes: they work, with temporary names beside them; no longer ones.
+
+And paths that cannot be used for another reason: no file system takes them, they are gone, or closed to the user.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import COMMAND
 
-from reid_dist import FeatureSet
+from reid_dist import DistanceBlock, FeatureSet, Report, evaluate, ingest
+from reid_dist.clusters import read_cluster
+from reid_dist.errors import InputError
+from reid_dist.evaluation.pipelines import read_job
+from reid_dist.nightly.history import History
 
 N_BYTES = (240, 246, 250, 255)
 TOO_LONG = "x" * 256
@@ -104,6 +115,84 @@ def test_other_paths_that_are_too_long(reid_dist, store: Path, tmp_path: Path) -
     path = Path(tmp_path, *["x" * 200] * 21)
     words = ("evaluate", store, store, "--protocol", "same_set", "--workers", 1, "--performance-report", path)
     _assert_refused(reid_dist(*words), f"a path is too long for the file system: shorten {tmp_path}")
+
+
+UNUSABLE = ("a\0b", "a\ud800b")
+
+
+@pytest.mark.parametrize("path", UNUSABLE)
+def test_paths_that_no_file_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    """A zero byte, and half of a surrogate pair, as escapes of JSON, YAML and URIs and strings in Python hold them."""
+    monkeypatch.chdir(tmp_path)
+    _saved(tmp_path / "a.npz", 1)
+    ingest("a.npz", "a.zarr")
+    report = evaluate("a.zarr", "a.zarr", protocol="same_set")
+    calls = [
+        lambda: FeatureSet.open(path),
+        lambda: FeatureSet.open("a.zarr").save(path),
+        lambda: FeatureSet.open("file:///tmp/a%00b"),
+        lambda: FeatureSet.open(f"s3://bucket/{path}"),
+        lambda: ingest(path, "b.zarr"),
+        lambda: ingest("a.npz", path),
+        lambda: evaluate(path, "a.zarr"),
+        lambda: evaluate("a.zarr", "a.zarr", protocol="same_set", workspace=path),
+        lambda: evaluate("a.zarr", "a.zarr", protocol="oxford", ground_truth=path),
+        lambda: report.save(path),
+        lambda: Report.load(path),
+        lambda: DistanceBlock.open(path),
+        lambda: History.open(path, create=False, read_only=True),
+        lambda: History.open(path, create=True),
+        lambda: read_cluster(path),
+        lambda: read_job(path),
+    ]
+    before = sorted(tmp_path.rglob("*"))
+    for call in calls:
+        with pytest.raises(InputError, match="no file can have the path '") as refused:
+            call()
+        assert str(refused.value).isascii()
+        assert "\n" not in str(refused.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("words", [["report", "run"], ["evaluate", "a", "b"], ["demo"]])
+def test_a_current_directory_that_is_gone(tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "gone").mkdir()
+    shell = ["sh", "-c", 'cd "$0" && rmdir "$0" && exec "$@"', str(tmp_path / "gone"), *COMMAND, *words]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(("Error: the current directory is gone", "Error: no report in run"))
+
+
+# Root reads and writes everything with these.
+_OVERRIDING = "-dac_override,-dac_read_search"
+_AS_ANYBODY = ("setpriv", f"--bounding-set={_OVERRIDING}", f"--inh-caps={_OVERRIDING}")
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["evaluate", "FOLDER/q.zarr", "FOLDER/g.zarr"],
+        ["splits", "STORE", "STORE", "--rows", "FOLDER/rows.json"],
+        ["evaluate", "STORE", "STORE", "--protocol", "oxford", "--ground-truth", "FOLDER/truth.json"],
+        ["history", "show", "FOLDER/nights.db"],
+        ["table", "FOLDER/run", "--format", "csv"],
+        ["pairs", "STORE", "STORE", "--pairs", "FOLDER/pairs.txt"],
+    ],
+)
+def test_a_folder_that_may_not_be_entered(store: Path, tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "closed").mkdir(mode=0)
+    before = () if os.geteuid() else _AS_ANYBODY
+    if before and (shutil.which("setpriv") is None or subprocess.run([*before, "true"], check=False).returncode):
+        pytest.skip("the rights of root cannot be given up")
+    named = [word.replace("FOLDER", str(tmp_path / "closed")).replace("STORE", str(store)) for word in words]
+    done = subprocess.run([*before, *COMMAND, *named], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: cannot ")
+    assert "Permission denied" in line
 
 
 def _assert_refused(done, words: str) -> None:

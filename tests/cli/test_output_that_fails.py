@@ -1,13 +1,22 @@
-"""Standard output that cannot be written to: a full disk is one clear line and code 3, a reader that left is quiet."""
+"""Standard streams that cannot be written to: a full disk is one clear line and code 3, a reader that left is quiet.
+
+A run goes on without standard error, and what it writes to files is complete in any case.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
+from processes import wait_until
 
 _FULL = Path("/dev/full")
 
@@ -82,3 +91,80 @@ def test_a_reader_that_left(words: list[str]) -> None:
     ) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
+
+
+def run_with(redirection: str, *words: object) -> subprocess.CompletedProcess[str]:
+    """Run the command with streams that a shell redirects."""
+    shell = ["bash", "-c", f'exec "$0" "$@" {redirection}', sys.executable, "-m", "reid_dist.cli"]
+    return subprocess.run(
+        [*shell, *map(str, words)], capture_output=True, text=True, check=False, timeout=120, stdin=subprocess.DEVNULL
+    )
+
+
+_CLOSED = "Error: cannot write the output: standard output is closed; send it to a file, or /dev/null\n"
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("words", [["list", "metrics"], ["--version"], ["schema", "pipeline"]])
+def test_closed_standard_output(words: list[str]) -> None:
+    done = run_with(">&-", *words)
+    assert (done.returncode, done.stderr) == (3, _CLOSED)
+
+
+def test_closed_standard_error() -> None:
+    """Messages are lost, and the exit code is not."""
+    assert [run_with(f"2>&- {more}", "evaluate", "no", "no").returncode for more in ("", ">&- <&-")] == [2, 2]
+
+
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize(
+    ("redirection", "code"),
+    [
+        ("2>&-", 0),
+        ("2> >(exec true)", 0),
+        ("2>/dev/full", 0),
+        (">&- 2>&- <&-", 3),
+        ("> >(exec true)", 0),
+        ("> >(exec true) 2>&1", 0),
+    ],
+)
+def test_the_report_is_complete_when_only_the_console_is_gone(
+    stores, threads: Path, tmp_path: Path, redirection: str, code: int
+) -> None:
+    done = run_with(redirection, "evaluate", *stores, "--cluster", threads, "--output", tmp_path / "out")
+    assert "Traceback" not in done.stderr
+    assert done.returncode == code
+    files = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert json.loads(files["report.json"])["counts"]["n_query"] == 40
+    assert b"standard" not in files["report.json"]
+    assert {"report.html", "per_query.npz"} < set(files)
+    assert not [name for name in files if name.startswith(".")]
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("words", [["schema", "pipeline"], ["list", "metrics"]])
+def test_a_slow_reader_of_a_stream_that_does_not_block(words: list[str]) -> None:
+    """As programs leave a terminal or a pipe that they share; the interpreter itself discards what is not read yet."""
+    whole = run(*words, stdout=subprocess.PIPE)
+    readable, writable = os.pipe()
+    # The least that a pipe can hold.
+    fcntl.fcntl(writable, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writable, False)
+    with subprocess.Popen([sys.executable, "-m", "reid_dist.cli", *words], stdout=writable) as process:
+        os.close(writable)
+        with os.fdopen(readable, "rb") as pipe:
+            wait_until(lambda: fcntl.ioctl(readable, termios.FIONREAD, bytes(4)) == struct.pack("i", 4096), "a page")
+            found = pipe.read()
+    assert len(whole.stdout) > 4096
+    assert (process.returncode, found.decode()) == (whole.returncode, whole.stdout)
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_closed(stores, threads: Path, tmp_path: Path) -> None:
+    """The window of a run that ignores SIGHUP, as with nohup."""
+    ours, terminal = pty.openpty()
+    words = ["evaluate", *stores, "--cluster", threads, "--output", tmp_path / "out"]
+    with subprocess.Popen([sys.executable, "-m", "reid_dist.cli", *map(str, words)], stderr=terminal, stdout=terminal):
+        os.close(terminal)
+        os.close(ours)
+    assert (tmp_path / "out" / "report.json").exists()

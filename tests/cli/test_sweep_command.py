@@ -190,8 +190,9 @@ def test_resume_beside_stray_and_temporary_files(
     output = tmp_path / "out"
     (output / "workspace" / "partials-1").mkdir(parents=True)
     (output / "notes.txt").write_text("mine")
-    left = [output / f".{name}.json.0123abcd.tmp", output / f".{name}.html.0123abcd.tmp"]
-    left.append(output / "workspace" / "partials-1" / ".part.npz.0123abcd.tmp")
+    # Of another host.
+    left = [output / f".reid-dist-0123abcd-1-1-{token}.tmp" for token in ("a", "b")]
+    left.append(output / "workspace" / "partials-1" / ".reid-dist-0123abcd-1-1-c.tmp")
     for path in left:
         path.write_text("half")
     done = reid_dist(name, *stores, *words, "--cluster", threads, "--output", output, "--resume", "--json")

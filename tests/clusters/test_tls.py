@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import socket
 import subprocess
@@ -15,7 +17,7 @@ from local_workers import local_cluster
 
 from reid_dist.clusters import connect, read_cluster
 from reid_dist.clusters.security import new_certificates
-from reid_dist.errors import ClusterError, InputError
+from reid_dist.errors import ClusterError, InputError, StoreError, StoreNotFoundError
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +78,7 @@ def test_files_that_are_no_certificates(tmp_path, certificate_folder: Path, brok
     lines = named(certificate_folder)
     absent = lines.replace(f"{broken}.pem", "absent.pem")
     head = "kind: existing\naddress: tls://127.0.0.1:8786\n"
-    assert f"cannot read {broken}_file" in _refusal(tmp_path, head + absent, InputError)
+    assert f"there is no {broken}_file of the cluster" in _refusal(tmp_path, head + absent, StoreNotFoundError)
     text = tmp_path / "text.pem"
     text.write_text("no certificate\n")
     wrong = lines.replace(str(certificate_folder / f"{broken}.pem"), str(text))
@@ -100,6 +102,32 @@ def test_an_open_address_in_a_scheduler_file(tmp_path) -> None:
     (tmp_path / "scheduler.json").write_text('{"address": "tcp://192.0.2.1:8786"}')
     message = _refusal(tmp_path, f"kind: existing\nscheduler_file: {tmp_path / 'scheduler.json'}\n", InputError)
     assert "insecure: true" in message
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("kind", ["pipe", "device", "text of many levels", "long file"])
+def test_a_scheduler_file_that_is_none(tmp_path, kind: str) -> None:
+    """Before the timeout, and without reading what has no end; what is no JSON may still be written."""
+    path = Path("/dev/zero") if kind == "device" else tmp_path / "scheduler.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    if kind == "text of many levels":
+        path.write_text("[" * 200_000)
+    if kind == "long file":
+        with path.open("wb") as file:
+            file.truncate(9 << 30)
+    timeout_s = 300 if kind in ("pipe", "device") else 0.1
+    text = f"kind: existing\nscheduler_file: {path}\ntimeout_s: {timeout_s}\n"
+    message = _refusal(tmp_path, text, (InputError, StoreError))
+    assert re.search(f"is a {kind} and no file|is no scheduler_file", message)
+
+
+@pytest.mark.timeout(30)
+def test_a_certificate_that_is_a_pipe(tmp_path, certificate_folder: Path) -> None:
+    os.mkfifo(tmp_path / "key.pem")
+    lines = named(certificate_folder).replace(str(certificate_folder / "key.pem"), str(tmp_path / "key.pem"))
+    text = f"kind: existing\naddress: tls://127.0.0.1:8786\n{lines}"
+    assert "cannot read key_file of the cluster: " in _refusal(tmp_path, text, StoreError)
 
 
 @pytest.mark.slow

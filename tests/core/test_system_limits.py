@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from processes import COMMAND
 
+from reid_dist import FeatureSet
 from reid_dist.cli.ending import ending_of
 from reid_dist.core.limits import shortage
 from reid_dist.errors import ShortageError
@@ -76,3 +79,75 @@ def test_other_errors_stay_what_they_are(make: Callable[[], Exception]) -> None:
     with pytest.raises(type(error)) as caught, storage_errors("/data/gallery.zarr"):
         raise error
     assert caught.value is error
+
+
+def _limited(megabytes: int, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program whose address space is limited, as by ``ulimit -v``."""
+    n_bytes = megabytes * 1_000_000
+    return subprocess.run(
+        [*words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (n_bytes, n_bytes)),
+    )
+
+
+def _is_one_line_with_the_limit(done: subprocess.CompletedProcess[str], megabytes: int) -> None:
+    assert (done.returncode, done.stdout) == (3, "")
+    (line,) = (line for line in done.stderr.splitlines() if " tasks, " not in line)
+    assert line.startswith("Error: ")
+    assert f"(ulimit -v {megabytes * 1_000_000 // 1024})" in line
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> list[str]:
+    rng = np.random.default_rng(2)
+    for side in ("query", "gallery"):
+        features = rng.standard_normal((40, 6)).astype(np.float32)
+        FeatureSet.from_arrays(features, np.arange(40) % 5, np.arange(40) % 3).save(tmp_path / side)
+    return [str(tmp_path / side) for side in ("query", "gallery")]
+
+
+@pytest.mark.parametrize("megabytes", [80, 400])
+def test_a_small_address_space(sides: list[str], megabytes: int) -> None:
+    """Below, BLAS ends the process by itself when it is loaded; Numba, in between, fails in many ways."""
+    done = _limited(megabytes, *COMMAND, "evaluate", *sides)
+    _is_one_line_with_the_limit(done, megabytes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("megabytes", range(100, 901, 200))
+def test_every_small_address_space(sides: list[str], tmp_path: Path, megabytes: int) -> None:
+    done = _limited(megabytes, *COMMAND, "evaluate", *sides, "--output", str(tmp_path / "out"))
+    if done.returncode:
+        _is_one_line_with_the_limit(done, megabytes)
+        assert not (tmp_path / "out").exists()
+    else:
+        assert (tmp_path / "out" / "report.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "library"),
+    [
+        (ImportError("libarrow.so.2600: failed to map segment from shared object"), "libarrow.so.2600"),
+        (OSError("/a/libllvm.so: cannot allocate memory in static TLS block"), "libllvm.so"),
+    ],
+)
+def test_a_library_without_room(error: Exception, library: str) -> None:
+    try:
+        try:
+            raise error
+        except (ImportError, OSError):
+            raise OSError("Could not find/load shared object file; see the manual") from None
+    except OSError as last:
+        found = shortage(last)
+    assert found is not None
+    assert f"to load {library}" in found
+
+
+def test_an_absent_library_stays_one() -> None:
+    missing = ImportError("libcuda.so.1: cannot open shared object file: No such file or directory")
+    assert shortage(missing) is None
+    assert shortage(ModuleNotFoundError("No module named 'h5py'")) is None

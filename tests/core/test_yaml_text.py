@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from reid_dist.clusters import read_cluster
-from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.evaluation.pipelines import read_job
 from reid_dist.nightly.suite import read_suite
 
@@ -51,7 +51,7 @@ BOMBS = {
     "mappings": powers("n0: &n0 {{a: 1}}\n".format(), "n{at}: &n{at} {{a: [{nine}]}}\n", 60),
     "merges": powers("n0: &n0 {a: 1, b: 2}\n", "n{at}: &n{at}\n  <<: [{nine}]\n", 12),
     "text": "n: &n " + "a" * 100_000 + "\nmany: [" + ", ".join(["*n"] * 10_000) + "]\n",
-    "long": "description: " + "a" * 5_000_000 + "\n",
+    "long": "description: " + "a" * 3_000_000 + "\n",
 }
 
 
@@ -115,5 +115,32 @@ def test_utf_8_whatever_the_locale_is(tmp_path: Path) -> None:
 def test_files_that_are_not_there(tmp_path: Path, read: Reader, kind: str) -> None:
     with pytest.raises(StoreNotFoundError, match=f"there is no {kind}"):
         read(tmp_path / "none.yaml")
-    with pytest.raises(InputError, match=f"cannot read {kind} .*directory"):
+    with pytest.raises(StoreError, match=f"cannot read {kind} .*directory"):
         read(tmp_path)
+
+
+@READERS
+def test_files_that_are_none(tmp_path: Path, read: Reader, kind: str) -> None:
+    """A pipe without a writer would be waited for, a device has no end, and a sparse file takes no room."""
+    os.mkfifo(tmp_path / "pipe.yaml")
+    for path, words in ((tmp_path / "pipe.yaml", "is a pipe and no file"), ("/dev/zero", "is a device and no file")):
+        with pytest.raises(StoreError, match=f"cannot read {kind}: {path} {words}"):
+            read(path)
+    with (tmp_path / "sparse.yaml").open("wb") as file:
+        file.truncate(9 << 30)
+    with pytest.raises(InputError, match=r"has 9.0 GiB or more, and at most 3\.8 MiB are read"):
+        read(tmp_path / "sparse.yaml")
+    # As before, a link to a file is one.
+    (tmp_path / "real").write_text("- 1\n")
+    (tmp_path / "link.yaml").symlink_to("real")
+    with pytest.raises(InputError, match=r"link\.yaml"):
+        read(tmp_path / "link.yaml")
+
+
+@READERS
+@pytest.mark.parametrize("text", [r"gallery.zarr\0", r"\uD800"])
+def test_text_that_no_path_holds(tmp_path: Path, read: Reader, kind: str, text: str) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(f'query: q.zarr\ngallery:\n  - "{text}"\n')
+    expected = "the text in line 3, under 'gallery', holds a zero byte, or half of a surrogate pair"
+    assert refusal(read, path) == f"{path} is no {kind}: {expected}"

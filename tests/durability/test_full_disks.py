@@ -120,7 +120,7 @@ def test_unfinished_files_of_a_killed_run_are_removed_by_the_next(folder: Path) 
     assert unfinished
     # What a killed run leaves of a report, and a hidden file of another program.
     (folder / "out").mkdir(exist_ok=True)
-    (folder / "out" / ".report.json.0a1b2c3d.tmp").write_text("{")
+    (folder / "out" / ".reid-dist-0a1b2c3d-1-1-0a1b2c3d.tmp").write_text("{")
     (folder / "kept" / ".mine").write_text("kept")
     os.utime(folder / "kept" / ".mine", (0, 0))
     with command(folder, *words) as run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 
 import numpy as np
@@ -22,6 +23,17 @@ def npy(array):
 
 
 GOOD = npy(np.linspace(0, 1, 35).reshape(5, 7))
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_is_not_waited_for(reid_dist, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StoreError, match="is a pipe and no file"):
+        DistanceBlock.open(tmp_path / "pipe")
+    labels = tmp_path / "labels.npz"
+    np.savez(labels, query_pids=[1, 2], query_camids=[0, 0], gallery_pids=[1, 2], gallery_camids=[1, 1])
+    done = reid_dist("evaluate", labels, labels, "--lists", tmp_path / "pipe")
+    done.assert_refused("is a pipe and no file")
 
 
 @pytest.mark.parametrize(

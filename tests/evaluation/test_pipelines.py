@@ -14,7 +14,7 @@ from reid_dist import FeatureSet, compose_protocol, evaluate
 from reid_dist.cli.evaluate import command
 from reid_dist.cli.sweep import command as sweep_command
 from reid_dist.engine.task_graph import Progress
-from reid_dist.errors import InputError, StoreNotFoundError
+from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.evaluation.pipelines import PipelineJob, ProtocolComponents, SweptParameters, read_job
 from reid_dist.evaluation.runs import open_job
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
@@ -331,7 +331,7 @@ def test_files_that_hold_no_job(tmp_path, content, part):
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(StoreNotFoundError, match=r"there is no pipeline file"):
         read_job(tmp_path / "none.yaml")
-    with pytest.raises(InputError, match="directory"):
+    with pytest.raises(StoreError, match="directory"):
         read_job(tmp_path)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet, evaluate
+from reid_dist.core.temporary import draft_of
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, PlanError, RunFailedError, StoreExistsError
 from reid_dist.evaluation import runner
@@ -21,7 +22,7 @@ from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runner import Computation, Destination, run_job
 from reid_dist.evaluation.runs import prepare_evaluation
 from reid_dist.reports import Report
-from reid_dist.stores import Workspace
+from reid_dist.stores import Stage, Workspace
 
 
 @pytest.fixture
@@ -120,6 +121,40 @@ def test_a_failed_run_names_its_parts_where_they_are_kept(
         run_job(lambda: replace(prepared(job), compute=failing), to, contextlib.nullcontext)
     advice = f"what is finished is kept in {tmp_path / 'shared'}: the same command goes on from there"
     assert str(caught.value).endswith(advice) == (resumed_by is not None)
+
+
+_DRAFT = """
+import sys
+from pathlib import Path
+from reid_dist.core.temporary import draft_of
+draft_of(Path(sys.argv[1])).write_text("half")
+"""
+
+
+@pytest.mark.parametrize("by_runner", [True, False])
+def test_a_worker_that_is_killed_while_it_writes_leaves_no_draft(
+    job: PipelineJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_runner: bool
+) -> None:
+    """Another process of this host leaves a draft beside the first part; one that still runs keeps its own."""
+    kept, write = tmp_path / "kept", Stage.write
+    drafts: list[Path] = []
+
+    def killed_once(stage: Stage, part: str, arrays: Any) -> int:
+        if not drafts:
+            running = draft_of(Path(stage.path).parent / "running")
+            running.write_text("half")
+            for place in (Path(stage.path), kept):
+                subprocess.run([sys.executable, "-c", _DRAFT, str(place / "part.npz")], check=True, timeout=60)
+            drafts.append(running)
+        return write(stage, part, arrays)
+
+    monkeypatch.setattr(Stage, "write", killed_once)
+    if by_runner:
+        to = Destination(output=tmp_path / "out", workspace=str(kept))
+        run_job(lambda: prepared(job), to, contextlib.nullcontext)
+    else:
+        evaluate(job.query, job.gallery, rerank="k_reciprocal(k1=4,k2=2)", workspace=kept)
+    assert [path for path in kept.rglob(".*") if path.is_file()] == drafts != []
 
 
 def test_curves_that_do_not_fit_are_refused_before_the_cluster_starts(

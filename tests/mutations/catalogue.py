@@ -257,8 +257,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         (
             "cli/saved_text.py",
-            "if output is not None and output.exists():",
-            "if output is not None and not output.parent.exists():",
+            "if output.exists():",
+            "if not output.parent.exists():",
         ),
         (
             "cli/plan.py",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import re
 import tempfile
 from pathlib import Path
 
@@ -304,7 +306,7 @@ def test_the_nearest_of_very_many_names(monkeypatch, wrong):
         (b'[{"ok": [1e0], "junk": []}]', "1.0 is no gallery row"),
         (b'[{"ok": [true], "junk": []}]', "True is no gallery row"),
         (b'[{"ok": [' + b"9" * 5000 + b'], "junk": []}]', "is not JSON"),
-        (b"[" * 200_000, "is not JSON"),
+        (b"[" * 200_000, "nested too deeply"),
         (pickle.dumps([EMPTY], protocol=4), "byte 0 is not UTF-8 text; give JSON or the published text files"),
     ],
 )
@@ -314,6 +316,26 @@ def test_a_wrong_file_is_named(tmp_path, text, message_part):
     message = refusal(path, n_query=1)
     assert message_part in message
     assert message.startswith(f"ground truth {path}: ")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["pipe", "device", "directory"])
+def test_what_is_no_file_is_not_waited_for(tmp_path, kind):
+    path = Path("/dev/zero") if kind == "device" else tmp_path / "truth"
+    if kind == "pipe":
+        os.mkfifo(path)
+    if kind == "directory":
+        path.mkdir()
+        os.mkfifo(path / "a_query.txt")
+        for name in ("good", "ok", "junk"):
+            os.mkfifo(path / f"a_{name}.txt")
+    with pytest.raises(StoreError, match=r"^ground truth .*is a (pipe|device) and no file; write it to a file first$"):
+        read(path, n_query=1, gallery_item_ids=np.array(["a"]))
+
+
+@pytest.mark.parametrize("path", ["a\0b", "a\ud800b", "x" * 300, "y/" * 3000])
+def test_a_path_that_no_file_has(path):
+    assert re.search("no file can have the path|is too long", refusal(path, n_query=1))
 
 
 def test_a_file_may_begin_with_a_byte_order_mark(tmp_path):

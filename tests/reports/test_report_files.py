@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
+import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import COMMAND
 
 from reid_dist.errors import (
     DamagedStoreError,
@@ -148,6 +151,37 @@ def test_a_full_disk_leaves_the_old_report(
     assert "\n" not in str(caught.value)
     assert listing(saved) == FILES
     assert Report.load(saved).result_digest == small_report.result_digest
+
+
+def _read_only(path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command where a directory is on a file system that cannot be written, in a mount namespace of its own."""
+    mount = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+    start = ["unshare", "-m", "sh", "-c", mount, str(path), *COMMAND]
+    return subprocess.run([*start, *words], capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="unshare is not installed")
+@pytest.mark.quick_cases(2)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "RUN"],
+        ["thresholds", "RUN", "--output", "RUN"],
+        ["table", "RUN", "--format", "csv", "--output", "RUN/table.csv"],
+        ["thresholds", "RUN", "--output", "RUN/deep/points"],
+        ["compare", "RUN", "RUN", "--output", "RUN/compared.json"],
+    ],
+)
+def test_a_read_only_file_system(saved: Path, words: list[str]) -> None:
+    if _read_only(saved, "--version").returncode != 0:
+        pytest.skip("mounts are not permitted")
+    before = {path: path.read_bytes() for path in saved.iterdir()}
+    done = _read_only(saved, *(word.replace("RUN", str(saved)) for word in words))
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: cannot write")
+    assert ": Read-only file system; choose another " in line
+    assert {path: path.read_bytes() for path in saved.iterdir()} == before
 
 
 @pytest.mark.quick_cases(2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -95,6 +96,29 @@ def with_change(document: dict[str, Any], path: Path_) -> dict[str, Any]:
 
 
 KINDS = pytest.mark.parametrize("kind", ["report", "sweep", "splits"])
+
+
+@KINDS
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 300 + "1" + "}" * 300])
+def test_a_document_of_very_many_levels(
+    saved: dict[str, tuple[Path, Loader]], kind: str, text: str, reid_dist: Any
+) -> None:
+    """Deeper than the interpreter reads, and deeper than anything that walks through it could go."""
+    file, load = saved[kind]
+    file.write_text(text)
+    with pytest.raises(DamagedStoreError, match="cannot be decoded: it is nested too deeply"):
+        load(file.parent)
+    reid_dist("report", file.parent).assert_refused("nested too deeply")
+
+
+@pytest.mark.timeout(20)
+@KINDS
+def test_a_document_that_is_a_pipe(saved: dict[str, tuple[Path, Loader]], kind: str) -> None:
+    file, load = saved[kind]
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(StoreError, match="is a pipe and no file"):
+        load(file.parent)
 
 
 @pytest.mark.quick_cases(2)

@@ -215,6 +215,15 @@ def test_latex_is_well_formed(hostile) -> None:
         assert rf"\{command}" in text
 
 
+def test_no_name_is_an_argument_of_the_row_or_rule_before_it(runs: list[Report]) -> None:
+    """`\\\\` and the rules of booktabs take ``[…]`` and ``*`` from the next line, too."""
+    names = ["[ours] ResNet", "*baseline", "[2pt]"]
+    text = compare_runs(runs, names=names, metrics=["mAP"]).to_latex()
+    assert not re.search(r"(\\\\|\\[a-z]*rule)\s*[\[*]", text)
+    cells = [line.partition(" & ")[0] for line in text.splitlines() if line.endswith(r"\\") and " & " in line]
+    assert [re.sub(r"^\{(.)\}", r"\1", cell) for cell in cells[1:]] == names
+
+
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_latex_compiles(hostile, tmp_path: Path) -> None:
     opening, closing = r"\documentclass{article}\usepackage{booktabs}\begin{document}", r"\end{document}"
@@ -222,6 +231,15 @@ def test_latex_compiles(hostile, tmp_path: Path) -> None:
     words = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "table.tex"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout[-2000:]
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1+cmd", "-2+3", "@SUM(A1)", "\tx", "\uff1dSUM(A1)"])
+def test_no_name_in_csv_is_a_formula(runs: list[Report], name: str) -> None:
+    table = compare_runs(runs[:2], names=[name, "-0.5"], metrics=["mAP"])
+    first, second = csv.DictReader(io.StringIO(table.to_csv()))
+    assert first["run"] == f"'{name}"
+    assert second["run"] == "-0.5", "a number is none"
+    assert float(first["mAP"]) == runs[0].metrics["mAP"]
 
 
 def test_csv_and_json(hostile, runs: list[Report]) -> None:

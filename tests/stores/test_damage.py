@@ -54,6 +54,16 @@ def store(place: str, arrays: Arrays) -> FeatureSet:
     return in_memory(arrays).save(place, chunk_rows=60)
 
 
+@pytest.mark.parametrize("file", ["zarr.json", "features/zarr.json", "pids/zarr.json"])
+def test_metadata_of_very_many_levels(store: FeatureSet, file: str) -> None:
+    damage(store, file, lambda _: b"[" * 200_000)
+    with pytest.raises(DamagedStoreError, match="unreadable") as found:
+        _ = FeatureSet.open(store.uri).pids, FeatureSet.open(store.uri).read(0, 1)
+    assert "\n" not in str(found.value)
+    (problem, *_) = check_store(store.uri).damage
+    assert "unreadable" in str(problem)
+
+
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("harm", [flip, truncate, empty, remove, "another chunk"])
 def test_a_damaged_chunk_is_named(store: FeatureSet, harm: Harm | str, arrays: Arrays) -> None:

@@ -1,10 +1,11 @@
-"""Symbolic links in stores and workspaces: refused and named when a store is opened, wherever they lead."""
+"""Symbolic links, pipes and sockets in stores and workspaces: refused and named when a store is opened."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,53 @@ def test_no_link_leads_out_of_a_graph(tmp_path: Path, name: str) -> None:
     move_out(graph, name, tmp_path / "outside")
     with refused_link(graph, name):
         StoredGraph.open(str(graph)).piece(0)
+
+
+def put(kind: str, path: Path) -> None:
+    """Put a pipe or a socket in the place of a file, without waiting for anything."""
+    path.unlink()
+    if kind == "a pipe":
+        os.mkfifo(path)
+        return
+    # Bound by a short name, as that of a socket may not be long.
+    here = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["a pipe", "a socket"])
+@pytest.mark.parametrize("name", [name for name in OF_A_STORE if name.endswith(("json", "/0"))])
+def test_no_pipe_is_waited_for(store: Path, tmp_path: Path, name: str, kind: str) -> None:
+    put(kind, store / name)
+    for read in (use, check_store, lambda path: ingest(path, tmp_path / "b.zarr")):
+        with pytest.raises(StoreError, match=f"{store / name} is {kind} and no file"):
+            read(store)
+    assert not (tmp_path / "b.zarr").exists()
+
+
+@pytest.mark.timeout(20)
+def test_a_chunk_that_becomes_a_pipe_is_not_waited_for(store: Path) -> None:
+    features = FeatureSet.open(store)
+    put("a pipe", store / "features/c/3/0")
+    for rows in (np.array([185]), np.arange(180, 240)):
+        with pytest.raises(StoreError, match="is a pipe and no file"):
+            features.read_rows(rows)
+    with pytest.raises(StoreError, match="is a pipe and no file"):
+        features.read(180, 240)
+
+
+@pytest.mark.timeout(20)
+def test_a_part_that_is_a_pipe(tmp_path: Path) -> None:
+    stage = Workspace.at(tmp_path / "workspace").stage("kind", "identity", {})
+    stage.write("part", {"a": np.arange(3)})
+    put("a pipe", Path(stage.path) / "part.npz")
+    with pytest.raises(StoreError, match="is a pipe and no file"):
+        stage.read("part")
 
 
 class TestWorkspace:

@@ -18,6 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from reid_dist.core.json_text import parse_json
+from reid_dist.core.regular_files import MOST_SETTINGS, read_regular
+
 KEPT_COPIES: Final = 7
 """Number of copies kept, one per night."""
 
@@ -43,9 +46,9 @@ def marker_path(history: Path) -> Path:
 def read_marker(history: Path) -> Marker | None:
     """Return the marker of a history; None if there is none, or it cannot be read."""
     try:
-        content = json.loads(marker_path(history).read_text(encoding="utf-8"))
+        content = parse_json(read_regular(marker_path(history), MOST_SETTINGS))
         found = Marker(**content)
-    except (OSError, ValueError, TypeError, RecursionError):
+    except (OSError, ValueError, TypeError):
         return None
     numbers = isinstance(found.first_run, int) and isinstance(found.last_run, int)
     return found if numbers and isinstance(found.suite, str) and isinstance(found.began, str) else None

@@ -15,7 +15,8 @@ from typing import Final, TypeVar
 
 from reid_dist._version import __version__
 from reid_dist.core.formatting import utc_now
-from reid_dist.core.limits import LONGEST_NAME, refuse_long_names
+from reid_dist.core.limits import LONGEST_NAME, encoded_path, refuse_unusable_path
+from reid_dist.core.regular_files import refuse_special
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.nightly.history.backups import how_to_restore, marker_path, read_marker
 from reid_dist.nightly.history.checksums import ChangedRowError, check_everything, checksum_of
@@ -42,12 +43,14 @@ class Database:
     def __init__(self, path: str | os.PathLike[str], *, create: bool, read_only: bool, timeout: float) -> None:
         if "://" in os.fspath(path):
             raise InputError(f"a history is a local file, found the URI {os.fspath(path)!r}")
+        encoded_path(path)
         self.path = Path(path)
         self.timeout = timeout
         # Warning in one line about recorded runs that are not in the file; empty for none.
         self.missing_runs = ""
         if create and not read_only:
             self._refuse_long_name()
+        refuse_unusable_path(path)
         found = self.path.exists()
         if not found:
             self._refuse_lost("its file is missing")
@@ -55,6 +58,8 @@ class Database:
             raise StoreNotFoundError(f"there is no history {self.path}; `reid-dist nightly` makes one")
         if self.path.is_dir():
             raise StoreError(f"{self.path} is a directory, not a history; name the SQLite file")
+        if found:
+            refuse_special(self.path, self.path.stat().st_mode)
         with self._explained():
             if not found:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -179,7 +184,7 @@ class Database:
 
     def _refuse_long_name(self) -> None:
         """Raise InputError, before anything is made, if the files beside the history would have too long names."""
-        refuse_long_names(self.path.parent)
+        refuse_unusable_path(self.path.parent)
         excess = len(os.fsencode(marker_path(self.path).name)) - LONGEST_NAME
         if excess > 0:
             raise InputError(

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import IO, Any, Final
 
-from reid_dist.core.credentials import without_controls
 from reid_dist.core.extras import import_extra
 from reid_dist.nightly.history.run_state import run_state
 from reid_dist.nightly.history.schema import SCHEMA
 from reid_dist.nightly.history.values import GATES, Entry, Run
+from reid_dist.reports.csv_text import write_csv_table
 from reid_dist.reports.documents import plain
 
 COLUMNS: Final = {
@@ -23,10 +22,6 @@ COLUMNS: Final = {
     "memory": str, "alarm": str, "accepted": str, "folder": str,
 }  # fmt: skip
 """Columns of the long table and their types; missing values are None."""
-
-
-# Beginnings of cells that spreadsheets evaluate; full-width forms are read as their ASCII counterparts.
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def to_document(runs: Sequence[Run]) -> dict[str, Any]:
@@ -57,15 +52,8 @@ def write_json(runs: Sequence[Run], file: IO[str]) -> None:
 
 
 def write_csv(runs: Sequence[Run], file: IO[str]) -> None:
-    """Write :func:`to_rows` with a header; every float reads back to the same bits.
-
-    Control codes are removed from texts, and an apostrophe precedes what a spreadsheet would evaluate (OWASP, CSV
-    Injection).
-    """
-    writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n")
-    writer.writeheader()
-    for row in to_rows(runs):
-        writer.writerow({name: _cell(value) if isinstance(value, str) else value for name, value in row.items()})
+    """Write :func:`to_rows` with a header; every float reads back to the same bits."""
+    write_csv_table(list(COLUMNS), (list(row.values()) for row in to_rows(runs)), file)
 
 
 def write_parquet(runs: Sequence[Run], file: IO[bytes]) -> None:
@@ -74,11 +62,6 @@ def write_parquet(runs: Sequence[Run], file: IO[bytes]) -> None:
     types = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
     schema = pyarrow.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
     parquet.write_table(pyarrow.Table.from_pylist(list(to_rows(runs)), schema=schema), file)
-
-
-def _cell(text: str) -> str:
-    safe = without_controls(text)
-    return f"'{safe}" if safe.startswith(_FORMULA) else safe
 
 
 def _run(run: Run) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from reid_dist.core.json_text import parse_json
+from reid_dist.core.json_text import json_of
+from reid_dist.core.regular_files import read_regular
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.relevance.ground_truth.lists import LISTS
 from reid_dist.relevance.ground_truth.names import Entry, Faults, ItemIds, ItemNames, bare_name
@@ -17,11 +18,11 @@ _IMAGE_PREFIX: Final = "oxc1_"
 def _read_text(path: Path) -> str:
     """Read a text file of a source."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_regular(path).decode("utf-8-sig")
     except FileNotFoundError as error:
         raise StoreNotFoundError(f"ground truth {path}: nothing is there; give a JSON file or a directory") from error
     except OSError as error:
-        raise StoreError(f"ground truth {path}: cannot be read: {error}") from error
+        raise StoreError(f"ground truth {path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise InputError(
             f"ground truth {path}: byte {error.start} is not UTF-8 text; give JSON or the published text files "
@@ -31,7 +32,7 @@ def _read_text(path: Path) -> str:
 
 def load_json(path: Path) -> object:
     """Read the content of a JSON file."""
-    content: object = parse_json(_read_text(path), f"ground truth {path}")
+    content: object = json_of(_read_text(path), f"ground truth {path}")
     return content
 
 

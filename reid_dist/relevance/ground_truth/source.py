@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.limits import refuse_unusable_path
 from reid_dist.core.numeric import is_whole
 from reid_dist.core.registry import nearest_hint
 from reid_dist.errors import InputError
@@ -48,6 +49,7 @@ def read_ground_truth(
     ``.jpg`` are taken off both.
     """
     if isinstance(source, str | os.PathLike):
+        refuse_unusable_path(source)
         path = Path(source)
         faults = Faults(f"ground truth {path}")
         if path.is_dir():

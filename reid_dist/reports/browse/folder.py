@@ -10,7 +10,7 @@ from pathlib import Path
 
 from reid_dist.core.environment import usable_cores
 from reid_dist.core.formatting import counted
-from reid_dist.core.temporary import unfinished
+from reid_dist.core.temporary import draft_of
 from reid_dist.errors import StoreError
 from reid_dist.reports.browse.site import Site, picture_name
 from reid_dist.reports.browse.subject import SIDES
@@ -43,7 +43,7 @@ def write_folder(
         If it cannot be written.
     """
     target = refuse_occupied(directory, otherwise="")
-    staged = unfinished(target)
+    staged = draft_of(target)
     try:
         try:
             staged.mkdir(parents=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import re
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted, integer
+from reid_dist.reports.csv_text import write_csv_table
 from reid_dist.reports.tables.values import Cell, Group, TableData
 from reid_dist.reports.words import is_share
 
@@ -111,17 +111,21 @@ def comma_separated(table: TableData) -> str:
     """One line per run; for each metric its value, the ends of its interval, whether it is the best, its letters."""
     stages = list(dict.fromkeys(name for group in table.groups for name in group.stages))
     ends = ("", " low", " high", " best", " letters")
+    columns = ["group", "run", "result_digest", *stages, *(f"{name}{end}" for name in table.metrics for end in ends)]
+
+    def rows() -> Iterator[list[object]]:
+        for group in table.groups:
+            for row in group.rows:
+                named = dict(zip(group.stages, row.stages, strict=True))
+                cells = (each for cell in row.cells for each in _fields(cell))
+                yield [
+                    *(group.title, row.name, row.result_digest),
+                    *(named.get(stage, "") for stage in stages),
+                    *cells,
+                ]
+
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(
-        ["group", "run", "result_digest", *stages, *(f"{name}{end}" for name in table.metrics for end in ends)]
-    )
-    for group in table.groups:
-        for row in group.rows:
-            named = dict(zip(group.stages, row.stages, strict=True))
-            cells = (each for cell in row.cells for each in _fields(cell))
-            texts = (group.title, row.name, row.result_digest, *(named.get(stage, "") for stage in stages))
-            writer.writerow([*map(without_controls, texts), *cells])
+    write_csv_table(columns, rows(), out)
     return out.getvalue()
 
 
@@ -157,7 +161,10 @@ def _for_markdown(text: str) -> str:
 
 
 def _for_latex(text: str) -> str:
-    return "".join(_LATEX.get(each, each) for each in _one_line(text))
+    line = _one_line(text)
+    written = "".join(_LATEX.get(each, each) for each in line)
+    # The end of a row, and the rules of booktabs, look for an argument or a star beyond the end of their line.
+    return f"{{{line[0]}}}{written[1:]}" if line.startswith(("[", "*")) else written
 
 
 def _one_line(text: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reid_dist.core.json_text import parse_json
+from reid_dist.core.json_text import json_of
 from reid_dist.errors import StoreError
 from reid_dist.stores.importers.raw import BFloat16Rows, RawRows
 from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source
@@ -31,7 +31,7 @@ def _open_safetensors(path: Path) -> Source:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(_LONGEST_HEADER, size - 8):
             raise StoreError(f"{path} is no safetensors file, or is cut short: its header claims {length} bytes")
-        header = parse_json(file.read(length), f"{path}: its header")
+        header = json_of(file.read(length), f"{path}: its header")
     found: dict[str, RowArray | str] = {}
     for name, entry in header.items():
         if name == "__metadata__":

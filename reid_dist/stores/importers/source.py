@@ -5,7 +5,6 @@ A new format is one file beside this one with one registered `Format`, listed wi
 
 from __future__ import annotations
 
-import stat
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from reid_dist.core.extras import import_extra
 from reid_dist.core.formatting import first_few
 from reid_dist.core.registry import Registry
+from reid_dist.core.regular_files import refuse_special
 from reid_dist.errors import InputError, ReidDistError, StoreError, StoreNotFoundError
 from reid_dist.stores.locations import canonical_uri, local_path
 from reid_dist.stores.object_errors import is_object_uri
@@ -96,15 +96,6 @@ def members_of(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 def starts_as_pickle(first: bytes) -> bool:
     """Whether the first bytes of a file are those of a pickle of protocol 2 or later."""
     return len(first) > 1 and first[0] == 0x80 and 2 <= first[1] <= _LATEST_PICKLE
-
-
-def refuse_unless_file(path: Path) -> None:
-    """Refuse what is neither a file nor a folder: reading a pipe would wait, and a device need not end."""
-    mode = path.stat().st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        kinds = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"))
-        kind = next((name for test, name in kinds if test(mode)), "a device")
-        raise StoreError(f"{path} is {kind} and no file; write it to a file first")
 
 
 class RowArray(ABC):
@@ -240,7 +231,7 @@ def open_source(location: str, format_name: str | None = None) -> Source:
     path = local_path(uri)
     if not path.exists():
         raise StoreNotFoundError(f"no file at {uri}: nothing is there")
-    refuse_unless_file(path)
+    refuse_special(path, path.stat().st_mode)
     chosen = _format_of(path) if format_name is None else FORMATS.get(format_name)
     try:
         return chosen.open(path)

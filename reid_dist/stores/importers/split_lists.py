@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
-from reid_dist.core.json_text import parse_json
+from reid_dist.core.json_text import json_of
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.importers.hdf5_files import is_hdf5, read_nested_cells
 from reid_dist.stores.importers.matlab import read_nested_version_5
@@ -93,7 +93,7 @@ def _content(source: SplitSource) -> tuple[str, Any]:
         return "rows", source
     where = os.fspath(source)
     if Path(where).suffix.lower() == ".json":
-        return where, parse_json(read_text(file_of_labels(where)), where)
+        return where, json_of(read_text(file_of_labels(where)), where)
     with open_source(where) as opened:
         if _PERMUTATIONS in opened.arrays or _PERMUTATIONS in opened.refused:
             return where, None

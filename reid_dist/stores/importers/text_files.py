@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.regular_files import read_regular, refuse_special
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.stores.importers.source import (
     FORMATS,
@@ -24,7 +25,6 @@ from reid_dist.stores.importers.source import (
     open_source,
     refuse_repeated,
     refuse_sparse,
-    refuse_unless_file,
     text_rows,
 )
 from reid_dist.stores.labels import as_column
@@ -46,7 +46,7 @@ def file_of_labels(location: str | os.PathLike[str]) -> Path:
     path = local_path(canonical_uri(location))
     if not path.exists():
         raise StoreNotFoundError(f"no file with labels at {path}")
-    refuse_unless_file(path)
+    refuse_special(path, path.stat().st_mode)
     if path.is_dir():
         raise StoreNotFoundError(f"no file with labels at {path}: it is a folder")
     return path
@@ -60,7 +60,7 @@ def read_column(path: Path) -> NDArray[Any]:
 
 def read_text(path: Path) -> str:
     """Read a text in UTF-8, or in the encoding of its byte order mark."""
-    data = path.read_bytes()
+    data = read_regular(path)
     encoding = _encoding(data[:4])
     if encoding.startswith("utf-8") and b"\0" in data:
         line = data.count(b"\n", 0, data.index(b"\0")) + 1

@@ -224,7 +224,7 @@ def test_an_export_overwrites_nothing_and_parquet_needs_a_file(reid_dist, nights
     output = tmp_path / "table.csv"
     output.write_text("mine")
     wrong = refusal(reid_dist, "history", "export", nights, "--format", "csv", "--output", output)
-    assert wrong == f"Error: {output} exists already; choose another --output\n"
+    assert wrong == f"Error: {output} is there already; choose another --output\n"
     assert output.read_text() == "mine"
     wrong = refusal(reid_dist, "history", "export", nights, "--format", "parquet")
     assert wrong == "Error: parquet is a binary format; name a file with --output\n"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.json_text import parse_json
+from reid_dist.core.json_text import json_of
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.name_layouts.definition import NameLayout, Records, label_of_group
 from reid_dist.stores.importers.name_layouts.reading import UnfitNames, refuse_long
@@ -134,7 +134,7 @@ def json_source(path: Path) -> Source:
 
     InputError if it is neither.
     """
-    held = parse_json(read_text(path), str(path))
+    held = json_of(read_text(path), str(path))
     if isinstance(held, list) and held and all(isinstance(each, dict) for each in held):
         every = [key for key in held[0] if all(key in each for each in held)]
         held = {key: [each[key] for each in held] for key in every}

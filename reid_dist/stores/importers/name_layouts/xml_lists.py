@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.parsers import expat
 
+from reid_dist.core.regular_files import read_regular
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.name_layouts.definition import Records
 from reid_dist.stores.importers.name_layouts.records import columns_of, joined, source_of_columns
@@ -60,7 +61,7 @@ def _read(path: Path) -> Records:
 
 def _text_of(path: Path) -> str:
     """Decode a document by its byte order mark or its declaration."""
-    data = path.read_bytes()
+    data = read_regular(path)
     declared = _DECLARATION.match(data)
     name = "utf-8" if declared is None else declared[1].decode("ascii")
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

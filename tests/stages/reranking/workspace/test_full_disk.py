@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 from workspace_runs import run, stamps
 
+from reid_dist.core.temporary import DRAFT_NAME
 from reid_dist.errors import StoreError
 from reid_dist.stores import Workspace
 
 
 class FullDisk:
-    """A file that takes some bytes and no more."""
+    """A file on a disk that takes some bytes of a part and no more."""
 
-    def __init__(self, file, room):
-        self._file, self._room = file, room
+    def __init__(self, file, is_full):
+        self._file, self._is_full = file, is_full
 
     def __enter__(self):
         return self
@@ -26,9 +27,11 @@ class FullDisk:
         self._file.close()
 
     def write(self, content):
-        self._file.write(bytes(content[: self._room]))
-        if len(content) > self._room:
+        # A part is an archive; the description of its stage is none.
+        if bytes(content[:2]) == b"PK" and self._is_full():
+            self._file.write(bytes(content[:100]))
             raise OSError(28, "No space left on device")
+        self._file.write(content)
 
 
 @pytest.fixture
@@ -41,9 +44,9 @@ def full_disk(monkeypatch):
 
     def open_file(self, mode="r", *arguments, **options):
         file = opened(self, mode, *arguments, **options)
-        if mode != "wb" or ".npz." not in self.name:
+        if mode != "wb" or not DRAFT_NAME.fullmatch(self.name):
             return file
-        return file if next(written) < left["parts"] else FullDisk(file, 100)
+        return FullDisk(file, lambda: next(written) >= left["parts"])
 
     monkeypatch.setattr(Path, "open", open_file)
     return left
