@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from reid_dist.core.processes import has_ended, start_of
+from reid_dist.core.regular_files import open_regular
 from reid_dist.errors import StoreError, StoreExistsError
 from reid_dist.stores.locations import hidden_beside
 from reid_dist.stores.object_errors import is_object_uri
@@ -45,11 +46,13 @@ def lock(uri: str) -> Path | None:
         for _ in range(_MOST_TRIES):
             if _create(path):
                 return path
-            with contextlib.suppress(FileNotFoundError), path.open("r+") as file:
+            with contextlib.suppress(FileNotFoundError), open(path, "r+", opener=open_regular) as file:
                 found = _read_written(file)
                 if not _is_abandoned(found):
                     break
                 _remove_abandoned(path, file)
+    except StoreError:
+        raise
     except OSError as error:
         raise StoreError(f"cannot write a store at {uri}: {error}") from error
     owner = f"process {found['pid']} on {found['host']}" if found else "another process"
@@ -61,7 +64,7 @@ def lock(uri: str) -> Path | None:
 def unlock(path: Path | None, pid: int) -> None:
     """Release a lock that this process has; a forked process has none."""
     if path is not None and pid == os.getpid():
-        with contextlib.suppress(OSError), path.open() as file:
+        with contextlib.suppress(OSError), open(path, opener=open_regular) as file:
             if _read(file) == _owner():
                 path.unlink()
 
@@ -153,7 +156,9 @@ def _take_turn(path: Path, uri: str, warn: Callable[[str], None]) -> IO[str] | N
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open("a")
+            file = os.fdopen(open_regular(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a")
+        except StoreError:
+            raise
         except OSError:
             # What cannot be written is reported by what is written next.
             return None

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
@@ -17,7 +18,7 @@ from typing import IO
 import pytest
 from feature_arrays import SIDES, make_piece, save_model
 
-from reid_dist.errors import StoreExistsError
+from reid_dist.errors import StoreError, StoreExistsError
 from reid_dist.stores import FeatureSet, FeatureWriter, check_store, ingest, locks
 from reid_dist.stores.locks import in_turn, lock, unlock
 from reid_dist.stores.sparse import write_graph
@@ -272,3 +273,13 @@ def test_a_stage_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with in_turn(str(tmp_path / "file" / "stage"), pytest.fail):
         pass
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(("what", "take"), [("lock", lock), ("turn", lambda uri: in_turn(uri, print).__enter__())])
+def test_a_pipe_in_the_place_of_a_lock_is_not_waited_for(
+    tmp_path: Path, what: str, take: Callable[[str], object]
+) -> None:
+    os.mkfifo(tmp_path / f".set.zarr.{what}")
+    with pytest.raises(StoreError, match=rf"\.set\.zarr\.{what} is a pipe and no file"):
+        take(str(tmp_path / "set.zarr"))
