@@ -79,6 +79,20 @@ def test_points_elsewhere(reid_dist, run, tmp_path, threads) -> None:
     again.assert_refused("is not empty", "RUN itself")
 
 
+def test_parameters_of_many_digits(reid_dist, stores, tmp_path, threads) -> None:
+    """The expansion of a run is made again with the very parameters; a run with others is another one."""
+    expand = "alpha_qe(k=3,alpha=1.2345674)"
+    evaluated = ("evaluate", *stores, "--output", tmp_path / "run", "--cluster", threads)
+    assert reid_dist(*evaluated, "--expand", expand).code == 0
+    done = reid_dist("thresholds", tmp_path / "run", "--output", tmp_path / "points", "--cluster", threads)
+    assert done.code == 0, done.err
+    expected = operating_points(*map(str, stores), expand=expand)
+    assert OperatingPoints.load(tmp_path / "points").result_digest == expected.result_digest
+    assert reid_dist(*evaluated, "--expand", expand, "--resume").code == 0
+    other = reid_dist(*evaluated, "--expand", "alpha_qe(k=3,alpha=1.2345671)", "--resume")
+    other.assert_refused("holds the report of another job (expand differ)")
+
+
 def test_a_run_whose_stores_changed(reid_dist, stores, tmp_path) -> None:
     query = FeatureSet.open(str(stores[0]))
     query.save(tmp_path / "q.zarr")

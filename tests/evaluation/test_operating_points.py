@@ -216,7 +216,8 @@ def test_thresholds_beside_equal_distances(data):
     lists = nearest(*sides, k=len(gallery), distance=distance)
     distances = np.empty(lists.index.shape)
     np.put_along_axis(distances, lists.index, lists.distance, axis=1)
-    assert distances == pytest.approx(canonical_distances(query.features, gallery.features, distance), rel=1e-12, abs=1e-13)
+    canonical = canonical_distances(query.features, gallery.features, distance)
+    assert distances == pytest.approx(canonical, rel=1e-12, abs=1e-13)
     known = np.unique(distances)[:2].tolist()
     steps = [0.0, *(side * step for step in (1e-12, 1e-9, 1e-7, 2e-7, 1e-6) for side in (-1, 1))]
     thresholds = [value + step for value in known for step in steps]

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.specs import value_text
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import metric_family
 from reid_dist.reports.digest import arrays_digest
@@ -17,7 +18,7 @@ from reid_dist.reports.documents import DocumentReport, restored_number
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.sweeps import render_sweep
-from reid_dist.reports.words import counts_line, metric_value, parameter_text
+from reid_dist.reports.words import counts_line, metric_value
 
 DOCUMENT: Final = "sweep.json"
 PAGE: Final = "sweep.html"
@@ -129,14 +130,14 @@ class SweepReport(DocumentReport):
         """Return the table of all points."""
         rows = [
             (
-                *(parameter_text(value) for value in row["parameters"].values()),
+                *(value_text(value) for value in row["parameters"].values()),
                 *(metric_value(name, row["metrics"][name]) for name in self.metric_names),
             )
             for row in self.rows
         ]
         best = (
             f"{name} {metric_value(name, found['value'])} at "
-            + ", ".join(f"{key} {value}" for key, value in found["parameters"].items())
+            + ", ".join(f"{key} {value_text(value)}" for key, value in found["parameters"].items())
             for name, found in self.best.items()
         )
         facts = {

@@ -112,7 +112,7 @@ class GNN(Reranking):
         self._check_weight("lambda_value")
         if rules.is_fixed and self.lambda_value != rules.weight:
             raise InputError(
-                f"the variant {self.variant!r} of gnn has lambda_value={rules.weight:g}, found {self.lambda_value:g}; "
+                f"the variant {self.variant!r} of gnn has lambda_value={rules.weight!r}, found {self.lambda_value!r}; "
                 "leave it out, or leave out the variant"
             )
 
