@@ -30,6 +30,8 @@ from reid_dist.stages.reranking import ECN, GNN, parse_rerank, propagated
 SPECS = (
     "gnn(k1=8,k2=4)",
     "gnn(k1=8,k2=4,variant=zhang)",
+    # Products of up to 60, with little of the cosine.
+    "gnn(k1=60,k2=1,lambda_value=0.05)",
     "ecn(k=6,t=2,q=3)",
     "ecn(k=6,t=2,q=3,variant=plain_fallback)",
     "ecn(t=2,q=3,method=origdist)",
@@ -66,6 +68,13 @@ def test_lists_by_hand():
     rows = [row / np.linalg.norm(row) for row in rows]
     found = reranked_distances(bare(items[:1]), bare(items[1:]), rerank="gnn(k1=2,k2=2,rounds=1,lambda_value=0)")
     np.testing.assert_allclose(found[0], [1 - rows[0] @ rows[1], 1 - rows[0] @ rows[2], 1, 1], atol=1e-6)
+    # Without rounds: the number of common neighbours, whatever the length of the lists.
+    for spec in ("gnn(k1=3,k2=1,variant=zhang)", "gnn(k1=3,rounds=0,k2=2,lambda_value=0)"):
+        found = reranked_distances(bare(items[:1]), bare(items[1:]), rerank=spec)
+        np.testing.assert_array_equal(found[0], [1 - 3, 1 - 3, 1 - 1, 1 - 1])
+    found = reranked_distances(bare(items[:1]), bare(items[1:]), rerank="gnn(k1=3,k2=1)")
+    cosines = np.cos(angles[1:])
+    np.testing.assert_allclose(found[0], 1 - 0.7 * np.array([3, 3, 1, 1]) - 0.3 * cosines, atol=1e-6)
     # k = 2: F is 2 at the item and 1 at its nearest; E(0) = {1, 0}, E(1) = {0, 1}, E(2) = {1, 0}.
     found = reranked_distances(bare(items[:1]), bare(items[1:]), rerank="ecn(k=2,t=1,q=1)")
     np.testing.assert_array_equal(found[0], [-(5 + 4 + 5 + 4) / 4, -(2 + 1 + 4 + 5) / 4, 0, 0])
