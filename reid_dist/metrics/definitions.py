@@ -74,6 +74,11 @@ class MetricFamily:
         Whether it is undefined without the rank of the last positive: named metrics of cut lists are then refused.
     needs_unknown
         Whether it needs queries whose identity has no row in the gallery.
+    of_one_query
+        Whether distances of different queries are not compared, where single distances matter at all.
+    without_bounds
+        Why no bounds over all orders of tied items are computed; empty where they are, or where ties make no
+        difference.
     headline
         Role among the metrics that papers print: ``average``, ``match`` (with parameter 1) or ``last``; empty for none.
     in_every_report
@@ -98,6 +103,8 @@ class MetricFamily:
     first_k_alone: bool = False
     needs_last: bool = False
     needs_unknown: bool = False
+    of_one_query: bool = False
+    without_bounds: str = ""
     headline: Literal["average", "match", "last", ""] = ""
     in_every_report: bool = False
     macro: bool = False

@@ -51,7 +51,7 @@ class BruteForce:
         self.pids = query.pids
         self.pairs = verification.pairs_of(distances, self.relevant, self.junk)
         self.probes = verification.probes_of(query, gallery, distances, self.relevant, self.junk)
-        known = np.isin(query.pids, gallery.pids)
+        known = np.isin(query.pids, gallery.pids[gallery.pids != -1])
         # Nearest kept row of each query: distance, and whether it is relevant; None for a query that is neither.
         self.tops = []
         for i in range(len(query)):
@@ -297,6 +297,17 @@ def test_intervals_are_of_resampled_identities():
             assert ends == pytest.approx(np.quantile(known, [0.05, 0.95]).tolist(), abs=1e-12), name
         else:
             assert np.isnan(ends).all()
+
+
+def test_rates_of_few_unknown_identities_are_noted():
+    """Intervals of FPIR draw from the identities that the gallery lacks."""
+    query, gallery = scattered_sets(80, 300, 8, seed=11, n_pids=30)
+    unknown = ItemSet(query.features[:12], np.repeat([900, 901, 902, 903], 3), query.camids[:12], np.arange(12))
+    found = points_of(query + unknown, gallery, protocol="no_cameras")
+    notes = [note for note in found.notes if "identities are few" in note]
+    assert [note.partition(":")[0] for note in notes] == ["FPIR"]
+    assert notes[0].startswith("FPIR: 4 identities are few: the intervals are too narrow")
+    assert not any("identities are few" in note for note in points_of(query, gallery, protocol="no_cameras").notes)
 
 
 def test_one_identity_has_no_interval():

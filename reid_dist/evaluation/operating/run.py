@@ -43,6 +43,7 @@ from reid_dist.evaluation.operating.values import (
     Intervals,
     calibrated,
     histograms,
+    identities_of_tops,
     point_table,
     with_intervals,
 )
@@ -330,6 +331,16 @@ def _point_name(metric: Metric) -> str:
     return f"{kinds[metric.family.needs]}={metric.written}" if metric.written else metric.name
 
 
+def _few_identities(found: Counted, n_units: int) -> list[str]:
+    """Notes on intervals from few identities, of those that count, or of those that a rate of top matches rests on."""
+    rates: dict[int, list[str]] = {}
+    for name, number in identities_of_tops(found).items():
+        if number < n_units:
+            rates.setdefault(number, []).append(name)
+    few = {number: few_units(number) for number in rates}
+    return [few_units(n_units), *(f"{', '.join(rates[number])}: {note}" for number, note in few.items() if note)]
+
+
 def _report(
     checked: CheckedOptions,
     wanted: Wanted,
@@ -348,7 +359,7 @@ def _report(
     numbers = counts.verification.counts
     of_kinds = {f"n_{name}": int(queries.sum()) for name, (queries, _) in found.top_matches().items()}
     confidence = intervals.describe()
-    notes = [] if confidence is None else [few_units(confidence["n_units"])]
+    notes = [] if confidence is None else _few_identities(found, confidence["n_units"])
     few = threshold_notes(counts.metrics, (), numbers["n_impostor"], of_kinds["n_non_mated"] or None)
     # Named as the points are.
     notes += [note.replace("TAR@FAR", "FAR").replace("DIR@FAR", "FPIR") for note in few]
