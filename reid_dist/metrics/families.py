@@ -91,7 +91,7 @@ def _cumulative_match(ranked: RankedQueries, k: int) -> Float64:
     "mAP@k",
     "AP@k",
     "(1/n) sum over r_j <= k of j / r_j: cut at k, all positives in the denominator",
-    "TREC `map_cut_k`",
+    "TREC `map_cut_k`; pytorch-metric-learning `mean_average_precision` from 1.6.2 on",
     never_rises=True,
     first_k_alone=True,
 )
@@ -192,6 +192,20 @@ def _r_precision(ranked: RankedQueries, _: int) -> Float64:
 )
 def _precision(ranked: RankedQueries, k: int) -> Float64:
     return _hits(ranked, k) / k
+
+
+@rank_metric(
+    "P_min@k",
+    "P_min@k",
+    "#{r_j <= k} / min(n, k): precision among the first k, at most n in the denominator",
+    "OML-Team/open-metric-learning oml/functional/metrics.py, calc_precision",
+    explanation="P_min@k: relevant items among the first k, divided by the number of relevant items that fit there: "
+    "the smaller of n and k.",
+    never_rises=True,
+    first_k_alone=True,
+)
+def _precision_of_most(ranked: RankedQueries, k: int) -> Float64:
+    return _hits(ranked, k) / np.clip(ranked.n_relevant, 1, k)
 
 
 @rank_metric(
