@@ -105,7 +105,7 @@ KEPT = {
     "same_set": lambda q, g, i: (g.pids != -1) & (np.arange(g.n_rows) != i),
     "no_cameras": lambda q, g, i: g.pids != -1,
 }
-KEPT |= {name: KEPT["market1501"] for name in ("market1501_matlab", "cuhk03")}
+KEPT |= dict.fromkeys(("market1501_matlab", "cuhk03"), KEPT["market1501"])
 KEPT["no_cameras, invalid at 0"] = KEPT["no_cameras"]
 AT_ZERO = ("market1501_matlab", "no_cameras, invalid at 0")
 
@@ -139,7 +139,7 @@ def test_values_are_those_of_the_codes_that_are_named(is_one_set):
     gallery = side(1, 60)
     query = gallery if is_one_set else side(2, 25)
     names = {name for code in CODES for name in code.metrics} - {"CMC_single_shot@k"}
-    metrics = sorted(name.replace("@k", f"@{K}") for name in names) + [f"CMC_single_shot@{K}"]
+    metrics = [*sorted(name.replace("@k", f"@{K}") for name in names), f"CMC_single_shot@{K}"]
     features = [each.read(0, each.n_rows) for each in (query, gallery)]
     seen = set()
     for row in conventions(query, gallery, metrics=metrics, single_shot=True).rows:
@@ -171,11 +171,9 @@ def test_torchmetrics_drops_relevant_items_without_a_score_above_0():
     query, gallery = side(2, 25), side(1, 60)
     distances = canonical_distances(*(each.read(0, each.n_rows) for each in (query, gallery)), "cosine")
     relevant = query.pids[:, None] == gallery.pids
-    means = [
-        np.mean([by_scores(*row) for row in zip(scores, relevant, strict=True)])
-        for scores in (1 - distances, 2 - distances)
-    ]
+    values = [[by_scores(*row) for row in zip(base - distances, relevant, strict=True)] for base in (1, 2)]
+    of_cosines, of_positive = np.mean(values, axis=1)
     valid = relevant.any(axis=1)
     report = evaluate_marked(distances, relevant, ["mAP"])
-    assert report.metrics["mAP"] * valid.mean() == pytest.approx(means[1], abs=1e-12)
-    assert means[0] > means[1] + 0.01
+    assert report.metrics["mAP"] * valid.mean() == pytest.approx(of_positive, abs=1e-12)
+    assert of_cosines > of_positive + 0.01
