@@ -93,6 +93,25 @@ def test_parameters_of_many_digits(reid_dist, stores, tmp_path, threads) -> None
     other.assert_refused("holds the report of another job (expand differ)")
 
 
+def test_options_of_a_run_that_points_do_not_depend_on(reid_dist, stores, tmp_path, threads) -> None:
+    """Operating points of a run with all of them are those of a run without any; groups alone cannot be had."""
+    evaluated = ("evaluate", *stores, "--cluster", threads, "--rerank", "gnn(k1=8,k2=4)", "--confidence", 0.8)
+    more = ("--ties", "--roc", "--topk", 4, "--breakdown", "camera", "--max-rank", 9, "--collapse", "CMC:camid")
+    more += ("--metric", "mAP,CMC@1", "--against-plain")
+    digests = set()
+    for name, words in (("plain", ()), ("more", more)):
+        assert reid_dist(*evaluated, *words, "--output", tmp_path / name).code == 0
+        done = reid_dist("thresholds", tmp_path / name, "--json")
+        assert done.code == 0, done.err
+        digests.add(json.loads(done.out)["result_digest"])
+    assert len(digests) == 1
+    groups = ("evaluate", *stores, "--cluster", threads, "--collapse", "camid", "--output", tmp_path / "groups")
+    assert reid_dist(*groups).code == 0
+    reid_dist("thresholds", tmp_path / "groups").assert_refused(
+        "the run ranks groups of items by camid", "evaluate without collapse"
+    )
+
+
 def test_a_run_whose_stores_changed(reid_dist, stores, tmp_path) -> None:
     query = FeatureSet.open(str(stores[0]))
     query.save(tmp_path / "q.zarr")

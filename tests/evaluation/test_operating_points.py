@@ -467,7 +467,23 @@ def test_edges_of_extreme_distances():
         ({"far": ["2"]}, "^FAR is a number from 0 to 1, found .2.$"),
         ({"fpir": ["x"]}, "^FPIR is a number"),
         ({"fpir": ["0.1"]}, "every query's pid has one"),
-        ({"collapse": "pid"}, "collapse"),
+        *(
+            ({name: value}, f"^{name} has no effect on operating points, .*; leave it out$")
+            for name, value in {
+                "metrics": ["mAP"],
+                "max_rank": 10,
+                "collapse": "pid",
+                "topk": 5,
+                "ties": True,
+                "breakdowns": ["camera"],
+                "gallery_sizes": [0.5],
+                "gallery_order": "random",
+                "single_shot_draws": 3,
+                "roc": True,
+                "against_plain": True,
+            }.items()
+        ),
+        ({"tpok": 5}, "unknown option 'tpok'; did you mean 'topk'"),
     ],
 )
 def test_points_that_cannot_be_meant(options, message):
