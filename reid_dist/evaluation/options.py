@@ -202,9 +202,9 @@ class _OfFeatures(TypedDict, total=False):
         Option(
             default=False,
             refused_by=(SPLITS, SWEEP, POINTS),
-            help="Note what --rerank changes: AP and CMC@1 without it, with the paired interval.",
-            doc="With a re-ranking, also rank without it, and note the change of the protocol's AP and CMC@1 with the "
-            "paired interval over identities.",
+            help="Note what --rerank, and --expand with it, change: AP and CMC@1 without, with paired intervals.",
+            doc="With a re-ranking, also rank without it, and without the expansion as well if there is one, and note "
+            "the changes of the protocol's AP and CMC@1 with paired intervals over identities.",
         ),
     ]
 

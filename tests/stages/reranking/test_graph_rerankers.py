@@ -279,10 +279,24 @@ def test_the_change_is_noted_on_request():
     for name, change in zip(("mAP", "CMC@1"), compare(plain, alone, metrics=["mAP", "CMC@1"]).metrics, strict=True):
         values = (f"{100 * report.metrics[name]:.2f} %" for report in (alone, plain))
         low, high = (f"{100 * end:.2f} %" for end in (change.interval.low, change.interval.high))
-        assert "{} {} after {} without".format(name, *values) in note
+        assert "{} {} after {} without gnn".format(name, *values) in note
         assert f"(change from {low} to {high}: {change.verdict})" in note
     assert note.endswith("95 % intervals over identities")
     assert note in noted.to_html()
+    expanded = {"expand": "aqe(k=2)", "rerank": SPECS[0], "confidence": None}
+    noted = evaluate(query, gallery, **expanded, against_plain=True)
+    (note,) = set(noted.notes) - set(evaluate(query, gallery, **expanded).notes)
+    aqe = "aqe(k=2,include_self=false)"
+    for what, missing, other in (
+        ("re-ranking", f"gnn, both with {aqe}", evaluate(query, gallery, expand="aqe(k=2)", confidence=None)),
+        ("expansion and re-ranking", f"{aqe} and gnn", plain),
+    ):
+        first, second = compare(other, noted, metrics=["mAP", "CMC@1"]).metrics
+        values = [f"{100 * value:.2f} %" for value in (first.candidate, first.baseline)]
+        low, high = (f"{100 * end:.2f} %" for end in (first.interval.low, first.interval.high))
+        change = f"(change from {low} to {high}: {first.verdict})"
+        assert f"{what}: mAP {values[0]} after {values[1]} without {missing} {change}, CMC@1 " in note
+        assert f"{100 * second.baseline:.2f} % without {missing}" in note
     with pytest.raises(
         InputError, match="against_plain compares a re-ranking with the ranking without it; give rerank"
     ):
