@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from reid_dist.errors import InputError, UnknownNameError
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 PerQuery = Callable[[RankedQueries, int], Float64]
+V = TypeVar("V")
 
 MACRO = "macro_"
 """Prefix of the names of macro means."""
@@ -333,6 +334,22 @@ def reported_name(name: str) -> str:
         return parse_metric(name).name
     except InputError:
         return name
+
+
+class ByMetric(dict[str, V]):
+    """Values by names of metrics, found under every spelling; its keys are the names in reports."""
+
+    def __missing__(self, name: str) -> V:
+        if name not in self:
+            raise KeyError(name)
+        return self[reported_name(name)]
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and super().__contains__(reported_name(name)))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Value under a name; the default if there is none."""
+        return super().get(reported_name(name) if name in self else name, default)
 
 
 def metric_family(name: str) -> MetricFamily | None:

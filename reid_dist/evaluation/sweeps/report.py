@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.specs import value_text
 from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import metric_family
+from reid_dist.metrics.definitions import ByMetric, metric_family
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import DocumentReport, restored_number
 from reid_dist.reports.heading import Heading, make_heading
@@ -86,6 +86,7 @@ class SweepReport(DocumentReport):
         for row in self.rows:
             if list(row["parameters"]) != list(self.parameters) or list(row["metrics"]) != list(self.metric_names):
                 raise InputError("every row of a sweep must have the same parameters and metrics")
+        object.__setattr__(self, "rows", [{**row, "metrics": ByMetric(row["metrics"])} for row in self.rows])
 
     @property
     def metric_names(self) -> list[str]:
@@ -107,7 +108,7 @@ class SweepReport(DocumentReport):
 
         A metric that is undefined everywhere has none.
         """
-        found = {}
+        found = ByMetric[dict[str, Any]]()
         for name in self.metric_names:
             values = self.values(name)
             if np.isnan(values).all():
