@@ -168,4 +168,12 @@ def test_oml(reid_dist, here: Path, items) -> None:
     exec(code, {"embeddings": tensor(features), "dataset": Dataset()})
     wide = features.astype(np.float64)
     distances = np.linalg.norm(wide[:N_QUERY, None] - wide[None], axis=2)
-    assert_equal(run(reid_dist, commands), published(distances, pids, None, own=True))
+    found = run(reid_dist, commands)
+    assert_equal(found, published(distances, pids, None, own=True))
+    # Its precision@10: hits by as many items as can be hits.
+    precision = []
+    for i, row in enumerate(distances):
+        same = (pids == pids[i]) & (np.arange(N) != i)
+        others = np.argsort(row)[np.argsort(row) != i]
+        precision.append(same[others[:10]].sum() / min(10, same.sum()))
+    assert found["P_min@10"] == pytest.approx(np.mean(precision), abs=1e-12)

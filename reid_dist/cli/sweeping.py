@@ -9,6 +9,7 @@ from reid_dist.cli.options import RunOptions
 from reid_dist.cli.progress import points
 from reid_dist.cli.resumable import deliver_table, open_sides, run_resumable
 from reid_dist.core.formatting import aligned, counted
+from reid_dist.core.specs import value_text
 from reid_dist.evaluation.checked_options import CheckedOptions, complete
 from reid_dist.evaluation.options import OPTIONS, SWEEP
 from reid_dist.evaluation.pipelines import SweptParameters
@@ -129,7 +130,7 @@ def _fixed(values: dict[str, Any]) -> str:
 def _written(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return value_text(value)
 
 
 def _setting(values: dict[str, Any]) -> str:

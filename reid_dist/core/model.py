@@ -139,7 +139,7 @@ class Relevance:
     # Items that the ranking of each query holds (all but junk), and its junk items, (n_query,).
     n_kept: Int64
     n_junk: Int64
-    # Whether any gallery row, junk or not, shows what the query shows, (n_query,).
+    # Whether any gallery row that is not junk for all queries shows what the query shows, (n_query,).
     mated: NDArray[np.bool_]
     # Index into `reid_dist.relevance.protocols.REASONS`, (n_query,); 0 for a valid query.
     reason: NDArray[np.uint8]

@@ -1,12 +1,14 @@
 """Specs: a name, or a call of it with named values, as commands and pipelines take them.
 
 ``k_reciprocal``, ``k_reciprocal(k1=20,variant=zhong)``, ``dba(k=5)+alpha_qe(k=5,alpha=3)``.  Where a name takes another
-call, this is the first argument: ``top(k_reciprocal(k1=20),m=1000)``.
+call, this is the first argument: ``top(k_reciprocal(k1=20),m=1000)``.  What is written here is read here as the same
+values, bit for bit, so that different values have different names.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from reid_dist.errors import InputError
@@ -27,6 +29,23 @@ class Call:
     name: str
     values: dict[str, Value] = field(default_factory=dict)
     within: Call | None = None
+
+
+def value_text(value: object) -> str:
+    """Write a value as specs and names have it: numbers with as few digits as give the same number when read."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, float):
+        return str(value)
+    # Both zeros are one value.
+    short = f"{value + 0.0:g}"
+    return short if float(short) == value else repr(float(value))
+
+
+def call_text(name: str, values: Mapping[str, object], within: str | None = None) -> str:
+    """Write a call with all of its values, and with the text of the call within it."""
+    first = [] if within is None else [within]
+    return f"{name}({','.join([*first, *(f'{key}={value_text(value)}' for key, value in values.items())])})"
 
 
 def parse_spec(kind: str, text: str, *, nested: bool = False) -> list[Call]:

@@ -263,14 +263,14 @@ def check_collapse(
 
 
 def refuse_thresholds(metrics: list[Metric], roc: bool, uneven: str | None) -> None:
-    """Raise `InputError` for metrics with one threshold for all queries under a re-ranking.
+    """Raise `InputError` for metrics that compare distances of different queries under a re-ranking.
 
     `uneven` is why its distances of different queries are not comparable to one threshold; None if they are.
     """
     if uneven is None:
         return
-    unfit = [metric.name for metric in metrics if metric.family.needs in (PAIRS, PROBES, NEAREST)]
-    unfit += ["roc"] if roc else []
+    compared = [metric for metric in metrics if metric.family.needs in (PAIRS, PROBES, NEAREST)]
+    unfit = [metric.name for metric in compared if not metric.family.of_one_query] + (["roc"] if roc else [])
     if unfit:
         raise InputError(
             f"{', '.join(unfit)} would compare re-ranked distances of different queries with one threshold, and "

@@ -29,6 +29,7 @@ from reid_dist.engine.verification import (
     wanted_levels,
 )
 from reid_dist.metrics.definitions import Metric
+from reid_dist.relevance.assignment import junk_rows
 from reid_dist.relevance.ground_truth import GroundTruth
 
 Int64 = NDArray[np.int64]
@@ -47,7 +48,9 @@ def held_by_verification(metrics: Sequence[Metric], roc: bool) -> Besides:
 def refuse_early(job: EvaluationJob, metrics: Sequence[Metric]) -> None:
     """Raise `InputError` for open-set metrics where the labels give every query its identity in the gallery."""
     if any(metric.family.needs_unknown for metric in metrics):
-        refuse_without_unknown(metrics, set_labels(job, job.query).pids, set_labels(job, job.gallery).pids)
+        gallery = set_labels(job, job.gallery)
+        known = gallery.pids[~junk_rows(gallery, job.protocol)]
+        refuse_without_unknown(metrics, set_labels(job, job.query).pids, known)
 
 
 def verify(

@@ -111,6 +111,13 @@ def evaluate_beside(
     with shown_progress(progress) as shown:
         watch = Stopwatch(shown)
 
+        def unranked(
+            options: EvaluationOptions, visible: tuple[FeatureSet, FeatureSet], execution: Execution
+        ) -> Report:
+            plain = _without_reranking(checked, options, query, gallery)
+            scorer = FeatureScorer(*visible, measure)
+            return _evaluate(plain, (query, gallery), visible, scorer, execution, watch, started)[0]
+
         def attempt() -> tuple[Report, Beside]:
             with scored_sets(checked, (query, gallery), client, kept, watch) as (visible, scorer, execution):
                 found, beside = _evaluate(
@@ -118,10 +125,11 @@ def evaluate_beside(
                 )
                 notes = [*found.notes, *stage_notes((query, gallery), visible), *scorer.notes]
                 if checked.values["against_plain"]:
-                    names, plain = _without_reranking(checked, given, query, gallery)
-                    unranked = FeatureScorer(*visible, measure)
-                    before, _ = _evaluate(plain, (query, gallery), visible, unranked, execution, watch, started)
-                    notes.append(change_note(before, found, names))
+                    plainer = [unranked(given, visible, execution)]
+                    if checked.expand:
+                        with visible_to(client, kept, query, gallery, watch.warn) as plain:
+                            plainer.append(unranked({**given, "expand": None}, plain, execution))
+                    notes.append(change_note(plainer, found, list(plainer[0].metrics)))
                 return replace(found, notes=notes), beside
 
         report, beside = with_remade_parts(attempt, kept, watch.warn)
@@ -357,21 +365,20 @@ def _fitting(
 
 def _without_reranking(
     checked: CheckedOptions, given: EvaluationOptions, query: FeatureSet, gallery: FeatureSet
-) -> tuple[list[str], CheckedOptions]:
-    """Headline metrics, and the options of an evaluation of them without re-ranking."""
+) -> CheckedOptions:
+    """Options of an evaluation of headline metrics without re-ranking."""
     protocol = checked.protocol
-    names = [protocol.ap_family, f"{protocol.cmc_family}@1"]
     others: EvaluationOptions = {
         "rerank": None,
         "against_plain": False,
-        "metrics": names,
+        "metrics": [protocol.ap_family, f"{protocol.cmc_family}@1"],
         "topk": None,
         "ties": False,
         "roc": False,
         "breakdowns": (),
         "confidence": None,
     }
-    return names, CheckedOptions.of({**given, **others}, query, gallery)
+    return CheckedOptions.of({**given, **others}, query, gallery)
 
 
 def _single_shot(checked: CheckedOptions) -> SingleShot | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reid_dist.core.formatting import counted
 from reid_dist.reports import Report
 from reid_dist.reports.verdicts import WORSE
-from reid_dist.reports.words import metric_value
+from reid_dist.reports.words import metric_value, stage_name
+
+if TYPE_CHECKING:
+    from reid_dist.reports.comparison import MetricComparison
 
 Lowered = list[dict[str, Any]]
 """Metrics, each with its values before and after, and the interval of the change."""
@@ -30,22 +33,39 @@ def lowered_metrics(unranked: Report, report: Report, names: Sequence[str]) -> L
     ]
 
 
-def change_note(unranked: Report, report: Report, names: Sequence[str]) -> str:
-    """One line on the change of some metrics."""
+def change_note(plainer: Sequence[Report], report: Report, names: Sequence[str]) -> str:
+    """One line on the change of some metrics against runs without the re-ranking, and without the expansion as well."""
     from reid_dist.reports.comparison import compare
 
     unit = "query" if report.n_identities is None else "identity"
-    compared = compare(unranked, report, metrics=names, unit=unit, n_changed=0)
     changes = []
-    for each in compared.metrics:
-        before, after = (metric_value(each.name, value) for value in (each.baseline, each.candidate))
-        change = f"{each.name} {after} after {before} without"
-        if each.interval is not None:
-            low, high = (metric_value(each.name, value) for value in (each.interval.low, each.interval.high))
-            change += f" (change from {low} to {high}: {each.verdict})"
-        changes.append(change)
+    for unranked in plainer:
+        compared = compare(unranked, report, metrics=names, unit=unit, n_changed=0)
+        what, missing = _left_out(unranked, report)
+        of_metrics = [_change(each, missing) for each in compared.metrics]
+        changes.append(f"{what}: {', '.join(of_metrics)}")
     units = {"query": "queries", "identity": "identities"}[unit]
-    return f"re-ranking: {', '.join(changes)}; {100 * compared.level:g} % intervals over {units}"
+    return f"{'; '.join(changes)}; {100 * compared.level:g} % intervals over {units}"
+
+
+def _left_out(plain: Report, report: Report) -> tuple[str, str]:
+    """What a run lacks of another, in kinds and by name, with the expansion that it keeps."""
+    rerank = stage_name(report.rerank or {})
+    if report.expand is None:
+        return "re-ranking", rerank
+    expand = report.expand["name"]
+    if plain.expand is None:
+        return "expansion and re-ranking", f"{expand} and {rerank}"
+    return "re-ranking", f"{rerank}, both with {expand}"
+
+
+def _change(each: MetricComparison, missing: str) -> str:
+    before, after = (metric_value(each.name, value) for value in (each.baseline, each.candidate))
+    change = f"{each.name} {after} after {before} without {missing}"
+    if each.interval is None:
+        return change
+    low, high = (metric_value(each.name, value) for value in (each.interval.low, each.interval.high))
+    return f"{change} (change from {low} to {high}: {each.verdict})"
 
 
 def lowered_notes(points: Sequence[tuple[str, Lowered]]) -> list[str]:

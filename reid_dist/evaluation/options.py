@@ -30,6 +30,7 @@ DISTANCES: Final = ("cosine", "euclidean", "sqeuclidean")
 LISTS: Final = "lists"
 SPLITS: Final = "splits"
 SWEEP: Final = "sweep"
+POINTS: Final = "points"
 """Evaluations that do not compute every option."""
 
 Source = Sequence[Mapping[str, Any]] | Mapping[Any, Mapping[str, Any]] | str | PathLike[str]
@@ -40,8 +41,6 @@ Heading = Literal["Inputs", "Draw", "Conventions", "Outputs", "Resources"]
 
 COUNT: Final = (1, 2**31 - 1)
 """Limits of a number of rows, ranks or draws."""
-
-_SEED: Final = (0, 2**64 - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +110,7 @@ class _Conventions(TypedDict, total=False):
             default=None,
             heading="Conventions",
             metavar="NAME",
+            refused_by=(POINTS,),
             help="mAP, CMC@10 (or rank-10), TAR@FAR=1e-3, …; repeatable, or with commas; see `reid-dist list "
             "metrics`. Default: mAP, mINP, the protocol's AP and CMC@1, 5, 10. Metrics at k alone are faster.",
             doc='Names such as ``"mAP"`` or ``"CMC@10"`` (also written ``"rank-10"``, ``"R10"``, ``"top-10"``, '
@@ -124,6 +124,7 @@ class _Conventions(TypedDict, total=False):
             default=50,
             heading="Conventions",
             limits=COUNT,
+            refused_by=(POINTS,),
             help="Length of the curves over ranks.",
         ),
     ]
@@ -134,7 +135,7 @@ class _Conventions(TypedDict, total=False):
             heading="Conventions",
             metavar="LABEL",
             recorded=False,
-            refused_by=(LISTS,),
+            refused_by=(LISTS, POINTS),
             help="Rank groups of gallery items with one label, each at its nearest kept item: pid, camid or a label "
             "column; CMC:pid for CMC alone.",
             doc='Rank groups of gallery items with one label, each at its nearest kept item: ``"pid"``, ``"camid"`` or '
@@ -200,10 +201,10 @@ class _OfFeatures(TypedDict, total=False):
         bool,
         Option(
             default=False,
-            refused_by=(SPLITS, SWEEP),
-            help="Note what --rerank changes: AP and CMC@1 without it, with the paired interval.",
-            doc="With a re-ranking, also rank without it, and note the change of the protocol's AP and CMC@1 with the "
-            "paired interval over identities.",
+            refused_by=(SPLITS, SWEEP, POINTS),
+            help="Note what --rerank, and --expand with it, change: AP and CMC@1 without, with paired intervals.",
+            doc="With a re-ranking, also rank without it, and without the expansion as well if there is one, and note "
+            "the changes of the protocol's AP and CMC@1 with paired intervals over identities.",
         ),
     ]
 
@@ -215,7 +216,7 @@ class _Outputs(TypedDict, total=False):
             default=None,
             metavar="K",
             limits=COUNT,
-            refused_by=(LISTS, SPLITS, SWEEP),
+            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="Write the K nearest items of every query to DIR (topk.npz).",
             doc="Number of nearest gallery items to list for every query, junk included and flagged; None for no "
             "lists.",
@@ -225,7 +226,7 @@ class _Outputs(TypedDict, total=False):
         bool,
         Option(
             default=False,
-            refused_by=(LISTS, SPLITS, SWEEP),
+            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="Also give optimistic and pessimistic values.",
             doc="Also give every rank metric with all ties settled for, and against, the relevant items.",
         ),
@@ -235,7 +236,7 @@ class _Outputs(TypedDict, total=False):
         Option(
             default=(),
             metavar="NAME",
-            refused_by=(LISTS, SPLITS, SWEEP),
+            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="camera, camera_pair, identity, gallery_size, or a label column; repeatable.",
             doc='Tables: ``"camera"``, ``"camera_pair"``, ``"identity"``, ``"gallery_size"``, or label columns of the '
             "query set; None for none.",
@@ -245,7 +246,7 @@ class _Outputs(TypedDict, total=False):
         Sequence[float] | None,
         Option(
             default=None,
-            refused_by=(LISTS, SPLITS, SWEEP),
+            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="Size of the distractor curve: rows, or a share such as 0.5; repeatable. Default: ten steps.",
             doc="Sizes of the distractor curve, as numbers of rows or as shares up to 1.0; None for ten equal steps.",
         ),
@@ -254,7 +255,7 @@ class _Outputs(TypedDict, total=False):
         Literal["stored", "random"],
         Option(
             default="stored",
-            refused_by=(LISTS, SPLITS, SWEEP),
+            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="How rows enter the distractor curve.",
             doc='Order in which gallery rows enter the distractor curve: as they are ``"stored"``, or a ``"random"`` '
             "order that depends on the seed alone.",
@@ -266,7 +267,7 @@ class _Outputs(TypedDict, total=False):
             default=None,
             heading="Conventions",
             limits=COUNT,
-            refused_by=(LISTS,),
+            refused_by=(LISTS, POINTS),
             help="Estimate the single-shot CMC from N draws, not exactly.",
             doc="Estimate the single-shot CMC from this many seeded draws per query; None for the exact expectation.",
         ),
@@ -275,7 +276,7 @@ class _Outputs(TypedDict, total=False):
         bool,
         Option(
             default=False,
-            refused_by=(LISTS, SPLITS, SWEEP),
+            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="Also give the ROC at fixed false accept rates.",
             doc="Also give the ROC at fixed false accept rates, each point exact.",
         ),
@@ -295,7 +296,7 @@ class _Outputs(TypedDict, total=False):
         int,
         Option(
             default=0,
-            limits=_SEED,
+            limits=(0, 2**64 - 1),
             help="Of draws, random orders and intervals.",
             doc="Seed of draws, random orders and intervals, 0 to 2**64 - 1.",
         ),

@@ -23,7 +23,7 @@ from reid_dist.engine.scorers import read_block
 from reid_dist.engine.verification import Pairs, crossing_of, needs_pairs, verify_pairs, wanted_levels
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
-from reid_dist.metrics.definitions import PAIRS, parse_metrics
+from reid_dist.metrics.definitions import PAIRS, ByMetric, parse_metrics
 from reid_dist.metrics.repeats import mean_and_spread
 from reid_dist.relevance.protocols import JUNK_PID
 from reid_dist.reports.digest import arrays_digest
@@ -190,7 +190,7 @@ def evaluate_pairs(
     crossings = {level: crossing_of(level, impostor, counted_pairs.genuine) for level in levels}
     found = verify_pairs(wanted, roc, counted_pairs, crossings)
     return PairResult(
-        metrics=dict(found.metrics),
+        metrics=ByMetric(found.metrics),
         thresholds=dict(found.thresholds),
         accuracy=_accuracy(distances, is_same, folds),
         counts=dict(found.counts),

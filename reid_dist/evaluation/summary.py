@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -134,6 +133,7 @@ def make_report(
             *([_FIRST_ALONE] if first_alone else []),
             *_threshold_notes(checked.metrics, verification),
             *interval_notes(confidence, protocol),
+            *_tie_notes(checked),
             *notes_on_metrics(checked.metrics),
             *dict.fromkeys([*query.notes, *gallery.notes]),
         ],
@@ -295,9 +295,15 @@ def _ties(ranks: RanksOf, result: BlockResult, checked: CheckedOptions, pids: ND
                 for metric in per_query
             }
             # Metrics over all pairs depend on thresholds, not on the order; those of open-set search on rank 1.
-            settled = ranked.settled(rule)
-            ties[rule] |= identification_rates(checked.metrics, replace(result, ranked=settled))
+            bounded = [metric for metric in checked.metrics if not metric.family.without_bounds]
+            ties[rule] |= identification_rates(bounded, result, rule)
     return ties
+
+
+def _tie_notes(checked: CheckedOptions) -> list[str]:
+    """Notes on metrics that have no bounds over the orders of tied items."""
+    unbounded = [metric for metric in checked.metrics if metric.family.without_bounds and checked.values["ties"]]
+    return [f"{metric.name} has no bounds under ties: {metric.family.without_bounds}" for metric in unbounded]
 
 
 def _junk_rows(gallery: LabelledSet, protocol: Protocol) -> int:

@@ -167,6 +167,7 @@ def propagated_rows(
 ) -> tuple[SparseRows, NDArray[np.float64]]:
     """Sparse vectors after some steps, scaled to length 1, and their lengths before; a vector of zeros remains.
 
+    Without steps, vectors are not scaled.
     Every vector begins as a row of `begin`.  `links` are several square matrices, one below the other, each of as many
     rows as `scale` has columns.  A step ``(matrix, divisor, source, target)`` adds vector `source`, divided by row
     `divisor` of `scale`, times a matrix to vector `target`; a `matrix` of -1 sets `source` to 0.  Vectors start as 0,
@@ -224,9 +225,10 @@ def propagated_rows(
             own = total[result, place[m]]
             square += own * own
         length[row] = math.sqrt(square)
+        divisor = length[row] if len(steps) and square > 0.0 else 1.0
         for m in range(size):
             column[n + m] = place[m]
-            value[n + m] = total[result, place[m]] / length[row] if square > 0.0 else total[result, place[m]]
+            value[n + m] = total[result, place[m]] / divisor
         n += size
         indptr[row + 1] = n
         for vector in range(2):

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from reid_dist.errors import InputError, UnknownNameError
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 PerQuery = Callable[[RankedQueries, int], Float64]
+V = TypeVar("V")
 
 MACRO = "macro_"
 """Prefix of the names of macro means."""
@@ -74,6 +75,11 @@ class MetricFamily:
         Whether it is undefined without the rank of the last positive: named metrics of cut lists are then refused.
     needs_unknown
         Whether it needs queries whose identity has no row in the gallery.
+    of_one_query
+        Whether distances of different queries are not compared, where single distances matter at all.
+    without_bounds
+        Why no bounds over all orders of tied items are computed; empty where they are, or where ties make no
+        difference.
     headline
         Role among the metrics that papers print: ``average``, ``match`` (with parameter 1) or ``last``; empty for none.
     in_every_report
@@ -98,6 +104,8 @@ class MetricFamily:
     first_k_alone: bool = False
     needs_last: bool = False
     needs_unknown: bool = False
+    of_one_query: bool = False
+    without_bounds: str = ""
     headline: Literal["average", "match", "last", ""] = ""
     in_every_report: bool = False
     macro: bool = False
@@ -326,6 +334,22 @@ def reported_name(name: str) -> str:
         return parse_metric(name).name
     except InputError:
         return name
+
+
+class ByMetric(dict[str, V]):
+    """Values by names of metrics, found under every spelling; its keys are the names in reports."""
+
+    def __missing__(self, name: str) -> V:
+        if name not in self:
+            raise KeyError(name)
+        return self[reported_name(name)]
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and super().__contains__(reported_name(name)))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Value under a name; the default if there is none."""
+        return super().get(reported_name(name) if name in self else name, default)
 
 
 def metric_family(name: str) -> MetricFamily | None:

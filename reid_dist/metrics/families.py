@@ -91,7 +91,7 @@ def _cumulative_match(ranked: RankedQueries, k: int) -> Float64:
     "mAP@k",
     "AP@k",
     "(1/n) sum over r_j <= k of j / r_j: cut at k, all positives in the denominator",
-    "TREC `map_cut_k`",
+    "TREC `map_cut_k`; pytorch-metric-learning `mean_average_precision` from 1.6.2 on",
     never_rises=True,
     first_k_alone=True,
 )
@@ -195,6 +195,20 @@ def _precision(ranked: RankedQueries, k: int) -> Float64:
 
 
 @rank_metric(
+    "P_min@k",
+    "P_min@k",
+    "#{r_j <= k} / min(n, k): precision among the first k, at most n in the denominator",
+    "OML-Team/open-metric-learning oml/functional/metrics.py, calc_precision",
+    explanation="P_min@k: relevant items among the first k, divided by the number of relevant items that fit there: "
+    "the smaller of n and k.",
+    never_rises=True,
+    first_k_alone=True,
+)
+def _precision_of_most(ranked: RankedQueries, k: int) -> Float64:
+    return _hits(ranked, k) / np.clip(ranked.n_relevant, 1, k)
+
+
+@rank_metric(
     "R@k",
     "R@k",
     "#{r_j <= k} / n",
@@ -255,7 +269,7 @@ for _family in (
         "Phillips et al., Handbook of Face Recognition, 2011 (open-set identification)",
         explanation="DIR (detection and identification rate): the share of mated queries whose nearest kept row is "
         "relevant and nearer than the threshold; its FAR is the share of non-mated queries whose nearest row is nearer "
-        "than the threshold.",
+        "than the threshold. Non-mated are queries whose identity has no gallery row but those of junk pids.",
         needs=PROBES,
         needs_unknown=True,
     ),
@@ -265,7 +279,7 @@ for _family in (
         "Perronnin et al., CVPR 2009; Google Landmarks v2 recognition (uAP)",
         explanation="GAP (global average precision, also uAP): the nearest kept row of every query is its answer, and "
         "its distance the confidence. All answers are in one ranking by distance, then by query; M is the number of "
-        "valid queries.",
+        "valid queries. Its bounds under ties are over all orders of tied rows and of tied queries.",
         needs=NEAREST,
     ),
     MetricFamily(
@@ -284,13 +298,17 @@ for _family in (
         explanation="BAKS_votes@k: as BAKS without a threshold, but a query takes the identity that most of its k "
         "nearest kept rows have; of equally many, that of the least mean distance.",
         needs=NEAREST,
+        of_one_query=True,
+        without_bounds="which of the rows at the distance of the k-th vote depends on their order, and rows beyond the "
+        "k-th are not listed",
     ),
     MetricFamily(
         "BAUS@T=x",
         "mean over unknown identities of the share of queries whose nearest kept row is not nearer than distance x",
         "balanced accuracy on unknown samples: WildlifeDatasets `metrics.BAUS`, AnimalCLEF",
         explanation="BAUS (balanced accuracy on unknown samples): the share of queries that are called new, as under "
-        "BAKS, is taken over the queries of each identity that no gallery row has, then the mean over identities.",
+        "BAKS, is taken over the queries of each identity that no gallery row has, then the mean over identities. Rows "
+        "of junk pids are not in the gallery.",
         needs=NEAREST,
         needs_unknown=True,
     ),

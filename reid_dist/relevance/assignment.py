@@ -238,7 +238,7 @@ def assign_relevance(protocol: Protocol, query: Labels, gallery: GalleryIndex) -
         hidden=Hidden(_indptr(hidden_query, n_query), hidden_row, hidden_label, len(extra_row) > 0),
         n_kept=n_kept.astype(np.int64),
         n_junk=n_junk.astype(np.int64),
-        mated=matches > 0,
+        mated=np.bincount(pair_query, minlength=n_query) > 0,
         reason=reason,
     )
 

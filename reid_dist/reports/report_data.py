@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import MetricFamily, headline_families
+from reid_dist.metrics.definitions import ByMetric, MetricFamily, headline_families
 from reid_dist.relevance.protocols import ZERO
 from reid_dist.reports.digest import result_digest
 from reid_dist.reports.documents import DocumentReport, require_digest, restored_number
@@ -52,7 +52,7 @@ class ReportData(DocumentReport):
     Attributes
     ----------
     metrics
-        Value by name, shares in 0 … 1; NaN where a metric has no value.
+        Value by name, shares in 0 … 1; NaN where a metric has no value.  Every spelling of a name finds it.
     curves
         1-D float64 by name.  The CMC family has its own name (``CMC``, ``CMC_allshots`` or
         ``CMC_single_shot``; value ``k - 1`` is rank ``k``); ``precision_recall`` holds the mean interpolated
@@ -159,11 +159,11 @@ class ReportData(DocumentReport):
         per_query = {name: _frozen(_column(name, values, n_query)) for name, values in self.per_query.items()}
         if self.topk is not None and len(self.topk.index) != n_query:
             raise InputError(f"topk holds {len(self.topk.index)} lists for {n_query} queries")
-        object.__setattr__(self, "metrics", {name: float(value) for name, value in self.metrics.items()})
+        object.__setattr__(self, "metrics", ByMetric({name: float(value) for name, value in self.metrics.items()}))
         object.__setattr__(self, "curves", curves)
         object.__setattr__(self, "per_query", per_query)
         object.__setattr__(self, "confidence", checked_confidence(self.confidence, self.metrics))
-        object.__setattr__(self, "bounds", checked_bounds(self.bounds))
+        object.__setattr__(self, "bounds", ByMetric(checked_bounds(self.bounds)))
         object.__setattr__(self, "breakdowns", checked_breakdowns(self.breakdowns))
         object.__setattr__(self, "verification", checked_verification(self.verification))
         object.__setattr__(self, "data_problems", checked_problems(self.data_problems))

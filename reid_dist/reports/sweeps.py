@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reid_dist.core import formatting
+from reid_dist.core.specs import value_text
 from reid_dist.reports import words
 from reid_dist.reports.documents import restored_number
 from reid_dist.reports.heading import caution_of
@@ -66,12 +67,12 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _setting(parameters: _Row) -> str:
-    return ", ".join(f"{name} = {words.parameter_text(value)}" for name, value in parameters.items())
+    return ", ".join(f"{name} = {value_text(value)}" for name, value in parameters.items())
 
 
 def _short(name: str, value: object) -> str:
     """A setting as it is written beside a line: a text alone, a number with the name of its parameter."""
-    return value if isinstance(value, str) else f"{name.removesuffix('_value')} {words.parameter_text(value)}"
+    return value if isinstance(value, str) else f"{name.removesuffix('_value')} {value_text(value)}"
 
 
 def _table(rows: Sequence[_Row], best: _Row, names: Sequence[str]) -> dict[str, Any]:
@@ -81,7 +82,7 @@ def _table(rows: Sequence[_Row], best: _Row, names: Sequence[str]) -> dict[str, 
         for name in names:
             text = words.metric_value(name, restored_number(row["metrics"][name]))
             values.append(f"{BEST} {text}" if name in best and best[name]["row"] == position else text)
-        cells.append([*(words.parameter_text(value) for value in row["parameters"].values()), *values])
+        cells.append([*(value_text(value) for value in row["parameters"].values()), *values])
     return {"heads": [*rows[0]["parameters"], *names], "rows": cells}
 
 
@@ -92,7 +93,7 @@ def _chart(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
     values = parameters[along]
     numeric = not isinstance(values[0], str)
     places = {value: float(value) if numeric else float(number) for number, value in enumerate(values)}
-    labels = [(place, words.parameter_text(value)) for value, place in places.items()]
+    labels = [(place, value_text(value)) for value, place in places.items()]
     ticks = None if numeric and len(values) > 8 else labels
     others = [name for name, each in parameters.items() if name != along and len(each) > 1]
     groups: dict[str, list[tuple[float, float | None]]] = {}

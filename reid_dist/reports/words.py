@@ -126,11 +126,6 @@ def counted_queries(counts: Mapping[str, Any]) -> str:
     )
 
 
-def parameter_text(value: object) -> str:
-    """Return the value of a swept parameter as text."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def published(benchmark: Mapping[str, Any]) -> str:
     """Return a benchmark in words: ``llcm, as published by …``."""
     return f"{benchmark['name']}, as published by {benchmark['source']}"

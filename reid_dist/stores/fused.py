@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.numeric import is_number
+from reid_dist.core.specs import value_text
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.normalising import unit_rows
@@ -43,7 +44,8 @@ class FusedAddress:
     weights: tuple[float, ...]
 
     def __str__(self) -> str:
-        return " + ".join(f"{weight:g} {part[0]}" for part, weight in zip(self.parts, self.weights, strict=True))
+        parts = zip(self.parts, self.weights, strict=True)
+        return " + ".join(f"{value_text(weight)} {address}" for (address, _), weight in parts)
 
     @property
     def stores(self) -> tuple[tuple[str, str], ...]:

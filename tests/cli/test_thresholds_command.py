@@ -79,6 +79,39 @@ def test_points_elsewhere(reid_dist, run, tmp_path, threads) -> None:
     again.assert_refused("is not empty", "RUN itself")
 
 
+def test_parameters_of_many_digits(reid_dist, stores, tmp_path, threads) -> None:
+    """The expansion of a run is made again with the very parameters; a run with others is another one."""
+    expand = "alpha_qe(k=3,alpha=1.2345674)"
+    evaluated = ("evaluate", *stores, "--output", tmp_path / "run", "--cluster", threads)
+    assert reid_dist(*evaluated, "--expand", expand).code == 0
+    done = reid_dist("thresholds", tmp_path / "run", "--output", tmp_path / "points", "--cluster", threads)
+    assert done.code == 0, done.err
+    expected = operating_points(*map(str, stores), expand=expand)
+    assert OperatingPoints.load(tmp_path / "points").result_digest == expected.result_digest
+    assert reid_dist(*evaluated, "--expand", expand, "--resume").code == 0
+    other = reid_dist(*evaluated, "--expand", "alpha_qe(k=3,alpha=1.2345671)", "--resume")
+    other.assert_refused("holds the report of another job (expand differ)")
+
+
+def test_options_of_a_run_that_points_do_not_depend_on(reid_dist, stores, tmp_path, threads) -> None:
+    """Operating points of a run with all of them are those of a run without any; groups alone cannot be had."""
+    evaluated = ("evaluate", *stores, "--cluster", threads, "--rerank", "gnn(k1=8,k2=4)", "--confidence", 0.8)
+    more = ("--ties", "--roc", "--topk", 4, "--breakdown", "camera", "--max-rank", 9, "--collapse", "CMC:camid")
+    more += ("--metric", "mAP,CMC@1", "--against-plain")
+    digests = set()
+    for name, words in (("plain", ()), ("more", more)):
+        assert reid_dist(*evaluated, *words, "--output", tmp_path / name).code == 0
+        done = reid_dist("thresholds", tmp_path / name, "--json")
+        assert done.code == 0, done.err
+        digests.add(json.loads(done.out)["result_digest"])
+    assert len(digests) == 1
+    groups = ("evaluate", *stores, "--cluster", threads, "--collapse", "camid", "--output", tmp_path / "groups")
+    assert reid_dist(*groups).code == 0
+    reid_dist("thresholds", tmp_path / "groups").assert_refused(
+        "the run ranks groups of items by camid", "evaluate without collapse"
+    )
+
+
 def test_a_run_whose_stores_changed(reid_dist, stores, tmp_path) -> None:
     query = FeatureSet.open(str(stores[0]))
     query.save(tmp_path / "q.zarr")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reid_dist.core.specs import Call, parse_spec
+from reid_dist.core.specs import Call, call_text, parse_spec, value_text
 from reid_dist.errors import InputError
 
 
@@ -110,18 +111,46 @@ NUMBERS = st.integers(-(10**9), 10**9) | st.booleans() | st.floats(allow_nan=Fal
 VALUES = NUMBERS | st.sampled_from(["zhong", "faiss_k1", "a/b", "x.y"])
 
 
-def written(value):
-    return str(value).lower() if isinstance(value, bool) else str(value)
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (3.0, "3"),
+        (0.3, "0.3"),
+        (1e-6, "1e-06"),
+        (0.0, "0"),
+        (-0.0, "0"),
+        (5, "5"),
+        (True, "true"),
+        ("zhong", "zhong"),
+        (np.float64(0.25), "0.25"),
+        (np.int64(7), "7"),
+        # More than six digits, and a neighbour of a short decimal.
+        (1.2345671, "1.2345671"),
+        (np.float64(1.2345674), "1.2345674"),
+        (0.1 + 0.2, "0.30000000000000004"),
+        (1234567.0, "1234567.0"),
+    ],
+)
+def test_values_as_they_are_written(value, text):
+    assert value_text(value) == text
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_and_its_neighbour_have_two_texts(value):
+    texts = [value_text(each) for each in (value, np.nextafter(value, np.inf))]
+    assert [float(text) for text in texts] == [value, np.nextafter(value, np.inf)]
+    assert parse_spec("thing", f"f(a={texts[0]})")[0].values["a"] == value
 
 
 @given(st.lists(st.tuples(NAMES, st.dictionaries(NAMES, VALUES, max_size=4)), min_size=1, max_size=3))
 def test_what_is_written_is_read(calls):
-    inside = [",".join(f"{key}={written(value)}" for key, value in values.items()) for _, values in calls]
-    parts = [f"{name}({text})" for (name, _), text in zip(calls, inside, strict=True)]
+    parts = [call_text(name, values) for name, values in calls]
     found = parse_spec("thing", "+".join(parts))
     assert [(call.name, call.values) for call in found] == calls
     for call, (_, values) in zip(found, calls, strict=True):
-        assert [type(value) for value in call.values.values()] == [type(value) for value in values.values()]
+        # A number without a fraction is written as a whole one.
+        kinds = [[isinstance(value, kind) for kind in (bool, str)] for value in call.values.values()]
+        assert kinds == [[isinstance(value, kind) for kind in (bool, str)] for value in values.values()]
 
 
 @given(st.text(alphabet="ab5_(),=+ .-é", max_size=12))

@@ -14,7 +14,7 @@ from reid_dist import DistanceBlock, LabelledRows, evaluate_distances
 
 METRICS = (
     *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@3", "CMC_allshots@2", "mAP@3", "mAP_found@3"),
-    *("P@2", "R@2", "P_clipped@5", "mAP_min@3", "mAP_R"),
+    *("P@2", "R@2", "P_clipped@5", "P_min@4", "mAP_min@3", "mAP_R"),
 )
 EXACT = 1e-12
 # Few values, so that ties are the rule; both zeros are one distance; the ends of the range of each type are there.

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from agreement import evaluate_items
+from agreement import as_feature_set, evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles.protocols import assign_relevance
@@ -14,7 +14,7 @@ from reference import ItemSet, canonical_distances, order_is_unambiguous
 from sampling import examples
 from strategies import crowded_sets, problems_for, scattered_sets
 
-from reid_dist import FeatureSet, evaluate
+from reid_dist import FeatureSet, evaluate, reranked_distances
 from reid_dist.errors import InputError
 
 
@@ -29,7 +29,7 @@ def expected(query, gallery, protocol, distance, threshold):
         answer = gallery.pids[first] if nearest < threshold else "new"
         if relevant[i].any():
             known.setdefault(pid, []).append(answer == pid)
-        elif pid not in gallery.pids:
+        elif pid == -1 or pid not in gallery.pids:
             unknown.setdefault(pid, []).append(answer == "new")
     means = [[Fraction(sum(right), len(right)) for right in each.values()] for each in (known, unknown)]
     return [sum(each) / len(each) if each else None for each in means]
@@ -97,10 +97,9 @@ def test_queries_of_unknown_identities_are_needed():
 # ---- votes -----------------------------------------------------------------------------------------------------------
 
 
-def by_votes(query, gallery, protocol, distance, k):
+def by_votes(query, gallery, protocol, distances, k):
     """The k nearest kept rows of each query by sorting all, their identities counted."""
     relevant, junk = assign_relevance(query, gallery, protocol)
-    distances = canonical_distances(query.features, gallery.features, distance)
     right = {}
     for i, pid in enumerate(query.pids.tolist()):
         kept = sorted((distances[i, j], j) for j in range(len(gallery)) if not junk[i, j])[:k]
@@ -124,7 +123,8 @@ def test_votes_of_small_sets(protocol, data):
     query, gallery = problem.query, problem.gallery
     assume(order_is_unambiguous(query.features, gallery.features, "sqeuclidean"))
     ranks = [1, 2, 3, 5]
-    values = [by_votes(query, gallery, protocol, "sqeuclidean", k) for k in ranks]
+    distances = canonical_distances(query.features, gallery.features, "sqeuclidean")
+    values = [by_votes(query, gallery, protocol, distances, k) for k in ranks]
     assume(values[0] is not None)
     names = [f"BAKS_votes@{k}" for k in ranks]
     chunk = data.draw(st.sampled_from([None, 3]))
@@ -133,6 +133,32 @@ def test_votes_of_small_sets(protocol, data):
     assert report.metrics["BAKS_votes@1"] == report.metrics["BAKS@T=1e9"]
     alone = evaluate_items(query, gallery, protocol, "sqeuclidean", ["GAP"])
     assert alone.metrics["GAP"] == report.metrics["GAP"]
+
+
+@pytest.mark.parametrize("rerank", ["k_reciprocal(k1=6,k2=3)", "top(gnn(k1=6,k2=3),m=40)"])
+def test_votes_under_a_re_ranking_of_each_query(rerank):
+    """Votes are within one query, so that no common scale of the distances of all queries is needed."""
+    query, gallery = scattered_sets(20, 200, 8, seed=94, n_pids=9)
+    distances = reranked_distances(*map(as_feature_set, (query, gallery)), rerank=rerank)
+    report = evaluate_items(query, gallery, "market1501", "cosine", ["BAKS_votes@3", "BAKS_votes@7"], rerank=rerank)
+    for k in (3, 7):
+        expected_value = by_votes(query, gallery, "market1501", distances, k)
+        assert report.metrics[f"BAKS_votes@{k}"] == pytest.approx(float(expected_value), abs=1e-15)
+    for metric in ("BAKS@T=0.5", "GAP"):
+        with pytest.raises(InputError, match=f"^{metric} would compare re-ranked distances of different queries"):
+            evaluate_items(query, gallery, "market1501", "cosine", [metric, "BAKS_votes@3"], rerank=rerank)
+
+
+def test_votes_have_no_bounds_under_ties():
+    """Rows tied at the k-th place vote in some orders alone, and not all of them are known."""
+    query, gallery = crowded_sets(20, 300, 6, seed=95)
+    metrics = ["BAKS_votes@3", "BAKS@T=0.2", "GAP"]
+    report = evaluate_items(query, gallery, "market1501", "cosine", metrics, ties=True)
+    assert all(set(report.ties[rule]) == {"BAKS@T=0.2", "GAP"} for rule in ("optimistic", "pessimistic"))
+    (note,) = [note for note in report.notes if "no bounds under ties" in note]
+    assert note.startswith("BAKS_votes@3 has no bounds under ties: which of the rows at the distance of the k-th vote")
+    plain = evaluate_items(query, gallery, "market1501", "cosine", metrics)
+    assert not any("under ties" in note for note in plain.notes)
 
 
 def test_a_tie_of_votes_is_of_the_least_mean_distance():

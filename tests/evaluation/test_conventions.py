@@ -10,6 +10,7 @@ import pytest
 
 from reid_dist import FeatureSet, compose_protocol, conventions, evaluate
 from reid_dist.engine.graph import rank_queries
+from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.evaluation.conventions.targets import parse_targets
 from reid_dist.evaluation.pipelines import ProtocolComponents
@@ -78,6 +79,29 @@ def test_one_set_with_itself():
     assert rows["no_cameras"].value > rows["same_set"].value
     # Own rows have the query's camera.
     assert "market1501, own row junk" in rows["market1501"].same_as
+
+
+def test_a_damaged_part_of_an_interrupted_run_is_made_again(tmp_path):
+    """What the run had finished is used again, but for the damaged part, which is named."""
+    query, gallery = made_sets(2)
+    request = {"metrics": "mAP,CMC@1", "chunk_rows": 20}
+    expected = conventions(query, gallery, **request).to_dict()["rows"]
+
+    class Stops(Progress):
+        def advance(self, stage):
+            self.done = getattr(self, "done", 0) + (stage == "sweep")
+            if self.done == 6:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        conventions(query, gallery, **request, workspace=tmp_path, progress=Stops())
+    part, *others = sorted(tmp_path.glob("partials-*/*.npz"))
+    assert others
+    part.write_bytes(part.read_bytes()[:-9] + b"damage at")
+    with pytest.warns(UserWarning, match=rf"{part.name} .*: made again"):
+        again = conventions(query, gallery, **request, workspace=tmp_path)
+    assert again.to_dict()["rows"] == expected
+    assert not list(tmp_path.glob("partials-*/*.npz"))
 
 
 def test_labels_that_are_texts():

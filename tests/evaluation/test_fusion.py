@@ -137,8 +137,9 @@ def test_report_and_comparison_name_the_models() -> None:
     assert report.notes.count("fused: cosine = 0.6 memory + 0.4 memory") == 1
     assert report.inputs["query"]["shape"] == [31, 23]
     assert report.inputs["query"]["labels_digest"] == QUERY[0].labels_digest
-    other = evaluate(*fused((0.5,)))
+    other = evaluate(*fused((0.4 + 2**-53,)))
     assert report.inputs["query"]["content_digest"] != other.inputs["query"]["content_digest"]
+    assert other.notes.count("fused: cosine = 0.5999999999999999 memory + 0.40000000000000013 memory") == 1
 
 
 def test_splits_of_fused_features_are_those_of_written_ones(tmp_path: Path) -> None:
@@ -159,6 +160,13 @@ def test_a_sweep_over_weights_gives_the_digest_of_every_weight() -> None:
     assert report.method["fixed"] == {"expand": "aqe(k=2,include_self=false)"}
     assert QUERY[2].content_digest[:16] in report.method["models"][1]
     assert not [note for note in report.notes if note.startswith("fused")]
+
+
+def test_weights_that_differ_in_the_last_bit_are_two_points() -> None:
+    weights = [0.4, float(np.nextafter(0.4, 1.0)), 0.4000001]
+    swept = [(QUERY[1], GALLERY[1], None)]
+    report = sweep_parameters(QUERY[0], GALLERY[0], fuse=swept, weight=weights, metrics="CMC@1")
+    assert [row["name"] for row in report.rows] == [f"fuse(weight={weight!r})" for weight in weights]
 
 
 def with_labels(features: FeatureSet, pids: np.ndarray, camids: np.ndarray) -> FeatureSet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -15,6 +16,7 @@ from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambigu
 from sampling import examples
 from strategies import crowded_sets, problems_for, scattered_sets
 
+from reid_dist import DistanceBlock, LabelledRows, evaluate_distances
 from reid_dist.errors import InputError
 
 EXACT_KINDS = ("palette", "few_valued", "scaled", "constant")
@@ -31,13 +33,48 @@ def expected(query, gallery, protocol, distance, order="default"):
             nearest, first = min(kept)
             tied = [bool(relevant[i, j]) for value, j in kept if value == nearest]
             is_correct = {"default": bool(relevant[i, first]), "optimistic": any(tied), "pessimistic": all(tied)}
-            answers.append((nearest, i, is_correct[order]))
+            place = {"default": i, "optimistic": not any(tied), "pessimistic": all(tied)}
+            answers.append((nearest, place[order], is_correct[order]))
+    n_valid = int(relevant.any(axis=1).sum())
+    return value_of(sorted(answers), n_valid) if n_valid else None
+
+
+def value_of(answers, n_valid):
+    """Sum of the precisions at the correct answers, which are the last entries, by the number of valid queries."""
     total, n_correct = Fraction(0), 0
-    for place, (_, _, is_correct) in enumerate(sorted(answers), start=1):
+    for place, (*_, is_correct) in enumerate(answers, start=1):
         n_correct += is_correct
         total += Fraction(n_correct, place) if is_correct else 0
-    n_valid = int(relevant.any(axis=1).sum())
-    return total / n_valid if n_valid else None
+    return total / n_valid
+
+
+def test_bounds_are_the_extremes_over_all_orders():
+    """Every order of the tied rows of each query, and of the queries at one distance."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        distances = rng.integers(1, 4, (4, 4)).astype(float)
+        query_pids, pids = np.array([1, 1, 2, 7]), rng.permutation([1, 2, 3, rng.integers(1, 3)])
+        near = distances.min(axis=1)
+        answers = [{bool(pids[j] == pid) for j in np.flatnonzero(row == row.min())}
+                   for pid, row in zip(query_pids, distances, strict=True)]  # fmt: skip
+        n_valid = int(np.isin(query_pids, pids).sum())
+        values = [
+            value_of([(near[i], correct[i]) for i in order], n_valid)
+            for correct in itertools.product(*answers)
+            for order in itertools.permutations(range(4))
+            if (np.diff(near[list(order)]) >= 0).all()
+        ]
+        report = evaluate_distances(
+            DistanceBlock.from_array(distances),
+            LabelledRows(query_pids),
+            LabelledRows(pids),
+            protocol="no_cameras",
+            metrics=["GAP"],
+            ties=True,
+        )
+        found = [report.ties[rule]["GAP"] for rule in ("pessimistic", "optimistic")]
+        assert found == pytest.approx([float(min(values)), float(max(values))], abs=1e-15), seed
+        assert found[0] <= report.metrics["GAP"] <= found[1]
 
 
 @pytest.mark.quick_cases(3)

@@ -30,7 +30,7 @@ from reid_dist.reports import print_report
 EXACT = 1e-12
 METRICS = (
     *("mAP", "mAP_trapezoid", "MRR", "Rprec", "CMC@1", "CMC@3", "CMC_allshots@2", "mAP@3", "P@2", "R@2", "R@9"),
-    *("P_clipped@5", "CMC_allshots@7", "mAP_min@4", "mAP_R"),
+    *("P_clipped@5", "P_min@4", "CMC_allshots@7", "mAP_min@4", "mAP_R"),
 )
 # Distances of whole numbers are exact in any order of summation, so the oracle may settle every tie.
 KINDS = ("palette", "few_valued", "constant")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from reid_dist import FeatureSet, compare, evaluate, evaluate_lists, evaluate_splits, sweep_parameters
+from reid_dist import FeatureSet, Report, compare, evaluate, evaluate_lists, evaluate_splits, sweep_parameters
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.evaluation.pipelines import read_job
 from reid_dist.metrics.definitions import parse_metric, parse_metrics
@@ -97,6 +98,31 @@ def test_python_reports_the_name_of_the_hit_rate(pair: tuple[FeatureSet, Feature
     assert report.result_digest == plain.result_digest
     assert report.options == plain.options
     assert not any(note.startswith(RECALL) for note in report.notes)
+
+
+def test_values_are_found_under_every_spelling(pair: tuple[FeatureSet, FeatureSet], tmp_path: Path) -> None:
+    """Under the name that was asked, as under that of the report; keys, comparisons and files have the latter alone."""
+    report = evaluate(*pair, metrics=["MAP@R", "rank-1", "macro_R5"])
+    names = ["mAP_R", "CMC@1", "macro_CMC@5"]
+    assert list(report.metrics) == names == list(json.loads(report.to_json())["metrics"])
+    assert report.metrics == {name: report.metrics[name] for name in names}
+    loaded = Report.load(report.save(tmp_path / "run"))
+    for each in (report, loaded, pickle.loads(pickle.dumps(report))):
+        for spelled, name in (("MAP@R", "mAP_R"), ("rank-1", "CMC@1"), ("R1", "CMC@1"), ("macro_rank-5", names[2])):
+            assert each.metrics[spelled] == each.metrics[name] == each.metrics.get(spelled)
+            assert spelled in each.metrics
+        for missing in ("mAP", "CMC@2", "R@1", "rank-", 5):
+            assert missing not in each.metrics
+            assert each.metrics.get(missing, 0.5) == 0.5
+            with pytest.raises(KeyError, match=str(missing)):
+                each.metrics[missing]
+    swept = sweep_parameters(*pair, expand="aqe", k="0:1", metrics="rank-1")
+    assert swept.rows[0]["metrics"]["rank-1"] == swept.values("R1")[0] == report.metrics["CMC@1"]
+    assert swept.best["rank-1"] == swept.best["CMC@1"]
+    drawn = evaluate_splits(*pair, repeats=2, metrics=["rank-1"], protocol="no_cameras")
+    assert drawn.metrics["rank-1"] == drawn.metrics["CMC@1"] == drawn.per_split["R1"].mean()
+    listed = evaluate_lists(np.tile(np.arange(3), (10, 1)), *pair, metrics=["MAP@R"])
+    assert listed.bounds["MAP@R"] == listed.bounds["mAP_R"]
 
 
 def test_recall_comes_with_one_note(pair: tuple[FeatureSet, FeatureSet]) -> None:

@@ -17,7 +17,11 @@ METRICS = (
     *("mAP", "mAP_R", "mAP_trapezoid", "mINP", "MRR", "Rprec"),
     *(f"CMC@{k}" for k in (1, 2, 7, 90)),
     *(f"CMC_allshots@{k}" for k in (1, 2, 7, 90)),
-    *(f"{name}@{k}" for name in ("mAP", "mAP_found", "mAP_min", "P", "R", "P_clipped") for k in (1, 2, 5, 10, 90)),
+    *(
+        f"{name}@{k}"
+        for name in ("mAP", "mAP_found", "mAP_min", "P", "P_min", "R", "P_clipped")
+        for k in (1, 2, 5, 10, 90)
+    ),
 )
 sets_of_ranks = st.sets(st.integers(1, 40), min_size=1, max_size=12).map(sorted)
 
@@ -62,6 +66,7 @@ def test_formulas_and_walks(ranks):
         of_most = rank_metrics.walk_average_precision(cut, min(n, k))
         assert value(f"mAP_min@{k}", ranks) == pytest.approx(of_most, abs=1e-12)
         assert value(f"P@{k}", ranks) == pytest.approx(found / k)
+        assert value(f"P_min@{k}", ranks) == pytest.approx(sum(cut) / min(k, n))
         assert value(f"R@{k}", ranks) == pytest.approx(found / n)
     assert value("mAP", ranks) == pytest.approx(rank_metrics.walk_average_precision(hits, n), abs=1e-12)
     assert value("mAP_R", ranks) == pytest.approx(rank_metrics.walk_average_precision(hits[:n], n), abs=1e-12)
@@ -87,6 +92,9 @@ def test_formulas_and_walks(ranks):
         ("P_clipped@5", [2, 3, 7], 2 / 5),
         ("P_clipped@10", [2, 3, 7], 3 / 7),
         ("P_clipped@10", [1], 1.0),
+        ("P_min@5", [2, 3, 7], 2 / 3),
+        ("P_min@2", [2, 3, 7], 1 / 2),
+        ("P_min@9", [2, 3, 7], 1.0),
         ("P_clipped@5", [1, 3], 2 / 3),
         ("P@10", [1], 1 / 10),
         ("R@10", [1, 50], 1 / 2),

@@ -19,7 +19,7 @@ from reid_dist.errors import InputError
 
 FIRST_ALONE = ("CMC@1", "CMC@3", "MRR", "macro_CMC@1")
 FIRST_K_ALONE = tuple(
-    f"{name}@{k}" for name in ("mAP", "mAP_found", "mAP_min", "P", "R", "P_clipped") for k in (1, 2, 5)
+    f"{name}@{k}" for name in ("mAP", "mAP_found", "mAP_min", "P", "P_min", "R", "P_clipped") for k in (1, 2, 5)
 )
 OTHERS = ("mAP", "mAP_R", "mAP_trapezoid", "mINP", "Rprec", "CMC_allshots@2")
 

@@ -12,11 +12,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles import verification
 from oracles.protocols import assign_relevance
-from reference import DISTANCES, canonical_distances, order_is_unambiguous
+from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambiguous
 from sampling import examples
-from strategies import crowded_sets, problems_for, scattered_sets
+from strategies import crowded_sets, problems_for, scattered_sets, seeds
 
-from reid_dist import FeatureSet, OperatingPoints, evaluate, operating_points, reranked_distances
+from reid_dist import FeatureSet, OperatingPoints, evaluate, nearest, operating_points, reranked_distances
 from reid_dist.engine import plan
 from reid_dist.errors import InputError
 from reid_dist.evaluation.operating.bins import even_edges, quantile_edges
@@ -51,7 +51,7 @@ class BruteForce:
         self.pids = query.pids
         self.pairs = verification.pairs_of(distances, self.relevant, self.junk)
         self.probes = verification.probes_of(query, gallery, distances, self.relevant, self.junk)
-        known = np.isin(query.pids, gallery.pids)
+        known = np.isin(query.pids, gallery.pids[gallery.pids != -1])
         # Nearest kept row of each query: distance, and whether it is relevant; None for a query that is neither.
         self.tops = []
         for i in range(len(query)):
@@ -190,6 +190,63 @@ def test_scattered_sets_in_any_cut(monkeypatch):
     assert len(passes) > 2
 
 
+@st.composite
+def collapsed_sets(draw):
+    """Features of one or two directions, copies of each other under all identities; sometimes one row that is apart."""
+    dim, n_query, n_gallery = draw(st.integers(2, 33)), draw(st.integers(2, 6)), draw(st.integers(3, 24))
+    rng = np.random.default_rng(draw(seeds()))
+    kinds = draw(st.sampled_from([np.ones((1, dim)), rng.normal(size=(1, dim)), rng.normal(size=(2, dim))]))
+    rows = kinds[rng.integers(0, len(kinds), n_query + n_gallery)].astype(np.float32)
+    if draw(st.booleans()):
+        rows[-1] = 3.0 * rng.normal(size=dim)
+    pids = np.concatenate([rng.integers(0, 4, n_query), rng.integers(0, 3, n_gallery)])
+    pids[0], pids[n_query : n_query + 2] = 0, [0, 1]
+    query, gallery = (slice(None, n_query), slice(n_query, None))
+    return ItemSet(rows[query], pids[query]), ItemSet(rows[gallery], pids[gallery])
+
+
+@settings(max_examples=examples(40))
+@given(data=st.data())
+def test_thresholds_beside_equal_distances(data):
+    """Where most distances are one, a threshold at, just below or just above it decides about all pairs."""
+    query, gallery = data.draw(collapsed_sets())
+    distance = data.draw(st.sampled_from(DISTANCES))
+    sides = as_feature_set(query), as_feature_set(gallery)
+    # Distances themselves are tested elsewhere; here, which of them are below a threshold.
+    lists = nearest(*sides, k=len(gallery), distance=distance)
+    distances = np.empty(lists.index.shape)
+    np.put_along_axis(distances, lists.index, lists.distance, axis=1)
+    canonical = canonical_distances(query.features, gallery.features, distance)
+    assert distances == pytest.approx(canonical, rel=1e-12, abs=1e-13)
+    known = np.unique(distances)[:2].tolist()
+    steps = [0.0, *(side * step for step in (1e-12, 1e-9, 1e-7, 2e-7, 1e-6) for side in (-1, 1))]
+    thresholds = [value + step for value in known for step in steps]
+    thresholds += [float(np.nextafter(value, side)) for value in known for side in (-np.inf, np.inf)]
+    expected = BruteForce(query, gallery, distances, "no_cameras")
+    fpir = FPIR if expected.probes.non_mated else []
+    options = {"protocol": "no_cameras", "distance": distance, "far": FAR, "fpir": fpir, "thresholds": thresholds}
+    assert_points(operating_points(*sides, confidence=None, **options), expected)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_all_known_distances_are_zero(apart):
+    """Collapsed features, also with impostors that lie far from every query: FAR, TAR and FPIR agree."""
+    query = ItemSet(np.ones((6, 3), np.float32), np.array([0, 0, 1, 1, 5, 6]))
+    gallery = ItemSet(np.ones((9, 3), np.float32), np.repeat([0, 1, 2], 3))
+    if apart:
+        gallery.features[-1] = 1, 0, 0
+    distances = canonical_distances(query.features, gallery.features, "cosine")
+    found = points_of(query, gallery, protocol="no_cameras", far=[], thresholds=[1e-9, 1e-7, 1e-6], confidence=None)
+    share = (distances < 1e-9)[~np.equal.outer(query.pids, gallery.pids)].mean()
+    assert share == pytest.approx(36 / 42 if apart else 1.0)
+    own = [place for place, point in enumerate(found.table["point"]) if point.startswith("T=")]
+    assert {name: set(found.table[name][own].tolist()) for name in ("FAR", "TAR", "FPIR")} == {
+        "FAR": {share},
+        "TAR": {1.0},
+        "FPIR": {1.0},
+    }
+
+
 def test_crowded_tiles_give_the_same():
     """Thousands of ties at the thresholds."""
     query, gallery = crowded_sets(40, 1500, 6, seed=3, n_distinct=12)
@@ -240,6 +297,17 @@ def test_intervals_are_of_resampled_identities():
             assert ends == pytest.approx(np.quantile(known, [0.05, 0.95]).tolist(), abs=1e-12), name
         else:
             assert np.isnan(ends).all()
+
+
+def test_rates_of_few_unknown_identities_are_noted():
+    """Intervals of FPIR draw from the identities that the gallery lacks."""
+    query, gallery = scattered_sets(80, 300, 8, seed=11, n_pids=30)
+    unknown = ItemSet(query.features[:12], np.repeat([900, 901, 902, 903], 3), query.camids[:12], np.arange(12))
+    found = points_of(query + unknown, gallery, protocol="no_cameras")
+    notes = [note for note in found.notes if "identities are few" in note]
+    assert [note.partition(":")[0] for note in notes] == ["FPIR"]
+    assert notes[0].startswith("FPIR: 4 identities are few: the intervals are too narrow")
+    assert not any("identities are few" in note for note in points_of(query, gallery, protocol="no_cameras").notes)
 
 
 def test_one_identity_has_no_interval():
@@ -399,7 +467,23 @@ def test_edges_of_extreme_distances():
         ({"far": ["2"]}, "^FAR is a number from 0 to 1, found .2.$"),
         ({"fpir": ["x"]}, "^FPIR is a number"),
         ({"fpir": ["0.1"]}, "every query's pid has one"),
-        ({"collapse": "pid"}, "collapse"),
+        *(
+            ({name: value}, f"^{name} has no effect on operating points, .*; leave it out$")
+            for name, value in {
+                "metrics": ["mAP"],
+                "max_rank": 10,
+                "collapse": "pid",
+                "topk": 5,
+                "ties": True,
+                "breakdowns": ["camera"],
+                "gallery_sizes": [0.5],
+                "gallery_order": "random",
+                "single_shot_draws": 3,
+                "roc": True,
+                "against_plain": True,
+            }.items()
+        ),
+        ({"tpok": 5}, "unknown option 'tpok'; did you mean 'topk'"),
     ],
 )
 def test_points_that_cannot_be_meant(options, message):

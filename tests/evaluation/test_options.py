@@ -9,7 +9,14 @@ import sys
 
 import pytest
 
-from reid_dist import evaluate, evaluate_distances, evaluate_lists, evaluate_splits, sweep_parameters
+from reid_dist import (
+    evaluate,
+    evaluate_distances,
+    evaluate_lists,
+    evaluate_splits,
+    operating_points,
+    sweep_parameters,
+)
 from reid_dist.core.splitmix import LARGEST_SEED
 from reid_dist.evaluation.checked_options import complete
 from reid_dist.evaluation.options import JOB_OPTIONS, OPTIONS, RANKING_OPTIONS
@@ -41,7 +48,10 @@ from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runs import OpenedJob
 
 found = {}
-public = ("evaluate", "evaluate_distances", "evaluate_lists", "evaluate_splits", "sweep_parameters")
+public = (
+    *("evaluate", "evaluate_distances", "evaluate_lists", "evaluate_splits", "sweep_parameters"),
+    "operating_points",
+)
 for function in (getattr(reid_dist, each) for each in public):
     found[function.__name__] = (
         inspect.signature(function).parameters["made_up"].default == 4 and "A made-up option." in function.__doc__
@@ -73,7 +83,7 @@ def test_an_option_that_is_added_in_one_place_is_everywhere() -> None:
     done = subprocess.run([sys.executable, "-c", _MADE_UP], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(found) == 11
+    assert len(found) == 12
     assert [place for place, there in found.items() if not there] == []
 
 
@@ -94,6 +104,13 @@ def test_an_option_that_is_added_in_one_place_is_everywhere() -> None:
             {
                 *("ground_truth", "topk", "ties", "breakdowns", "gallery_sizes", "gallery_order", "roc", "confidence"),
                 "against_plain",
+            },
+        ),
+        (
+            operating_points,
+            {
+                *("metrics", "max_rank", "collapse", "topk", "ties", "breakdowns", "gallery_sizes", "gallery_order"),
+                *("single_shot_draws", "roc", "against_plain"),
             },
         ),
         (

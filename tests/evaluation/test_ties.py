@@ -22,7 +22,7 @@ from reid_dist.metrics.definitions import METRICS as REGISTERED
 
 METRICS = (
     *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@3", "CMC_allshots@1", "CMC_allshots@3"),
-    *("mAP@3", "mAP_found@3", "mAP_min@3", "mAP_R", "P@2", "R@2", "P_clipped@5"),
+    *("mAP@3", "mAP_found@3", "mAP_min@3", "mAP_R", "P@2", "R@2", "P_clipped@5", "P_min@5"),
     *("CMC_single_shot@1", "CMC_single_shot@2"),
 )
 
@@ -109,6 +109,7 @@ RANK_METRICS = (
     *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@2", "CMC_allshots@1", "CMC_allshots@2"),
     *("mAP@2", "mAP@4", "mAP_found@1", "mAP_found@2", "mAP_found@3", "mAP_found@4", "mAP_found@9"),
     *("P@2", "R@3", "P_clipped@1", "P_clipped@3", "P_clipped@5", "mAP_min@2", "mAP_min@4", "mAP_R"),
+    *("P_min@2", "P_min@4"),
 )
 SINGLE_SHOT = ("CMC_single_shot@1", "CMC_single_shot@2")
 

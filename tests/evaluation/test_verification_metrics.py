@@ -19,6 +19,7 @@ from sampling import examples
 from strategies import crowded_sets, problems_for, scattered_sets
 
 from reid_dist.errors import InputError
+from reid_dist.relevance.protocols import compose_protocol
 
 RATES = ("0", "0.001", "0.01", "0.1", "0.25", "0.3", "0.5", "1")
 TAR = [f"TAR@FAR={rate}" for rate in RATES]
@@ -249,6 +250,36 @@ class TestOpenSet:
         assert (report.verification["n_mated"], report.verification["n_non_mated"]) == (4, 1)
         assert report.verification["thresholds"] == {"DIR@FAR=0": 10.0, "DIR@FAR=1": math.inf}
         assert report.metrics == {"DIR@FAR=0": 1.0, "DIR@FAR=1": 1.0}
+
+    @pytest.mark.parametrize("expand", [None, "aqe(k=0)"])
+    def test_junk_rows_are_no_mates(self, expand):
+        """Queries of pid -1 are non-mated probes, with and without rows of pid -1 in the gallery."""
+        query, gallery = self.sets(10)
+        query = query + on_a_line([9000, 9500], [-1, -1], 0)
+        gallery = gallery + on_a_line([9003, 9504], [800, 801], 1)
+        metrics = ["DIR@FAR=0", "BAUS@T=6", "BAKS@T=3.5"]
+        options = {"distance": "euclidean", "metrics": metrics, "expand": expand}
+        plain = evaluate_items(query, gallery, **options)
+        assert plain.metrics == {"DIR@FAR=0": 0.5, "BAUS@T=6": 0.5, "BAKS@T=3.5": 0.75}
+        assert plain.verification["n_non_mated"] == 3
+        junk = on_a_line([9001, 2500], [-1, -1], 1)
+        beside_junk = evaluate_items(query, gallery + junk, **options)
+        assert beside_junk.metrics == plain.metrics
+        assert beside_junk.verification == plain.verification
+        # The gallery holds no other identity than those of the queries, and junk.
+        known = np.isin(gallery.pids, query.pids)
+        mates = gallery.take(np.flatnonzero(known)) + junk
+        assert evaluate_items(query, mates, **options).verification["n_non_mated"] == 3
+
+    def test_rows_of_cameras_that_do_not_count_are_no_mates(self):
+        """The same with a stage, which does not see these rows, and without."""
+        query, gallery = self.sets(10)
+        query = query + on_a_line([9000], [77], 0)
+        gallery = gallery + on_a_line([9001], [77], 2)
+        protocol = compose_protocol("one_camera", base="market1501", gallery_cameras=(1,))
+        for expand in (None, "aqe(k=0)"):
+            report = evaluate_items(query, gallery, protocol, "euclidean", ["DIR@FAR=0"], expand=expand)
+            assert (report.verification["n_mated"], report.verification["n_non_mated"]) == (4, 2)
 
     def test_without_non_mated_probes(self):
         query, gallery = self.sets()

@@ -50,7 +50,8 @@ def test_steps_are_products_of_matrices():
     assert all((np.diff(rows.column[a:b]) > 0).all() for a, b in zip(rows.indptr, rows.indptr[1:], strict=False))
     np.testing.assert_allclose(whole(rows, n) * length[:, None], exact, rtol=1e-13, atol=1e-15)
     unmoved, length = propagated_rows(sparse(begin), sparse(one), scale[:1], steps[:0])
-    np.testing.assert_allclose(whole(unmoved, n) * length[:, None], begin, rtol=1e-15)
+    np.testing.assert_array_equal(whole(unmoved, n), begin)
+    np.testing.assert_allclose(length, np.linalg.norm(begin, axis=1), rtol=1e-15)
 
 
 def test_products_of_all_pairs_are_those_of_overlapping_pairs():

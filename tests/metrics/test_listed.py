@@ -54,6 +54,7 @@ ORACLE = {
     "CMC": lambda r, k: Fraction(r[0] <= k),
     "CMC_allshots": lambda r, k: share(sum(x - j + 1 <= k for j, x in enumerate(r, 1)), r),
     "P": lambda r, k: Fraction(hits(r, k), k),
+    "P_min": lambda r, k: Fraction(hits(r, k), min(len(r), k)),
     "R": lambda r, k: share(hits(r, k), r),
     "P_clipped": lambda r, k: Fraction(hits(r, min(r[-1], k)), min(r[-1], k)),
     "Rprec": lambda r, k: share(hits(r, len(r)), r),

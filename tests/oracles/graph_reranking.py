@@ -28,7 +28,10 @@ class Propagated:
 
 
 def propagated(query, gallery, *, k1=26, k2=7, lambda_value=0.3, rounds=2):
-    """1 - [(1 - lambda) A_q A_g + lambda cos(q, g)]; with k2 = 1 there are no rounds, and rows of A have length 1."""
+    """1 - [(1 - lambda) A_q A_g + lambda cos(q, g)]; with k2 = 1 there are no rounds.
+
+    Rows of A have length 1 after a round, and are never scaled without one: the authors scale them in the round.
+    """
     distances, lists = _lists(query, gallery)
     cosines = 1 - distances
     n = len(lists)
@@ -42,8 +45,6 @@ def propagated(query, gallery, *, k1=26, k2=7, lambda_value=0.3, rounds=2):
         matrix = np.array([sum(cosines[i, j] ** 2 * matrix[j] for j in lists[i][:k2]) for i in range(n)])
         entries.append(np.count_nonzero(matrix))
         matrix = np.array([row / np.linalg.norm(row) if row.any() else row for row in matrix])
-    if k2 == 1 or not rounds:
-        matrix = matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
     product = matrix[: len(query)] @ matrix[len(query) :].T
     plain = cosines[: len(query), len(query) :]
     return Propagated(1 - ((1 - lambda_value) * product + lambda_value * plain), entries)

@@ -103,6 +103,11 @@ def clipped_precision_at(ranks, k):
     return hits_at(ranks, kappa) / kappa
 
 
+def precision_min_at(ranks, k):
+    """Hits among the first k, by the largest number of them that fits there."""
+    return hits_at(ranks, k) / min(len(ranks), k)
+
+
 _WHOLE_LIST = {
     "mAP": average_precision,
     "mAP_trapezoid": average_precision_trapezoid,
@@ -116,6 +121,7 @@ _CUT_LIST = {
     "CMC_allshots": all_shots_at,
     "P": precision_at,
     "P_clipped": clipped_precision_at,
+    "P_min": precision_min_at,
     "R": recall_at,
     "mAP": average_precision_at,
     "mAP_found": average_precision_found_at,

@@ -77,7 +77,7 @@ class Probes:
     """What open-set identification looks at.
 
     For each valid query its nearest kept distance and whether that item is a mate; for each query without any gallery
-    row of its pid its nearest kept distance, infinite when it keeps nothing.
+    row of its pid its nearest kept distance, infinite when it keeps nothing.  Rows of pid -1 are no mates.
     """
 
     mated: list[tuple[float, bool]]
@@ -98,7 +98,7 @@ def probes_of(query, gallery, distances, relevant, junk, order="default"):
             tied = [bool(relevant[i, row]) for distance, row in kept if distance == nearest]
             is_mate = {"default": bool(relevant[i, first]), "optimistic": any(tied), "pessimistic": all(tied)}
             mated.append((nearest, is_mate[order]))
-        elif not (gallery.pids == query.pids[i]).any():
+        elif query.pids[i] == -1 or not (gallery.pids == query.pids[i]).any():
             non_mated.append(min(kept)[0] if kept else math.inf)
     return Probes(mated, sorted(non_mated))
 

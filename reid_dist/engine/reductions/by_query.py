@@ -102,7 +102,8 @@ class QueryTally:
             return
         key = ordered_keys(found)
         bracket = (np.searchsorted(self._edges, key, "right") - 1) // 2
-        wide = np.flatnonzero((self._edges[1::2] - self._edges[::2] > 1)[bracket])
+        # Brackets may reach from minus infinity to beyond zero: the difference of such keys exceeds 64 bits.
+        wide = np.flatnonzero((self._edges[1::2] > self._edges[::2] + 1)[bracket])
         self._pairs.append((key[wide], self.owner[wide]))
         if sum(len(keys) for keys, _ in self._pairs) > self._capacity:
             self._pairs = None

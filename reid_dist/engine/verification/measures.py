@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import Neighbours, RankedQueries
+from reid_dist.core.model import Neighbours, RankedQueries, TieRule
 from reid_dist.engine.jobs import BlockResult, Probes
 from reid_dist.engine.verification.crossings import Crossing, Level
 from reid_dist.errors import InputError
@@ -186,19 +186,22 @@ def verify_pairs(
     return Verification(values, curves, {"n_genuine": pairs.n_genuine, "n_impostor": pairs.n_impostor}, thresholds)
 
 
-def identification_rates(metrics: Sequence[Metric], result: BlockResult) -> dict[str, float]:
-    """Compute the metrics over probes and nearest rows among `metrics`; ranks may follow another rule of ties."""
+def identification_rates(
+    metrics: Sequence[Metric], result: BlockResult, rule: TieRule | None = None
+) -> dict[str, float]:
+    """Compute the metrics over probes and nearest rows among `metrics`; `rule` is that of ties, None for the usual."""
     if result.probes is None:
         return {}
     found: dict[str, float] = {}
+    ranked = result.ranked if rule is None else result.ranked.settled(rule)
     if needs_probes(metrics):
-        probes = _OpenSet(metrics, result.ranked, result.probes)
+        probes = _OpenSet(metrics, ranked, result.probes)
         found = {
             metric.name: probes.identified(probes.threshold(metric.false_accept_rate)) for metric in _open_set(metrics)
         }
     for metric in metrics:
         if metric.family.needs == NEAREST:
-            found[metric.name] = _NEAREST[metric.family.stem](metric, result.ranked, result.probes)
+            found[metric.name] = _NEAREST[metric.family.stem](metric, ranked, result.probes, rule)
     return found
 
 
@@ -230,7 +233,7 @@ def _balanced(correct: NDArray[np.bool_], pid: Int64) -> float:
     return math.fsum(shares) / len(size) if len(size) else math.nan
 
 
-def _accuracy_on_known(metric: Metric, ranked: RankedQueries, probes: Probes) -> float:
+def _accuracy_on_known(metric: Metric, ranked: RankedQueries, probes: Probes, _: TieRule | None) -> float:
     valid = ranked.n_relevant > 0
     correct = valid & (ranked.first_rank == 1)
     correct[correct] = ranked.distance[ranked.indptr[:-1][correct]] < metric.threshold
@@ -269,14 +272,14 @@ def _answers_by_votes(
     return answer
 
 
-def _accuracy_by_votes(metric: Metric, ranked: RankedQueries, probes: Probes) -> float:
+def _accuracy_by_votes(metric: Metric, ranked: RankedQueries, probes: Probes, _: TieRule | None) -> float:
     pid, gallery_pid = _pids(probes)
     valid = ranked.n_relevant > 0
     answer = _answers_by_votes(ranked, probes.nearest, pid, gallery_pid, metric.parameter)
     return _balanced((answer == pid)[valid], pid[valid])
 
 
-def _accuracy_on_unknown(metric: Metric, ranked: RankedQueries, probes: Probes) -> float:
+def _accuracy_on_unknown(metric: Metric, ranked: RankedQueries, probes: Probes, _: TieRule | None) -> float:
     unknown = ~probes.mated & (ranked.reason != _NOT_COUNTED)
     if not unknown.any():
         raise _no_unknown(metric)
@@ -289,20 +292,24 @@ def _pids(probes: Probes) -> tuple[Int64, Int64]:
     return probes.pids
 
 
-def _global_average_precision(_: Metric, ranked: RankedQueries, probes: Probes) -> float:
-    """Average precision of one ranking of all queries by the distance of the nearest kept row, then by query."""
+def _global_average_precision(_: Metric, ranked: RankedQueries, probes: Probes, rule: TieRule | None) -> float:
+    """Average precision of one ranking of all queries by the distance of the nearest kept row, then by query.
+
+    With a rule of ties, `ranked` follows it, and of answers at one distance the correct ones come first, or last.
+    """
     valid = ranked.n_relevant > 0
     is_correct = valid & (ranked.first_rank == 1)
     nearest = probes.nearest_kept.copy()
     nearest[is_correct] = ranked.distance[ranked.indptr[:-1][is_correct]]
     # Queries of other cameras, and those that keep no row, have no answer.
     answers = np.flatnonzero((ranked.reason != _NOT_COUNTED) & np.isfinite(nearest))
-    ordered = is_correct[answers[np.argsort(nearest[answers], kind="stable")]]
+    first = {None: answers, "optimistic": ~is_correct[answers], "pessimistic": is_correct[answers]}[rule]
+    ordered = is_correct[answers[np.lexsort((first, nearest[answers]))]]
     number = np.flatnonzero(ordered) + 1
     return math.fsum(np.arange(1, len(number) + 1) / number) / int(valid.sum())
 
 
-_NEAREST: dict[str, Callable[[Metric, RankedQueries, Probes], float]] = {
+_NEAREST: dict[str, Callable[[Metric, RankedQueries, Probes, TieRule | None], float]] = {
     "GAP": _global_average_precision,
     "BAKS": _accuracy_on_known,
     "BAKS_votes": _accuracy_by_votes,
@@ -341,9 +348,9 @@ def _no_unknown(metric: Metric) -> InputError:
 
 
 def refuse_without_unknown(
-    metrics: Sequence[Metric], query_pids: NDArray[np.int64], gallery_pids: NDArray[np.int64]
+    metrics: Sequence[Metric], query_pids: NDArray[np.int64], known_pids: NDArray[np.int64]
 ) -> None:
-    """Raise `InputError` for open-set metrics if every query has its identity in the gallery."""
+    """Raise `InputError` for open-set metrics if every query has one of the known pids, those of gallery rows."""
     for metric in metrics:
-        if metric.family.needs_unknown and np.isin(query_pids, gallery_pids).all():
+        if metric.family.needs_unknown and np.isin(query_pids, known_pids).all():
             raise _no_unknown(metric)

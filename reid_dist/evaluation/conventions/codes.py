@@ -94,16 +94,24 @@ CODES: Final = (
         "pytorch-metric-learning",
         "KevinMusgrave/pytorch-metric-learning src/pytorch_metric_learning/utils/accuracy_calculator.py",
         ("same_set", "no_cameras"),
-        ("mAP_R", "Rprec", "CMC@k", "mAP_found@k"),
+        ("mAP", "mAP@k", "mAP_R", "Rprec", "MRR", "CMC@k"),
         ("euclidean",),
-        "mean_average_precision with k counts the positives found; same_set where the sets are one",
+        "mean_average_precision from 1.6.2 on, mAP with k=None; same_set where the sets are one",
+    ),
+    Code(
+        "pytorch-metric-learning to 1.6.1",
+        "KevinMusgrave/pytorch-metric-learning src/pytorch_metric_learning/utils/accuracy_calculator.py",
+        ("same_set", "no_cameras"),
+        ("mAP_found@k", "mAP_min@k", "mAP_R", "Rprec", "CMC@k"),
+        ("euclidean",),
+        "mean_average_precision: mAP_found@k to 1.6.0, mAP_min@k in 1.6.1; same_set where the sets are one",
     ),
     Code(
         "OML",
         "OML-Team/open-metric-learning oml/functional/metrics.py",
         ("same_set", "no_cameras"),
-        ("mAP_found@k", "CMC@k"),
-        remark="calc_map; its earlier versions have the denominator of mAP_min@k",
+        ("mAP_found@k", "P_min@k", "CMC@k"),
+        remark="calc_map, calc_precision; earlier versions of calc_map have the denominator of mAP_min@k",
     ),
     Code(
         "Google Landmarks v2",
@@ -117,7 +125,8 @@ CODES: Final = (
         ("no_cameras, invalid at 0",),
         ("mAP", "mAP_found@k"),
         _EITHER,
-        "empty_target_action neg, its default; mAP_found@k with top_k",
+        "empty_target_action neg, its default; mAP_found@k with top_k; scores above 0, such as 1 + cosine: from 1.7.4 "
+        "on, relevant items with other scores count as not relevant",
     ),
 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from reid_dist.core.model import RankedQueries
 from reid_dist.engine.checks import check_client, check_labels, check_sets, joined_labels
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import rank_queries
-from reid_dist.engine.jobs import EvaluationJob
+from reid_dist.engine.jobs import BlockResult, EvaluationJob
 from reid_dist.engine.plan import Besides
 from reid_dist.engine.reductions import SingleShot
 from reid_dist.engine.scorers import FeatureScorer
@@ -36,7 +35,9 @@ from reid_dist.evaluation.projection import held_by_variants, make_execution, mo
 from reid_dist.evaluation.summary import QueryCounts
 from reid_dist.evaluation.visibility import visible_to, workspace_at
 from reid_dist.metrics.definitions import RANKS, SINGLE_SHOT, Metric, parse_metrics
+from reid_dist.relevance.protocols import Protocol
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
+from reid_dist.stores.workspace import with_remade_parts
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -232,28 +233,38 @@ def _rank(
     )
     # Every protocol is checked.
     rows_are_items = True in {check_labels(query, gallery, each) for each in protocols}
-    with shown_progress(where.progress) as shown, contextlib.ExitStack() as stack:
+    with shown_progress(where.progress) as shown:
         watch = Stopwatch(shown)
-        visible = stack.enter_context(visible_to(where.client, where.workspace, query, gallery, watch.warn))
-        found = {}
-        for measure in measures:
-            scorer = FeatureScorer(*visible, measure)
-            execution = make_execution(where.client, where.workspace, where.chunk_rows, watch)
-            job = EvaluationJob(
-                *visible,
-                scorer,
-                plan_for(scorer, execution, *_sizes(query, gallery, scorer, shot)),
-                protocol=EVERY_ROW,
-                variants=protocols,
-                rows_are_items=rows_are_items,
-                joined=joined,
-                single_shot=shot,
-            )
-            result = rank_queries(job, execution)
-            places = [] if shot is None else single_shot_places(protocols)
-            curves = {place: result.single_shot[:, :, at] for at, place in enumerate(places)}
-            found[measure.name] = [_Ranks(each, curves.get(place)) for place, each in enumerate(result.variants)]
+        found: Ranked = {}
+
+        def attempt() -> None:
+            with visible_to(where.client, where.workspace, query, gallery, watch.warn) as visible:
+                for measure in measures:
+                    if measure.name in found:
+                        continue
+                    scorer = FeatureScorer(*visible, measure)
+                    execution = make_execution(where.client, where.workspace, where.chunk_rows, watch)
+                    job = EvaluationJob(
+                        *visible,
+                        scorer,
+                        plan_for(scorer, execution, *_sizes(query, gallery, scorer, shot)),
+                        protocol=EVERY_ROW,
+                        variants=protocols,
+                        rows_are_items=rows_are_items,
+                        joined=joined,
+                        single_shot=shot,
+                    )
+                    found[measure.name] = _ranks_under(protocols, rank_queries(job, execution), shot)
+
+        with_remade_parts(attempt, where.workspace, watch.warn)
     return found
+
+
+def _ranks_under(protocols: Sequence[Protocol], result: BlockResult, shot: SingleShot | None) -> list[_Ranks]:
+    """Ranks under each protocol of a pass."""
+    places = [] if shot is None else single_shot_places(protocols)
+    curves = {place: result.single_shot[:, :, at] for at, place in enumerate(places)}
+    return [_Ranks(each, curves.get(place)) for place, each in enumerate(result.variants)]
 
 
 def _sizes(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from reid_dist.core.specs import call_text
 from reid_dist.errors import InputError
 from reid_dist.evaluation.benchmarks import with_benchmark
 from reid_dist.evaluation.options import OPTIONS, EvaluationOptions
@@ -13,7 +14,6 @@ from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.sides import Sides
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 from reid_dist.reports import Report
-from reid_dist.stages.reranking.definition import spelled
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.fused import FUSED_NOTE
 
@@ -78,10 +78,9 @@ def run_options_of(report: Report, job: PipelineJob | None = None) -> RunOptions
 def _spec(described: Mapping[str, Any]) -> str:
     """Spec of a re-ranking, and of one within it, from its description."""
     within = described.get("of")
-    inner = [_spec(within)] if isinstance(within, Mapping) else []
-    prose = ("name", "definition", "source", *(["of"] if inner else []))
-    values = [f"{name}={spelled(value)}" for name, value in described.items() if name not in prose]
-    return f"{described['name']}({','.join([*inner, *values])})"
+    inner = _spec(within) if isinstance(within, Mapping) else None
+    prose = ("name", "definition", "source", *(() if inner is None else ("of",)))
+    return call_text(described["name"], {key: value for key, value in described.items() if key not in prose}, inner)
 
 
 def _protocol(report: Report, job: PipelineJob | None) -> str | Protocol:

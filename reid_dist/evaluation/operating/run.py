@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from reid_dist.engine.threshold_passes import (
 )
 from reid_dist.engine.verification import Verification, thresholds_of_probes
 from reid_dist.errors import InputError
-from reid_dist.evaluation.checked_options import CheckedOptions, complete
+from reid_dist.evaluation.checked_options import CheckedOptions, complete, refuse_options
 from reid_dist.evaluation.counted_rows import CountedRows
 from reid_dist.evaluation.evaluate import scored_sets, stage_notes
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
@@ -43,16 +43,19 @@ from reid_dist.evaluation.operating.values import (
     Intervals,
     calibrated,
     histograms,
+    identities_of_tops,
     point_table,
     with_intervals,
 )
-from reid_dist.evaluation.options import EvaluationOptions
+from reid_dist.evaluation.options import OPTIONS, POINTS, EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.projection import held_besides, most_relevant, plan_for
+from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import QueryCounts, described_environment, described_protocol
 from reid_dist.evaluation.visibility import workspace_at
 from reid_dist.metrics.confidence import few_units
 from reid_dist.metrics.definitions import PAIRS, PROBES, Metric, parse_metrics
+from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import REASONS
 from reid_dist.reports import Report, described_run
 from reid_dist.reports.notes import threshold_notes
@@ -71,12 +74,6 @@ DEFAULT_FAR: Final = ("1e-6", "1e-5", "1e-4", "1e-3", "1e-2", "1e-1")
 DEFAULT_FPIR: Final = ("1e-3", "1e-2", "1e-1")
 
 _NOT_COUNTED: Final = REASONS.index("camera_not_counted")
-
-# Options that only other results depend on.
-_UNUSED: Final = (
-    *("topk", "ties", "breakdowns", "gallery_sizes", "gallery_order", "single_shot_draws", "roc", "against_plain"),
-    *("max_rank", "metrics"),
-)
 
 
 @dataclass(frozen=True)
@@ -122,6 +119,7 @@ class Wanted:
         return parse_metrics(["EER", *(f"TAR@FAR={rate}" for rate in far), *(f"DIR@FAR={rate}" for rate in fpir)])
 
 
+@lists_options(evaluation=POINTS)
 def operating_points(
     query: FeatureSource,
     gallery: FeatureSource,
@@ -153,7 +151,7 @@ def operating_points(
     client, workspace, progress
         As in `reid_dist.evaluate`.
     **options
-        Those of the ranking, ``confidence`` and ``seed``, as in `reid_dist.evaluate`; others are ignored.
+        As in `reid_dist.evaluate`; options on which operating points do not depend are refused.
 
     Returns
     -------
@@ -174,7 +172,12 @@ def operating_points(
     """
     started = time.perf_counter()
     wanted = Wanted.of(far, fpir, thresholds, prior)
-    given = complete({name: value for name, value in options.items() if name not in _UNUSED})
+    given = complete(options)
+    refuse_options(
+        options,
+        POINTS,
+        "has no effect on operating points, which are of single pairs and of top matches; leave it out",
+    )
     given["metrics"] = [metric.name for metric in Wanted.metrics((), wanted.fpir or ())]
     measure = DISTANCES.get(given["distance"])
     rerank = None if given["rerank"] is None else parse_rerank(given["rerank"])
@@ -225,8 +228,18 @@ def refuse_unfit_points(
 def points_of_run(
     report: Report, sides: tuple[FeatureSet, FeatureSet], options: EvaluationOptions, command: str, **points: Any
 ) -> OperatingPoints:
-    """Operating points that belong to a run, with its name; `points` are those of `operating_points`."""
-    found = operating_points(*sides, **points, **options)
+    """Operating points that belong to a run, with its name; `points` are those of `operating_points`.
+
+    Of its `options`, those that only other results depend on are left out.
+    """
+    collapse = None if options["collapse"] is None else Collapse.parse(options["collapse"])
+    if collapse is not None and not collapse.families:
+        raise InputError(
+            f"the run ranks groups of items by {collapse.label}, and operating points are of single items; evaluate "
+            "without collapse, and give that run"
+        )
+    ranking = {name: value for name, value in options.items() if POINTS not in OPTIONS[name].refused_by}
+    found = operating_points(*sides, **points, **cast("EvaluationOptions", ranking))
     name = report.run.get("name", "")
     run = described_run(name, description=report.run.get("description", ""), command=command)
     return replace(found, evaluated=report.result_digest, run=run)
@@ -330,6 +343,16 @@ def _point_name(metric: Metric) -> str:
     return f"{kinds[metric.family.needs]}={metric.written}" if metric.written else metric.name
 
 
+def _few_identities(found: Counted, n_units: int) -> list[str]:
+    """Notes on intervals from few identities, of those that count, or of those that a rate of top matches rests on."""
+    rates: dict[int, list[str]] = {}
+    for name, number in identities_of_tops(found).items():
+        if number < n_units:
+            rates.setdefault(number, []).append(name)
+    few = {number: few_units(number) for number in rates}
+    return [few_units(n_units), *(f"{', '.join(rates[number])}: {note}" for number, note in few.items() if note)]
+
+
 def _report(
     checked: CheckedOptions,
     wanted: Wanted,
@@ -348,7 +371,7 @@ def _report(
     numbers = counts.verification.counts
     of_kinds = {f"n_{name}": int(queries.sum()) for name, (queries, _) in found.top_matches().items()}
     confidence = intervals.describe()
-    notes = [] if confidence is None else [few_units(confidence["n_units"])]
+    notes = [] if confidence is None else _few_identities(found, confidence["n_units"])
     few = threshold_notes(counts.metrics, (), numbers["n_impostor"], of_kinds["n_non_mated"] or None)
     # Named as the points are.
     notes += [note.replace("TAR@FAR", "FAR").replace("DIR@FAR", "FPIR") for note in few]

@@ -232,6 +232,12 @@ def point_table(
     return table, {name: intervals.add(*rate) for name, rate in rates.items()}
 
 
+def identities_of_tops(found: Counted) -> dict[str, int]:
+    """Number of the identities that each rate of top matches rests on at most; those that resamples draw from."""
+    rates = _rates_of_tops(found, found.tops_nearer(np.array([np.inf])))
+    return {name: int(np.count_nonzero(parts[-1])) for name, (parts, _) in rates.items()}
+
+
 def _rates_of_tops(found: Counted, nearer: Mapping[str, Int64]) -> dict[str, _Rate]:
     """Parts and functions of the rates of top matches, from those nearer than thresholds, (n_identity, n) by kind."""
     correct, wrong, non_mated = (nearer[name] for name in TOP_MATCHES)

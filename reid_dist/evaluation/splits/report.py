@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
+from reid_dist.metrics.definitions import ByMetric
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import DocumentReport, restored_number
 from reid_dist.reports.heading import Heading, make_heading
@@ -98,7 +99,13 @@ class SplitReport(DocumentReport):
             raise InputError("every metric of a split report must have one value per split")
         for values in per_split.values():
             values.flags.writeable = False
-        object.__setattr__(self, "per_split", per_split)
+        by_metric: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("metrics", self.metrics),
+            ("spread", self.spread),
+            ("per_split", per_split),
+        )
+        for field_name, found in by_metric:
+            object.__setattr__(self, field_name, ByMetric(found))
 
     @property
     def n_splits(self) -> int:

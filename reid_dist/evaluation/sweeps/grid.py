@@ -15,7 +15,7 @@ import numpy as np
 from reid_dist.core.formatting import have
 from reid_dist.core.numeric import is_whole
 from reid_dist.core.registry import did_you_mean
-from reid_dist.core.specs import parse_spec
+from reid_dist.core.specs import call_text, parse_spec, value_text
 from reid_dist.errors import InputError
 from reid_dist.evaluation.swept import Value, Values
 from reid_dist.stages.expansion import EXPANSIONS, Step, describe_expansion, make_step, parse_expand, spelled
@@ -273,14 +273,15 @@ def _weights(expand: str | Sequence[Step] | None, rerank: str | Reranking | None
     axis = Axis(WEIGHT, parse_values(WEIGHT, swept[WEIGHT]))
     for value in axis.values:
         if not 0 <= float(value) <= 1:
-            raise InputError(f"weight is a share from 0 to 1, found {value:g}")
+            raise InputError(f"weight is a share from 0 to 1, found {value_text(value)}")
     steps = None if expand is None else parse_expand(expand)
     how = None if rerank is None else parse_rerank(rerank)
     stages = {
         **({} if steps is None else {"expand": spelled(steps)}),
         **({} if how is None else {"rerank": str(how)}),
     }
-    points = [Point({WEIGHT: value}, steps, how, f"fuse({WEIGHT}={value:g})", 0, (value,)) for value in axis.values]
+    settings: list[dict[str, Value]] = [{WEIGHT: value} for value in axis.values]
+    points = [Point(values, steps, how, call_text(FUSE, values), 0, (values[WEIGHT],)) for values in settings]
     definition = "cosine = (1 - weight of all others) own + weight other, by features of length 1 side by side"
     return Grid(FUSE, {"name": FUSE, "definition": definition, "fixed": stages}, (axis,), tuple(points))
 

@@ -10,14 +10,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.specs import value_text
 from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import metric_family
+from reid_dist.metrics.definitions import ByMetric, metric_family
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import DocumentReport, restored_number
 from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.sweeps import render_sweep
-from reid_dist.reports.words import counts_line, metric_value, parameter_text
+from reid_dist.reports.words import counts_line, metric_value
 
 DOCUMENT: Final = "sweep.json"
 PAGE: Final = "sweep.html"
@@ -85,6 +86,7 @@ class SweepReport(DocumentReport):
         for row in self.rows:
             if list(row["parameters"]) != list(self.parameters) or list(row["metrics"]) != list(self.metric_names):
                 raise InputError("every row of a sweep must have the same parameters and metrics")
+        object.__setattr__(self, "rows", [{**row, "metrics": ByMetric(row["metrics"])} for row in self.rows])
 
     @property
     def metric_names(self) -> list[str]:
@@ -106,7 +108,7 @@ class SweepReport(DocumentReport):
 
         A metric that is undefined everywhere has none.
         """
-        found = {}
+        found = ByMetric[dict[str, Any]]()
         for name in self.metric_names:
             values = self.values(name)
             if np.isnan(values).all():
@@ -129,14 +131,14 @@ class SweepReport(DocumentReport):
         """Return the table of all points."""
         rows = [
             (
-                *(parameter_text(value) for value in row["parameters"].values()),
+                *(value_text(value) for value in row["parameters"].values()),
                 *(metric_value(name, row["metrics"][name]) for name in self.metric_names),
             )
             for row in self.rows
         ]
         best = (
             f"{name} {metric_value(name, found['value'])} at "
-            + ", ".join(f"{key} {value}" for key, value in found["parameters"].items())
+            + ", ".join(f"{key} {value_text(value)}" for key, value in found["parameters"].items())
             for name, found in self.best.items()
         )
         facts = {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from reid_dist.core.fingerprint import fingerprint
+from reid_dist.core.specs import value_text
 from reid_dist.engine.checks import check_client, check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError, StoreError
@@ -235,7 +236,7 @@ def method_of(grid: Grid, models: Sequence[OpenedModel]) -> dict[str, Any]:
     if not models:
         return grid.method
     described = [
-        f"{near.uri} and {far.uri}, {'swept' if weight is None else f'weight {weight:g}'}, content "
+        f"{near.uri} and {far.uri}, {'swept' if weight is None else f'weight {value_text(weight)}'}, content "
         f"{near.content_digest[:16]} and {far.content_digest[:16]}"
         for near, far, weight in models
     ]

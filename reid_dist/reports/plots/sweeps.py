@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from reid_dist.core.specs import value_text
 from reid_dist.reports.plots.frame import (
     BOTTOM,
     HEIGHT,
@@ -94,7 +95,7 @@ def sweep_plot(
 
 
 def _setting(name: str, parameter: str, place: float, ticks: Sequence[tuple[float, str]] | None) -> str:
-    words = f"{place:g}" if ticks is None else dict(ticks).get(place, f"{place:g}")
+    words = value_text(place) if ticks is None else dict(ticks).get(place, value_text(place))
     return f"{parameter} {words}" + (f", {name}" if name else "")
 
 

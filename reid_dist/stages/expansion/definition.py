@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.core.registry import Registry, did_you_mean
-from reid_dist.core.specs import parse_spec
+from reid_dist.core.specs import call_text, parse_spec, value_text
 from reid_dist.errors import InputError
 
 
@@ -120,12 +120,14 @@ class _Step:
     def _check_number(self, name: str, least: float, most: float) -> None:
         value = getattr(self, name)
         if not is_number(value) or not least <= value <= most:
-            raise InputError(f"{name} of {self.name} must be a number from {least:g} to {most:g}, found {value!r}")
+            raise InputError(
+                f"{name} of {self.name} must be a number from {value_text(least)} to {value_text(most)}, "
+                f"found {value!r}"
+            )
         object.__setattr__(self, name, float(value))
 
     def __str__(self) -> str:
-        values = {name: getattr(self, name) for name in self.method.parameters}
-        return f"{self.name}({','.join(f'{name}={_spelled(value)}' for name, value in values.items())})"
+        return call_text(self.name, {name: getattr(self, name) for name in self.method.parameters})
 
 
 @dataclass(frozen=True)
@@ -337,12 +339,6 @@ LearnedMap = Normalisation | Whitening
 """Steps that map rows with statistics that are learned before."""
 
 Step = Expansion | LearnedMap | Convolution
-
-
-def _spelled(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def parse_expand(spec: str | Sequence[Step]) -> tuple[Step, ...]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.core.registry import Registry, did_you_mean
-from reid_dist.core.specs import Call, Value, parse_spec
+from reid_dist.core.specs import Call, Value, call_text, parse_spec
 from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import Besides
@@ -170,7 +170,7 @@ class Reranking(ABC):
         }
 
     def __str__(self) -> str:
-        return f"{self.name}({','.join(f'{name}={spelled(value)}' for name, value in self.parameters.items())})"
+        return call_text(self.name, self.parameters)
 
     # ---- checks of parameters ----------------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class Reranking(ABC):
             raise InputError(f"{name} of {self.name} must be from 0 to 1, found {weight!r}")
         if 0 < weight < _LEAST_WEIGHT:
             raise InputError(
-                f"{name} of {self.name} must be 0 or at least {_LEAST_WEIGHT:g}, found {weight!r}: below that the "
+                f"{name} of {self.name} must be 0 or at least {_LEAST_WEIGHT!r}, found {weight!r}: below that the "
                 "weight is lost in rounding"
             )
         object.__setattr__(self, name, float(weight))
@@ -202,11 +202,6 @@ class Reranking(ABC):
                 f"{self.name} is defined by cosine similarities, found the distance {requested.name!r}; use cosine, or "
                 "k_reciprocal, which takes every distance"
             )
-
-
-def spelled(value: object) -> str:
-    """A value as a spec has it; every float reads back to the same bits."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Re-ranking by propagation over a graph of neighbours (Zhang et al., 2020), in sparse rows.
 
 Row i of ``A`` is 1 at the k1 nearest of i, itself among them.  Per round, ``A`` is replaced by ``A + A^T``, then row i
-by the sum of ``cos(i, j)^2 A_j`` over the k2 nearest j of i, scaled to length 1.  The score of a query and a gallery
-item is ``(1 - lambda) A_q A_g + lambda cos(q, g)``; the distance is 1 minus it.
+by the sum of ``cos(i, j)^2 A_j`` over the k2 nearest j of i, scaled to length 1.  Without rounds, rows are not scaled,
+and ``A_q A_g`` is the number of items that both lists hold.  The score of a query and a gallery item is
+``(1 - lambda) A_q A_g + lambda cos(q, g)``; the distance is 1 minus it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.registry import Registry
+from reid_dist.core.specs import value_text
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import Besides
 from reid_dist.engine.scorers import FeatureScorer
@@ -82,7 +84,7 @@ class GNN(Reranking):
     lambda_value
         Weight of the cosine similarity, from 0 to 1; None for that of the variant.
     rounds
-        Number of rounds of propagation; 0 for the neighbour lists as they are.
+        Number of rounds of propagation; 0 for the neighbour lists as they are, not scaled to length 1.
     variant
         Name of a variant.
     """
@@ -111,9 +113,10 @@ class GNN(Reranking):
             object.__setattr__(self, "lambda_value", rules.weight)
         self._check_weight("lambda_value")
         if rules.is_fixed and self.lambda_value != rules.weight:
+            fixed, found = value_text(rules.weight), value_text(self.lambda_value)
             raise InputError(
-                f"the variant {self.variant!r} of gnn has lambda_value={rules.weight:g}, found {self.lambda_value:g}; "
-                "leave it out, or leave out the variant"
+                f"the variant {self.variant!r} of gnn has lambda_value={fixed}, found {found}; leave it out, or leave "
+                "out the variant"
             )
 
     @property

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.formatting import byte_size
 from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.core.specs import call_text
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import Besides
@@ -135,7 +136,7 @@ class Top(Reranking):
         return {"name": self.name, "of": self.of.describe(), **own}
 
     def __str__(self) -> str:
-        return f"{self.name}({self.of},m={self.m})"
+        return call_text(self.name, {"m": self.m}, str(self.of))
 
     def scorer(self, query: FeatureSet, gallery: FeatureSet, distance: Distance, where: Resources) -> TopScorer:
         """Find the nearest items of each query, re-rank them, and return the scorer."""

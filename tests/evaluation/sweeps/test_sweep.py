@@ -140,6 +140,22 @@ def test_metrics_that_a_re_ranking_makes_worse_are_noted():
     assert not sweep_parameters(query, gallery, rerank="gnn", k1="2", k2="2", metrics=["mAP"]).notes[1:]
 
 
+def test_values_that_agree_in_six_digits_are_two_points(tmp_path):
+    """Their expanded features differ; a sweep that goes on does not take one for the other."""
+    query, gallery = sets()
+    alphas = [1.2345671, 1.2345674]
+    request = {"expand": "alpha_qe(k=3)", "metrics": "EER", "workspace": tmp_path}
+    for n_values in (1, 2):
+        report = sweep_parameters(query, gallery, alpha=alphas[:n_values], **request)
+        names = [f"alpha_qe(k=3,alpha={alpha!r},include_self=false)" for alpha in alphas[:n_values]]
+        assert [row["name"] for row in report.rows] == names
+        assert [row[0] for row in report.summary().rows] == [repr(alpha) for alpha in alphas[:n_values]]
+    stores = {FeatureSet.open(path).content_digest for path in tmp_path.glob("expanded-*.zarr")}
+    assert len(stores) == 2
+    for row in report.rows:
+        assert row["digest"] == separate(query, gallery, row, metrics="EER").result_digest
+
+
 def test_more_neighbours_than_there_are():
     """Lists hold what there is: all such points are one."""
     query, gallery = map(labelled, scattered_sets(8, 20, 6, seed=42))

@@ -18,6 +18,7 @@ from reid_dist.stages.expansion import EXPANSIONS, Expansion, describe_expansion
         ("dba(k=5)", "dba(k=5,alpha=0)"),
         ("fastreid(k=5)", "fastreid(k=5,alpha=3,times=1)"),
         ("dba(k=5,alpha=2) + aqe(k=0)", "dba(k=5,alpha=2)+aqe(k=0,include_self=false)"),
+        ("dba(k=5,alpha=1.2345674)", "dba(k=5,alpha=1.2345674)"),
         ("dba(k=1)+dba(k=2)+aqe(k=3)", "dba(k=1,alpha=0)+dba(k=2,alpha=0)+aqe(k=3,include_self=false)"),
     ],
 )

@@ -30,6 +30,8 @@ from reid_dist.stages.reranking import ECN, GNN, parse_rerank, propagated
 SPECS = (
     "gnn(k1=8,k2=4)",
     "gnn(k1=8,k2=4,variant=zhang)",
+    # Products of up to 60, with little of the cosine.
+    "gnn(k1=60,k2=1,lambda_value=0.05)",
     "ecn(k=6,t=2,q=3)",
     "ecn(k=6,t=2,q=3,variant=plain_fallback)",
     "ecn(t=2,q=3,method=origdist)",
@@ -66,6 +68,13 @@ def test_lists_by_hand():
     rows = [row / np.linalg.norm(row) for row in rows]
     found = reranked_distances(bare(items[:1]), bare(items[1:]), rerank="gnn(k1=2,k2=2,rounds=1,lambda_value=0)")
     np.testing.assert_allclose(found[0], [1 - rows[0] @ rows[1], 1 - rows[0] @ rows[2], 1, 1], atol=1e-6)
+    # Without rounds: the number of common neighbours, whatever the length of the lists.
+    for spec in ("gnn(k1=3,k2=1,variant=zhang)", "gnn(k1=3,rounds=0,k2=2,lambda_value=0)"):
+        found = reranked_distances(bare(items[:1]), bare(items[1:]), rerank=spec)
+        np.testing.assert_array_equal(found[0], [1 - 3, 1 - 3, 1 - 1, 1 - 1])
+    found = reranked_distances(bare(items[:1]), bare(items[1:]), rerank="gnn(k1=3,k2=1)")
+    cosines = np.cos(angles[1:])
+    np.testing.assert_allclose(found[0], 1 - 0.7 * np.array([3, 3, 1, 1]) - 0.3 * cosines, atol=1e-6)
     # k = 2: F is 2 at the item and 1 at its nearest; E(0) = {1, 0}, E(1) = {0, 1}, E(2) = {1, 0}.
     found = reranked_distances(bare(items[:1]), bare(items[1:]), rerank="ecn(k=2,t=1,q=1)")
     np.testing.assert_array_equal(found[0], [-(5 + 4 + 5 + 4) / 4, -(2 + 1 + 4 + 5) / 4, 0, 0])
@@ -270,10 +279,24 @@ def test_the_change_is_noted_on_request():
     for name, change in zip(("mAP", "CMC@1"), compare(plain, alone, metrics=["mAP", "CMC@1"]).metrics, strict=True):
         values = (f"{100 * report.metrics[name]:.2f} %" for report in (alone, plain))
         low, high = (f"{100 * end:.2f} %" for end in (change.interval.low, change.interval.high))
-        assert "{} {} after {} without".format(name, *values) in note
+        assert "{} {} after {} without gnn".format(name, *values) in note
         assert f"(change from {low} to {high}: {change.verdict})" in note
     assert note.endswith("95 % intervals over identities")
     assert note in noted.to_html()
+    expanded = {"expand": "aqe(k=2)", "rerank": SPECS[0], "confidence": None}
+    noted = evaluate(query, gallery, **expanded, against_plain=True)
+    (note,) = set(noted.notes) - set(evaluate(query, gallery, **expanded).notes)
+    aqe = "aqe(k=2,include_self=false)"
+    for what, missing, other in (
+        ("re-ranking", f"gnn, both with {aqe}", evaluate(query, gallery, expand="aqe(k=2)", confidence=None)),
+        ("expansion and re-ranking", f"{aqe} and gnn", plain),
+    ):
+        first, second = compare(other, noted, metrics=["mAP", "CMC@1"]).metrics
+        values = [f"{100 * value:.2f} %" for value in (first.candidate, first.baseline)]
+        low, high = (f"{100 * end:.2f} %" for end in (first.interval.low, first.interval.high))
+        change = f"(change from {low} to {high}: {first.verdict})"
+        assert f"{what}: mAP {values[0]} after {values[1]} without {missing} {change}, CMC@1 " in note
+        assert f"{100 * second.baseline:.2f} % without {missing}" in note
     with pytest.raises(
         InputError, match="against_plain compares a re-ranking with the ranking without it; give rerank"
     ):

@@ -69,6 +69,19 @@ def test_other_re_rankings(client, sets, rerank, small_blocks):
 
 
 @pytest.mark.slow
+def test_changes_by_expansion_and_re_ranking(client, sets, tmp_path):
+    """The sets are read as they are, and expanded; with a workspace and without."""
+    options = {"expand": "aqe(k=2)", "rerank": "gnn(k1=6,k2=3)", "against_plain": True, **OPTIONS}
+    here = evaluate(*sets, **options)
+    for workspace in (None, tmp_path / "w"):
+        there = evaluate(*sets, client=client, workspace=workspace, **options)
+        assert_same(there, here)
+        notes = [[note for note in report.notes if note.startswith("re-ranking:")] for report in (here, there)]
+        assert notes[0] == notes[1]
+        assert "; expansion and re-ranking: mAP" in notes[0][0]
+
+
+@pytest.mark.slow
 def test_sets_on_disk(client, sets, tmp_path):
     here = evaluate(*sets, rerank="k_reciprocal(k1=6,k2=3)", **OPTIONS)
     near = sets[0].save(tmp_path / "query.zarr", chunk_rows=9)
