@@ -23,7 +23,7 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from reid_dist.stores.row_checks import RowChecks, row_checksums
+from reid_dist.stores.row_checks import RowChecksums, row_checksums
 from reid_dist.stores.rows import FeatureArray, RowFaults, find_faults
 
 BLOCK_ROWS = 1024
@@ -118,7 +118,7 @@ class ContentHasher:
         return hasher.hexdigest()
 
 
-def scan(features: FeatureArray, checks: RowChecks | None = None) -> tuple[ContentHasher, RowFaults]:
+def scan(features: FeatureArray, checks: RowChecksums | None = None) -> tuple[ContentHasher, RowFaults]:
     """Hash an array (n, dim), C-contiguous, and look for faulty rows in one pass, on all cores.
 
     With `checks`, for an array whose bytes may change, each block is copied before, and the checksums of its rows are

@@ -28,7 +28,7 @@ from reid_dist.stores.digests import bytes_of
 from reid_dist.stores.folders import written_whole
 from reid_dist.stores.labels import to_numpy
 from reid_dist.stores.locations import canonical_uri, local_path
-from reid_dist.stores.row_checks import RowChecks, is_mapped, row_checksums
+from reid_dist.stores.row_checks import RowChecks, is_owned, row_checksums
 
 # Bytes of a band, but for bands of one row.
 _BAND_BYTES = 16 << 20
@@ -118,7 +118,12 @@ class DistanceBlock:
         target = local_path(canonical_uri(path))
         try:
             with written_whole(target) as file:
-                np.save(file, self._values, allow_pickle=False)
+                header = {"descr": self.dtype.str, "fortran_order": False, "shape": self.shape}
+                np.lib.format.write_array_header_1_0(file, header)
+                for start, stop in _bands_of(self.shape, self.dtype):
+                    file.write(bytes_of(self._rows(start, stop)))
+        except StoreError:
+            raise
         except OSError as error:
             raise StoreError(f"cannot write {target}: {error.strerror or error}") from None
         return DistanceBlock(_map(target), str(target), (self.content_digest, self._bands))
@@ -177,6 +182,12 @@ class DistanceBlock:
             bands.append(blake3(bytes_of(rows)).digest())
         return digest.hexdigest(), tuple(bands)
 
+    def _rows(self, start: int, stop: int) -> NDArray[Any]:
+        """Return rows as they are stored, in C order; DamagedStoreError if the file was changed."""
+        if self._stored is None:
+            return np.ascontiguousarray(self._values[start:stop])
+        return self._stored.read(start, stop, 0, self.shape[1])
+
     @property
     def _values(self) -> NDArray[Any]:
         """All values, not verified."""
@@ -188,13 +199,15 @@ class DistanceBlock:
     def _stored(self) -> _StoredBlock | None:
         """The file as this process reads it; None for an array in memory."""
         if self._held is not None:
-            return _StoredBlock(self.uri, self._held, self._bands) if is_mapped(self._held) else None
+            return None if is_owned(self._held) else _StoredBlock(self.uri, self._held, self._bands)
         return _open_again(self.uri, self.shape, self.dtype, self._bands)
 
     def __getstate__(self) -> dict[str, Any]:
         """A file is mapped where it is read, and not wherever its handle passes."""
         state = {name: value for name, value in self.__dict__.items() if name != "_stored"}
-        return {**state, "_held": None} if self.is_stored else state
+        if self.is_stored:
+            return {**state, "_held": None}
+        return state if self._stored is None else {**state, "_held": self._rows(0, self.shape[0])}
 
 
 def _bands_of(shape: tuple[int, int], dtype: np.dtype[Any]) -> list[tuple[int, int]]:
@@ -220,9 +233,7 @@ class _StoredBlock:
         """Read a piece of whole cells of some rows, ascending."""
         step = self._ranges[0][1]
         for band in np.unique(rows // step).tolist():
-            while not self._checks.knows(band):
-                if self._checks.verify(band, partial(self._verify, band)) is None:
-                    self._checks.wait(band)
+            self._checks.ensure(band, partial(self._verify, band))
         # A slice is copied faster than listed rows.
         is_range = len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1
         wanted = slice(int(rows[0]), int(rows[-1]) + 1) if is_range else rows
@@ -246,7 +257,8 @@ class _StoredBlock:
 
 def _another_file(uri: str) -> DamagedStoreError:
     return DamagedStoreError(
-        f"{uri} is not the file that was opened; keep it unchanged, where every worker can read it, and run again"
+        f"{uri} was changed since it was opened, or is damaged; keep it unchanged, where every worker can read it, and "
+        "run again"
     )
 
 

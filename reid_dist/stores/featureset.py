@@ -215,7 +215,7 @@ class FeatureSet(LabelledSet):
         """Return single rows as float32.
 
         The first row that is read of a chunk has the whole chunk read and verified, once per process; later rows of it
-        are read singly.
+        are read singly, but for those of chunks within shards.
 
         Parameters
         ----------

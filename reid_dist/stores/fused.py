@@ -93,6 +93,9 @@ class FusedRows(Rows):
         notes = [note for part in parts for note in part.notes]
         self.notes = (*dict.fromkeys(notes), f"{FUSED_NOTE}{self.uri}")
 
+    def __reduce__(self) -> Any:
+        return FusedRows, (self._labelled, self._parts, self._weights)
+
     def label_digest(self, name: str) -> str:
         """Return the digest of a label array."""
         return self._labelled.label_digest(name)

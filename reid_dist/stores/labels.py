@@ -32,6 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError
+from reid_dist.stores.row_checks import is_owned
 
 Labels: TypeAlias = dict[str, NDArray[Any]]
 
@@ -261,8 +262,8 @@ def make_labels(
             raise InputError(
                 f"{name} has {counted(len(array), 'entry')} for {counted(n_rows, 'row')} of features; give one per row"
             )
-        # Owned and read-only: labels are handed out by reference, and a digest has been taken of them.
-        labels[name] = array.copy() if array.flags.writeable else array
+        # Owned and read-only: labels are handed out by reference, and a digest is taken of them.
+        labels[name] = array.copy() if array.flags.writeable or not is_owned(array) else array
         labels[name].flags.writeable = False
     return labels
 

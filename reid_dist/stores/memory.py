@@ -1,4 +1,4 @@
-"""Rows and labels in memory, or in a memory-mapped file, whose rows are verified as they are read."""
+"""Rows and labels in memory, or in a mapped file, whose rows are verified as they are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.stores.digests import digest_label, scan
 from reid_dist.stores.labels import Labels, to_numpy
-from reid_dist.stores.row_checks import RowChecks, is_mapped, row_checksums
+from reid_dist.stores.row_checks import RowChecksums, is_owned, row_checksums
 from reid_dist.stores.rows import FeatureArray, Rows, conversion_note, convert_rows, natural_dtype
 
 _CONVERTED_BYTES = 64 << 20
@@ -38,7 +38,7 @@ class MemoryRows(Rows):
         self.shape: tuple[int, int] = (self.features.shape[0], self.features.shape[1])
         # Memory has no natural chunk.
         self.chunk_rows = len(self.features)
-        self._checks = RowChecks(len(self.features), 0) if is_mapped(self.features) else None
+        self._checks = None if is_owned(self.features) else RowChecksums(len(self.features))
         hasher, faults = scan(self.features, self._checks)
         faults.refuse_non_finite()
         self.labels, self.allow_zero, self.uri = labels, allow_zero, uri
@@ -64,17 +64,15 @@ class MemoryRows(Rows):
         return found if self._checks is None else self._verified(found, rows)
 
     def __getstate__(self) -> dict[str, Any]:
-        """In another process, rows of a mapped file are in memory."""
+        """In another process, all rows are in memory of its own."""
         if self._checks is None:
             return self.__dict__
         return {**self.__dict__, "features": self.read_raw(0, len(self.features)), "_checks": None}
 
     def _verified(self, found: FeatureArray, rows: slice | NDArray[np.int64]) -> FeatureArray:
         if self._checks is not None and not self._checks.agree(rows, row_checksums(found)):
-            raise DamagedStoreError(
-                "the file of a memory map was changed while in use: its features are not those that were checked; "
-                "open it again"
-            )
+            source = "a memory map" if self.uri == "memory" else self.uri
+            raise DamagedStoreError(f"the features of {source} were changed while in use; open the file again")
         return found
 
 

@@ -46,7 +46,8 @@ class SelectedRows(Rows):
     def __init__(self, whole: FeatureSet, cameras: tuple[int, ...]) -> None:
         if whole.camids is None:
             raise AssertionError("rows are selected by their cameras")
-        self._whole, self.rows = whole, np.flatnonzero(np.isin(whole.camids, cameras))
+        self._whole, self._cameras = whole, cameras
+        self.rows = np.flatnonzero(np.isin(whole.camids, cameras))
         self.address = SelectedAddress((whole.address, whole.content_digest), cameras)
         self.uri = str(self.address)
         self.is_stored: bool = whole.is_stored
@@ -60,6 +61,9 @@ class SelectedRows(Rows):
         self.content_digest: str = digest_json(
             {"kind": "reid_dist cameras 1", "of": whole.content_digest, "cameras": list(cameras)}
         )
+
+    def __reduce__(self) -> Any:
+        return SelectedRows, (self._whole, self._cameras)
 
     def label_digest(self, name: str) -> str:
         """Return the digest of a label array."""

@@ -283,7 +283,7 @@ def test_workers_read_the_file_that_was_opened(two_workers, tmp_path, caplog):
     replaced = DistanceBlock.from_array(other).save(path)
     expected = evaluate_block(other, query, gallery).result_digest
     assert evaluate_block(replaced, query, gallery, client=two_workers).result_digest == expected != there.result_digest
-    with pytest.raises(DamagedStoreError, match=r"block\.npy is not the file that was opened"):
+    with pytest.raises(DamagedStoreError, match=r"block\.npy was changed since it was opened"):
         evaluate_block(opened, query, gallery, client=two_workers)
     # Whoever mapped the first one still has it.
     assert evaluate_block(opened, query, gallery).result_digest == there.result_digest
@@ -403,7 +403,7 @@ def test_a_changed_value_of_a_file_is_never_returned(tmp_path, monkeypatch, is_v
     mapped[13, 1500] = np.nextafter(mapped[13, 1500], 2)
     mapped.flush()
     for read in reads:
-        with pytest.raises(DamagedStoreError, match=r"(block\.npy|memory) is not the file that was opened"):
+        with pytest.raises(DamagedStoreError, match=r"(block\.npy|memory) was changed since it was opened"):
             read()
     np.testing.assert_array_equal(block.read(20, 30, 1500, 1501), values[20:30, 1500:1501])
     mapped[13, 1500] = values[13, 1500]

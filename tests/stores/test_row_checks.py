@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,15 @@ from python_kernels import PythonKernels
 
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.checksums import weighted_sums
-from reid_dist.stores.row_checks import RowChecks, row_checksums
+from reid_dist.stores.row_checks import RowChecks, is_owned, row_checksums
 
 DTYPES = ["<f2", "<f4", "<f8"]
 
 
 def expected(rows: np.ndarray) -> list[int]:
-    text = blake3(b"reid_dist row checksums").digest(length=8 * rows.shape[1])
+    words = rows.view(f"<u{min(4, rows.dtype.itemsize)}").tolist()
+    text = blake3(b"reid_dist row checksums").digest(length=8 * len(words[0]))
     factors = [int.from_bytes(text[place : place + 8], "little") | 1 for place in range(0, len(text), 8)]
-    words = rows.view(f"<u{rows.dtype.itemsize}").tolist()
     return [sum(word * factor for word, factor in zip(row, factors, strict=True)) % 2**64 for row in words]
 
 
@@ -58,15 +60,18 @@ def test_any_change_of_one_number_changes_the_checksum(data: Any) -> None:
     assert row_checksums(words.view(dtype))[0] != row_checksums(rows)[0]
 
 
-def test_exchanged_numbers_and_pairs_of_signs_change_the_checksum() -> None:
-    row = random_rows("<f4", n=1)
-    changed = [row]
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exchanged_numbers_and_signs_change_the_checksum(dtype: str) -> None:
+    row = random_rows(dtype, n=1)
+    sign = row.view(f"<u{row.dtype.itemsize}").dtype.type(1 << (8 * row.dtype.itemsize - 1))
+    negated = (row.view(sign.dtype) ^ sign).view(dtype)
+    changed = [row, negated, row[:, ::-1]]
     for one in range(row.shape[1]):
         for other in range(one):
-            exchanged, turned = row.copy(), row.copy().view(np.uint32)
+            exchanged, turned = row.copy(), row.copy()
             exchanged[0, [one, other]] = row[0, [other, one]]
-            turned[0, [one, other]] ^= np.uint32(1 << 31)
-            changed += [exchanged, turned.view(np.float32)]
+            turned[0, [one, other]] = negated[0, [one, other]]
+            changed += [exchanged, turned]
     checksums = row_checksums(np.concatenate(changed))
     assert len(set(checksums.tolist())) == len(changed)
 
@@ -100,3 +105,15 @@ def test_a_chunk_is_verified_once_and_its_checksums_stay() -> None:
     checks.wait(0)
     assert not checks.knows(0)
     assert checks.verify(0, lambda: "again") == "again"
+
+
+def test_arrays_that_this_process_owns(tmp_path: Path) -> None:
+    own = np.arange(12.0).reshape(3, 4)
+    np.save(tmp_path / "a.npy", own)
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    strides = np.lib.stride_tricks.as_strided
+    for owned in (own, own[1:], own.T[::2], np.frombuffer(own.tobytes()), strides(own, (2, 2), (8, 8))):
+        assert is_owned(owned)
+    raw = mmap.mmap(-1, 96)
+    for other in (mapped, mapped[1:], np.asarray(mapped), strides(mapped, (2, 2), (8, 8)), np.frombuffer(raw)):
+        assert not is_owned(other)

@@ -138,7 +138,7 @@ def test_a_memory_map_whose_file_changes_is_refused(tmp_path: Path) -> None:
     writable.flush()
     rows = np.array([3, 8, 20])
     for read in (lambda: made.read(0, N_ROWS), lambda: made.read_rows(rows), lambda: evaluate(made, made)):
-        with pytest.raises(DamagedStoreError, match="file of a memory map was changed while in use"):
+        with pytest.raises(DamagedStoreError, match="features of a memory map were changed while in use"):
             read()
     np.testing.assert_array_equal(made.read_rows(rows[[0, 2]]), FEATURES[rows[[0, 2]]])
     np.testing.assert_array_equal(made.read(9, N_ROWS), FEATURES[9:])

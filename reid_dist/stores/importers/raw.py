@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import struct
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -120,8 +121,14 @@ def drain(archive: zipfile.ZipFile, name: str) -> None:
         raise StoreError(f"{archive.filename} is damaged: member {name}: {error}") from error
 
 
+def _piece(path: Path, start: int, length: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(start)
+        return file.read(length)
+
+
 class MemberRows(RawRows):
-    """An array in an uncompressed member of an archive; its CRC-32 is compared on first use.
+    """An array in an uncompressed member of an archive; its CRC-32 is compared on first use, and again in order.
 
     The array lies behind `skipped` bytes of the member.
     """
@@ -136,8 +143,11 @@ class MemberRows(RawRows):
         strides: tuple[int, ...] | None = None,
     ) -> None:
         super().__init__(path, offset_of(path, member) + skipped, member.file_size - skipped, shape, dtype, strides)
-        self._member = member.filename
+        self._member, self._crc = member.filename, member.CRC
+        self._skipped, self._n_bytes = skipped, member.file_size
         self._checked = False
+        # Row up to which the array was read in order, and the CRC-32 of what was read of the member.
+        self._row, self._running = 0, 0
 
     def _check(self) -> None:
         if not self._checked:
@@ -147,7 +157,22 @@ class MemberRows(RawRows):
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
         self._check()
-        return super()._read(start, stop)
+        rows = super()._read(start, stop)
+        if self._is_contiguous and start in (0, self._row):
+            self._compare(start, stop, rows)
+        return rows
+
+    def _compare(self, start: int, stop: int, rows: NDArray[Any]) -> None:
+        """Add rows that are read in order to the CRC-32, and compare it at the last one: these bytes are used."""
+        first = self._offset - self._skipped
+        if start == 0:
+            self._running = zlib.crc32(_piece(self._path, first, self._skipped))
+        self._row, self._running = stop, zlib.crc32(np.ascontiguousarray(rows).view(np.uint8).data, self._running)
+        if stop == self.shape[0]:
+            n_read = self._skipped + math.prod(self.shape) * self.dtype.itemsize
+            self._running = zlib.crc32(_piece(self._path, first + n_read, self._n_bytes - n_read), self._running)
+            if self._running != self._crc:
+                raise StoreError(f"{self._path} is damaged: member {self._member} was read with another CRC-32")
 
     def whole(self) -> NDArray[Any]:
         """Return a memory map."""
