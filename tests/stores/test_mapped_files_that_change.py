@@ -129,7 +129,7 @@ def test_a_member_of_an_archive_that_is_read_otherwise_the_second_time(
         return found
 
     monkeypatch.setattr(np, "fromfile", wrong_once)
-    with pytest.raises(StoreError, match="member features.npy was read with another CRC-32"):
+    with pytest.raises(StoreError, match=r"member features\.npy was read with another CRC-32"):
         ingest(tmp_path / "g.npz", tmp_path / "g.zarr")
     assert not (tmp_path / "g.zarr").exists()
     ingest(tmp_path / "g.npz", tmp_path / "g.zarr")
