@@ -16,6 +16,9 @@ Texts are numbers where all of them are numbers in any notation (``0002``, ``-1.
 refused.  Plain digits with two spellings of one number in a set (``01`` and ``1``) are names instead, as words are.
 Names are numbered 1, 2, … in sorted order, with -1, the junk of every protocol, left -1.
 
+Labels are exact or refused: a floating type holds every whole number up to 2 to the number of its significant bits
+(256 in bfloat16, 2,048 in float16, 2^24 in float32, 2^53 in float64), and a larger one may have been another before.
+
 Two sets are matched by one rule, whatever the label (pid, camid, item id): digits are a number, so that ``01`` is ``1``
 and 1, unless one of the sets holds two spellings of that number.
 """
@@ -48,13 +51,21 @@ _WORDS_FROM = 10**18
 """Words that meet numbers of another set are numbered from here on, beyond every number in digits."""
 _COLUMN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _JUNK = -1
+_LARGEST = 2**63 - 1
+_BFLOAT16, _BFLOAT16_BITS = "bfloat16", 8
 _SURROGATES = (0xD800, 0xDFFF)
 _LAST_CHARACTER = 0x10FFFF
 _CHECKED_ROWS = 65_536
 
 
-def as_column(values: ArrayLike, name: str) -> NDArray[Any]:
-    """Bring numbers or texts of shape (n,), (1, n) or (n, 1), also torch and dask, to (n,) numeric or ``<U``."""
+def as_column(values: ArrayLike, name: str, significant_bits: int | None = None) -> NDArray[Any]:
+    """Bring numbers or texts of shape (n,), (1, n) or (n, 1), also torch and dask, to (n,) int64 or ``<U``.
+
+    Floats that are not all whole stay floats.  `significant_bits` are those of the floating type in which the values
+    were written, if they have been widened since.
+    """
+    if str(getattr(values, "dtype", "")).removeprefix("torch.") == _BFLOAT16:
+        significant_bits = _BFLOAT16_BITS
     array = np.asarray(to_numpy(values))
     if array.ndim == 2 and 1 in array.shape:
         array = array.reshape(-1)
@@ -74,7 +85,37 @@ def as_column(values: ArrayLike, name: str) -> NDArray[Any]:
         raise InputError(f"{name} must be whole numbers or text, not {array.dtype}")
     if array.dtype.kind == "U":
         _refuse_no_text(array, name)
-    return array
+        return array
+    return _exact(array, name, significant_bits)
+
+
+def _exact(array: NDArray[Any], name: str, significant_bits: int | None = None) -> NDArray[Any]:
+    """Bring an (n,) numeric array to int64, or leave floats that are not all whole; refuse inexact and too large ones.
+
+    Before arrays of several types are joined: their common type would be a floating one.
+    """
+    if array.dtype.kind != "f":
+        beyond = array > _LARGEST if array.dtype.kind == "u" else np.zeros(0, bool)
+        if beyond.any():
+            row = int(beyond.argmax())
+            raise InputError(
+                f"{name}: row {row} holds {array[row]}, and whole numbers are kept up to {_LARGEST} (int64); write "
+                "larger ones as text"
+            )
+        return array.astype(np.int64)
+    bits = np.finfo(array.dtype).nmant + 1 if significant_bits is None else significant_bits
+    # Narrow types cannot hold their own bound times two.
+    wide = array.astype(np.result_type(array.dtype, np.float64), copy=False)
+    finite = np.isfinite(wide)
+    beyond = finite & (np.abs(wide) > min(2**bits, _LARGEST))
+    if beyond.any():
+        row = int(beyond.argmax())
+        kind = {_BFLOAT16_BITS: _BFLOAT16}.get(bits, array.dtype.name)
+        raise InputError(
+            f"{name}: row {row} holds {int(wide[row])} as {kind}, which is exact for whole numbers up to {2**bits:,} "
+            "alone; write labels as int64 or as text where they come from"
+        )
+    return wide.astype(np.int64) if (finite & (wide == np.floor(wide))).all() else array
 
 
 def _refuse_no_text(array: NDArray[np.str_], name: str) -> None:
@@ -100,27 +141,22 @@ def to_numpy(values: Any) -> Any:
     if hasattr(values, "detach") and hasattr(values, "cpu"):
         tensor = values.detach().cpu()
         # Numpy has no bfloat16; widening it is exact.
-        return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+        return (tensor.float() if str(tensor.dtype) == f"torch.{_BFLOAT16}" else tensor).numpy()
     if hasattr(values, "__dask_graph__") and hasattr(values, "compute"):
-        return values.compute()
-    return values
+        values = values.compute()
+    # Other libraries add it to numpy as a type of their own.
+    return np.asarray(values, np.float32) if str(getattr(values, "dtype", "")) == _BFLOAT16 else values
 
 
 def as_whole_numbers(array: NDArray[Any], name: str) -> NDArray[np.int64]:
     """Bring an (n,) numeric array to int64; InputError if a value would change."""
-    if array.dtype.kind == "f":
-        # Beyond 2**53 neighbouring whole numbers are equal as floats.
-        wrong = ~(np.abs(array) <= 2.0**53) | (array != np.floor(array))
-    elif array.dtype.kind == "u":
-        wrong = array > np.iinfo(np.int64).max
-    elif array.dtype.kind == "i":
-        return array.astype(np.int64)
-    else:
+    if array.dtype.kind not in "iuf":
         raise InputError(f"{name} must be whole numbers, not {array.dtype}")
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise InputError(f"{name} must be whole numbers: row {row} holds {array[row]}")
-    return array.astype(np.int64)
+    whole = _exact(array, name)
+    if whole.dtype.kind == "f":
+        row = int((~(np.isfinite(whole) & (whole == np.floor(whole)))).argmax())
+        raise InputError(f"{name} must be whole numbers: row {row} holds {whole[row]}")
+    return whole
 
 
 def as_numbers(values: ArrayLike, name: str) -> tuple[NDArray[np.int64], NDArray[np.str_] | None]:

@@ -198,6 +198,15 @@ def _characters(codes: NDArray[Any]) -> str:
     return codes.astype("<u2").tobytes().decode("utf-16-le", "surrogatepass")
 
 
+def _fewer_bits(dataset: Any) -> int | None:
+    """Significant bits of floats such as bfloat16, which are widened when they are read; None for all others."""
+    if dataset.dtype.kind != "f":
+        return None
+    # Sign, place and size of the exponent, place and size of the mantissa, whose first bit is not written.
+    bits = int(dataset.id.get_type().get_fields()[-1]) + 1
+    return bits if bits <= np.finfo(dataset.dtype).nmant else None
+
+
 def _class_of(dataset: Any) -> str:
     found = dataset.attrs.get(_MATLAB_CLASS, b"")
     return found.decode("ascii", "replace") if isinstance(found, bytes) else str(found)
@@ -272,7 +281,9 @@ class _Listing:
             return HDF5Texts(self._path, names, (dataset.size,), text, False)
         if dtype.kind not in "fiub":
             return f"{dtype} of shape {shape}"
-        return HDF5Array(self._path, names, shape[::-1] if self._transposed else shape, dtype, self._transposed)
+        made = HDF5Array(self._path, names, shape[::-1] if self._transposed else shape, dtype, self._transposed)
+        made.significant_bits = _fewer_bits(dataset)
+        return made
 
 
 def _flat(names: tuple[str, ...]) -> str:

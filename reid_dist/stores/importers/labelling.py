@@ -30,7 +30,6 @@ from reid_dist.stores.labelled import Role
 from reid_dist.stores.labels import (
     COLUMN_PREFIX,
     Labels,
-    as_column,
     label_arguments,
     make_labels,
     number_in_digits,
@@ -137,20 +136,21 @@ def _read_table(options: LabelOptions) -> tuple[dict[str, NDArray[Any]], list[st
     path = file_of_labels(options.labels_file)
     with open_source(str(path)) as table:
         found = find_table(table, options.names)
-        arrays = {what: _column(table.arrays[name], what, name) for what, name in found.items()}
+        arrays = {what: label_column(table.arrays[name], what, name) for what, name in found.items()}
     return arrays, [f"labels come from {path.name}: {', '.join(f'{what} ({name})' for what, name in found.items())}"]
 
 
-def _column(array: RowArray, what: str, name: str) -> NDArray[Any]:
-    values = array.whole()
-    return values.reshape(-1) if what in SIDE_LABELS and values.dtype.kind == "b" else as_column(values, name)
+def label_column(array: RowArray, what: str, name: str | None = None) -> NDArray[Any]:
+    """Read a label, (n,) numbers, text or flags, that errors call `name`."""
+    is_flag = what in SIDE_LABELS and array.dtype.kind == "b"
+    return array.whole().reshape(-1) if is_flag else array.column(name or what)
 
 
 def _read_part(source: Source, part: Part, options: LabelOptions, table: Mapping[str, NDArray[Any]]) -> _Read:
     features = source.arrays[part.features]
     if len(features.shape) != 2 or 0 in features.shape:
         raise InputError(f"features {part.features!r} must be (n, dim) and not empty, not {features.shape}")
-    labels = {what: _column(source.arrays[name], what, name) for what, name in part.labels.items()}
+    labels = {what: label_column(source.arrays[name], what, name) for what, name in part.labels.items()}
     read = _Read(part, features, labels, [])
     if table:
         labels |= _rows_of_table(read, table)
@@ -180,7 +180,7 @@ def _rows_of_table(read: _Read, table: Mapping[str, NDArray[Any]]) -> Mapping[st
 def _labels_of_file(location: Location) -> NDArray[Any]:
     path = file_of_labels(location)
     if path.suffix.lower() == ".npy":
-        return as_column(open_source(str(path)).arrays["features"].whole(), path.name)
+        return open_source(str(path)).arrays["features"].column(path.name)
     return read_lines(path)
 
 

@@ -18,7 +18,6 @@ from reid_dist.stores.importers.name_layouts.reading import UnfitNames
 from reid_dist.stores.importers.names import ArrayNames, find_table
 from reid_dist.stores.importers.source import HeldRows, RowArray, Source, open_source, text_rows
 from reid_dist.stores.importers.text_files import file_of_labels, read_names, read_text
-from reid_dist.stores.labels import as_column
 
 _BLOCK_LINES = 4096
 _BETWEEN, _DIGIT = re.compile(r"[\s;,]"), re.compile("[0-9]")
@@ -36,7 +35,7 @@ def read_names_file(location: Any, layout: NameLayout) -> Records:
     """Read names of images in the order of rows: ``.npy``, a name a line, or a line in the form of the layout."""
     path = file_of_labels(location)
     if path.suffix.lower() == ".npy":
-        return {"image_paths": as_column(open_source(str(path)).arrays["features"].whole(), path.name)}
+        return {"image_paths": open_source(str(path)).arrays["features"].column(path.name)}
     return _with_words(_text_list(path, layout), layout)
 
 
