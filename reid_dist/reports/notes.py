@@ -17,6 +17,7 @@ from reid_dist.relevance.protocols import NOT, OWN_ROW, Protocol
 from reid_dist.reports.heading import WARNING
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.overlap import shared_items
+from reid_dist.stores.repeats import repeat_note
 
 LEAST_FALSE_ACCEPTS: Final = 10
 """A rate of false accepts is supported by a sample in which it comes to this many."""
@@ -50,6 +51,15 @@ def side_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -> 
     # Sizes alone are a weak sign: some benchmarks have small galleries.
     mark = WARNING if n_junk else ""
     return [f"{mark}query and gallery may be swapped: {'; '.join(signs)}; if they are, {remedy}"] if signs else []
+
+
+def repeated_row_notes(query: LabelledSet, gallery: LabelledSet) -> list[str]:
+    """Note rows of either set that repeat an item id or image path."""
+    if query.content_digest == gallery.content_digest:
+        found = [repeat_note(query, "set")]
+    else:
+        found = [repeat_note(query, "query set"), repeat_note(gallery, "gallery")]
+    return [note for note in found if note]
 
 
 def own_row_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, ranked: RankedQueries) -> list[str]:

@@ -24,6 +24,7 @@ from reid_dist.errors import InputError
 from reid_dist.evaluation.splits import evaluate_splits
 from reid_dist.evaluation.sweeps import sweep_parameters
 from reid_dist.reports.notes import smallest_rate
+from reid_dist.stores import ingest
 from reid_dist.stores.synthetic import SyntheticShape, make_sets
 
 QUICK = {"metrics": ["mAP", "CMC@1"], "confidence": None}
@@ -135,6 +136,56 @@ def test_sweeps_note_own_rows_once():
     both = FeatureSet.from_arrays(features, pids)
     report = sweep_parameters(both, both, expand="aqe", k="0:2", protocol="no_cameras", metrics=["mAP"])
     assert len(matches(report)) == 1
+
+
+# ----------------------------------------------------------------------------------------------- repeated rows
+
+
+@pytest.mark.parametrize("by", ["item_ids", "image_paths"])
+def test_rows_that_pad_the_last_batch_are_noted_with_the_cure(by, tmp_path):
+    """A distributed sampler of 8 processes repeats the first rows; the cure gives the numbers without them."""
+    features, pids, paths = items(n=43)
+    names = paths if by == "image_paths" else np.arange(100, 143)
+    padded = np.append(np.arange(43), np.arange(5))
+    query = FeatureSet.from_arrays(features[:12] + 0.5, pids[:12], **{by: names[:12]})
+    whole, repeated = (
+        FeatureSet.from_arrays(features[12:][rows], pids[12:][rows], **{by: names[12:][rows]})
+        for rows in (np.arange(31), np.append(np.arange(31), np.arange(5)))
+    )
+    options = {"protocol": "no_cameras", **QUICK}
+    right = evaluate(query, whole, **options)
+    found = evaluate(query, repeated, **options)
+    assert right.notes == []
+    assert found.metrics["mAP"] != right.metrics["mAP"]
+    (note,) = found.notes
+    first = str(names[12])
+    assert f"gallery: 5 of 36 rows have the {by.removesuffix('s').replace('_', ' ')} of an earlier row" in note
+    assert f"row 31, {first!r}" in note
+    assert f"numpy.unique({by}, return_index=True)" in note
+    index = np.argsort(np.arange(12 * 36).reshape(12, 36) * 7 % 36, axis=1)
+    assert any("5 of 36 rows" in each for each in evaluate_lists(index, query, repeated, **options).notes)
+    near = FeatureSet.from_arrays(features[padded] + 0.5, pids[padded], **{by: names[padded]})
+    of_both = [note for note in evaluate(near, repeated, **options).notes if "earlier row" in note]
+    assert [note.partition(" rows")[0] for note in of_both] == ["query set: 5 of 48", "gallery: 5 of 36"]
+    # One set on both sides has one note.
+    both = evaluate(near, near, protocol="no_cameras", **QUICK)
+    assert sum("earlier row" in note for note in both.notes) == 1
+    stored = repeated.save(tmp_path / "g.zarr")
+    command = f"`reid-dist ingest {stored.uri} --drop-duplicates {by} --output NEW`"
+    assert any(command in note for note in evaluate(query, stored, **options).notes)
+    (cured,) = ingest(stored.uri, tmp_path / "new.zarr", drop_duplicates=by)
+    assert evaluate(query, cured, **options).metrics == right.metrics
+    assert cured.content_digest == whole.content_digest
+
+
+def test_splits_note_repeated_rows_of_the_whole_sets():
+    features, pids, paths = items(n=60)
+    padded = np.append(np.arange(60), np.arange(4))
+    gallery = FeatureSet.from_arrays(features[padded], pids[padded], image_paths=paths[padded])
+    query = FeatureSet.from_arrays(features[:12] + 0.5, pids[:12])
+    found = evaluate_splits(query, gallery, per_identity=5, splits=3, protocol="no_cameras", **QUICK)
+    (note,) = [note for note in found.notes if "earlier row" in note]
+    assert note.startswith("gallery: 4 of 64 rows")
 
 
 # ------------------------------------------------------------------------------------------- advice of errors

@@ -117,7 +117,9 @@ class AnyNames(ReaderContract):
         pids[1] += 2
         source = self.write(tmp_path / f"beyond{self.suffix}", {"features": features, "pids": pids})
         for read in (open_features, lambda path: ingest(path, tmp_path / "out.zarr")):
-            with pytest.raises(InputError, match=r"row 1 holds 16777218 as float32, which is exact .* up to 16,777,216 "):
+            with pytest.raises(
+                InputError, match=r"row 1 holds 16777218 as float32, which is exact .* up to 16,777,216 "
+            ):
                 read(source)
         assert not (tmp_path / "out.zarr").exists()
 

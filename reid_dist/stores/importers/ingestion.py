@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import DTypeLike
 
@@ -96,6 +96,9 @@ def ingest(
         ``"float32"`` or ``"float16"``; float16 sources stay float16 when None, all others become float32.
     drop_pids
         Identities whose rows are left out; a note gives their number.
+    drop_duplicates
+        ``"item_ids"`` or ``"image_paths"``: keep the first of all rows of a set with one item id or image path, and
+        leave the others out; a note gives their number.
     allow_zero
         Keep rows of zeros; they are refused otherwise.
     overwrite
@@ -137,7 +140,7 @@ def ingest(
                 allow_zero=allow_zero,
                 overwrite=overwrite,
                 notes=[*opened.notes, *part.notes],
-                source={"uri": opened.uri, "drop_pids": [int(pid) for pid in options.drop_pids]},
+                source=_origin(opened.uri, options),
             )
             on_error.callback(writer.abort)
             _copy_rows(part, writer, allow_zero, report)
@@ -146,6 +149,12 @@ def ingest(
         commit_writers(writers)
         on_error.pop_all()
     return [FeatureSet.open(target) for target in targets]
+
+
+def _origin(uri: str, options: LabelOptions) -> dict[str, Any]:
+    """Where the rows of a store come from, and which of them were left out."""
+    dropped = {} if options.drop_duplicates is None else {"drop_duplicates": options.drop_duplicates}
+    return {"uri": uri, "drop_pids": [int(pid) for pid in options.drop_pids], **dropped}
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.formatting import first_few
+from reid_dist.core.formatting import counted, first_few
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.label_options import LabelOptions, Location
 from reid_dist.stores.importers.name_layouts import Coded, Records, read_names_file
@@ -35,6 +35,7 @@ from reid_dist.stores.labels import (
     number_in_digits,
     number_jointly,
 )
+from reid_dist.stores.repeats import NAMES, Name, repeated_rows, spoken
 from reid_dist.stores.rows import FIRST_OFFENDERS
 
 _BLOCK_BYTES = 8 << 20
@@ -112,9 +113,9 @@ def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
         sides = None if read.part.role else _sides(source, read, options)
         flags = {name: read.labels.pop(name) for name in SIDE_LABELS if name in read.labels}
         if sides is None:
-            made.append(_drop(read, read.part.role, _not_train(read, flags, options), vocabularies, options.drop_pids))
+            made.append(_drop(read, read.part.role, _not_train(read, flags, options), vocabularies, options))
         else:
-            made += [_drop(read, role, rows, vocabularies, options.drop_pids) for role, rows in sides.items()]
+            made += [_drop(read, role, rows, vocabularies, options) for role, rows in sides.items()]
     return made
 
 
@@ -341,18 +342,35 @@ def _drop(
     role: Role | None,
     rows: Mask,
     vocabularies: Mapping[str, NDArray[np.str_]],
-    drop_pids: Sequence[int],
+    options: LabelOptions,
 ) -> LabelledPart:
     for what in read.labels:
         _check_length(read, what)
-    pids = read.labels["pids"]
+    pids, drop_pids = read.labels["pids"], options.drop_pids
     kept = rows & ~np.isin(pids, np.array(list(drop_pids), dtype=np.int64))
     if not kept.any():
         raise InputError(f"no row of {read.part.features!r} is left after dropping {len(drop_pids)} identities")
-    notes = [*read.notes, _drop_note(pids[rows], drop_pids)] if drop_pids else read.notes
+    notes = [*read.notes, _drop_note(pids[rows], drop_pids)] if drop_pids else list(read.notes)
+    if options.drop_duplicates is not None:
+        again = _repeats(read, kept, options.drop_duplicates)
+        notes.append(f"left out {len(again)} of {counted(int(kept.sum()), 'row', separator='')}, whose "
+                     f"{spoken(options.drop_duplicates)} an earlier row has")  # fmt: skip
+        kept[again] = False
     taken = read.labels if kept.all() else {what: _kept(values, kept) for what, values in read.labels.items()}
     made = make_labels(int(kept.sum()), **label_arguments(taken), names=vocabularies)
     return LabelledPart(role, read.features, kept, made, tuple(notes))
+
+
+def _repeats(read: _Read, kept: Mask, by: Name) -> NDArray[np.int64]:
+    """Rows of the part, among those that are kept, whose item id or image path an earlier one has."""
+    if by not in read.labels:
+        having = [name for name in NAMES if name in read.labels]
+        raise InputError(
+            f"{read.part.features!r} has no {by}, by which duplicates would be dropped (--drop-duplicates, "
+            f"drop_duplicates); {f'drop them by {having[0]}' if having else 'name them, or leave the option out'}"
+        )
+    rows = np.flatnonzero(kept)
+    return rows[repeated_rows(read.labels[by][rows])]
 
 
 def _kept(values: NDArray[Any], kept: Mask) -> NDArray[Any]:
