@@ -183,7 +183,7 @@ def test_splits_note_repeated_rows_of_the_whole_sets():
     padded = np.append(np.arange(60), np.arange(4))
     gallery = FeatureSet.from_arrays(features[padded], pids[padded], image_paths=paths[padded])
     query = FeatureSet.from_arrays(features[:12] + 0.5, pids[:12])
-    found = evaluate_splits(query, gallery, per_identity=5, splits=3, protocol="no_cameras", **QUICK)
+    found = evaluate_splits(query, gallery, per_identity=5, repeats=3, protocol="no_cameras", **QUICK)
     (note,) = [note for note in found.notes if "earlier row" in note]
     assert note.startswith("gallery: 4 of 64 rows")
 
