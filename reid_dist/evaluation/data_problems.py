@@ -14,14 +14,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import RankedQueries
-from reid_dist.evaluation.breakdowns import given_labels
+from reid_dist.core.model import UNKNOWN_CAMERA, RankedQueries
 from reid_dist.reports import TopK
 from reid_dist.reports.data_problems import GenuinePairs, find_data_problems
 from reid_dist.reports.failures import NO_IDENTITY, CommonLabels
 from reid_dist.stores import FeatureSet, LabelledSet
 from reid_dist.stores.featureset import read_scattered
 from reid_dist.stores.labelled import joint_labels
+from reid_dist.stores.labels import given_labels
 from reid_dist.stores.rows import FeatureArray
 
 # Rows that are read: a few runs, as rows of an identity usually follow each other; and their bytes as float64.
@@ -70,7 +70,7 @@ def camera_shifts(features: FeatureSet) -> list[dict[str, Any]]:
     pids, camids = features.pids[rows], features.camids[rows]
     # A chunk that holds several runs is read once.
     read = np.concatenate([*read_scattered(features, rows), np.empty((0, features.dim), features.dtype)])
-    known = np.flatnonzero(~np.isin(pids, NO_IDENTITY))
+    known = np.flatnonzero(~np.isin(pids, NO_IDENTITY) & (camids != UNKNOWN_CAMERA))
     # A single row of an identity shows neither.
     own, count = np.unique(pids[known], return_counts=True)
     known = known[np.isin(pids[known], own[count > 1])]

@@ -37,7 +37,7 @@ from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import REASONS, Protocol
 from reid_dist.reports import Report, TopK
-from reid_dist.reports.notes import own_row_notes, repeated_row_notes, side_notes, threshold_notes
+from reid_dist.reports.notes import label_notes, own_row_notes, side_notes, threshold_notes
 from reid_dist.stores import LabelledSet
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def make_report(
         else data_problems(job.query, job.gallery, ranked, topk),
         notes=[
             *side_notes(query, gallery, protocol),
-            *repeated_row_notes(query, gallery),
+            *label_notes(query, gallery, protocol),
             *own_row_notes(query, gallery, protocol, ranked),
             *([_FIRST_ALONE] if first_alone else []),
             *_threshold_notes(checked.metrics, verification),

@@ -346,6 +346,14 @@ def _plain(text: str) -> int | None:
     return value if value is not None and str(value) == text else None
 
 
+def given_labels(labels: NDArray[np.int64], names: Texts) -> list[int] | list[str]:
+    """Labels as they were given; what is not positive (junk) has no name of its own."""
+    if names is None:
+        numbers: list[int] = labels.tolist()
+        return numbers
+    return [names[label - 1] if label > 0 else str(label) for label in labels.tolist()]
+
+
 def join_item_ids(
     query: NDArray[Any], gallery: NDArray[Any]
 ) -> tuple[NDArray[np.int64] | NDArray[np.str_], NDArray[np.int64] | NDArray[np.str_]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -136,6 +137,67 @@ def test_sweeps_note_own_rows_once():
     both = FeatureSet.from_arrays(features, pids)
     report = sweep_parameters(both, both, expand="aqe", k="0:2", protocol="no_cameras", metrics=["mAP"])
     assert len(matches(report)) == 1
+
+
+# ----------------------------------------------------------------------------------------------------- cameras
+
+
+def of_cameras(near, far, protocol="market1501"):
+    """Notes on cameras of an evaluation in which every identity is under every camera."""
+    features, pids, _ = items(n=48)
+    sides = [
+        FeatureSet.from_arrays(rows, pids[:24], np.resize(cameras, 24)[np.arange(24) // 6 % len(cameras)])
+        for rows, cameras in ((features[:24], np.array(near)), (features[24:], np.array(far)))
+    ]
+    return [note for note in evaluate(*sides, protocol=protocol, **QUICK).notes if "camera" in note]
+
+
+@pytest.mark.parametrize(
+    ("near", "far", "words"),
+    [
+        (["c1", "c2"], ["C1", "C2", "C3"], "query cameras c1, c2 and gallery cameras C1, C2, C3 are spelled unlike"),
+        (["cam_01", "cam_02"], ["cam1", "cam2"], "spelled unlike"),
+        ([0, 1, 2], [1, 2, 3], "cameras 0, 1, 2 and gallery cameras 1, 2, 3 may be numbered from 0 and from 1"),
+        ([0], [1, 2, 3], "no query camera is in the gallery: query cameras 0 and .* from 0 and from 1"),
+        ([1, 3], [0, 1, 2], "not all query cameras are in the gallery: .* from 1 and from 0"),
+        (["north"], ["south", "west"], "no query camera is in the gallery: .*right only if"),
+        ([3, 6], [1, 2, 4, 5], "no query camera is in the gallery: .*right only if"),
+        ([2], [1], "no query camera is in the gallery: .*right only if"),
+    ],
+)
+def test_cameras_of_one_side_alone_are_named(near, far, words):
+    (note,) = of_cameras(near, far)
+    assert re.search(words, note)
+    assert of_cameras(near, far, "no_cameras") == []
+    # By design in some data sets, hence no warning, unless it looks like a mistake.
+    assert note.startswith("warning: ") == ("right only if" not in note)
+
+
+@pytest.mark.parametrize(("near", "far"), [([1, 2], [1, 2, 3]), (["c1"], ["c1", "c2"]), ([2, 5], [1, 2, 3, 4])])
+def test_cameras_of_both_sides_are_not_noted(near, far):
+    assert of_cameras(near, far) == []
+
+
+def test_cameras_that_a_protocol_tells_apart_are_not_noted():
+    rules = compose_protocol("apart", base="market1501", query_cameras=[3], gallery_cameras=[1, 2])
+    assert of_cameras([3], [1, 2], rules) == []
+
+
+def test_unknown_cameras_are_counted():
+    (note,) = of_cameras([1, -1], [1, 2, -1, -1])
+    assert "the camera of 12 of 24 queries and of 12 of 24 gallery rows is unknown (-1)" in note
+    assert of_cameras([1, -1], [1, 2, -1, -1], "no_cameras") == []
+
+
+@pytest.mark.parametrize("protocol", ["market1501", "cuhk03_separate_cameras"])
+def test_unknown_cameras_are_no_one_camera(protocol):
+    """All positives are of unknown camera, as the queries are: they count."""
+    features, pids, _ = items()
+    sides = [FeatureSet.from_arrays(rows, pids, np.full(30, -1)) for rows in (features, features[::-1] + 1)]
+    report = evaluate(*sides, protocol=protocol)
+    assert report.counts["n_valid"] == 30
+    assert report.counts["n_junk"] == 0
+    assert report.metrics["mAP"] == evaluate(*sides, protocol="no_cameras").metrics["mAP"]
 
 
 # ----------------------------------------------------------------------------------------------- repeated rows

@@ -38,7 +38,7 @@ from reid_dist.metrics.repeats import mean_and_spread
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 from reid_dist.reports import Report
 from reid_dist.reports.documents import plain
-from reid_dist.reports.notes import notes_of_splits, repeated_row_notes, side_notes
+from reid_dist.reports.notes import label_notes, notes_of_splits, side_notes
 from reid_dist.stages.expansion import describe_expansion, parse_expand
 from reid_dist.stages.reranking import parse_rerank
 from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, Workspace, as_feature_set
@@ -273,7 +273,7 @@ def evaluate_job(
                     raise InputError(f"split {split} of {trials.n_splits} (from 0): {error}") from error
                 # Notes on the two sides are those of the whole sets: a drawn gallery is small by design.
                 found = FinishedSplit.of(
-                    report, leave_out=[*side_notes(near, far, rules), *repeated_row_notes(near, far)]
+                    report, leave_out=[*side_notes(near, far, rules), *label_notes(near, far, rules)]
                 )
                 kept.keep(part, found)
                 shutil.rmtree(private, ignore_errors=True)
@@ -283,7 +283,7 @@ def evaluate_job(
     notes = [
         *([] if job.benchmark is None else [*benchmark_notes(job.benchmark, gallery), *others]),
         *(side_notes(query, gallery, rules) if trials.whole_queries else []),
-        *repeated_row_notes(query, gallery),
+        *label_notes(query, gallery, rules),
         *notes_of_splits([split.notes for split in finished]),
         *query.notes,
         *gallery.notes,
