@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from reid_dist.core.credentials import command_line
 from reid_dist.core.formatting import counted, have, shortened
+from reid_dist.core.splitmix import stream_outputs
 from reid_dist.stores.labelled import LabelledSet
-from reid_dist.stores.row_checks import row_checksums
 
 Name = Literal["item_ids", "image_paths"]
 NAMES: Final[tuple[Name, ...]] = ("item_ids", "image_paths")
 """Labels that name an item."""
 
-_ROWS_AT_ONCE: Final = 1 << 18
+_ROWS_AT_ONCE: Final = 1 << 15
 _LONGEST: Final = 80
 
 
@@ -36,12 +36,14 @@ def repeated_rows(values: NDArray[Any]) -> NDArray[np.int64]:
 
 def _checksums(texts: NDArray[np.str_]) -> NDArray[np.uint64]:
     """Numbers of texts, (n,) uint64, equal for equal texts: a small part of the time that sorting texts takes."""
-    found = np.empty(len(texts), np.uint64)
     width = texts.dtype.itemsize // 4
+    # Odd, so that texts that differ in one character differ.
+    factors = stream_outputs(0, np.arange(width)) | np.uint64(1)
+    found = np.empty(len(texts), np.uint64)
     for start in range(0, len(texts), _ROWS_AT_ONCE):
         some = np.ascontiguousarray(texts[start : start + _ROWS_AT_ONCE].astype(f"=U{width}", copy=False))
-        # The words of a row of numbers as wide as characters.
-        found[start : start + len(some)] = row_checksums(some.view(np.float32).reshape(len(some), width))
+        # Sums modulo 2^64 are meant.
+        found[start : start + len(some)] = some.view(np.uint32).reshape(len(some), width).astype(np.uint64) @ factors
     return found
 
 
