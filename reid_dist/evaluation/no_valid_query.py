@@ -16,7 +16,7 @@ from reid_dist.relevance.protocols import SAME_CAMERA, WHOLE_CAMERA, Protocol
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.importers.name_layouts import LAYOUTS, NameLayout, labels_of_names
 from reid_dist.stores.labels import given_labels
-from reid_dist.stores.overlap import shared_items
+from reid_dist.stores.overlap import named_by_paths, shared_items
 
 _MOST_CAMERAS = 12
 # Share of the query's identities that have to be in the gallery: a split can lack some.
@@ -121,7 +121,7 @@ def _without_cameras(query: LabelledSet, gallery: LabelledSet) -> str:
     shared = shared_items(query, gallery)
     if shared is None:
         return "use the protocol 'no_cameras', or 'same_set' if queries are gallery rows as well"
-    if shared.by == "image_paths":
+    if shared.by == "image_paths" and not named_by_paths(query, gallery):
         return (
             f"{shared.n_query} queries are gallery rows as well, by image path: give the paths as item_ids to both "
             "sides and use the protocol 'same_set'"

@@ -18,7 +18,7 @@ from reid_dist.reports.heading import WARNING
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.labelled import joint_labels
 from reid_dist.stores.labels import given_labels
-from reid_dist.stores.overlap import shared_items
+from reid_dist.stores.overlap import named_by_paths, shared_items
 from reid_dist.stores.repeats import repeat_note
 
 LEAST_FALSE_ACCEPTS: Final = 10
@@ -136,7 +136,7 @@ def own_row_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, 
     own = shared_items(query, gallery, (ranked.indptr, ranked.row))
     if own is not None:
         found = f"the own row of {own.n_query:,} of {counted(n_valid, 'valid query')}"
-        remedy = _own_row_remedy(own.by, protocol)
+        remedy = _own_row_remedy(own.by, protocol, by_paths=named_by_paths(query, gallery))
         if own.by == "content" and query.content_digest == query.labels_digest:
             # Labels alone: two sets of different images may be labelled alike, row by row.
             return [
@@ -157,7 +157,7 @@ def own_row_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, 
     n_identical = int((np.diff(np.append(0, np.cumsum(identical))[ranked.indptr]) > 0).sum())
     if n_identical < 2 or n_identical < _MANY * n_valid:
         return []
-    remedy = "give item_ids to both sides and use the protocol 'same_set', which leaves own rows out"
+    remedy = "give item_ids or image_paths to both sides and use the protocol 'same_set', which leaves own rows out"
     if OWN_ROW in protocol.junk:
         remedy = "give an image the same item id on both sides"
     elif protocol.needs_camids:
@@ -168,10 +168,11 @@ def own_row_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, 
     ]
 
 
-def _own_row_remedy(by: str, protocol: Protocol) -> str:
+def _own_row_remedy(by: str, protocol: Protocol, *, by_paths: bool) -> str:
+    """What leaves own rows out; `by_paths` is whether the protocol knows them by image path."""
     if OWN_ROW in protocol.junk:
         return "give an image the same item id on both sides"
-    if by == "image_paths":
+    if by == "image_paths" and not by_paths:
         return "give the paths as item_ids to both sides and use the protocol 'same_set', which leaves own rows out"
     if protocol.junk:
         labels = sorted({name for rule in protocol.junk for name in rule if not name.startswith(NOT)} - {"pid"})

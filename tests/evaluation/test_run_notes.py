@@ -16,6 +16,7 @@ from reid_dist import (
     FeatureSet,
     LabelledRows,
     compose_protocol,
+    conventions,
     evaluate,
     evaluate_distances,
     evaluate_lists,
@@ -74,7 +75,7 @@ def test_queries_that_are_gallery_rows_are_counted(by):
     (note,) = matches(evaluate(query, gallery, protocol="no_cameras", **QUICK))
     assert "7 of 10 valid queries" in note
     assert "'same_set'" in note
-    assert ("item id" in note) or ("item_ids" in note)
+    assert any(words in note for words in ("by item id", "by image path", "item_ids"))
 
 
 def test_own_rows_of_another_camera_are_noted():
@@ -268,10 +269,52 @@ def test_missing_cameras_of_one_set_lead_to_same_set():
     with pytest.raises(InputError, match="'same_set': 9 rows of the query set are in the gallery as well, by item id"):
         evaluate(query, FeatureSet.from_arrays(features, pids, item_ids=paths))
     query = FeatureSet.from_arrays(features[:9], pids[:9], image_paths=paths[:9])
-    with pytest.raises(InputError, match="give the paths as item_ids to both sides and use the protocol 'same_set'"):
+    with pytest.raises(InputError, match="'same_set': 9 rows of the query set are in the gallery as well, by image pa"):
         evaluate(query, FeatureSet.from_arrays(features, pids, image_paths=paths))
+    query, gallery = (
+        FeatureSet.from_arrays(features[:n], pids[:n], item_ids=first + np.arange(n), image_paths=paths[:n])
+        for n, first in ((9, 100), (30, 200))
+    )
+    with pytest.raises(InputError, match="give the paths as item_ids to both sides and use the protocol 'same_set'"):
+        evaluate(query, gallery)
     with pytest.raises(InputError, match=r"use the protocol 'no_cameras'$"):
         evaluate(FeatureSet.from_arrays(features[:9], pids[:9]), both)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_own_rows_are_known_by_image_path_where_there_are_no_item_ids(stored, tmp_path):
+    """As the oracle, the same sets with the paths as item ids."""
+    features, pids, paths = items()
+    own = np.array([3, 29, 8, 13])
+    rows = np.append(features[own], features[:2] + 0.5, axis=0)
+    names, labels = np.append(paths[own], ["x.jpg", "a-longer-path/y.jpg"]), np.append(pids[own], [0, 1])
+
+    def sides(**kinds):
+        near, far = ({kind: values[side] for kind, values in kinds.items()} for side in range(2))
+        made = FeatureSet.from_arrays(rows, labels, **near), FeatureSet.from_arrays(features, pids, **far)
+        if not stored:
+            return made
+        return tuple(each.save(tmp_path / f"{next(iter(kinds))}-{n}.zarr") for n, each in enumerate(made))
+
+    both = names, paths
+    by_ids, by_paths = sides(item_ids=both), sides(image_paths=both)
+    one_side = by_ids[0], by_paths[1]
+    options = {"protocol": "same_set", "topk": 5}
+    expected, found = evaluate(*by_ids, **options), evaluate(*by_paths, **options)
+    assert expected.counts["n_junk"] == 4
+    assert found.metrics == expected.metrics
+    assert found.result_digest == expected.result_digest
+    assert matches(found) == []
+    (note,) = matches(evaluate(*by_paths, protocol="no_cameras"))
+    assert "(by image path); use the protocol 'same_set', which leaves own rows out" in note
+    with pytest.raises(InputError, match="gallery has no item ids; give item_ids or image_paths to both sets"):
+        evaluate(*one_side, **options)
+    gallery = FeatureSet.from_arrays(features, pids, image_paths=np.char.add("other/", paths))
+    with pytest.raises(InputError, match="none of the 6 image paths of the query set is in the gallery"):
+        evaluate(by_paths[0], gallery, **options)
+    splits = {"protocol": "same_set", "repeats": 2, "per_identity": 3}
+    assert evaluate_splits(*by_paths, **splits).metrics == evaluate_splits(*by_ids, **splits).metrics
+    assert "same_set" in {row.setting.name for row in conventions(*by_paths).rows}
 
 
 def by_features(sides):

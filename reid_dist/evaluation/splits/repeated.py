@@ -363,7 +363,7 @@ def _refuse_own_rows(query: FeatureSet, gallery: FeatureSet, trials: Trials, pro
     if trials.keeps_apart or query.content_digest != gallery.content_digest:
         return
     # A row shares all labels with itself, so that any junk rule hides it, if the labels are there.
-    if not protocol.junk or (protocol.needs_item_ids and query.item_ids is None):
+    if not protocol.junk or (protocol.needs_item_ids and query.item_ids is None and query.image_paths is None):
         raise InputError(
             "query and gallery are the same set, so that every drawn row would be a query that finds itself under "
             f"protocol {protocol.name!r}{' without item ids' if protocol.junk else ''}; use --rest-as-queries "
