@@ -25,6 +25,7 @@ and 1, unless one of the sets holds two spellings of that number.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -33,7 +34,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from reid_dist.core.formatting import counted
+from reid_dist.core.formatting import counted, first_few
 from reid_dist.errors import InputError
 
 Labels: TypeAlias = dict[str, NDArray[Any]]
@@ -56,6 +57,7 @@ _BFLOAT16, _BFLOAT16_BITS = "bfloat16", 8
 _SURROGATES = (0xD800, 0xDFFF)
 _LAST_CHARACTER = 0x10FFFF
 _CHECKED_ROWS = 65_536
+_MOST_SHOWN = 3
 
 
 def as_column(values: ArrayLike, name: str, significant_bits: int | None = None) -> NDArray[Any]:
@@ -66,7 +68,11 @@ def as_column(values: ArrayLike, name: str, significant_bits: int | None = None)
     """
     if str(getattr(values, "dtype", "")).removeprefix("torch.") == _BFLOAT16:
         significant_bits = _BFLOAT16_BITS
-    array = np.asarray(to_numpy(values))
+    refuse_batches(values, name, 0)
+    try:
+        array = np.asarray(to_numpy(values))
+    except ValueError as error:
+        raise InputError(f"{name} must be one label per row: {error}") from None
     if array.ndim == 2 and 1 in array.shape:
         array = array.reshape(-1)
     if array.ndim != 1:
@@ -136,8 +142,25 @@ def _refuse_no_text(array: NDArray[np.str_], name: str) -> None:
             )
 
 
+def refuse_batches(values: Any, name: str, n_axes: int) -> None:
+    """Refuse a list of arrays of more axes than a row has, `n_axes`, which are batches of rows."""
+    if not isinstance(values, list | tuple):
+        return
+    shapes = [tuple(getattr(each, "shape", ())) for each in values]
+    if not any(len(shape) > n_axes and (n_axes or math.prod(shape) != 1) for shape in shapes):
+        return
+    join = "torch.cat" if any(hasattr(each, "detach") for each in values) else "numpy.concatenate"
+    shown = first_few([*map(str, shapes)], _MOST_SHOWN)
+    raise InputError(
+        f"{name} are a list of {counted(len(values), 'array')} of shapes {shown}; join batches to one array: "
+        f"{join}({name})"
+    )
+
+
 def to_numpy(values: Any) -> Any:
-    """Bring a torch tensor or a dask array into memory as numpy; leave anything else as it is."""
+    """Bring a torch tensor, a list of these or a dask array into memory as numpy; leave anything else as it is."""
+    if isinstance(values, list | tuple) and any(hasattr(each, "detach") for each in values):
+        return [to_numpy(each) for each in values]
     if hasattr(values, "detach") and hasattr(values, "cpu"):
         tensor = values.detach().cpu()
         # Numpy has no bfloat16; widening it is exact.

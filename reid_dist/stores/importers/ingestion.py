@@ -143,7 +143,7 @@ def ingest(
                 source=_origin(opened.uri, options),
             )
             on_error.callback(writer.abort)
-            _copy_rows(part, writer, allow_zero, report)
+            _copy_rows(part, opened.uri, writer, allow_zero, report)
             writers.append(writer)
         # Query and gallery of two models, each of them whole, would be evaluated, and to a wrong number.
         commit_writers(writers)
@@ -162,7 +162,7 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _copy_rows(part: LabelledPart, writer: FeatureWriter, allow_zero: bool, report: RowsReporter) -> None:
+def _copy_rows(part: LabelledPart, source: str, writer: FeatureWriter, allow_zero: bool, report: RowsReporter) -> None:
     n_source = len(part.kept)
     for start in range(0, n_source, part.block_rows):
         stop = min(start + part.block_rows, n_source)
@@ -171,6 +171,7 @@ def _copy_rows(part: LabelledPart, writer: FeatureWriter, allow_zero: bool, repo
             block = part.features.read(start, stop)
             writer.append(block if kept.all() else block[kept])
         report.advance(int(kept.sum()), writer.uri)
+    writer.faults.refuse_non_finite(f"{f'{part.role} ' if part.role else ''}features of {source}")
     zero = writer.faults.zero
     if zero and not allow_zero:
         raise InputError(

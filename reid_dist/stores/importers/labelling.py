@@ -35,6 +35,7 @@ from reid_dist.stores.labels import (
     number_in_digits,
     number_jointly,
 )
+from reid_dist.stores.memory import check_shape
 from reid_dist.stores.repeats import NAMES, Name, repeated_rows, spoken
 from reid_dist.stores.rows import FIRST_OFFENDERS
 
@@ -149,8 +150,7 @@ def label_column(array: RowArray, what: str, name: str | None = None) -> NDArray
 
 def _read_part(source: Source, part: Part, options: LabelOptions, table: Mapping[str, NDArray[Any]]) -> _Read:
     features = source.arrays[part.features]
-    if len(features.shape) != 2 or 0 in features.shape:
-        raise InputError(f"features {part.features!r} must be (n, dim) and not empty, not {features.shape}")
+    check_shape(features.shape, f"features {part.features!r}")
     labels = {what: label_column(source.arrays[name], what, name) for what, name in part.labels.items()}
     read = _Read(part, features, labels, [])
     if table:
