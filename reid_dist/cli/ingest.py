@@ -186,7 +186,7 @@ def command(source: str, output: str, **options: Any) -> None:
     """
     from reid_dist.cli.progress import rows_progress
     from reid_dist.stores.importers import ingest
-    from reid_dist.stores.repeats import repeat_note
+    from reid_dist.stores.repeated_items import repeat_note
 
     arrays = {name: options.pop(name) for name in _array_names()}
     options["words"] = _words(options["words"])

@@ -21,7 +21,7 @@ from reid_dist.engine.tasks import gallery_index, set_labels
 from reid_dist.engine.verification import ROC_RATES, Verification, identification_rates
 from reid_dist.errors import InputError
 from reid_dist.evaluation.breakdowns import make_breakdowns
-from reid_dist.evaluation.chance import chance_notes
+from reid_dist.evaluation.chance_level import chance_notes
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.data_problems import data_problems
 from reid_dist.metrics.confidence import Confidence, bootstrap_intervals, few_units

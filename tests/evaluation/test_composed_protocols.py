@@ -448,7 +448,7 @@ def test_labels_that_are_not_there():
     ):
         with pytest.raises(InputError, match="protocol 'mine' needs camids, and query has none"):
             evaluate_distances(given, without_cameras, far, protocol=compose_protocol("mine", **parts))
-    with pytest.raises(InputError, match="matches items by item id"):
+    with pytest.raises(InputError, match="known by its item id or image path, and query has no item ids"):
         evaluate_distances(given, without_cameras, far, protocol=compose_protocol("mine", junk=[["item_id"]]))
 
 

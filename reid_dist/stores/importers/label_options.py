@@ -12,7 +12,7 @@ from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.name_layouts import LAYOUTS, MARKET1501, NameLayout, layout_of_pattern
 from reid_dist.stores.importers.names import ArrayNames, option_of
-from reid_dist.stores.repeats import NAMES, Name
+from reid_dist.stores.repeated_items import NAMES, Name
 
 Location: TypeAlias = str | os.PathLike[str]
 

@@ -36,7 +36,7 @@ from reid_dist.stores.labels import (
     number_jointly,
 )
 from reid_dist.stores.memory import check_shape
-from reid_dist.stores.repeats import NAMES, Name, repeated_rows, spoken
+from reid_dist.stores.repeated_items import NAMES, Name, repeated_rows, spoken
 from reid_dist.stores.rows import FIRST_OFFENDERS
 
 _BLOCK_BYTES = 8 << 20

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.formatting import percent, share
+from reid_dist.core.formatting import percent, rate, share
 from reid_dist.core.model import UNKNOWN_CAMERA, Int64, RankedQueries
 from reid_dist.core.segments import segment_sums
 from reid_dist.evaluation.sampled_rows import read_sampled, sampled_rows, unit_vectors
@@ -125,9 +125,9 @@ class _Level:
             "(random orders: 50 %)"
         )
         return (
-            f"the result is at chance level: {self.metric} {percent(self.result)}, where random orders have "
-            f"{percent(self.chance)} on average, 99 % of them {percent(lower)} to "
-            f"{percent(self.chance + self.width)}{ordered}"
+            f"the result is at chance level: {self.metric} {rate(self.result)}, where random orders have "
+            f"{rate(self.chance)} on average, 99 % of them {rate(lower)} to "
+            f"{rate(self.chance + self.width)}{ordered}"
         )
 
 

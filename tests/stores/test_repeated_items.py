@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reid_dist.errors import InputError
 from reid_dist.stores import FeatureSet, check_store, ingest
-from reid_dist.stores.repeats import repeated_rows
+from reid_dist.stores.repeated_items import repeated_rows
 
 TEXTS = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=3), min_size=1, max_size=40)
 NUMBERS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2), min_size=1, max_size=40)
