@@ -65,24 +65,25 @@ def features(draw, n_rows, dim, kind):
 
 @st.composite
 def problems(draw, kinds=KINDS, max_query=8, max_gallery=32, junk=True):
-    """Sets with cameras: junk (pid -1), pid 0, queries without positives, one-item galleries."""
+    """Sets with cameras, unknown ones (-1) among them: junk (pid -1), pid 0, queries without positives, one item."""
     kind = draw(st.sampled_from(kinds))
     n_query = draw(st.integers(1, max_query))
     n_gallery = draw(st.integers(1, max_gallery))
     dim = draw(st.sampled_from(DIMS))
     n_pids = draw(st.integers(0, 4))
     n_cameras = draw(st.sampled_from([2, 3, 4, 1]))
+    camera = draw(st.sampled_from([0, 0, -1]))
     together = draw(features(n_query + n_gallery, dim, kind))
     query = ItemSet(
         together[:n_query],
         draw(whole_numbers(n_query, -1 if junk else 0, n_pids)),
-        draw(whole_numbers(n_query, 0, n_cameras - 1)),
+        draw(whole_numbers(n_query, camera, n_cameras - 1)),
         np.arange(10_000, 10_000 + n_query),
     )
     gallery = ItemSet(
         together[n_query:],
         draw(whole_numbers(n_gallery, -1 if junk else 0, n_pids)),
-        draw(whole_numbers(n_gallery, 0, n_cameras - 1)),
+        draw(whole_numbers(n_gallery, camera, n_cameras - 1)),
         np.arange(n_gallery),
     )
     return Problem(query, gallery, kind)

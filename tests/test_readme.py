@@ -114,6 +114,19 @@ def test_the_commands_run_in_order(tmp_path: Path, reid_dist: Any, monkeypatch: 
     assert names["report"].metrics["mAP"] == first["metrics"]["mAP"]
 
 
+def test_commands_on_files_of_your_own_are_marked(tmp_path: Path) -> None:
+    """All others run on the data of the demo, or on what earlier commands have written."""
+    make_named(tmp_path)
+    own, marked = {path.name for path in tmp_path.iterdir()}, set()
+    for block in re.finditer(r"^```bash\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL):
+        named = own & set(shlex.split(block[1]))
+        paragraph = TEXT[: block.start()].rstrip().rpartition("\n\n")[2]
+        if named:
+            assert "of your own" in paragraph, block[1]
+        marked |= named
+    assert marked == own
+
+
 def test_extras_are_installed_from_the_clone() -> None:
     """The package is on no index, so that its name with an extra is found by pip nowhere else."""
     assert "pip install 'reid-dist[" not in TEXT

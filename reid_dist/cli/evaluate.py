@@ -52,5 +52,5 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: A
     try:
         job = PipelineJob(query=query, gallery=gallery, **job_fields(given))
     except ValidationError as error:
-        raise InputError(explain("the command", error, PipelineJob.model_fields)) from None
+        raise InputError(explain("the command", error, PipelineJob)) from None
     deliver(evaluate_job(job, run), as_json=as_json, output=run.output)

@@ -146,6 +146,11 @@ def _words(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
 @click.option("--dtype", type=click.Choice(["float32", "float16"]), help="Default: float16 stays, all else is float32.")
 @click.option("--drop-pid", "drop_pids", type=int, multiple=True, metavar="N", help="Leave out this pid; repeatable.")
 @click.option(
+    "--drop-duplicates",
+    type=click.Choice(["item_ids", "image_paths"]),
+    help="Keep the first row of every item id or image path, and leave out those that repeat it.",
+)
+@click.option(
     "--allow-zero", is_flag=True, help="Keep zero vectors; under cosine they are at distance 1 from everything."
 )
 @click.option("--overwrite", is_flag=True, help="Replace a store that is there; not on S3.")
@@ -181,6 +186,7 @@ def command(source: str, output: str, **options: Any) -> None:
     """
     from reid_dist.cli.progress import rows_progress
     from reid_dist.stores.importers import ingest
+    from reid_dist.stores.repeated_items import repeat_note
 
     arrays = {name: options.pop(name) for name in _array_names()}
     options["words"] = _words(options["words"])
@@ -193,5 +199,6 @@ def command(source: str, output: str, **options: Any) -> None:
             f"{store.uri}: {store.n_rows} x {store.dim} {store.dtype}, {counted(identities(store), 'identity')}, "
             f"{cameras}, content {store.content_digest[:16]}"
         )
-        for note in store.notes:
+        repeated = repeat_note(store, "set")
+        for note in [*store.notes, *([repeated] if repeated else [])]:
             click.echo(without_controls(f"  note: {note}"))

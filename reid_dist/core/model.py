@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 from reid_dist.core.segments import take_segments
 
 Int64 = NDArray[np.int64]
+UNKNOWN_CAMERA: Final = -1
+"""Camid of an item of unknown camera: it is equal to no other, not even to another one of these."""
+
 TieRule = Literal["optimistic", "pessimistic"]
 
 

@@ -19,7 +19,7 @@ from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import OWN_ROW, Protocol
 from reid_dist.stores import FeatureSet, LabelledSet
 from reid_dist.stores.labels import COLUMN_PREFIX, ambiguous_numbers, join_item_ids, numbers_among
-from reid_dist.stores.overlap import shared_items
+from reid_dist.stores.overlap import named_by_paths, shared_items
 
 
 def check_count(name: str, value: object) -> None:
@@ -101,21 +101,26 @@ def check_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -
             )
     if not protocol.needs_item_ids:
         return False
-    if query.item_ids is not None and gallery.item_ids is not None:
-        if protocol.junk == (OWN_ROW,) and not np.isin(*join_item_ids(query.item_ids, gallery.item_ids)).any():
-            raise InputError(
-                f"protocol {protocol.name!r} leaves out each query's own row, known by its item id, and none of the "
-                f"{query.n_rows} item ids of the query set is in the gallery (query: {_first(query.item_ids)}; "
-                f"gallery: {_first(gallery.item_ids)}); give an image the same item id on both sides, or use the "
-                "protocol 'no_cameras' if no query is a gallery row"
-            )
-        return False
     if query.item_ids is None and gallery.item_ids is None and query.content_digest == gallery.content_digest:
         return True
-    raise InputError(
-        f"protocol {protocol.name!r} matches items by item id, and the sets differ or only one has item ids; give "
-        "item_ids to both, or the same set twice"
-    )
+    by_paths = named_by_paths(query, gallery)
+    names = [each.image_paths if by_paths else each.item_ids for _, each in sides]
+    if names[0] is None or names[1] is None:
+        lacking = [side for (side, _), each in zip(sides, names, strict=True) if each is None]
+        raise InputError(
+            f"protocol {protocol.name!r} leaves out each query's own row, known by its item id or image path, and "
+            f"{' and '.join(lacking)} {have(lacking)} no item ids; give item_ids or image_paths to both sets "
+            "(`reid-dist ingest` with --item-ids NAME, or with --names FILE), or the same set twice"
+        )
+    kinds = "image path" if by_paths else "item id"
+    if protocol.junk == (OWN_ROW,) and not np.isin(*join_item_ids(names[0], names[1])).any():
+        raise InputError(
+            f"protocol {protocol.name!r} leaves out each query's own row, known by its {kinds}, and none of the "
+            f"{query.n_rows} {kinds}s of the query set is in the gallery (query: {_first(names[0])}; "
+            f"gallery: {_first(names[1])}); give an image the same {kinds} on both sides, or use the "
+            "protocol 'no_cameras' if no query is a gallery row"
+        )
+    return False
 
 
 def _first(item_ids: NDArray[np.generic]) -> str:
@@ -136,7 +141,9 @@ def _without_camids(query: LabelledSet, gallery: LabelledSet) -> str:
     }[shared.by]
     if query.content_digest == gallery.content_digest == query.labels_digest:
         found = "query and gallery have the same labels in every row"
-    first = "give the paths as item_ids to both sides and " if shared.by == "image_paths" else ""
+    # Where both sides have item ids, the protocol goes by these.
+    by_ids = shared.by == "image_paths" and not named_by_paths(query, gallery)
+    first = "give the paths as item_ids to both sides and " if by_ids else ""
     return (
         f"{first}use the protocol 'same_set': {found}, and under 'no_cameras' each of these queries would find itself"
     )
@@ -156,6 +163,8 @@ def joined_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, 
     joined = [kind for kind, (near, far) in kinds.items() if near != far]
     if protocol.needs_item_ids and query.item_ids is not None and gallery.item_ids is not None:
         joined += ["item_ids"] if _join_ids(query.item_ids, gallery.item_ids) else []
+    elif protocol.needs_item_ids and named_by_paths(query, gallery):
+        joined += ["image_paths"]
     return tuple(joined)
 
 

@@ -72,7 +72,8 @@ class EvaluationJob(SearchJob):
     topk: int = 0
     # Whether row numbers serve as item ids; for a set without ids that is evaluated against itself.
     rows_are_items: bool = False
-    # Labels (``"pids"``, ``"camids"``, ``"item_ids"``) encoded differently in the two sets and joined.
+    # Labels (``"pids"``, ``"camids"``, ``"item_ids"``) encoded differently in the two sets and joined, and
+    # ``"image_paths"`` where these serve as item ids.
     joined: tuple[str, ...] = ()
     # Partitions of the gallery, and metrics computed in every partition.
     parts: Partitions | None = None

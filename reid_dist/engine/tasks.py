@@ -119,6 +119,8 @@ def joined_label_set(
     item_ids = np.arange(features.n_rows) if rows_are_items else features.item_ids
     if "item_ids" in joined and query.item_ids is not None and gallery.item_ids is not None:
         item_ids = join_item_ids(query.item_ids, gallery.item_ids)[0 if features is query else 1]
+    if "image_paths" in joined and not rows_are_items:
+        item_ids = features.image_paths
     pids, camids = features.pids, features.camids
     if "pids" in joined:
         pids = join_numbers(pids, features.pid_names, query.pid_names, gallery.pid_names)

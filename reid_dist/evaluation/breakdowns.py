@@ -34,6 +34,7 @@ from reid_dist.engine.tasks import set_labels
 from reid_dist.metrics.definitions import exact_mean, parse_metric, rows_by_label
 from reid_dist.reports.extras import MEAN_OF_GROUPS
 from reid_dist.stores import LabelledSet
+from reid_dist.stores.labels import given_labels
 
 Float64 = NDArray[np.float64]
 
@@ -94,14 +95,6 @@ def _column(query: LabelledSet, name: str) -> _Column:
     if name == "identity":
         return _Column("pid", query.pids, query.pid_names)
     return _Column("value", query.columns[name])
-
-
-def given_labels(labels: NDArray[np.int64], names: tuple[str, ...] | None) -> list[int] | list[str]:
-    """Labels as they were given; what is not positive (junk) has no name of its own."""
-    if names is None:
-        numbers: list[int] = labels.tolist()
-        return numbers
-    return [names[label - 1] if label > 0 else str(label) for label in labels.tolist()]
 
 
 def _by_label(

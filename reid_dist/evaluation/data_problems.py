@@ -14,18 +14,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import RankedQueries
-from reid_dist.evaluation.breakdowns import given_labels
+from reid_dist.core.model import UNKNOWN_CAMERA, RankedQueries
+from reid_dist.evaluation.sampled_rows import read_sampled, sampled_rows, unit_vectors
 from reid_dist.reports import TopK
 from reid_dist.reports.data_problems import GenuinePairs, find_data_problems
 from reid_dist.reports.failures import NO_IDENTITY, CommonLabels
 from reid_dist.stores import FeatureSet, LabelledSet
-from reid_dist.stores.featureset import read_scattered
 from reid_dist.stores.labelled import joint_labels
-from reid_dist.stores.rows import FeatureArray
+from reid_dist.stores.labels import given_labels
 
-# Rows that are read: a few runs, as rows of an identity usually follow each other; and their bytes as float64.
-_RUNS, _RUN_ROWS, _MOST_BYTES = 16, 1024, 1 << 23
 # Identities in a camera and in another one, at least, for its shift.
 _LEAST_IDENTITIES: Final = 10
 
@@ -66,33 +63,15 @@ def camera_shifts(features: FeatureSet) -> list[dict[str, Any]]:
     """
     if features.camids is None:
         return []
-    rows = _sampled(features.n_rows, features.dim)
+    rows = sampled_rows(features.n_rows, features.dim)
     pids, camids = features.pids[rows], features.camids[rows]
-    # A chunk that holds several runs is read once.
-    read = np.concatenate([*read_scattered(features, rows), np.empty((0, features.dim), features.dtype)])
-    known = np.flatnonzero(~np.isin(pids, NO_IDENTITY))
+    read = read_sampled(features, rows)
+    known = np.flatnonzero(~np.isin(pids, NO_IDENTITY) & (camids != UNKNOWN_CAMERA))
     # A single row of an identity shows neither.
     own, count = np.unique(pids[known], return_counts=True)
     known = known[np.isin(pids[known], own[count > 1])]
     order = known[np.lexsort((camids[known], pids[known]))]
-    return _shifts(_units(read[order]), pids[order], camids[order]) if len(order) else []
-
-
-def _units(rows: FeatureArray) -> NDArray[np.float64]:
-    """Rows of length 1; rows of zeros as they are."""
-    units: NDArray[np.float64] = rows.astype(np.float64)
-    length = np.sqrt(np.einsum("ij,ij->i", units, units))
-    units /= np.where(length > 0, length, 1.0)[:, np.newaxis]
-    return units
-
-
-def _sampled(n_rows: int, dim: int) -> NDArray[np.int64]:
-    """Rows of a few runs spread over the set, or all rows."""
-    run_rows = max(1, min(_RUN_ROWS, _MOST_BYTES // (8 * dim * _RUNS)))
-    if n_rows <= _RUNS * run_rows:
-        return np.arange(n_rows)
-    starts = np.linspace(0, n_rows - run_rows, _RUNS).astype(np.int64)
-    return np.unique((starts[:, np.newaxis] + np.arange(run_rows)).ravel())
+    return _shifts(unit_vectors(read[order]), pids[order], camids[order]) if len(order) else []
 
 
 def _shifts(units: NDArray[np.float64], pids: NDArray[np.int64], camids: NDArray[np.int64]) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from reid_dist.metrics.listed import ListedRanks, metric_bounds, rank_lists, spl
 from reid_dist.relevance.assignment import GalleryIndex, assign_listed_relevance, assign_relevance
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports import Report
-from reid_dist.reports.notes import own_row_notes, side_notes
+from reid_dist.reports.notes import label_notes, own_row_notes, side_notes
 from reid_dist.stores import LabelledSet, LabelSource, as_labelled_set
 
 
@@ -140,6 +140,7 @@ def _report(
     curves = _curves(protocol, listed, decided, options["max_rank"])
     notes = [
         *side_notes(query, gallery, protocol),
+        *label_notes(query, gallery, protocol),
         *own_row_notes(query, gallery, protocol, listed.best),
         f"evaluated from lists of length {index.shape[1]}: curves end at rank {decided}",
     ]

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted, first_few
-from reid_dist.core.model import Labels
+from reid_dist.core.model import UNKNOWN_CAMERA, Labels
 from reid_dist.errors import InputError
 from reid_dist.relevance.protocols import SAME_CAMERA, WHOLE_CAMERA, Protocol
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.importers.name_layouts import LAYOUTS, NameLayout, labels_of_names
-from reid_dist.stores.overlap import shared_items
+from reid_dist.stores.labels import given_labels
+from reid_dist.stores.overlap import named_by_paths, shared_items
 
 _MOST_CAMERAS = 12
 # Share of the query's identities that have to be in the gallery: a split can lack some.
@@ -100,7 +101,8 @@ def _camera_hints(
     if protocol.gallery_cameras is not None and not np.isin(far, protocol.gallery_cameras).any():
         hints.append(f"the protocol counts gallery rows of cameras {list(protocol.gallery_cameras)}, found {named}")
     junk_camera = WHOLE_CAMERA in protocol.junk
-    if len(cameras) == 1 and (junk_camera or SAME_CAMERA in protocol.junk):
+    one_camera = len(cameras) == 1 and UNKNOWN_CAMERA not in cameras
+    if one_camera and (junk_camera or SAME_CAMERA in protocol.junk):
         what = "every gallery row" if junk_camera else "every gallery row of its identity"
         hints.append(
             f"there is only one camera ({named}), so that {what} has the query's camera and is junk under "
@@ -119,7 +121,7 @@ def _without_cameras(query: LabelledSet, gallery: LabelledSet) -> str:
     shared = shared_items(query, gallery)
     if shared is None:
         return "use the protocol 'no_cameras', or 'same_set' if queries are gallery rows as well"
-    if shared.by == "image_paths":
+    if shared.by == "image_paths" and not named_by_paths(query, gallery):
         return (
             f"{shared.n_query} queries are gallery rows as well, by image path: give the paths as item_ids to both "
             "sides and use the protocol 'same_set'"
@@ -133,9 +135,7 @@ def _cameras(query: LabelledSet, gallery: LabelledSet) -> str:
     for side in (query, gallery):
         camids: NDArray[np.int64] | None = side.camids
         if camids is not None:
-            names = side.camid_names
-            found = np.unique(camids).tolist()
-            kinds |= dict.fromkeys(str(each) if names is None or each <= 0 else names[each - 1] for each in found)
+            kinds |= dict.fromkeys(map(str, given_labels(np.unique(camids), side.camid_names)))
     return first_few(list(kinds), _MOST_CAMERAS)
 
 

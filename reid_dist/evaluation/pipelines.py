@@ -289,9 +289,7 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
     try:
         job = PipelineJob.model_validate(content)
     except ValidationError as error:
-        models = (PipelineJob, ProtocolComponents, SweptParameters, SplitFields)
-        known = [name for model in models for name in model.model_fields]
-        problems = problems_of(error, known)
+        problems = problems_of(error, PipelineJob)
     problems += wrong_names(content)
     if job is not None and not problems:
         problems += contradictions(job)

@@ -14,11 +14,13 @@ from reid_dist.clusters.versions import other_packages
 from reid_dist.core.environment import describe_environment
 from reid_dist.core.model import Neighbours, RankedQueries, RowRange
 from reid_dist.engine.jobs import BlockResult, EvaluationJob
+from reid_dist.engine.scorers import BlockScorer
 from reid_dist.engine.screened_pairs import ScreenedPairs, screened_words
 from reid_dist.engine.tasks import gallery_index, set_labels
 from reid_dist.engine.verification import ROC_RATES, Verification, identification_rates
 from reid_dist.errors import InputError
 from reid_dist.evaluation.breakdowns import make_breakdowns
+from reid_dist.evaluation.chance_level import chance_notes
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.data_problems import data_problems
 from reid_dist.metrics.confidence import Confidence, bootstrap_intervals, few_units
@@ -36,7 +38,7 @@ from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import REASONS, Protocol
 from reid_dist.reports import Report, TopK
-from reid_dist.reports.notes import own_row_notes, side_notes, threshold_notes
+from reid_dist.reports.notes import label_notes, own_row_notes, side_notes, threshold_notes
 from reid_dist.stores import LabelledSet
 
 if TYPE_CHECKING:
@@ -129,7 +131,11 @@ def make_report(
         else data_problems(job.query, job.gallery, ranked, topk),
         notes=[
             *side_notes(query, gallery, protocol),
+            *label_notes(query, gallery, protocol),
             *own_row_notes(query, gallery, protocol, ranked),
+            *chance_notes(
+                query, gallery, ranks("mAP"), first_alone=first_alone, given=isinstance(job.scorer, BlockScorer)
+            ),
             *([_FIRST_ALONE] if first_alone else []),
             *_threshold_notes(checked.metrics, verification),
             *interval_notes(confidence, protocol),

@@ -249,6 +249,10 @@ LARGEST_RANK = 2**31 - 1
 
 # How the field writes CMC@k; `R@k` is none of these, it is TREC's recall.
 _RANK_K = re.compile(r"(?:(?:rank|top|hit)[-_@ ]?|r[-_]?)(?P<rank>[0-9]+)", re.IGNORECASE)
+# Names of the hit rate elsewhere, of which some are also those of recall.
+_HIT_RATE_K = re.compile(
+    r"(?:hr|hits?(?:[-_ ]?rate)?|recall|accuracy|acc)(?:[-_@ ]|[-_ ]?at[-_ ]?)?(?P<rank>[0-9]+)", re.IGNORECASE
+)
 # R is not a rank here, but the number of relevant items of each query.
 _AT_R = re.compile(r"map@r", re.IGNORECASE)
 _WITH_PARAMETER = re.compile(r"(?P<stem>[^@]+)@(?P<parameter>.+)")
@@ -270,6 +274,12 @@ def parse_metric(text: str) -> Metric:
         return Metric(METRICS.get("mAP_R"))
     if (spelled := _RANK_K.fullmatch(text)) is not None:
         return Metric(METRICS.get("CMC@k"), _rank(text, spelled["rank"]))
+    if (spelled := _HIT_RATE_K.fullmatch(text)) is not None:
+        rank = _rank(text, spelled["rank"])
+        raise UnknownNameError(
+            f"unknown metric {text!r}; a match among the first {rank} is CMC@{rank} (HR@k, and Recall@k of metric "
+            f"learning), and the share of all relevant items among the first {rank} is R@{rank} (recall of TREC)"
+        )
     match = _WITH_PARAMETER.fullmatch(text)
     if match is None:
         if text in METRICS and not METRICS.get(text).has_parameter:

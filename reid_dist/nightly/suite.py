@@ -14,7 +14,7 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.validation import explain
 from reid_dist.core.yaml_text import read_yaml_file
 from reid_dist.errors import InputError
-from reid_dist.evaluation.pipelines import PipelineJob, ProtocolComponents, contradictions, wrong_names
+from reid_dist.evaluation.pipelines import PipelineJob, contradictions, wrong_names
 from reid_dist.nightly.gating.settings import Gates
 
 # Names are folders of the output directory, and parts of model/dataset/job.
@@ -124,10 +124,8 @@ def read_suite(path: str | os.PathLike[str]) -> Suite:
     try:
         suite = Suite.model_validate(content)
     except ValidationError as error:
-        models = (Suite, Model, DataSet, Variant, ProtocolComponents)
-        known = [name for model in models for name in model.model_fields]
         # An invalid name may contain a line break.
-        raise InputError(explain(f"suite file {where}", error, known).replace("\n", "\\n")) from None
+        raise InputError(explain(f"suite file {where}", error, Suite).replace("\n", "\\n")) from None
     # Jobs are merged from valid parts only.
     problems = [*dict.fromkeys(_problems(suite))] or [*dict.fromkeys(_problems_of_jobs(suite))]
     if problems:

@@ -2,17 +2,19 @@
 
 Assignment by labels costs a sort of the gallery's identities and never touches features.  Pairs are sparse: positives
 and the junk of a single query are listed.  Junk of all queries (pid -1) is a flag of the gallery row, and junk that a
-query shares with others (every item of its camera) is one label that is hidden from it.
+query shares with others (every item of its camera) is one label that is hidden from it.  An unknown camera is equal to
+no camera, so that its items are junk for no query's camera.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import GalleryMask, Hidden, Labels, Relevance, cut_rows
+from reid_dist.core.model import UNKNOWN_CAMERA, GalleryMask, Hidden, Labels, Relevance, cut_rows
 from reid_dist.errors import InputError
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.protocols import NOT, REASONS, JunkRule, Protocol
@@ -24,6 +26,9 @@ _ONLY_SAME_CAMERA = REASONS.index("only_same_camera_positives")
 _ALL_JUNK = REASONS.index("all_junk")
 _CAMERA_NOT_COUNTED = REASONS.index("camera_not_counted")
 
+# Camid of queries of unknown camera: that of no row.
+_NO_ROW: Final = np.iinfo(np.int64).min
+
 # Labels that are compared at a time: no copy of all labels of a gallery is made.
 _ROWS_AT_ONCE = 1 << 20
 
@@ -33,11 +38,16 @@ def whole_label(protocol: Protocol) -> str | None:
     return next((rule[0] for rule in protocol.junk if len(rule) == 1 and rule[0] not in ("pid", "item_id")), None)
 
 
-def in_rules(values: Int64, name: str, protocol: Protocol) -> Int64:
-    """Return values of a label, (n,), as junk rules compare them: cameras at one place have the number of the first."""
+def in_rules(values: Int64, name: str, protocol: Protocol, *, of_query: bool) -> Int64:
+    """Return values of a label, (n,), as junk rules compare them with those of the other side.
+
+    Cameras at one place have the number of the first, and unknown ones of queries a number that no gallery row has.
+    """
     if name == "camid":
         for group in protocol.merged_cameras:
             values = np.where(np.isin(values, group), group[0], values)
+        if of_query:
+            values = np.where(values == UNKNOWN_CAMERA, _NO_ROW, values)
     return values
 
 
@@ -63,7 +73,9 @@ class GalleryIndex:
         self.n_gallery = len(labels.pids)
         name = None if protocol is None else whole_label(protocol)
         # The label that may hide items of every identity from a query, of every gallery row.
-        self.label = None if name is None or protocol is None else in_rules(labels.get(name), name, protocol)
+        self.label = (
+            None if name is None or protocol is None else in_rules(labels.get(name), name, protocol, of_query=False)
+        )
         self.mask = GalleryMask(junk_rows(labels, protocol), self.label)
         self.n_junk_row = int(self.mask.junk_row.sum())
 
@@ -163,7 +175,7 @@ def _shared(
             continue
         label = name.removeprefix(NOT)
         near, far = query.get(label)[pairs[0]], gallery.get(label)[pairs[1]]
-        same = in_rules(near, label, protocol) == in_rules(far, label, protocol)
+        same = in_rules(near, label, protocol, of_query=True) == in_rules(far, label, protocol, of_query=False)
         shared &= same if label == name else ~same
     return shared
 
@@ -204,11 +216,11 @@ def assign_relevance(protocol: Protocol, query: Labels, gallery: GalleryIndex) -
     hidden_label = None
     n_junk = gallery.n_junk_row + np.bincount(pair_query[junk & ~by_label], minlength=n_query)
     if label is not None:
-        hidden_label = in_rules(query.get(label), label, protocol)
+        hidden_label = in_rules(query.get(label), label, protocol, of_query=True)
         n_junk = n_junk + gallery.hidden_by_label(hidden_label)
         if len(extra_row):
             # What the label hides already is not counted twice.
-            far = in_rules(gallery.labels.get(label)[extra_row], label, protocol)
+            far = in_rules(gallery.labels.get(label)[extra_row], label, protocol, of_query=False)
             fresh = far != hidden_label[extra_query]
             extra_query, extra_row = extra_query[fresh], extra_row[fresh]
     n_junk = n_junk + np.bincount(extra_query, minlength=n_query)

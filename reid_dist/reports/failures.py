@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.model import UNKNOWN_CAMERA
 from reid_dist.reports.topk import TopK
 
 LABEL_ITEMS: Final = 5
@@ -145,7 +146,8 @@ def _block(
     wrong_first = valid & near["other"][:, 0]
     own = np.zeros(len(index), np.bool_)
     if cameras is not None and labels.query_camids is not None:
-        own = cameras[:, 0] == labels.query_camids[rows]
+        cameras_of_queries = labels.query_camids[rows]
+        own = (cameras[:, 0] == cameras_of_queries) & (cameras_of_queries != UNKNOWN_CAMERA)
     suspect: NDArray[np.bool_] = np.any(twin & other, axis=1)
     if near["kept"].shape[1] == LABEL_ITEMS:
         suspect |= near["other"].all(axis=1) & _agree(pids, cameras)
@@ -164,7 +166,9 @@ def _agree(pids: NDArray[np.int64], cameras: NDArray[np.int64] | None) -> NDArra
         same = (pids == pids[:, [place]]) & ~np.isin(pids, NO_IDENTITY)
         enough = same.sum(axis=1) >= LABEL_AGREEING
         if cameras is not None:
-            enough &= (same & (cameras != cameras[:, [place]])).any(axis=1)
+            known, ends = same & (cameras != UNKNOWN_CAMERA), np.iinfo(cameras.dtype)
+            first = cameras.min(axis=1, where=known, initial=ends.max)
+            enough &= first < cameras.max(axis=1, where=known, initial=ends.min)
         agree |= enough
     return agree
 

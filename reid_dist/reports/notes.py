@@ -10,18 +10,23 @@ from typing import Final
 
 import numpy as np
 
-from reid_dist.core.formatting import counted, have
-from reid_dist.core.model import RankedQueries
+from reid_dist.core.formatting import counted, first_few, have
+from reid_dist.core.model import UNKNOWN_CAMERA, Int64, RankedQueries
 from reid_dist.metrics.definitions import PAIRS, PROBES, Metric
 from reid_dist.relevance.protocols import NOT, OWN_ROW, Protocol
 from reid_dist.reports.heading import WARNING
 from reid_dist.stores import LabelledSet
-from reid_dist.stores.overlap import shared_items
+from reid_dist.stores.labelled import joint_labels
+from reid_dist.stores.labels import given_labels
+from reid_dist.stores.overlap import named_by_paths, shared_items
+from reid_dist.stores.repeated_items import repeat_note
 
 LEAST_FALSE_ACCEPTS: Final = 10
 """A rate of false accepts is supported by a sample in which it comes to this many."""
 
 _NUMBER: Final = re.compile(r"[0-9][0-9,.]*(e-?[0-9]+)?")
+
+_MOST_CAMERAS: Final = 6
 
 # Identical features are noted from this share of the valid queries on, and from two queries on.
 _MANY: Final = Fraction(1, 100)
@@ -52,6 +57,72 @@ def side_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -> 
     return [f"{mark}query and gallery may be swapped: {'; '.join(signs)}; if they are, {remedy}"] if signs else []
 
 
+def label_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -> list[str]:
+    """Note labels of whole sets: rows that repeat an item, unknown cameras, and cameras that no other side has."""
+    return [*_repeated_row_notes(query, gallery), *_camera_notes(query, gallery, protocol)]
+
+
+def _repeated_row_notes(query: LabelledSet, gallery: LabelledSet) -> list[str]:
+    if query.content_digest == gallery.content_digest:
+        found = [repeat_note(query, "set")]
+    else:
+        found = [repeat_note(query, "query set"), repeat_note(gallery, "gallery")]
+    return [note for note in found if note]
+
+
+def _camera_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -> list[str]:
+    if not protocol.needs_camids or query.camids is None or gallery.camids is None:
+        return []
+    camids = joint_labels("camid", (query, gallery))
+    notes = []
+    n_unknown = [int((each == UNKNOWN_CAMERA).sum()) for each in camids]
+    if any(n_unknown):
+        notes.append(
+            f"the camera of {n_unknown[0]:,} of {counted(query.n_rows, 'query')} and of {n_unknown[1]:,} of "
+            f"{counted(gallery.n_rows, 'gallery row')} is unknown ({UNKNOWN_CAMERA}): it is equal to no camera, so "
+            "that none of these is junk for a query's camera"
+        )
+    near, far = (np.setdiff1d(each, UNKNOWN_CAMERA) for each in camids)
+    # Cameras that a protocol tells apart by number may be apart by design.
+    if not protocol.counts_cameras and len(near) and len(far):
+        notes += _unlike_cameras(query, gallery, near, far)
+    return notes
+
+
+def _unlike_cameras(query: LabelledSet, gallery: LabelledSet, near: Int64, far: Int64) -> list[str]:
+    """Note known cameras of both sides, (n,) each under one numbering, that are none of the other side's."""
+    given = [
+        [*map(str, given_labels(np.setdiff1d(each.labels["camids"], UNKNOWN_CAMERA), each.camid_names))]
+        for each in (query, gallery)
+    ]
+    found = " and ".join(
+        f"{side} cameras {first_few(names, _MOST_CAMERAS)}"
+        for side, names in zip(("query", "gallery"), given, strict=True)
+    )
+    apart = not np.isin(near, far).any()
+    numbered = "no query camera is" if apart else "not all query cameras are"
+    first = near.min(), far.min()
+    if query.camid_names is None and gallery.camid_names is None and not np.isin(near, far).all():
+        for shift, starts in ((1, (0, 1)), (-1, (1, 0))):
+            if first == starts and len(far) > 1 and np.isin(near + shift, far).all():
+                return [
+                    f"{WARNING}{numbered} in the gallery: {found} may be numbered from {starts[0]} and from "
+                    f"{starts[1]}; number the cameras of both sides alike, or rows of a query's own camera count"
+                ]
+    if not apart:
+        return []
+    bare = [{re.sub(r"[\W_]|(?<![0-9])0+(?=[0-9])", "", name).casefold() for name in names} for names in given]
+    if bare[0] & bare[1]:
+        return [
+            f"{WARNING}no query camera is in the gallery: {found} are spelled unlike; write them alike, or rows of a "
+            "query's own camera count"
+        ]
+    return [
+        f"no query camera is in the gallery: {found}; nothing is junk for its camera, which is right only if the "
+        "cameras of both sides are different ones, as visible and infrared ones are: otherwise number them alike"
+    ]
+
+
 def own_row_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, ranked: RankedQueries) -> list[str]:
     """Note queries that find themselves: their own row, or a row with identical features, counts as a match.
 
@@ -65,7 +136,7 @@ def own_row_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, 
     own = shared_items(query, gallery, (ranked.indptr, ranked.row))
     if own is not None:
         found = f"the own row of {own.n_query:,} of {counted(n_valid, 'valid query')}"
-        remedy = _own_row_remedy(own.by, protocol)
+        remedy = _own_row_remedy(own.by, protocol, by_paths=named_by_paths(query, gallery))
         if own.by == "content" and query.content_digest == query.labels_digest:
             # Labels alone: two sets of different images may be labelled alike, row by row.
             return [
@@ -86,7 +157,7 @@ def own_row_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, 
     n_identical = int((np.diff(np.append(0, np.cumsum(identical))[ranked.indptr]) > 0).sum())
     if n_identical < 2 or n_identical < _MANY * n_valid:
         return []
-    remedy = "give item_ids to both sides and use the protocol 'same_set', which leaves own rows out"
+    remedy = "give item_ids or image_paths to both sides and use the protocol 'same_set', which leaves own rows out"
     if OWN_ROW in protocol.junk:
         remedy = "give an image the same item id on both sides"
     elif protocol.needs_camids:
@@ -97,10 +168,11 @@ def own_row_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, 
     ]
 
 
-def _own_row_remedy(by: str, protocol: Protocol) -> str:
+def _own_row_remedy(by: str, protocol: Protocol, *, by_paths: bool) -> str:
+    """What leaves own rows out; `by_paths` is whether the protocol knows them by image path."""
     if OWN_ROW in protocol.junk:
         return "give an image the same item id on both sides"
-    if by == "image_paths":
+    if by == "image_paths" and not by_paths:
         return "give the paths as item_ids to both sides and use the protocol 'same_set', which leaves own rows out"
     if protocol.junk:
         labels = sorted({name for rule in protocol.junk for name in rule if not name.startswith(NOT)} - {"pid"})

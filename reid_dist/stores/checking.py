@@ -22,6 +22,7 @@ from reid_dist.stores.folders import folder_at
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels
 from reid_dist.stores.locations import canonical_uri
 from reid_dist.stores.manifest import Manifest
+from reid_dist.stores.repeated_items import NAMES, Name, keep_first, repeated_rows, spoken
 from reid_dist.stores.rows import FIRST_OFFENDERS, FeatureArray, Offenders, RowFaults, find_faults
 from reid_dist.stores.stored import Damage, StoredRows, open_stored
 
@@ -30,8 +31,9 @@ from reid_dist.stores.stored import Damage, StoredRows, open_stored
 class LabelFacts:
     """Facts on the labels of a store.
 
-    `n_pids` is without junk, pid -1; `n_camids` and `camid_range` are None without cameras; `duplicate_item_ids` are
-    rows whose item id an earlier row has; `columns` are the distinct values of each.
+    `n_pids` is without junk, pid -1; `n_camids` and `camid_range` are None without cameras; rows of
+    `duplicate_item_ids` and `duplicate_image_paths` have those of an earlier row; `columns` are the distinct values of
+    each.
     """
 
     n_pids: int
@@ -41,7 +43,14 @@ class LabelFacts:
     junk: Offenders
     distractors: Offenders
     duplicate_item_ids: Offenders
+    duplicate_image_paths: Offenders
     columns: dict[str, int]
+
+    @property
+    def repeated(self) -> list[Name]:
+        """Labels that name an item twice."""
+        each = zip(NAMES, (self.duplicate_item_ids, self.duplicate_image_paths), strict=True)
+        return [by for by, rows in each if rows]
 
     def lines(self) -> list[str]:
         """Return what to print."""
@@ -52,8 +61,9 @@ class LabelFacts:
             f"identities: {self.n_pids} ({self.pid_range[0]} to {self.pid_range[1]}), {cameras}",
             f"junk (pid -1): {self.junk}; distractors (pid 0): {self.distractors}",
         ]
-        if self.duplicate_item_ids:
-            lines.append(f"item ids that an earlier row has: {self.duplicate_item_ids}")
+        for by, rows in zip(NAMES, (self.duplicate_item_ids, self.duplicate_image_paths), strict=True):
+            if rows:
+                lines.append(f"{spoken(by)}s that an earlier row has: {rows}")
         lines += [f"column {name}: {count} distinct values" for name, count in self.columns.items()]
         return lines
 
@@ -100,6 +110,7 @@ class CheckReport:
         lines.append(f"  duplicates of an earlier row: {self.duplicates.count}" + (f" ({pairs})" if pairs else ""))
         if self.labels is not None:
             lines += [f"  {line}" for line in self.labels.lines()]
+            lines += [f"  note: {keep_first(self.uri, by)}, by {spoken(by)}" for by in self.labels.repeated]
         return lines
 
 
@@ -201,6 +212,7 @@ def _facts_of(labels: Labels) -> LabelFacts:
         junk=Offenders.of(np.flatnonzero(pids == -1)),
         distractors=Offenders.of(np.flatnonzero(pids == 0)),
         duplicate_item_ids=_repeated(labels.get("item_ids")),
+        duplicate_image_paths=_repeated(labels.get("image_paths")),
         columns={
             name.removeprefix(COLUMN_PREFIX): int(np.unique(values).size)
             for name, values in labels.items()
@@ -210,8 +222,4 @@ def _facts_of(labels: Labels) -> LabelFacts:
 
 
 def _repeated(values: NDArray[Any] | None) -> Offenders:
-    if values is None:
-        return Offenders()
-    repeats = np.ones(len(values), dtype=np.bool_)
-    repeats[np.unique(values, return_index=True)[1]] = False
-    return Offenders.of(np.flatnonzero(repeats))
+    return Offenders() if values is None else Offenders.of(repeated_rows(values))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import re
 import tokenize
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from reid_dist.core.limits import refuse_unusable_path
 from reid_dist.core.regular_files import open_regular
-from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
+from reid_dist.errors import DamagedStoreError, InputError, ReidDistError, StoreError, StoreNotFoundError
 from reid_dist.stores.digests import bytes_of
 from reid_dist.stores.folders import written_whole
 from reid_dist.stores.labels import to_numpy
@@ -39,6 +40,8 @@ _VALUES_AT_ONCE = 4096
 
 _NPY_MAGIC = b"\x93NUMPY"
 _ZIP_MAGIC = b"PK"
+# Names of arrays of distances in the scripts of the field.
+_CUSTOMARY = re.compile(r"(?:[a-z]+_)?dist(?:ance)?s?(?:_?mat(?:rix)?)?", re.IGNORECASE)
 
 
 class DistanceBlock:
@@ -272,6 +275,29 @@ def _cell_checksums(rows: NDArray[Any]) -> NDArray[np.uint64]:
     return np.column_stack([checksums, row_checksums(np.ascontiguousarray(rows[:, whole:]))])
 
 
+def _within(where: str) -> str:
+    """How to write a matrix of another file, such as a .mat, as a block; empty if there is none."""
+    from reid_dist.stores.importers.source import open_source
+
+    try:
+        with open_source(where) as source:
+            names = [name for name, array in source.arrays.items() if len(array.shape) == 2 and 1 not in array.shape]
+    except ReidDistError:
+        return ""
+    if not names:
+        return ""
+    name = next((name for name in names if looks_like_distances(name)), names[0])
+    return (
+        f": it holds the matrix {name!r}, and `numpy.save('{name}.npy', "
+        f"reid_dist.stores.importers.open_source({where!r}).arrays[{name!r}].whole())` writes it"
+    )
+
+
+def looks_like_distances(name: str) -> bool:
+    """Whether an array is called as distances of pairs customarily are."""
+    return _CUSTOMARY.fullmatch(name) is not None
+
+
 def _map(path: str | os.PathLike[str]) -> NDArray[Any]:
     """Map a `.npy` file; nothing is ever unpickled."""
     where = os.fspath(path)
@@ -280,9 +306,11 @@ def _map(path: str | os.PathLike[str]) -> NDArray[Any]:
         with open(path, "rb", opener=open_regular) as file:
             magic = file.read(len(_NPY_MAGIC))
         if magic.startswith(_ZIP_MAGIC):
-            raise InputError(f"{where} is an archive; a distance block is a single array in a .npy file")
+            raise InputError(
+                f"{where} is an archive; a distance block is a single array in a .npy file{_within(where)}"
+            )
         if magic != _NPY_MAGIC:
-            raise InputError(f"{where} is no .npy file of distances; write the array with numpy.save")
+            raise InputError(f"{where} is no .npy file of distances; write the array with numpy.save{_within(where)}")
         mapped: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     except FileNotFoundError:
         raise StoreNotFoundError(f"there is no distance block {where!r}") from None

@@ -125,7 +125,7 @@ class FeatureSet(LabelledSet):
         pids
             (n,) identities, whole numbers or text; see `reid_dist.stores.labels` for how text is numbered.  -1 is junk.
         camids
-            (n,) cameras, likewise.
+            (n,) cameras, likewise.  -1 is an unknown one, which is equal to no camera, not even to another unknown one.
         item_ids
             (n,) whole numbers or text that name the items.
         allow_zero

@@ -16,12 +16,16 @@ Texts are numbers where all of them are numbers in any notation (``0002``, ``-1.
 refused.  Plain digits with two spellings of one number in a set (``01`` and ``1``) are names instead, as words are.
 Names are numbered 1, 2, … in sorted order, with -1, the junk of every protocol, left -1.
 
+Labels are exact or refused: a floating type holds every whole number up to 2 to the number of its significant bits
+(256 in bfloat16, 2,048 in float16, 2^24 in float32, 2^53 in float64), and a larger one may have been another before.
+
 Two sets are matched by one rule, whatever the label (pid, camid, item id): digits are a number, so that ``01`` is ``1``
 and 1, unless one of the sets holds two spellings of that number.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -30,7 +34,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from reid_dist.core.formatting import counted
+from reid_dist.core.formatting import counted, first_few
 from reid_dist.errors import InputError
 from reid_dist.stores.row_checks import is_owned
 
@@ -49,14 +53,27 @@ _WORDS_FROM = 10**18
 """Words that meet numbers of another set are numbered from here on, beyond every number in digits."""
 _COLUMN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _JUNK = -1
+_LARGEST = 2**63 - 1
+_BFLOAT16, _BFLOAT16_BITS = "bfloat16", 8
 _SURROGATES = (0xD800, 0xDFFF)
 _LAST_CHARACTER = 0x10FFFF
 _CHECKED_ROWS = 65_536
+_MOST_SHOWN = 3
 
 
-def as_column(values: ArrayLike, name: str) -> NDArray[Any]:
-    """Bring numbers or texts of shape (n,), (1, n) or (n, 1), also torch and dask, to (n,) numeric or ``<U``."""
-    array = np.asarray(to_numpy(values))
+def as_column(values: ArrayLike, name: str, significant_bits: int | None = None) -> NDArray[Any]:
+    """Bring numbers or texts of shape (n,), (1, n) or (n, 1), also torch and dask, to (n,) int64 or ``<U``.
+
+    Floats that are not all whole stay floats.  `significant_bits` are those of the floating type in which the values
+    were written, if they have been widened since.
+    """
+    if str(getattr(values, "dtype", "")).removeprefix("torch.") == _BFLOAT16:
+        significant_bits = _BFLOAT16_BITS
+    refuse_batches(values, name, 0)
+    try:
+        array = np.asarray(to_numpy(values))
+    except ValueError as error:
+        raise InputError(f"{name} must be one label per row: {error}") from None
     if array.ndim == 2 and 1 in array.shape:
         array = array.reshape(-1)
     if array.ndim != 1:
@@ -75,7 +92,37 @@ def as_column(values: ArrayLike, name: str) -> NDArray[Any]:
         raise InputError(f"{name} must be whole numbers or text, not {array.dtype}")
     if array.dtype.kind == "U":
         _refuse_no_text(array, name)
-    return array
+        return array
+    return _exact(array, name, significant_bits)
+
+
+def _exact(array: NDArray[Any], name: str, significant_bits: int | None = None) -> NDArray[Any]:
+    """Bring an (n,) numeric array to int64, or leave floats that are not all whole; refuse inexact and too large ones.
+
+    Before arrays of several types are joined: their common type would be a floating one.
+    """
+    if array.dtype.kind != "f":
+        beyond = array > _LARGEST if array.dtype.kind == "u" else np.zeros(0, bool)
+        if beyond.any():
+            row = int(beyond.argmax())
+            raise InputError(
+                f"{name}: row {row} holds {array[row]}, and whole numbers are kept up to {_LARGEST} (int64); write "
+                "larger ones as text"
+            )
+        return array.astype(np.int64)
+    bits = np.finfo(array.dtype).nmant + 1 if significant_bits is None else significant_bits
+    # Narrow types cannot hold their own bound times two.
+    wide = array.astype(np.result_type(array.dtype, np.float64), copy=False)
+    finite = np.isfinite(wide)
+    beyond = finite & (np.abs(wide) > min(2**bits, _LARGEST))
+    if beyond.any():
+        row = int(beyond.argmax())
+        kind = {_BFLOAT16_BITS: _BFLOAT16}.get(bits, array.dtype.name)
+        raise InputError(
+            f"{name}: row {row} holds {int(wide[row])} as {kind}, which is exact for whole numbers up to {2**bits:,} "
+            "alone; write labels as int64 or as text where they come from"
+        )
+    return wide.astype(np.int64) if (finite & (wide == np.floor(wide))).all() else array
 
 
 def _refuse_no_text(array: NDArray[np.str_], name: str) -> None:
@@ -96,32 +143,44 @@ def _refuse_no_text(array: NDArray[np.str_], name: str) -> None:
             )
 
 
+def refuse_batches(values: Any, name: str, n_axes: int) -> None:
+    """Refuse a list of arrays of more axes than a row has, `n_axes`, which are batches of rows."""
+    if not isinstance(values, list | tuple):
+        return
+    shapes = [tuple(getattr(each, "shape", ())) for each in values]
+    if not any(len(shape) > n_axes and (n_axes or math.prod(shape) != 1) for shape in shapes):
+        return
+    join = "torch.cat" if any(hasattr(each, "detach") for each in values) else "numpy.concatenate"
+    shown = first_few([*map(str, shapes)], _MOST_SHOWN)
+    raise InputError(
+        f"{name} are a list of {counted(len(values), 'array')} of shapes {shown}; join batches to one array: "
+        f"{join}({name})"
+    )
+
+
 def to_numpy(values: Any) -> Any:
-    """Bring a torch tensor or a dask array into memory as numpy; leave anything else as it is."""
+    """Bring a torch tensor, a list of these or a dask array into memory as numpy; leave anything else as it is."""
+    if isinstance(values, list | tuple) and any(hasattr(each, "detach") for each in values):
+        return [to_numpy(each) for each in values]
     if hasattr(values, "detach") and hasattr(values, "cpu"):
         tensor = values.detach().cpu()
         # Numpy has no bfloat16; widening it is exact.
-        return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+        return (tensor.float() if str(tensor.dtype) == f"torch.{_BFLOAT16}" else tensor).numpy()
     if hasattr(values, "__dask_graph__") and hasattr(values, "compute"):
-        return values.compute()
-    return values
+        values = values.compute()
+    # Other libraries add it to numpy as a type of their own.
+    return np.asarray(values, np.float32) if str(getattr(values, "dtype", "")) == _BFLOAT16 else values
 
 
 def as_whole_numbers(array: NDArray[Any], name: str) -> NDArray[np.int64]:
     """Bring an (n,) numeric array to int64; InputError if a value would change."""
-    if array.dtype.kind == "f":
-        # Beyond 2**53 neighbouring whole numbers are equal as floats.
-        wrong = ~(np.abs(array) <= 2.0**53) | (array != np.floor(array))
-    elif array.dtype.kind == "u":
-        wrong = array > np.iinfo(np.int64).max
-    elif array.dtype.kind == "i":
-        return array.astype(np.int64)
-    else:
+    if array.dtype.kind not in "iuf":
         raise InputError(f"{name} must be whole numbers, not {array.dtype}")
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise InputError(f"{name} must be whole numbers: row {row} holds {array[row]}")
-    return array.astype(np.int64)
+    whole = _exact(array, name)
+    if whole.dtype.kind == "f":
+        row = int((~(np.isfinite(whole) & (whole == np.floor(whole)))).argmax())
+        raise InputError(f"{name} must be whole numbers: row {row} holds {whole[row]}")
+    return whole
 
 
 def as_numbers(values: ArrayLike, name: str) -> tuple[NDArray[np.int64], NDArray[np.str_] | None]:
@@ -309,6 +368,14 @@ def _plain(text: str) -> int | None:
     """The number of a text that is its plain spelling."""
     value = number_in_digits(text)
     return value if value is not None and str(value) == text else None
+
+
+def given_labels(labels: NDArray[np.int64], names: Texts) -> list[int] | list[str]:
+    """Labels as they were given; what is not positive (junk) has no name of its own."""
+    if names is None:
+        numbers: list[int] = labels.tolist()
+        return numbers
+    return [names[label - 1] if label > 0 else str(label) for label in labels.tolist()]
 
 
 def join_item_ids(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.stores.digests import digest_label, scan
-from reid_dist.stores.labels import Labels, to_numpy
+from reid_dist.stores.labels import Labels, refuse_batches, to_numpy
 from reid_dist.stores.row_checks import RowChecksums, is_owned, row_checksums
 from reid_dist.stores.rows import FeatureArray, Rows, conversion_note, convert_rows, natural_dtype
 
@@ -40,7 +40,9 @@ class MemoryRows(Rows):
         self.chunk_rows = len(self.features)
         self._checks = None if is_owned(self.features) else RowChecksums(len(self.features))
         hasher, faults = scan(self.features, self._checks)
-        faults.refuse_non_finite()
+        # A file may hold both sides.
+        place, _, side = uri.partition("#")
+        faults.refuse_non_finite("features" if uri == "memory" else f"{f'{side} ' if side else ''}features of {place}")
         self.labels, self.allow_zero, self.uri = labels, allow_zero, uri
         self.address = uri
         self.content_digest = hasher.finish(
@@ -78,6 +80,7 @@ class MemoryRows(Rows):
 
 def as_feature_array(features: Any) -> NDArray[Any]:
     """Bring whatever a caller holds to a two-dimensional numpy array, without a copy where there is one already."""
+    refuse_batches(features, "features", 1)
     try:
         array = np.asarray(to_numpy(features))
     except ValueError as error:
@@ -86,13 +89,19 @@ def as_feature_array(features: Any) -> NDArray[Any]:
     return array
 
 
-def check_shape(shape: tuple[int, ...]) -> tuple[int, int]:
+def check_shape(shape: tuple[int, ...], what: str = "features") -> tuple[int, int]:
     """Return rows and columns of features; InputError if they are not (n, dim), or there are none."""
     if len(shape) != 2:
-        raise InputError(f"features must be two-dimensional, (n, dim), not of shape {shape}")
+        advice = ""
+        if len(shape) == 3:
+            advice = (
+                f"; for {shape[0]} tracklets of {shape[1]} frames, give their means (features.mean(axis=1)), or give "
+                "every frame a row and a label column tracklet, and pool the rows (`reid-dist pool`, reid_dist.pool)"
+            )
+        raise InputError(f"{what} must be (n, dim), two-dimensional, not of shape {shape}{advice}")
     n_rows, dim = shape
     if n_rows == 0 or dim == 0:
-        raise InputError(f"features are empty: shape {shape}; a set needs at least one row and one column")
+        raise InputError(f"{what} are empty: shape {shape}; a set needs at least one row and one column")
     return n_rows, dim
 
 

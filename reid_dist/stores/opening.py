@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, StoreNotFoundError
@@ -81,6 +81,16 @@ def as_labelled_set(source: LabelSource, role: Role) -> LabelledSet:
             f"{role} must be labels, found {type(source).__name__}; use LabelledRows, a FeatureSet or a path"
         )
     return source
+
+
+def recorded_place(described: Mapping[str, Any], role: Role, key: str = "uri") -> str | None:
+    """Where a side that a report describes is opened again, with its role; None for arrays that were in memory.
+
+    A side of a file that holds both is recorded as ``FILE#ROLE``.
+    """
+    uri = str(described.get(key, described.get("uri", "")))
+    # Locations are recorded whole: anything else is the kind of an array.
+    return uri.removesuffix(f"#{role}") if uri.startswith("/") or "://" in uri else None
 
 
 def _stored(uri: str, role: str | None, what: str) -> FeatureSet | None:

@@ -49,6 +49,12 @@ def shared_items(
     return None
 
 
+def named_by_paths(query: LabelledSet, gallery: LabelledSet) -> bool:
+    """Whether image paths take the place of item ids: a side has none of these, and both have paths."""
+    has_ids = query.item_ids is not None and gallery.item_ids is not None
+    return not has_ids and query.image_paths is not None and gallery.image_paths is not None
+
+
 def _is_in_own_list(
     query_names: NDArray[np.generic],
     gallery_names: NDArray[np.generic],

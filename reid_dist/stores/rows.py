@@ -69,11 +69,11 @@ class RowFaults:
         """Join with the faults of later rows."""
         return RowFaults(self.nan + later.nan, self.infinite + later.infinite, self.zero + later.zero)
 
-    def refuse_non_finite(self) -> None:
-        """Raise InputError if a row is not finite."""
+    def refuse_non_finite(self, what: str = "features") -> None:
+        """Raise InputError if a row is not finite; `what` tells whose features these are."""
         found = [f"{word} in {rows}" for word, rows in (("NaN", self.nan), ("infinity", self.infinite)) if rows]
         if found:
-            raise InputError(f"features must be finite: found {' and '.join(found)}; correct or leave out these rows")
+            raise InputError(f"{what} must be finite: found {' and '.join(found)}; correct or leave out these rows")
 
 
 def find_faults(block: FeatureArray, first_row: int = 0) -> RowFaults:

@@ -250,7 +250,7 @@ class FeatureWriter:
             raise InputError(
                 f"{n_rows} rows were given for {self.uri}, expected {self._expected_rows or 'at least one'}"
             )
-        self.faults.refuse_non_finite()
+        self.faults.refuse_non_finite(f"features of {self.uri}")
         if self._features is None and self._filled < self._chunk_rows:
             # A set shorter than one chunk: do not pad it to a full one.
             self._chunk_rows = self._filled

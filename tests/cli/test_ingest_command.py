@@ -193,3 +193,21 @@ def test_mistakes_are_reported_in_one_line(reid_dist, tmp_path: Path, words, par
     refused = reid_dist("ingest", tmp_path / "own.npz", "--output", tmp_path / "out.zarr", *words)
     refused.assert_refused(*parts)
     assert not (tmp_path / "out.zarr").exists()
+
+
+def test_repeated_rows_are_noted_and_dropped_on_request(reid_dist, tmp_path: Path) -> None:
+    side = make_side(1)
+    rows = np.append(np.arange(ROWS), [0, 1, 2])
+    paths = np.array([f"img{row}.jpg" for row in range(ROWS)])
+    np.savez(tmp_path / "a.npz", features=side.features[rows], pids=side.pids[rows], image_paths=paths[rows])
+    done = reid_dist("ingest", tmp_path / "a.npz", "--output", tmp_path / "a.zarr")
+    assert done.code == 0
+    assert f"note: set: 3 of {ROWS + 3} rows have the image path of an earlier row (first: row {ROWS}, 'img0.jpg')" in (
+        done.out
+    )
+    command = done.out.partition("`")[2].partition("`")[0].split()
+    assert command[:2] == ["reid-dist", "ingest"]
+    command[-1] = str(tmp_path / "b.zarr")
+    done = reid_dist(*command[1:])
+    assert "note: left out 3 of 33 rows, whose image path an earlier row has" in done.out
+    assert FeatureSet.open(tmp_path / "b.zarr").image_paths.tolist() == paths.tolist()

@@ -134,6 +134,33 @@ def test_composed_protocols_come_from_the_pipeline(reid_dist, stores, tmp_path, 
     reid_dist("thresholds", tmp_path / "run", "--pipeline", pipeline).assert_refused("another protocol")
 
 
+def test_a_file_with_both_sides_is_read_again(reid_dist, stores, tmp_path) -> None:
+    sides = dict(zip(("query", "gallery"), map(FeatureSet.open, stores), strict=True))
+    held = {
+        f"{role}_{name}": values
+        for role, side in sides.items()
+        for name, values in (("features", side.read(0, side.n_rows)), ("pids", side.pids), ("camids", side.camids))
+    }
+    np.savez(tmp_path / "both.npz", **held)
+    evaluate(tmp_path / "both.npz", tmp_path / "both.npz").save(tmp_path / "run")
+    done = reid_dist("thresholds", tmp_path / "run", "--far", "0.01", "--json")
+    assert done.code == 0, done.err
+    expected = operating_points(*map(str, stores), far=["0.01"])
+    assert json.loads(done.out)["table"] == json.loads(expected.to_json())["table"]
+    held["query_features"][0] += 1
+    np.savez(tmp_path / "both.npz", **held)
+    reid_dist("thresholds", tmp_path / "run").assert_refused("query", "has changed since the run")
+
+
+def test_arrays_in_memory_are_not_read_again(reid_dist, stores, tmp_path) -> None:
+    query = FeatureSet.open(stores[0])
+    held = FeatureSet.from_arrays(query.read(0, query.n_rows), query.pids, query.camids)
+    evaluate(held, str(stores[1])).save(tmp_path / "run")
+    reid_dist("thresholds", tmp_path / "run").assert_refused(
+        "the query of the run was in memory", "reid_dist.operating_points", "FeatureSet.save"
+    )
+
+
 @pytest.mark.slow
 def test_re_ranked_and_benchmark_runs(reid_dist, stores, tmp_path) -> None:
     rerank = "top(k_reciprocal(k1=5,k2=2,variant=paper),m=20)"

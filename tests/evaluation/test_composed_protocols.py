@@ -48,11 +48,12 @@ class Items:
 def agrees(query, item, label, merged=()):
     """Whether two items share a label; for one after "!", whether they differ in it.
 
-    Cameras of one group of `merged` are one camera.
+    Cameras of one group of `merged` are one camera; an unknown one, -1, is none.
     """
     name = label.removeprefix("!")
     same = query[name] == item[name]
     if name == "camid":
+        same = same and query[name] != -1
         same = same or any({query[name], item[name]} <= set(group) for group in merged)
     return not same if label.startswith("!") else same
 
@@ -121,7 +122,7 @@ def sets(draw, n_rows, first_item):
     def column(low, high):
         return draw(whole_numbers(n_rows, low, high)).tolist()
 
-    named = {"pid": column(-1, 2), "camid": column(0, 2), "clothes": column(0, 1), "view": column(0, 1)}
+    named = {"pid": column(-1, 2), "camid": column(-1, 2), "clothes": column(0, 1), "view": column(0, 1)}
     return Items(
         [{**{name: values[i] for name, values in named.items()}, "item_id": first_item + i} for i in range(n_rows)]
     )
@@ -231,7 +232,7 @@ def crowded():
         return Items(
             [
                 {
-                    "pid": int(rng.integers(-1, 6)), "camid": int(rng.integers(0, 4)),
+                    "pid": int(rng.integers(-1, 6)), "camid": int(rng.integers(-1, 4)),
                     "clothes": int(rng.integers(0, 2)), "view": int(rng.integers(0, 2)), "item_id": first_item + i,
                 }
                 for i in range(n)
@@ -447,7 +448,7 @@ def test_labels_that_are_not_there():
     ):
         with pytest.raises(InputError, match="protocol 'mine' needs camids, and query has none"):
             evaluate_distances(given, without_cameras, far, protocol=compose_protocol("mine", **parts))
-    with pytest.raises(InputError, match="matches items by item id"):
+    with pytest.raises(InputError, match="known by its item id or image path, and query has no item ids"):
         evaluate_distances(given, without_cameras, far, protocol=compose_protocol("mine", junk=[["item_id"]]))
 
 

@@ -221,8 +221,13 @@ def test_sets_without_cameras():
 def test_own_rows_that_only_paths_identify():
     paths = ["a", "b"]
     table = conventions(small([1, 2], paths=paths), small([1, 2, 2], paths=[*paths, "c"]))
+    assert {"no_cameras", "same_set"} <= set(rows_of(table))
+    # Item ids go first where both sides have them.
+    named = [small(pids, items=ids, paths=of) for pids, ids, of in (([1, 2], [7, 8], paths), ([1, 2], [5, 6], paths))]
+    table = conventions(*named)
     assert set(rows_of(table)) == {"no_cameras"}
-    assert any("2 queries are gallery rows as well, by image path" in note for note in table.notes)
+    (note,) = [note for note in table.notes if "2 queries are gallery rows as well, by image path" in note]
+    assert "give the paths as item_ids to both sides" in note
 
 
 def test_settings_without_a_valid_query_are_left_out():

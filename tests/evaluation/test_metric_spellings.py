@@ -46,6 +46,18 @@ def test_map_at_r_is_cut_at_the_number_of_relevant_items(text: str) -> None:
     assert parse_metric(text).name == "mAP_R"
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["HR@5", "hr@5", "HR5", "hits@5", "hit_rate@5", "Recall@5", "recall@5", "recall_at_5", "acc@5", "accuracy@5"],
+)
+def test_names_of_the_hit_rate_and_of_recall_lead_to_both(text: str) -> None:
+    with pytest.raises(UnknownNameError, match=r"first 5 is CMC@5 \(HR@k, .* R@5 \(recall of TREC\)") as refused:
+        parse_metric(text)
+    assert repr(text) in str(refused.value)
+    with pytest.raises(InputError, match="must be a positive integer"):
+        parse_metric("recall@0")
+
+
 RANK = r"must be a positive integer, at most 2\*\*31 - 1, found"
 FAMILIES = ("CMC", "CMC_allshots", "CMC_single_shot", "mAP_found", "P_clipped", "mAP", "P", "R")
 WRONG = [

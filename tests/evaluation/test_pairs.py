@@ -238,8 +238,11 @@ def test_a_file_without_such_columns(tmp_path) -> None:
     with pytest.raises(InputError, match=r"is no list of pairs: .* holds: one \(3,\) int64, two"):
         read_pair_list(tmp_path / "a.npz", _named_set(), _named_set())
     np.savez(tmp_path / "c.npz", left=[0.0, np.nan], right=[1.0, 2.0])
-    with pytest.raises(InputError, match=r"holds no row numbers \(nan\)"):
+    with pytest.raises(InputError, match=r"holds no row numbers \(.*row 1 holds nan\)"):
         read_pair_list(tmp_path / "c.npz", _named_set(), _named_set())
+    np.savez(tmp_path / "d.npz", pairs=np.array([[0, 1], [2**24 + 2, 1]], np.float32))
+    with pytest.raises(InputError, match=r"row 1 holds 16777218 as float32"):
+        read_pair_list(tmp_path / "d.npz", _named_set(), _named_set())
     np.savez(tmp_path / "b.npz", left=ROWS[:, 0], right=ROWS[:2, 1])
     with pytest.raises(InputError, match="differ in length"):
         read_pair_list(tmp_path / "b.npz", _named_set(), _named_set())

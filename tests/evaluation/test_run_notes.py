@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -15,6 +16,7 @@ from reid_dist import (
     FeatureSet,
     LabelledRows,
     compose_protocol,
+    conventions,
     evaluate,
     evaluate_distances,
     evaluate_lists,
@@ -24,6 +26,7 @@ from reid_dist.errors import InputError
 from reid_dist.evaluation.splits import evaluate_splits
 from reid_dist.evaluation.sweeps import sweep_parameters
 from reid_dist.reports.notes import smallest_rate
+from reid_dist.stores import ingest
 from reid_dist.stores.synthetic import SyntheticShape, make_sets
 
 QUICK = {"metrics": ["mAP", "CMC@1"], "confidence": None}
@@ -34,6 +37,11 @@ def items(n=30, seed=0, n_pids=6):
     rng = np.random.default_rng(seed)
     features = rng.standard_normal((n, 8)).astype(np.float32)
     return features, np.arange(n) % n_pids, np.array([f"image{row:03d}.jpg" for row in range(n)])
+
+
+def notes_of(report):
+    """All notes but those on chance level, at which features without any relation to identities are."""
+    return [note for note in report.notes if "chance level" not in note]
 
 
 def matches(report):
@@ -67,7 +75,7 @@ def test_queries_that_are_gallery_rows_are_counted(by):
     (note,) = matches(evaluate(query, gallery, protocol="no_cameras", **QUICK))
     assert "7 of 10 valid queries" in note
     assert "'same_set'" in note
-    assert ("item id" in note) or ("item_ids" in note)
+    assert any(words in note for words in ("by item id", "by image path", "item_ids"))
 
 
 def test_own_rows_of_another_camera_are_noted():
@@ -93,7 +101,7 @@ def test_features_of_few_values_are_no_own_rows():
         ItemSet(np.ones((4, 2), np.float32), np.arange(4)),
         ItemSet(np.ones((8, 2), np.float32), np.arange(8) % 4),
     )
-    assert evaluate_items(query, gallery, "no_cameras", **QUICK).notes == []
+    assert matches(evaluate_items(query, gallery, "no_cameras", **QUICK)) == []
 
 
 def test_distances_and_lists_have_the_same_notes():
@@ -137,6 +145,117 @@ def test_sweeps_note_own_rows_once():
     assert len(matches(report)) == 1
 
 
+# ----------------------------------------------------------------------------------------------------- cameras
+
+
+def of_cameras(near, far, protocol="market1501"):
+    """Notes on cameras of an evaluation in which every identity is under every camera."""
+    features, pids, _ = items(n=48)
+    sides = [
+        FeatureSet.from_arrays(rows, pids[:24], np.resize(cameras, 24)[np.arange(24) // 6 % len(cameras)])
+        for rows, cameras in ((features[:24], np.array(near)), (features[24:], np.array(far)))
+    ]
+    return [note for note in evaluate(*sides, protocol=protocol, **QUICK).notes if "camera" in note]
+
+
+@pytest.mark.parametrize(
+    ("near", "far", "words"),
+    [
+        (["c1", "c2"], ["C1", "C2", "C3"], "query cameras c1, c2 and gallery cameras C1, C2, C3 are spelled unlike"),
+        (["cam_01", "cam_02"], ["cam1", "cam2"], "spelled unlike"),
+        ([0, 1, 2], [1, 2, 3], "cameras 0, 1, 2 and gallery cameras 1, 2, 3 may be numbered from 0 and from 1"),
+        ([0], [1, 2, 3], "no query camera is in the gallery: query cameras 0 and .* from 0 and from 1"),
+        ([1, 3], [0, 1, 2], "not all query cameras are in the gallery: .* from 1 and from 0"),
+        (["north"], ["south", "west"], "no query camera is in the gallery: .*right only if"),
+        ([3, 6], [1, 2, 4, 5], "no query camera is in the gallery: .*right only if"),
+        ([2], [1], "no query camera is in the gallery: .*right only if"),
+    ],
+)
+def test_cameras_of_one_side_alone_are_named(near, far, words):
+    (note,) = of_cameras(near, far)
+    assert re.search(words, note)
+    assert of_cameras(near, far, "no_cameras") == []
+    # By design in some data sets, hence no warning, unless it looks like a mistake.
+    assert note.startswith("warning: ") == ("right only if" not in note)
+
+
+@pytest.mark.parametrize(("near", "far"), [([1, 2], [1, 2, 3]), (["c1"], ["c1", "c2"]), ([2, 5], [1, 2, 3, 4])])
+def test_cameras_of_both_sides_are_not_noted(near, far):
+    assert of_cameras(near, far) == []
+
+
+def test_cameras_that_a_protocol_tells_apart_are_not_noted():
+    rules = compose_protocol("apart", base="market1501", query_cameras=[3], gallery_cameras=[1, 2])
+    assert of_cameras([3], [1, 2], rules) == []
+
+
+def test_unknown_cameras_are_counted():
+    (note,) = of_cameras([1, -1], [1, 2, -1, -1])
+    assert "the camera of 12 of 24 queries and of 12 of 24 gallery rows is unknown (-1)" in note
+    assert of_cameras([1, -1], [1, 2, -1, -1], "no_cameras") == []
+
+
+@pytest.mark.parametrize("protocol", ["market1501", "cuhk03_separate_cameras"])
+def test_unknown_cameras_are_no_one_camera(protocol):
+    """All positives are of unknown camera, as the queries are: they count."""
+    features, pids, _ = items()
+    sides = [FeatureSet.from_arrays(rows, pids, np.full(30, -1)) for rows in (features, features[::-1] + 1)]
+    report = evaluate(*sides, protocol=protocol)
+    assert report.counts["n_valid"] == 30
+    assert report.counts["n_junk"] == 0
+    assert report.metrics["mAP"] == evaluate(*sides, protocol="no_cameras").metrics["mAP"]
+
+
+# ----------------------------------------------------------------------------------------------- repeated rows
+
+
+@pytest.mark.parametrize("by", ["item_ids", "image_paths"])
+def test_rows_that_pad_the_last_batch_are_noted_with_the_cure(by, tmp_path):
+    """A distributed sampler of 8 processes repeats the first rows; the cure gives the numbers without them."""
+    features, pids, paths = items(n=43)
+    names = paths if by == "image_paths" else np.arange(100, 143)
+    padded = np.append(np.arange(43), np.arange(5))
+    query = FeatureSet.from_arrays(features[:12] + 0.5, pids[:12], **{by: names[:12]})
+    whole, repeated = (
+        FeatureSet.from_arrays(features[12:][rows], pids[12:][rows], **{by: names[12:][rows]})
+        for rows in (np.arange(31), np.append(np.arange(31), np.arange(5)))
+    )
+    options = {"protocol": "no_cameras", **QUICK}
+    right = evaluate(query, whole, **options)
+    found = evaluate(query, repeated, **options)
+    assert notes_of(right) == []
+    assert found.metrics["mAP"] != right.metrics["mAP"]
+    (note,) = notes_of(found)
+    first = str(names[12])
+    assert f"gallery: 5 of 36 rows have the {by.removesuffix('s').replace('_', ' ')} of an earlier row" in note
+    assert f"row 31, {first!r}" in note
+    assert f"numpy.unique({by}, return_index=True)" in note
+    index = np.argsort(np.arange(12 * 36).reshape(12, 36) * 7 % 36, axis=1)
+    assert any("5 of 36 rows" in each for each in evaluate_lists(index, query, repeated, **options).notes)
+    near = FeatureSet.from_arrays(features[padded] + 0.5, pids[padded], **{by: names[padded]})
+    of_both = [note for note in evaluate(near, repeated, **options).notes if "earlier row" in note]
+    assert [note.partition(" rows")[0] for note in of_both] == ["query set: 5 of 48", "gallery: 5 of 36"]
+    # One set on both sides has one note.
+    both = evaluate(near, near, protocol="no_cameras", **QUICK)
+    assert sum("earlier row" in note for note in both.notes) == 1
+    stored = repeated.save(tmp_path / "g.zarr")
+    command = f"`reid-dist ingest {stored.uri} --drop-duplicates {by} --output NEW`"
+    assert any(command in note for note in evaluate(query, stored, **options).notes)
+    (cured,) = ingest(stored.uri, tmp_path / "new.zarr", drop_duplicates=by)
+    assert evaluate(query, cured, **options).metrics == right.metrics
+    assert cured.content_digest == whole.content_digest
+
+
+def test_splits_note_repeated_rows_of_the_whole_sets():
+    features, pids, paths = items(n=60)
+    padded = np.append(np.arange(60), np.arange(4))
+    gallery = FeatureSet.from_arrays(features[padded], pids[padded], image_paths=paths[padded])
+    query = FeatureSet.from_arrays(features[:12] + 0.5, pids[:12])
+    found = evaluate_splits(query, gallery, per_identity=5, repeats=3, protocol="no_cameras", **QUICK)
+    (note,) = [note for note in found.notes if "earlier row" in note]
+    assert note.startswith("gallery: 4 of 64 rows")
+
+
 # ------------------------------------------------------------------------------------------- advice of errors
 
 
@@ -150,10 +269,52 @@ def test_missing_cameras_of_one_set_lead_to_same_set():
     with pytest.raises(InputError, match="'same_set': 9 rows of the query set are in the gallery as well, by item id"):
         evaluate(query, FeatureSet.from_arrays(features, pids, item_ids=paths))
     query = FeatureSet.from_arrays(features[:9], pids[:9], image_paths=paths[:9])
-    with pytest.raises(InputError, match="give the paths as item_ids to both sides and use the protocol 'same_set'"):
+    with pytest.raises(InputError, match="'same_set': 9 rows of the query set are in the gallery as well, by image pa"):
         evaluate(query, FeatureSet.from_arrays(features, pids, image_paths=paths))
+    query, gallery = (
+        FeatureSet.from_arrays(features[:n], pids[:n], item_ids=first + np.arange(n), image_paths=paths[:n])
+        for n, first in ((9, 100), (30, 200))
+    )
+    with pytest.raises(InputError, match="give the paths as item_ids to both sides and use the protocol 'same_set'"):
+        evaluate(query, gallery)
     with pytest.raises(InputError, match=r"use the protocol 'no_cameras'$"):
         evaluate(FeatureSet.from_arrays(features[:9], pids[:9]), both)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_own_rows_are_known_by_image_path_where_there_are_no_item_ids(stored, tmp_path):
+    """As the oracle, the same sets with the paths as item ids."""
+    features, pids, paths = items()
+    own = np.array([3, 29, 8, 13])
+    rows = np.append(features[own], features[:2] + 0.5, axis=0)
+    names, labels = np.append(paths[own], ["x.jpg", "a-longer-path/y.jpg"]), np.append(pids[own], [0, 1])
+
+    def sides(**kinds):
+        near, far = ({kind: values[side] for kind, values in kinds.items()} for side in range(2))
+        made = FeatureSet.from_arrays(rows, labels, **near), FeatureSet.from_arrays(features, pids, **far)
+        if not stored:
+            return made
+        return tuple(each.save(tmp_path / f"{next(iter(kinds))}-{n}.zarr") for n, each in enumerate(made))
+
+    both = names, paths
+    by_ids, by_paths = sides(item_ids=both), sides(image_paths=both)
+    one_side = by_ids[0], by_paths[1]
+    options = {"protocol": "same_set", "topk": 5}
+    expected, found = evaluate(*by_ids, **options), evaluate(*by_paths, **options)
+    assert expected.counts["n_junk"] == 4
+    assert found.metrics == expected.metrics
+    assert found.result_digest == expected.result_digest
+    assert matches(found) == []
+    (note,) = matches(evaluate(*by_paths, protocol="no_cameras"))
+    assert "(by image path); use the protocol 'same_set', which leaves own rows out" in note
+    with pytest.raises(InputError, match="gallery has no item ids; give item_ids or image_paths to both sets"):
+        evaluate(*one_side, **options)
+    gallery = FeatureSet.from_arrays(features, pids, image_paths=np.char.add("other/", paths))
+    with pytest.raises(InputError, match="none of the 6 image paths of the query set is in the gallery"):
+        evaluate(by_paths[0], gallery, **options)
+    splits = {"protocol": "same_set", "repeats": 2, "per_identity": 3}
+    assert evaluate_splits(*by_paths, **splits).metrics == evaluate_splits(*by_ids, **splits).metrics
+    assert "same_set" in {row.setting.name for row in conventions(*by_paths).rows}
 
 
 def by_features(sides):
@@ -186,7 +347,7 @@ def test_splits_of_one_set_need_other_queries():
     with pytest.raises(InputError, match="'same_set' without item ids; use --rest-as-queries"):
         evaluate_splits(*[FeatureSet.from_arrays(features, pids)] * 2, repeats=2, protocol="same_set")
     options = {"repeats": 2, "metrics": ["mAP"]}
-    assert evaluate_splits(both, both, protocol="same_set", **options).notes == []
+    assert notes_of(evaluate_splits(both, both, protocol="same_set", **options)) == []
     assert matches(evaluate_splits(both, both, protocol="no_cameras", rest_as_queries=True, **options)) == []
     part = FeatureSet.from_arrays(features[:20], pids[:20], item_ids=paths[:20])
     report = evaluate_splits(part, both, protocol="no_cameras", per_identity=3, **options)
@@ -216,12 +377,12 @@ def test_exchanged_sides_are_noted():
 
 def test_a_small_gallery_is_noted_unless_it_is_single_shot():
     query, gallery = scattered_sets(90, 30, 6, seed=3)
-    (note,) = evaluate_items(query, gallery, "no_cameras", **QUICK).notes
+    (note,) = notes_of(evaluate_items(query, gallery, "no_cameras", **QUICK))
     assert "there are 90 queries and only 30 gallery rows" in note
     one_each = gallery.take(np.unique(gallery.pids, return_index=True)[1])
-    assert evaluate_items(query, one_each, "no_cameras", **QUICK).notes == []
+    assert notes_of(evaluate_items(query, one_each, "no_cameras", **QUICK)) == []
     junk = ItemSet(query.features[:5], np.append(gallery.pids[:4], -1), query.camids[:5])
-    (note,) = evaluate_items(junk, gallery, "no_cameras", **QUICK).notes
+    (note,) = notes_of(evaluate_items(junk, gallery, "no_cameras", **QUICK))
     assert "1 of 5 queries has pid -1" in note
     assert "queries and only" not in note
 

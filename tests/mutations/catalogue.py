@@ -101,6 +101,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "n_junk = n_junk + np.bincount(extra_query",
             "n_junk = n_junk - np.bincount(extra_query",
         ),
+        ("relevance/assignment.py", "np.where(values == UNKNOWN_CAMERA, _NO_ROW, values)", "values"),
         ("relevance/ground_truth/source.py", "if not 0 <= value < n_gallery:", "if not 0 <= value <= n_gallery:"),
         (
             "relevance/protocols.py",
@@ -110,6 +111,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("relevance/ground_truth/files.py", "if len(queries) != n_query:", "if len(queries) > n_query:"),
     ],
     "metrics": [
+        ("metrics/chance.py", "4 * (m - once - pairs / 2)", "2 * (m - once - pairs / 2)"),
+        ("evaluation/chance_level.py", "abs(self.order - 0.5) <= self.order_width", "self.order_width"),
         ("metrics/ties.py", "+ ranked.tied[start] - 1\n", "+ ranked.tied[start] + 1\n"),
         ("metrics/ties.py", "least = max(0, k - s - n_negative)", "least = max(1, k - s - n_negative)"),
         ("metrics/listed.py", "(index >= n_gallery) | (index < -1)", "(index > n_gallery) | (index < -1)"),
@@ -122,6 +125,9 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("metrics/definitions.py", "if text in METRICS and not METRICS", "if text in METRICS or not METRICS"),
     ],
     "stores": [
+        ("stores/labels.py", "min(2**bits, _LARGEST)", "min(2**53, _LARGEST)"),
+        ("stores/importers/hdf5_files.py", "get_fields()[-1]) + 1", "get_fields()[-1]) + 100"),
+        ("stores/repeated_items.py", "return rows[~is_first]", "return rows"),
         ("stores/sparse.py", 'if found != self.manifest["piece_digests"][number]:', "if found is None:"),
         ("stores/writer.py", "if self.n_rows and blocks.keys() != self._label_blocks.keys():", "if self.n_rows < 0:"),
         (
@@ -199,6 +205,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
     ],
     "expansion": [
+        ("stages/neighbours/items.py", "np.where(label == self.apart, own, label)", "label"),
         ("stages/expansion/stage.py", "    if (own_row < 0).all():\n", "    if len(own_row) == 0:\n"),
         ("stages/neighbours/lists.py", "first = int(self.own_first)", "first = 1"),
         (
@@ -303,7 +310,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
     ],
     "lists": [
-        ("reports/failures.py", " & (cameras != cameras[:, [place]])", ""),
+        ("reports/failures.py", "enough &= first < cameras.max(", "enough &= first <= cameras.max("),
         ("reports/failures.py", "wrong_first = valid & ", "wrong_first = "),
         ("reports/failures.py", "kept = kept & ~topk.junk[rows]", "kept = kept & topk.junk[rows]"),
         ("reports/browse/server.py", "if host not in (", "if host in ("),

@@ -138,3 +138,28 @@ def test_what_is_no_suite(tmp_path: Path, text: str, fragment: str) -> None:
         read_suite(path)
     with pytest.raises(StoreNotFoundError, match="no suite file"):
         read_suite(tmp_path / "missing.yaml")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"protocl": "market1501"},
+            "protocl: unknown key; known: suite, description, models, datasets, jobs, hours, gates",
+        ),
+        ({"gaets": {}}, "gaets: unknown key, did you mean 'gates'?"),
+        ({"gates": {"acuracy": {}}}, "gates.acuracy: unknown key, did you mean 'accuracy'?"),
+        ({"gates": {"accuracy": {"minimum_efect": 0.1}}}, "minimum_efect: unknown key, did you mean 'minimum_effect'?"),
+        ({"jobs": {"plain": {"hours": 3}}}, "jobs.plain.hours: unknown key there: it is one of the whole file"),
+        # A data set may be called as a field is.
+        ({"datasets": {"protocol": {"query": "q", "gallery": "g", "rernak": "gnn"}}}, "did you mean 'rerank'?"),
+        (
+            {"jobs": {"plain": {"protocol": {"name": "own", "base": "market1501", "jnk": []}}}},
+            "jnk: unknown key, did you mean 'junk'?",
+        ),
+    ],
+)
+def test_an_unknown_key_leads_to_the_keys_of_its_place(tmp_path: Path, changes: dict, words: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read_suite(written(tmp_path, **changes))
+    assert words in str(refused.value)

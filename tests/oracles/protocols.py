@@ -31,13 +31,15 @@ _LISTS = {
 def verdict(protocol, query, i, gallery, j):
     """What gallery item `j` is to query `i` under a protocol of identities: "relevant", "junk" or "negative"."""
     same_pid = query.pids[i] == gallery.pids[j]
+    # An unknown camera is not even that of another item of unknown camera.
+    same_camera = query.camids is not None and query.camids[i] == gallery.camids[j] and query.camids[i] != -1
     if gallery.pids[j] == -1:
         return "junk"
     if protocol in ("market1501", "market1501_matlab", "allshots", "cuhk03"):
-        if same_pid and query.camids[i] == gallery.camids[j]:
+        if same_pid and same_camera:
             return "junk"
     elif protocol == "cuhk03_separate_cameras":
-        if query.camids[i] == gallery.camids[j]:
+        if same_camera:
             return "junk"
     elif protocol == "same_set":
         if query.item_ids[i] == gallery.item_ids[j]:

@@ -15,7 +15,7 @@ from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.relevance.assignment import GalleryIndex, assign_relevance
 from reid_dist.relevance.protocols import PROTOCOLS, REASONS, compose_protocol
 
-ITEMS = st.lists(st.tuples(st.integers(-1, 2), st.integers(0, 2), st.integers(0, 9)), min_size=1, max_size=9)
+ITEMS = st.lists(st.tuples(st.integers(-1, 2), st.integers(-1, 2), st.integers(0, 9)), min_size=1, max_size=9)
 
 
 def labels(items: list[tuple[int, int, int]]) -> Labels:

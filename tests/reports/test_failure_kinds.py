@@ -16,14 +16,15 @@ def kinds_of(items, query, *, valid=True, typical=1.0, distances=None) -> set[st
     kept = [item for item in items if item[2] in ("right", "wrong")]
     found = set()
     if valid and kept and kept[0][2] == "wrong" and kept[0][0] != query[0]:
-        found.add("same_camera" if kept[0][1] == query[1] else "look_alike")
+        found.add("same_camera" if kept[0][1] == query[1] != -1 else "look_alike")
     if valid and not any(item[2] == "right" for item in kept):
         found.add("not_listed")
     near = kept[:5]
     if len(near) == 5 and all(item[2] == "wrong" and item[0] != query[0] for item in near):
         for pid in {item[0] for item in near} - {-1, 0}:
             cameras = [item[1] for item in near if item[0] == pid]
-            if len(cameras) >= 4 and len(set(cameras)) > 1:
+            # -1 is an unknown camera.
+            if len(cameras) >= 4 and len(set(cameras) - {-1}) > 1:
                 found.add("label_suspect")
     for pid, _, mark, distance in kept:
         if distance <= 0.001 * typical:
@@ -49,11 +50,12 @@ def made(lists, queries, gallery):
 
 def test_random_lists_against_the_definitions() -> None:
     rng = np.random.default_rng(0)
-    gallery = [(int(rng.integers(-1, 4)), int(rng.integers(1, 4))) for _ in range(60)]
+    cameras = [-1, 1, 2, 3]
+    gallery = [(int(rng.integers(-1, 4)), int(rng.choice(cameras))) for _ in range(60)]
     lists, queries, valid = [], [], []
     for _ in range(3000):
         n = int(rng.integers(0, 9))
-        query = (int(rng.integers(0, 4)), int(rng.integers(1, 4)))
+        query = (int(rng.integers(0, 4)), int(rng.choice(cameras)))
         rows = rng.choice(60, n, replace=False)
         if rng.random() < 0.4:
             # Lists of mostly one identity, as suspects need them.
@@ -105,3 +107,14 @@ def test_without_labels_cameras_or_relevance() -> None:
     assert [name for name in ALL if name not in without] == ["same_camera"]
     assert without["look_alike"][0]
     assert find_failures(TopK(index=topk.index, distance=topk.distance), valid, labels) == {}
+
+
+@pytest.mark.parametrize(
+    ("cameras", "expected"),
+    [([2, 2, 2, 2, 2], False), ([2, 2, 2, 3, 2], True), ([-1, -1, -1, -1, -1], False), ([-1, 2, 2, 2, 2], False),
+     ([-1, 2, -1, 3, -1], True)],
+)  # fmt: skip
+def test_one_identity_in_two_known_cameras_is_suspect(cameras: list[int], expected: bool) -> None:
+    gallery = [(7, camera) for camera in cameras]
+    topk, labels = made([[(row, "wrong", 1.0 + row) for row in range(5)]], [(1, 9)], gallery)
+    assert find_failures(topk, np.array([True]), labels)["label_suspect"][0] == expected

@@ -239,6 +239,8 @@ class TestCheck:
         assert report.labels.junk.first == (4, 5, 6)
         assert report.labels.distractors.first == (0,)
         assert report.labels.duplicate_item_ids.count == 10
+        cure = f"`reid-dist ingest {tmp_path}/o.zarr --drop-duplicates item_ids --output NEW`"
+        assert any(cure in line for line in report.lines())
 
 
 KILLED = """

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -367,6 +368,50 @@ class TestFeatureRules:
         expected = FeatureSet.from_arrays(arrays.features, arrays.pids).content_digest
         for same in (np.asfortranarray(arrays.features), arrays.features.astype(">f4"), arrays.features.tolist()):
             assert FeatureSet.from_arrays(same, arrays.pids).content_digest == expected
+
+    @pytest.mark.parametrize("tensors", [True, False])
+    def test_lists_of_batches_lead_to_their_join(self, arrays: Arrays, tensors: bool) -> None:
+        class Tensor:
+            """The part of a torch tensor that is used."""
+
+            dtype = "torch.float32"
+
+            def __init__(self, values: np.ndarray) -> None:
+                self.values, self.shape = values, values.shape
+
+            def detach(self) -> Tensor:
+                return self
+
+            def cpu(self) -> Tensor:
+                return self
+
+            def numpy(self) -> np.ndarray:
+                return self.values
+
+        def listed(values: np.ndarray, stops: list[int]) -> list[Any]:
+            return [Tensor(each) if tensors else each for each in np.split(values, stops)]
+
+        join = "torch.cat" if tensors else "numpy.concatenate"
+        for stops in ([100], [150], [1, 2, 3, 4]):
+            with pytest.raises(InputError, match=rf"features are a list of \d arrays of shapes .* {join}\(features\)"):
+                FeatureSet.from_arrays(listed(arrays.features, stops), arrays.pids)
+            with pytest.raises(InputError, match=rf"pids are a list of \d arrays of shapes .* {join}\(pids\)"):
+                FeatureSet.from_arrays(arrays.features, listed(arrays.pids, stops))
+        # Rows one by one are no batches.
+        rows = [Tensor(row) if tensors else row for row in arrays.features]
+        single = [Tensor(np.array(pid)) if tensors else pid for pid in arrays.pids.tolist()]
+        expected = FeatureSet.from_arrays(arrays.features, arrays.pids).content_digest
+        assert FeatureSet.from_arrays(rows, single).content_digest == expected
+        with pytest.raises(InputError, match=r"pids must be one label per row: .*inhomogeneous"):
+            FeatureSet.from_arrays(arrays.features, [[1, 2], [3]])
+
+    def test_frames_of_tracklets_lead_to_pool(self) -> None:
+        with pytest.raises(
+            InputError, match=r"shape \(5, 8, 16\); for 5 tracklets of 8 frames, .*axis=1.*reid-dist pool"
+        ):
+            FeatureSet.from_arrays(np.ones((5, 8, 16)), np.arange(5))
+        with pytest.raises(InputError, match=r"not of shape \(5,\)$"):
+            FeatureSet.from_arrays(np.ones(5), np.arange(5))
 
     def test_tensors_and_lazy_arrays(self, arrays: Arrays) -> None:
         da = pytest.importorskip("dask.array")

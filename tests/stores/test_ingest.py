@@ -312,3 +312,28 @@ class TestRealFiles:
         assert np.unique(store.pids).size == 59
         norms = np.linalg.norm(store.read(0, 500), axis=1)
         assert 20 < norms.mean() < 32
+
+
+@pytest.mark.parametrize("role", ["query", "gallery"])
+def test_rows_that_are_not_finite_are_those_of_a_side(tmp_path: Path, role: str) -> None:
+    held = model_arrays(1)
+    held[f"{role}_f"][[2, 7]] = np.nan
+    source = tmp_path / "a.npz"
+    np.savez(source, **held)
+    words = rf"{role} features of .*a\.npz must be finite: found NaN in 2 rows \(first: 2, 7\)"
+    with pytest.raises(InputError, match=words):
+        ingest(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(InputError, match=words):
+        open_features(source, role)
+
+
+def test_a_file_of_distances_leads_to_the_option(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", distmat=np.ones((3, 4)), query_pids=np.arange(3), gallery_pids=np.arange(4))
+    with pytest.raises(
+        InputError, match=r"no features, and an array 'distmat' .* --distances FILE. .evaluate_distances"
+    ):
+        ingest(tmp_path / "a.npz", tmp_path / "out")
+    np.savez(tmp_path / "b.npz", distractors=np.ones((3, 4)))
+    with pytest.raises(InputError, match="found no features; name them"):
+        ingest(tmp_path / "b.npz", tmp_path / "out")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import scipy.io
 from handmade_pth import Tensor, write_pth
 from named_images import CAMIDS, FEATURES, NAMES, PIDS, assert_named
 
-from reid_dist import FeatureSet, evaluate
+from reid_dist import DistanceBlock, FeatureSet, evaluate
 from reid_dist.errors import InputError, RunFailedError, StoreError
 from reid_dist.stores import ingest, open_features
 from reid_dist.stores.importers import open_source
@@ -387,3 +388,23 @@ def test_both_sides_are_not_cut_again(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", qf=FEATURES, q_pids=PIDS, gf=FEATURES, g_pids=PIDS)
     with pytest.raises(InputError, match=r"holds query and gallery.*--num-query was given"):
         ingest(tmp_path / "a.npz", tmp_path / "out", num_query=3)
+
+
+@pytest.mark.parametrize("suffix", [".mat", ".npz", ".h5", ".pth"])
+def test_a_matrix_of_another_format_leads_to_a_block(suffix: str, tmp_path: Path) -> None:
+    """The command of the message is run."""
+    block, path = np.random.default_rng(0).random((3, 4)), tmp_path / f"scores{suffix}"
+    if suffix == ".mat":
+        scipy.io.savemat(path, {"dist": block, "query_label": np.arange(3)})
+    elif suffix == ".npz":
+        np.savez(path, dist=block, query_label=np.arange(3))
+    elif suffix == ".h5":
+        with h5py.File(path, "w") as file:
+            file["dist"] = block
+    else:
+        write_pth(path, {"dist": Tensor(block)})
+    with pytest.raises(InputError, match=r"it holds the matrix 'dist', and `numpy.save") as refused:
+        DistanceBlock.open(path)
+    code = re.search("`(.*)`", str(refused.value))[1].replace("'dist.npy'", repr(str(tmp_path / "dist.npy")))
+    exec(f"import numpy, reid_dist.stores.importers\n{code}")
+    np.testing.assert_array_equal(DistanceBlock.open(tmp_path / "dist.npy").read(0, 3, 0, 4), block)

@@ -10,7 +10,7 @@ import pytest
 
 from reid_dist import evaluate
 from reid_dist.errors import InputError
-from reid_dist.stores import FeatureSet
+from reid_dist.stores import FeatureSet, FeatureWriter
 from reid_dist.stores.labels import as_numbers, number_jointly
 
 
@@ -60,6 +60,71 @@ def test_text_of_two_sets_is_numbered_jointly() -> None:
 def test_what_is_no_label_is_refused(values: Any, what: str) -> None:
     with pytest.raises(InputError, match=what):
         as_numbers(values, "pids")
+
+
+class BFloat16Tensor:
+    """The part of a torch tensor of bfloat16 that is used: `float` rounds to eight bits, half to even."""
+
+    dtype = "torch.bfloat16"
+
+    def __init__(self, values: Any) -> None:
+        self._values = np.asarray(values, np.float32)
+
+    def detach(self) -> BFloat16Tensor:
+        return self
+
+    def cpu(self) -> BFloat16Tensor:
+        return self
+
+    def float(self) -> BFloat16Tensor:
+        bits = self._values.view(np.uint32)
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+        return BFloat16Tensor(rounded.view(np.float32))
+
+    def numpy(self) -> np.ndarray:
+        return self._values
+
+
+FLOATS = {
+    "bfloat16": (BFloat16Tensor, 256), "float16": (np.float16, 2048), "float32": (np.float32, 1 << 24),
+    "float64": (np.float64, 1 << 53),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+@pytest.mark.parametrize("label", ["pids", "camids", "item_ids", "columns"])
+def test_a_float_is_a_label_as_far_as_it_tells_whole_numbers_apart(kind: str, label: str) -> None:
+    make, most = FLOATS[kind]
+
+    def labelled_by(values: list[int]) -> np.ndarray:
+        given = make(values) if make is BFloat16Tensor else np.array(values, make)
+        changes = {"columns": {"clothes": given}} if label == "columns" else {label: given}
+        found = labelled(**changes)
+        return found.columns["clothes"] if label == "columns" else getattr(found, label)
+
+    # Up to the bound the type holds every whole number, and the next one it rounds.
+    assert labelled_by([most, most - 1, 2]).tolist() == [most, most - 1, 2]
+    assert labelled_by([-most, 1 - most, 2]).tolist() == [-most, 1 - most, 2]
+    name = "clothes" if label == "columns" else label
+    with pytest.raises(
+        InputError, match=f"{name}: row 1 holds {most + 2} as {kind}, .* up to {most:,} .*int64 or as te"
+    ):
+        labelled_by([1, most + 2, 2])
+
+
+def test_blocks_of_labels_of_several_types_are_not_joined_as_floats(tmp_path: Path) -> None:
+    """Numpy joins int64 with float32 or uint64 as float64, in which 2**53 + 1 is 2**53."""
+    with FeatureWriter(tmp_path / "a.zarr", dim=2) as writer:
+        for pids in (np.array([2**53 + 1]), np.array([7.0], np.float32), np.array([9], np.uint64)):
+            writer.append(np.ones((1, 2), np.float32), pids=pids)
+    assert FeatureSet.open(tmp_path / "a.zarr").pids.tolist() == [2**53 + 1, 7, 9]
+
+
+def test_numbers_beyond_int64_are_refused_with_the_reason_and_are_names_as_text() -> None:
+    with pytest.raises(InputError, match=r"pids: row 1 holds 9223372036854775808, .* up to 9223372036854775807 .*text"):
+        pids_of(np.array([1, 2**63], np.uint64))
+    assert pids_of(np.array([1, 2**63 - 1], np.uint64)).pids.tolist() == [1, 2**63 - 1]
+    assert pids_of(["9223372036854775808", "9223372036854775809"]).pids.tolist() == [1, 2]
 
 
 def test_item_ids_may_be_numbers_or_text() -> None:

@@ -111,6 +111,19 @@ class AnyNames(ReaderContract):
         np.testing.assert_array_equal(store.read(0, 50), features.astype(np.float32))
         assert any("float64" in note for note in store.notes)
 
+    def test_labels_beyond_what_their_floats_tell_apart(self, path: Path, tmp_path: Path) -> None:
+        features, pids = np.ones((3, 2), np.float32), np.array([1, 2**24, 3], np.float32)
+        source = self.write(path, {"features": features, "pids": pids})
+        assert open_features(source).pids.tolist() == [1, 2**24, 3]
+        pids[1] += 2
+        source = self.write(tmp_path / f"beyond{self.suffix}", {"features": features, "pids": pids})
+        for read in (open_features, lambda path: ingest(path, tmp_path / "out.zarr")):
+            with pytest.raises(
+                InputError, match=r"row 1 holds 16777218 as float32, which is exact .* up to 16,777,216 "
+            ):
+                read(source)
+        assert not (tmp_path / "out.zarr").exists()
+
     def test_missing_names_list_the_content(self, path: Path, tmp_path: Path) -> None:
         source = self.write(path, {"descriptors": np.ones((5, 3), np.float32), "who": np.arange(5)})
         with pytest.raises(InputError, match=r"features.*descriptors.*\(5, 3\)"):
@@ -297,6 +310,21 @@ class TestSafetensors(TwoSided, AnyNames, OneFile):
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
         return path
 
+    def test_labels_in_bfloat16(self, path: Path, tmp_path: Path) -> None:
+        def written(pid: float) -> Path:
+            halves = (np.array([1, pid], np.float32).view(np.uint32) >> 16).astype("<u2")
+            data = np.ones((2, 1), "<f4").tobytes() + halves.tobytes()
+            header = (
+                b'{"features":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},'
+                b'"pids":{"dtype":"BF16","shape":[2],"data_offsets":[8,12]}}'
+            )
+            path.write_bytes(len(header).to_bytes(8, "little") + header + data)
+            return path
+
+        assert open_features(written(256)).pids.tolist() == [1, 256]
+        with pytest.raises(InputError, match=r"row 1 holds 300 as bfloat16, which is exact .* up to 256 alone"):
+            ingest(written(300), tmp_path / "out.zarr")
+
     def test_header_beyond_the_file_is_refused(self, path: Path) -> None:
         path.write_bytes((1 << 40).to_bytes(8, "little") + b"{}")
         with pytest.raises(StoreError, match="header claims"):
@@ -340,6 +368,15 @@ class TestTorch(TwoSided, AnyNames, OneFile):
         halves = (exact.view(np.uint32) >> 16).astype(np.uint16)
         found = open_source(str(write_pth(path, {"features": BFloat16(halves)}))).arrays["features"]
         np.testing.assert_array_equal(found.read(0, 2), exact)
+
+    def test_labels_in_bfloat16(self, path: Path) -> None:
+        def written(pid: float) -> Path:
+            halves = (np.array([[1], [pid]], np.float32).view(np.uint32) >> 16).astype(np.uint16)
+            return write_pth(path, {"features": Tensor(np.ones((2, 2), np.float32)), "pids": BFloat16(halves)})
+
+        assert open_features(written(256)).pids.tolist() == [1, 256]
+        with pytest.raises(InputError, match="row 1 holds 300 as bfloat16"):
+            open_features(written(300))
 
     @pytest.mark.parametrize(
         "program",
@@ -407,6 +444,26 @@ class TestOurStore(TwoSided):
         assert store.pids.tolist() == [2, -1]
         assert store.pid_names == ("ann", "bob")
         assert store.columns["outfit"].tolist() == [1, 2]
+
+
+class TestHDF5:
+    def test_labels_in_bfloat16(self, tmp_path: Path) -> None:
+        """Such datasets are read as float32."""
+
+        def written(pid: float) -> Path:
+            kind = h5py.h5t.IEEE_F32LE.copy()
+            kind.set_fields(15, 7, 8, 0, 7)
+            kind.set_size(2)
+            kind.set_ebias(127)
+            with h5py.File(tmp_path / "a.h5", "w") as file:
+                file["features"] = np.ones((2, 3), np.float32)
+                pids = h5py.h5d.create(file.id, b"pids", kind, h5py.h5s.create_simple((2,)))
+                pids.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array([1, pid], np.float32))
+            return tmp_path / "a.h5"
+
+        assert open_features(written(256)).pids.tolist() == [1, 256]
+        with pytest.raises(InputError, match="row 1 holds 300 as bfloat16"):
+            open_features(written(300))
 
 
 class TestNpy:

@@ -117,7 +117,7 @@ def _has_own_rows(query: LabelledSet, gallery: LabelledSet, notes: list[str]) ->
         by = shared.by.replace("_", " ").removesuffix("s")
         notes.append(
             f"{counted(shared.n_query, 'query')} {rows} as well, by {by}: conventions without own rows (same_set) are "
-            "left out; give item_ids to both sides for them"
+            "left out; give the paths as item_ids to both sides for them"
         )
         return False
     return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from reid_dist.core.specs import call_text
 from reid_dist.errors import InputError
@@ -14,9 +14,11 @@ from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.sides import Sides
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 from reid_dist.reports import Report
-from reid_dist.stores import FeatureSet
+from reid_dist.stores import FeatureSet, Role
 from reid_dist.stores.fused import FUSED_NOTE
+from reid_dist.stores.opening import recorded_place
 
+_SIDES: Final[tuple[Role, Role]] = ("query", "gallery")
 _AGAIN = "evaluate again, and give the new run"
 
 
@@ -64,12 +66,19 @@ def run_options_of(report: Report, job: PipelineJob | None = None) -> RunOptions
         "rerank": None if report.rerank is None else _spec(report.rerank),
         "collapse": report.protocol.get("collapse"),
     }
-    sides = {side: report.inputs[side] for side in ("query", "gallery")}
-    uris = [str(each["uri"]) for each in sides.values()]
+    sides = {side: report.inputs[side] for side in _SIDES}
+    places = [recorded_place(report.inputs[side], side) for side in _SIDES]
     if job is None and any(note.startswith(FUSED_NOTE) for note in report.notes):
         raise InputError("the run is of fused models; give the pipeline that names them (--pipeline)")
+    if job is None and None in places:
+        side = _SIDES[places.index(None)]
+        raise InputError(
+            f"the {side} of the run was in memory ({report.inputs[side]['uri']}), where nothing is left to read again; "
+            "give the same arrays to reid_dist.operating_points(query, gallery), or save the sets (FeatureSet.save) "
+            "and evaluate their stores"
+        )
     return RunOptionsOf(
-        Sides(uris[0], uris[1]) if job is None else job.sides,
+        Sides(str(places[0]), str(places[1])) if job is None else job.sides,
         {side: str(each["content_digest"]) for side, each in sides.items()},
         cast("EvaluationOptions", values),
     )

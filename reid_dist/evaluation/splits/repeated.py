@@ -38,7 +38,7 @@ from reid_dist.metrics.repeats import mean_and_spread
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 from reid_dist.reports import Report
 from reid_dist.reports.documents import plain
-from reid_dist.reports.notes import notes_of_splits, side_notes
+from reid_dist.reports.notes import label_notes, notes_of_splits, side_notes
 from reid_dist.stages.expansion import describe_expansion, parse_expand
 from reid_dist.stages.reranking import parse_rerank
 from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, Workspace, as_feature_set
@@ -272,7 +272,9 @@ def evaluate_job(
                 except InputError as error:
                     raise InputError(f"split {split} of {trials.n_splits} (from 0): {error}") from error
                 # Notes on the two sides are those of the whole sets: a drawn gallery is small by design.
-                found = FinishedSplit.of(report, leave_out=side_notes(near, far, rules))
+                found = FinishedSplit.of(
+                    report, leave_out=[*side_notes(near, far, rules), *label_notes(near, far, rules)]
+                )
                 kept.keep(part, found)
                 shutil.rmtree(private, ignore_errors=True)
             finished.append(found)
@@ -281,6 +283,7 @@ def evaluate_job(
     notes = [
         *([] if job.benchmark is None else [*benchmark_notes(job.benchmark, gallery), *others]),
         *(side_notes(query, gallery, rules) if trials.whole_queries else []),
+        *label_notes(query, gallery, rules),
         *notes_of_splits([split.notes for split in finished]),
         *query.notes,
         *gallery.notes,
@@ -360,7 +363,7 @@ def _refuse_own_rows(query: FeatureSet, gallery: FeatureSet, trials: Trials, pro
     if query.content_digest != gallery.content_digest or trials.keeps_apart:
         return
     # A row shares all labels with itself, so that any junk rule hides it, if the labels are there.
-    if not protocol.junk or (protocol.needs_item_ids and query.item_ids is None):
+    if not protocol.junk or (protocol.needs_item_ids and query.item_ids is None and query.image_paths is None):
         raise InputError(
             "query and gallery are the same set, so that every drawn row would be a query that finds itself under "
             f"protocol {protocol.name!r}{' without item ids' if protocol.junk else ''}; use --rest-as-queries "

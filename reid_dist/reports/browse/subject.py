@@ -19,11 +19,11 @@ from reid_dist.reports.report import Report
 from reid_dist.reports.topk import TopK
 from reid_dist.stores import LabelledSet, Role, open_labels
 from reid_dist.stores.labelled import joint_labels
+from reid_dist.stores.opening import recorded_place
 
 SIDES: Final[tuple[Role, Role]] = ("query", "gallery")
 
 _LENGTH: Final = 50
-_IN_MEMORY: Final = "memory"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -155,16 +155,16 @@ def _open_side(
 ) -> LabelledSet | None:
     described = report.inputs.get(side)
     recorded = described if isinstance(described, dict) else {}
-    recorded_at = str(recorded.get("labels_uri", recorded.get("uri", _IN_MEMORY))).removesuffix(f"#{side}")
+    recorded_at = recorded_place(recorded, side, "labels_uri")
+    uri = recorded_at if place is None else os.fspath(place)
     try:
-        if place is None and recorded_at == _IN_MEMORY:
+        if uri is None:
             raise StoreNotFoundError("arrays in memory")
-        uri = recorded_at if place is None else os.fspath(place)
         found = open_labels(uri, side)
     except StoreNotFoundError:
         if place is not None:
             raise
-        why = "it was in memory" if recorded_at == _IN_MEMORY else f"{recorded_at} is not there"
+        why = "it was in memory" if recorded_at is None else f"{recorded_at} is not there"
         notes.append(f"Labels and pictures of the {side} are not shown: {why}; name a store of it with --{side}.")
         return None
     if recorded.get("labels_digest", found.labels_digest) != found.labels_digest:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.fingerprint import fingerprint
-from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.core.model import UNKNOWN_CAMERA, RowRange, cut_rows
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.checks import check_excluded
 from reid_dist.engine.distances import DISTANCES
@@ -21,7 +21,7 @@ from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.errors import InputError
 from reid_dist.kernels.averaging import add_graph_sums, add_rows, divided_rows, exponential_weights, list_sums
 from reid_dist.stages.expansion.definition import Convolution, Graph
-from reid_dist.stages.expansion.output import Output, RowWork
+from reid_dist.stages.expansion.output import UNKNOWN_APART, Output, RowWork
 from reid_dist.stages.expansion.plan import GATHERED_BYTES, convolved_rows
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours
 from reid_dist.stores import FeatureSet, Stage
@@ -135,15 +135,21 @@ def convolve_sets(
 ) -> tuple[FeatureSet, FeatureSet]:
     """Convolve both sets once; finished stores are reused.  `InputError` for sets without cameras, if they count."""
     both = query, gallery
-    one_camera = False
+    one_camera, apart = False, None
     if any(graph.exclude is not None for graph in step.graphs):
         _check_cameras(query, gallery, step)
-        one_camera = len(np.unique(np.concatenate(joint_labels("camid", both)))) == 1
-    outputs = [Output(features, both, step, where, side) for side, features in enumerate(both)]
+        cameras = np.unique(np.concatenate(joint_labels("camid", both)))
+        apart = UNKNOWN_CAMERA if UNKNOWN_CAMERA in cameras else None
+        one_camera = len(cameras) == 1 and apart is None
+    rules = () if apart is None else (UNKNOWN_APART,)
+    outputs = [Output(features, both, step, where, side, rules) for side, features in enumerate(both)]
     near, far = (output.ready() for output in outputs)
     if near is not None and far is not None:
         return near, far
-    weighted = tuple(_weighted(Items(both, graph.exclude), graph, step.symmetric, where) for graph in step.graphs)
+    weighted = tuple(
+        _weighted(Items(both, graph.exclude, apart if graph.exclude else None), graph, step.symmetric, where)
+        for graph in step.graphs
+    )
     made = []
     for output, ready, first in zip(outputs, (near, far), (0, query.n_rows), strict=True):
         made.append(ready or _convolved(output, weighted, first, one_camera))

@@ -231,7 +231,7 @@ EXPANSIONS.register(
         name="camera_norm",
         summary="rows of length 1, minus the mean of their camera's gallery rows, times the inverse of X'X + n ridge I "
         "over these n rows X, which are not centred; scaled to length 1; rows of a camera with fewer than least_rows "
-        "gallery rows take mean and inverse of all gallery rows",
+        "gallery rows take mean and inverse of all gallery rows, as rows of unknown camera (-1) do",
         source="vimar-gu/Bias-Eliminate-DA-ReID utils/reid_metric.py, compute_P2 and meanfeat_sub (ridge 0.02); "
         "WesleyZhang1991/GCN_rerank gcrv.py, compute_P2 (ridge 10)",
         parameters={"ridge": 10.0, "statistics": "per_camera", "operation": "whiten", "least_rows": 100},
@@ -316,7 +316,8 @@ EXPANSIONS.register(
         name="gcr",
         summary="per round, queries and gallery together: unit(scale L2 x + (1 - scale) L1 x), rows x of length 1; "
         "S_ij = exp(cos / beta) at the k nearest j of i, i itself first, L = S divided by the roots of its row and "
-        "column sums; L1 of k1 and beta1, L2 of k2 and beta2 without items of i's camera; symmetric: S + S' for S",
+        "column sums; L1 of k1 and beta1, L2 of k2 and beta2 without items of i's camera, "
+        "if it is known; symmetric: S + S' for S",
         source="Zhang et al., Graph convolution based efficient re-ranking for visual retrieval, IEEE TMM 2023; "
         "WesleyZhang1991/GCN_rerank gcrv.py, mergesetfeat4 (nonsym, sym), with the settings for Market-1501",
         parameters={

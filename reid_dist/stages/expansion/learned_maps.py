@@ -14,16 +14,19 @@ from numpy.typing import NDArray
 
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import first_few
-from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.core.model import UNKNOWN_CAMERA, RowRange, cut_rows
+from reid_dist.engine.checks import check_excluded
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.normalising import add_products, eigenvectors_of, inverse_of, mapped_rows, unit_rows
 from reid_dist.stages.expansion.definition import LearnedMap, Normalisation, Whitening
-from reid_dist.stages.expansion.output import Output, RowWork
+from reid_dist.stages.expansion.output import UNKNOWN_APART, Output, RowWork
 from reid_dist.stages.expansion.plan import SUMMED_ROWS, mapped_block_rows, summed_together
 from reid_dist.stages.neighbours import Resources
 from reid_dist.stores import FeatureSet, Stage
+from reid_dist.stores.labelled import joint_labels
+from reid_dist.stores.labels import given_labels
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -41,41 +44,77 @@ _NO_MATRIX = np.empty((0, 0), np.float64)
 class _Groups:
     """Groups of rows with statistics of their own: a camera's rows, or all rows (`_ALL`).
 
-    `wanted` are their numbers, and the camera of group i is ``cameras[i]``.  `few` are cameras of either side that take
-    the statistics of all rows.
+    `wanted` are their numbers; group i is that of the gallery's camera ``cameras[i]``.  `sides` are query and gallery.
     """
 
     cameras: Int64
     wanted: tuple[int, ...]
-    few: tuple[int, ...]
+    sides: tuple[_Side, _Side]
 
     @classmethod
     def of(cls, query: FeatureSet, gallery: FeatureSet, step: LearnedMap) -> _Groups:
         """Choose the groups from the cameras of both sides."""
         if isinstance(step, Whitening) or step.statistics == "all":
-            return cls(np.empty(0, np.int64), (_ALL,), ())
-        near, far = (_cameras(features, side, step) for features, side in ((query, "query"), (gallery, "gallery")))
-        cameras, sizes = np.unique(far, return_counts=True)
-        cameras = cameras[sizes >= step.least_rows]
-        few = tuple(np.setdiff1d(np.concatenate([near, far]), cameras).tolist())
-        return cls(cameras, (*range(len(cameras)), *((_ALL,) if few else ())), few)
+            near, far = (_Side(np.full(each.n_rows, _ALL, np.int64)) for each in (query, gallery))
+            return cls(np.empty(0, np.int64), (_ALL,), (near, far))
+        _check_cameras(query, gallery, step)
+        own, joined = joint_labels("camid", (gallery,))[0], joint_labels("camid", (query, gallery))
+        cameras, first, sizes = np.unique(own, return_index=True, return_counts=True)
+        chosen = (sizes >= step.least_rows) & (cameras != UNKNOWN_CAMERA)
+        # As both sides number them; in the gallery's own order, whatever the query set is.
+        kinds = joined[1][first[chosen]]
+        rules = () if query.camid_names == gallery.camid_names else ("cameras by name",)
+        near = _Side.of(query, _places(kinds, joined[0]), rules)
+        far = _Side.of(gallery, _places(kinds, joined[1]))
+        every = np.concatenate([near.groups, far.groups])
+        return cls(cameras[chosen], (*range(len(kinds)), *((_ALL,) if (every == _ALL).any() else ())), (near, far))
 
-    def of_rows(self, features: FeatureSet) -> Int64:
-        """Group of every row, (n_rows,) int64."""
-        if features.camids is None or not len(self.cameras):
-            return np.full(features.n_rows, _ALL, np.int64)
-        place = np.minimum(np.searchsorted(self.cameras, features.camids), len(self.cameras) - 1)
-        return np.where(self.cameras[place] == features.camids, place, _ALL)
+
+@dataclass(frozen=True)
+class _Side:
+    """Groups of the rows of one side, (n_rows,) int64, with the cameras that take the statistics of all rows.
+
+    `few` are those cameras as they were given; `rules` are of `Output`.
+    """
+
+    groups: Int64
+    few: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, features: FeatureSet, groups: Int64, rules: tuple[str, ...] = ()) -> _Side:
+        """Find the cameras of the rows that take the statistics of all rows."""
+        camids = joint_labels("camid", (features,))[0][groups == _ALL]
+        unknown = (UNKNOWN_APART,) if (camids == UNKNOWN_CAMERA).any() else ()
+        few = given_labels(np.unique(camids[camids != UNKNOWN_CAMERA]), features.camid_names)
+        return cls(groups, tuple(map(str, few)), (*rules, *unknown))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Notes on cameras without statistics of their own."""
+        found = "normalised with all gallery rows, as too few are of their camera: cameras "
+        notes = (found + first_few(self.few, 10),) if self.few else ()
+        unknown = "normalised with all gallery rows: rows of unknown camera (-1)"
+        return (*notes, unknown) if UNKNOWN_APART in self.rules else notes
 
 
-def _cameras(features: FeatureSet, side: str, step: Normalisation) -> Int64:
-    """Cameras of a side, (n_rows,) int64."""
-    if features.camids is None:
-        raise InputError(
-            f"{step.name} takes statistics of each camera, and the {side} set has no cameras; ingest it with camera "
-            f"labels, or use {step.name}(statistics=all)"
-        )
-    return features.camids
+def _places(kinds: Int64, labels: Int64) -> Int64:
+    """Place of every label among some, (n_rows,) int64; `_ALL` for others."""
+    if not len(kinds):
+        return np.full(len(labels), _ALL, np.int64)
+    order = np.argsort(kinds)
+    place = order[np.minimum(np.searchsorted(kinds[order], labels), len(kinds) - 1)]
+    return np.where(kinds[place] == labels, place, _ALL)
+
+
+def _check_cameras(query: FeatureSet, gallery: FeatureSet, step: Normalisation) -> None:
+    for features, side in ((query, "query"), (gallery, "gallery")):
+        if features.camids is None:
+            raise InputError(
+                f"{step.name} takes statistics of each camera, and the {side} set has no cameras; ingest it with "
+                f"camera labels, or use {step.name}(statistics=all)"
+            )
+    check_excluded("camid", query, gallery)
 
 
 @dataclass(frozen=True)
@@ -166,15 +205,12 @@ class _Mapping(RowWork):
     statistics: Stage
     features: FeatureSet
     dim: int
-    few: tuple[int, ...]
+    made: tuple[str, ...]
 
     @property
     def notes(self) -> list[str]:
         """Cameras that have no statistics of their own."""
-        if not self.few:
-            return []
-        cameras = first_few([*map(str, self.few)], 10)
-        return [f"normalised with all gallery rows, as too few are of their camera: cameras {cameras}"]
+        return list(self.made)
 
 
 def map_task(mapping: _Mapping, block: int, own: Int64) -> None:
@@ -194,14 +230,14 @@ def map_sets(
 ) -> tuple[FeatureSet, FeatureSet]:
     """Map both sets with statistics of the gallery, or of another store; finished stores are reused."""
     groups, learned = _Groups.of(query, gallery, step), _learned_from(gallery, step)
-    outputs = [Output(features, (features, learned), step, where) for features in (query, gallery)]
     statistics: Stage | None = None
     made = []
-    for output in outputs:
+    for features, side in zip((query, gallery), groups.sides, strict=True):
+        output = Output(features, (features, learned), step, where, rules=side.rules)
         ready = output.ready()
         if ready is None:
             statistics = statistics or _statistics(learned, step, groups, where)
-            ready = _mapped(output, step, statistics, groups)
+            ready = _mapped(output, step, statistics, side)
         made.append(ready)
     return made[0], made[1]
 
@@ -220,12 +256,12 @@ def _learned_from(gallery: FeatureSet, step: LearnedMap) -> FeatureSet:
     return learned
 
 
-def _mapped(output: Output, step: LearnedMap, statistics: Stage, groups: _Groups) -> FeatureSet:
+def _mapped(output: Output, step: LearnedMap, statistics: Stage, side: _Side) -> FeatureSet:
     features = output.features
     dim = _n_axes(step, features.dim)
     block_rows = mapped_block_rows(features.n_rows, features.dim, output.where.n_threads)
-    more = (statistics, features, dim, groups.few)
-    return output.made("mapped", _Mapping, more, block_rows, map_task, groups.of_rows(features), dim)
+    more = (statistics, features, dim, side.notes)
+    return output.made("mapped", _Mapping, more, block_rows, map_task, side.groups, dim)
 
 
 def _statistics(features: FeatureSet, step: LearnedMap, groups: _Groups, where: Resources) -> Stage:
@@ -234,7 +270,9 @@ def _statistics(features: FeatureSet, step: LearnedMap, groups: _Groups, where: 
     stage = where.workspace.stage("statistics", identity, {"recipe": str(step), "cameras": groups.cameras.tolist()})
     left = [group for group in groups.wanted if not stage.has(_part(group))]
     whitens = not (isinstance(step, Normalisation) and step.operation == "centre")
-    own, together = groups.of_rows(features), summed_together(features.dim, whitens)
+    # Without groups by camera, the rows may be those of another store.
+    own = groups.sides[1].groups if len(groups.cameras) else np.full(features.n_rows, _ALL, np.int64)
+    together = summed_together(features.dim, whitens)
     graph, at = TaskGraph(), fingerprint(stage.path)[:12]
     for first in range(0, len(left), together):
         wanted = left[first : first + together]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from numpy.typing import NDArray
 
@@ -18,6 +18,9 @@ from reid_dist.stores.locations import remove
 from reid_dist.stores.locks import in_turn
 from reid_dist.stores.stored import open_stored
 from reid_dist.stores.workspace import FORMAT, stage_name
+
+UNKNOWN_APART: Final = "unknown cameras apart"
+"""Rule of `Output` for sets with rows of unknown camera."""
 
 
 @dataclass(frozen=True)
@@ -52,19 +55,25 @@ class Made(Protocol):
 
 @dataclass(frozen=True)
 class Output:
-    """New features of a set under a step; `side` separates queries (0) from gallery (1) where both are expanded."""
+    """New features of a set under a step; `side` separates queries (0) from gallery (1) where both are expanded.
+
+    `rules` are how the step takes labels of these sets, where that is not as of all others.
+    """
 
     features: FeatureSet
     inputs: tuple[FeatureSet, ...]
     step: Made
     where: Resources
     side: int = 0
+    rules: tuple[str, ...] = ()
 
     @property
     def recipe(self) -> str:
         """Fingerprint of everything that the new features depend on, recorded in their store."""
         inputs = [each.content_digest for each in self.inputs]
-        return fingerprint(FORMAT, self.features.content_digest, inputs, self.step.name, self.step, self.side)
+        return fingerprint(
+            FORMAT, self.features.content_digest, inputs, self.step.name, self.step, self.side, *self.rules
+        )
 
     @property
     def target(self) -> str:

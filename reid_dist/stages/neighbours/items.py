@@ -65,11 +65,13 @@ forget_blocks = _BLOCKS.forget
 class Items:
     """Items of several sets of equal dimension, numbered consecutively in the order of the sets.
 
-    Items with equal values of the label `exclude`, if there is one, are in no list of each other.
+    Items with equal values of the label `exclude`, if there is one, are in no list of each other.  Items of the value
+    `apart` are equal to no other.
     """
 
     sets: tuple[FeatureSet, ...]
     exclude: str | None = None
+    apart: int | None = None
 
     @property
     def n_items(self) -> int:
@@ -85,7 +87,8 @@ class Items:
     def identity(self) -> tuple[str, ...]:
         """Content digests of the sets, and the label by which items are left out."""
         excluded = () if self.exclude is None else (f"exclude {self.exclude}",)
-        return (*(features.content_digest for features in self.sets), *excluded)
+        apart = () if self.apart is None else (f"{self.apart} apart",)
+        return (*(features.content_digest for features in self.sets), *excluded, *apart)
 
     def _pieces(self, rows: RowRange) -> list[tuple[FeatureSet, int, int, int]]:
         """Rows of each set in a range: set, its first item, start and stop within the set."""
@@ -117,7 +120,11 @@ class Items:
             )
         if self.exclude is None:
             return found
-        return replace(found, label=np.concatenate(joint_labels(self.exclude, self.sets))[rows.start : rows.stop])
+        label = np.concatenate(joint_labels(self.exclude, self.sets))[rows.start : rows.stop]
+        if self.apart is not None:
+            own = np.iinfo(np.int64).min + np.arange(rows.start, rows.stop)
+            label = np.where(label == self.apart, own, label)
+        return replace(found, label=label)
 
     def read_rows(self, items: Int64) -> NDArray[np.float32]:
         """Read single items, ascending."""

@@ -266,6 +266,15 @@ def text_of_units(codes: NDArray[Any]) -> str:
     return codes.astype("<u2").tobytes().decode("utf-16-le", "surrogatepass")
 
 
+def _fewer_bits(dataset: Any) -> int | None:
+    """Significant bits of floats such as bfloat16, which are widened when they are read; None for all others."""
+    if dataset.dtype.kind != "f":
+        return None
+    # Sign, place and size of the exponent, place and size of the mantissa, whose first bit is not written.
+    bits = int(dataset.id.get_type().get_fields()[-1]) + 1
+    return bits if bits <= np.finfo(dataset.dtype).nmant else None
+
+
 def _class_of(dataset: Any) -> str:
     found = dataset.attrs.get(_MATLAB_CLASS, b"")
     return found.decode("ascii", "replace") if isinstance(found, bytes) else str(found)
@@ -345,14 +354,17 @@ class _Listing:
             return f"{dtype} of shape {shape}"
         rows_first, chunk = shape[::-1] if self._transposed else shape, _chunk_to_decode(dataset, self._transposed)
         if chunk is None:
-            return HDF5Array(self._path, names, rows_first, dtype, self._transposed)
-        n_bytes, stored = math.prod(chunk) * dtype.itemsize, _largest_chunk(dataset)
-        if stored > n_bytes + n_bytes // 8 + _FILTER_BYTES:
-            # The filters would decode all that is there, which may be a thousand times as much.
-            return f"damaged: a chunk of {n_bytes} bytes takes {stored}"
-        if n_bytes > MOST_CHUNK_BYTES:
-            return f"in {too_large_chunks(dataset.chunks, dtype)} (h5repack makes smaller ones)"
-        return HDF5Chunks(self._path, names, rows_first, dtype, self._transposed, chunk)
+            made: RowArray = HDF5Array(self._path, names, rows_first, dtype, self._transposed)
+        else:
+            n_bytes, stored = math.prod(chunk) * dtype.itemsize, _largest_chunk(dataset)
+            if stored > n_bytes + n_bytes // 8 + _FILTER_BYTES:
+                # The filters would decode all that is there, which may be a thousand times as much.
+                return f"damaged: a chunk of {n_bytes} bytes takes {stored}"
+            if n_bytes > MOST_CHUNK_BYTES:
+                return f"in {too_large_chunks(dataset.chunks, dtype)} (h5repack makes smaller ones)"
+            made = HDF5Chunks(self._path, names, rows_first, dtype, self._transposed, chunk)
+        made.significant_bits = _fewer_bits(dataset)
+        return made
 
 
 def _flat(names: tuple[str, ...]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import DTypeLike
 
@@ -93,6 +93,9 @@ def ingest(
         ``"float32"`` or ``"float16"``; float16 sources stay float16 when None, all others become float32.
     drop_pids
         Identities whose rows are left out; a note gives their number.
+    drop_duplicates
+        ``"item_ids"`` or ``"image_paths"``: keep the first of all rows of a set with one item id or image path, and
+        leave the others out; a note gives their number.
     allow_zero
         Keep rows of zeros; they are refused otherwise.
     overwrite
@@ -132,10 +135,10 @@ def ingest(
                 allow_zero=allow_zero,
                 overwrite=overwrite,
                 notes=[*opened.notes, *part.notes],
-                source={"uri": opened.uri, "drop_pids": [int(pid) for pid in options.drop_pids]},
+                source=_origin(opened.uri, options),
             )
             on_error.callback(writer.abort)
-            _copy_rows(part, writer, allow_zero, report)
+            _copy_rows(part, opened.uri, writer, allow_zero, report)
             writers.append(writer)
         # Query and gallery of two models, each of them whole, would be evaluated, and to a wrong number.
         commit_writers(writers)
@@ -143,7 +146,13 @@ def ingest(
     return [FeatureSet.open(target) for target in targets]
 
 
-def _copy_rows(part: LabelledPart, writer: FeatureWriter, allow_zero: bool, report: RowsReporter) -> None:
+def _origin(uri: str, options: LabelOptions) -> dict[str, Any]:
+    """Where the rows of a store come from, and which of them were left out."""
+    dropped = {} if options.drop_duplicates is None else {"drop_duplicates": options.drop_duplicates}
+    return {"uri": uri, "drop_pids": [int(pid) for pid in options.drop_pids], **dropped}
+
+
+def _copy_rows(part: LabelledPart, source: str, writer: FeatureWriter, allow_zero: bool, report: RowsReporter) -> None:
     n_source = len(part.kept)
     for start in range(0, n_source, part.block_rows):
         stop = min(start + part.block_rows, n_source)
@@ -152,6 +161,7 @@ def _copy_rows(part: LabelledPart, writer: FeatureWriter, allow_zero: bool, repo
             block = part.features.read(start, stop)
             writer.append(block if kept.all() else block[kept])
         report.advance(int(kept.sum()), writer.uri)
+    writer.faults.refuse_non_finite(f"{f'{part.role} ' if part.role else ''}features of {source}")
     zero = writer.faults.zero
     if zero and not allow_zero:
         raise InputError(

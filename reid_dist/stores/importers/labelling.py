@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.formatting import first_few
+from reid_dist.core.formatting import counted, first_few
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.label_options import LabelOptions, Location
 from reid_dist.stores.importers.name_layouts import Coded, Records, read_names_file
@@ -30,12 +30,13 @@ from reid_dist.stores.labelled import Role
 from reid_dist.stores.labels import (
     COLUMN_PREFIX,
     Labels,
-    as_column,
     label_arguments,
     make_labels,
     number_in_digits,
     number_jointly,
 )
+from reid_dist.stores.memory import check_shape
+from reid_dist.stores.repeated_items import NAMES, Name, repeated_rows, spoken
 from reid_dist.stores.rows import FIRST_OFFENDERS
 
 _BLOCK_BYTES = 8 << 20
@@ -113,9 +114,9 @@ def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
         sides = None if read.part.role else _sides(source, read, options)
         flags = {name: read.labels.pop(name) for name in SIDE_LABELS if name in read.labels}
         if sides is None:
-            made.append(_drop(read, read.part.role, _not_train(read, flags, options), vocabularies, options.drop_pids))
+            made.append(_drop(read, read.part.role, _not_train(read, flags, options), vocabularies, options))
         else:
-            made += [_drop(read, role, rows, vocabularies, options.drop_pids) for role, rows in sides.items()]
+            made += [_drop(read, role, rows, vocabularies, options) for role, rows in sides.items()]
     return made
 
 
@@ -137,20 +138,20 @@ def _read_table(options: LabelOptions) -> tuple[dict[str, NDArray[Any]], list[st
     path = file_of_labels(options.labels_file)
     with open_source(str(path)) as table:
         found = find_table(table, options.names)
-        arrays = {what: _column(table.arrays[name], what, name) for what, name in found.items()}
+        arrays = {what: label_column(table.arrays[name], what, name) for what, name in found.items()}
     return arrays, [f"labels come from {path.name}: {', '.join(f'{what} ({name})' for what, name in found.items())}"]
 
 
-def _column(array: RowArray, what: str, name: str) -> NDArray[Any]:
-    values = array.whole()
-    return values.reshape(-1) if what in SIDE_LABELS and values.dtype.kind == "b" else as_column(values, name)
+def label_column(array: RowArray, what: str, name: str | None = None) -> NDArray[Any]:
+    """Read a label, (n,) numbers, text or flags, that errors call `name`."""
+    is_flag = what in SIDE_LABELS and array.dtype.kind == "b"
+    return array.whole().reshape(-1) if is_flag else array.column(name or what)
 
 
 def _read_part(source: Source, part: Part, options: LabelOptions, table: Mapping[str, NDArray[Any]]) -> _Read:
     features = source.arrays[part.features]
-    if len(features.shape) != 2 or 0 in features.shape:
-        raise InputError(f"features {part.features!r} must be (n, dim) and not empty, not {features.shape}")
-    labels = {what: _column(source.arrays[name], what, name) for what, name in part.labels.items()}
+    check_shape(features.shape, f"features {part.features!r}")
+    labels = {what: label_column(source.arrays[name], what, name) for what, name in part.labels.items()}
     read = _Read(part, features, labels, [])
     if table:
         labels |= _rows_of_table(read, table)
@@ -341,18 +342,35 @@ def _drop(
     role: Role | None,
     rows: Mask,
     vocabularies: Mapping[str, NDArray[np.str_]],
-    drop_pids: Sequence[int],
+    options: LabelOptions,
 ) -> LabelledPart:
     for what in read.labels:
         _check_length(read, what)
-    pids = read.labels["pids"]
+    pids, drop_pids = read.labels["pids"], options.drop_pids
     kept = rows & ~np.isin(pids, np.array(list(drop_pids), dtype=np.int64))
     if not kept.any():
         raise InputError(f"no row of {read.part.features!r} is left after dropping {len(drop_pids)} identities")
-    notes = [*read.notes, _drop_note(pids[rows], drop_pids)] if drop_pids else read.notes
+    notes = [*read.notes, _drop_note(pids[rows], drop_pids)] if drop_pids else list(read.notes)
+    if options.drop_duplicates is not None:
+        again = _repeats(read, kept, options.drop_duplicates)
+        notes.append(f"left out {len(again)} of {counted(int(kept.sum()), 'row', separator='')}, whose "
+                     f"{spoken(options.drop_duplicates)} an earlier row has")  # fmt: skip
+        kept[again] = False
     taken = read.labels if kept.all() else {what: _kept(values, kept) for what, values in read.labels.items()}
     made = make_labels(int(kept.sum()), **label_arguments(taken), names=vocabularies)
     return LabelledPart(role, read.features, kept, made, tuple(notes))
+
+
+def _repeats(read: _Read, kept: Mask, by: Name) -> NDArray[np.int64]:
+    """Rows of the part, among those that are kept, whose item id or image path an earlier one has."""
+    if by not in read.labels:
+        having = [name for name in NAMES if name in read.labels]
+        raise InputError(
+            f"{read.part.features!r} has no {by}, by which duplicates would be dropped (--drop-duplicates, "
+            f"drop_duplicates); {f'drop them by {having[0]}' if having else 'name them, or leave the option out'}"
+        )
+    rows = np.flatnonzero(kept)
+    return rows[repeated_rows(read.labels[by][rows])]
 
 
 def _kept(values: NDArray[Any], kept: Mask) -> NDArray[Any]:

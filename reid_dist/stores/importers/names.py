@@ -9,6 +9,7 @@ from typing import Any
 
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError
+from reid_dist.stores.distance_block import looks_like_distances
 from reid_dist.stores.importers.source import Source, listed
 from reid_dist.stores.labelled import Role
 from reid_dist.stores.labels import COLUMN_PREFIX
@@ -148,6 +149,13 @@ def find_parts(source: Source, names: ArrayNames, elsewhere: Container[str] = ()
         option = f"{other}_features"
         raise InputError(f"found {have} features but no {other} features; name them with {option_of(option)} of "
                          f"`reid-dist ingest` ({option}); {source.contents()}")  # fmt: skip
+    matrix = next((name for name in source.arrays if looks_like_distances(name)), None)
+    if matrix is not None:
+        raise InputError(
+            f"found no features, and an array {matrix!r} that looks like distances: write it to a .npy file, and give "
+            "it to `reid-dist evaluate QUERY GALLERY --distances FILE` (evaluate_distances), with this file or others "
+            f"for the labels; {source.contents()}"
+        )
     raise InputError(
         "found no features; name them with --features, or with --query-features and --gallery-features, of "
         f"`reid-dist ingest` (features, query_features, gallery_features); {source.contents()}"

@@ -18,7 +18,7 @@ from reid_dist.errors import InputError
 from reid_dist.stores.importers.source import listed, open_source, text_rows
 from reid_dist.stores.importers.text_files import file_of_labels, read_text
 from reid_dist.stores.labelled import LabelledSet
-from reid_dist.stores.labels import join_item_ids
+from reid_dist.stores.labels import as_whole_numbers, join_item_ids
 
 LEFT: Final = ("left", "first", "row1", "id1", "path1", "template1", "t1", "a", "query")
 RIGHT: Final = ("right", "second", "row2", "id2", "path2", "template2", "t2", "b", "gallery")
@@ -118,16 +118,14 @@ def _refuse_unless_columns(columns: Mapping[str, NDArray[Any]], where: str, cont
 def row_numbers(values: NDArray[Any], where: str) -> NDArray[np.int64]:
     """Whole numbers of any dtype as int64, shape (n,)."""
     try:
-        with np.errstate(invalid="ignore"):
-            numbers = values.astype(np.int64) if values.dtype.kind != "U" else np.array(values.tolist(), dtype=np.int64)
-        if values.dtype.kind == "f" and not (numbers == values).all():
-            raise ValueError(values[numbers != values][0])
-    except (ValueError, OverflowError) as error:
+        if values.dtype.kind in "iuf":
+            return as_whole_numbers(values, "row numbers")
+        return values.astype(np.int64) if values.dtype.kind != "U" else np.array(values.tolist(), dtype=np.int64)
+    except (ValueError, OverflowError, InputError) as error:
         raise InputError(
             f"{where} holds no row numbers ({error}); for item ids or image paths, give --by item_ids or "
             "--by image_paths"
         ) from None
-    return numbers
 
 
 def rows_named(values: NDArray[Any], features: LabelledSet, by: str, where: str) -> NDArray[np.int64]:

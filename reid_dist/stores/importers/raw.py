@@ -92,6 +92,8 @@ class RawRows(RowArray):
 class BFloat16Rows(RowArray):
     """The upper halves of float32 numbers, widened exactly, as numpy has no bfloat16."""
 
+    significant_bits = 8
+
     def __init__(self, halves: RowArray) -> None:
         super().__init__(halves.shape, np.dtype(np.float32))
         self._halves = halves

@@ -10,12 +10,12 @@ import numpy as np
 from reid_dist.errors import InputError
 from reid_dist.stores.featureset import FeatureSet, Progress
 from reid_dist.stores.importers.label_options import LabelFields, LabelOptions
-from reid_dist.stores.importers.labelling import label_parts
+from reid_dist.stores.importers.labelling import label_column, label_parts
 from reid_dist.stores.importers.names import ArrayNames, find_labels
 from reid_dist.stores.importers.sides import SIDE_LABELS, sides_of
 from reid_dist.stores.importers.source import open_source
 from reid_dist.stores.labelled import LabelledRows, Role
-from reid_dist.stores.labels import as_column, label_arguments
+from reid_dist.stores.labels import label_arguments
 from reid_dist.stores.memory import MemoryRows
 
 if TYPE_CHECKING:
@@ -68,11 +68,9 @@ def read_features(
 def read_labels(uri: str, role: Role) -> LabelledRows:
     """Labels of one side of a file with or without features."""
     with open_source(uri, None) as source:
-        arrays = {what: source.arrays[name].whole() for what, name in find_labels(source, role).items()}
+        arrays = {what: label_column(source.arrays[name], what) for what, name in find_labels(source, role).items()}
     sides = sides_of(arrays)
     if sides is not None:
         arrays.setdefault("item_ids", np.arange(len(arrays["pids"])))
-        arrays = {
-            what: as_column(values, what)[sides[role]] for what, values in arrays.items() if what not in SIDE_LABELS
-        }
+        arrays = {what: values[sides[role]] for what, values in arrays.items() if what not in SIDE_LABELS}
     return LabelledRows(**label_arguments(arrays), uri=uri)

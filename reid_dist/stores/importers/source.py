@@ -21,6 +21,7 @@ from reid_dist.core.formatting import first_few
 from reid_dist.core.registry import Registry
 from reid_dist.core.regular_files import refuse_special
 from reid_dist.errors import InputError, ReidDistError, StoreError, StoreNotFoundError
+from reid_dist.stores.labels import as_column
 from reid_dist.stores.locations import canonical_uri, local_path
 from reid_dist.stores.object_errors import is_object_uri
 
@@ -101,6 +102,9 @@ def starts_as_pickle(first: bytes) -> bool:
 class RowArray(ABC):
     """An array of a source that is read by rows when it is needed; its first axis is rows, and text is ``<U``."""
 
+    # Significant bits of the floats in the file, where they are fewer than those of the dtype.
+    significant_bits: int | None = None
+
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.shape = tuple(int(length) for length in shape)
         self.dtype = dtype
@@ -122,6 +126,10 @@ class RowArray(ABC):
     def whole(self) -> NDArray[Any]:
         """Return the whole array, memory-mapped where the format allows it."""
         return self.read(0, self.shape[0])
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return the whole array as labels, (n,) int64 or ``<U``; see `reid_dist.stores.labels.as_column`."""
+        return as_column(self.whole(), name, self.significant_bits)
 
     @abstractmethod
     def _read(self, start: int, stop: int) -> NDArray[Any]:

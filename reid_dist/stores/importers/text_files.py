@@ -27,7 +27,6 @@ from reid_dist.stores.importers.source import (
     refuse_sparse,
     text_rows,
 )
-from reid_dist.stores.labels import as_column
 from reid_dist.stores.locations import canonical_uri, local_path
 
 _LABEL_HEADERS = ("pid", "pids", "camid", "camids", "label", "labels")
@@ -55,7 +54,7 @@ def file_of_labels(location: str | os.PathLike[str]) -> Path:
 def read_column(path: Path) -> NDArray[Any]:
     """Read the labels of an ``.npy`` file, (n,)."""
     with open_source(str(path), "npy") as opened:
-        return as_column(opened.arrays["features"].whole(), path.name)
+        return opened.arrays["features"].column(path.name)
 
 
 def read_text(path: Path) -> str:

@@ -113,6 +113,43 @@ def test_cameras_without_statistics_are_noted(tmp_path):
     assert any("cameras 3, 9" in note for note in query.notes)
 
 
+def test_rows_of_unknown_camera_take_statistics_of_all_rows(tmp_path):
+    """As the oracle, each of them is of a camera of its own, which has too few rows."""
+    query, gallery, near, cameras = arrays()
+    near[3:6] = -1
+    cameras[::3] = -1
+    own = [np.where(each == -1, 1000 + np.arange(len(each)), each) for each in (near, cameras)]
+    labelled = (
+        FeatureSet.from_arrays(rows, np.zeros(len(rows), int), camids=camids, allow_zero=True)
+        for rows, camids in ((query, near), (gallery, cameras))
+    )
+    found = expanded(*labelled, "camera_norm(least_rows=20)", tmp_path)
+    for side, expected in zip(found, oracle.camera_norm(query, gallery, own, least_rows=20), strict=True):
+        assert_close(features_of(side), expected)
+        assert "normalised with all gallery rows: rows of unknown camera (-1)" in side.notes
+        assert not any("cameras -1" in note for note in side.notes)
+
+
+@pytest.mark.parametrize("names", [("a", "b", "d", "c"), ("07", "x", "y", "3")])
+def test_cameras_that_are_texts_are_those_of_their_names(names, tmp_path):
+    """Each side numbers the texts that it holds."""
+    query, gallery, near, cameras = arrays()
+    near[near == 0] = 1
+    text = dict(zip([0, 1, 3, 9], names, strict=True))
+    labelled = (
+        FeatureSet.from_arrays(
+            rows, np.zeros(len(rows), int), camids=[text[each] for each in camids.tolist()], allow_zero=True
+        )
+        for rows, camids in ((query, near), (gallery, cameras))
+    )
+    found = expanded(*labelled, "camera_norm(least_rows=20)", tmp_path)
+    for side, expected in zip(found, oracle.camera_norm(query, gallery, [near, cameras], least_rows=20), strict=True):
+        assert_close(features_of(side), expected)
+    named = [note for note in found[0].notes if "too few" in note]
+    assert all(f"{text[3]}" in note and f"{text[9]}" in note for note in named)
+    assert named
+
+
 def test_sets_without_cameras(tmp_path):
     query, gallery, *_ = arrays()
     bare = [FeatureSet.from_arrays(each, np.zeros(len(each), int), allow_zero=True) for each in (query, gallery)]

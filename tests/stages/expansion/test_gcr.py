@@ -85,6 +85,23 @@ def test_one_camera(tmp_path):
     assert near.notes[-1] == "all items are of one camera: the graph across cameras links each item with itself alone"
 
 
+@pytest.mark.parametrize("all_unknown", [False, True])
+def test_an_unknown_camera_is_no_others(all_unknown, tmp_path):
+    """As the oracle, each item of unknown camera is of a camera of its own."""
+    query, gallery, cameras = arrays()
+    for each in cameras:
+        each[:: 1 if all_unknown else 3] = -1
+    own = [np.where(each == -1, 100 * place + 10 + np.arange(len(each)), each) for place, each in enumerate(cameras, 1)]
+    labelled = [
+        FeatureSet.from_arrays(rows, np.arange(len(rows)) % 7, camids=each)
+        for rows, each in zip((query, gallery), cameras, strict=True)
+    ]
+    found = expanded(*labelled, "gcr(k1=5,rounds=2)", tmp_path)
+    for side, expected in zip(found, oracle.gcr(query, gallery, own, k1=5, rounds=2), strict=True):
+        assert_close(features_of(side), expected)
+        assert not any("one camera" in note for note in side.notes)
+
+
 def test_no_cameras(tmp_path):
     query, gallery, cameras = arrays()
     bare = [FeatureSet.from_arrays(rows, np.zeros(len(rows), int)) for rows in (query, gallery)]

@@ -16,7 +16,7 @@ from reid_dist.stores.importers.name_layouts.definition import Records
 from reid_dist.stores.importers.name_layouts.xml_lists import read_xml_lists
 from reid_dist.stores.importers.source import RowArray, open_source
 from reid_dist.stores.importers.text_files import read_names, read_text
-from reid_dist.stores.labels import as_column, as_whole_numbers
+from reid_dist.stores.labels import as_whole_numbers
 
 _MATLAB = (".mat",)
 _TRACKS = ("track_test_info", "track_train_info")
@@ -76,7 +76,7 @@ def read_cuhk03(paths: Sequence[Path]) -> Records:
                 f"the list of CUHK03-NP needs {', '.join(needed)}, and {', '.join(missing)} is missing in "
                 f"{', '.join(map(str, paths))}; give cuhk03_new_protocol_config_labeled.mat or …_detected.mat"
             )
-        names, pids, camids = (as_column(arrays[name].whole(), name) for name in needed[:3])
+        names, pids, camids = (arrays[name].column(name) for name in needed[:3])
         places = {
             _QUERY: _places(arrays, "query_idx", len(names)), _GALLERY: _places(arrays, "gallery_idx", len(names))
         }  # fmt: skip
@@ -98,7 +98,7 @@ def _arrays(paths: Sequence[Path]) -> Iterator[dict[str, RowArray]]:
 
 def _places(arrays: Mapping[str, RowArray], name: str, n: int) -> NDArray[np.int64]:
     """Read places that are counted from 1."""
-    places = as_whole_numbers(as_column(arrays[name].whole(), name), name) - 1
+    places = as_whole_numbers(arrays[name].column(name), name) - 1
     if (places < 0).any() or (places >= n).any():
         raise InputError(f"{name} must be numbers from 1 to {n}, found {places.min() + 1} to {places.max() + 1}")
     return places
