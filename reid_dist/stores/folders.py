@@ -24,6 +24,7 @@ from typing import IO, TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.system_calls import open_no_link, read_ahead
 from reid_dist.core.temporary import unfinished
 from reid_dist.errors import StoreError
 from reid_dist.stores.object_errors import is_object_uri
@@ -62,7 +63,7 @@ class LocalFolder:
 
     def _open(self, name: str) -> FileIO:
         try:
-            return FileIO(self.path / name, opener=_open_no_link)
+            return FileIO(self.path / name, opener=open_no_link)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 self.refuse_link(name)
@@ -103,7 +104,7 @@ class LocalFolder:
             return None
         n_rows = n_bytes // row_bytes
         if len(rows) * _ROWS_PER_READ > n_rows:
-            mapped.madvise(mmap.MADV_WILLNEED)
+            read_ahead(mapped)
         held = np.frombuffer(mapped, np.uint8, n_rows * row_bytes).reshape(-1, row_bytes)
         return held[rows]
 
@@ -216,7 +217,3 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-
-
-def _open_no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW)
