@@ -29,8 +29,8 @@ that matters, or what the noise of those runs reaches by itself if that is more;
 :mod:`reid_dist.nightly.gating.noise`.
 
 An entry whose accuracy is ``incomparable`` although it has a baseline (another job, other labels or numbers of rows, a
-missing or damaged report) is *uncompared*: nothing tests it, so that a night with one does not end as a good one.  It is
-a good run itself, and the next night is compared with it.
+missing or damaged report) is *uncompared*: nothing tests it, so that a night with one does not end as a good one.  The
+next night is compared with it all the same.
 
 A gate without enough runs, or with runs whose noise allows every value that occurs, gives the number that it needs.
 
