@@ -112,7 +112,7 @@ def _group() -> None:
       reid-dist evaluate data/market/query.zarr data/market/gallery.zarr --output results/market
 
     Exit codes: 0 done, 2 wrong usage or bad input, 3 the run failed, 4 compare or nightly found something worse,
-    130 interrupted, 143 ended by SIGTERM.
+    5 nightly could not compare a job with its baseline, 130 interrupted, 143 ended by SIGTERM.
     """
 
 

@@ -13,7 +13,7 @@ from reid_dist.errors import UnknownNameError
 from reid_dist.metrics.definitions import headline_metrics, reported_name
 from reid_dist.nightly.history.earlier_runs import Streak
 from reid_dist.nightly.history.run_state import FINISHED, run_state
-from reid_dist.nightly.history.values import DONE, FAILED, Entry, Estimate, Run
+from reid_dist.nightly.history.values import DONE, Entry, Estimate, Run
 from reid_dist.nightly.wording import brief_verdict
 from reid_dist.reports.console import fact_table, print_parts, value_table
 from reid_dist.reports.words import interval, metric_value
@@ -92,7 +92,7 @@ def _lines(entry: Entry, lasting: Streak | None) -> Iterator[tuple[str, str]]:
     if entry.state != DONE:
         yield "state", f"{entry.state}: {entry.reason}"
     if lasting is not None:
-        yield "lasting", f"{'failed' if entry.state == FAILED else 'worse'} {lasting}"
+        yield "lasting", f"{lasting.trouble} {lasting}"
     if entry.labels:
         yield "labels", ", ".join(f"{name} {value}" for name, value in entry.labels.items())
     if entry.seconds is not None:

@@ -18,11 +18,12 @@ from reid_dist.core.environment import describe_environment
 from reid_dist.core.formatting import aligned, duration, first_few
 from reid_dist.errors import InputError
 from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder, verdict_json
+from reid_dist.nightly.exit_codes import FINE, exit_meaning
 from reid_dist.nightly.history.earlier_runs import removed_jobs, streak
 from reid_dist.nightly.history.values import DONE, GATES, Entry, Finding, Run
-from reid_dist.nightly.running import FINE, INTERRUPTED, PARTS_FAILED, REGRESSION, Surroundings, run_suite
+from reid_dist.nightly.running import Surroundings, run_suite
 from reid_dist.nightly.suite import PlannedJob, Suite, read_suite
-from reid_dist.nightly.wording import brief_verdict
+from reid_dist.nightly.wording import brief_verdict, finding_text
 from reid_dist.reports.words import metric_value
 
 # Seconds that a night waits for locks: the export of years of nights reads for half a minute.
@@ -140,15 +141,15 @@ def _lines(run: Run, earlier: Sequence[Run]) -> list[str]:
         if entry.state != DONE
     ]
     reasons += [
-        f"{entry.name}: {finding.gate} {_verdict(finding)}: {finding.reason}"
+        f"{entry.name}: {finding.gate} {_verdict(finding)}"
+        f"{lasting.get(entry.name, '') if finding.is_uncompared else ''}: {finding_text(finding)}"
         for entry in run.entries
         for finding in entry.findings
-        if finding.is_regression or finding.verdict == "better"
+        if finding.is_regression or finding.is_uncompared or finding.verdict == "better"
     ]
     reasons += [f"{removed_job.name}: {removed_job}" for removed_job in removed_jobs(run, earlier)]
-    ended = {FINE: "nothing failed, nothing is worse", PARTS_FAILED: "a job failed", REGRESSION: "a regression"}
     return [
-        f"run {run.number} of suite {run.suite}: {ended.get(run.exit_code or FINE, INTERRUPTED)}",
+        f"run {run.number} of suite {run.suite}: {exit_meaning(run.exit_code or FINE)}",
         "",
         *table,
         *(["", *reasons] if reasons else []),

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import reid_dist.core.signals as signals
 from reid_dist.clusters.settings import patience
+from reid_dist.core.processes import children_of, state_of
 from reid_dist.core.temporary import NAME_BYTES, new_name, remove_abandoned
 from reid_dist.errors import ClusterError, RunFailedError
 
@@ -159,7 +160,7 @@ def end_local_workers() -> None:
         os.kill(server, signal.SIGSTOP)
         # A signal is delivered some time after it was sent.
         _await_state(server, "TtZX")
-        workers = {*_children(server), *(each.pid for each in multiprocessing.active_children() if each.pid)}
+        workers = {*children_of(server), *(each.pid for each in multiprocessing.active_children() if each.pid)}
         for worker in workers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker, signal.SIGKILL)
@@ -172,24 +173,10 @@ def _await_state(process: int, states: str, within_s: float = 0.5) -> None:
     """Wait until a process is in one of some states of the system's table of processes, or gone."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-        except (OSError, IndexError):
-            return
-        if state in states:
+        state = state_of(process)
+        if state is None or state in states:
             return
         time.sleep(0.001)
-
-
-def _children(process: int) -> list[int]:
-    """Numbers of the child processes of a process, where the system has a table of processes."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            # The name of the program, in brackets, may contain brackets; state and parent follow.
-            if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == process:
-                found.append(int(stat.parent.name))
-    return found
 
 
 def workers_of(client: Client, within_s: float | None = None) -> dict[str, dict[str, Any]]:

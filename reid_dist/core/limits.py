@@ -6,6 +6,7 @@ import contextlib
 import errno
 import functools
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,8 +52,8 @@ def _files_of_limits() -> Iterator[Path]:
             yield folder / place / name
 
 
-# Containers without it are rare, and Dask cannot be imported in them.
-_PROCESSES = Path("/proc/self/stat")
+# Containers of Linux without it are rare, and Dask cannot be imported in them.
+_LINUX, _PROCESSES = sys.platform == "linux", Path("/proc/self/stat")
 
 # Message of the interpreter, for want of memory or by a limit.
 _NO_THREAD = "can't start new thread"
@@ -74,7 +75,7 @@ def shortage(error: BaseException) -> str | None:
             f"this process cannot open more files ({error.strerror}): raise the limit (ulimit -n 1024), or use fewer "
             "--workers, and run again"
         )
-    if type(error).__module__.partition(".")[0] == "psutil" and not _PROCESSES.exists():
+    if type(error).__module__.partition(".")[0] == "psutil" and _LINUX and not _PROCESSES.exists():
         return (
             "this system shows no processes in /proc, where Dask looks for its own by psutil: mount it (mount -t proc "
             "proc /proc), or run in a container that has it, and run again"

@@ -7,8 +7,10 @@ import os
 from pathlib import Path
 from typing import TextIO
 
-# Places of fields in the kernel's table, behind the name of the program.
+# Linux's table of processes, which macOS has not; places of fields in it, behind the name of the program.
+_TABLE = Path("/proc")
 _STATE = 0
+_PARENT = 1
 _THREADS = 17
 _START = 19
 
@@ -19,10 +21,32 @@ def start_of(pid: int) -> str | None:
     return None if fields is None else fields[_START]
 
 
+def began(pid: int) -> float | None:
+    """When a process of this host was started, in seconds since 1970; None without such a process or table."""
+    ticks = start_of(pid)
+    try:
+        boot = next(line for line in (_TABLE / "stat").read_text().splitlines() if line.startswith("btime "))
+        return None if ticks is None else int(boot.split()[1]) + int(ticks) / os.sysconf("SC_CLK_TCK")
+    except (OSError, LookupError, ValueError, StopIteration):
+        return None
+
+
+def state_of(pid: int) -> str | None:
+    """Letter of the state of a process of this host, as of `ps`; None without such a process or table."""
+    fields = _fields_of(pid)
+    return None if fields is None else fields[_STATE]
+
+
+def children_of(pid: int) -> list[int]:
+    """Numbers of the child processes of a process of this host; none without a table."""
+    found = [int(entry.parent.name) for entry in _TABLE.glob("[0-9]*/stat")]
+    return [each for each in found if (fields := _fields_of(each)) is not None and fields[_PARENT] == str(pid)]
+
+
 def _fields_of(pid: int) -> list[str] | None:
     try:
         # The name of the program, in parentheses, may hold spaces.
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        fields = (_TABLE / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return None
     return fields if len(fields) > _START else None

@@ -11,13 +11,13 @@ from typing import Any, Final, ForwardRef, TypeVar
 from reid_dist.evaluation.options import OPTIONS, Option
 from reid_dist.evaluation.split_options import SplitEvaluationOptions
 
-# Width of a docstring.
-_WIDTH: Final = 120
+# Width of a docstring without its indentation.
+_WIDTH: Final = 116
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # The entry of a docstring that is replaced by all options.
-_ENTRY: Final = re.compile(r"^( *)\*\*options\n(?:\1 +.*\n)+", re.MULTILINE)
+_ENTRY: Final = re.compile(r"^\*\*options(?:\n +.*)+", re.MULTILINE)
 
 
 def lists_options(
@@ -40,19 +40,19 @@ def lists_options(
     ]
 
     def apply(function: F) -> F:
-        signature, doc = inspect.signature(function), function.__doc__ or ""
+        # Python 3.13 removes the indentation of docstrings, earlier versions do not.
+        signature, doc = inspect.signature(function), inspect.cleandoc(function.__doc__ or "")
         own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
         n_positional = sum(each.kind is not each.KEYWORD_ONLY for each in own)
         parameters = [*own[:n_positional], *named, *own[n_positional:]]
         function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
 
-        def entries(match: re.Match[str]) -> str:
+        def entries(_: re.Match[str]) -> str:
             """Documentation of the options; one that has an entry of its own keeps that."""
-            indent = match[1]
-            return "".join(
-                f"{indent}{name}\n{_wrapped(each.doc or each.help, indent + 4 * ' ')}\n"
+            return "\n".join(
+                f"{name}\n{_wrapped(each.doc or each.help, 4 * ' ')}"
                 for name, each in shown.items()
-                if f"\n{indent}{name}\n" not in doc
+                if f"\n{name}\n" not in doc
             )
 
         function.__doc__ = _ENTRY.sub(entries, doc)

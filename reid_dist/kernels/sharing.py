@@ -61,7 +61,7 @@ class _Shared:
     def _acquire(self) -> None:
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
             try:
                 if not _locked(file):
                     self._wait(file)

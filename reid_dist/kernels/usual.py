@@ -43,6 +43,7 @@ _MERGED = merge_lists, (np.empty((1, 1), np.int64), np.empty((1, 1))) * 3
 
 # Those that Python calls, in order.
 _CALLED = (
+    "checksums.weighted_sums",
     "canonical._squared_norms",
     "canonical.pair_distances",
     "screening.scale_rows",

@@ -24,6 +24,7 @@ from reid_dist.evaluation.sides import RowsProgress
 from reid_dist.evaluation.splits import SplitReport
 from reid_dist.evaluation.splits.job import prepare_splits
 from reid_dist.nightly.entries import done_entry, undone_entry
+from reid_dist.nightly.exit_codes import INTERRUPTED, STOPPED, exit_code_of
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.run_state import RUNNING
 from reid_dist.nightly.history.values import FAILED, SKIPPED, Entry, Finding, Run, reports_folder
@@ -36,15 +37,6 @@ from reid_dist.stores.folders import folder_at
 
 if TYPE_CHECKING:
     from distributed import Client
-
-FINE: Final = 0
-PARTS_FAILED: Final = 3
-REGRESSION: Final = 4
-STOPPED: Final = 130
-"""Exit codes of a night: an interruption outweighs a failed job, and that a regression."""
-
-INTERRUPTED: Final = "the night was interrupted"
-"""Reason of skipped entries of such a night."""
 
 DEFECTS: Final = "traceback.txt"
 """File with the traceback of a job that failed by a defect."""
@@ -115,7 +107,7 @@ def run_suite(
         if workspace is None:
             with contextlib.suppress(OSError):
                 (folder / "workspace").rmdir()
-        history.finish(number, STOPPED if left_out == INTERRUPTED else _exit_code(history.run(number)))
+        history.finish(number, STOPPED if left_out == INTERRUPTED else exit_code_of(history.run(number)))
         return history.run(number)
     except StoreError as error:
         raise RunFailedError(
@@ -184,12 +176,6 @@ def _remove_left_over(shared: Workspace, history: History) -> None:
     for name in folder_at(shared.path).folders():
         if name in ended:
             Workspace(shared.place(name)).clear()
-
-
-def _exit_code(run: Run) -> int:
-    if run.failures:
-        return PARTS_FAILED
-    return REGRESSION if run.regressions else FINE
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,10 @@ def apply_gates(
 class _UnreadableReportError(Exception):
     """The report of an earlier night is damaged."""
 
+    def __init__(self, reason: str, run: int) -> None:
+        super().__init__(reason)
+        self.run = run
+
 
 class _MeasuredNights:
     """Earlier nights for the gates of speed and memory, which read no report."""
@@ -106,7 +110,7 @@ class _EarlierNights(_MeasuredNights):
         except StoreNotFoundError:
             return past
         except DamagedStoreError as error:
-            raise _UnreadableReportError(str(error)) from error
+            raise _UnreadableReportError(str(error), past.run) from error
 
     def _night(self, past: Past, metrics: tuple[str, ...]) -> Night | None:
         key = past.entry.result_digest, metrics
@@ -123,7 +127,7 @@ def _finding(name: str, earlier: _EarlierNights, settings: Any) -> Finding:
     try:
         return _GATES[name](earlier, settings)
     except _UnreadableReportError as error:
-        return Finding(gate=name, verdict=INCOMPARABLE, reason=str(error))
+        return Finding(gate=name, verdict=INCOMPARABLE, reason=str(error), baseline=error.run)
 
 
 def _accuracy(earlier: _EarlierNights, gate: AccuracyGate) -> Finding:

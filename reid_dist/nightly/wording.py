@@ -81,10 +81,15 @@ def change_text(change: Change) -> str:
 
 
 def finding_text(finding: Finding) -> str:
-    """Return the reason of a finding, beginning with its alarm."""
-    if not finding.alarm or finding.reason.startswith(finding.alarm):
-        return finding.reason
-    return f"{finding.alarm}: {finding.reason}"
+    """Return the reason of a finding, beginning with its alarm; where it was not compared, with the values."""
+    if finding.alarm:
+        return finding.reason if finding.reason.startswith(finding.alarm) else f"{finding.alarm}: {finding.reason}"
+    moves = [
+        change_text(change)
+        for change in (finding.changes if finding.is_uncompared else ())
+        if change.verdict == INCOMPARABLE and None not in (change.baseline, change.candidate)
+    ]
+    return "; ".join([*([", ".join(moves)] if moves else []), finding.reason])
 
 
 def brief_verdict(finding: Finding) -> str:

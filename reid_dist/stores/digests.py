@@ -14,7 +14,6 @@ at for NaN, infinities and zero rows while it is still in cache.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -23,6 +22,7 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from reid_dist.core.environment import usable_cores
 from reid_dist.stores.row_checks import RowChecksums, row_checksums
 from reid_dist.stores.rows import FeatureArray, RowFaults, find_faults
 
@@ -140,7 +140,7 @@ def scan(features: FeatureArray, checks: RowChecksums | None = None) -> tuple[Co
 
     starts = range(0, len(features), step)
     hasher, faults = ContentHasher(), RowFaults()
-    n_threads = min(len(os.sched_getaffinity(0)), len(starts))
+    n_threads = min(usable_cores(), len(starts))
     with ThreadPoolExecutor(n_threads, thread_name_prefix="scan") as pool:
         # One thread is no faster than this one.
         for digests, found in (pool.map if n_threads > 1 else map)(scan_rows, starts):

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.regular_files import open_regular, refuse_special
+from reid_dist.core.system_calls import read_ahead, without_links
 from reid_dist.core.temporary import draft_of
 from reid_dist.errors import StoreError
 from reid_dist.stores.object_errors import is_object_uri
@@ -105,7 +106,7 @@ class LocalFolder:
             return None
         n_rows = n_bytes // row_bytes
         if len(rows) * _ROWS_PER_READ > n_rows:
-            mapped.madvise(mmap.MADV_WILLNEED)
+            read_ahead(mapped)
         held = np.frombuffer(mapped, np.uint8, n_rows * row_bytes).reshape(-1, row_bytes)
         return held[rows]
 
@@ -223,4 +224,4 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _open_no_link(path: str, flags: int) -> int:
-    return open_regular(path, flags | os.O_NOFOLLOW)
+    return open_regular(path, without_links(path, flags))

@@ -86,7 +86,9 @@ class Stage:
         """
         buffer = io.BytesIO()
         write_arrays(buffer, arrays, self._identity(part))
-        return self._folder.write(_file_of(part), buffer.getbuffer())
+        # No copy, and no view of it: in the frames of an error, a view outlives its buffer, and the collection of both
+        # ends Python 3.12.1 in a segmentation fault.
+        return self._folder.write(_file_of(part), buffer.getvalue())
 
     def read(self, part: str, *names: str) -> dict[str, NDArray[Any]]:
         """Read arrays of a part, or all of them.

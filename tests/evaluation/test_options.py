@@ -129,7 +129,7 @@ def test_signatures_and_docstrings_list_the_options_of_a_function(function, refu
         assert parameters[name].default == OPTIONS[name].default
         assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
     # Every parameter is documented once, alone or with others.
-    entries = [line.strip() for line in function.__doc__.splitlines() if line.startswith("    ") and line[4:5].strip()]
+    entries = [line for line in inspect.cleandoc(function.__doc__).splitlines() if line[:1].strip()]
     named = [name for entry in entries for name in entry.split(", ")]
     assert [name for name in parameters if named.count(name) != 1] == []
     assert "**options" not in entries

@@ -23,6 +23,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TypeVar
 
+from reid_dist.core.environment import usable_cores
 from tests.mutations.catalogue import MUTATIONS, Mutation
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +53,7 @@ def main(areas: list[str]) -> int:
     if not chosen:
         print(f"no such area; areas: {', '.join(dict.fromkeys(each.area for each in MUTATIONS))}")
         return 2
-    jobs = max(1, len(os.sched_getaffinity(0)))
+    jobs = usable_cores()
     # Copies take the machine code along: their tests would wait for compilation otherwise.
     subprocess.run([sys.executable, "-m", "reid_dist.cli", "compile"], cwd=_ROOT, check=True)
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:

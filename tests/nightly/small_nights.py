@@ -23,14 +23,17 @@ _PIDS = {"query": np.repeat(np.arange(N_IDENTITY), 3), "gallery": np.repeat(np.a
 _CAMIDS = {name: _RNG.integers(0, N_CAMERA, len(pids)) for name, pids in _PIDS.items()}
 
 
-def save_model(folder: Path, noise: float, seed: int = 0) -> Path:
-    """Write the features of a model of that noise, in the place of those that are there."""
+def save_model(folder: Path, noise: float, seed: int = 0, *, n_more: int = 0) -> Path:
+    """Write the features of a model of that noise, in the place of those that are there; of `n_more` gallery rows."""
     rng = np.random.default_rng(seed)
-    for name, pids in _PIDS.items():
+    for name in _PIDS:
+        # The first rows once more, as other pictures of their identities.
+        more = n_more if name == "gallery" else 0
+        pids, camids = (np.concatenate([each[name], each[name][:more]]) for each in (_PIDS, _CAMIDS))
         target = folder / f"{name}.zarr"
         shutil.rmtree(target, ignore_errors=True)
         features = _CENTRES[pids] + noise * rng.standard_normal((len(pids), DIM))
-        FeatureSet.from_arrays(features.astype(np.float32), pids, _CAMIDS[name]).save(target)
+        FeatureSet.from_arrays(features.astype(np.float32), pids, camids).save(target)
     return folder
 
 

@@ -85,6 +85,30 @@ def test_a_worse_night_without_a_recorded_cause() -> None:
     assert "nothing that is recorded changed" in clause[1]
 
 
+def test_a_night_that_was_not_compared_says_so_with_both_values() -> None:
+    earlier = [nights.run(night, [nights.entry(night=night)]) for night in range(2)]
+    sizes = [15990, 16100, 16240]
+    earlier += [
+        nights.run(night, [nights.uncompared_entry(night, baseline=night, n_gallery=size)], exit_code=5)
+        for night, size in enumerate(sizes, start=2)
+    ]
+    *earlier, today = earlier
+    first = headline(today, earlier)
+    assert (first.kind, first.title) == ("uncompared", "The one job could not be compared with earlier nights")
+    assert first.sentence == (
+        "resnet50/market1501/plain could not be compared with earlier nights: mAP 85.20 % \N{RIGHTWARDS ARROW} 5.12 %; "
+        "the conditions changed since run 4: n_gallery 15913, then 16240; so for 3 nights in a row, since run 3."
+    )
+    page = Page(render_nights([*earlier, today], suite="nightly"))
+    assert "5: a job could not be compared with its baseline" in page.all("dl", "about")[0][1]
+    (card,) = page.all("article")
+    assert "case uncompared" in card[0]["class"]
+    for text in (card[1], table_rows(page, "today")[1], summary_markdown(today, None, earlier)):
+        assert "mAP 85.20 % \N{RIGHTWARDS ARROW} 5.12 %; the conditions changed since run 4" in text
+    assert "mAP 5.12 % [4.02, 6.22] 85.20 % - ? incomparable" in table_rows(page, "values")
+    assert "No gate found a change" not in body(page)
+
+
 def test_a_quiet_night_is_one_quiet_sentence() -> None:
     first = headline(nights.quiet_nights(2, 3)[-1])
     assert (first.kind, first.title, first.clauses) == ("same", "All 3 jobs are the same as before", ())
@@ -102,6 +126,10 @@ def test_a_quiet_night_is_one_quiet_sentence() -> None:
         ([nights.entry(), nights.alarm_entry(1, baseline=1)], "1 of 2 jobs moved without a cause"),
         ([nights.entry(), nights.better_entry(1, baseline=1)], "1 of 2 jobs is better"),
         ([nights.new_entry(0), nights.new_entry(0)], "Both jobs have nothing to compare with"),
+        (
+            [nights.new_entry(0), nights.uncompared_entry(0, baseline=1)],
+            "1 of 2 jobs could not be compared with earlier nights",
+        ),
         (
             [nights.entry(), nights.slow_entry(1), nights.undone_entry(FAILED, "x", night=1)],
             "Of 3 jobs, 1 failed and 1 is worse",
@@ -121,6 +149,10 @@ def test_the_title_counts_changes(entries: list[Entry], title: str) -> None:
         (nights.alarm_entry(1, baseline=1), "alarm"),
         (nights.better_entry(1, baseline=1), "better"),
         (nights.new_entry(1), "incomparable"),
+        (nights.uncompared_entry(1, baseline=1), "uncompared"),
+        (dataclasses.replace(nights.uncompared_entry(1, baseline=1), accepted="a larger gallery"), "incomparable"),
+        # What has no baseline of time or memory yet has one of accuracy.
+        (nights.with_finding(nights.entry(), nights.finding("memory", INCOMPARABLE, baseline=1)), "same"),
         (nights.entry(gated=False), "incomparable"),
         (nights.undone_entry(FAILED, "x", night=0), "failed"),
         (nights.undone_entry(SKIPPED, "x", night=0), "skipped"),
@@ -141,8 +173,8 @@ def test_outcomes_of_entries(entry: Entry, expected: str) -> None:
 def test_every_entry_is_counted_once(runs: list[Run], page: Page) -> None:
     counts = counted(runs[-1])
     assert counts == {
-        "failed": 1, "alarm": 1, "worse": 2, "skipped": 1, "incomparable": 1, "undecided": 0, "accepted": 0,
-        "better": 1, "same": 1,
+        "failed": 1, "alarm": 1, "worse": 2, "uncompared": 1, "skipped": 1, "incomparable": 1, "undecided": 0,
+        "accepted": 0, "better": 1, "same": 1,
     }  # fmt: skip
     tally = {text.split()[1]: int(text.split()[2]) for text in (item[1] for item in page.all("li")) if _is_tally(text)}
     assert tally == {name: count for name, count in counts.items() if count}
@@ -153,7 +185,7 @@ def _is_tally(text: str) -> bool:
 
 
 def test_every_colour_has_a_sign_and_a_word(page: Page) -> None:
-    words = {"failed", "alarm", "worse", "skipped", "incomparable", "undecided", "accepted", "better", "same"}
+    words = set(counted(nights.run(0, [])))
     badges = page.all("span", "badge")
     assert len(badges) > 40
     for attributes, text in badges:
@@ -172,18 +204,19 @@ def test_the_table_of_today_begins_with_urgent_jobs(runs: list[Run], page: Page)
     head, *rows = table_rows(page, "today")
     assert head == "Job Accuracy Trend Speed Memory Values and changes Reason"
     assert len(rows) == len(runs[-1].entries)
-    assert [row.split()[0] for row in rows[:5]] == [
+    assert [row.split()[0] for row in rows[:6]] == [
         "vit_b/msmt17/plain",
         "resnet50/msmt17/plain",
         "resnet50/market1501/plain",
         "resnet50/market1501/reranked",
+        "osnet/msmt17/plain",
         "vit_b/market1501/reranked",
     ]
     assert "failed store /features/vit_b/gallery.zarr: array features, chunk 17: checksum differs" in rows[0]
     assert ALARM in rows[1]
     assert re.search(r"CMC@1 92\.27 % .1\.83 points", rows[2])
     assert re.search(r"same = same . worse = same", rows[3])
-    assert "the time budget of 2 h was spent" in rows[4]
+    assert "the time budget of 2 h was spent" in rows[5]
 
 
 def test_an_alarm_is_of_its_own_kind(page: Page) -> None:

@@ -22,7 +22,18 @@ from reid_dist.reports.comparison import ChangedQuery
 
 NUMBER = {"type": ["number", "null"]}
 TEXT = {"type": "string"}
-OUTCOMES = ["failed", "alarm", "worse", "skipped", "incomparable", "undecided", "accepted", "better", "same"]
+OUTCOMES = [
+    "failed",
+    "alarm",
+    "worse",
+    "uncompared",
+    "skipped",
+    "incomparable",
+    "undecided",
+    "accepted",
+    "better",
+    "same",
+]
 VERDICT = {"enum": ["better", "same", "worse", "undecided", "incomparable"]}
 
 
@@ -131,7 +142,7 @@ def test_the_verdict_follows_its_schema(runs: list[Run]) -> None:
     jsonschema.validate(document, DOCUMENT)
     assert document["run"] == 24
     assert document["exit_code"] == 3
-    assert sum(document["counts"].values()) == len(document["entries"]) == 8
+    assert sum(document["counts"].values()) == len(document["entries"]) == 9
     assert document["counts"]["worse"] == 2
     worse = document["entries"][0]
     assert worse["name"] == "resnet50/market1501/plain"
@@ -191,13 +202,16 @@ def test_the_summary_is_a_headline_a_list_and_a_table(runs: list[Run]) -> None:
     text = summary_markdown(runs[-1], "index.html", runs[:-1])
     tokens = parsed(text)
     (heading,) = inside(tokens, "heading")
-    assert shown(heading[0]).endswith("Of 8 jobs, 1 failed, 1 moved without a cause, 2 are worse and 1 was skipped")
+    assert shown(heading[0]).endswith(
+        "Of 9 jobs, 1 failed, 1 moved without a cause, 2 are worse, 1 could not be compared with earlier nights and "
+        "1 was skipped"
+    )
     links = [child.attrs["href"] for token in tokens for child in token.children or [] if child.type == "link_open"]
     assert links == ["index.html"]
     head, *rows = table_of(text)
     assert head == ["Job", "Verdict", "Why"]
     assert [row[1].split()[1] for row in rows] == [
-        "failed", "alarm", "worse", "worse", "skipped", "incomparable", "better"
+        "failed", "alarm", "worse", "worse", "uncompared", "skipped", "incomparable", "better"
     ]  # fmt: skip
     assert all(len(row) == 3 and all(row) for row in rows)
     assert "osnet/market1501/plain" not in [row[0] for row in rows], "unchanged jobs are only counted"
@@ -271,7 +285,7 @@ def test_the_dashboard_has_metrics_in_per_cent(runs: list[Run]) -> None:
     figures = as_read(benchmark_accuracy(runs[-1]))
     jsonschema.validate(figures, FIGURES)
     names = [figure["name"] for figure in figures]
-    assert len(names) == len(set(names)) == 6 * 5, "six jobs were done, of five metrics each"
+    assert len(names) == len(set(names)) == 7 * 5, "seven jobs were done, of five metrics each"
     first = figures[0]
     assert first["name"] == "resnet50/market1501/plain mAP"
     assert (first["unit"], first["value"]) == ("%", pytest.approx(83.37))
@@ -284,7 +298,7 @@ def test_the_dashboard_has_costs_where_less_is_better(runs: list[Run]) -> None:
     figures = as_read(benchmark_cost(runs[-1]))
     jsonschema.validate(figures, FIGURES)
     assert {figure["unit"] for figure in figures} == {"s", "bytes"}
-    assert len(figures) == 12
+    assert len(figures) == 14
     seconds = next(figure["value"] for figure in figures if figure["name"] == "resnet50/market1501/reranked time")
     assert seconds == runs[-1].entries[1].seconds
 

@@ -280,7 +280,10 @@ def test_the_error_of_a_command_is_one_line(
 def test_a_folder_that_is_no_store_is_not_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "images" / "a").mkdir(parents=True)
     (tmp_path / "images" / "a" / "1.jpg").symlink_to("elsewhere.jpg")
-    monkeypatch.setattr(os, "scandir", lambda _: pytest.fail("the folder is searched"))
+    searched, scandir = [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda *place: (searched.extend(map(Path, place)), scandir(*place))[1])
     for read in (FeatureSet.open, check_store):
         with pytest.raises(StoreError, match="is not a feature store of reid-dist"):
             read(tmp_path / "images")
+    # Whether it is empty is looked up; what its folders hold is not.
+    assert set(searched) <= {tmp_path / "images"}

@@ -28,6 +28,10 @@ job, over inputs of the same shape, on the same machine.  The ratio beyond which
 that matters, or what the noise of those runs reaches by itself if that is more; see
 :mod:`reid_dist.nightly.gating.noise`.
 
+An entry whose accuracy is ``incomparable`` although it has a baseline (another job, other labels or numbers of rows, a
+missing or damaged report) is *uncompared*: nothing tests it, so that a night with one does not end as a good one.  The
+next night is compared with it all the same.
+
 A gate without enough runs, or with runs whose noise allows every value that occurs, gives the number that it needs.
 
 Limits: a slide whose sum stays below `minimum_effect` or below the noise of two nights is not detected, and a change

@@ -89,16 +89,17 @@ def gate_means(entry: Entry, *, last_good: Past | None, same_options: Past | Non
 
 
 def _means_against(entry: Entry, earlier: Past | None, gate: AccuracyGate) -> Finding:
-    unlike = _unlike(entry, earlier)
-    if earlier is None or unlike is not None:
-        return unlike or _incomparable("no earlier good run")
+    if earlier is None:
+        return _without_baseline()
     number, before = earlier.run, earlier.entry
     wanted = _gated(gate.metrics, entry.conventions["protocol"], entry.metrics.__contains__)
+    if entry.job_digest != before.job_digest:
+        return _incomparable(_other_job(entry, earlier), entry, earlier, wanted)
     if _is_same(entry, before):
         values = {name: entry.metrics[name].value for name in wanted if name in entry.metrics}
         return _same(number, [_unmoved(name, value) for name, value in values.items()])
     if entry.comparison_key != before.comparison_key:
-        return _incomparable(f"labels or numbers of rows changed since run {number}", number)
+        return _incomparable(f"labels or numbers of rows changed since run {number}", entry, earlier, wanted)
     rate = gate.last_good_share * gate.false_alarm / len(wanted)
     tested = []
     for name in wanted:
@@ -235,31 +236,32 @@ def _against(
     candidate: Report, entry: Entry, earlier: Past | None, gate: AccuracyGate, share: float, role: str
 ) -> Finding:
     """Compare an entry with an earlier one, at a share of the rate of the gate."""
-    unlike = _unlike(entry, earlier)
-    if earlier is None or unlike is not None:
-        return unlike or _incomparable("no earlier good run")
+    if earlier is None:
+        return _without_baseline()
     number, before, report = earlier
+    gated = gated_metrics(gate.metrics, candidate)
+    if entry.job_digest != before.job_digest:
+        return _incomparable(_other_job(entry, earlier), entry, earlier, gated)
     if _is_same(entry, before):
-        gated = gated_metrics(gate.metrics, candidate)
         return _same(number, [_unmoved(name, _value(candidate, name)) for name in gated if name in candidate.metrics])
     if report is None:
-        return _incomparable(f"the report of run {number}, the {role} one, was pruned", number)
+        return _incomparable(f"the report of run {number}, the {role} one, was pruned", entry, earlier, gated)
     conditions = [
         f"{each.what} {_brief(each.baseline)}, then {_brief(each.candidate)}"
         for each in differing_conditions(report, candidate)
     ]
     if conditions:
-        return _incomparable(f"the conditions changed since run {number}: {listed(conditions)}", number)
-    return _compared(candidate, report, number, gate, share, role)
+        reason = f"the conditions changed since run {number}: {listed(conditions)}"
+        return _incomparable(reason, entry, earlier, gated)
+    try:
+        return _compared(candidate, report, number, gate, share, role)
+    except InputError as error:
+        return _incomparable(str(error), entry, earlier, gated)
 
 
-def _unlike(entry: Entry, earlier: Past | None) -> Finding | None:
-    """Return the finding of an earlier entry of another job; None for one of this job, and for none."""
-    if earlier is None or entry.job_digest == earlier.entry.job_digest:
-        return None
+def _other_job(entry: Entry, earlier: Past) -> str:
     differences = job_differences(earlier.entry, entry)
-    words = f"the job changed since run {earlier.run}: {listed(differences) or 'its digest'}"
-    return _incomparable(words, earlier.run)
+    return f"the job changed since run {earlier.run}: {listed(differences) or 'its digest'}"
 
 
 def _is_same(entry: Entry, before: Entry) -> bool:
@@ -272,25 +274,22 @@ def _same(number: int, changes: Sequence[Change]) -> Finding:
 
 
 def _compared(candidate: Report, baseline: Report, number: int, gate: AccuracyGate, share: float, role: str) -> Finding:
-    """Compare the gated metrics query by query."""
+    """Compare the gated metrics query by query; InputError where the runs do not compare."""
     wanted = gated_metrics(gate.metrics, candidate)
     rate = share * gate.false_alarm / len(wanted)
     both = [name for name in wanted if _has(baseline, name) and _has(candidate, name)]
     tested: dict[str, Tested] = {}
     if both:
-        try:
-            comparison = compare(
-                baseline,
-                candidate,
-                metrics=both,
-                level=1 - 2 * rate,
-                n_resamples=gate.n_resamples,
-                seed=gate.seed,
-                minimum_effect=gate.minimum_effect,
-                n_changed=_MOST_LOST,
-            )
-        except InputError as error:
-            return _incomparable(str(error), number)
+        comparison = compare(
+            baseline,
+            candidate,
+            metrics=both,
+            level=1 - 2 * rate,
+            n_resamples=gate.n_resamples,
+            seed=gate.seed,
+            minimum_effect=gate.minimum_effect,
+            n_changed=_MOST_LOST,
+        )
         tested = {metric.name: _tested(metric, comparison, gate) for metric in comparison.metrics}
     results = [tested[name] if name in tested else _missing(name, baseline, candidate, number) for name in wanted]
     against = f"against run {number}" if role == "last good" else f"against run {number}, the {role} one"
@@ -365,5 +364,12 @@ def _unmoved(name: str, value: Any) -> Change:
     return Change(name=name, baseline=value, candidate=value, difference=0.0, verdict=SAME)
 
 
-def _incomparable(reason: str, number: int | None = None) -> Finding:
-    return Finding(gate=_GATE, verdict=INCOMPARABLE, reason=reason, baseline=number)
+def _without_baseline() -> Finding:
+    return Finding(gate=_GATE, verdict=INCOMPARABLE, reason="no earlier good run")
+
+
+def _incomparable(reason: str, entry: Entry, earlier: Past, names: Sequence[str]) -> Finding:
+    """Return the finding of an entry that does not compare with its baseline, with the values of both."""
+    values = [(name, *(plain(_value_of(each, name)) for each in (earlier.entry, entry))) for name in names]
+    changes = tuple(Change(name=name, baseline=before, candidate=after) for name, before, after in values)
+    return Finding(gate=_GATE, verdict=INCOMPARABLE, reason=reason, baseline=earlier.run, changes=changes)

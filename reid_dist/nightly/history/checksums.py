@@ -9,11 +9,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any
+from typing import Any, TypeAlias
 
 from reid_dist.nightly.history.schema import CHECKED, CHECKSUM_MASK, LARGE, make_tables, schema_texts
+
+# A value per question mark of a statement, or, where it names one several times, a value per name.
+Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
 
 
 class ChangedRowError(ValueError):
@@ -54,7 +57,7 @@ def insert_rows(
 
 
 def checked_rows(
-    connection: sqlite3.Connection, table: str, where: str = "", parameters: Sequence[object] = ()
+    connection: sqlite3.Connection, table: str, where: str = "", parameters: Parameters = ()
 ) -> Iterator[dict[str, Any]]:
     """Yield rows by column, compared with their checksums; `where` follows the name of the table."""
     for values, _ in _verified(connection, table, where, parameters):
@@ -99,7 +102,7 @@ def check_everything(connection: sqlite3.Connection, *, large: bool) -> None:
 
 
 def _verified(
-    connection: sqlite3.Connection, table: str, where: str = "", parameters: Sequence[object] = ()
+    connection: sqlite3.Connection, table: str, where: str = "", parameters: Parameters = ()
 ) -> Iterator[tuple[list[Any], int]]:
     """Yield the values of rows and their checksums; ChangedRowError for a row that differs."""
     columns = ", ".join(f"{table}.{name}" for name in (*CHECKED[table], "checksum"))

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from reid_dist.nightly.history.values import FAILED, SKIPPED, Entry, Run
+from reid_dist.nightly.history.values import FAILED, SKIPPED, UNCOMPARED, WORSE, Entry, Run
 
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """Consecutive nights in which a job failed, or was a regression: their first run, and their number with tonight."""
+    """Consecutive nights of one trouble of a job: their first run, and their number with tonight.
 
+    The trouble is ``failed``, ``worse`` for any regression, or ``uncompared``.
+    """
+
+    trouble: str
     run: int
     n_nights: int
 
@@ -31,7 +35,7 @@ class RemovedJob:
 
 
 def streak(entry: Entry, newest_first: Iterable[Run]) -> Streak | None:
-    """Return the streak of a failed or worse entry; None if it has no trouble, or has it for the first night.
+    """Return the streak of an entry; None if it has no trouble, or has it for the first night.
 
     Of the earlier runs of its suite no more are taken than needed.  Runs without the job, or that skipped it, are
     passed over.
@@ -44,7 +48,7 @@ def streak(entry: Entry, newest_first: Iterable[Run]) -> Streak | None:
             continue
         if _trouble(before) != trouble:
             break
-        found = Streak(run.number, 2 if found is None else found.n_nights + 1)
+        found = Streak(trouble, run.number, 2 if found is None else found.n_nights + 1)
     return found
 
 
@@ -63,4 +67,6 @@ def removed_jobs(run: Run, earlier: Sequence[Run]) -> tuple[RemovedJob, ...]:
 
 
 def _trouble(entry: Entry) -> str:
-    return FAILED if entry.state == FAILED else "regression" if entry.is_regression else ""
+    if entry.state == FAILED:
+        return FAILED
+    return WORSE if entry.is_regression else UNCOMPARED if entry.is_uncompared else ""

@@ -169,8 +169,8 @@ class History:
             require_run(connection, run_number, file=self.path)
             if name is not None:
                 require_entry_row(connection, run_number, name, file=self.path)
-            done = "SELECT id FROM entries WHERE run = ?1 AND state = ?2 AND (?3 IS NULL OR name = ?3)"
-            rows = connection.execute(done, (run_number, DONE, name)).fetchall()
+            done = "SELECT id FROM entries WHERE run = :run AND state = :state AND (:name IS NULL OR name = :name)"
+            rows = connection.execute(done, {"run": run_number, "state": DONE, "name": name}).fetchall()
             if not rows:
                 what = f"run {run_number}" if name is None else f"{name} of run {run_number}"
                 raise InputError(f"{what} has no result to accept: it was not evaluated")
@@ -196,17 +196,18 @@ class History:
         with self._database.reading() as connection:
             runs = read_runs(
                 connection,
-                "WHERE (?1 IS NULL OR suite = ?1) AND (?2 IS NULL OR number < ?2) ORDER BY number DESC LIMIT ?3",
-                (suite, before, -1 if last is None else last),
+                "WHERE (:suite IS NULL OR suite = :suite) AND (:before IS NULL OR number < :before) "
+                "ORDER BY number DESC LIMIT :last",
+                {"suite": suite, "before": before, "last": -1 if last is None else last},
             )
             if not runs:
                 return []
             entries: dict[int, list[Entry]] = {run.number: [] for run in runs}
             for past in read_entries(
                 connection,
-                "WHERE (?1 IS NULL OR runs.suite = ?1) AND runs.number BETWEEN ?2 AND ?3 "
-                "AND (?4 IS NULL OR entries.name = ?4) ORDER BY entries.id",
-                (suite, runs[-1].number, runs[0].number, name),
+                "WHERE (:suite IS NULL OR runs.suite = :suite) AND runs.number BETWEEN :first AND :last "
+                "AND (:name IS NULL OR entries.name = :name) ORDER BY entries.id",
+                {"suite": suite, "first": runs[-1].number, "last": runs[0].number, "name": name},
             ):
                 entries[past.run].append(past.entry)
         return [replace(run, entries=tuple(entries[run.number])) for run in reversed(runs)]

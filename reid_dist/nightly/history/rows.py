@@ -19,6 +19,7 @@ from reid_dist.core.formatting import utc_now
 from reid_dist.errors import DamagedStoreError, InputError, StoreNotFoundError
 from reid_dist.nightly.history.checksums import (
     ChangedRowError,
+    Parameters,
     blob_digest,
     checked_rows,
     insert_rows,
@@ -65,7 +66,7 @@ def insert_run(connection: sqlite3.Connection, run: Run, *, above: int) -> int:
     return number
 
 
-def read_runs(connection: sqlite3.Connection, where: str, parameters: Sequence[object] = ()) -> list[Run]:
+def read_runs(connection: sqlite3.Connection, where: str, parameters: Parameters = ()) -> list[Run]:
     """Return runs without entries; `where` ends the query."""
     known: dict[str, Any] = {}
     return [
@@ -148,7 +149,7 @@ def accept_entry(connection: sqlite3.Connection, entry: int, why: str) -> None:
     insert_rows(connection, "accepted", [(entry, stored_text(why), utc_now())])
 
 
-def read_entries(connection: sqlite3.Connection, where: str, parameters: Sequence[object]) -> Iterator[Past]:
+def read_entries(connection: sqlite3.Connection, where: str, parameters: Parameters) -> Iterator[Past]:
     """Yield entries with their runs; `where` ends the query over ``entries`` and ``runs``."""
     known: dict[str, Any] = {}
     for row in checked_rows(connection, "entries", f"JOIN runs ON runs.number = entries.run {where}", parameters):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import platform
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Final
 
+from reid_dist.core.processes import began
 from reid_dist.nightly.history.values import Run, moment
 
 FINISHED: Final = "finished"
@@ -55,19 +55,8 @@ def _is_its_process(run: Run) -> bool:
         return False
     except PermissionError:
         pass
-    began, started = _began(run.pid), moment(run.started)
-    if began is None or started is None:
+    begin, started = began(run.pid), moment(run.started)
+    if begin is None or started is None:
         return True
     # Another process may have the number by now.
-    return began <= started.timestamp() + _SLACK
-
-
-def _began(pid: int) -> float | None:
-    """Return the start of a process in seconds since 1970; None where ``/proc`` does not have it."""
-    try:
-        # The second field is the name of the program in brackets, which may contain spaces and brackets.
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
-        return int(boot.split()[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    except (OSError, LookupError, ValueError, StopIteration):
-        return None
+    return begin <= started.timestamp() + _SLACK

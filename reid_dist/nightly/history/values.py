@@ -22,7 +22,13 @@ SKIPPED: Final = "skipped"
 """States of an entry; skipped ones were left out by a time budget or an interruption."""
 
 INCOMPARABLE: Final = "incomparable"
-"""Verdict of a gate without a baseline; the others are those of :mod:`reid_dist.reports.verdicts`."""
+"""Verdict of a gate without a baseline, or with one that does not compare.
+
+The others are those of :mod:`reid_dist.reports.verdicts`.
+"""
+
+UNCOMPARED: Final = "uncompared"
+"""Outcome of an entry that has a baseline and is incomparable with it."""
 
 VERDICTS: Final = (BETTER, SAME, WORSE, UNDECIDED, INCOMPARABLE)
 """Verdicts of a gate."""
@@ -75,6 +81,14 @@ class Finding:
     def is_regression(self) -> bool:
         """Whether the verdict is worse, or there is an alarm."""
         return self.verdict == WORSE or bool(self.alarm)
+
+    @property
+    def is_uncompared(self) -> bool:
+        """Whether there is a baseline of accuracy, and no comparison with it.
+
+        In the first nights there is no baseline, and time and memory of other machines or sizes need not compare.
+        """
+        return self.gate == "accuracy" and self.verdict == INCOMPARABLE and self.baseline is not None
 
     def change(self, name: str) -> Change | None:
         """Return the change of a quantity; None if the gate has none of it."""
@@ -156,6 +170,11 @@ class Entry:
         return not self.accepted and any(finding.is_regression for finding in self.findings)
 
     @property
+    def is_uncompared(self) -> bool:
+        """Whether it should have been compared with a baseline and could not be, and nobody has accepted that."""
+        return not self.accepted and any(finding.is_uncompared for finding in self.findings)
+
+    @property
     def alarm(self) -> str:
         """The first alarm of a gate; empty for none."""
         return next((finding.alarm for finding in self.findings if finding.alarm), "")
@@ -195,6 +214,11 @@ class Run:
     def regressions(self) -> tuple[Entry, ...]:
         """Entries with a regression that is not accepted."""
         return tuple(entry for entry in self.entries if entry.is_regression)
+
+    @property
+    def uncompared(self) -> tuple[Entry, ...]:
+        """Entries that should have been compared and could not be."""
+        return tuple(entry for entry in self.entries if entry.is_uncompared)
 
     @property
     def failures(self) -> tuple[Entry, ...]:

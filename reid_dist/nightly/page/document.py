@@ -9,8 +9,20 @@ from typing import Any, Final
 from reid_dist.core import formatting
 from reid_dist.core.credentials import without_controls
 from reid_dist.errors import InputError
+from reid_dist.nightly.exit_codes import exit_meaning
 from reid_dist.nightly.history.earlier_runs import removed_jobs, streak
-from reid_dist.nightly.history.values import BETTER, DONE, FAILED, GATES, SAME, SKIPPED, WORSE, Entry, Run
+from reid_dist.nightly.history.values import (
+    BETTER,
+    DONE,
+    FAILED,
+    GATES,
+    SAME,
+    SKIPPED,
+    UNCOMPARED,
+    WORSE,
+    Entry,
+    Run,
+)
 from reid_dist.nightly.page.causes import KINDS, causes, compared_with
 from reid_dist.nightly.page.headline import headline
 from reid_dist.nightly.page.outcome import (
@@ -39,20 +51,13 @@ from reid_dist.nightly.wording import (
 from reid_dist.reports import words
 from reid_dist.reports.html import page_environment
 
-_URGENT: Final = (FAILED, MOVED, WORSE)
+_URGENT: Final = (FAILED, MOVED, WORSE, UNCOMPARED)
 _GLANCE: Final = 14
 _MOST_CARDS: Final = 12
 _MOST_OPEN: Final = 4
 _MOST_CAUSES: Final = 8
 _MOST_LOST: Final = 20
 _MOST_METRICS: Final = 3
-
-_EXITS: Final = {
-    0: "nothing failed, nothing is worse",
-    2: "wrong usage or bad input",
-    3: "a part failed",
-    4: "a regression, and nothing failed",
-}
 
 
 def render_nights(runs: Sequence[Run], *, suite: str) -> str:
@@ -70,7 +75,7 @@ def exit_words(code: int | None) -> str:
     """Return an exit code with its meaning."""
     if code is None:
         return "none: the run did not end"
-    return f"{code}: {_EXITS.get(code, 'not one of this command')}"
+    return f"{code}: {exit_meaning(code)}"
 
 
 def _content(runs: Sequence[Run], suite: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from reid_dist.nightly.history.values import (
     INCOMPARABLE,
     SAME,
     SKIPPED,
+    UNCOMPARED,
     UNDECIDED,
     WORSE,
     Change,
@@ -21,17 +22,20 @@ from reid_dist.nightly.history.values import (
     Run,
 )
 from reid_dist.nightly.page.causes import causes, compared_with
-from reid_dist.nightly.page.outcome import ACCEPTED, MOVED, counted, outcome
+from reid_dist.nightly.page.outcome import ACCEPTED, MOVED, counted, outcome, reasons
 from reid_dist.nightly.wording import change_text, jobs, shortened
 
 _LONGEST_REASON: Final = 240
 _MOST_CAUSES: Final = 3
+
+_URGENT: Final = (FAILED, MOVED, WORSE, UNCOMPARED, SKIPPED)
 
 # Phrases for one job and for several, by outcome.
 _PHRASES: Final = {
     FAILED: ("failed", "failed"),
     MOVED: ("moved without a cause", "moved without a cause"),
     WORSE: ("is worse", "are worse"),
+    UNCOMPARED: ("could not be compared with earlier nights", "could not be compared with earlier nights"),
     SKIPPED: ("was skipped", "were skipped"),
     BETTER: ("is better", "are better"),
     ACCEPTED: ("is worse, and was accepted", "are worse, and were accepted"),
@@ -66,7 +70,7 @@ class Headline:
 def headline(run: Run, earlier: Sequence[Run] = ()) -> Headline:
     """Return the headline of a run; the earlier ones, oldest first, have the baselines of its entries."""
     counts = counted(run)
-    order = (FAILED, MOVED, WORSE, SKIPPED, BETTER, SAME, UNDECIDED, INCOMPARABLE)
+    order = (*_URGENT, BETTER, SAME, UNDECIDED, INCOMPARABLE)
     kind = next((name for name in order if counts[name]), SAME)
     title = upper_first(_title(counts, len(run.entries)))
     return Headline(kind, title, tuple(_clauses(run, earlier)), counts[UNDECIDED])
@@ -86,7 +90,7 @@ def _title(counts: dict[str, int], n_jobs: int) -> str:
     if not n_jobs:
         return "no job was run"
     # Urgent outcomes, or else changes; the tally has all outcomes.
-    shown = [name for name in (FAILED, MOVED, WORSE, SKIPPED) if counts[name]]
+    shown = [name for name in _URGENT if counts[name]]
     shown = shown or [name for name in (BETTER, ACCEPTED, INCOMPARABLE, UNDECIDED) if counts[name]] or [SAME]
     if counts[shown[0]] == n_jobs:
         one, many = _PHRASES[shown[0]]
@@ -101,7 +105,7 @@ def _title(counts: dict[str, int], n_jobs: int) -> str:
 
 def _clauses(run: Run, earlier: Sequence[Run]) -> Iterator[tuple[str, str]]:
     """Yield one clause per outcome that is a change: its first entry in full, the others by their number."""
-    for name in (FAILED, MOVED, WORSE, SKIPPED, BETTER):
+    for name in (*_URGENT, BETTER):
         found = [entry for entry in run.entries if outcome(entry) == name]
         if found:
             others = f"(and {len(found) - 1:,} more) " if len(found) > 1 else ""
@@ -115,6 +119,9 @@ def _clause(entry: Entry, kind: str, earlier: Sequence[Run]) -> str:
         reason = shortened(entry.reason, most=_LONGEST_REASON).rstrip(".")
         phrase = _PHRASES[kind][0]
         return f"{phrase}: {reason}" if reason else phrase
+    if kind == UNCOMPARED:
+        ((_, reason),) = reasons(entry)
+        return f"{_PHRASES[kind][0]}: {shortened(reason, most=_LONGEST_REASON)}"
     change = leading_change(entry)
     if kind == MOVED:
         text, nothing = "gave another result for equal inputs and an equal job", "nothing else that is recorded changed"

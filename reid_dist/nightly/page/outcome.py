@@ -13,6 +13,7 @@ from reid_dist.nightly.history.values import (
     INCOMPARABLE,
     SAME,
     SKIPPED,
+    UNCOMPARED,
     UNDECIDED,
     WORSE,
     Entry,
@@ -39,6 +40,7 @@ _MARKS: Final = {
     FAILED: "\N{BALLOT X}",
     MOVED: "!",
     WORSE: "\N{BLACK DOWN-POINTING TRIANGLE}",
+    UNCOMPARED: "\N{CIRCLED DIVISION SLASH}",
     SKIPPED: "\N{RIGHT-POINTING DOUBLE ANGLE QUOTATION MARK}",
     INCOMPARABLE: "?",
     UNDECIDED: "\N{PLUS-MINUS SIGN}",
@@ -55,7 +57,7 @@ def outcome(entry: Entry) -> str:
     """Return the outcome of an entry.
 
     A worse gate outweighs a better one, and an incomparable accuracy a better time.  Incomparable times and memory, as
-    in the first nights, do not count.
+    in the first nights, do not count.  An incomparable accuracy is *uncompared* where there is a baseline.
     """
     if entry.state in (FAILED, SKIPPED):
         return entry.state
@@ -63,6 +65,8 @@ def outcome(entry: Entry) -> str:
         if entry.accepted:
             return ACCEPTED
         return MOVED if entry.alarm else WORSE
+    if entry.is_uncompared:
+        return UNCOMPARED
     accuracy = entry.finding("accuracy")
     if accuracy is not None and accuracy.verdict == INCOMPARABLE:
         return INCOMPARABLE
@@ -92,6 +96,8 @@ def reasons(entry: Entry) -> list[tuple[str, str]]:
     """
     if entry.state != DONE:
         return [("", entry.reason or "no reason was recorded")]
+    if entry.is_uncompared and not entry.is_regression:
+        return [(upper_first(each.gate), finding_text(each)) for each in entry.findings if each.is_uncompared]
     changed = [finding for finding in entry.findings if finding.verdict != SAME or finding.alarm]
     # A time or a trend without a verdict adds nothing beside one with a verdict.
     unknown = {INCOMPARABLE, UNDECIDED} - {outcome(entry)}

@@ -7,7 +7,6 @@ over all of them, as in Fortran order, every block of rows would decode the whol
 from __future__ import annotations
 
 import math
-import os
 import shutil
 import tempfile
 import threading
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import byte_size
+from reid_dist.core.system_calls import read_at
 from reid_dist.core.temporary import unnamed_file
 from reid_dist.errors import StoreError
 from reid_dist.stores.importers.source import OpenRows
@@ -139,7 +139,7 @@ def _fill(file: int, target: memoryview, offset: int) -> None:
     """Read bytes of a file from an offset on."""
     filled = 0
     while filled < len(target):
-        n_bytes = os.preadv(file, [target[filled:]], offset + filled)
+        n_bytes = read_at(file, target[filled:], offset + filled)
         if not n_bytes:
             raise EOFError(f"a temporary file ends after {offset + filled} bytes")
         filled += n_bytes

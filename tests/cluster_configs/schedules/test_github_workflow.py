@@ -15,6 +15,8 @@ import yaml
 from schedule_files import SCHEDULES, SUITE, StandIn, install_command, save_features
 from schemas import read_schema
 
+from reid_dist.nightly.exit_codes import FINE, NOT_COMPARED, PARTS_FAILED, REGRESSION
+
 TEXT = (SCHEDULES / "github-actions.yaml").read_text()
 # YAML 1.1 reads the key `on` as true.
 WORKFLOW: dict[str, Any] = {("on" if key is True else key): value for key, value in yaml.safe_load(TEXT).items()}
@@ -71,6 +73,15 @@ def test_charts_show_what_the_night_wrote() -> None:
     assert len({chart["name"] for chart in charts}) == len(charts)
 
 
+def test_every_night_that_was_run_is_published() -> None:
+    """Whatever exit code it ended with; with wrong input none was run, an interrupted one is cancelled."""
+    summary = next(step for step in JOBS["nightly"]["steps"] if step.get("name") == "Summary")
+    for condition in (summary["if"], JOBS["charts"]["if"]):
+        assert json.loads(re.search(r"fromJSON\('(.*?)'\)", condition)[1]) == [
+            str(code) for code in (FINE, PARTS_FAILED, REGRESSION, NOT_COMPARED)
+        ]
+
+
 def test_the_verdict_is_the_last_step() -> None:
     assert list(SCRIPTS)[-1] == JOBS["nightly"]["steps"][-1]["name"] == "Verdict"
 
@@ -110,7 +121,7 @@ class Runner:
         return dict(line.split("=", 1) for line in self._output.read_text().splitlines())
 
 
-@pytest.mark.parametrize("code", [0, 3, 4])
+@pytest.mark.parametrize("code", [0, 3, 4, 5])
 def test_a_night_is_published_and_then_fails_with_its_exit_code(tmp_path: Path, stand_in: StandIn, code: int) -> None:
     runner = Runner(tmp_path, stand_in.programs)
     stand_in.end_with(code)

@@ -229,6 +229,7 @@ def test_reasons_of_incomparable_ones(last: Past | None, after: Report, facts: d
     found = gate_accuracy(after, entry(after, **facts), last_good=last, same_options=None, gate=GATE)
     assert (found.verdict, found.reason, found.is_regression) == ("incomparable", reason, False)
     assert found.baseline == (None if last is None else 7)
+    assert found.is_uncompared == (last is not None)
 
 
 def test_permuted_queries_are_refused() -> None:

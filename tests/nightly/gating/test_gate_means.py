@@ -71,7 +71,11 @@ def test_what_cannot_be_compared_is_said() -> None:
         finding = found(candidate, before)
         assert finding.verdict == INCOMPARABLE
         assert words in finding.reason
-    assert gate_means(entry(), last_good=None, same_options=None, gate=GATE).reason == "no earlier good run"
+        assert finding.is_uncompared
+        mean = candidate.metrics["mAP"].value
+        assert [(each.name, each.candidate) for each in finding.changes] == [("mAP", mean), ("CMC@1", mean)]
+    first = gate_means(entry(), last_good=None, same_options=None, gate=GATE)
+    assert (first.reason, first.is_uncompared) == ("no earlier good run", False)
 
 
 def test_equal_results_are_the_same_and_another_result_of_equal_inputs_is_an_alarm() -> None:

@@ -8,9 +8,11 @@ import pytest
 from history_entries import BAD, GOOD, SLOW, entry_of, failed_entry
 
 from reid_dist.nightly.history.earlier_runs import removed_jobs, streak
-from reid_dist.nightly.history.values import SKIPPED, Entry, Run
+from reid_dist.nightly.history.values import INCOMPARABLE, SKIPPED, Entry, Finding, Run
 
 FAILS, FINE, WORSE = failed_entry(), entry_of(findings=(GOOD,)), entry_of(findings=(BAD,))
+UNLIKE = entry_of(findings=(Finding(gate="accuracy", verdict=INCOMPARABLE, reason="n_gallery", baseline=3),))
+FIRST = entry_of(findings=(Finding(gate="accuracy", verdict=INCOMPARABLE, reason="no earlier good run"),))
 SKIPS = entry_of(state=SKIPPED)
 OTHER = entry_of(name="vit/market1501/plain")
 
@@ -29,6 +31,9 @@ A, B, C = "a/set/plain", "b/set/plain", "c/set/plain"
         ([FAILS, SKIPS, None, OTHER], FAILS, "for 2 nights in a row, since run 1"),
         ([WORSE, entry_of(findings=(GOOD, SLOW))], WORSE, "for 3 nights in a row, since run 1"),
         ([WORSE, entry_of(findings=(BAD,), accepted="smaller")], WORSE, None),
+        ([FIRST, UNLIKE, UNLIKE], UNLIKE, "for 3 nights in a row, since run 2"),
+        ([UNLIKE, WORSE], UNLIKE, None),
+        ([FIRST], FIRST, None),
     ],
 )
 def test_a_streak_counts_nights_with_one_trouble(before: list[Entry | None], tonight: Entry, words: str | None) -> None:

@@ -135,7 +135,8 @@ def test_a_writer_waits_for_another_process_and_loses_nothing(path: Path, words:
         with refused(StoreError, "is locked: another process has been using it for more than 0.2 s"):
             history.begin("market", "")
         assert [run.number for run in history.runs()] == [1, 2], "reading goes on"
-        assert History.open(path).caution == "", "no run is missing"
+        with History.open(path) as another:
+            assert another.caution == "", "no run is missing"
         holder.execute("ROLLBACK")
         assert history.begin("market", "") == 3
 
@@ -146,7 +147,8 @@ def test_a_file_that_is_locked_altogether_cannot_be_opened(path: Path) -> None:
         for read_only in (False, True):
             with refused(StoreError, "is locked"):
                 History.open(path, create=False, read_only=read_only, timeout=0.1)
-    assert len(History.open(path).runs()) == 2
+    with History.open(path) as history:
+        assert len(history.runs()) == 2
 
 
 def test_a_full_disk_loses_nothing_that_was_there(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from pathlib import Path
 
@@ -57,6 +58,20 @@ def test_a_full_disk(tmp_path, full_disk):
     with pytest.raises(StoreError, match=r"^cannot write .*part\.npz in the workspace: No space left.*--workspace$"):
         stage.write("part", {"one": np.arange(999)})
     assert [file.name for file in Path(stage.path).iterdir()] == ["stage.json"]
+
+
+def test_the_error_of_a_full_disk_is_collected(tmp_path, full_disk):
+    """With all that its frames refer to; what Python cannot collect, it reports, or it ends there."""
+    stage = Workspace(str(tmp_path)).stage("thing", [1], {})
+    errors = []
+    for _ in range(3):
+        with pytest.raises(StoreError) as caught:
+            stage.write("part", {"one": np.arange(999)})
+        errors.append(caught.value)
+        # A cycle, as of errors that are raised again by another thread.
+        caught.value.errors = errors
+    del caught, errors
+    assert gc.collect() > 0
 
 
 @pytest.mark.quick_cases(2)

@@ -1,0 +1,36 @@
+"""System calls that some systems lack, and what takes their place there; standard library alone.
+
+Cores are in `reid_dist.core.environment`, the table of processes in `reid_dist.core.processes`.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from pathlib import Path
+
+
+def read_at(file: int, target: memoryview, offset: int) -> int:
+    """Read bytes of a file, by its descriptor, from an offset on; return their number, 0 at the end of the file."""
+    # macOS has it since version 11.
+    if hasattr(os, "preadv"):
+        return os.preadv(file, [target], offset)
+    found = os.pread(file, len(target), offset)
+    target[: len(found)] = found
+    return len(found)
+
+
+def read_ahead(mapped: mmap.mmap) -> None:
+    """Have the system read a mapped file ahead, where it takes advice."""
+    if hasattr(mmap, "MADV_WILLNEED"):
+        mapped.madvise(mmap.MADV_WILLNEED)
+
+
+def without_links(path: str, flags: int) -> int:
+    """Return flags with which no symbolic link is opened; OSError with ELOOP for one where no flag says so."""
+    if hasattr(os, "O_NOFOLLOW"):
+        return flags | os.O_NOFOLLOW
+    if Path(path).is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return flags
