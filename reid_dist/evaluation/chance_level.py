@@ -1,11 +1,12 @@
-"""Results that no order of the items explains but a mistake: at chance level, tied, or better when reversed.
+"""Results that point to a mistake in the input: at chance level, decided by ties, or better in the reversed order.
 
 A result is at chance level if its mAP is within the range of 99 % of all random orders of the kept items
-(`reid_dist.metrics.chance`); if queries are enough to tell twice the chance level from it.  Items of an identity may be
-ranked together, though, by a good model with labels that are not those of the rows: mAP is then higher than that of
-random orders, up to that of random orders of whole identities, and the share of pairs in which the relevant item is
-before the other one is still 1/2.  So a result is at chance level, too, if that share is within its range of 99 %, for
-identities whose ranks are all alike, and these are enough to tell an honest model at twice the chance level from it.
+(`reid_dist.metrics.chance`) and the queries are enough to tell twice the chance level from that range.  A good model
+ranks the items of an identity together, also where the labels are not those of the rows: mAP is then above that of
+random orders, up to that of random orders of whole identities, while the relevant item is still before the other one
+in half of all pairs.  So a result is at chance level as well if that share is within its range of 99 %, taken for
+identities whose ranks are all alike, and if the identities are enough to tell an honest model at twice the chance level
+from that range.
 
 None of it needs a look at features.  The cause does, at a few runs of rows of either set, and only where there is a
 note.

@@ -211,22 +211,27 @@ def threshold_notes(
     return notes
 
 
-def notes_of_splits(notes: Sequence[Sequence[str]]) -> list[str]:
-    """Merge the notes of all splits, in order; those that differ in their numbers alone become one."""
+def notes_of_parts(notes: Sequence[Sequence[str]], part: str, *, warnings_alone: bool = False) -> list[str]:
+    """Merge the notes of all parts of a job, in order; those that differ in their numbers alone become one.
+
+    `part` is the noun, such as ``split``; with `warnings_alone`, other notes are merged only if they are equal.
+    """
     alike: dict[str, list[tuple[int, str]]] = {}
-    for split, of_split in enumerate(notes):
-        for note in of_split:
-            alike.setdefault(_NUMBER.sub("#", note), []).append((split, note))
+    for place, of_part in enumerate(notes):
+        for note in of_part:
+            is_own = warnings_alone and not note.startswith(WARNING)
+            alike.setdefault(note if is_own else _NUMBER.sub("#", note), []).append((place, note))
     together = []
     for found in alike.values():
-        split, note = found[0]
-        n_splits = len({split for split, _ in found})
+        first, note = found[0]
+        n_parts = len({place for place, _ in found})
         if len({text for _, text in found}) == 1:
             together.append(note)
         else:
             mark, text = (WARNING, note.removeprefix(WARNING)) if note.startswith(WARNING) else ("", note)
             together.append(
-                f"{mark}in {n_splits} of {len(notes)} splits, with other numbers in each; in split {split}: {text}"
+                f"{mark}in {n_parts} of {counted(len(notes), part)}, with other numbers in each; in {part} {first}: "
+                f"{text}"
             )
     return together
 

@@ -8,7 +8,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances
+from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances, sweep_parameters
 from reid_dist.evaluation.splits import evaluate_splits
 
 QUICK = {"confidence": None}
@@ -187,6 +187,14 @@ def test_splits_have_one_note():
     report = evaluate_splits(*sides, repeats=3, per_identity=2, protocol="no_cameras", **QUICK)
     (note,) = chance_notes(report)
     assert note.startswith("warning: in 3 of 3 splits, with other numbers in each")
+
+
+def test_sweeps_have_one_note():
+    query, gallery = arrays()
+    sides = [FeatureSet.from_arrays(*side) for side in (query, shuffled(gallery))]
+    report = sweep_parameters(*sides, expand="aqe", k="0:2", metrics=["mAP"])
+    (note,) = chance_notes(report)
+    assert note.startswith("warning: in 3 of 3 points, with other numbers in each; in point 0: the result is at chance")
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ from reid_dist.metrics.repeats import mean_and_spread
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 from reid_dist.reports import Report
 from reid_dist.reports.documents import plain
-from reid_dist.reports.notes import label_notes, notes_of_splits, side_notes
+from reid_dist.reports.notes import label_notes, notes_of_parts, side_notes
 from reid_dist.stages.expansion import describe_expansion, parse_expand
 from reid_dist.stages.reranking import parse_rerank
 from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, Workspace, as_feature_set
@@ -284,7 +284,7 @@ def evaluate_job(
         *([] if job.benchmark is None else [*benchmark_notes(job.benchmark, gallery), *others]),
         *(side_notes(query, gallery, rules) if trials.whole_queries else []),
         *label_notes(query, gallery, rules),
-        *notes_of_splits([split.notes for split in finished]),
+        *notes_of_parts([split.notes for split in finished], "split"),
         *query.notes,
         *gallery.notes,
         *trials.notes(),

@@ -31,6 +31,7 @@ from reid_dist.evaluation.visibility import visible_to
 from reid_dist.metrics.definitions import headline_metrics, metric_names
 from reid_dist.reports import Report
 from reid_dist.reports.documents import plain
+from reid_dist.reports.notes import notes_of_parts
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 from reid_dist.stores.fused import FUSED_NOTE
 from reid_dist.stores.stored import open_stored
@@ -196,7 +197,8 @@ def sweep_parameters(
                 on_point(n_done, len(grid.points), point, finished.row)
         kept.remove()
     ordered = [points[place].row for place in range(len(points))]
-    notes = [*query.notes, *gallery.notes, *(note for finished in points.values() for note in finished.notes)]
+    of_points = notes_of_parts([points[place].notes for place in range(len(points))], "point", warnings_alone=True)
+    notes = [*query.notes, *gallery.notes, *of_points]
     notes += lowered_notes([(points[place].row["name"], points[place].lowered) for place in range(len(points))])
     return SweepReport(
         kind=grid.kind,
