@@ -42,6 +42,9 @@ def outcome(run: Callable[[], str], expected: str) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:.*made again:UserWarning")
+# Zarr leaves coroutines of other writes behind when one ends in an error.
+@pytest.mark.filterwarnings("ignore:.*was never awaited:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:.*coroutine object:pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("spoil", "n_jobs"),
     [("empty", 2), *(pytest.param(name, len(_JOBS), marks=pytest.mark.slow) for name in _SPOILS)],
