@@ -155,7 +155,9 @@ def million(scale: float, spec: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_sets(folder, n_query, n_gallery, Model(1.3), dim=128)
-        used = run_process(_words(folder, "--output", str(folder / "out"), spec=spec), memory_every_s=2.0)
+        used = run_process(
+            _words(folder, "--output", str(folder / "out"), spec=spec), memory_every_s=2.0 * min(scale, 1.0)
+        )
         report = json.loads((folder / "out" / "report.json").read_text())
         held = {
             stage.path.rsplit("/", 1)[1].split("-")[0]: sum(file.stat().st_size for file in Path(stage.path).iterdir())

@@ -128,8 +128,7 @@ def test_a_clock_that_is_set_during_it_changes_no_time(monkeypatch: pytest.Monke
 _NOWHERE = """
 from numba.core import caching
 caching.CacheImpl._locator_classes = {locators}
-from reid_dist.kernels import compilations, compiler, dispatchers
-from reid_dist.kernels.compilations import COMPILATIONS, listening, settings
+from reid_dist.kernels import compilations, compiler, dispatchers, settings
 dispatchers._private_folder = lambda: {folder}
 
 @settings.kernel

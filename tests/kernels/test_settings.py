@@ -63,10 +63,13 @@ def package(tmp_path: Path) -> Path:
     kernels = tmp_path / "reid_dist" / "kernels"
     kernels.mkdir(parents=True)
     (kernels.parent / "__init__.py").touch()
-    source = Path(reid_dist.__file__).parent / "kernels"
+    source = Path(reid_dist.__file__).parent
+    shutil.copytree(source / "core", kernels.parent / "core")
+    for name in ("_version", "errors"):
+        shutil.copy(source / f"{name}.py", kernels.parent)
     for name in ("array_functions", "compilations", "dispatchers", "inlining", "settings", "sharing", "signatures"):
-        shutil.copy(source / f"{name}.py", kernels)
-    shutil.copy(source / "__init__.py", kernels)
+        shutil.copy(source / "kernels" / f"{name}.py", kernels)
+    shutil.copy(source / "kernels" / "__init__.py", kernels)
     (kernels / "second.py").write_text(_SECOND)
     add(tmp_path, 1)
     return tmp_path
