@@ -227,7 +227,7 @@ def _products_line(plan: Plan, screen: str | None) -> str:
     if (chosen_screen() or screen) == "float32":
         return "float32, as is forced"
     if may_use_integers():
-        has = integer_product(plan.gallery.dim) is not None
+        has = integer_product() is not None
         return "int8 where they decide most pairs, float32 for the others" if has else "float32, which is faster here"
     if plan.flop < _LARGE_FLOP:
         return "float32"

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reid_dist.engine.coarse_tiles import run_coarse_tiles, run_coarse_tiles_both_ways, run_coarse_tiles_within
+import numpy as np
+
+from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.plain_tiles import run_plain_tiles
+from reid_dist.engine.distances.integers import forced_screen
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions import (
-    CountNearer,
-    FeatureBlock,
-    KeepNearest,
-    Reduction,
-    Seed,
-    SurroundBoth,
-    Surroundings,
-    SurroundQueries,
-)
+from reid_dist.engine.reductions import FeatureBlock, Reduction, Seed, Surroundings
+from reid_dist.engine.reductions.surroundings import Listing, Work, listed_in, unknown
+from reid_dist.engine.reductions.tiles import Batch, BlockPair, Precision, TileView
+from reid_dist.kernels.canonical import read_only
+from reid_dist.kernels.symmetric import collect_both, collect_rows
 
 
 def run_tiles(
@@ -27,24 +24,26 @@ def run_tiles(
     distance: Distance,
     tile: TileShape,
     reductions: Sequence[Reduction[Any]],
-    *,
-    triangle: bool = False,
 ) -> list[Any]:
     """Reduce all tiles of a block pair; return the partial result of each reduction, in order.
 
-    `triangle` omits the tiles below the diagonal, for a block against itself in square tiles.
+    Queries of one first precision share tiles.  It is the widest that a reduction prefers for the query.
     """
-    lists = [each for each in reductions if isinstance(each, KeepNearest | SurroundQueries)]
-    counts = [each for each in reductions if isinstance(each, CountNearer)]
-    found: dict[int, Any] = {}
-    if len(lists) < 2 and len(counts) < 2 and len(lists) + len(counts) == len(reductions):
-        one_list, one_count = lists[0] if lists else None, counts[0] if counts else None
-        found = run_coarse_tiles(query, gallery, distance, tile, one_list, one_count)
-    left = [each for each in reductions if id(each) not in found]
-    if left:
-        plain = run_plain_tiles(query, gallery, distance, tile, left, triangle=triangle)
-        found |= {id(each): one for each, one in zip(left, plain, strict=True)}
-    return [found[id(each)] for each in reductions]
+    pair = BlockPair(query, gallery, distance, tile)
+    accumulators = [reduction.start(pair) for reduction in reductions]
+    first = np.maximum.reduce([accumulator.precisions for accumulator in accumulators])
+    batches = [
+        Batch(queries[rows.start : rows.stop], Precision(kind))
+        for kind in np.unique(first[first > Precision.NOTHING])
+        for queries in [np.flatnonzero(first == kind)]
+        for rows in cut_rows(len(queries), pair.query_rows)
+    ]
+    for columns in cut_rows(len(gallery), pair.gallery_rows):
+        for batch in batches:
+            view = TileView(pair, batch, columns)
+            for accumulator in accumulators:
+                accumulator.absorb(view)
+    return [accumulator.result() for accumulator in accumulators]
 
 
 def run_symmetric_tiles(
@@ -59,16 +58,46 @@ def run_symmetric_tiles(
 ) -> list[Surroundings]:
     """Find the nearest and farthest items of two blocks of one set, for both; or of one block, if the second is None.
 
-    Tiles have `tile_rows` rows and columns; see `SurroundBoth` for the other parameters and the result.
+    Tiles have `tile_rows` rows and columns.  An item is not in its own list.  `seeds` are bounds for the items of both
+    blocks: items within `Seed.reach` are listed; those beyond may be missing.
     """
-    coarse: list[Surroundings] | None = None
-    if second is None:
-        coarse = run_coarse_tiles_within(first, distance, tile_rows, k, farthest=farthest)
-    elif seeds is not None:
-        coarse = run_coarse_tiles_both_ways(first, second, distance, tile_rows, k, seeds, farthest=farthest)
-    if coarse is not None:
-        return coarse
-    gallery, tile = first if second is None else second, TileShape(tile_rows, tile_rows)
-    reduction = SurroundBoth(k, distance, farthest, seeds)
-    (found,) = run_tiles(first, gallery, distance, tile, [reduction], triangle=second is None)
-    return list(found)
+    pair = BlockPair(first, first if second is None else second, distance, TileShape(tile_rows, tile_rows))
+    batches = [
+        Batch(np.arange(cut.start, cut.stop), listed_in(pair, k, 0.5 if second is None else 1.0))
+        for cut in cut_rows(len(first), pair.query_rows)
+    ]
+    near = Listing(pair, k, unknown(first) if seeds is None else seeds[0], farthest=farthest)
+    far = near
+    if second is not None:
+        far = Listing(pair, k, unknown(second) if seeds is None else seeds[1], farthest=farthest, of_columns=True)
+    work = Work(0 if seeds is not None else k * len(first))
+
+    def add(batch: Batch, columns: RowRange) -> None:
+        tile = TileView(pair, batch, columns)
+        n_refined = collect_both(tile.read(batch.precision), near.side, far.side)
+        leave(tile, n_refined)
+
+    def leave(tile: TileView, n_refined: int) -> None:
+        if tile.precision is Precision.INTEGERS and work.exceeds(n_refined, tile.size) and forced_screen() is None:
+            for batch in batches:
+                batch.precision = Precision.PLAIN
+
+    if second is not None:
+        for columns in cut_rows(len(second), pair.gallery_rows):
+            for batch in batches:
+                add(batch, columns)
+        return [near.result(), far.result()]
+    # Tiles on the diagonal come first: they bound the lists of all items.
+    within = near.side
+    if not len(within.label):
+        # An item is not in its own list.
+        own = read_only(np.arange(len(first)))
+        within = within._replace(label=own, other_label=own)
+    cuts = [RowRange(int(batch.queries[0]), int(batch.queries[-1]) + 1) for batch in batches]
+    for batch, cut in zip(batches, cuts, strict=True):
+        tile = TileView(pair, batch, cut)
+        leave(tile, collect_rows(tile.read(batch.precision), within))
+    for later, columns in enumerate(cuts):
+        for batch in batches[:later]:
+            add(batch, columns)
+    return [near.result()]

@@ -38,8 +38,6 @@ _MOST_PROCESSES: Final = 4
 _LONGEST_WAIT_S: Final = 120.0
 _DIM: Final = 8
 _TILE: Final = 64
-# Elements of rows for which products of integers are faster where they are at all.
-_INTEGERS_DIM: Final = 512
 _RERANKING: Final = "k_reciprocal(k1=4,k2=2)"
 # Those that reach other kernels, or the same with other types: values of another kind, sets with equal weights, rows
 # without the gallery's neighbours.
@@ -215,7 +213,7 @@ def _stored(
 
 def _with_integers(query: FeatureSet, gallery: FeatureSet) -> None:
     """Products of eight-bit integers, where there are any; in this process, of which nothing else is computed."""
-    if os.environ.get(SCREEN_VARIABLE) or not may_use_integers() or integer_product(_INTEGERS_DIM) is None:
+    if os.environ.get(SCREEN_VARIABLE) or not may_use_integers() or integer_product() is None:
         return
     os.environ[SCREEN_VARIABLE] = "int8"
     try:

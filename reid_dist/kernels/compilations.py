@@ -17,20 +17,12 @@ from reid_dist.core.clocks import steady_time
 _SOURCES: Final = Path(__file__).parent
 
 LATEST: Final = {
-    False: ("counting.count_tile", "topk.collect_tile"),
+    False: ("counting.count_tile", "symmetric.collect_rows"),
     True: ("counting.count_tile", "jaccard.overlap_block"),
 }
 """Kernels that are compiled last in a usual evaluation, without re-ranking and with it, as ``module.name``."""
 
-INTEGERS: Final = (
-    "quantising.quantise_rows",
-    "transposing.transpose_integers",
-    "coarse.residual_values",
-    "coarse_lists.collect_coarse",
-    "coarse_lists.collect_coarse_rows",
-    "coarse_lists.settle_coarse",
-    "coarse_counting.count_coarse",
-)
+INTEGERS: Final = ("quantising.quantise_rows", "transposing.transpose_integers")
 """Kernels for products of integers."""
 
 _ONCE: Final = "compiling kernels, once per machine"

@@ -1,4 +1,4 @@
-r"""Counts of the negatives nearer than each positive, over one tile of screening values.
+r"""Counts of the negatives nearer than each positive, over one tile of products.
 
 Method
 ------
@@ -6,16 +6,16 @@ A rank is a count: one more than the number of kept items before the positive.  
 distances is ever kept or sorted.  The remaining work is to compare every value of a tile with every threshold of its
 query (the distance of each relevant item), at the speed at which a matrix product writes them.
 
-*Similarity, not distance.*  A tile holds screening values that increase as the distance decreases.  Threshold
-``u`` of a query has two edges, ``lower[u] <= upper[u]``: a value above ``upper`` is certainly nearer than the
-threshold, one below ``lower`` is certainly farther, and between them the canonical distance of the pair decides.
-Thresholds of a query are sorted from near to far, so that both edges fall from one to the next.
+*Similarity, not distance.*  Screening values increase as the distance decreases.  Threshold ``u`` of a query has two
+edges, ``lower[u] <= upper[u]``: a value above ``upper`` is certainly nearer than the threshold, one below ``lower`` is
+certainly farther, and between them the canonical distance of the pair decides.  Thresholds of a query are sorted from
+near to far, so that both edges fall from one to the next.  Values of integers are compared with edges that lie *extra*
+farther apart (`reid_dist.kernels.tiles`).
 
-*One query row.*  The values are copied to a buffer that stays in the first-level cache, less a bias per column (half a
-squared norm for Euclidean distances; infinity for a column that is hidden from the query: queries that hide the same
-columns, such as those of their camera, share a row of biases).  The copy also counts the values that reach the last,
-farthest threshold.  For a well-trained model there are none in most rows, and these are finished.  Otherwise relevant
-and junk columns are removed, and the way to place the values depends on their number and on that of the thresholds:
+*One query row.*  The values are written to a buffer that stays in the first-level cache, and those that reach the last,
+farthest threshold are counted.  For a well-trained model there are none in most rows, and these are finished.
+Otherwise relevant and junk columns are removed, and the way to place the values depends on their number and on that of
+the thresholds:
 
 - *Few values*: each is compared with all thresholds.
 - *Few thresholds*: the values that reach the lower edge of each, and those above its upper edge, are counted in vector
@@ -23,11 +23,12 @@ and junk columns are removed, and the way to place the values depends on their n
 - *Many of both*: a table of bins (`reid_dist.kernels.bins`) takes one pass over the values, whatever the number of
   thresholds.  Each is counted at the nearest threshold that it passes, and the counts are added up once per row.
 
-*Row by row.*  Values inside a band are noted until the row is finished, and only then are the results of the row added
-to the counts.  The pairs of several rows are decided together (`reid_dist.kernels.deciding`).
+*Row by row.*  Values inside a band are noted until the row is finished.  Values of integers are then refined, and
+compared with the edges themselves.  What is still inside is *open*: it is decided later, together with the pairs of
+other rows and tiles (`reid_dist.kernels.deciding`), and only then are the results of the row added to the counts.
 
-*Limit on crowded bands.*  Before the pairs inside bands exceed a given number the kernel stops and
-returns the row: a float64 product with its far narrower bands is cheaper for the rest.
+*Limit on crowded bands.*  Before the pairs inside bands exceed a given number the kernel stops and returns the row:
+products with narrower bands are cheaper for the rest.
 """
 
 from __future__ import annotations
@@ -38,18 +39,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import Pending, Steps, fill_steps, make_pending, make_steps, place, place_among
-from reid_dist.kernels.deciding import (
-    BATCH,
-    Bands,
-    Doubts,
-    RankCounts,
-    ScreenedTile,
-    decide,
-    first_at_least,
-    make_doubts,
-)
-from reid_dist.kernels.marks import Marks, make_marks, mark_between, marked_places, reached_and_passed
+from reid_dist.kernels.deciding import Bands, OpenPairs, RankCounts, first_at_least
 from reid_dist.kernels.settings import inner_kernel, kernel
+from reid_dist.kernels.tiles import Tile, places_between, places_outside, read_row, refined
 
 # Values that a table places together.
 _BLOCK = 512
@@ -67,137 +59,190 @@ _FEW_THRESHOLDS = 32
 class Row(NamedTuple):
     """Intermediate results of one row of a tile before they are added to the counts."""
 
-    # Values less the biases, shape (columns,), in the type of the tile.
+    # Screening values, shape (columns,), and memory for places of some of them.
     values: NDArray[np.floating]
-    # Marks of some of them, and memory for their columns.
-    marks: Marks
     columns: NDArray[np.int64]
+    # Edges of the thresholds as the values are compared with them, shape (most,), in the type of the values.
+    lower: NDArray[np.floating]
+    upper: NDArray[np.floating]
     # Values by the nearest threshold passed, shape (4, 2 * most + 2), int32; see `place`.
     placed: NDArray[np.int32]
     # Values inside bands.
     pending: Pending
+    # Columns and values of pairs that products do not hold.
+    known: NDArray[np.int64]
+    known_value: NDArray[np.floating]
 
 
 @inner_kernel
-def compare(
-    values: NDArray[np.floating], lower: NDArray[np.floating], upper: NDArray[np.floating], are_few: bool, row: Row
-) -> int:
-    """Count the values at each threshold, and note those inside bands as pending; return the number of these.
+def _take_known(tile: Tile, q: int, row: Row) -> int:
+    """Move the visible known pairs of a query from the values to the known ones; return their number."""
+    values, stop = row.values, tile.known_indptr[q + 1]
+    place = first_at_least(tile.known_column, tile.known_indptr[q], stop, tile.column_start + tile.first_known)
+    n = 0
+    while place < stop:
+        column = tile.known_column[place] - tile.first_known - tile.column_start
+        if column >= len(values):
+            break
+        # Hidden columns hold minus infinity.
+        row.known[n], row.known_value[n] = column, tile.known[place]
+        n += int(values[column] > -np.inf)
+        values[column] = -np.inf
+        place += 1
+    return n
 
-    With `are_few`, all values that reach the farthest threshold are left pending.
-    """
+
+@inner_kernel
+def _note_all(values: NDArray[np.floating], lowest: np.floating, row: Row) -> int:
+    """Note all values that reach the farthest threshold as pending; return their number."""
+    pending = row.pending
+    n = places_outside(values, lowest, lowest + np.float32(np.nan), row.columns)
+    for p in range(n):
+        column = row.columns[p]
+        pending.column[p], pending.place[p], pending.value[p] = column, 0, values[column]
+    return n
+
+
+@inner_kernel
+def _compare(values: NDArray[np.floating], lower: NDArray[np.floating], upper: NDArray[np.floating], row: Row) -> int:
+    """Count the values at each threshold, and note those inside bands as pending; return the number of these."""
     pending = row.pending
     n_pending = int(np.int64(0))
     nearer = int(np.int64(0))
-    for u in range(len(lower) - 1 if are_few else 0, len(lower)):
-        least, most, place = lower[u], upper[u], u
-        if are_few:
-            most, place = abs(most) + np.float32(np.inf), 0
-        else:
-            reached, passed = reached_and_passed(values, least, most)
-            # Bands may overlap: a value that reaches the threshold before is placed there.
-            certain = max(passed, nearer)
-            row.placed[0, u] = certain - nearer
-            nearer = reached
-            if reached == certain:
-                continue
-        mark_between(values, least, most, row.marks)
-        for p in range(marked_places(row.marks, row.columns)):
+    for u in range(len(lower)):
+        least, most = lower[u], upper[u]
+        reached = passed = np.int32(0)
+        for k in range(len(values)):
+            reached += np.int32(values[k] >= least)
+            passed += np.int32(values[k] > most)
+        # Bands may overlap: a value that reaches the threshold before is placed there.
+        certain = max(int(passed), nearer)
+        row.placed[0, u] = certain - nearer
+        nearer = int(reached)
+        if nearer == certain:
+            continue
+        for p in range(places_between(values, least, most, row.columns)):
             column = row.columns[p]
             value = values[column]
-            pending.column[n_pending], pending.place[n_pending], pending.value[n_pending] = column, place, value
-            n_pending += int(place == 0 or value < lower[u - 1])
+            pending.column[n_pending], pending.place[n_pending], pending.value[n_pending] = column, u, value
+            n_pending += int(u == 0 or value < lower[u - 1])
     return n_pending
 
 
 @inner_kernel
-def settle_row(
-    q: int, n_pending: int, budget: int, row: Row, doubts: Doubts, n_doubts: int, bands: Bands, counts: RankCounts
-) -> int:
-    """Add a row to the counts, and its pairs inside bands to `doubts`.
+def _settle_row(
+    tile: Tile,
+    i: int,
+    n_pending: int,
+    n_known: int,
+    limit: int,
+    row: Row,
+    bands: Bands,
+    counts: RankCounts,
+    pairs: OpenPairs,
+    n: int,
+) -> tuple[int, int]:
+    """Add a row to the counts, and its open pairs to the `n` before them.
 
-    Returns the number of these pairs, -1 if more than `budget`.
+    Returns the number of open pairs, -1 if more than `limit` values were inside bands, and the number of these.
     """
-    first = bands.indptr[q]
-    last = bands.indptr[q + 1]
+    q = tile.query[i]
+    first, last = bands.indptr[q], bands.indptr[q + 1]
     lower, upper = bands.lower[first:last], bands.upper[first:last]
-    columns, places, values = row.pending.column, row.pending.place, row.pending.value
-    placed = row.placed
-    n = n_doubts
+    extra = tile.extra[i]
+    placed, columns, places, values = row.placed, row.pending.column, row.pending.place, row.pending.value
+    inside = int(np.int64(0))
     for p in range(n_pending):
         value = values[p]
         a = places[p]
-        if a < last - first and lower[a] > value:
+        if a < last - first and row.lower[a] > value:
+            a = place_among(row.lower[: last - first], value)
+        if a == last - first or value > row.upper[a]:
+            placed[0, a] += np.int32(1)
+            continue
+        inside += 1
+        if inside > limit:
+            return -1, inside
+        if extra > 0:
+            value = refined(tile, i, columns[p]) - tile.bias[tile.bias_of[i], columns[p]]
             a = place_among(lower, value)
+            if a == last - first or value > upper[a]:
+                placed[0, a] += np.int32(1)
+                continue
+        pairs.query[n] = q
+        pairs.column[n] = tile.column_start + columns[p]
+        pairs.threshold[n] = first + a
+        n += 1
+    for p in range(n_known):
+        value = row.known_value[p]
+        a = place_among(lower, value)
         if a == last - first or value > upper[a]:
             placed[0, a] += np.int32(1)
             continue
-        doubts.row[n] = q
-        doubts.column[n] = columns[p]
-        doubts.threshold[n] = first + a
+        pairs.query[n], pairs.column[n], pairs.threshold[n] = q, tile.column_start + row.known[p], first + a
         n += 1
-    if n - n_doubts > budget:
-        return -1
     near = counts.near[first:last]
     for u in range(len(near)):
         near[u] += placed[0, u] + placed[1, u] + placed[2, u] + placed[3, u]
-    return int(n - n_doubts)
+    return n, inside
 
 
 @inner_kernel
-def count_rows(
-    screened: ScreenedTile, counts: RankCounts, limit: int, row: Row, steps: Steps | None, doubts: Doubts
-) -> tuple[int, int]:
+def _count_rows(
+    tile: Tile,
+    bands: Bands,
+    counts: RankCounts,
+    pairs: OpenPairs,
+    n_open: int,
+    first_row: int,
+    limit: int,
+    row: Row,
+    steps: Steps | None,
+) -> tuple[int, int, int]:
     """Do as `count_tile` does, in given memory; `steps` is None if no query has many thresholds."""
-    tile, bias, bias_of, column_start = screened.values, screened.bias, screened.bias_of, screened.column_start
-    row_of, bands, rows = screened.row_of, screened.bands, screened.rows
-    n_columns = tile.shape[1]
+    n_columns = tile.products.shape[1]
     values = row.values
-    # Typed zeros: the type of a literal is its value, and every kernel that takes one would be compiled once more.
-    n_doubts = int(np.int64(0))
-    decided = int(np.int64(0))
-    for q in range(tile.shape[0]):
-        first = bands.indptr[q]
-        last = bands.indptr[q + 1]
+    room = len(pairs.query) - n_columns
+    inside = int(np.int64(0))
+    for i in range(first_row, tile.products.shape[0]):
+        q = tile.query[i]
+        first, last = bands.indptr[q], bands.indptr[q + 1]
         if first == last:
             continue
-        lower, upper = bands.lower[first:last], bands.upper[first:last]
-        lowest = lower[last - first - 1]
-        source, shift = tile[q], bias[bias_of[q]]
-        reached = np.int32(0)
-        for k in range(len(values)):
-            value = source[k] - shift[k]
-            values[k] = value
-            reached += np.int32(value >= lowest)
-        if reached == 0:
+        extra = tile.extra[i]
+        lower, upper = row.lower[: last - first], row.upper[: last - first]
+        lowest = bands.lower[last - 1] - extra
+        reached = read_row(tile, i, lowest, lowest + np.float32(np.nan), values)
+        if reached == 0 and len(tile.known) == 0:
             continue
+        if n_open > room:
+            return i, n_open, inside
+        for u in range(len(lower)):
+            lower[u], upper[u] = bands.lower[first + u] - extra, bands.upper[first + u] + extra
         hidden_stop = bands.hidden_indptr[q + 1]
-        hidden = first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, column_start)
-        while hidden < hidden_stop and bands.hidden_column[hidden] < column_start + n_columns:
-            values[bands.hidden_column[hidden] - column_start] = -np.inf
+        hidden = first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, tile.column_start)
+        while hidden < hidden_stop and bands.hidden_column[hidden] < tile.column_start + n_columns:
+            values[bands.hidden_column[hidden] - tile.column_start] = -np.inf
             hidden += 1
+        n_known = _take_known(tile, q, row) if len(tile.known) else 0
         row.placed[:, : last - first + 1] = 0
         n_pending = int(np.int64(0))
-        are_few = bool(reached <= (_FEW_REACHED if steps is None else _FEWER_THAN_A_TABLE))
+        if reached <= (_FEW_REACHED if steps is None else _FEWER_THAN_A_TABLE):
+            n_pending = _note_all(values, lowest, row)
         # Without a table, its code is not compiled.
-        if steps is None or are_few or last - first <= _FEW_THRESHOLDS:
-            n_pending = compare(values, lower, upper, are_few, row)
+        elif steps is None or last - first <= _FEW_THRESHOLDS:
+            n_pending = _compare(values, lower, upper, row)
         else:
             base, scale = fill_steps(lower, upper, values, steps)
             for start in range(0, n_columns, _BLOCK):
                 block = values[start : min(start + _BLOCK, n_columns)]
                 n_pending = place(block, start, lowest, base, scale, steps, row.placed, row.pending, n_pending)
-        settled = settle_row(q, n_pending, limit - decided, row, doubts, n_doubts, bands, counts)
-        if settled >= 0:
-            decided += settled
-            n_doubts += settled
-        if n_doubts >= BATCH or settled < 0:
-            decide(doubts, n_doubts, row_of, bands, rows, counts)
-            n_doubts = int(np.int64(0))
-        if settled < 0:
-            return q, decided
-    decide(doubts, n_doubts, row_of, bands, rows, counts)
-    return tile.shape[0], decided
+        found, more = _settle_row(tile, i, n_pending, n_known, limit - inside, row, bands, counts, pairs, n_open)
+        inside += more
+        if found < 0:
+            return i, n_open, inside
+        n_open = found
+    return tile.products.shape[0], n_open, inside
 
 
 def most_of_many(indptr: NDArray[np.int64]) -> int | None:
@@ -207,25 +252,35 @@ def most_of_many(indptr: NDArray[np.int64]) -> int | None:
 
 
 @kernel
-def count_tile(screened: ScreenedTile, counts: RankCounts, limit: int, many: int | None) -> tuple[int, int]:
-    """Add the rows of a tile to the counts of its queries; `screened.ties` is not read.
+def count_tile(
+    tile: Tile,
+    bands: Bands,
+    counts: RankCounts,
+    pairs: OpenPairs,
+    n_open: int,
+    first_row: int,
+    limit: int,
+    many: int | None,
+) -> tuple[int, int, int]:
+    """Add rows of a tile to the counts of its queries, and pairs that values leave open to `pairs`, from `n_open` on.
 
-    At most `limit` pairs inside bands are decided.  `many` is `most_of_many` of the thresholds: None has machine code
-    of its own, which most runs need alone.  Returns the number of rows added, all of them unless the next one would
-    have exceeded `limit`, and the number of decided pairs.
+    Ends before a row whose pairs may find no room, and before one with which more than `limit` values lie inside bands.
+    `many` is `most_of_many` of the thresholds: None has machine code of its own, which most runs need alone.  Returns
+    the number of the first row that was not added, of open pairs, and of values inside bands.
     """
-    tile = screened.values
-    n_columns = tile.shape[1]
+    n_columns = tile.products.shape[1]
     most = _FEW_THRESHOLDS if many is None else many
-    marks, columns = make_marks(n_columns)
+    like = tile.scale
     row = Row(
-        np.empty(n_columns, tile.dtype),
-        marks,
-        columns,
+        np.empty(n_columns, like.dtype),
+        np.empty(n_columns + 1, np.int64),
+        np.empty(most, like.dtype),
+        np.empty(most, like.dtype),
         np.empty((4, 2 * most + 2), np.int32),
-        make_pending(n_columns, tile),
+        make_pending(n_columns, like),
+        np.empty(n_columns + 1, np.int64),
+        np.empty(n_columns + 1, like.dtype),
     )
-    doubts = make_doubts(BATCH + n_columns)
     if many is None:
-        return count_rows(screened, counts, limit, row, None, doubts)
-    return count_rows(screened, counts, limit, row, make_steps(many, _BLOCK, tile), doubts)
+        return _count_rows(tile, bands, counts, pairs, n_open, first_row, limit, row, None)
+    return _count_rows(tile, bands, counts, pairs, n_open, first_row, limit, row, make_steps(many, _BLOCK, like))

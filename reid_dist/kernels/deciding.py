@@ -1,8 +1,8 @@
-r"""Decisions of the pairs of a tile whose screening values lie inside bands.
+r"""Decisions of pairs whose screening values lie inside bands.
 
 Bounds from float32 sums (`reid_dist.kernels.bounds`) settle most of them, and canonical distances the others.
 
-The pairs of several queries are decided together, which spares most calls and their arrays of a few elements.
+The pairs of many rows and tiles are decided together, which spares most calls and their arrays of a few elements.
 """
 
 from __future__ import annotations
@@ -14,19 +14,18 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.bounds import bound_pairs
 from reid_dist.kernels.canonical import PairRows, write_distances
-from reid_dist.kernels.settings import inner_kernel
+from reid_dist.kernels.settings import inner_kernel, kernel
 
-# Pairs that are decided together.
-BATCH = 1024
-
-# Order of a negative and a positive at equal distances; see `ScreenedTile`.
+# Order of a negative and a positive at equal distances: 0 where it is that of gallery rows, ``BEFORE`` where an item at
+# the distance of positives comes before all of them, ``BEHIND`` where it comes after; ``APART`` for the order of
+# gallery rows with places of their own for tied items (`reid_dist.kernels.placing.place_row`).
 BEFORE = 1
 BEHIND = 2
 APART = 3
 
 
 class Bands(NamedTuple):
-    """Thresholds of the queries of a tile, and hidden columns."""
+    """Thresholds of a block of queries, and columns of a gallery block that are hidden from them."""
 
     # Thresholds of query ``i`` are ``indptr[i]:indptr[i + 1]``, near to far, without repetition; int64.
     indptr: NDArray[np.int64]
@@ -36,36 +35,12 @@ class Bands(NamedTuple):
     # Canonical distances, float64, rising within each query.
     distance: NDArray[np.float64]
     # Positives of threshold ``u`` are ``positive_start[u]:positive_start[u + 1]``, in order of gallery row; int64.
-    # In the counts, those of the first threshold begin at ``before[0]``.
     positive_start: NDArray[np.int64]
     # Gallery rows of the positives, int64.
     positive_row: NDArray[np.int64]
     # Columns, ascending, excluded from the counts of a query: its relevant items and its junk; int64.
     hidden_indptr: NDArray[np.int64]
     hidden_column: NDArray[np.int64]
-
-
-class ScreenedTile(NamedTuple):
-    """A tile with all that is needed to compare its values with the thresholds of its queries."""
-
-    # Screening values, shape (rows, columns), float32 or float64, C order; larger is nearer.
-    values: NDArray[np.floating]
-    # Subtracted from the rows, shape (kinds, columns); ``inf`` hides a column.
-    bias: NDArray[np.floating]
-    # Row of `bias` of each query, shape (rows,), int64.
-    bias_of: NDArray[np.int64]
-    # Column of the gallery block at which the tile begins; `Bands.hidden_column` counts from the start of the block.
-    column_start: int
-    # Gallery rows of the columns, shape (columns,), int64, ascending.
-    row_of: NDArray[np.int64]
-    # Thresholds of the queries of the tile.
-    bands: Bands
-    # Features of the queries and of the columns of the tile.
-    rows: PairRows
-    # 0 where equal distances are in the order of gallery rows, ``BEFORE`` where an item at the distance of positives
-    # comes before all of them, ``BEHIND`` where it comes after; ``APART`` for the order of gallery rows with places of
-    # their own for tied items (`reid_dist.kernels.placing.place_row`).
-    ties: int
 
 
 class RankCounts(NamedTuple):
@@ -93,17 +68,19 @@ def first_at_least(values: NDArray[np.int64] | NDArray[np.float64], start: int, 
     return start
 
 
-class Doubts(NamedTuple):
-    """Pairs of a tile inside bands, query by query, and scratch."""
+class OpenPairs(NamedTuple):
+    """Pairs of a block pair inside bands."""
 
-    # Row and column of the tile, int64.
-    row: NDArray[np.int64]
+    # Places in the two blocks, int64.
+    query: NDArray[np.int64]
     column: NDArray[np.int64]
     # The nearest threshold of the query that may not be nearer than the pair; int64.
     threshold: NDArray[np.int64]
-    # Scratch for bounds on distances, float64.
-    least: NDArray[np.float64]
-    most: NDArray[np.float64]
+
+
+def make_open_pairs(most: int) -> OpenPairs:
+    """Allocate memory for so many pairs."""
+    return OpenPairs(np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64))
 
 
 @inner_kernel
@@ -113,7 +90,7 @@ def add_tie(row: int, threshold: int, bands: Bands, counts: RankCounts) -> None:
     stop = bands.positive_start[threshold + 1]
     follower = first_at_least(bands.positive_row, bands.positive_start[threshold], stop, row + 1)
     if follower < stop:
-        counts.before[follower - bands.positive_start[0]] += 1
+        counts.before[follower] += 1
 
 
 @inner_kernel
@@ -126,26 +103,16 @@ def _first_not_nearer(thresholds: NDArray[np.float64], start: int, stop: int, di
     return start
 
 
-@inner_kernel
-def make_doubts(most: int) -> Doubts:
-    """Allocate `Doubts` for `most` pairs."""
-    return Doubts(
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-        np.empty(most, np.float64),
-        np.empty(most, np.float64),
-    )
+@kernel
+def decide(
+    pairs: OpenPairs, n: int, row_of: NDArray[np.int64], bands: Bands, rows: PairRows, counts: RankCounts
+) -> int:
+    """Add the first `n` pairs, which are overwritten, to the counts; return how many canonical distances decided.
 
-
-@inner_kernel
-def decide(doubts: Doubts, n: int, row_of: NDArray[np.int64], bands: Bands, rows: PairRows, counts: RankCounts) -> None:
-    """Add the first `n` pairs of `doubts`, which are overwritten, to the counts.
-
-    `row_of` holds the gallery rows of the tile's columns, shape (columns,), ascending.
+    `row_of` holds the gallery rows of the columns of the block, shape (columns,), ascending.
     """
-    row, column, threshold = doubts.row[:n], doubts.column[:n], doubts.threshold[:n]
-    least, most = doubts.least[:n], doubts.most[:n]
+    row, column, threshold = pairs.query[:n], pairs.column[:n], pairs.threshold[:n]
+    least, most = np.empty(n, np.float64), np.empty(n, np.float64)
     thresholds, near, indptr = bands.distance, counts.near, bands.indptr
     bound_pairs(rows, row, column, least, most)
     n_open = 0
@@ -167,3 +134,4 @@ def decide(doubts: Doubts, n: int, row_of: NDArray[np.int64], bands: Bands, rows
             a += 1
         if a < last:
             near[a] += 1
+    return n_open

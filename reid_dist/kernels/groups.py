@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.deciding import ScreenedTile
-from reid_dist.kernels.placing import make_scratch, place_row
+from reid_dist.kernels.placing import Placing, make_scratch, place_row
 from reid_dist.kernels.settings import inner_kernel, kernel
+from reid_dist.kernels.tiles import Tile
 
 _UNSIGNED = NDArray[np.unsignedinteger]
 # Eight bytes of places, none of which is any.
@@ -39,29 +39,30 @@ class GroupPlaces(NamedTuple):
 
 @kernel
 def place_groups(
-    tile: ScreenedTile, query_start: int, group_of: NDArray[np.int32], in_runs: bool, places: GroupPlaces, limit: int
+    tile: Tile, by: Placing, first_row: int, group_of: NDArray[np.int32], in_runs: bool, places: GroupPlaces, limit: int
 ) -> tuple[int, int]:
-    """Add the items of a tile before some threshold; `query_start` is the first query of the tile.
+    """Add the items of a tile before some threshold, from row `first_row` on.
 
     `group_of` holds the group of each column, shape (columns,); with `in_runs`, many neighbours are of one group.  A
     place of the number of places of the query or more is that of an item before no threshold.
 
-    At most `limit` pairs are decided canonically.  Returns the number of finished rows, fewer than all if the next one
-    exceeded `limit` (nothing of that one is added), and the number of decided pairs.
+    At most `limit` values may lie inside bands.  Returns the number of finished rows, fewer than all if the next one
+    exceeded `limit` (nothing of that one is added), and the number of these values.
     """
-    n_rows = tile.values.shape[0]
-    scratch = make_scratch(tile)
-    bands = tile.bands
+    n_rows = len(tile.query)
+    bands = by.bands
+    scratch = make_scratch(tile, bands)
     decided = 0
-    for i in range(n_rows):
-        first, last = bands.indptr[i], bands.indptr[i + 1]
+    for i in range(first_row, n_rows):
+        q = tile.query[i]
+        first, last = bands.indptr[q], bands.indptr[q + 1]
         if first == last:
             continue
-        n, pairs = place_row(tile, i, bands.positive_start[last] - bands.positive_start[first], scratch)
+        n, pairs = place_row(tile, by, i, bands.positive_start[last] - bands.positive_start[first], scratch)
         decided += pairs
         if decided > limit:
             return i, decided
-        own = places.least[query_start + i]
+        own = places.least[q]
         if not in_runs:
             for c in range(n):
                 group = group_of[scratch.column[c]]

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import PairRows, pair_distance
 from reid_dist.kernels.settings import inner_kernel, kernel
+from reid_dist.kernels.tiles import Tile
 
 BLOCK = 512
 
@@ -67,22 +68,16 @@ def key_edges(key: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.f
 
 
 class Screened(NamedTuple):
-    """A tile of screening values, and the pairs hidden from its queries."""
+    """A tile of floating-point products, and the pairs hidden from its queries."""
 
-    # Screening values, shape (rows, columns), float32 or float64, C order; larger is nearer.
-    tile: NDArray[np.floating]
-    # Subtracted from the rows of the tile, shape (kinds, columns); ``inf`` hides a column.
-    bias: NDArray[np.floating]
-    # Row of `bias` of each query, shape (rows,), int64.
-    bias_of: NDArray[np.int64]
-    # Column of the gallery block at which the tile begins; `hidden_column` counts from the start of the block.
-    column_start: int
-    # Columns, ascending, that a query does not count: its relevant items and its junk; int64.
+    # Its biases hide columns.
+    tile: Tile
+    # Columns of the block, ascending, that a query of the block does not count: its relevant items and its junk; int64.
     hidden_indptr: NDArray[np.int64]
     hidden_column: NDArray[np.int64]
-    # Whether a query counts at all, shape (rows,), bool.
+    # Whether a query counts at all, shape (n_query,), bool.
     counted: NDArray[np.bool_]
-    # Screening value of distance 0, shape (rows,), in the type of the tile.
+    # Screening value of distance 0, shape (n_query,), in the type of the tile.
     centre: NDArray[np.floating]
     # One over the slope, in the type of the tile; a power of two.
     scale: np.floating
@@ -102,7 +97,7 @@ class Brackets(NamedTuple):
     falling: NDArray[np.float64]
     # The same as canonical distances.
     distance: NDArray[np.float64]
-    # Screening value of distance 0, and half width of the band, of each query, shape (rows,), float64.
+    # Screening value of distance 0, and half width of the band, of each query, shape (n_query,), float64.
     centre: NDArray[np.float64]
     epsilon: NDArray[np.float64]
     # How much a screening value falls per unit.
@@ -116,19 +111,18 @@ class ByQuery(NamedTuple):
 
     # Pairs in the gap below each bracket, and in each bracket, shape (rows, 2, n_bracket), int32; added to.
     tally: NDArray[np.int32]
-    # Query of each entry of `found`, int64, counted from `first`.
+    # Query of each entry of `found`, int64.
     owner: NDArray[np.int64]
-    first: int
 
 
 def untallied() -> ByQuery:
     """No counts by query."""
-    return ByQuery(np.empty((0, 0, 0), np.int32), np.empty(0, np.int64), 0)
+    return ByQuery(np.empty((0, 0, 0), np.int32), np.empty(0, np.int64))
 
 
 @inner_kernel
 def _find_places(
-    source: NDArray[np.floating],
+    source: NDArray[np.number],
     shift: NDArray[np.floating],
     centre: np.floating,
     scale: np.floating,
@@ -153,31 +147,34 @@ def count_keys(screened: Screened, counts: NDArray[np.int64], span: NDArray[np.u
     `counts`, shape (N_PLACES,), is indexed by place of key; columns hidden by their bias count as infinite.  `span`,
     uint32, holds the first and last counted place, infinity and ``HIDDEN`` aside.
     """
-    n_columns = screened.tile.shape[1]
+    tile = screened.tile
+    products, column_start = tile.products, tile.column_start
+    n_columns = products.shape[1]
     falling = np.empty(BLOCK, np.float32)
     places = np.empty(BLOCK, np.uint32)
     first, last = span[0], span[1]
     beyond = np.uint32(2 * LARGEST_KEY)
-    for q in range(screened.tile.shape[0]):
+    for i in range(products.shape[0]):
+        q = tile.query[i]
         if not screened.counted[q]:
             continue
         hidden_stop = screened.hidden_indptr[q + 1]
         hidden_columns = screened.hidden_column[screened.hidden_indptr[q] : hidden_stop]
-        hidden = screened.hidden_indptr[q] + np.searchsorted(hidden_columns, screened.column_start)
+        hidden = screened.hidden_indptr[q] + np.searchsorted(hidden_columns, column_start)
         for start in range(0, n_columns, BLOCK):
             stop = min(start + BLOCK, n_columns)
             here = places[: stop - start]
-            shift = screened.bias[screened.bias_of[q], start:stop]
+            shift = tile.bias[tile.bias_of[i], start:stop]
             _find_places(
-                screened.tile[q, start:stop],
+                products[i, start:stop],
                 shift,
                 screened.centre[q],
                 screened.scale,
                 falling[: stop - start],
                 here,
             )
-            while hidden < hidden_stop and screened.hidden_column[hidden] < screened.column_start + stop:
-                here[screened.hidden_column[hidden] - screened.column_start - start] = HIDDEN
+            while hidden < hidden_stop and screened.hidden_column[hidden] < column_start + stop:
+                here[screened.hidden_column[hidden] - column_start - start] = HIDDEN
                 hidden += 1
             for k in range(len(here)):
                 first = min(first, here[k])
@@ -242,7 +239,9 @@ def split_tile(
     Returns the row to continue with once `found` has been emptied, the number of rows when the tile is done, or -1 if
     more than `limit` pairs had to be decided; the output is then invalid.
     """
-    n_rows, n_columns = screened.tile.shape
+    tile = screened.tile
+    products, column_start = tile.products, tile.column_start
+    n_rows, n_columns = products.shape
     falling = np.empty(BLOCK, np.float32)
     places = np.empty(BLOCK, np.uint32)
     pending = np.empty(BLOCK // 4 + 1, np.int64)
@@ -254,22 +253,23 @@ def split_tile(
     tally, owner = by_query.tally, by_query.owner
     tallies = tally.shape[0] > 0
     n_found, decided = progress[0], progress[1]
-    q = first_row
-    while q < n_rows and n_found + n_columns <= len(found) and decided <= limit:
+    i = first_row
+    while i < n_rows and n_found + n_columns <= len(found) and decided <= limit:
+        q = tile.query[i]
         if not screened.counted[q]:
-            q += 1
+            i += 1
             continue
         hidden_stop = screened.hidden_indptr[q + 1]
         hidden_columns = screened.hidden_column[screened.hidden_indptr[q] : hidden_stop]
-        hidden = screened.hidden_indptr[q] + np.searchsorted(hidden_columns, screened.column_start)
+        hidden = screened.hidden_indptr[q] + np.searchsorted(hidden_columns, column_start)
         for start in range(0, n_columns, BLOCK):
             stop = min(start + BLOCK, n_columns)
             here = places[: stop - start]
-            source = screened.tile[q, start:stop]
-            shift = screened.bias[screened.bias_of[q], start:stop]
+            source = products[i, start:stop]
+            shift = tile.bias[tile.bias_of[i], start:stop]
             _find_places(source, shift, screened.centre[q], screened.scale, falling[: stop - start], here)
-            while hidden < hidden_stop and screened.hidden_column[hidden] < screened.column_start + stop:
-                here[screened.hidden_column[hidden] - screened.column_start - start] = HIDDEN
+            while hidden < hidden_stop and screened.hidden_column[hidden] < column_start + stop:
+                here[screened.hidden_column[hidden] - column_start - start] = HIDDEN
                 hidden += 1
             reached = np.int32(0)
             for k in range(len(here)):
@@ -316,7 +316,7 @@ def split_tile(
                     if brackets.exact:
                         distance = fall
                     else:
-                        distance = pair_distance(rows, q, column)
+                        distance = pair_distance(rows, q, column_start + column)
                         decided += 1
                     place = _edges_up_to(brackets.distance, distance)
                     if place % 2 == 0:
@@ -324,13 +324,13 @@ def split_tile(
                     else:
                         found[n_found] = distance
                         if tallies:
-                            owner[n_found] = by_query.first + q
-                            tally[q, 1, place // 2] += 1
+                            owner[n_found] = q
+                            tally[i, 1, place // 2] += 1
                         n_found += 1
         if tallies:
-            _take_passed(passed[:, 1:-1], tally[q, 0], gaps)
-        q += 1
+            _take_passed(passed[:, 1:-1], tally[i, 0], gaps)
+        i += 1
     for gap in range(len(gaps)):
         gaps[gap] += passed0[gap + 1] + passed1[gap + 1] + passed2[gap + 1] + passed3[gap + 1]
     progress[0], progress[1] = n_found, decided
-    return -1 if decided > limit else q
+    return -1 if decided > limit else i

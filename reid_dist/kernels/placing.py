@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import Steps, bin_of, fill_steps, first_reached, make_steps
-from reid_dist.kernels.canonical import row_distances
-from reid_dist.kernels.deciding import APART, BEFORE, BEHIND, ScreenedTile, first_at_least
-from reid_dist.kernels.marks import Marks, make_marks, mark_values, marked_places
+from reid_dist.kernels.canonical import PairRows, row_distances
+from reid_dist.kernels.deciding import APART, BEFORE, BEHIND, Bands, first_at_least
 from reid_dist.kernels.settings import inner_kernel
+from reid_dist.kernels.tiles import Tile, places_outside, read_row, refined
 
 # Below this, bisection is faster than the preparation of the other methods.
 _FEW_VALUES = 16
@@ -30,8 +30,28 @@ _FEW_VALUES = 16
 _FEW_THRESHOLDS = 32
 
 
+class Placing(NamedTuple):
+    """What the values of a block pair are placed by."""
+
+    # Thresholds of the queries, in the type of the values.
+    bands: Bands
+    # Features of both blocks.
+    rows: PairRows
+    # Gallery rows of the columns, shape (n_column,), int64, ascending.
+    row_of: NDArray[np.int64]
+    # Rule of ties: 0, ``BEFORE``, ``BEHIND`` or ``APART``.
+    ties: int
+
+
 class Scratch(NamedTuple):
     """Memory that is reused from row to row."""
+
+    # Screening values of a row, and memory for places of some of them.
+    values: NDArray[np.floating]
+    marked: NDArray[np.int64]
+    # Edges as values are compared with them, shape (most,).
+    lower: NDArray[np.floating]
+    upper: NDArray[np.floating]
 
     # Output of `place_row`: columns of the tile, ascending, and the place of each; int32 and int64.
     column: NDArray[np.int32]
@@ -46,55 +66,55 @@ class Scratch(NamedTuple):
     inside: NDArray[np.int64]
     inside_column: NDArray[np.int64]
     distance: NDArray[np.float64]
-    # Marks of values, and memory for their columns.
-    marks: Marks
-    marked: NDArray[np.int64]
     # Thresholds ready for placing.
     steps: Steps
 
 
 @inner_kernel
-def make_scratch(tile: ScreenedTile) -> Scratch:
+def make_scratch(tile: Tile, bands: Bands) -> Scratch:
     """Scratch for the rows of a tile."""
-    values = tile.values
-    n_columns = values.shape[1]
+    like, n_columns = tile.scale, tile.products.shape[1]
     most = 0
-    for i in range(values.shape[0]):
-        most = max(most, tile.bands.indptr[i + 1] - tile.bands.indptr[i])
-    marks, marked = make_marks(n_columns)
+    for i in range(len(tile.query)):
+        q = tile.query[i]
+        most = max(most, bands.indptr[q + 1] - bands.indptr[q])
     return Scratch(
+        np.empty(n_columns, like.dtype),
+        np.empty(n_columns + 1, np.int64),
+        np.empty(most, like.dtype),
+        np.empty(most, like.dtype),
         np.empty(n_columns, np.int32),
         np.empty(n_columns, np.int64),
-        np.empty(n_columns, values.dtype),
+        np.empty(n_columns, like.dtype),
         np.empty(n_columns, np.int32),
         np.empty(n_columns, np.int32),
         np.empty(n_columns, np.int64),
         np.empty(n_columns, np.int64),
         np.empty(n_columns, np.float64),
-        marks,
-        marked,
-        make_steps(most, 1, values),
+        make_steps(most, 1, like),
     )
 
 
 @inner_kernel
-def _gather(tile: ScreenedTile, q: int, base: np.floating, scratch: Scratch) -> int:
+def _gather(tile: Tile, bands: Bands, i: int, base: np.floating, scratch: Scratch) -> int:
     """Pack the columns of a row that are visible to the query and whose values reach `base`; return their number."""
-    bands = tile.bands
+    q = tile.query[i]
     hidden_stop = bands.hidden_indptr[q + 1]
     hidden = first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, tile.column_start)
-    source, less, marked = tile.values[q], tile.bias[tile.bias_of[q]], scratch.marked
+    values, marked = scratch.values, scratch.marked
     # No value is so far that it counts.
-    mark_values(source, less, base, base + np.float32(np.nan), scratch.marks)
+    none = base + np.float32(np.nan)
+    if read_row(tile, i, base, none, values) == 0:
+        return 0
     n = 0
-    for p in range(marked_places(scratch.marks, marked)):
+    for p in range(places_outside(values, base, none, marked)):
         column = marked[p]
         while hidden < hidden_stop and bands.hidden_column[hidden] < tile.column_start + column:
             hidden += 1
         if hidden < hidden_stop and bands.hidden_column[hidden] == tile.column_start + column:
             continue
         scratch.column[n] = column
-        scratch.value[n] = source[column] - less[column]
+        scratch.value[n] = values[column]
         n += 1
     return n
 
@@ -141,62 +161,71 @@ def _look_up(
 
 
 @inner_kernel
-def place_row(tile: ScreenedTile, q: int, n_active: int, scratch: Scratch) -> tuple[int, int]:
-    """Place the negatives in row `q` of a tile that come before one of the query's `n_active` first positives.
+def place_row(tile: Tile, by: Placing, i: int, n_active: int, scratch: Scratch) -> tuple[int, int]:
+    """Place the negatives in row `i` of a tile that come before one of the query's `n_active` first positives.
 
     Writes to `scratch`: `column`, and in `place` the first positive (numbered within the query) that the item in this
     column comes before; `n_active` or more if it comes before no active positive.  `n_active` is at least 1.
 
-    With ``tile.ties == APART``, places are finer: an item nearer than threshold ``u`` (numbered within the query), and
+    With ``by.ties == APART``, places are finer: an item nearer than threshold ``u`` (numbered within the query), and
     not nearer than the one before it, is at place ``s + 2u``, ``s`` being the first positive of the threshold; an item
     tied with the threshold is at place ``p + 2u + 1``, where ``p`` is the first of the positives at this distance with
     a higher gallery row, or the one after them.
 
-    Returns the number of items, and the number of canonically decided pairs.
+    Returns the number of items, and the number of values inside bands.
     """
-    bands = tile.bands
+    bands, q, extra = by.bands, tile.query[i], tile.extra[i]
     first = bands.indptr[q]
     own = bands.positive_start[first]
     # Thresholds beyond that of the last active positive are not needed.
     last = first_at_least(bands.positive_start, first, bands.indptr[q + 1], own + n_active)
-    lower, upper = bands.lower[first:last], bands.upper[first:last]
-    n = _gather(tile, q, lower[last - first - 1], scratch)
+    n_threshold = last - first
+    lower, upper = scratch.lower[:n_threshold], scratch.upper[:n_threshold]
+    for u in range(n_threshold):
+        lower[u], upper[u] = bands.lower[first + u] - extra, bands.upper[first + u] + extra
+    n = _gather(tile, bands, i, lower[n_threshold - 1], scratch)
     nearest = scratch.nearest[:n]
     if n < _FEW_VALUES:
         nearest[:] = -1
-    elif last - first <= _FEW_THRESHOLDS:
+    elif n_threshold <= _FEW_THRESHOLDS:
         _compare_all(lower, upper, n, scratch)
     else:
         _look_up(lower, upper, n, scratch)
     start = bands.positive_start[first : last + 1]
     place = scratch.place[:n]
     # Places of a threshold besides those of its positives.
-    apart = 2 if tile.ties == APART else 0
-    decided = 0
+    apart = 2 if by.ties == APART else 0
+    inside = decided = 0
     for c in range(len(place)):
         if nearest[c] < 0:
             value = scratch.value[c]
-            a = first_reached(lower, value, 0, last - first)
+            a = first_reached(lower, value, 0, n_threshold)
+            if a < n_threshold and value <= upper[a]:
+                inside += 1
+                if extra > 0:
+                    column = scratch.column[c]
+                    value = refined(tile, i, column) - tile.bias[tile.bias_of[i], column]
+                    a = first_reached(bands.lower[first:last], value, 0, n_threshold)
+                if a < n_threshold and value <= bands.upper[first + a]:
+                    scratch.inside[decided] = c
+                    scratch.inside_column[decided] = tile.column_start + scratch.column[c]
+                    decided += 1
             nearest[c] = a
-            if a < last - first and value <= upper[a]:
-                scratch.inside[decided] = c
-                scratch.inside_column[decided] = scratch.column[c]
-                decided += 1
         place[c] = start[nearest[c]] - own + apart * nearest[c]
     if decided:
         columns, distances = scratch.inside_column[:decided], scratch.distance[:decided]
-        row_distances(tile.rows, q, columns, distances)
+        row_distances(by.rows, q, columns, distances)
     for p in range(decided):
         c = scratch.inside[p]
         distance = scratch.distance[p]
         a = first_at_least(bands.distance, first + nearest[c], last, distance)
         settled = bands.positive_start[a]
         among = apart * (a - first)
-        if a < last and distance == bands.distance[a] and tile.ties != BEFORE:
+        if a < last and distance == bands.distance[a] and by.ties != BEFORE:
             settled = bands.positive_start[a + 1]
-            if tile.ties != BEHIND:
-                row = tile.row_of[scratch.column[c]]
+            if by.ties != BEHIND:
+                row = by.row_of[tile.column_start + scratch.column[c]]
                 settled = first_at_least(bands.positive_row, bands.positive_start[a], settled, row + 1)
             among += apart // 2
         place[c] = settled - own + among
-    return n, decided
+    return n, inside

@@ -1,18 +1,15 @@
 """Rows in eight bits.
 
-A row ``x`` of float32 becomes integers ``X`` from ``-L`` to ``L``, 127 at most, and a scale ``s``, its largest absolute
-element divided by ``L``, with ``x = s X + e``.  The residual ``e`` becomes integers ``E`` from -127 to 127, with ``e =
-t E + g`` and the scale ``t = s / 254``.  Scales are float32 numbers, taken as exact: lengths of ``e`` and ``g`` are
-measured with them.
+A row ``x`` of float32 becomes integers ``X`` from -127 to 127 and a scale ``s``, its largest absolute element divided
+by 127, with ``x = s X + e``.  The scale is a float32 number, taken as exact: the length of ``e`` is measured with it.
 
-The quotients that are rounded to ``X`` and ``E`` exceed their range by less than 0.01: no integer is out of it.
+The quotients that are rounded to ``X`` exceed their range by less than 0.01: no integer is out of it.
 
 Elements of ``e`` are computed as ``x - s X`` in float32, with a rounding of the product and one of the difference.
 Both are at most ``u`` times a number of at most ``2 |x|``, so that the computed residual is off by a vector of length
-``4 u |x|`` at most, and ``g`` by one of ``4 u (|x| + |e|)`` more.  Squares are summed in float32: a term carries one
-rounding of its own, at most ``ceil(d / 32)`` of its lane and five of the folding.  What underflows is less than
-``2^-126`` for each square.  The stored lengths contain all of this.  Rows without elements above 1e-15 have integers 0:
-they are their own residuals.
+``4 u |x|`` at most.  Squares are summed in float32: a term carries one rounding of its own, at most ``ceil(d / 32)`` of
+its lane and five of the folding.  What underflows is less than ``2^-126`` for each square.  The stored lengths contain
+all of this.  Rows without elements above 1e-15 have integers 0: they are their own residuals.
 """
 
 from __future__ import annotations
@@ -23,8 +20,9 @@ from numpy.typing import NDArray
 from reid_dist.kernels.settings import kernel
 from reid_dist.kernels.vectors import LANES, single_dot
 
-# Integers of residuals, at most: all of eight bits with a sign.
-_LARGEST = np.float32(127)
+# All of eight bits with a sign.
+LARGEST_INTEGER = 127
+_LARGEST = np.float32(LARGEST_INTEGER)
 
 _ROUNDOFF = 2.0**-24
 # A float32 number of less than 2^22 plus this is rounded to an integer, half to even; `np.rint` is a call each.
@@ -36,36 +34,31 @@ _SMALLEST = np.float32(1e-15)
 @kernel
 def quantise_rows(
     rows: NDArray[np.float32],
-    largest_integer: int,
     integers: NDArray[np.int8],
     scale: NDArray[np.float32],
-    fine_scale: NDArray[np.float32],
     bounds: NDArray[np.float64],
     total: NDArray[np.int32],
 ) -> None:
-    """Quantise rows and their residuals.
+    """Quantise rows.
 
     Parameters
     ----------
     rows
         Shape (n, dim), float32.
-    largest_integer
-        Integer of the largest absolute element of a row, 127 at most.
     integers
-        Overwritten with the integers of rows and of residuals, shape (n, 2, dim), int8.
-    scale, fine_scale
+        Overwritten with the integers of the rows, shape (n, dim), int8.
+    scale
         Overwritten with their scales, shape (n,), float32.
     bounds
-        Overwritten with upper bounds of the Euclidean lengths of rows, residuals and residuals of residuals, shape
-        (n, 3), float64.
+        Overwritten with upper bounds of the Euclidean lengths of rows and residuals, shape (n, 2), float64.
     total
-        Overwritten with the sums of the integers of rows and of residuals, shape (n, 2), int32.
+        Overwritten with the sums of the integers, shape (n,), int32.
     """
     dim = rows.shape[1]
-    single, most = np.empty(1, np.int32), np.float32(largest_integer)
-    rest, end = np.empty(dim, np.float32), np.empty(dim, np.float32)
+    single = np.empty(1, np.int32)
+    rest = np.empty(dim, np.float32)
     for i in range(rows.shape[0]):
-        row, coarse, fine = rows[i], integers[i, 0], integers[i, 1]
+        row, coarse = rows[i], integers[i]
         # Bits of numbers of one sign are in the order of the numbers; a maximum of integers is vectorised.
         bits = row.view(np.int32)
         bits_of_largest = np.int32(0)
@@ -75,36 +68,26 @@ def quantise_rows(
         largest = single.view(np.float32)[0]
         if not largest > _SMALLEST:
             for k in range(dim):
-                coarse[k], fine[k] = 0, 0
-            scale[i], fine_scale[i], total[i, 0], total[i, 1] = 0.0, 0.0, 0, 0
+                coarse[k] = 0
+            scale[i], total[i] = 0.0, 0
             bounds[i] = np.float64(largest) * np.sqrt(dim) * (1.0 + 2.0**-40)
             continue
-        step = largest / most
-        inverse = most / largest
-        fine_step = step / (np.float32(2) * _LARGEST)
-        fine_inverse = (np.float32(2) * _LARGEST) / step
+        step = largest / _LARGEST
+        inverse = _LARGEST / largest
         # One loop each: with more arrays in a loop, or parts of rows, it is not vectorised.
         for k in range(dim):
             rounded = (row[k] * inverse + _ROUNDER) - _ROUNDER
             coarse[k] = np.int32(rounded)
             rest[k] = row[k] - step * rounded
-        for k in range(dim):
-            rounded = (rest[k] * fine_inverse + _ROUNDER) - _ROUNDER
-            fine[k] = np.int32(rounded)
-            end[k] = rest[k] - fine_step * rounded
-        count = rest_count = np.int32(0)
+        count = np.int32(0)
         for k in range(dim):
             count = np.int32(count + np.int32(coarse[k]))
-        for k in range(dim):
-            rest_count = np.int32(rest_count + np.int32(fine[k]))
-        square, rest_square, end_square = single_dot(row, row), single_dot(rest, rest), single_dot(end, end)
+        square, rest_square = single_dot(row, row), single_dot(rest, rest)
         # A term carries at most dim / 32 + 7 roundings in float32.
         slack = 1.0 + (dim / LANES + 8.0) * _ROUNDOFF
         # Squares below the normal numbers may be lost: each is less than 2^-126.
         lost = np.sqrt(dim) * 2.0**-62
         length = np.sqrt(square) * slack + lost
         # A product with a scale and a difference carry two roundings of at most the size of the row's element each.
-        residual = np.sqrt(rest_square) * slack + lost + 4.0 * _ROUNDOFF * length
-        bounds[i, 0], bounds[i, 1] = length, residual
-        bounds[i, 2] = np.sqrt(end_square) * slack + lost + 4.0 * _ROUNDOFF * (length + residual)
-        scale[i], fine_scale[i], total[i, 0], total[i, 1] = step, fine_step, count, rest_count
+        bounds[i, 0], bounds[i, 1] = length, np.sqrt(rest_square) * slack + lost + 4.0 * _ROUNDOFF * length
+        scale[i], total[i] = step, count

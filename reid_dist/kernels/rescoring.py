@@ -64,6 +64,7 @@ def known_values(
 
 @kernel
 def add_values(
+    query: NDArray[np.int64],
     indptr: NDArray[np.int64],
     column: NDArray[np.int64],
     value: NDArray[np.float64],
@@ -71,17 +72,19 @@ def add_values(
     limit: NDArray[np.float64],
     tile: NDArray[np.floating],
 ) -> None:
-    """Add to screening values of a tile, up to a limit for each row of it; otherwise as `put_values`."""
+    """Add to screening values of a tile, up to a limit for each query; otherwise as `put_values`."""
     for i in range(tile.shape[0]):
-        place = first_at_least(column, indptr[i], indptr[i + 1], column_start)
-        while place < indptr[i + 1] and column[place] < column_start + tile.shape[1]:
+        q = query[i]
+        place = first_at_least(column, indptr[q], indptr[q + 1], column_start)
+        while place < indptr[q + 1] and column[place] < column_start + tile.shape[1]:
             c = column[place] - column_start
-            tile[i, c] = min(tile[i, c] + value[place], limit[i])
+            tile[i, c] = min(tile[i, c] + value[place], limit[q])
             place += 1
 
 
 @kernel
 def put_values(
+    query: NDArray[np.int64],
     indptr: NDArray[np.int64],
     column: NDArray[np.int64],
     value: NDArray[np.float64],
@@ -91,11 +94,13 @@ def put_values(
 ) -> None:
     """Write known screening values into a tile, with the bias added that is subtracted later.
 
-    Those of the tile's row ``i`` are ``indptr[i]:indptr[i + 1]``, columns ascending; `bias` has shape (columns,).
+    Those of query ``query[i]``, the tile's row ``i``, are ``indptr[query[i]]:indptr[query[i] + 1]``, columns ascending;
+    `bias` has shape (columns,).
     """
     for i in range(tile.shape[0]):
-        place = first_at_least(column, indptr[i], indptr[i + 1], column_start)
-        while place < indptr[i + 1] and column[place] < column_start + tile.shape[1]:
+        q = query[i]
+        place = first_at_least(column, indptr[q], indptr[q + 1], column_start)
+        while place < indptr[q + 1] and column[place] < column_start + tile.shape[1]:
             c = column[place] - column_start
             tile[i, c] = value[place] + bias[c]
             place += 1

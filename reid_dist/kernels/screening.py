@@ -10,18 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import first_reached
-from reid_dist.kernels.deciding import first_at_least
+from reid_dist.kernels.deciding import Bands, first_at_least
 from reid_dist.kernels.settings import kernel
 
 
 @kernel
-def scale_rows(rows: NDArray[np.float32], scale: NDArray[np.float64], first: int, out: NDArray[np.floating]) -> None:
-    """Write ``rows * scale``, from element `first` on, to `out`, computed in float64 and rounded to the type of `out`.
+def scale_rows(rows: NDArray[np.float32], scale: NDArray[np.float64], out: NDArray[np.floating]) -> None:
+    """Write ``rows * scale`` to `out`, computed in float64 and rounded to the type of `out`.
 
     In float64 the scale of a row of subnormal numbers does not overflow, which it would in float32.
     """
     for i in range(rows.shape[0]):
-        source = rows[i, first : first + out.shape[1]]
+        source = rows[i]
         target = out[i]
         factor = scale[i]
         for k in range(len(source)):
@@ -29,17 +29,13 @@ def scale_rows(rows: NDArray[np.float32], scale: NDArray[np.float64], first: int
 
 
 @kernel
-def subtract_centre(
-    rows: NDArray[np.float32], centre: NDArray[np.float32], first: int, out: NDArray[np.floating]
-) -> None:
-    """Write ``rows - centre``, from element `first` on, to `out`, computed in float64 and rounded to its type."""
-    stop = first + out.shape[1]
-    middle = centre[first:stop]
+def subtract_centre(rows: NDArray[np.float32], centre: NDArray[np.float32], out: NDArray[np.floating]) -> None:
+    """Write ``rows - centre`` to `out`, computed in float64 and rounded to its type."""
     for i in range(rows.shape[0]):
-        source = rows[i, first:stop]
+        source = rows[i]
         target = out[i]
         for k in range(len(source)):
-            target[k] = np.float64(source[k]) - np.float64(middle[k])
+            target[k] = np.float64(source[k]) - np.float64(centre[k])
 
 
 @kernel
@@ -98,27 +94,22 @@ def band_edges(
 
 @kernel
 def count_in_bands(
-    query: NDArray[np.int64],
+    values: NDArray[np.floating],
     column: NDArray[np.int64],
-    value: NDArray[np.floating],
-    indptr: NDArray[np.int64],
-    lower: NDArray[np.floating],
-    upper: NDArray[np.floating],
-    hidden_indptr: NDArray[np.int64],
-    hidden_column: NDArray[np.int64],
-) -> int:
-    """Count the pairs whose screening values lie inside a band of their query; hidden pairs are excluded.
+    extra: NDArray[np.floating],
+    bands: Bands,
+    inside: NDArray[np.float64],
+) -> None:
+    """Add the number of values of each query that lie inside one of its bands; hidden pairs are excluded.
 
-    `query`, `column` and `value` have shape (n,); the others are as in `reid_dist.kernels.deciding.Bands`.
+    `values` are screening values, shape (n_query, n), of the columns `column`, shape (n,); bands are wider by `extra`,
+    shape (n_query,), on either side, and `inside` has shape (n_query,).
     """
-    inside = 0
-    for p in range(len(query)):
-        i = query[p]
-        stop = hidden_indptr[i + 1]
-        place = first_at_least(hidden_column, hidden_indptr[i], stop, column[p])
-        if place < stop and hidden_column[place] == column[p]:
-            continue
-        last = indptr[i + 1]
-        threshold = first_reached(lower, value[p], indptr[i], last)
-        inside += int(threshold < last and value[p] <= upper[threshold])
-    return inside
+    for i in range(values.shape[0]):
+        stop, last = bands.hidden_indptr[i + 1], bands.indptr[i + 1]
+        for c in range(len(column)):
+            place = first_at_least(bands.hidden_column, bands.hidden_indptr[i], stop, column[c])
+            if place < stop and bands.hidden_column[place] == column[c]:
+                continue
+            threshold = first_reached(bands.lower, values[i, c] + extra[i], bands.indptr[i], last)
+            inside[i] += int(threshold < last and values[i, c] - extra[i] <= bands.upper[threshold])

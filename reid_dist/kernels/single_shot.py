@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.arrays import put
-from reid_dist.kernels.deciding import ScreenedTile
-from reid_dist.kernels.placing import make_scratch, place_row
+from reid_dist.kernels.placing import Placing, make_scratch, place_row
 from reid_dist.kernels.settings import inner_kernel, kernel
+from reid_dist.kernels.tiles import Tile
 
 
 class Lists(NamedTuple):
@@ -94,8 +94,9 @@ def prune_heavy(bits: int, weight: NDArray[np.int64], weight_limit: int, lists: 
 
 @kernel
 def list_tile(
-    tile: ScreenedTile,
-    query_start: int,
+    tile: Tile,
+    by: Placing,
+    first_row: int,
     positive_start: NDArray[np.int64],
     identity_of: NDArray[np.int32],
     bits: int,
@@ -103,23 +104,23 @@ def list_tile(
     weight_limit: int,
     lists: Lists,
     limit: int,
-) -> int:
-    """List the items of a tile that come before active positives; `query_start` is the first query of the tile.
+) -> tuple[int, int]:
+    """List the items of a tile that come before active positives, from row `first_row` on.
 
     `positive_start` has shape (n_query + 1,).  `identity_of` holds the identity of each column, shape (columns,);
     oversized group ``g`` is ``-1 - g``.  Entries hold the identity in their low `bits`.  `weight` is the weight of an
     item of each identity, shape (n_identity,), and a positive with more than `weight_limit` before it is inactive.
 
-    At most `limit` pairs are decided canonically.  Returns the number of finished rows: fewer than all if the next one
-    exceeded `limit`; nothing of that one is listed.
+    At most `limit` values may lie inside bands.  Returns the number of finished rows, fewer than all if the next one
+    exceeded `limit` (nothing of that one is listed), and of these values.
     """
-    n_rows, n_columns = tile.values.shape
-    scratch = make_scratch(tile)
+    n_rows, n_columns = tile.products.shape
+    scratch = make_scratch(tile, by.bands)
     # A list is pruned at 1.5 times the limit, so that pruning is rare.
     due = weight_limit + weight_limit // 2
     decided = 0
-    for i in range(n_rows):
-        q = query_start + i
+    for i in range(first_row, n_rows):
+        q = tile.query[i]
         if lists.n_active[q] == 0:
             continue
         if lists.weight[q] > due or lists.size[q] + n_columns > lists.entry.shape[1]:
@@ -129,10 +130,10 @@ def list_tile(
             if lists.size[q] + n_columns > lists.entry.shape[1]:
                 raise AssertionError("a pruned list is longer than it can be")
         n_active = lists.n_active[q]
-        n, pairs = place_row(tile, i, n_active, scratch)
+        n, pairs = place_row(tile, by, i, n_active, scratch)
         decided += pairs
         if decided > limit:
-            return i
+            return i, decided
         size = lists.size[q]
         total = np.int64(0)
         entry = lists.entry[q]
@@ -149,7 +150,7 @@ def list_tile(
                 size += 1
         lists.size[q] = size
         lists.weight[q] += total
-    return int(n_rows)
+    return int(n_rows), decided
 
 
 @kernel

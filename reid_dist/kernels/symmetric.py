@@ -1,23 +1,20 @@
-r"""Nearest and farthest items of a set among itself: a tile of screening values read once, for its rows and columns.
+r"""Nearest and farthest items, collected tile by tile, for the rows of a tile or for its rows and columns.
 
 The idea
 --------
-A distance is symmetric, so a tile of rows ``a`` against rows ``b`` serves the lists of both, and half of all tiles will
-do.  A value less the bias of its column is the screening value of the row's list, less the bias of its row that of the
-column's.  Both are compared with an entry level, and, for the largest distance of each item, with a lower bound: an
-item with a smaller value may be farther than all items so far.
+A distance is symmetric, so a tile of rows ``a`` against rows ``b`` of one set serves the lists of both, and half of all
+tiles will do.  A value less the bias of its column is the screening value of the row's list, less the bias of its row
+that of the column's.  Both are compared with an entry level, and, for the largest distance of each item, with a lower
+bound: an item with a smaller value may be farther than all items so far.
 
-*One pass of vector code per row* compares all its values with the levels and lower bounds of row and columns, and marks
-those that pass: see `reid_dist.kernels.marks`.  The others, nearly all, are not read again.
-
-*One side alone* gets neighbours where the columns need none (queries against a gallery), by the same comparisons
-without those of the columns.
+*One pass of vector code per row* compares all its values with the levels and lower bounds of row and columns.  Only
+the parts of a row that hold one that passes are looked through.
 
 *Levels* and lists are those of `reid_dist.kernels.topk`.  *Lower bounds* need no list: for a value at or below the
 bound the canonical distance is computed at once, and a new largest distance lowers the bound to the values of items
 that may be farther still.
 
-*Labels* of both sides leave out pairs of equal ones: their marks are discarded.
+*Labels* of both sides leave out pairs of equal ones.
 """
 
 from __future__ import annotations
@@ -28,9 +25,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import falling_at, pair_distance
-from reid_dist.kernels.marks import make_marks, mark_values, mark_values_of_both, marked_places
+from reid_dist.kernels.deciding import first_at_least
 from reid_dist.kernels.settings import inner_kernel, kernel
-from reid_dist.kernels.topk import Candidates, make_scratch, thin_and_add
+from reid_dist.kernels.tiles import Tile, places_outside, read_row, refined
+from reid_dist.kernels.topk import (
+    GROUPS_PER_NEIGHBOUR,
+    Candidates,
+    Scratch,
+    first_level,
+    lag_of,
+    lowered,
+    make_scratch,
+    shorten,
+)
+
+# Values that are looked through together.
+_BLOCK = 128
 
 
 class Side(NamedTuple):
@@ -48,23 +58,19 @@ class Side(NamedTuple):
     # Labels of this side and of the other, int64: pairs of equal labels are left out.  Empty to compare all pairs.
     label: NDArray[np.int64]
     other_label: NDArray[np.int64]
+    # Columns that single items leave out as well, ascending: ``struck[indptr[i]:indptr[i + 1]]``; int64.
+    struck_indptr: NDArray[np.int64]
+    struck: NDArray[np.int64]
 
 
 @inner_kernel
-def leave_out(marked: NDArray[np.int64], n: int, side: Side, row: int, column_start: int) -> int:
-    """Remove columns of the label of a row from `n` marked ones, if there are labels; return how many are left."""
-    if not len(side.label):
-        return n
-    own = side.label[row]
-    kept = 0
-    for p in range(n):
-        marked[kept] = marked[p]
-        kept += int(side.other_label[column_start + marked[p]] != own)
-    return kept
+def _is_left_out(side: Side, row: int, column: int) -> bool:
+    """Whether a pair is of equal labels."""
+    return len(side.label) > 0 and side.label[row] == side.other_label[column]
 
 
 @inner_kernel
-def reach_farther(side: Side, item: int, other: int) -> None:
+def _reach_farther(side: Side, item: int, other: int) -> None:
     """Compare a pair with the item's largest distance, and lower the bound when it is larger."""
     lists = side.lists
     distance = pair_distance(lists.rows, item, other)
@@ -76,96 +82,154 @@ def reach_farther(side: Side, item: int, other: int) -> None:
         side.lower_bound[item] = edge + abs(edge) * 2.0**-22 + 2.0**-125
 
 
-@kernel
-def collect_both(
-    tile: NDArray[np.floating], row_start: int, column_start: int, row_side: Side, column_side: Side, both: bool
-) -> None:
-    """Add one tile to the lists of its rows and of its columns, which are the same `Side` for a block against itself.
+@inner_kernel
+def _enter(q: int, column: int, value: np.floating, lists: Candidates, lag: int, scratch: Scratch) -> None:
+    """Add a column to the list of an item, and thin it when it has become long."""
+    size, capacity = lists.size[q], lists.value.shape[1]
+    lists.value[q, size], lists.column[q, size] = value, column
+    size += 1
+    lists.size[q] = size
+    if size >= lists.k + lag and (size & (lag - 1) == 0 or size == capacity):
+        shorten(q, lists, scratch)
 
-    `tile` holds products of prepared rows, no bias subtracted, shape (rows, columns), C order; `row_start` and
-    `column_start` are the positions of its first row and column in their blocks.
 
-    Without `both`, only rows get neighbours, and pairs of an item with itself are omitted: a tile on the diagonal holds
-    each pair twice.
+@inner_kernel
+def _begin(q: int, extra: np.floating, values: NDArray[np.floating], side: Side, groups: NDArray[np.floating]) -> None:
+    """Set the thresholds of an item that has none from the values of its first columns, whose errors are `extra`.
+
+    One value more than `k` is used, as an item may be compared with itself.
     """
-    n_columns = tile.shape[1]
-    marks, marked = make_marks(n_columns)
-    row_lists, column_lists = row_side.lists, column_side.lists
-    longest = max(row_lists.value.shape[1], column_lists.value.shape[1])
-    scratch = make_scratch(longest)
-    bias = column_side.bias[column_start : column_start + n_columns]
-    column_level = column_side.lists.level[column_start : column_start + n_columns]
-    column_lower_bound = column_side.lower_bound[column_start : column_start + n_columns]
-    # Unpacked once, outside of the loops.
-    row_value, row_column, row_size, row_level = row_lists.value, row_lists.column, row_lists.size, row_lists.level
-    column_value, column_column, column_size = column_lists.value, column_lists.column, column_lists.size
-    capacity = row_value.shape[1]
-    for i in range(tile.shape[0]):
-        row = row_start + i
-        lower_bound = row_side.lower_bound[row]
-        level = row_level[row]
-        values = tile[i]
-        own = row_side.bias[row]
-        if both:
-            mark_values_of_both(values, bias, level, lower_bound, own, column_level, column_lower_bound, marks)
-        else:
-            mark_values(values, bias, level, lower_bound, marks)
-        for p in range(leave_out(marked, marked_places(marks, marked), row_side, row, column_start)):
-            c = marked[p]
-            column = column_start + c
-            if not both and row == column:
-                continue
-            mine = values[c] - bias[c]
-            if mine >= row_level[row]:
-                if row_size[row] < capacity:
-                    row_value[row, row_size[row]] = mine
-                    row_column[row, row_size[row]] = column
-                    row_size[row] += 1
-                else:
-                    thin_and_add(row, column, mine, row_lists, scratch)
-            if mine <= lower_bound:
-                reach_farther(row_side, row, column)
-                lower_bound = row_side.lower_bound[row]
-            if not both:
-                continue
-            theirs = values[c] - own
-            if theirs >= column_level[c]:
-                if column_size[column] < capacity:
-                    column_value[column, column_size[column]] = theirs
-                    column_column[column, column_size[column]] = row
-                    column_size[column] += 1
-                else:
-                    thin_and_add(column, row, theirs, column_lists, scratch)
-            if theirs <= column_lower_bound[c]:
-                reach_farther(column_side, column, row)
+    lists = side.lists
+    lowest, highest = np.finfo(values.dtype).min, np.finfo(values.dtype).max
+    band = 2.0 * lists.epsilon[q] + np.float64(extra)
+    level = first_level(values, lists.k + 1, groups)
+    if level > lowest:
+        lists.level[q] = max(lowered(np.float64(level) - band), np.float64(lowest))
+    if side.lower_bound[q] == highest:
+        least = highest
+        for c in range(len(values)):
+            # What is left out is minus infinity.
+            least = min(least, values[c] if values[c] >= lowest else highest)
+        side.lower_bound[q] = min(-lowered(-np.float64(least) - band), np.float64(highest))
 
 
 @kernel
-def collect_one(
-    tile: NDArray[np.floating], bias: NDArray[np.floating], row_start: int, column_start: int, side: Side
-) -> None:
-    """Add one tile to the lists of its rows only, with all columns; `bias` belongs to the columns of the tile."""
-    n_columns = tile.shape[1]
-    marks, marked = make_marks(n_columns)
+def collect_rows(tile: Tile, side: Side) -> int:
+    """Add a tile to the lists of its rows; return the number of refined values."""
+    n_columns = tile.products.shape[1]
     lists = side.lists
+    values, places = np.empty(n_columns, tile.scale.dtype), np.empty(n_columns + 1, np.int64)
+    groups = np.empty(GROUPS_PER_NEIGHBOUR * (lists.k + 1), tile.scale.dtype)
     scratch = make_scratch(lists.value.shape[1])
-    list_value, list_column, list_size, list_level = lists.value, lists.column, lists.size, lists.level
-    capacity = list_value.shape[1]
-    for i in range(tile.shape[0]):
-        row = row_start + i
-        lower_bound = side.lower_bound[row]
-        level = list_level[row]
-        values = tile[i]
-        mark_values(values, bias, level, lower_bound, marks)
-        for p in range(leave_out(marked, marked_places(marks, marked), side, row, column_start)):
-            c = marked[p]
-            value = values[c] - bias[c]
-            if value >= list_level[row]:
-                if list_size[row] < capacity:
-                    list_value[row, list_size[row]] = value
-                    list_column[row, list_size[row]] = column_start + c
-                    list_size[row] += 1
-                else:
-                    thin_and_add(row, column_start + c, value, lists, scratch)
-            if value <= side.lower_bound[row]:
-                reach_farther(side, row, column_start + c)
+    lag, start = lag_of(lists.k), tile.column_start
+    # Unpacked once, outside of the loops: passing the tuple to a kernel takes longer than adding an entry.
+    list_level, lower_bounds = lists.level, side.lower_bound
+    lowest, highest = np.finfo(values.dtype).min, np.finfo(values.dtype).max
+    n_refined = 0
+    for i in range(len(tile.query)):
+        q, extra = tile.query[i], tile.extra[i]
+        level, least = list_level[q] - extra, lower_bounds[q] + extra
+        begins = list_level[q] == lowest or lower_bounds[q] == highest
+        if read_row(tile, i, level, least, values) == 0 and not begins:
+            continue
+        stop = side.struck_indptr[q + 1]
+        place = first_at_least(side.struck, side.struck_indptr[q], stop, start)
+        while place < stop and side.struck[place] < start + n_columns:
+            values[side.struck[place] - start] = -np.inf
+            place += 1
+        if begins:
+            if len(side.label):
+                for c in range(n_columns):
+                    if side.label[q] == side.other_label[start + c]:
+                        values[c] = -np.inf
+            _begin(q, extra, values, side, groups)
+            level, least = list_level[q] - extra, lower_bounds[q] + extra
+        less = tile.bias[tile.bias_of[i]]
+        for p in range(places_outside(values, level, least, places)):
+            c = places[p]
+            value = values[c]
+            # Thresholds change meanwhile.
+            if not (value + extra >= list_level[q] or value - extra <= lower_bounds[q]):
+                continue
+            if value == -np.inf or _is_left_out(side, q, start + c):
+                continue
+            if extra > 0:
+                n_refined += 1
+                value = refined(tile, i, c) - less[c]
+            if value >= list_level[q]:
+                _enter(q, start + c, value, lists, lag, scratch)
+            if value <= lower_bounds[q]:
+                _reach_farther(side, q, start + c)
+    return n_refined
+
+
+@kernel
+def collect_both(tile: Tile, row_side: Side, column_side: Side) -> int:
+    """Add one tile to the lists of its rows and of its columns, which are different items.
+
+    Both are the same `Side` for tiles of a block against itself.  Returns the number of refined values.
+    """
+    n_columns = tile.products.shape[1]
+    start, stop = tile.column_start, tile.column_start + n_columns
+    values, places = np.empty(n_columns, tile.scale.dtype), np.empty(n_columns + 1, np.int64)
+    row_lists, column_lists = row_side.lists, column_side.lists
+    scratch = make_scratch(max(row_lists.value.shape[1], column_lists.value.shape[1]))
+    lag, bias = lag_of(row_lists.k), column_side.bias[start:stop]
+    # Unpacked once, outside of the loops.
+    row_level, row_least = row_lists.level, row_side.lower_bound
+    column_level, column_least = column_lists.level[start:stop], column_side.lower_bound[start:stop]
+    products, shift, scale = tile.products, tile.shift, tile.scale
+    number, floating = products.dtype.type, values.dtype.type
+    n_refined = 0
+    for i in range(len(tile.query)):
+        row, extra, factor = tile.query[i], tile.extra[i], tile.factor[i]
+        level, least, own = row_level[row] - extra, row_least[row] + extra, row_side.bias[row]
+        source = products[i]
+        passed = np.int32(0)
+        for c in range(n_columns):
+            value = floating(number(source[c] - shift[c])) * (scale[c] * factor)
+            values[c] = value
+            mine, theirs = value - bias[c], value - own
+            passed += np.int32(
+                (mine >= level)
+                | (mine <= least)
+                | (theirs + extra >= column_level[c])
+                | (theirs - extra <= column_least[c])
+            )
+        if passed == 0:
+            continue
+        n_places = 0
+        for begin in range(0, n_columns, _BLOCK):
+            end = min(begin + _BLOCK, n_columns)
+            part, less = values[begin:end], bias[begin:end]
+            levels, leasts = column_level[begin:end], column_least[begin:end]
+            passed = np.int32(0)
+            for k in range(len(part)):
+                mine, theirs = part[k] - less[k], part[k] - own
+                reaches = (mine >= level) | (theirs + extra >= levels[k])
+                passed += np.int32(reaches | (mine <= least) | (theirs - extra <= leasts[k]))
+            if passed:
+                for k in range(len(part)):
+                    mine, theirs = part[k] - less[k], part[k] - own
+                    reaches = (mine >= level) | (theirs + extra >= levels[k])
+                    places[n_places] = begin + k
+                    n_places += int(reaches | (mine <= least) | (theirs - extra <= leasts[k]))
+        for p in range(n_places):
+            c = places[p]
+            column = start + c
+            if _is_left_out(row_side, row, column):
+                continue
+            value = values[c]
+            if extra > 0:
+                n_refined += 1
+                value = refined(tile, i, c)
+            mine, theirs = value - bias[c], value - own
+            if mine >= row_level[row]:
+                _enter(row, column, mine, row_lists, lag, scratch)
+            if theirs >= column_level[c]:
+                _enter(column, row, theirs, column_lists, lag, scratch)
+            if mine <= row_least[row]:
+                _reach_farther(row_side, row, column)
+            if theirs <= column_least[c]:
+                _reach_farther(column_side, column, row)
+    return n_refined

@@ -7,13 +7,16 @@ and an entry level below which nothing can belong to the k nearest.  A value dif
 ``epsilon``; so once k candidates have values of at least ``v_k``, k items are truly at least as near as
 ``v_k - epsilon``, and an item whose value lies below ``v_k - 2 epsilon`` is strictly farther than all of them.
 
-A full list is thinned to the entries that pass that level.  If that does not help, because hundreds of values lie
-within the band (duplicates, collapsed features), the list is *settled*: canonical distances decide, the k best by
-(distance, gallery row) stay, and the level becomes the lower edge of the k-th distance.  At the end every list is
-settled, so that the result is canonical and does not depend on tiles.
+A list with some entries more than k is thinned to those that pass that level.  If that does not help, because hundreds
+of values lie within the band (duplicates, collapsed features), the list is *settled*: canonical distances decide, the k
+best by (distance, gallery row) stay, and the level becomes the lower edge of the k-th distance.  At the end every list
+is settled, so that the result is canonical and does not depend on tiles.
 
-Rows arrive in ascending order and thinning keeps that order, hence a stable sort by distance is the order by
-(distance, gallery row).
+*First values.*  If the largest values of n groups of columns are above some level, at least n values are above it; with
+many groups, few of them have two such values.  So the first row of values sets a level before any of them is listed.
+
+*Values of integers* that reach the level when it is lowered by their error are refined (`reid_dist.kernels.tiles`), and
+listed as those of float32 are.
 """
 
 from __future__ import annotations
@@ -24,12 +27,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.kernels.canonical import GIVEN, PairRows, falling_at, pair_distances, row_distances
-from reid_dist.kernels.marks import make_marks, mark_values, marked_places
 from reid_dist.kernels.selection import select
 from reid_dist.kernels.settings import inner_kernel, kernel
 
 # Groups of first values whose largest ones bound the nearest items, per item of a list.
 GROUPS_PER_NEIGHBOUR = 3
+
+# Entries between two thinnings of a list: at least so many, a power of two, and this part of k.
+_LEAST_LAG, _LAGS_PER_LIST = 16, 8
 
 # Lists that are settled together.
 _SETTLED = 1024
@@ -40,7 +45,7 @@ class Candidates(NamedTuple):
 
     # Screening values, shape (n_query, capacity), in the type of the tiles.
     value: NDArray[np.floating]
-    # Columns of the gallery block, shape (n_query, capacity), int32, ascending within a list.
+    # Columns of the gallery block, shape (n_query, capacity), int32, in the order of the tiles.
     column: NDArray[np.int32]
     # Used entries of each list, shape (n_query,), int64.
     size: NDArray[np.int64]
@@ -64,14 +69,9 @@ def make_candidates(
     centre: NDArray[np.float64],
     slope: float,
     dtype: DTypeLike = np.float32,
-    *,
-    room: int | None = None,
 ) -> Candidates:
-    """Empty lists for the `k` nearest of each query; see `Candidates`.
-
-    `room` is the number of entries beyond k, 64 or more: a list that has more is thinned.
-    """
-    n_query, capacity = len(epsilon), k + (k + 64 if room is None else room)
+    """Empty lists for the `k` nearest of each query; see `Candidates`."""
+    n_query, capacity = len(epsilon), k + max(64, k // 2)
     value, column = np.empty((n_query, capacity), dtype), np.empty((n_query, capacity), np.int32)
     # Not -inf: that is the value of a hidden column.
     level = np.full(n_query, np.finfo(dtype).min, dtype)
@@ -79,7 +79,7 @@ def make_candidates(
 
 
 class Scratch(NamedTuple):
-    """Memory of `thin_and_add`, for lists of ``capacity`` entries."""
+    """Memory of `shorten`, for lists of ``capacity`` entries."""
 
     # Values or distances to select from, distances and columns of a list, shape (capacity,); float64 and int64.
     selected: NDArray[np.float64]
@@ -119,12 +119,6 @@ def thin(q: int, lists: Candidates, scratch: Scratch) -> None:
 
 
 @inner_kernel
-def is_crowded(q: int, lists: Candidates) -> bool:
-    """Whether so many entries of a list are left that canonical distances are to decide."""
-    return bool(lists.size[q] > lists.value.shape[1] - 32)
-
-
-@inner_kernel
 def settle_one(q: int, lists: Candidates, scratch: Scratch) -> None:
     """Keep the k best of a longer list by (canonical distance, column), and raise its level."""
     size = lists.size[q]
@@ -153,54 +147,53 @@ def settle_one(q: int, lists: Candidates, scratch: Scratch) -> None:
 
 
 @inner_kernel
-def thin_and_add(q: int, column: int, value: np.floating, lists: Candidates, scratch: Scratch) -> None:
-    """Thin the full list of query `q`, and add a column if its value still reaches the level."""
+def sort_by_column(q: int, lists: Candidates) -> None:
+    """Sort a list by column, by insertion: it consists of few runs, mostly of one."""
+    columns, values = lists.column[q], lists.value[q]
+    for p in range(1, lists.size[q]):
+        column, value = columns[p], values[p]
+        place = p
+        while place > 0 and columns[place - 1] > column:
+            columns[place], values[place] = columns[place - 1], values[place - 1]
+            place -= 1
+        columns[place], values[place] = column, value
+
+
+@inner_kernel
+def lag_of(k: int) -> int:
+    """Number of entries between two thinnings of a list, a power of two."""
+    lag = _LEAST_LAG
+    while lag * _LAGS_PER_LIST <= k:
+        lag *= 2
+    return lag
+
+
+@inner_kernel
+def shorten(q: int, lists: Candidates, scratch: Scratch) -> None:
+    """Thin a list of more than k entries; a full one has room after it."""
     thin(q, lists, scratch)
-    if is_crowded(q, lists):
+    if lists.size[q] > lists.value.shape[1] - 32:
+        # So many entries are left that canonical distances are to decide; of those at the largest, the first ones stay.
+        sort_by_column(q, lists)
         settle_one(q, lists, scratch)
-    if not value >= lists.level[q]:
-        return
-    lists.value[q, lists.size[q]] = value
-    lists.column[q, lists.size[q]] = column
-    lists.size[q] += 1
 
 
-@kernel
-def collect_tile(
-    tile: NDArray[np.floating],
-    bias: NDArray[np.floating],
-    bias_of: NDArray[np.int64],
-    query_start: int,
-    column_start: int,
-    lists: Candidates,
-) -> None:
-    """Add one tile to the lists of its queries.
+@inner_kernel
+def first_level(values: NDArray[np.floating], wanted: int, groups: NDArray[np.floating]) -> np.floating:
+    """A number that at least `wanted` of some values reach, and few others; the lowest one for few values.
 
-    `tile`, `bias`, `bias_of` and `column_start` are as in `count_tile`; `query_start` is the first query of the tile.
+    `groups` is memory for `GROUPS_PER_NEIGHBOUR` times as many values.
     """
-    n_columns = tile.shape[1]
-    marks, marked = make_marks(n_columns)
-    scratch = make_scratch(lists.value.shape[1])
-    # Unpacked once, outside of the loops; passing the tuple to a kernel takes longer than adding an entry.
-    list_value, list_column, list_size, list_level = lists.value, lists.column, lists.size, lists.level
-    capacity = list_value.shape[1]
-    for i in range(tile.shape[0]):
-        q = query_start + i
-        values, less = tile[i], bias[bias_of[i]]
-        level = list_level[q]
-        # No value is so far that it belongs to a list.
-        mark_values(values, less, level, level + np.float32(np.nan), marks)
-        for p in range(marked_places(marks, marked)):
-            c = marked[p]
-            value = values[c] - less[c]
-            if value < list_level[q]:
-                continue
-            if list_size[q] < capacity:
-                list_value[q, list_size[q]] = value
-                list_column[q, list_size[q]] = column_start + c
-                list_size[q] += 1
-            else:
-                thin_and_add(q, column_start + c, value, lists, scratch)
+    size = len(values) // len(groups)
+    if size <= 1:
+        return np.finfo(values.dtype).min
+    for g in range(len(groups)):
+        groups[g] = values[g]
+    for start in range(len(groups), size * len(groups), len(groups)):
+        part = values[start : start + len(groups)]
+        for g in range(len(part)):
+            groups[g] = max(groups[g], part[g])
+    return values.dtype.type(select(groups, len(groups) - wanted))
 
 
 def settle(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.float64]) -> None:
@@ -208,6 +201,7 @@ def settle(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.flo
 
     Entries beyond the end of a list are not written.
     """
+    _sort_columns(lists)
     rows, swapped = lists.rows, lists.rows.kind != GIVEN and not lists.rows.rescoring.active
     if swapped:
         # The distance is the same in both directions, and pairs of a gallery row are consecutive.
@@ -226,6 +220,12 @@ def settle(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.flo
         kept = filled[:, : lists.k]
         index[block, : kept.shape[1]][kept] = np.take_along_axis(columns, order, 1)[kept]
         distance[block, : kept.shape[1]][kept] = np.take_along_axis(distances, order, 1)[kept]
+
+
+@kernel
+def _sort_columns(lists: Candidates) -> None:
+    for q in range(len(lists.size)):
+        sort_by_column(q, lists)
 
 
 def _entries(lists: Candidates, block: slice) -> NDArray[np.bool_]:

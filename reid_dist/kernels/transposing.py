@@ -30,20 +30,17 @@ def transpose_square(
 
 
 @kernel
-def transpose_integers(integers: NDArray[np.int8], kind: int, columns: NDArray[np.int8]) -> None:
-    """Write the integers of rows, or with `kind` 1 those of their residuals, as columns.
-
-    `integers` has shape (n, 2, dim); `columns`, shape (dim, n), is overwritten.
-    """
-    n, kinds, dim = integers.shape
+def transpose_integers(integers: NDArray[np.int8], columns: NDArray[np.int8]) -> None:
+    """Write rows, shape (n, dim), as columns, shape (dim, n)."""
+    n, dim = integers.shape
     whole_rows, whole = n // _SIDE * _SIDE, dim // _SIDE * _SIDE
     for first in range(0, whole, _LINE):
         last = min(first + _LINE, whole)
         for i in range(0, whole_rows, _SIDE):
             for k in range(first, last, _SIDE):
-                transpose_square(integers, (i * kinds + kind) * dim + k, kinds * dim, columns, k * n + i, n)
+                transpose_square(integers, i * dim + k, dim, columns, k * n + i, n)
     for i in range(n):
-        row = integers[i, kind]
+        row = integers[i]
         for k in range(whole if i < whole_rows else 0, dim):
             columns[k, i] = row[k]
 

@@ -17,23 +17,21 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from reid_dist.kernels.bins import Pending
-from reid_dist.kernels.canonical import PairRows, falling_at, read_only
-from reid_dist.kernels.coarse import Factors, make_upper_ends, residual_values
-from reid_dist.kernels.coarse_counting import CoarseTile, count_coarse
-from reid_dist.kernels.coarse_lists import CoarseSide, collect_coarse, collect_coarse_rows, settle_coarse
+from reid_dist.kernels.canonical import PairRows, read_only
 from reid_dist.kernels.compilations import INTEGERS, LATEST
-from reid_dist.kernels.counting import Row, compare, count_rows, count_tile, settle_row
-from reid_dist.kernels.deciding import Bands, Doubts, RankCounts, ScreenedTile, decide
+from reid_dist.kernels.counting import count_tile
+from reid_dist.kernels.deciding import Bands, RankCounts, make_open_pairs
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs
 from reid_dist.kernels.lists import listed_distances, merge_lists
 from reid_dist.kernels.quantising import quantise_rows
 from reid_dist.kernels.reciprocal import SparseRows, gaussian_rows, mean_rows, reciprocal_sets
 from reid_dist.kernels.rescoring import known_values, mixed_values, put_values
 from reid_dist.kernels.screening import band_edges, count_in_bands
-from reid_dist.kernels.symmetric import Side
-from reid_dist.kernels.topk import Scratch, collect_tile, make_candidates, thin_and_add
+from reid_dist.kernels.symmetric import Side, collect_both, collect_rows
+from reid_dist.kernels.tiles import Tile
+from reid_dist.kernels.topk import make_candidates
 from reid_dist.kernels.transposing import transpose_integers
 
 _Example = tuple[Any, tuple[Any, ...]]
@@ -51,7 +49,7 @@ _CALLED = (
     "screening.band_edges",
     "screening.count_in_bands",
     "counting.count_tile",
-    "topk.collect_tile",
+    "symmetric.collect_rows",
     "lists.merge_lists",
 )
 
@@ -89,7 +87,7 @@ def compile_usual(*, reranks: bool = False) -> None:
     """Compile the kernels of a usual evaluation that the cache lacks, with re-ranking or without."""
     examples = [*_examples()]
     if reranks:
-        examples = [*_reranking(), *(example for example in examples if example[0] not in (thin_and_add, collect_tile))]
+        examples = [*_reranking(), *(example for example in examples if example[0] is not collect_rows)]
     _compile(examples)
 
 
@@ -123,62 +121,56 @@ def _reranking() -> Iterator[_Example]:
     yield overlap_block, (rows, rows, n, False)
     # For the first tasks that count ranks: a core would be idle while a worker compiled these.
     floats, tile = np.empty(1, np.float32), np.empty((1, 1), np.float32)
-    yield known_values, (_screened().rows, float64s, value)
+    yield known_values, (_rows(), float64s, value)
     yield band_edges, (ints, float64s, float64s, float64s, value, value, value, floats, floats)
-    yield put_values, (ints, ints, float64s, n, floats, tile)
-    yield count_in_bands, (ints, ints, floats, ints, floats, floats, ints, ints)
+    yield put_values, (ints, ints, ints, float64s, n, floats, tile)
+    yield count_in_bands, (tile, ints, floats, _bands(), float64s)
 
 
 def _examples() -> Iterator[_Example]:
     """Kernels with arguments of the types that they are called with."""
-    q = k = n = limit = 1
-    ints, small, float64s = np.empty(1, np.int64), np.empty(1, np.int32), np.empty(1, np.float64)
-    floats, tile = np.empty(1, np.float32), np.empty((1, 1), np.float32)
-    screened = _screened()
-    rows, bands = screened.rows, screened.bands
-    edge, value = np.float32(0.0), 0.0
-    lists = make_candidates(k, rows, float64s, float64s, value)
-    pending = Pending(ints, ints, floats)
-    row = Row(floats, np.empty(1, np.uint64), ints, np.empty((1, 1), np.int32), pending)
-    counts = RankCounts(small, small, small)
-    doubts = Doubts(ints, ints, ints, float64s, float64s)
-    yield compare, (floats, floats, floats, False, row)
-    yield settle_row, (q, n, limit, row, doubts, n, bands, counts)
-    yield falling_at, (rows, q, value, value)
-    yield decide, (doubts, n, ints, bands, rows, counts)
-    yield count_rows, (screened, counts, limit, row, None, doubts)
+    yield from _of(np.empty((1, 1), np.float32))
     yield _MERGED
-    yield thin_and_add, (q, n, edge, lists, Scratch(float64s, float64s, ints))
-    yield collect_tile, (tile, tile, ints, q, n, lists)
-    yield count_tile, (screened, counts, limit, None)
 
 
 def _integers() -> Iterator[_Example]:
     """Kernels for products of integers; as `_examples`."""
+    ints, floats = np.empty(1, np.int32), np.empty(1, np.float32)
+    values = np.empty((1, 1), np.int8)
+    yield quantise_rows, (read_only(np.empty((1, 1), np.float32)), values, floats, np.empty((1, 2)), ints)
+    yield transpose_integers, (values, values)
+    yield from _of(np.empty((1, 1), np.int32))
+
+
+def _of(products: NDArray[np.number]) -> Iterator[_Example]:
+    """Kernels for tiles of products."""
     n = 1
-    ints, small, float64s = np.empty(1, np.int64), np.empty(1, np.int32), np.empty(1, np.float64)
-    floats, tile = np.empty(1, np.float32), np.empty((1, 1), np.float32)
-    values, pairs = np.empty((2, 2, 2), np.int8), np.empty((1, 1), np.int32)
-    screened, listed = _screened(), read_only(ints)
-    factors = Factors(values, floats, floats, floats, floats, floats, tile, small)
-    side = Side(make_candidates(n, screened.rows, float64s, float64s, 0.0), float64s, floats, floats, listed, listed)
-    coarse = CoarseSide(side, factors, factors)
-    counts, ends = RankCounts(small, small, small), make_upper_ends(1, 1)
-    yield quantise_rows, (tile, 1, values, floats, floats, np.empty((1, 3)), pairs)
-    yield transpose_integers, (values, n, np.empty((1, 1), np.int8))
-    yield residual_values, (pairs, pairs, floats, floats, small, small, tile)
-    yield collect_coarse, (pairs, n, n, coarse, coarse)
-    yield collect_coarse_rows, (pairs, tile, ints, ints, n, coarse, ends)
-    yield settle_coarse, (side.lists, np.empty((1, 1), np.int64), np.empty((1, 1)))
-    coarse_tile = CoarseTile(pairs, ints, factors, factors, float64s)
-    yield count_coarse, (coarse_tile, screened, counts, n, small, ends)
+    small = np.empty(1, np.int32)
+    tile, side = _tile(products), _side()
+    counts, pairs = RankCounts(small, small, small), make_open_pairs(1)
+    yield count_tile, (tile, _bands(), counts, pairs, n, n, n, None)
+    yield collect_rows, (tile, side)
+    if products.dtype == np.int32:
+        yield collect_both, (tile, side, side)
 
 
-def _screened() -> ScreenedTile:
-    """Tile of screened values, with the rows and thresholds that it belongs to."""
-    ints, float64s = np.empty(1, np.int64), np.empty(1, np.float64)
-    floats, tile = np.empty(1, np.float32), np.empty((1, 1), np.float32)
-    features = read_only(tile)
-    rows = PairRows(0, features, features, float64s, float64s)
-    bands = Bands(ints, floats, floats, float64s, ints, ints, ints, ints)
-    return ScreenedTile(tile, tile, ints, 1, ints, bands, rows, 0)
+def _rows() -> PairRows:
+    features = read_only(np.empty((1, 1), np.float32))
+    return PairRows(0, features, features, np.empty(1), np.empty(1))
+
+
+def _bands() -> Bands:
+    ints, floats = np.empty(1, np.int64), np.empty(1, np.float32)
+    return Bands(ints, floats, floats, np.empty(1), ints, ints, ints, ints)
+
+
+def _side() -> Side:
+    ints, floats, float64s = np.empty(1, np.int64), np.empty(1, np.float32), np.empty(1)
+    lists = make_candidates(1, _rows(), float64s, float64s, 0.0)
+    return Side(lists, float64s, floats, floats, read_only(ints), read_only(ints), ints, ints)
+
+
+def _tile(products: NDArray[np.number]) -> Tile:
+    ints, floats, rows = np.empty(1, np.int64), np.empty(1, np.float32), np.empty((1, 1), np.float32)
+    own, known = (products, np.empty(1, products.dtype), floats, floats, floats), (ints, ints, np.empty(1), 0)
+    return Tile(*own, rows, rows, rows, ints, ints, 0, *known)

@@ -13,8 +13,6 @@ from reid_dist.engine.distances.screening import (
     Screen,
     UnitScreen,
     Values,
-    can_be_split,
-    part_width,
 )
 from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, SQEUCLIDEAN
 
@@ -28,8 +26,6 @@ __all__ = [
     "Screen",
     "UnitScreen",
     "Values",
-    "can_be_split",
-    "part_width",
 ]
 
 

@@ -1,10 +1,8 @@
 """Matrix products of eight-bit integers by ONNX Runtime, exact in int32.
 
 Such products take a quarter of the time of float32 on processors with instructions for them (VNNI, AMX).  Without
-these, kernels add two products in 16 bits, which saturates, and take some 0.6 of the time: smaller integers then
-give exact products, with bounds that are larger by two fifths.  A product is used only if it gives the exact integers
-on this machine for the largest factors, and if it is so much faster than float32 that the larger bounds of its values
-pay.
+these, kernels add two products in 16 bits, which saturates.  A product is used only if it gives the exact integers on
+this machine for the largest factors.
 """
 
 from __future__ import annotations
@@ -15,32 +13,21 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.environment import SCREEN_VARIABLE, has_integers
 from reid_dist.errors import InputError
+from reid_dist.kernels.quantising import LARGEST_INTEGER
 
 T = TypeVar("T")
 
 VARIABLE: Final = SCREEN_VARIABLE
 """Environment variable that forces the products: ``float32`` or ``int8``."""
 
-COST_OF_LISTS: Final = 0.5
-"""Nanoseconds per pair that larger bounds cost in lists: of ends instead of values, and of more entries."""
-
-COST_OF_COUNTS: Final = 1.25
-"""Nanoseconds per pair that larger bounds cost in rank counts: also of queries that are counted in float32."""
-
-COST_OF_RESIDUALS: Final = 1.5
-"""Nanoseconds per pair that products with residuals cost besides, of sums of products and of wider bands."""
-
-LARGEST_INTEGERS: Final = (127, 90)
-"""Largest integers of rows, those that are preferred first: with 90, ``2 * (2 * 90) * 90`` is less than 2^15."""
-
-LARGEST_DIM: Final = (1 << 31) // (2 * max(LARGEST_INTEGERS) ** 2)
+LARGEST_DIM: Final = (1 << 31) // (2 * LARGEST_INTEGER**2)
 """Elements of a row at most: products of longer ones may exceed int32."""
 
 # A model of one node, Y = MatMulInteger(A, B), opset 13, written out so that the package that builds models is not
@@ -71,16 +58,9 @@ def _model() -> bytes:
 
 
 class IntegerProduct:
-    """Products of unsigned by signed eight-bit matrices, computed in the thread that calls.
+    """Products of unsigned by signed eight-bit matrices, computed in the thread that calls."""
 
-    Attributes
-    ----------
-    largest
-        Largest integer of rows whose products are used; the unsigned factor is at most twice as large.
-    """
-
-    def __init__(self, largest: int = LARGEST_INTEGERS[0]) -> None:
-        self.largest = largest
+    def __init__(self) -> None:
         # The library sends events to its makers otherwise, and leaves a file among the temporary ones.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         runtime: Any = importlib.import_module("onnxruntime")
@@ -102,7 +82,7 @@ class IntegerProduct:
 
 def _is_exact(product: IntegerProduct) -> bool:
     """Whether the largest factors, and random ones, give exact integers, in shapes of every kind."""
-    rng, most = np.random.default_rng(0), product.largest
+    rng, most = np.random.default_rng(0), LARGEST_INTEGER
     for m, dim, n in ((5, 67, 33), (64, 512, 96), (17, 2048, 16)):
         for left, right in (
             (np.full((m, dim), 2 * most, np.uint8), np.full((dim, n), -most, np.int8)),
@@ -116,25 +96,17 @@ def _is_exact(product: IntegerProduct) -> bool:
     return True
 
 
-class _Times(NamedTuple):
-    """Nanoseconds per pair of products of rows."""
-
-    floats: float
-    integers: float
-    # Products of integers with residuals, both ways.
-    crossed: float
-
-
 @cache
-def _measured(product: IntegerProduct, dim: int) -> _Times:
-    """Measure products of rows of `dim` elements, the shortest of three repetitions."""
+def _seconds_saved(dim: int) -> float:
+    """CPU seconds per pair of rows of `dim` elements that products of integers save, the shortest of three runs."""
+    product = _exact_product()
+    if product is None:
+        return 0.0
     m = n = 512
     rows, columns, values = np.ones((m, dim), np.float32), np.ones((n, dim), np.float32), np.empty((m, n), np.float32)
-    left, right, out = np.ones((m, 2 * dim), np.uint8), np.ones((2 * dim, n), np.int8), np.empty((m, n), np.int32)
-    half = np.ascontiguousarray(left[:, :dim])
+    left, right, out = np.ones((m, dim), np.uint8), np.ones((dim, n), np.int8), np.empty((m, n), np.int32)
     kinds: tuple[Callable[[], object], ...] = (
         lambda: np.dot(rows, columns.T, out=values),
-        lambda: product.multiply(half, right[:dim], out),
         lambda: product.multiply(left, right, out),
     )
     taken: list[list[int]] = []
@@ -145,13 +117,8 @@ def _measured(product: IntegerProduct, dim: int) -> _Times:
             multiply()
             times.append(time.thread_time_ns() - began)
         taken.append(times)
-    return _Times(*(min(times) / (m * n) for times in zip(*taken[1:], strict=True)))
-
-
-def _saved(product: IntegerProduct, dim: int) -> float:
-    """Nanoseconds per pair that products of rows of `dim` elements save."""
-    times = _measured(product, dim)
-    return times.floats - times.integers
+    floats, integers = (1e-9 * min(times) / (m * n) for times in zip(*taken[1:], strict=True))
+    return float(floats - integers)
 
 
 def prepare_integers() -> None:
@@ -161,15 +128,12 @@ def prepare_integers() -> None:
 
 @cache
 def _exact_product() -> IntegerProduct | None:
-    """Products of the largest integers for which they are exact on this machine; None without them."""
-    for largest in LARGEST_INTEGERS:
-        try:
-            product = IntegerProduct(largest)
-        except ImportError:
-            return None
-        if _is_exact(product):
-            return product
-    return None
+    """Products of integers if they are exact on this machine; None without them."""
+    try:
+        product = IntegerProduct()
+    except ImportError:
+        return None
+    return product if _is_exact(product) else None
 
 
 class _Sent(threading.local):
@@ -221,33 +185,11 @@ def forced_screen() -> str | None:
     return chosen
 
 
-def integer_product(dim: int, cost: float = COST_OF_LISTS) -> IntegerProduct | None:
-    """The product to screen rows of `dim` elements with; None for products in float32.
-
-    `cost` is what larger bounds cost, in nanoseconds per pair.  Raises `InputError` as `forced_screen` does.
-    """
-    forced = forced_screen()
-    if forced == "float32":
-        return None
-    product = _exact_product()
-    return product if product is not None and (forced == "int8" or _saved(product, dim) > cost) else None
-
-
-def residuals_pay(dim: int) -> bool:
-    """Whether products with residuals of rows of `dim` elements are faster than those of float32.
-
-    They are, wherever they are exact, if integers are forced.
-    """
-    product = integer_product(dim, COST_OF_COUNTS)
-    if product is None or product.largest < LARGEST_INTEGERS[0] or dim > LARGEST_DIM // 2:
-        return False
-    if forced_screen() is not None:
-        return True
-    times = _measured(product, dim)
-    return times.integers + times.crossed + COST_OF_RESIDUALS < times.floats
+def integer_product() -> IntegerProduct | None:
+    """The product to screen with; None for products in float32.  Raises `InputError` as `forced_screen` does."""
+    return None if forced_screen() == "float32" else _exact_product()
 
 
 def seconds_saved(dim: int) -> float:
     """CPU seconds per pair of rows of `dim` elements that integers save where they decide it; 0 if they are unused."""
-    product = integer_product(dim, COST_OF_COUNTS)
-    return 0.0 if product is None else 1e-9 * max(0.0, _saved(product, dim) - COST_OF_COUNTS)
+    return 0.0 if integer_product() is None else max(0.0, _seconds_saved(dim))

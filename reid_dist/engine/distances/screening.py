@@ -19,13 +19,6 @@ similarity ``1 - d``.
 centre is correct, and one near the rows makes norms and therefore bands small).  With ``h = |y - m|^2 / 2`` as bias,
 ``v = (x - m)(y - m) - h`` and ``d^2 = |x - m|^2 - 2 v``.  Rounding ``h`` and ``v`` adds ``u (h + |v|)``.
 
-*Products in parts.*  The elements may be cut into ``p`` parts of at most ``w`` elements each, whose products are
-computed separately and added.  Each term then carries the roundings of its own part and of ``p - 1`` additions, and the
-lengths of the parts obey Cauchy-Schwarz once more, so ``gamma_{w+p+7} |x| |y|`` bounds the error of the sum.
-
-*Exact products* of the prepared rows carry the roundings of their elements alone: ``gamma_8 |x| |y|``.  Products that
-stand for these add a bound of their own: see `reid_dist.engine.distances.quantised`.
-
 Canonical distances are float64 sums with errors of their own, some 2^29 times smaller; they are added as well.
 Products that fall below the range of normal numbers are covered by an absolute term.
 """
@@ -38,19 +31,17 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.errors import InputError
+from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.screening import band_edges, centred_squared_norms, scale_rows, subtract_centre
 
 Rows = NDArray[np.floating]
 Values = NDArray[np.floating]
 Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
 
 _ROUNDOFF = {np.dtype(np.float32): 2.0**-24, np.dtype(np.float64): 2.0**-53}
 _TINY = {np.dtype(np.float32): 2.0**-126, np.dtype(np.float64): 2.0**-1022}
-
-# Maximal elements of a part, for products in parts; products of much smaller parts are slow.
-_PART = 256
 
 # Beyond this norm, squares and their sums may exceed the range of float32.
 _LARGEST_NORM = 1e18
@@ -61,15 +52,10 @@ def _gamma(roundings: int, roundoff: float) -> float:
     return roundings * roundoff / (1.0 - roundings * roundoff)
 
 
-def can_be_split(dim: int) -> bool:
-    """Whether products of rows of `dim` elements can be computed in parts."""
-    return dim > _PART
-
-
-def part_width(dim: int) -> int:
-    """Elements of each part but the last, for products in parts; multiples of 16 where the parts are large."""
-    n_parts = max(1, -(-dim // _PART))
-    return min(dim, -(-dim // (16 * n_parts)) * 16)
+def consecutive(rows: Int64) -> slice | Int64:
+    """Ascending places, as a slice if they are consecutive: a view instead of a copy."""
+    is_slice = len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1
+    return slice(int(rows[0]), int(rows[-1]) + 1) if is_slice else rows
 
 
 class Mirrored(NamedTuple):
@@ -88,9 +74,7 @@ class Screen(ABC):
     """Screening of a block of queries against a block of gallery rows.
 
     Rows are as stored, float32, C order, shapes (n_query, dim) and (n_gallery, dim), with their canonical squared
-    norms. `dtype` of the products is float32, or float64 where too many pairs lie inside the float32 bands; `in_parts`
-    computes them in parts, somewhat slower and with narrower bands.  Unless `multiplied`, bounds are those of exact
-    products of the prepared rows, for products that have bounds of their own.
+    norms. `dtype` of the products is float32, or float64 where too many pairs lie inside the float32 bands.
     """
 
     # Screening value of distance 0, shape (n_query,), float64.
@@ -103,12 +87,7 @@ class Screen(ABC):
     largest_bias: float = 0.0
     # Whether screening values are exact canonical distances, negated, so that bands hold only ties.
     exact: bool = False
-    # Products, as the report names them; cost of a pair, and width of the bands, relative to products in float32.
-    kind: str = "float32"
-    cost: float = 1.0
-    width: float = 1.0
     _prepared: Values | None = None
-    _partial: Values | None = None
 
     def __init__(
         self,
@@ -117,15 +96,8 @@ class Screen(ABC):
         query_norm: Float64,
         gallery_norm: Float64,
         dtype: DTypeLike = np.float32,
-        *,
-        in_parts: bool = False,
-        multiplied: bool = True,
     ) -> None:
         self.dtype = np.dtype(dtype)
-        self._multiplied = multiplied
-        dim = query.shape[1]
-        width = part_width(dim) if in_parts else dim
-        self._cuts = [*cut_rows(dim, max(1, width))] or [RowRange(0, 0)]
         self._query, self._gallery = query, gallery
         self._query_norm, self._gallery_norm = query_norm, gallery_norm
         self._set_bounds()
@@ -144,74 +116,46 @@ class Screen(ABC):
         raise AssertionError("distances that may be asymmetric are not screened both ways")
 
     @abstractmethod
-    def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
-        """Prepare gallery rows ``start:stop`` in `out`, shape (stop - start, dim); return it and the bias.
-
-        For products in parts, the memory of `out` holds the parts one after the other, each with all rows.
-        """
-
-    def _panels(self, rows: Values) -> list[Values]:
-        """View the memory of prepared rows as one C-ordered array per part."""
-        n, memory = len(rows), rows.reshape(-1)
-        return [memory[n * cut.start : n * cut.stop].reshape(n, len(cut)) for cut in self._cuts]
+    def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
+        """Prepare some gallery rows in `out`, shape (n, dim); return it and the bias, shape (n,)."""
 
     @property
     def _n_roundings(self) -> int:
         """Maximal roundings of a term of a product, plus four for second-order terms."""
-        if not self._multiplied:
-            return 8
-        return max(len(cut) for cut in self._cuts) + len(self._cuts) + 7
+        return int(self._query.shape[1]) + 8
 
-    def query_rows(self, queries: RowRange) -> Values:
-        """Prepared rows of some queries, shape (n, dim), in the dtype of the products; not for products in parts."""
-        (rows,) = self._query_panels(queries)
-        return rows
-
-    def _query_panels(self, queries: RowRange) -> list[Values]:
-        """Prepared rows of some queries, in parts.
+    def query_rows(self, queries: Int64) -> Values:
+        """Prepared rows of some queries, by ascending places, shape (n, dim), in the dtype of the products.
 
         In float32 the whole block is prepared at once.  In float64, which few tiles need, it would take twice as much
         memory: the rows of one tile are prepared, and are overwritten by those of the next tile.
         """
-        if self._prepared is None:
-            every = self.dtype == np.float32
-            size = len(self._query) if every else len(queries)
-            self._prepared = np.empty((size, self._query.shape[1]), self.dtype)
-            if every:
-                self.prepare_queries(RowRange(0, size), self._prepared)
+        n, place = len(queries), consecutive(queries)
         if self.dtype == np.float32:
-            return [panel[queries.start : queries.stop] for panel in self._panels(self._prepared)]
-        if len(self._prepared) < len(queries):
-            self._prepared = np.empty((len(queries), self._query.shape[1]), self.dtype)
-        prepared = self._prepared[: len(queries)]
-        self.prepare_queries(queries, prepared)
-        return self._panels(prepared)
+            if self._prepared is None:
+                self._prepared = np.empty(self._query.shape, self.dtype)
+                self.prepare_queries(slice(None), self._prepared)
+            return self._prepared[place]
+        if self._prepared is None or len(self._prepared) < n:
+            self._prepared = np.empty((n, self._query.shape[1]), self.dtype)
+        self.prepare_queries(place, self._prepared[:n])
+        return self._prepared[:n]
 
-    def prepare_queries(self, queries: RowRange, out: Values) -> None:
+    def prepare_queries(self, queries: slice | Int64, out: Values) -> None:
         """Write the prepared rows of some queries to `out`, shape (n, dim), in the dtype of the products."""
         raise AssertionError("a screen that does not multiply prepares no queries")
 
-    def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
+    def multiply(self, queries: Int64, matrix: Values, out: Values) -> None:
         """Write the screening values of some queries against a prepared tile to `out`, bias not yet subtracted."""
-        first, *others = zip(self._query_panels(queries), self._panels(matrix), strict=True)
         # Padding inside a BLAS kernel can raise the flag of invalid operations; features are finite.
         with np.errstate(invalid="ignore"):
-            np.dot(first[0], first[1].T, out=out)
-        if not others:
-            return
-        if self._partial is None or self._partial.size < out.size:
-            self._partial = np.empty(out.size, self.dtype)
-        partial = self._partial[: out.size].reshape(out.shape)
-        for near, far in others:
-            with np.errstate(invalid="ignore"):
-                np.dot(near, far.T, out=partial)
-            np.add(out, partial, out=out)
+            np.dot(self.query_rows(queries), matrix.T, out=out)
 
-    def spare(self, lower_bound: Values) -> None:
-        """Accept a lower bound per query, shape (n_query,), below which no screening value is read; ignored here."""
-        return
+    def needs_product(self, lower_bound: Values) -> NDArray[np.bool_]:
+        """Whether other pairs than known ones may be above a lower bound of each query, shape (n_query,)."""
+        return np.ones(len(lower_bound), np.bool_)
 
-    def correct(self, queries: RowRange, column_start: int, bias: Values, values: Values) -> None:
+    def correct(self, queries: Int64, column_start: int, bias: Values, values: Values) -> None:
         """Overwrite screening values of pairs with separately known distances; none here.
 
         `values` is the output of `multiply`, bias not yet subtracted; its first column is `column_start` of the gallery
@@ -219,7 +163,7 @@ class Screen(ABC):
         """
         return
 
-    def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
+    def edges(self, query: Int64, distance: Float64, squared: bool) -> tuple[Values, Values]:
         """Lower and upper edges of the bands of some distances, rounded outward to the type of the tiles.
 
         `query` holds the position in the block of the query of each distance, shape (n,).  `squared` is whether the
@@ -230,7 +174,7 @@ class Screen(ABC):
             return value, value
         return self._band(query, distance * distance if squared else distance)
 
-    def _band(self, query: NDArray[np.int64], falling: Float64) -> tuple[Values, Values]:
+    def _band(self, query: Int64, falling: Float64) -> tuple[Values, Values]:
         """Edges around the screening values of `falling`: distances, or squared distances."""
         limits = np.finfo(self.dtype)
         lower, upper = (np.empty(len(query), self.dtype) for _ in range(2))
@@ -250,15 +194,9 @@ class UnitScreen(Screen):
         error = _gamma(self._n_roundings, _ROUNDOFF[self.dtype]) + _gamma(2 * dim + 32, 2.0**-53)
         self.epsilon = np.full(n_query, error + (2 * dim + 4) * _TINY[self.dtype])
 
-    def prepare_queries(self, queries: RowRange, out: Values) -> None:
+    def prepare_queries(self, queries: slice | Int64, out: Values) -> None:
         """Scale some queries."""
-        rows = slice(queries.start, queries.stop)
-        self._scale(self._query[rows], self._query_norm[rows], out)
-
-    def _scale(self, rows: Rows, squared_norm: Float64, out: Values) -> None:
-        factor = self._inverse_length(squared_norm)
-        for cut, panel in zip(self._cuts, self._panels(out), strict=True):
-            scale_rows(rows, factor, cut.start, panel)
+        scale_rows(read_only(self._query[queries]), self._inverse_length(self._query_norm[queries]), out)
 
     @staticmethod
     def _inverse_length(squared_norm: Float64) -> Float64:
@@ -271,10 +209,10 @@ class UnitScreen(Screen):
         epsilon = np.full(n_gallery, self.epsilon[0] if n_query else 0.0)
         return Mirrored(np.ones(n_gallery), epsilon, np.zeros(n_gallery, self.dtype), np.zeros(n_query, self.dtype))
 
-    def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
+    def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
         """Scale gallery rows; the bias is 0."""
-        self._scale(self._gallery[start:stop], self._gallery_norm[start:stop], out)
-        return out, np.zeros(stop - start, self.dtype)
+        scale_rows(read_only(self._gallery[rows]), self._inverse_length(self._gallery_norm[rows]), out)
+        return out, np.zeros(len(out), self.dtype)
 
 
 class CentredScreen(Screen):
@@ -299,16 +237,13 @@ class CentredScreen(Screen):
         length_sq = centred_squared_norms(self._query, self._centre)
         self._half = centred_squared_norms(self._gallery, self._centre) / 2.0
         self.centre = length_sq / 2.0
-        self.largest_bias = float(self._half.max(initial=0.0))
+        # Of the rows of either side as columns.
+        self.largest_bias = float(max(self._half.max(initial=0.0), self.centre.max(initial=0.0)))
         self.epsilon = self._bound(self.centre, self._half, self._query.shape[1])
 
-    def prepare_queries(self, queries: RowRange, out: Values) -> None:
+    def prepare_queries(self, queries: slice | Int64, out: Values) -> None:
         """Centre some queries."""
-        self._move(self._query[queries.start : queries.stop], out)
-
-    def _move(self, rows: Rows, out: Values) -> None:
-        for cut, panel in zip(self._cuts, self._panels(out), strict=True):
-            subtract_centre(rows, self._centre, cut.start, panel)
+        subtract_centre(read_only(self._query[queries]), self._centre, out)
 
     def _bound(self, half: Float64, others: Float64, dim: int) -> Float64:
         """Error bound per row of half squared norms `half`, shape (n,), against rows of half squared norms `others`."""
@@ -329,10 +264,10 @@ class CentredScreen(Screen):
         epsilon = self._bound(self._half, self.centre, self._query.shape[1])
         return Mirrored(self._half, epsilon, self._half.astype(self.dtype), self.centre.astype(self.dtype))
 
-    def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
+    def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
         """Centre gallery rows; the bias is half their squared norms."""
-        self._move(self._gallery[start:stop], out)
-        return out, self._half[start:stop].astype(self.dtype)
+        subtract_centre(read_only(self._gallery[rows]), self._centre, out)
+        return out, self._half[rows].astype(self.dtype)
 
 
 class GivenScreen(Screen):
@@ -352,11 +287,11 @@ class GivenScreen(Screen):
         self.centre = np.zeros(len(self._query))
         self.epsilon = np.zeros(len(self._query))
 
-    def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
+    def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
         """Copy the positions of the rows; the bias is 0."""
-        out[:, :1] = self._places[start:stop]
-        return out, np.zeros(stop - start, self.dtype)
+        out[:, :1] = self._places[rows]
+        return out, np.zeros(len(out), self.dtype)
 
-    def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
+    def multiply(self, queries: Int64, matrix: Values, out: Values) -> None:
         """Write the negated distances of the pairs."""
-        np.negative(self._distances[queries.start : queries.stop, matrix[:, 0].astype(np.int64)], out=out)
+        np.negative(self._distances[queries[:, None], matrix[:, 0].astype(np.int64)], out=out)

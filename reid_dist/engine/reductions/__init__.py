@@ -29,7 +29,6 @@ from reid_dist.engine.reductions.screens import screen_pairs
 from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot
 from reid_dist.engine.reductions.surroundings import (
     Seed,
-    SurroundBoth,
     Surroundings,
     SurroundQueries,
     merge_surroundings,
@@ -42,7 +41,7 @@ from reid_dist.engine.reductions.targets import (
     relevant_places,
     with_others,
 )
-from reid_dist.engine.reductions.tiles import Precision, Products, Tile
+from reid_dist.engine.reductions.tiles import BlockPair, Precision, TileView
 
 PARTIAL_RESULTS = (
     BracketCounts,
@@ -60,6 +59,7 @@ PARTIAL_RESULTS = (
 __all__ = [
     "PARTIAL_RESULTS",
     "Accumulator",
+    "BlockPair",
     "BracketCounts",
     "CollectImpostors",
     "CountGroups",
@@ -80,15 +80,13 @@ __all__ = [
     "MergedReduction",
     "PartialCounts",
     "Precision",
-    "Products",
     "Reduction",
     "Seed",
     "SingleShot",
     "SparseCounts",
-    "SurroundBoth",
     "SurroundQueries",
     "Surroundings",
-    "Tile",
+    "TileView",
     "Visibility",
     "add_bracket_counts",
     "add_counts",

@@ -10,16 +10,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Hidden, RowRange
 from reid_dist.core.segments import take_segments
-from reid_dist.engine.distances import Distance, Screen
-from reid_dist.engine.reductions.tiles import Tile
+from reid_dist.engine.distances import Distance
 from reid_dist.kernels.canonical import PLAIN, PairRows, Rescoring, bytes_of_given, read_only
+
+if TYPE_CHECKING:
+    from reid_dist.engine.reductions.tiles import BlockPair, TileView
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -143,9 +145,7 @@ class HiddenColumns:
         self._label = None if mask.label is None or hidden.label is None else mask.label[gallery.numbers]
         self._query_label = hidden.label
 
-    def bias(
-        self, bias: NDArray[np.floating], columns: RowRange, queries: RowRange
-    ) -> tuple[NDArray[np.floating], Int64]:
+    def bias(self, bias: NDArray[np.floating], columns: RowRange, queries: Int64) -> tuple[NDArray[np.floating], Int64]:
         """Set the bias of hidden columns of a tile to infinity, for each kind of query.
 
         Returns biases, shape (kinds, n_column), and the kind of each query, shape (n_query,), int64.
@@ -154,13 +154,8 @@ class HiddenColumns:
         seen = np.where(self._junk[place], np.inf, bias).astype(bias.dtype)
         if self._label is None or self._query_label is None:
             return seen[None], np.zeros(len(queries), np.int64)
-        return bias_by_label(seen, self._label[place], self._query_label[queries.start : queries.stop])
-
-
-def bias_by_label(bias: NDArray[np.floating], label: Int64, query_label: Int64) -> tuple[NDArray[np.floating], Int64]:
-    """Set the bias of columns to infinity for queries of the same label; returns as `HiddenColumns.bias` does."""
-    kinds, bias_of = np.unique(query_label, return_inverse=True)
-    return np.where(label == kinds[:, None], np.array(np.inf, bias.dtype), bias), bias_of
+        kinds, bias_of = np.unique(self._query_label[queries], return_inverse=True)
+        return np.where(self._label[place] == kinds[:, None], np.array(np.inf, bias.dtype), seen), bias_of
 
 
 P = TypeVar("P")
@@ -171,12 +166,12 @@ class Accumulator(ABC, Generic[R_co]):
     """Accumulates the tiles of one block pair."""
 
     @property
-    def lower_bound(self) -> NDArray[np.floating] | None:
-        """Screening value of each query below which no value counts, shape (n_query,); None if every value may."""
-        return None
+    def precisions(self) -> NDArray[np.uint8]:
+        """First precision of the products of every query, shape (n_query,): a `Precision` each."""
+        raise NotImplementedError
 
     @abstractmethod
-    def absorb(self, tile: Tile) -> None:
+    def absorb(self, tile: TileView) -> None:
         """Add one tile; tiles of one query arrive in ascending order of columns."""
 
     @abstractmethod
@@ -187,7 +182,7 @@ class Accumulator(ABC, Generic[R_co]):
 class Reduction(Protocol[R_co]):
     """A reduction of tiles to a small partial result."""
 
-    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> Accumulator[R_co]:
+    def start(self, pair: BlockPair) -> Accumulator[R_co]:
         """Make an accumulator for a block pair."""
 
 
@@ -202,18 +197,3 @@ def pair_rows(distance: Distance, query: FeatureBlock, gallery: FeatureBlock) ->
     """Convert both blocks to the arguments of kernels."""
     rescoring = PLAIN if query.reranked is None else query.reranked.rescoring(gallery)
     return PairRows(distance.kind, query.features, gallery.features, query.norm, gallery.norm, rescoring)
-
-
-def cut_pairs(rows: PairRows, queries: RowRange, columns: RowRange) -> PairRows:
-    """Restrict to some queries and some columns."""
-    near, far = slice(queries.start, queries.stop), slice(columns.start, columns.stop)
-    rescoring = rows.rescoring
-    if rescoring.active:
-        rescoring = rescoring._replace(
-            scale=rescoring.scale[near],
-            indptr=rescoring.indptr[queries.start : queries.stop + 1],
-            first_column=rescoring.first_column + columns.start,
-        )
-    return PairRows(
-        rows.kind, rows.query[near], rows.gallery[far], rows.query_norm[near], rows.gallery_norm[far], rescoring
-    )

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import RowRange
 from reid_dist.engine.reductions.key_counts import ordered_keys
 from reid_dist.kernels.impostors import ByQuery
 
@@ -88,13 +87,13 @@ class QueryTally:
         """Start a tile, or start it again."""
         self._of_tile = np.zeros((n_rows, *self._tally.shape[1:]), np.int32)
 
-    def of_tile(self, first: int) -> ByQuery:
-        """Argument of the kernel for a tile whose first query is `first`."""
-        return ByQuery(self._of_tile, self.owner, first)
+    def of_tile(self) -> ByQuery:
+        """Argument of the kernel."""
+        return ByQuery(self._of_tile, self.owner)
 
-    def end(self, queries: RowRange) -> None:
-        """Add the counts of the tile."""
-        self._tally[queries.start : queries.stop] += self._of_tile
+    def end(self, queries: Int64) -> None:
+        """Add the counts of the tile of some queries."""
+        self._tally[queries] += self._of_tile
 
     def put_away(self, found: Float64) -> None:
         """Keep the pairs inside brackets of several keys, unless there are too many."""

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Targets
 from reid_dist.core.segments import segment_running_sums
-from reid_dist.engine.distances import Distance, Screen
-from reid_dist.engine.reductions.bands import ScreenedTargets, most_decided
-from reid_dist.engine.reductions.base import Accumulator, FeatureBlock
-from reid_dist.engine.reductions.tiles import Precision, Tile
+from reid_dist.engine.distances import Distance
+from reid_dist.engine.reductions.bands import ScreenedTargets, read_all
+from reid_dist.engine.reductions.base import Accumulator
+from reid_dist.engine.reductions.tiles import BlockPair, Precision, TileView
 from reid_dist.kernels.counting import count_tile, most_of_many
-from reid_dist.kernels.deciding import RankCounts, ScreenedTile
+from reid_dist.kernels.deciding import RankCounts, decide, make_open_pairs
 
 Int64 = NDArray[np.int64]
+
+# Open pairs that are decided together.
+_OPEN_PAIRS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +37,9 @@ class CountNearer:
     # Registered, re-ranked or precomputed distance.
     distance: Distance
 
-    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Counting:
+    def start(self, pair: BlockPair) -> _Counting:
         """Make an accumulator for a block pair."""
-        return _Counting(self, query, gallery, screen)
-
-    def take(self, queries: Int64) -> CountNearer:
-        """Select queries by position."""
-        return replace(self, targets=self.targets.take(queries))
+        return _Counting(self, pair)
 
     def combine(self, partials: Sequence[GroupedCounts]) -> GroupedCounts:
         """Add counts, group by group."""
@@ -122,41 +121,46 @@ def partial_counts(counts: RankCounts, targets: Targets, n_gallery: int) -> Part
 class _Counting(Accumulator[GroupedCounts]):
     """Accumulator of `CountNearer`."""
 
-    def __init__(self, reduction: CountNearer, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
-        self._reduction = reduction
-        self._query = query
-        self._gallery = gallery
+    def __init__(self, reduction: CountNearer, pair: BlockPair) -> None:
+        self._reduction, self._pair = reduction, pair
+        self._thresholds = ScreenedTargets(reduction.targets, reduction.mask, pair)
         targets = reduction.targets
-        self._thresholds = ScreenedTargets(targets, reduction.mask, reduction.distance, query, gallery, screen)
-        self._exact = screen.exact
         sizes = len(targets.distance), len(targets.distance), len(targets.positive_row)
         # A block has far fewer than 2^31 rows.
         self._counts = RankCounts(*(np.zeros(size, np.int32) for size in sizes))
+        self._many = most_of_many(targets.indptr)
+        self._open, self._n_open = make_open_pairs(_OPEN_PAIRS + pair.gallery_rows), 0
 
     @property
-    def lower_bound(self) -> NDArray[np.floating]:
-        """Screening values of the farthest thresholds, shape (n_query,)."""
-        return self._thresholds.lower_bound
+    def precisions(self) -> NDArray[np.uint8]:
+        """First precision of each query."""
+        return self._thresholds.precisions
 
-    def absorb(self, tile: Tile) -> None:
-        """Count one tile; if its bands are too crowded, the tile or its rest is screened in float64."""
-        done = 0
-        precision = self._thresholds.precision(tile)
-        if precision is not Precision.WIDE:
-            limit = tile.size if self._exact else most_decided(tile.size)
-            done, decided = self._count(self._thresholds.screened(tile, precision, 0), tile, 0, limit)
-            self._thresholds.note(tile, precision, decided if done == len(tile.queries) else tile.size)
-        if done < len(tile.queries):
-            self._count(self._thresholds.screened(tile, Precision.WIDE, done), tile, done, tile.size)
+    def absorb(self, tile: TileView) -> None:
+        """Count one tile."""
 
-    def _count(self, screened: ScreenedTile, tile: Tile, first: int, limit: int) -> tuple[int, int]:
-        targets, counts = self._reduction.targets, self._counts
-        own = slice(targets.indptr[tile.queries.start + first], targets.indptr[tile.queries.stop])
-        positives = slice(targets.positive_start[own.start], targets.positive_start[own.stop])
-        own_counts = RankCounts(counts.near[own], counts.tied[own], counts.before[positives])
-        return count_tile(screened, own_counts, limit, most_of_many(screened.bands.indptr))
+        def add(precision: Precision, first: int, limit: int) -> tuple[int, int]:
+            read, bands = self._thresholds.read(tile, precision), self._thresholds.bands(precision)
+            inside = 0
+            while True:
+                first, self._n_open, more = count_tile(
+                    read, bands, self._counts, self._open, self._n_open, first, limit - inside, self._many
+                )
+                inside += more
+                if first == len(tile.queries) or inside > limit:
+                    return first, inside
+                self._decide()
+
+        read_all(tile, add)
+
+    def _decide(self) -> None:
+        """Add the open pairs to the counts."""
+        bands, numbers = self._thresholds.bands(Precision.PLAIN), self._pair.gallery.numbers
+        decide(self._open, self._n_open, numbers, bands, self._pair.rows, self._counts)
+        self._n_open = 0
 
     def result(self) -> GroupedCounts:
         """Return the counts of the block pair."""
-        targets = self._reduction.targets
-        return {self._gallery.group: partial_counts(self._counts, targets, len(self._reduction.mask.junk_row))}
+        self._decide()
+        targets, group = self._reduction.targets, self._pair.gallery.group
+        return {group: partial_counts(self._counts, targets, len(self._reduction.mask.junk_row))}

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Targets
 from reid_dist.core.segments import segment_running_sums
-from reid_dist.engine.distances import Distance, Screen
+from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import MERGED_AT_ONCE
-from reid_dist.engine.reductions.bands import ScreenedTargets, most_decided
-from reid_dist.engine.reductions.base import Accumulator, FeatureBlock
+from reid_dist.engine.reductions.bands import ScreenedTargets, read_all
+from reid_dist.engine.reductions.base import Accumulator
 from reid_dist.engine.reductions.counts import PartialCounts, SparseCounts
-from reid_dist.engine.reductions.tiles import Precision, Tile
+from reid_dist.engine.reductions.tiles import BlockPair, Precision, TileView
 from reid_dist.kernels.canonical import read_only
-from reid_dist.kernels.deciding import APART, ScreenedTile
+from reid_dist.kernels.deciding import APART
 from reid_dist.kernels.groups import GroupPlaces, count_open, merge_groups, place_groups, settle_groups
 from reid_dist.relevance.groups import Groups
 
@@ -84,9 +84,9 @@ class CountGroups:
         """Number of low bits of an entry that hold the group."""
         return _bits(len(self.groups))
 
-    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Listing:
+    def start(self, pair: BlockPair) -> _Listing:
         """Make an accumulator for a block pair."""
-        return _Listing(self, query, gallery, screen)
+        return _Listing(self, pair)
 
     def combine(self, partials: Sequence[GroupCounts]) -> GroupCounts:
         """Add counts, and take the least place of every other group."""
@@ -229,11 +229,9 @@ _MEMORY = _Memory()
 class _Listing(Accumulator[GroupCounts]):
     """Accumulator of `CountGroups`."""
 
-    def __init__(self, reduction: CountGroups, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
-        self._reduction = reduction
-        targets = reduction.targets
-        self._thresholds = ScreenedTargets(targets, reduction.mask, reduction.distance, query, gallery, screen, APART)
-        self._exact = screen.exact
+    def __init__(self, reduction: CountGroups, pair: BlockPair) -> None:
+        self._reduction, self._pair, gallery = reduction, pair, pair.gallery
+        self._thresholds = ScreenedTargets(reduction.targets, reduction.mask, pair)
         self._start = reduction.start_of_places
         self._most_places = int(np.diff(self._start).max(initial=0))
         # Groups of the block, in the order of their numbers, but those with items elsewhere first.
@@ -253,9 +251,12 @@ class _Listing(Accumulator[GroupCounts]):
         self._places: GroupPlaces | None = None
 
     @property
-    def lower_bound(self) -> NDArray[np.floating]:
-        """Screening values of the farthest thresholds, shape (n_query,)."""
-        return self._thresholds.lower_bound
+    def precisions(self) -> NDArray[np.uint8]:
+        """First precision of each query."""
+        found = self._thresholds.precisions
+        # Known pairs are placed in tiles that hold them.
+        found[self._pair.rows.rescoring.active & (found == Precision.INTEGERS)] = Precision.PLAIN
+        return found
 
     def _make_places(self) -> GroupPlaces:
         """Places of no item."""
@@ -263,22 +264,16 @@ class _Listing(Accumulator[GroupCounts]):
         least = _nowhere(_MEMORY.array((n_query, width), _place_type(self._most_places)))
         return GroupPlaces(least, least.view(np.uint64), self._count, self._start)
 
-    def absorb(self, tile: Tile) -> None:
-        """Add items of one tile; if its bands are too crowded, the tile or its rest is screened in float64."""
-        if self._places is None:
-            self._places = self._make_places()
-        done = 0
-        precision = self._thresholds.precision(tile)
-        if precision is not Precision.WIDE:
-            limit = tile.size if self._exact else most_decided(tile.size)
-            done, decided = self._add(self._thresholds.screened(tile, precision, 0), tile, 0, self._places, limit)
-            self._thresholds.note(tile, precision, decided if done == len(tile.queries) else tile.size)
-        if done < len(tile.queries):
-            self._add(self._thresholds.screened(tile, Precision.WIDE, done), tile, done, self._places, tile.size)
-
-    def _add(self, screened: ScreenedTile, tile: Tile, first: int, places: GroupPlaces, limit: int) -> tuple[int, int]:
+    def absorb(self, tile: TileView) -> None:
+        """Add items of one tile."""
+        places = self._places = self._places or self._make_places()
         group_of = self._group_of[tile.columns.start : tile.columns.stop]
-        return place_groups(screened, tile.queries.start + first, group_of, self._in_runs, places, limit)
+
+        def add(precision: Precision, first: int, limit: int) -> tuple[int, int]:
+            read, by = self._thresholds.read(tile, precision), self._thresholds.placing(precision, APART)
+            return place_groups(read, by, first, group_of, self._in_runs, places, limit)
+
+        read_all(tile, add)
 
     def result(self) -> GroupCounts:
         """Return the counts and places of the block pair."""

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Hidden
 from reid_dist.engine.distances import Distance, Screen
-from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenColumns, cut_pairs, pair_rows
+from reid_dist.engine.reductions.base import Accumulator, HiddenColumns
 from reid_dist.engine.reductions.by_query import CountsByQuery, QueryTally, add_by_query
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
-from reid_dist.engine.reductions.tiles import Precision, Tile
+from reid_dist.engine.reductions.tiles import BlockPair, Precision, TileView
 from reid_dist.kernels.impostors import (
     LARGEST_KEY,
     N_PLACES,
@@ -89,25 +89,26 @@ class Visibility:
 class _ImpostorTiles(Accumulator[R]):
     """Prepares tiles for the kernels."""
 
-    def __init__(self, visibility: Visibility, query: FeatureBlock, gallery: FeatureBlock) -> None:
-        self._visibility = visibility
-        self._pairs = pair_rows(visibility.distance, query, gallery)
-        self._hidden = HiddenColumns(visibility.hidden, visibility.mask, gallery)
+    def __init__(self, visibility: Visibility, pair: BlockPair) -> None:
+        self._visibility, self._pair = visibility, pair
+        self._hidden = HiddenColumns(visibility.hidden, visibility.mask, pair.gallery)
+        self._screen = pair.screen()
 
-    def _screened(self, tile: Tile, precision: Precision = Precision.PLAIN) -> tuple[Screen, Screened]:
+    @property
+    def precisions(self) -> NDArray[np.uint8]:
+        """First precision of each query."""
+        return np.full(len(self._pair.query), Precision.PLAIN, np.uint8)
+
+    def _screened(self, tile: TileView, precision: Precision = Precision.PLAIN) -> tuple[Screen, Screened]:
         """Return a tile in a precision as the argument of kernels, and its screen."""
-        screen, values, bias = tile.read(precision)
-        queries, columns = tile.queries, tile.columns
-        biases, bias_of = self._hidden.bias(bias, columns, queries)
+        screen, read = self._pair.screen(precision), tile.read(precision)
+        bias, bias_of = self._hidden.bias(read.bias[0], tile.columns, tile.queries)
         return screen, Screened(
-            tile=values,
-            bias=biases,
-            bias_of=bias_of,
-            column_start=columns.start,
-            hidden_indptr=self._hidden.indptr[queries.start : queries.stop + 1],
+            tile=read._replace(bias=bias, bias_of=bias_of),
+            hidden_indptr=self._hidden.indptr,
             hidden_column=self._hidden.column,
-            counted=self._visibility.counted[queries.start : queries.stop],
-            centre=screen.centre[queries.start : queries.stop].astype(screen.dtype),
+            counted=self._visibility.counted,
+            centre=screen.centre.astype(screen.dtype),
             scale=np.full(1, 1.0 / screen.slope, screen.dtype)[0],
         )
 
@@ -131,9 +132,9 @@ class CountImpostors:
     # Visibility of impostors.
     visibility: Visibility
 
-    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Histogram:
+    def start(self, pair: BlockPair) -> _Histogram:
         """Make an accumulator for a block pair."""
-        return _Histogram(self.visibility, query, gallery, screen)
+        return _Histogram(self.visibility, pair)
 
     def combine(self, partials: Sequence[ImpostorHistogram]) -> ImpostorHistogram:
         """Add histograms."""
@@ -149,14 +150,13 @@ def add_histograms(partials: Sequence[ImpostorHistogram]) -> ImpostorHistogram:
 class _Histogram(_ImpostorTiles[ImpostorHistogram]):
     """Accumulator of `CountImpostors`."""
 
-    def __init__(self, visibility: Visibility, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
-        super().__init__(visibility, query, gallery)
-        self._screen = screen
+    def __init__(self, visibility: Visibility, pair: BlockPair) -> None:
+        super().__init__(visibility, pair)
         # Few of its pages are touched.
         self._counts = np.zeros(N_PLACES, np.int64)
         self._span = np.array([N_PLACES, 0], np.uint32)
 
-    def absorb(self, tile: Tile) -> None:
+    def absorb(self, tile: TileView) -> None:
         """Count one tile."""
         _, screened = self._screened(tile)
         count_keys(screened, self._counts, self._span)
@@ -184,9 +184,9 @@ class CollectImpostors:
     # Whether pairs are also counted by query.
     by_query: bool = False
 
-    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Collection:
+    def start(self, pair: BlockPair) -> _Collection:
         """Make an accumulator for a block pair."""
-        return _Collection(self, query, gallery, screen)
+        return _Collection(self, pair)
 
     def combine(self, partials: Sequence[BracketCounts]) -> BracketCounts:
         """Add counts, bracket by bracket."""
@@ -215,20 +215,19 @@ def _fitted(inside: Sequence[KeyCounts], capacity: int) -> tuple[KeyCounts, ...]
 class _Collection(_ImpostorTiles[BracketCounts]):
     """Accumulator of `CollectImpostors`."""
 
-    def __init__(self, reduction: CollectImpostors, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
-        super().__init__(reduction.visibility, query, gallery)
-        self._screen = screen
+    def __init__(self, reduction: CollectImpostors, pair: BlockPair) -> None:
+        super().__init__(reduction.visibility, pair)
         self._capacity = reduction.capacity
         self._distance = np.array(reduction.edges, np.float64)
         scale = reduction.visibility.scale
         self._falling, self._slack = scale.falling(self._distance), scale.error(self._distance)
         self._at_place = np.empty(N_PLACES, np.uint16)
-        self._last_place = self._fill_places(screen)
+        self._last_place = self._fill_places(self._screen)
         n_bracket = len(reduction.edges) // 2
         nothing = KeyCounts(np.empty(0, np.int64), np.empty(0, np.int64))
         self._counts = BracketCounts(np.zeros(n_bracket, np.int64), (nothing,) * n_bracket)
         self._found = np.empty(0)
-        self._by_query = None if not reduction.by_query else QueryTally(len(query), self._distance, self._capacity)
+        self._by_query = None if not reduction.by_query else QueryTally(len(pair.query), self._distance, self._capacity)
         # Number of distances in use, and number of decided pairs of the current tile.
         self._progress = np.zeros(2, np.int64)
 
@@ -248,7 +247,7 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         self._at_place[begin:] = len(place) // 2 + 1
         return begin - 1
 
-    def absorb(self, tile: Tile) -> None:
+    def absorb(self, tile: TileView) -> None:
         """Add one tile; a tile with too many undecided pairs is screened again in float64."""
         limit = int(_CROWDED * tile.size) + 64
         # Capacity for all pairs up to the limit, so that no distance is counted before the tile is complete.
@@ -268,37 +267,35 @@ class _Collection(_ImpostorTiles[BracketCounts]):
             self._by_query.end(tile.queries)
         self._counts = BracketCounts(self._counts.below + gaps, self._counts.inside)
 
-    def _absorb_wide(self, tile: Tile, gaps: Int64) -> None:
+    def _absorb_wide(self, tile: TileView, gaps: Int64) -> None:
         screen, screened = self._screened(tile, Precision.WIDE)
         self._last_place = self._fill_places(screen)
         self._absorb_rows(screen, screened, tile, gaps)
         self._last_place = self._fill_places(self._screen)
 
-    def _absorb_rows(self, screen: Screen, screened: Screened, tile: Tile, gaps: Int64) -> None:
+    def _absorb_rows(self, screen: Screen, screened: Screened, tile: TileView, gaps: Int64) -> None:
         """Count a tile whose pairs may all be inside brackets; the distances are counted whenever memory is full."""
         row = 0
         while row < len(tile.queries):
             self._make_room(len(tile.columns))
             row = self._split(screen, screened, tile, row, tile.size, gaps)
 
-    def _split(self, screen: Screen, screened: Screened, tile: Tile, row: int, limit: int, gaps: Int64) -> int:
+    def _split(self, screen: Screen, screened: Screened, tile: TileView, row: int, limit: int, gaps: Int64) -> int:
         """Call the kernel, from query `row` of the tile on."""
-        place = slice(tile.queries.start, tile.queries.stop)
         brackets = Brackets(
             at_place=self._at_place,
             last_place=self._last_place,
             first_edge=self._first_edge,
             falling=self._falling,
             distance=self._distance,
-            centre=screen.centre[place],
-            epsilon=screen.epsilon[place] + screen.slope * self._slack.max(initial=0.0),
+            centre=screen.centre,
+            epsilon=screen.epsilon + screen.slope * self._slack.max(initial=0.0),
             slope=screen.slope,
             exact=screen.exact,
         )
-        rows = cut_pairs(self._pairs, tile.queries, tile.columns)
         self._progress[1] = 0
-        own = untallied() if self._by_query is None else self._by_query.of_tile(tile.queries.start)
-        return split_tile(screened, brackets, rows, row, limit, gaps, self._found, self._progress, own)
+        own = untallied() if self._by_query is None else self._by_query.of_tile()
+        return split_tile(screened, brackets, self._pair.rows, row, limit, gaps, self._found, self._progress, own)
 
     def _make_room(self, n_pairs: int) -> None:
         """Ensure capacity for `n_pairs` more distances."""

@@ -13,25 +13,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Distance, Screen, Values
 from reid_dist.kernels.canonical import LOWEST, PairRows
 from reid_dist.kernels.rescoring import add_values, falling_values, known_values, put_values
 
 Float64 = NDArray[np.float64]
-
-# Maximal share of queries in a product for which they are copied together.
-_MOST_GATHERED = 0.75
+Int64 = NDArray[np.int64]
 
 
-def screen_pairs(
-    distance: Distance, pairs: PairRows, dtype: DTypeLike, *, in_parts: bool = False, multiplied: bool = True
-) -> Screen:
-    """Create the screen of a block pair with products of a dtype; in parts only for a distance that is not rescored."""
+def screen_pairs(distance: Distance, pairs: PairRows, dtype: DTypeLike) -> Screen:
+    """Create the screen of a block pair with products of a dtype."""
     if pairs.rescoring.active and pairs.rescoring.weight == 0.0:
         return _UnweightedScreen(pairs)
-    rows = pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm
-    screen = distance.screen(*rows, dtype, in_parts=in_parts, multiplied=multiplied)
+    screen = distance.screen(pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm, dtype)
     return RescoredScreen(screen, pairs) if pairs.rescoring.active else screen
 
 
@@ -42,6 +36,8 @@ class RescoredScreen(Screen):
     ----------
     known
         Screening values of the known pairs of all queries, shape (n,), float64.
+    first_column
+        Column of the first gallery row of the block, as those of known pairs are counted.
     """
 
     def __init__(self, plain: Screen, pairs: PairRows) -> None:
@@ -52,7 +48,7 @@ class RescoredScreen(Screen):
         rescoring = pairs.rescoring
         self.known, largest = known_values(pairs, self.centre, self.slope)
         first = rescoring.indptr[0]
-        self._column, self._first_column = rescoring.column[first : rescoring.indptr[-1]], rescoring.first_column
+        self._column, self.first_column = rescoring.column[first : rescoring.indptr[-1]], rescoring.first_column
         self._indptr = rescoring.indptr - first
         # A known value is rounded once with the bias added and once with it subtracted; the largest bias is assumed.
         self._limit = self.centre - self.slope * LOWEST * rescoring.scale
@@ -60,47 +56,46 @@ class RescoredScreen(Screen):
             # A sum with a cosine similarity, which is below 2, is rounded once; none exceeds the limit.
             largest = np.minimum(largest, np.abs(self._limit)) + 2.0
         bias = float(plain.largest_bias)
-        self._needs_product = np.ones(len(self.centre), np.bool_)
         self.epsilon = plain.epsilon + 2.5 * np.finfo(self.dtype).eps * (largest + bias)
 
-    def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
-        """Prepare gallery rows as in the plain screen."""
-        return self._plain.gallery_tile(start, stop, out)
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Queries, gallery rows and elements per row."""
+        return self._plain.shape
 
-    def spare(self, lower_bound: Values) -> None:
-        """Omit the products of queries for which only known pairs are above the lower bound.
+    def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
+        """Prepare gallery rows as in the plain screen."""
+        return self._plain.gallery_tile(rows, out)
+
+    def prepare_queries(self, queries: slice | Int64, out: Values) -> None:
+        """Prepare queries as in the plain screen."""
+        self._plain.prepare_queries(queries, out)
+
+    def needs_product(self, lower_bound: Values) -> NDArray[np.bool_]:
+        """Whether other pairs than known ones may be above a lower bound of each query, shape (n_query,).
 
         All other pairs are at the graph distance `apart` and a plain distance of at least 0, where the screening value
         is the centre.  Positives that share neighbours with the query, most of them under a good model, are nearer.
         """
-        self._needs_product = self.needs_product(lower_bound)
-
-    def needs_product(self, lower_bound: Values) -> NDArray[np.bool_]:
-        """Whether other pairs than known ones may be above the lower bound of a query, shape (n_query,)."""
         if self._pairs.rescoring.mixed:
             return np.ones(len(self.centre), np.bool_)
         found: NDArray[np.bool_] = lower_bound <= self.centre + 2.0 * self.epsilon
         return found
 
-    def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
-        """Multiply as in the plain screen for queries that need a product; other queries get the farthest value."""
-        multiplied = np.flatnonzero(self._needs_product[queries.start : queries.stop])
-        if len(multiplied) > _MOST_GATHERED * len(queries):
-            self._plain.multiply(queries, matrix, out)
-            return
-        out[:] = -np.inf
-        if len(multiplied):
-            out[multiplied] = self._plain.query_rows(queries)[multiplied] @ matrix.T
+    @property
+    def known_pairs(self) -> tuple[Int64, Int64, Float64]:
+        """Offsets by query, columns from `first_column` on, and screening values of the known pairs."""
+        return self._indptr, self._column, self.known
 
-    def correct(self, queries: RowRange, column_start: int, bias: Values, values: Values) -> None:
+    def correct(self, queries: Int64, column_start: int, bias: Values, values: Values) -> None:
         """Write the known pairs, or add what they are nearer by."""
-        indptr, first = self._indptr[queries.start : queries.stop + 1], column_start + self._first_column
+        first = column_start + self.first_column
         if self._pairs.rescoring.mixed:
-            add_values(indptr, self._column, self.known, first, self._limit[queries.start : queries.stop], values)
+            add_values(queries, *self.known_pairs, first, self._limit, values)
         else:
-            put_values(indptr, self._column, self.known, first, bias, values)
+            put_values(queries, *self.known_pairs, first, bias, values)
 
-    def edges(self, query: NDArray[np.int64], distance: Float64, squared: bool) -> tuple[Values, Values]:
+    def edges(self, query: Int64, distance: Float64, squared: bool) -> tuple[Values, Values]:
         """Convert distances to plain ones, widened by a bound on rounding errors, and return the edges of those."""
         lower, _ = self._band(query, falling_values(self._pairs, query, distance, 1.0))
         _, upper = self._band(query, falling_values(self._pairs, query, distance, -1.0))
@@ -119,17 +114,16 @@ class _UnweightedScreen(Screen):
         self.centre = np.zeros(len(pairs.query))
         self.epsilon = np.zeros(len(pairs.query))
 
-    def gallery_tile(self, start: int, stop: int, out: Values) -> tuple[Values, Values]:
+    def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
         """Return `out` unprepared; the bias is 0."""
-        return out, np.zeros(stop - start)
+        return out, np.zeros(len(out))
 
-    def multiply(self, queries: RowRange, matrix: Values, out: Values) -> None:
+    def multiply(self, queries: Int64, matrix: Values, out: Values) -> None:
         """Write the distance of pairs without shared neighbours."""
         out[:] = -self._rescoring.apart
 
-    def correct(self, queries: RowRange, column_start: int, bias: Values, values: Values) -> None:
+    def correct(self, queries: Int64, column_start: int, bias: Values, values: Values) -> None:
         """Write the known pairs."""
         rescoring = self._rescoring
-        indptr = rescoring.indptr[queries.start : queries.stop + 1]
         first = column_start + rescoring.first_column
-        put_values(indptr, rescoring.column, -rescoring.value, first, bias, values)
+        put_values(queries, rescoring.indptr, rescoring.column, -rescoring.value, first, bias, values)

@@ -27,13 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, RowRange, Targets
-from reid_dist.engine.distances import Distance, Screen
+from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import MERGED_AT_ONCE
-from reid_dist.engine.reductions.bands import ScreenedTargets, most_decided
-from reid_dist.engine.reductions.base import Accumulator, FeatureBlock
+from reid_dist.engine.reductions.bands import ScreenedTargets, read_all
+from reid_dist.engine.reductions.base import Accumulator
 from reid_dist.engine.reductions.identities import Identities, oversized_groups
-from reid_dist.engine.reductions.tiles import Precision, Tile
-from reid_dist.kernels.deciding import ScreenedTile
+from reid_dist.engine.reductions.tiles import BlockPair, Precision, TileView
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
 from reid_dist.kernels.expectation import expected_curves
 from reid_dist.kernels.single_shot import (
@@ -180,9 +179,9 @@ class ListBefore:
         """Weight of preceding items, in units of 2^-32, beyond which a positive is inactive."""
         return inactive_mass(self.shot.max_rank) << _WEIGHT_BITS
 
-    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _Listing:
+    def start(self, pair: BlockPair) -> _Listing:
         """Make an accumulator for a block pair."""
-        return _Listing(self, query, gallery, screen)
+        return _Listing(self, pair)
 
     @property
     def bits(self) -> int:
@@ -246,13 +245,11 @@ class ListBefore:
 class _Listing(Accumulator[ListedItems]):
     """Accumulator of `ListBefore`."""
 
-    def __init__(self, reduction: ListBefore, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
-        self._reduction = reduction
+    def __init__(self, reduction: ListBefore, pair: BlockPair) -> None:
+        self._reduction, self._pair, gallery = reduction, pair, pair.gallery
         self._n_column = len(gallery)
         targets, identities = reduction.targets, reduction.identities
-        self._thresholds = ScreenedTargets(
-            targets, reduction.mask, reduction.distance, query, gallery, screen, reduction.ties
-        )
+        self._thresholds = ScreenedTargets(targets, reduction.mask, pair)
         self._start = targets.positive_indptr
         self._weight = reduction.weight
         place_of = np.full(len(identities.pid), -1, np.int32)
@@ -279,32 +276,35 @@ class _Listing(Accumulator[ListedItems]):
             oversized=self._oversized,
         )
 
-    def absorb(self, tile: Tile) -> None:
-        """List items of one tile; if its bands are too crowded, its rest is screened again in float64."""
-        if self._lists is None:
-            # The first tile of a block is the widest.
-            self._lists = self._make_lists(len(tile.columns))
-        lists = self._lists
-        done = 0
-        precision = self._thresholds.precision(tile)
-        if precision is not Precision.WIDE:
-            done = self._list(self._thresholds.screened(tile, precision, 0), tile, 0, lists, most_decided(tile.size))
-        if done < len(tile.queries):
-            self._list(self._thresholds.screened(tile, Precision.WIDE, done), tile, done, lists, tile.size)
+    @property
+    def precisions(self) -> NDArray[np.uint8]:
+        """First precision of each query."""
+        found = self._thresholds.precisions
+        # Known pairs are placed in tiles that hold them.
+        found[self._pair.rows.rescoring.active & (found == Precision.INTEGERS)] = Precision.PLAIN
+        return found
 
-    def _list(self, screened: ScreenedTile, tile: Tile, first: int, lists: Lists, limit: int) -> int:
-        column = slice(tile.columns.start, tile.columns.stop)
-        return list_tile(
-            screened,
-            tile.queries.start + first,
-            self._start,
-            self._identity_of[column],
-            self._reduction.bits,
-            self._weight,
-            self._reduction.weight_limit,
-            lists,
-            limit,
-        )
+    def absorb(self, tile: TileView) -> None:
+        """List items of one tile."""
+        # The first tile of a block is the widest.
+        lists = self._lists = self._lists or self._make_lists(len(tile.columns))
+        reduction, identity_of = self._reduction, self._identity_of[tile.columns.start : tile.columns.stop]
+
+        def add(precision: Precision, first: int, limit: int) -> tuple[int, int]:
+            return list_tile(
+                self._thresholds.read(tile, precision),
+                self._thresholds.placing(precision, reduction.ties),
+                first,
+                self._start,
+                identity_of,
+                reduction.bits,
+                self._weight,
+                reduction.weight_limit,
+                lists,
+                limit,
+            )
+
+        read_all(tile, add)
 
     def result(self) -> ListedItems:
         """Return the lists of the block pair."""

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import RowRange
-from reid_dist.engine.distances import Distance, Screen, Values
-from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, pair_rows
-from reid_dist.engine.reductions.tiles import Tile
-from reid_dist.kernels.canonical import read_only
+from reid_dist.engine.distances import Distance
+from reid_dist.engine.distances.integers import forced_screen
+from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenColumns
+from reid_dist.engine.reductions.tiles import BlockPair, Precision, TileView
+from reid_dist.kernels.canonical import GIVEN, PairRows, read_only
 from reid_dist.kernels.lists import merge_lists
 from reid_dist.kernels.rescoring import falling_values
-from reid_dist.kernels.symmetric import Side, collect_both, collect_one
-from reid_dist.kernels.topk import GROUPS_PER_NEIGHBOUR, Candidates, make_candidates, settle
+from reid_dist.kernels.symmetric import Side, collect_rows
+from reid_dist.kernels.topk import make_candidates, settle
 
 Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
 
-_NO_LABELS = np.empty(0, np.int64), np.empty(0, np.int64)
+_NONE = np.empty(0, np.int64)
+
+# Elements of the rows that an item is compared with, per row of its list, with which integers pay for lists.
+_ELEMENTS_PER_NEIGHBOUR = 49152
+# Cost of refining a value, in pairs of a float32 product, and what products of integers save of such a pair.
+_REFINED, _SAVED = 4.0, 0.65
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class Surroundings:
     """
 
     # Rows of the set by (canonical distance, row), without the item itself, shape (n, k), int64; -1 for absent entries.
-    index: NDArray[np.int64]
+    index: Int64
     # Canonical distances, shape (n, k), float64; inf for absent entries.
     distance: Float64
     # Largest canonical distance, shape (n,), float64; 0 without other items, NaN if it was not searched for.
@@ -48,32 +53,112 @@ class Seed:
     farthest: Float64
 
 
-def make_side(
-    distance: Distance,
-    k: int,
-    block: FeatureBlock,
-    against: FeatureBlock,
-    screening: tuple[Float64, Float64, Values],
-    screen: Screen,
-    *,
-    farthest: bool,
-    room: int | None = None,
-) -> Side:
-    """Side of a block without neighbours; `screening` is its centre, epsilon and bias, `room` as in its lists.
+def unknown(block: FeatureBlock) -> Seed:
+    """No bounds for the items of a block."""
+    nothing = np.full(len(block), np.inf)
+    return Seed(nothing, -nothing)
 
-    `farthest` tells whether largest distances are searched for.
+
+class Listing:
+    """The k nearest items of each item of one block among those of the other of a pair, and the largest distances.
+
+    `seed` holds bounds.  `columns` lists the items of the second block; gallery rows that are `hidden` from single
+    queries are left out.
     """
-    centre, epsilon, bias = screening
-    rows, wanted = pair_rows(distance, block, against), min(k, len(against))
-    labels = _NO_LABELS if block.label is None or against.label is None else (block.label, against.label)
-    return Side(
-        lists=make_candidates(wanted, rows, epsilon, centre, screen.slope, screen.dtype, room=room),
-        farthest=np.full(len(block), -np.inf if farthest else np.nan),
-        lower_bound=np.full(len(block), np.finfo(screen.dtype).max if farthest else np.nan, screen.dtype),
-        bias=bias,
-        label=read_only(labels[0]),
-        other_label=read_only(labels[1]),
-    )
+
+    def __init__(
+        self,
+        pair: BlockPair,
+        k: int,
+        seed: Seed,
+        *,
+        farthest: bool,
+        of_columns: bool = False,
+        hidden: HiddenColumns | None = None,
+    ) -> None:
+        screen = pair.screen()
+        self._block, self._against = (pair.gallery, pair.query) if of_columns else (pair.query, pair.gallery)
+        rows, centre, epsilon, bias = pair.rows, screen.centre, screen.epsilon, np.empty(0, screen.dtype)
+        if of_columns:
+            mirrored = screen.mirrored()
+            centre, epsilon, bias = mirrored.centre, mirrored.epsilon, mirrored.column_bias
+            rows = PairRows(rows.kind, rows.gallery, rows.query, rows.gallery_norm, rows.query_norm)
+        elif rows.kind != GIVEN and not rows.rescoring.active:
+            bias = screen.mirrored().row_bias
+        block, against, n = self._block, self._against, len(self._block)
+        labels = (_NONE, _NONE) if block.label is None or against.label is None else (block.label, against.label)
+        self.k = min(k, len(against))
+        self.side = Side(
+            lists=make_candidates(self.k, rows, epsilon, centre, screen.slope, screen.dtype),
+            farthest=np.full(n, -np.inf if farthest else np.nan),
+            lower_bound=np.full(n, np.finfo(screen.dtype).max if farthest else np.nan, screen.dtype),
+            bias=bias,
+            label=read_only(labels[0]),
+            other_label=read_only(labels[1]),
+            struck_indptr=np.zeros(n + 1, np.int64) if hidden is None else hidden.indptr,
+            struck=_NONE if hidden is None else hidden.column,
+        )
+        self._apply(seed, farthest=farthest)
+
+    def _apply(self, seed: Seed, *, farthest: bool) -> None:
+        """Set thresholds for nearest and farthest items from the seed bounds."""
+        side, lists = self.side, self.side.lists
+        bounds = [(np.isfinite(seed.reach), seed.reach, 1.0, lists.level)]
+        if farthest:
+            bounds.append((np.isfinite(seed.farthest), seed.farthest, -1.0, side.lower_bound))
+            side.farthest[:] = seed.farthest
+        for known, of, sign, into in bounds:
+            item = np.flatnonzero(known)
+            falling = falling_values(lists.rows, item, of[item], sign)
+            edge = lists.centre[item] - lists.slope * falling - sign * lists.epsilon[item]
+            # Outward by more than the error of rounding to the type of the tiles.
+            into[item] = edge - sign * (np.abs(edge) * 2.0**-22 + 2.0**-125)
+
+    def result(self) -> Surroundings:
+        """Return all lists, decided by canonical distance, and the largest distances."""
+        column = np.full((len(self._block), self.k), -1, np.int64)
+        distance = np.full((len(self._block), self.k), np.inf)
+        settle(self.side.lists, column, distance)
+        index = np.where(column < 0, -1, self._against.numbers[column])
+        return Surroundings(index, distance, np.maximum(self.side.farthest, 0.0))
+
+
+def listed_in(pair: BlockPair, k: int, share: float = 1.0) -> Precision:
+    """First precision of lists of `k` items, of which a share of the pairs is compared per product."""
+    elements = share * len(pair.gallery) * pair.gallery.features.shape[1]
+    pays = elements >= _ELEMENTS_PER_NEIGHBOUR * k or forced_screen() is not None
+    return Precision.INTEGERS if pays and pair.integers is not None else Precision.PLAIN
+
+
+class Work:
+    """Whether products of integers still pay for lists: they do unless too many of their values are refined."""
+
+    def __init__(self, n_begun: int) -> None:
+        # Lists that begin without bounds take more at first.
+        self._left = float(1 << 16) + 12.0 * _REFINED * n_begun
+
+    def exceeds(self, n_refined: int, n_pairs: int) -> bool:
+        """Add values that were refined, and pairs that were compared; whether products of float32 are faster."""
+        self._left += 0.5 * _SAVED * n_pairs - _REFINED * n_refined
+        return self._left < 0
+
+
+class ListingTiles:
+    """Adds tiles to the lists of their rows."""
+
+    def __init__(self, pair: BlockPair, listing: Listing) -> None:
+        self._listing, self._work = listing, Work(listing.k * len(pair.query))
+
+    def absorb(self, tile: TileView, hidden: HiddenColumns | None = None) -> None:
+        """Add one tile, without columns that are hidden by label."""
+        precision = min(tile.precision, Precision.PLAIN)
+        read = tile.read(precision)
+        if hidden is not None:
+            bias, bias_of = hidden.bias(read.bias[0], tile.columns, tile.queries)
+            read = read._replace(bias=bias, bias_of=bias_of)
+        n_refined = collect_rows(read, self._listing.side)
+        if precision is Precision.INTEGERS and self._work.exceeds(n_refined, tile.size) and forced_screen() is None:
+            tile.leave(precision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,149 +172,31 @@ class SurroundQueries:
     # Whether largest distances are searched for.
     farthest: bool = True
 
-    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _QuerySide:
+    def start(self, pair: BlockPair) -> _QuerySide:
         """Make an accumulator for a block pair."""
-        return _QuerySide(self, query, gallery, screen)
+        return _QuerySide(self, pair)
 
 
 class _QuerySide(Accumulator[Surroundings]):
     """Accumulator of `SurroundQueries`."""
 
-    def __init__(self, reduction: SurroundQueries, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> None:
-        self._query = query
-        self._gallery = gallery
-        screening = screen.centre, screen.epsilon, np.empty(0, screen.dtype)
-        self._side = make_side(
-            reduction.distance, reduction.k, query, gallery, screening, screen, farthest=reduction.farthest
-        )
+    def __init__(self, reduction: SurroundQueries, pair: BlockPair) -> None:
+        self._pair = pair
+        self._listing = Listing(pair, reduction.k, unknown(pair.query), farthest=reduction.farthest)
+        self._tiles = ListingTiles(pair, self._listing)
 
-    def absorb(self, tile: Tile) -> None:
+    @property
+    def precisions(self) -> NDArray[np.uint8]:
+        """First precision of each query."""
+        return np.full(len(self._pair.query), listed_in(self._pair, self._listing.k), np.uint8)
+
+    def absorb(self, tile: TileView) -> None:
         """Add one tile."""
-        collect_one(tile.values, tile.bias, tile.queries.start, tile.columns.start, self._side)
+        self._tiles.absorb(tile)
 
     def result(self) -> Surroundings:
         """Return all lists, decided by canonical distance, and the largest distances."""
-        return settle_side(self._side, self._query, self._gallery)
-
-
-@dataclass(frozen=True, slots=True)
-class SurroundBoth:
-    """Keep the k nearest items of each item of two blocks of one set in the other block, and its largest distance.
-
-    A block as its own gallery is compared with itself, in the tiles of one triangle; an item is then not in its own
-    list.
-    """
-
-    # Length of the lists.
-    k: int
-    # Registered distance.
-    distance: Distance
-    # Whether largest distances are searched for.
-    farthest: bool = True
-    # Bounds for the items of both blocks.  Items within `Seed.reach` are listed; those beyond may be missing.
-    seeds: tuple[Seed, Seed] | None = None
-
-    def start(self, query: FeatureBlock, gallery: FeatureBlock, screen: Screen) -> _BothSides:
-        """Make an accumulator for a block pair."""
-        return _BothSides(self, query, gallery, screen)
-
-
-class _BothSides(Accumulator[list[Surroundings]]):
-    """Accumulator of `SurroundBoth`."""
-
-    def __init__(self, reduction: SurroundBoth, first: FeatureBlock, second: FeatureBlock, screen: Screen) -> None:
-        self._first, self._second = first, second
-        self._unseeded = reduction.seeds is None
-        distance, k, farthest, mirrored = reduction.distance, reduction.k, reduction.farthest, screen.mirrored()
-        screening = screen.centre, screen.epsilon, mirrored.row_bias
-        self._near = self._far = make_side(distance, k, first, second, screening, screen, farthest=farthest)
-        if second is not first:
-            screening = mirrored.centre, mirrored.epsilon, mirrored.column_bias
-            self._far = make_side(distance, k, second, first, screening, screen, farthest=farthest)
-        for side, seed in zip((self._near, self._far), reduction.seeds or (), strict=False):
-            apply_seed(side, seed)
-
-    def absorb(self, tile: Tile) -> None:
-        """Add one tile, to the lists of its rows and of its columns."""
-        rows, columns, values = tile.queries, tile.columns, tile.values
-        both = self._near is not self._far or rows != columns
-        if self._unseeded and columns.start == 0:
-            _begin(self._near, rows, columns, values - self._far.bias[columns.start : columns.stop])
-        if self._unseeded and rows.start == 0 and both:
-            _begin(self._far, columns, rows, (values - self._near.bias[rows.start : rows.stop, None]).T)
-        collect_both(values, rows.start, columns.start, self._near, self._far, both)
-
-    def result(self) -> list[Surroundings]:
-        """Return the results of the first block, and of the second unless it is the same."""
-        found = [settle_side(self._near, self._first, self._second)]
-        return found if self._near is self._far else [*found, settle_side(self._far, self._second, self._first)]
-
-
-def apply_seed(side: Side, seed: Seed) -> None:
-    """Set initial thresholds for nearest and farthest items from the seed bounds."""
-    lists = side.lists
-    bounds = [(np.isfinite(seed.reach), seed.reach, 1.0, lists.level)]
-    if searches_farthest(side):
-        bounds.append((np.isfinite(seed.farthest), seed.farthest, -1.0, side.lower_bound))
-        side.farthest[:] = seed.farthest
-    for known, of, sign, into in bounds:
-        item = np.flatnonzero(known)
-        falling = falling_values(lists.rows, item, of[item], sign)
-        edge = lists.centre[item] - lists.slope * falling - sign * lists.epsilon[item]
-        into[item] = edge - sign * rounding(edge)
-
-
-def searches_farthest(side: Side) -> bool:
-    """Whether largest distances are searched for."""
-    return not np.isnan(side.farthest).any()
-
-
-def _begin(side: Side, items: RowRange, others: RowRange, values: Values) -> None:
-    """Set thresholds for nearest and farthest items from the first values, so that not all of those are listed.
-
-    If the largest values of n groups are above some level, at least n values are above it; with many groups, few of
-    them have two such values.  One value more than `k` is used, as an item may be compared with itself.
-
-    `values` are screening values of `items` and `others`, shape (len(items), len(others)), bias subtracted.
-    """
-    cut = slice(items.start, items.stop)
-    band = 2.0 * side.lists.epsilon[cut]
-    near = far = values
-    limits = np.finfo(values.dtype)
-    if len(side.label):
-        # The first values may be few of those that are listed, or none.
-        left_out = side.label[cut, None] == side.other_label[others.start : others.stop]
-        near, far = np.where(left_out, limits.min, values), np.where(left_out, limits.max, values)
-    wanted = side.lists.k + 1
-    n_groups = GROUPS_PER_NEIGHBOUR * wanted
-    size = values.shape[1] // n_groups
-    if size > 1:
-        largest = near[:, : size * n_groups].reshape(len(values), size, n_groups).max(axis=1)
-        place = n_groups - wanted
-        edge = np.partition(largest, place, axis=1)[:, place] - band
-        side.lists.level[cut] = np.maximum(edge - rounding(edge), limits.min)
-    if not searches_farthest(side):
-        return
-    edge = far.min(axis=1) + band
-    side.lower_bound[cut] = np.minimum(edge + rounding(edge), limits.max)
-
-
-def rounding(edge: Float64) -> Float64:
-    """Upper bound on the error of rounding `edge` to the dtype of the tiles."""
-    return np.asarray(np.abs(edge) * 2.0**-22 + 2.0**-125)
-
-
-def settle_side(
-    side: Side,
-    block: FeatureBlock,
-    against: FeatureBlock,
-    write: Callable[[Candidates, NDArray[np.int64], Float64], None] = settle,
-) -> Surroundings:
-    """Decide the lists of a side by canonical distance, with `settle` or another function of its arguments."""
-    column = np.full((len(block), side.lists.k), -1, np.int64)
-    distance = np.full((len(block), side.lists.k), np.inf)
-    write(side.lists, column, distance)
-    return Surroundings(np.where(column < 0, -1, against.numbers[column]), distance, np.maximum(side.farthest, 0.0))
+        return self._listing.result()
 
 
 def merge_surroundings(one: Surroundings, other: Surroundings, k: int) -> Surroundings:

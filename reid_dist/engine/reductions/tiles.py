@@ -1,90 +1,283 @@
-"""Tiles: screening values of some queries against some gallery rows, in the requested precision.
+"""Tiles of a block pair: products of some queries and some gallery rows, in the precision that a reduction asks for.
 
 A tile is computed when a reduction first reads it, once for all reductions, in memory that is reused from tile to tile.
-Most tiles are read in float32.  If bands are too crowded, a reduction reads the same tile as a sum of products of parts
-of the rows, with bands a few times narrower, or in float64, with bands some 2^29 times narrower; if all reductions do,
-the plain product in float32 is never computed.
+Precisions differ in cost and in how far their values may be from canonical distances.  Each query of a block pair has a
+first one, chosen from a sample of the gallery rows; a reduction that finds too many pairs undecided in a tile reads it
+again in the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from enum import Enum
+from enum import IntEnum
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from reid_dist.core.model import RowRange
-from reid_dist.engine.distances import Screen, Values
+from reid_dist.core.model import RowRange, even_rows
+from reid_dist.engine.distances import Distance, Screen, Values
+from reid_dist.engine.distances.integers import IntegerProduct
+from reid_dist.engine.distances.quantised import IntegerRows, product_for, slack_of
+from reid_dist.engine.plan import TileShape
+from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
+from reid_dist.engine.reductions.screens import RescoredScreen, screen_pairs
+from reid_dist.engine.screened_pairs import note_screened
+from reid_dist.kernels.tiles import Tile
+
+Int64 = NDArray[np.int64]
+
+_NO_ROWS = np.empty((0, 0), np.float32)
+_NO_KNOWN = np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0)
 
 
-class Precision(Enum):
-    """Precision of the values of a tile, from the fastest to the one with the narrowest bands."""
+class Precision(IntEnum):
+    """Precision of products, from the cheapest to the one that decides most pairs."""
 
-    PLAIN = "float32"
-    IN_PARTS = "float32, in parts"
-    WIDE = "float64"
+    # Queries whose pairs are not read.
+    NOTHING = 0
+    # No products: known pairs alone, where no other can matter.
+    KNOWN = 1
+    INTEGERS = 2
+    PLAIN = 3
+    WIDE = 4
 
 
-class Products:
-    """Products of two blocks, tile by tile; a tile has at most `query_rows` and `gallery_rows` rows."""
+class _Products(Protocol):
+    """Products of a block pair in one precision."""
 
-    def __init__(self, screen: Screen, dim: int, query_rows: int, gallery_rows: int) -> None:
+    screen: Screen
+
+    def tile(self, queries: Int64, columns: RowRange) -> Tile:
+        """Products of some queries and columns; the next call overwrites them."""
+
+
+class _FloatProducts:
+    """Products in float32 or float64, or none, with known pairs written into them."""
+
+    def __init__(self, screen: Screen, shape: tuple[int, int, int], *, multiplies: bool = True) -> None:
+        query_rows, gallery_rows, dim = shape
         self.screen = screen
-        self._prepared: Values = np.empty((gallery_rows, dim), screen.dtype)
+        self._multiplies = multiplies
+        self._prepared: Values = np.empty((gallery_rows if multiplies else 0, dim), screen.dtype)
         self._scratch: Values = np.empty(query_rows * gallery_rows, screen.dtype)
         self._columns = RowRange(0, 0)
         self._gallery: tuple[Values, Values] = self._prepared[:0], self._scratch[:0]
-        self._place = self._columns, self._columns
-        self._values: Values = self._scratch[:0]
 
-    def tile(self, queries: RowRange, columns: RowRange) -> tuple[Values, Values]:
-        """Screening values, bias not yet subtracted, shape (n_query, n_column), and the bias, shape (n_column,).
-
-        The next call overwrites both arrays.
-        """
+    def tile(self, queries: Int64, columns: RowRange) -> Tile:
+        """Products of some queries and columns; the next call overwrites them."""
+        n, m = len(queries), len(columns)
         if columns != self._columns:
-            prepared = self._prepared[: len(columns)]
-            self._gallery = self.screen.gallery_tile(columns.start, columns.stop, prepared)
-            self._columns = columns
+            room = self._prepared[:m] if self._multiplies else np.empty((m, self._prepared.shape[1]), self.screen.dtype)
+            self._gallery, self._columns = self.screen.gallery_tile(slice(columns.start, columns.stop), room), columns
         matrix, bias = self._gallery
-        if (queries, columns) != self._place:
-            values = self._scratch[: len(queries) * len(columns)].reshape(len(queries), len(columns))
+        values = self._scratch[: n * m].reshape(n, m)
+        if self._multiplies:
             self.screen.multiply(queries, matrix, values)
-            self.screen.correct(queries, columns.start, bias, values)
-            self._values, self._place = values, (queries, columns)
-        return self._values, bias
+            if not self.screen.exact and self.screen.dtype == np.float32:
+                note_screened("float32", values.size)
+        else:
+            values[:] = -np.inf
+        self.screen.correct(queries, columns.start, bias, values)
+        one = values.dtype.type
+        return Tile(
+            products=values,
+            shift=np.zeros(m, values.dtype),
+            scale=np.full(m, one(1)),
+            factor=np.full(n, one(1)),
+            extra=np.zeros(n, values.dtype),
+            near=_NO_ROWS,
+            far=_NO_ROWS,
+            bias=bias[None],
+            bias_of=np.zeros(n, np.int64),
+            query=queries,
+            column_start=columns.start,
+            known_indptr=_NO_KNOWN[0],
+            known_column=_NO_KNOWN[1],
+            known=_NO_KNOWN[2],
+            first_known=0,
+        )
 
 
-class Tile:
-    """Screening values of some queries against some gallery rows, as positions in their blocks.
+class _IntegerProducts:
+    """Products of eight-bit integers; see `reid_dist.engine.distances.quantised`.
 
-    `products` returns the products of both blocks in a precision; `shared` is whether several reductions read the tile.
+    `screen` is that of products in float32, whose prepared rows are quantised.
     """
 
-    def __init__(
-        self, queries: RowRange, columns: RowRange, products: Callable[[Precision], Products], shared: bool
-    ) -> None:
-        self.queries = queries
-        self.columns = columns
-        self.shared = shared
-        self._products = products
+    def __init__(self, screen: Screen, product: IntegerProduct, shape: tuple[int, int, int]) -> None:
+        query_rows, gallery_rows, dim = shape
+        n_query = screen.shape[0]
+        self.screen = screen
+        self._own = rows = IntegerRows(screen.query_rows(np.arange(n_query)), product)
+        self._prepared = np.empty((gallery_rows, dim), np.float32)
+        self._scratch = np.empty(query_rows * gallery_rows, np.int32)
+        self._right = np.empty((dim, 0), np.int8)
+        self._columns, self._other, self._bias = RowRange(0, 0), rows, self._prepared[0, :0]
+        self._slack = slack_of(screen)
+        self._known = _NO_KNOWN
+        self._first_known = 0
+        if isinstance(screen, RescoredScreen):
+            self._known, self._first_known = screen.known_pairs, screen.first_column
+
+    def tile(self, queries: Int64, columns: RowRange) -> Tile:
+        """Products of some queries and columns; the next call overwrites them."""
+        n, m = len(queries), len(columns)
+        if columns != self._columns:
+            prepared, self._bias = self.screen.gallery_tile(slice(columns.start, columns.stop), self._prepared[:m])
+            self._other = IntegerRows(prepared, self._own.product)
+            self._right, self._columns = self._other.transposed(), columns
+        products = self._scratch[: n * m].reshape(n, m)
+        self._own.product.multiply(self._own.unsigned(queries), self._right, products)
+        note_screened("int8", products.size)
+        return Tile(
+            products=products,
+            shift=self._other.shift,
+            scale=self._other.scale,
+            factor=self._own.scale[queries],
+            extra=self._own.error(queries, self._other, self._slack),
+            near=self.screen.query_rows(queries),
+            far=self._prepared[:m],
+            bias=self._bias[None],
+            bias_of=np.zeros(n, np.int64),
+            query=queries,
+            column_start=columns.start,
+            known_indptr=self._known[0],
+            known_column=self._known[1],
+            known=self._known[2],
+            first_known=self._first_known,
+        )
+
+    def errors(self, columns: Int64) -> NDArray[np.float32]:
+        """Errors of all queries against some columns, shape (n_query,)."""
+        rows, _ = self.screen.gallery_tile(columns, np.empty((len(columns), self._prepared.shape[1]), np.float32))
+        every = np.arange(self.screen.shape[0])
+        return self._own.error(every, IntegerRows(rows, self._own.product), self._slack)
+
+
+class BlockPair:
+    """Products of a block of queries and a gallery block, tile by tile.
+
+    Attributes
+    ----------
+    query, gallery
+        The two blocks.
+    rows
+        Both as kernels take them.
+    query_rows, gallery_rows
+        Queries and gallery rows of a tile.
+    """
+
+    def __init__(self, query: FeatureBlock, gallery: FeatureBlock, distance: Distance, tile: TileShape) -> None:
+        self.query, self.gallery, self.distance = query, gallery, distance
+        self.rows = pair_rows(distance, query, gallery)
+        # The last tile of a block would be short otherwise, and short products are slow.
+        self.query_rows, self.gallery_rows = even_rows(len(query), tile.query), even_rows(len(gallery), tile.gallery)
+        self._screens: dict[type, Screen] = {}
+        self._products: dict[Precision, _Products] = {}
+        self._tiles: dict[Precision, tuple[Int64, RowRange, Tile]] = {}
+
+    @cached_property
+    def integers(self) -> IntegerProduct | None:
+        """Integer products of the pair; None where float32 is preferred.  InputError where forced ones are missing."""
+        # Graph distances that are added to plain ones are added in float32.
+        return None if self.rows.rescoring.active and self._is_mixed else product_for(self.screen())
+
+    @property
+    def _is_mixed(self) -> bool:
+        return self.rows.rescoring.mixed or self.rows.rescoring.weight == 0.0
+
+    def screen(self, precision: Precision = Precision.PLAIN) -> Screen:
+        """Screen of a precision: that of all but the widest is the one of float32, up to `Tile.extra`."""
+        dtype = np.float64 if precision is Precision.WIDE else np.float32
+        if dtype not in self._screens:
+            self._screens[dtype] = screen_pairs(self.distance, self.rows, dtype)
+        return self._screens[dtype]
+
+    def sample(self, columns: Int64) -> Values:
+        """Screening values of all queries and some columns in float32, shape (n_query, n)."""
+        screen, n_query = self.screen(), len(self.query)
+        values, room = np.empty((n_query, len(columns)), screen.dtype), (len(columns), self.gallery.features.shape[1])
+        rows, bias = screen.gallery_tile(columns, np.empty(room, screen.dtype))
+        screen.multiply(np.arange(n_query), rows, values)
+        return values - bias
+
+    def errors(self, columns: Int64) -> NDArray[np.float32]:
+        """`Tile.extra` of integers for all queries, as some columns show it, shape (n_query,)."""
+        products = self._in(Precision.INTEGERS)
+        if not isinstance(products, _IntegerProducts):
+            raise AssertionError("only products of integers have it")
+        return products.errors(columns)
+
+    def tile(self, precision: Precision, queries: Int64, columns: RowRange) -> Tile:
+        """Products of some queries, by ascending places, and columns; valid until others of this precision."""
+        known = self._tiles.get(precision)
+        if known is None or known[0] is not queries or known[1] != columns:
+            found = self._in(precision).tile(queries, columns)
+            known = self._tiles[precision] = queries, columns, found
+        return known[2]
+
+    def _in(self, precision: Precision) -> _Products:
+        if precision not in self._products:
+            shape = self.query_rows, self.gallery_rows, self.gallery.features.shape[1]
+            screen = self.screen(precision)
+            if precision is not Precision.INTEGERS:
+                self._products[precision] = _FloatProducts(screen, shape, multiplies=precision is not Precision.KNOWN)
+            elif self.integers is not None:
+                self._products[precision] = _IntegerProducts(screen, self.integers, shape)
+            else:
+                raise AssertionError("products of integers are not available")
+        return self._products[precision]
+
+
+class Batch:
+    """Queries of a block pair that share tiles, and the first precision of these.
+
+    Attributes
+    ----------
+    queries
+        Ascending places in the block, shape (n,), int64.
+    precision
+        It becomes the next one where too many pairs are left undecided.
+    """
+
+    def __init__(self, queries: Int64, precision: Precision) -> None:
+        self.queries, self.precision = queries, precision
+
+
+class TileView:
+    """The pairs of a batch of queries and some columns of a block pair, read in any precision.
+
+    Attributes
+    ----------
+    queries, columns
+        Places in their blocks; queries ascend, shape (n,), int64.
+    """
+
+    def __init__(self, pair: BlockPair, batch: Batch, columns: RowRange) -> None:
+        self.queries, self.columns = batch.queries, columns
+        self._pair, self._batch = pair, batch
 
     @property
     def size(self) -> int:
-        """Number of pairs of the tile."""
+        """Number of pairs."""
         return len(self.queries) * len(self.columns)
 
     @property
-    def values(self) -> Values:
-        """Shape (n_query, n_column), in the dtype of the screen; larger is nearer, after subtraction of the bias."""
-        return self.read(Precision.PLAIN)[1]
+    def precision(self) -> Precision:
+        """The first precision of these queries."""
+        return self._batch.precision
 
-    @property
-    def bias(self) -> Values:
-        """Bias of each column, shape (n_column,), in the dtype of the screen."""
-        return self.read(Precision.PLAIN)[2]
+    def read(self, precision: Precision) -> Tile:
+        """The tile in a precision; biases are those of the columns alone."""
+        return self._pair.tile(precision, self.queries, self.columns)
 
-    def read(self, precision: Precision) -> tuple[Screen, Values, Values]:
-        """Return the screen of both blocks in a precision, and values and bias of the tile under it."""
-        products = self._products(precision)
-        return products.screen, *products.tile(self.queries, self.columns)
+    def wider(self, precision: Precision) -> Precision | None:
+        """The next precision; None behind the last."""
+        is_last = precision is Precision.WIDE or precision is Precision.KNOWN
+        return None if is_last or self._pair.screen().exact else Precision(precision + 1)
+
+    def leave(self, precision: Precision) -> None:
+        """Read further tiles of these queries in the next precision."""
+        if self._batch.precision is precision:
+            self._batch.precision = Precision(precision + 1)

@@ -1,0 +1,110 @@
+"""Tiles of products, and their rows as screening values.
+
+A tile holds products of prepared rows: of float32 or float64 numbers, or of eight-bit integers.  A row of it becomes
+screening values, larger is nearer, in a buffer that stays in the first-level cache; all that follows is the same for
+products of every kind.  Values from integers differ from those of exact products by up to a number per query, *extra*;
+a value from integers that it leaves undecided is *refined*: computed in float32, as one of a float32 tile would be.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.kernels.settings import inner_kernel
+from reid_dist.kernels.vectors import single_dot
+
+# Values that are looked through together.
+_BLOCK = 128
+
+
+class Tile(NamedTuple):
+    """Products of some queries and some gallery rows of a block pair."""
+
+    # Shape (rows, columns), C order, int32, float32 or float64.  A screening value is ``(product - shift[c]) *
+    # (scale[c] * factor[i]) - bias[kind, c]``, in the type of `scale`.
+    products: NDArray[np.number]
+    # Shapes (columns,) and (rows,), the first in the type of the products.
+    shift: NDArray[np.number]
+    scale: NDArray[np.floating]
+    factor: NDArray[np.floating]
+    # How far a value may be from that of exact products, shape (rows,); 0 for products of floating-point numbers, whose
+    # errors the bands of thresholds contain.
+    extra: NDArray[np.floating]
+    # Prepared rows, shapes (rows, dim) and (columns, dim), float32, of which single values are computed; without
+    # rows if none is.
+    near: NDArray[np.float32]
+    far: NDArray[np.float32]
+    # Shape (kinds, columns); ``inf`` hides a column.  The kind of each row, shape (rows,), int64.
+    bias: NDArray[np.floating]
+    bias_of: NDArray[np.int64]
+    # Place in its block of the query of each row, shape (rows,), int64, and of the first column.
+    query: NDArray[np.int64]
+    column_start: int
+    # Screening values of single pairs that are not those of products: ``known[known_indptr[q]:known_indptr[q + 1]]`` of
+    # query ``q`` in the columns ``known_column - first_known`` of the block, ascending.  None where products hold them.
+    known_indptr: NDArray[np.int64]
+    known_column: NDArray[np.int64]
+    known: NDArray[np.float64]
+    first_known: int
+
+
+@inner_kernel
+def read_row(tile: Tile, i: int, level: np.floating, least: np.floating, values: NDArray[np.floating]) -> int:
+    """Write the screening values of a row; return how many reach a level, or do not exceed `least` (NaN for none)."""
+    products, shift, scale = tile.products[i], tile.shift, tile.scale
+    factor, less = tile.factor[i], tile.bias[tile.bias_of[i]]
+    number, floating = products.dtype.type, values.dtype.type
+    reached = np.int32(0)
+    for c in range(len(values)):
+        value = floating(number(products[c] - shift[c])) * (scale[c] * factor) - less[c]
+        values[c] = value
+        reached += np.int32((value >= level) | (value <= least))
+    return int(reached)
+
+
+@inner_kernel
+def refined(tile: Tile, i: int, column: int) -> np.floating:
+    """Product of a row and a column as in a float32 tile, no bias subtracted."""
+    return np.float32(single_dot(tile.near[i], tile.far[column]))
+
+
+@inner_kernel
+def places_outside(
+    values: NDArray[np.floating], level: np.floating, least: np.floating, places: NDArray[np.int64]
+) -> int:
+    """Write the places of the values that reach a level or do not exceed `least`, ascending; return their number.
+
+    `places` has room for one more.
+    """
+    n = 0
+    for start in range(0, len(values), _BLOCK):
+        part = values[start : min(start + _BLOCK, len(values))]
+        reached = np.int32(0)
+        for k in range(len(part)):
+            reached += np.int32((part[k] >= level) | (part[k] <= least))
+        if reached:
+            for k in range(len(part)):
+                places[n] = start + k
+                n += int((part[k] >= level) | (part[k] <= least))
+    return n
+
+
+@inner_kernel
+def places_between(
+    values: NDArray[np.floating], least: np.floating, most: np.floating, places: NDArray[np.int64]
+) -> int:
+    """Write the places of the values from `least` to `most`; as `places_outside` otherwise."""
+    n = 0
+    for start in range(0, len(values), _BLOCK):
+        part = values[start : min(start + _BLOCK, len(values))]
+        inside = np.int32(0)
+        for k in range(len(part)):
+            inside += np.int32((part[k] >= least) & (part[k] <= most))
+        if inside:
+            for k in range(len(part)):
+                places[n] = start + k
+                n += int((part[k] >= least) & (part[k] <= most))
+    return n
