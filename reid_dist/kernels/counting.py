@@ -41,16 +41,14 @@ from numpy.typing import NDArray
 from reid_dist.kernels.bins import Pending, Steps, fill_steps, make_pending, make_steps, place, place_among
 from reid_dist.kernels.deciding import Bands, OpenPairs, RankCounts, first_at_least
 from reid_dist.kernels.settings import inner_kernel, kernel
-from reid_dist.kernels.tiles import Tile, places_between, places_outside, read_row, refined
+from reid_dist.kernels.tiles import Tile, places_between, places_outside, read_row, refined, request_refined
 
 # Values that a table places together.
 _BLOCK = 512
 
-# Up to so many values that reach the farthest threshold, each is compared with all thresholds.
-_FEW_REACHED = 16
-
-# The same where a table would have to be filled.
-_FEWER_THAN_A_TABLE = 64
+# Up to so many values that reach the farthest threshold, each is compared with all thresholds; the second number is for
+# values of which most are refined, or where a table would have to be filled.
+_FEW_REACHED, _FEW_REFINED = 16, 64
 
 # Thresholds up to which comparisons of all values with all of them beat the table.
 _FEW_THRESHOLDS = 32
@@ -135,14 +133,17 @@ def _settle_row(
     i: int,
     n_pending: int,
     n_known: int,
+    few: bool,
     limit: int,
     row: Row,
+    wide_lower: NDArray[np.floating],
+    wide_upper: NDArray[np.floating],
     bands: Bands,
     counts: RankCounts,
     pairs: OpenPairs,
     n: int,
 ) -> tuple[int, int]:
-    """Add a row to the counts, and its open pairs to the `n` before them.
+    """Add a row to the counts, and its open pairs to the `n` before them; values were compared with the wide edges.
 
     Returns the number of open pairs, -1 if more than `limit` values were inside bands, and the number of these.
     """
@@ -151,20 +152,24 @@ def _settle_row(
     lower, upper = bands.lower[first:last], bands.upper[first:last]
     extra = tile.extra[i]
     placed, columns, places, values = row.placed, row.pending.column, row.pending.place, row.pending.value
+    less = tile.bias[tile.bias_of[i]]
     inside = int(np.int64(0))
     for p in range(n_pending):
         value = values[p]
         a = places[p]
-        if a < last - first and row.lower[a] > value:
-            a = place_among(row.lower[: last - first], value)
-        if a == last - first or value > row.upper[a]:
-            placed[0, a] += np.int32(1)
-            continue
+        # Few values are all refined: nearly all are inside bands.
+        if not few or extra == 0:
+            if a < last - first and wide_lower[a] > value:
+                a = place_among(wide_lower, value)
+            if a == last - first or value > wide_upper[a]:
+                placed[0, a] += np.int32(1)
+                continue
         inside += 1
         if inside > limit:
             return -1, inside
         if extra > 0:
-            value = refined(tile, i, columns[p]) - tile.bias[tile.bias_of[i], columns[p]]
+            request_refined(tile, columns, p, n_pending)
+            value = refined(tile, i, columns[p]) - less[columns[p]]
             a = place_among(lower, value)
             if a == last - first or value > upper[a]:
                 placed[0, a] += np.int32(1)
@@ -210,15 +215,17 @@ def _count_rows(
         if first == last:
             continue
         extra = tile.extra[i]
-        lower, upper = row.lower[: last - first], row.upper[: last - first]
         lowest = bands.lower[last - 1] - extra
         reached = read_row(tile, i, lowest, lowest + np.float32(np.nan), values)
         if reached == 0 and len(tile.known) == 0:
             continue
         if n_open > room:
             return i, n_open, inside
-        for u in range(len(lower)):
-            lower[u], upper[u] = bands.lower[first + u] - extra, bands.upper[first + u] + extra
+        lower, upper = bands.lower[first:last], bands.upper[first:last]
+        if extra > 0:
+            for u in range(len(lower)):
+                row.lower[u], row.upper[u] = lower[u] - extra, upper[u] + extra
+            lower, upper = row.lower[: last - first], row.upper[: last - first]
         hidden_stop = bands.hidden_indptr[q + 1]
         hidden = first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, tile.column_start)
         while hidden < hidden_stop and bands.hidden_column[hidden] < tile.column_start + n_columns:
@@ -227,7 +234,9 @@ def _count_rows(
         n_known = _take_known(tile, q, row) if len(tile.known) else 0
         row.placed[:, : last - first + 1] = 0
         n_pending = int(np.int64(0))
-        if reached <= (_FEW_REACHED if steps is None else _FEWER_THAN_A_TABLE):
+        few = bool(reached <= (_FEW_REACHED if steps is None and extra == 0 else _FEW_REFINED))
+        # Bands of integers are so wide that most values lie in one.
+        if few or (extra > 0 and last - first <= _FEW_THRESHOLDS):
             n_pending = _note_all(values, lowest, row)
         # Without a table, its code is not compiled.
         elif steps is None or last - first <= _FEW_THRESHOLDS:
@@ -237,7 +246,9 @@ def _count_rows(
             for start in range(0, n_columns, _BLOCK):
                 block = values[start : min(start + _BLOCK, n_columns)]
                 n_pending = place(block, start, lowest, base, scale, steps, row.placed, row.pending, n_pending)
-        found, more = _settle_row(tile, i, n_pending, n_known, limit - inside, row, bands, counts, pairs, n_open)
+        found, more = _settle_row(
+            tile, i, n_pending, n_known, few, limit - inside, row, lower, upper, bands, counts, pairs, n_open
+        )
         inside += more
         if found < 0:
             return i, n_open, inside

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from reid_dist.kernels.canonical import falling_at, pair_distance
 from reid_dist.kernels.deciding import first_at_least
 from reid_dist.kernels.settings import inner_kernel, kernel
-from reid_dist.kernels.tiles import Tile, places_outside, read_row, refined
+from reid_dist.kernels.tiles import Tile, places_outside, read_row, refined, request_refined
 from reid_dist.kernels.topk import (
     GROUPS_PER_NEIGHBOUR,
     Candidates,
@@ -145,7 +145,8 @@ def collect_rows(tile: Tile, side: Side) -> int:
             _begin(q, extra, values, side, groups)
             level, least = list_level[q] - extra, lower_bounds[q] + extra
         less = tile.bias[tile.bias_of[i]]
-        for p in range(places_outside(values, level, least, places)):
+        n_places = places_outside(values, level, least, places)
+        for p in range(n_places):
             c = places[p]
             value = values[c]
             # Thresholds change meanwhile.
@@ -155,6 +156,7 @@ def collect_rows(tile: Tile, side: Side) -> int:
                 continue
             if extra > 0:
                 n_refined += 1
+                request_refined(tile, places, p, n_places)
                 value = refined(tile, i, c) - less[c]
             if value >= list_level[q]:
                 _enter(q, start + c, value, lists, lag, scratch)
@@ -222,6 +224,7 @@ def collect_both(tile: Tile, row_side: Side, column_side: Side) -> int:
             value = values[c]
             if extra > 0:
                 n_refined += 1
+                request_refined(tile, places, p, n_places)
                 value = refined(tile, i, c)
             mine, theirs = value - bias[c], value - own
             if mine >= row_level[row]:

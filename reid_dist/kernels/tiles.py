@@ -13,11 +13,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.prefetch import request_row
 from reid_dist.kernels.settings import inner_kernel
 from reid_dist.kernels.vectors import single_dot
 
 # Values that are looked through together.
 _BLOCK = 128
+
+# Columns between a request of a row and its use.
+_AHEAD = 2
 
 
 class Tile(NamedTuple):
@@ -33,8 +37,8 @@ class Tile(NamedTuple):
     # How far a value may be from that of exact products, shape (rows,); 0 for products of floating-point numbers, whose
     # errors the bands of thresholds contain.
     extra: NDArray[np.floating]
-    # Prepared rows, shapes (rows, dim) and (columns, dim), float32, of which single values are computed; without
-    # rows if none is.
+    # Prepared rows of all queries of the block, shape (n_query, dim), and of the columns, (columns, dim), float32, of
+    # which single values are computed; without rows if none is.
     near: NDArray[np.float32]
     far: NDArray[np.float32]
     # Shape (kinds, columns); ``inf`` hides a column.  The kind of each row, shape (rows,), int64.
@@ -68,7 +72,14 @@ def read_row(tile: Tile, i: int, level: np.floating, least: np.floating, values:
 @inner_kernel
 def refined(tile: Tile, i: int, column: int) -> np.floating:
     """Product of a row and a column as in a float32 tile, no bias subtracted."""
-    return np.float32(single_dot(tile.near[i], tile.far[column]))
+    return np.float32(single_dot(tile.near[tile.query[i]], tile.far[column]))
+
+
+@inner_kernel
+def request_refined(tile: Tile, places: NDArray[np.int64], p: int, n: int) -> None:
+    """Request what refining reads of the column some places after place `p` of `n`."""
+    if p + _AHEAD < n:
+        request_row(tile.far[places[p + _AHEAD]])
 
 
 @inner_kernel

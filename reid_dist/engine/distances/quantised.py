@@ -57,9 +57,11 @@ class IntegerRows:
         self.product = product
         self._integers = np.empty(prepared.shape, np.int8)
         self.scale, total = np.empty(n, np.float32), np.empty(n, np.int32)
+        bounds = np.empty((n, 2))
+        quantise_rows(prepared, self._integers, self.scale, bounds, total)
         # Upper bounds of the lengths of rows and residuals.
-        self._bounds = np.empty((n, 2))
-        quantise_rows(prepared, self._integers, self.scale, self._bounds, total)
+        self._length, self._residual = bounds.T.copy()
+        self._longest, self._largest = (float(each.max(initial=0.0)) for each in (self._length, self._residual))
         self.shift = np.int32(LARGEST_INTEGER) * total
 
     def transposed(self) -> NDArray[np.int8]:
@@ -79,10 +81,9 @@ class IntegerRows:
 
     def error(self, rows: Int64, columns: IntegerRows, slack: float) -> NDArray[np.float32]:
         """Bound on the errors of the values of some rows against columns, shape (n,), rounded up."""
-        length, residual = self._bounds[rows].T
-        longest, largest = columns._bounds.max(axis=0, initial=0.0)
-        span = longest + largest
-        bound = residual * span + length * largest + 2.0**-18 * (length + residual) * span + slack
+        length, residual = self._length[rows], self._residual[rows]
+        span = columns._longest + columns._largest
+        bound = residual * span + length * columns._largest + 2.0**-18 * (length + residual) * span + slack
         return np.asarray(np.nextafter(((1.0 + 2.0**-20) * bound).astype(np.float32), np.float32(np.inf)))
 
 

@@ -27,6 +27,9 @@ _GIVEN_UP = 0.2
 # Gallery rows that show how crowded the bands of a query are.
 _SAMPLED_ROWS = 128
 
+# Fewer queries than these are not worth products of their own, which would take long for so few.
+_FEWEST = 64
+
 # Queries per computation of edges.
 _EDGE_QUERIES = 256
 
@@ -116,6 +119,9 @@ class ScreenedTargets:
                 _COSTS[kind] + _DECIDED[kind] * share for kind, share in zip(kinds, self._shares(kinds), strict=True)
             ]
             found[:] = np.array(kinds)[np.argmin(costs, axis=0)]
+            few, many = sorted((Precision.INTEGERS, Precision.PLAIN), key=lambda kind: int((found == kind).sum()))
+            if (found == few).sum() < _FEWEST:
+                found[found == few] = many
         # Under re-ranked distances, known pairs may be all that matters.
         lowest = np.full(len(found), np.inf)
         has = np.flatnonzero(own[1:] > own[:-1])

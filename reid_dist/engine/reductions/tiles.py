@@ -52,25 +52,35 @@ class _Products(Protocol):
         """Products of some queries and columns; the next call overwrites them."""
 
 
+class _PreparedColumns:
+    """Prepared gallery rows of the current columns, for products that read the same ones."""
+
+    def __init__(self, screen: Screen, gallery_rows: int) -> None:
+        self.screen = screen
+        self._room: Values = np.empty((gallery_rows, screen.shape[2]), screen.dtype)
+        self._columns = RowRange(0, 0)
+        self._found: tuple[Values, Values] = self._room[:0], self._room[:0, 0]
+
+    def read(self, columns: RowRange) -> tuple[Values, Values]:
+        """Prepared rows and bias; the next call overwrites them."""
+        if columns != self._columns:
+            here, room = slice(columns.start, columns.stop), self._room[: len(columns)]
+            self._found, self._columns = self.screen.gallery_tile(here, room), columns
+        return self._found
+
+
 class _FloatProducts:
     """Products in float32 or float64, or none, with known pairs written into them."""
 
-    def __init__(self, screen: Screen, shape: tuple[int, int, int], *, multiplies: bool = True) -> None:
-        query_rows, gallery_rows, dim = shape
-        self.screen = screen
+    def __init__(self, prepared: _PreparedColumns, size: int, *, multiplies: bool = True) -> None:
+        self.screen, self._prepared = prepared.screen, prepared
         self._multiplies = multiplies
-        self._prepared: Values = np.empty((gallery_rows if multiplies else 0, dim), screen.dtype)
-        self._scratch: Values = np.empty(query_rows * gallery_rows, screen.dtype)
-        self._columns = RowRange(0, 0)
-        self._gallery: tuple[Values, Values] = self._prepared[:0], self._scratch[:0]
+        self._scratch: Values = np.empty(size, prepared.screen.dtype)
 
     def tile(self, queries: Int64, columns: RowRange) -> Tile:
         """Products of some queries and columns; the next call overwrites them."""
         n, m = len(queries), len(columns)
-        if columns != self._columns:
-            room = self._prepared[:m] if self._multiplies else np.empty((m, self._prepared.shape[1]), self.screen.dtype)
-            self._gallery, self._columns = self.screen.gallery_tile(slice(columns.start, columns.stop), room), columns
-        matrix, bias = self._gallery
+        matrix, bias = self._prepared.read(columns)
         values = self._scratch[: n * m].reshape(n, m)
         if self._multiplies:
             self.screen.multiply(queries, matrix, values)
@@ -105,15 +115,15 @@ class _IntegerProducts:
     `screen` is that of products in float32, whose prepared rows are quantised.
     """
 
-    def __init__(self, screen: Screen, product: IntegerProduct, shape: tuple[int, int, int]) -> None:
-        query_rows, gallery_rows, dim = shape
-        n_query = screen.shape[0]
-        self.screen = screen
-        self._own = rows = IntegerRows(screen.query_rows(np.arange(n_query)), product)
-        self._prepared = np.empty((gallery_rows, dim), np.float32)
-        self._scratch = np.empty(query_rows * gallery_rows, np.int32)
+    def __init__(self, prepared: _PreparedColumns, product: IntegerProduct, size: int) -> None:
+        screen = self.screen = prepared.screen
+        self._prepared = prepared
+        n_query, _, dim = screen.shape
+        self._near = screen.query_rows(np.arange(n_query))
+        self._own = rows = IntegerRows(self._near, product)
+        self._scratch = np.empty(size, np.int32)
         self._right = np.empty((dim, 0), np.int8)
-        self._columns, self._other, self._bias = RowRange(0, 0), rows, self._prepared[0, :0]
+        self._columns, self._other = RowRange(0, 0), rows
         self._slack = slack_of(screen)
         self._known = _NO_KNOWN
         self._first_known = 0
@@ -123,9 +133,9 @@ class _IntegerProducts:
     def tile(self, queries: Int64, columns: RowRange) -> Tile:
         """Products of some queries and columns; the next call overwrites them."""
         n, m = len(queries), len(columns)
+        far, bias = self._prepared.read(columns)
         if columns != self._columns:
-            prepared, self._bias = self.screen.gallery_tile(slice(columns.start, columns.stop), self._prepared[:m])
-            self._other = IntegerRows(prepared, self._own.product)
+            self._other = IntegerRows(far, self._own.product)
             self._right, self._columns = self._other.transposed(), columns
         products = self._scratch[: n * m].reshape(n, m)
         self._own.product.multiply(self._own.unsigned(queries), self._right, products)
@@ -136,9 +146,9 @@ class _IntegerProducts:
             scale=self._other.scale,
             factor=self._own.scale[queries],
             extra=self._own.error(queries, self._other, self._slack),
-            near=self.screen.query_rows(queries),
-            far=self._prepared[:m],
-            bias=self._bias[None],
+            near=self._near,
+            far=far,
+            bias=bias[None],
             bias_of=np.zeros(n, np.int64),
             query=queries,
             column_start=columns.start,
@@ -150,7 +160,7 @@ class _IntegerProducts:
 
     def errors(self, columns: Int64) -> NDArray[np.float32]:
         """Errors of all queries against some columns, shape (n_query,)."""
-        rows, _ = self.screen.gallery_tile(columns, np.empty((len(columns), self._prepared.shape[1]), np.float32))
+        rows, _ = self.screen.gallery_tile(columns, np.empty((len(columns), self._near.shape[1]), np.float32))
         every = np.arange(self.screen.shape[0])
         return self._own.error(every, IntegerRows(rows, self._own.product), self._slack)
 
@@ -174,6 +184,7 @@ class BlockPair:
         # The last tile of a block would be short otherwise, and short products are slow.
         self.query_rows, self.gallery_rows = even_rows(len(query), tile.query), even_rows(len(gallery), tile.gallery)
         self._screens: dict[type, Screen] = {}
+        self._prepared: dict[Screen, _PreparedColumns] = {}
         self._products: dict[Precision, _Products] = {}
         self._tiles: dict[Precision, tuple[Int64, RowRange, Tile]] = {}
 
@@ -219,12 +230,15 @@ class BlockPair:
 
     def _in(self, precision: Precision) -> _Products:
         if precision not in self._products:
-            shape = self.query_rows, self.gallery_rows, self.gallery.features.shape[1]
-            screen = self.screen(precision)
+            screen, size = self.screen(precision), self.query_rows * self.gallery_rows
+            if screen not in self._prepared:
+                self._prepared[screen] = _PreparedColumns(screen, self.gallery_rows)
+            prepared = self._prepared[screen]
             if precision is not Precision.INTEGERS:
-                self._products[precision] = _FloatProducts(screen, shape, multiplies=precision is not Precision.KNOWN)
+                multiplies = precision is not Precision.KNOWN
+                self._products[precision] = _FloatProducts(prepared, size, multiplies=multiplies)
             elif self.integers is not None:
-                self._products[precision] = _IntegerProducts(screen, self.integers, shape)
+                self._products[precision] = _IntegerProducts(prepared, self.integers, size)
             else:
                 raise AssertionError("products of integers are not available")
         return self._products[precision]
