@@ -1,4 +1,4 @@
-"""Products of eight-bit integers of any range on any machine."""
+"""Products of eight-bit integers on any machine, and precisions of one's own choice for the queries of a block pair."""
 
 from __future__ import annotations
 
@@ -7,26 +7,41 @@ from functools import cache
 import numpy as np
 
 from reid_dist.engine.distances import integers
+from reid_dist.engine.reductions.bands import ScreenedTargets
+from reid_dist.engine.reductions.tiles import Precision
 
 
-class _InFloat64:
+class InFloat64:
     """Products by float64, of which all integers below 2^53 are exact."""
-
-    def __init__(self, largest):
-        self.largest = largest
 
     def multiply(self, left, right, out):
         out[:] = left.astype(np.float64) @ right.astype(np.float64)
 
 
 @cache
-def product_of(largest):
-    """The library's product for integers of a range, or one in float64 where that is not exact on this machine."""
-    product = integers.IntegerProduct(largest)
-    return product if integers._is_exact(product) else _InFloat64(largest)
+def _product():
+    """The library's product, or one in float64 where that is not exact on this machine."""
+    product = integers.IntegerProduct()
+    return product if integers._is_exact(product) else InFloat64()
 
 
-def use_products_of(monkeypatch, largest):
-    """Force products of integers of a range, for all blocks, however small."""
+def use_integers(monkeypatch):
+    """Force products of integers for all blocks, however small."""
     monkeypatch.setenv(integers.VARIABLE, "int8")
-    monkeypatch.setattr(integers, "_exact_product", lambda: product_of(largest))
+    monkeypatch.setattr(integers, "_exact_product", _product)
+
+
+def use_precisions(monkeypatch, choose):
+    """Let ``choose(n)`` give the first precision of each query that has thresholds, where products are computed."""
+    estimated = ScreenedTargets.precisions.fget
+
+    def chosen(thresholds):
+        found, pair = estimated(thresholds), thresholds._pair
+        wanted = np.asarray(choose(len(found)), np.uint8)
+        if pair.integers is None:
+            wanted = np.maximum(wanted, Precision.PLAIN)
+        if pair.screen().exact:
+            wanted = np.minimum(wanted, Precision.PLAIN)
+        return np.where(found <= Precision.KNOWN, found, wanted).astype(np.uint8)
+
+    monkeypatch.setattr(ScreenedTargets, "precisions", property(chosen))

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import strategies as st
 from strategies import KINDS, features, seeds
 
-from reid_dist.engine.distances.quantised import Quantised
+from reid_dist.engine.distances.quantised import IntegerRows
 from reid_dist.engine.reductions import FeatureBlock, pair_rows
 from reid_dist.kernels.canonical import pair_distances, squared_norms
-from reid_dist.kernels.coarse import OMITTED, RESIDUAL, SPREAD
+from reid_dist.kernels.quantising import LARGEST_INTEGER
 
 DIMS = (1, 7, 31, 64, 512, 2048, 4099)
 HARD = ("one_giant", "heavy_tails", "denormal", "norms", "offset")
@@ -60,27 +60,19 @@ def hard_blocks(draw, name, dims=DIMS):
     return rows[:n], rows[n:]
 
 
-def rows_at_the_edge(dim, sign, largest):
+def rows_at_the_edge(dim, sign):
     """A query, and a row whose product with it is off by nearly all of its bound, in the direction of `sign`.
 
     All elements of the query are equal, so that its integers are exact; every element of the other row lies half a step
-    beside an integer, on the same side.  Integers are `largest` at most.
+    beside an integer, on the same side.
     """
     rng = np.random.default_rng(dim)
-    row = rng.integers(-largest // 2, 3 * largest // 4, dim) + sign * 0.499
-    row[0] = largest
+    row = rng.integers(-LARGEST_INTEGER // 2, 3 * LARGEST_INTEGER // 4, dim) + sign * 0.499
+    row[0] = LARGEST_INTEGER
     return np.ones((1, dim), np.float32), row[None].astype(np.float32)
 
 
 def halve_bounds(monkeypatch):
-    """Halve every part of the bounds of eight-bit products."""
-    whole = Quantised.factors.func
-
-    def halved(rows):
-        factors = whole(rows)
-        halves = {name: getattr(factors, name) * np.float32(0.5) for name in ("spread", "residual")}
-        fine = factors.fine.copy()
-        fine[:, [SPREAD, RESIDUAL, OMITTED]] *= np.float32(0.5)
-        return factors._replace(fine=fine, **halves)
-
-    monkeypatch.setattr(Quantised, "factors", property(halved))
+    """Halve the bounds of products of eight-bit integers."""
+    whole = IntegerRows.error
+    monkeypatch.setattr(IntegerRows, "error", lambda *given: whole(*given) * np.float32(0.5))

@@ -1,4 +1,4 @@
-"""Counts for ranks by products of eight-bit integers: those of comparing all canonical distances."""
+"""Counts for ranks in every precision of products: those of comparing all canonical distances."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from exact_products import use_products_of
+from exact_products import use_integers, use_precisions
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference import DISTANCES
@@ -16,24 +16,34 @@ from strategies import seeds
 
 from reid_dist import FeatureSet, evaluate, nearest
 from reid_dist.core.model import GalleryMask, Hidden, Targets
-from reid_dist.engine import coarse_tiles
 from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.distances import integers
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions import CountNearer, KeepNearest, coarse_counts
+from reid_dist.engine.reductions import CountNearer, KeepNearest, Precision, bands, counts
 from reid_dist.engine.reductions.base import KnownPairs
 from reid_dist.engine.screened_pairs import count_screened, screened_words
 from reid_dist.engine.tile_loop import run_tiles
 
 pytest.importorskip("onnxruntime")
 
+MULTIPLIED = (Precision.INTEGERS, Precision.PLAIN, Precision.WIDE)
 
-@pytest.fixture(autouse=True, params=integers.LARGEST_INTEGERS)
-def largest(request, monkeypatch):
-    """Integers of each range for all blocks, however small; no query is known to be left to float32."""
-    use_products_of(monkeypatch, request.param)
-    monkeypatch.setattr(coarse_tiles, "PLAIN_QUERIES", coarse_counts._PlainQueries())
-    return request.param
+
+@pytest.fixture(autouse=True)
+def forced(monkeypatch):
+    """Integers for all blocks, however small."""
+    use_integers(monkeypatch)
+
+
+def force_path(patch, data, n_pairs=1600):
+    """Any precision first for each query; little room for open pairs, and tiles that are read again soon."""
+    rng = np.random.default_rng(data.draw(seeds()))
+    mixed = data.draw(st.sampled_from([*([kind] for kind in MULTIPLIED), MULTIPLIED]))
+    use_precisions(patch, lambda n: rng.choice(mixed, n))
+    patch.setattr(counts, "_OPEN_PAIRS", data.draw(st.sampled_from([0, 1, 20, 1 << 16])))
+    given_up = data.draw(st.sampled_from([0.0, 0.01, 0.2, 1.0]))
+    spared = data.draw(st.sampled_from([0, 1, 64]))
+    patch.setattr(bands, "most_inside", lambda size: int(given_up * size) + spared)
 
 
 def csr(lists):
@@ -80,13 +90,13 @@ def assert_counts(found, expected, reduction):
 def test_counts_of_every_threshold(name, seed, tile, labelled, data):
     """Thresholds at the distances of random gallery rows, duplicates of negatives among them; decisions anywhere.
 
-    With lists beside the counts, or without; also of queries that turn out to be left to float32 later.
+    With lists beside the counts, or without.
     """
     rng, distance = np.random.default_rng(seed), REGISTERED.get(name)
     rows = data.draw(hard_blocks(name))
     near, far = block_of(rows[0]), block_of(rows[1], 100)
     matrix = canonical_matrix(near, far, distance)
-    positives = [np.flatnonzero(rng.random(len(far)) < rng.choice([0.0, 0.1, 0.5])) for _ in range(len(near))]
+    positives = [np.flatnonzero(rng.random(len(far)) < rng.choice([0.0, 0.1, 0.5, 0.95])) for _ in range(len(near))]
     label = rng.integers(0, 3, 100 + len(far)) if labelled else None
     own_label = rng.integers(0, 4, len(near)) if labelled else None
     reduction, expected = counting(matrix, positives, far.numbers, name, label, own_label)
@@ -95,85 +105,55 @@ def test_counts_of_every_threshold(name, seed, tile, labelled, data):
     reach = matrix[np.arange(len(near)), order[:, min(k, len(far)) - 1]] if k and data.draw(st.booleans()) else None
     wanted = [KeepNearest(k, distance, reach=reach)] if k else []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coarse_tiles, "PLAIN_QUERIES", coarse_counts._PlainQueries())
-        patch.setattr(coarse_tiles, "_TRIED_ROWS", data.draw(st.integers(1, 20)))
-        rows_of_chunk = data.draw(st.sampled_from([1, 7, 16, 40]))
-        patch.setattr(coarse_tiles, "_RECONSIDERED_ELEMENTS", rows_of_chunk * far.features.shape[1])
-        patch.setattr(coarse_tiles, "_MOST_OPENED_WITH_RESIDUALS", data.draw(st.sampled_from([-1.0, 0.3, 1.0])))
-        patch.setattr(coarse_tiles, "_MOST_PLAIN", data.draw(st.sampled_from([0.0, 0.5, 1.0])))
-        patch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", data.draw(st.sampled_from([0.0, 1e-3, 10.0])))
-        # Queries left to float32 by the first run are known in the second.
-        for _ in range(2):
-            *lists, found = run_tiles(near, far, distance, TileShape(tile, tile), [*wanted, reduction])
-            assert_counts(found, expected, reduction)
-            for listed in lists:
-                n = nearest_columns.shape[1]
-                assert listed.index[:, :n].tolist() == far.numbers[nearest_columns].tolist()
-                assert listed.distance[:, :n].tolist() == np.take_along_axis(matrix, nearest_columns, 1).tolist()
-                assert (listed.index[:, n:] == -1).all()
-
-
-def counts_at_the_edge(sign, largest, dim=512):
-    """A positive, and a negative that equals it; their integers are off by nearly all of the bound."""
-    query, row = rows_at_the_edge(dim, sign, largest)
-    near, far = block_of(query), block_of(np.concatenate([row, row, -np.ones((3, dim))]))
-    reduction, expected = counting(canonical_matrix(near, far, REGISTERED.get("cosine")), [[1]], far.numbers, "cosine")
-    (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(8, 8), [reduction])
-    counts = found[0]
-    return (counts.near.tolist(), counts.tied.dense(1).tolist(), counts.before.dense(1).tolist()), expected
-
-
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_threshold_at_the_edge_of_a_bound(sign, largest, monkeypatch):
-    """The tie is found, by integers; with half the bound it is not."""
-    monkeypatch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", 1.0)
-    found, expected = counts_at_the_edge(sign, largest)
-    assert found == expected == ([0], [1], [1])
-    halve_bounds(monkeypatch)
-    assert counts_at_the_edge(sign, largest)[0] == ([int(sign < 0)], [0], [0])
-
-
-def tie_by_residuals(monkeypatch, dim=512):
-    """A positive, and a negative that equals it and the query; the products of their residuals are not computed."""
-    monkeypatch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", 0.0)
-    monkeypatch.setattr(coarse_tiles, "_MOST_OPENED_WITH_RESIDUALS", 1.0)
-    monkeypatch.setattr(coarse_tiles, "PLAIN_QUERIES", coarse_counts._PlainQueries())
-    # All residuals are half a step, all of it in their integers: the bound is that of what is not computed.
-    row = np.full((1, dim), 1.5, np.float32)
-    row[0, 0] = 127
-    near, far = block_of(row), block_of(np.concatenate([row, row, -np.ones((3, dim))]))
-    reduction, expected = counting(canonical_matrix(near, far, REGISTERED.get("cosine")), [[1]], far.numbers, "cosine")
-    with count_screened() as screened:
-        (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(8, 8), [reduction])
-    counts = found[0]
-    assert set(screened) == ({"int8"} if integers.integer_product(dim).largest == 127 else {"int8", "float32"})
-    return (counts.near.tolist(), counts.tied.dense(1).tolist(), counts.before.dense(1).tolist()), expected
-
-
-def test_threshold_at_the_edge_of_a_bound_of_products_with_residuals(largest, monkeypatch):
-    """The tie is found; with half the bound it is not, unless the query is left to float32."""
-    found, expected = tie_by_residuals(monkeypatch)
-    assert found == expected == ([0], [1], [1])
-    halve_bounds(monkeypatch)
-    assert tie_by_residuals(monkeypatch)[0] == (([0], [0], [0]) if largest == 127 else expected)
-
-
-@pytest.mark.parametrize("n_thresholds", [2, 3])
-def test_products_with_residuals_among_few_thresholds(n_thresholds, largest, monkeypatch):
-    """Queries that integers decide too little of are left to float32 where they have more thresholds than pay."""
-    monkeypatch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", 0.0)
-    monkeypatch.setattr(coarse_tiles, "_MOST_OPENED_WITH_RESIDUALS", 1.0)
-    monkeypatch.setattr(coarse_tiles, "_MOST_THRESHOLDS_WITH_RESIDUALS", 2)
-    rng = np.random.default_rng(0)
-    near, far, distance = block_of(rng.normal(size=(2, 64))), block_of(rng.normal(size=(40, 64))), "cosine"
-    # The second query has no threshold, and is not counted among those that have.
-    positives = [range(n_thresholds), []]
-    matrix = canonical_matrix(near, far, REGISTERED.get(distance))
-    reduction, expected = counting(matrix, positives, far.numbers, distance)
-    with count_screened() as screened:
-        (found,) = run_tiles(near, far, REGISTERED.get(distance), TileShape(8, 8), [reduction])
+        force_path(patch, data)
+        *lists, found = run_tiles(near, far, distance, TileShape(tile, tile), [*wanted, reduction])
     assert_counts(found, expected, reduction)
-    assert set(screened) == ({"int8"} if largest == 127 and n_thresholds == 2 else {"int8", "float32"})
+    for listed in lists:
+        n = nearest_columns.shape[1]
+        assert listed.index[:, :n].tolist() == far.numbers[nearest_columns].tolist()
+        assert listed.distance[:, :n].tolist() == np.take_along_axis(matrix, nearest_columns, 1).tolist()
+        assert (listed.index[:, n:] == -1).all()
+
+
+@pytest.mark.parametrize("n_thresholds", [3, 40, 300])
+@pytest.mark.parametrize("precision", MULTIPLIED)
+def test_few_thresholds_and_many(n_thresholds, precision, monkeypatch):
+    """Rows with few values and with many, of which some lie in bands: every way to place them."""
+    use_precisions(monkeypatch, lambda n: np.full(n, precision))
+    rng, distance = np.random.default_rng(n_thresholds), REGISTERED.get("cosine")
+    centres = rng.normal(size=(3, 64))
+    rows = centres[rng.integers(0, 3, 900)] + rng.choice([0.01, 0.3, 3.0], (900, 1)) * rng.normal(size=(900, 64))
+    near, far = block_of(np.concatenate([centres, rng.normal(size=(3, 64))])), block_of(rows, 7)
+    matrix = canonical_matrix(near, far, distance)
+    by_distance = np.argsort(matrix, axis=1, kind="stable")
+    # Thresholds of the nearest rows, of every other row, and of one query none.
+    positives = [
+        order[: n_thresholds * step : step] for order, step in zip(by_distance, (1, 2, 1, 3, 2, 1), strict=True)
+    ]
+    positives[3] = ()
+    reduction, expected = counting(matrix, positives, far.numbers, "cosine")
+    (found,) = run_tiles(near, far, distance, TileShape(4, 700), [reduction])
+    assert_counts(found, expected, reduction)
+
+
+def counts_at_the_edge(sign, n_nearer, dim=512):
+    """A positive, and a negative that equals it; their integers are off by nearly all of the bound."""
+    query, row = rows_at_the_edge(dim, sign)
+    near, far = block_of(query), block_of(np.concatenate([row, row, -np.ones((3, dim)), np.ones((n_nearer, dim))]))
+    reduction, expected = counting(canonical_matrix(near, far, REGISTERED.get("cosine")), [[1]], far.numbers, "cosine")
+    (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(8, 128), [reduction])
+    found = found[0]
+    return (found.near.tolist(), found.tied.dense(1).tolist(), found.before.dense(1).tolist()), expected
+
+
+@pytest.mark.parametrize(("sign", "n_nearer"), [(1.0, 0), (1.0, 90), (-1.0, 90)])
+def test_threshold_at_the_edge_of_a_bound(sign, n_nearer, monkeypatch):
+    """The tie is found, by integers, among few values and many; with half the bound it is not."""
+    use_precisions(monkeypatch, lambda n: np.full(n, Precision.INTEGERS))
+    found, expected = counts_at_the_edge(sign, n_nearer)
+    assert found == expected == ([n_nearer], [1], [1])
+    halve_bounds(monkeypatch)
+    assert counts_at_the_edge(sign, n_nearer)[0] == ([n_nearer + int(sign < 0)], [0], [0])
 
 
 @pytest.mark.quick_cases(1)
@@ -208,11 +188,7 @@ def test_counts_under_reranked_distances(name, seed, tile, weight, squares, valu
     positives = [np.flatnonzero(rng.random(len(far)) < share) for _ in range(n)]
     reduction, expected = counting(matrix, positives, far.numbers, name, label, own_label)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coarse_tiles, "PLAIN_QUERIES", coarse_counts._PlainQueries())
-        patch.setattr(coarse_tiles, "_TRIED_ROWS", data.draw(st.integers(1, 20)))
-        rows_of_chunk = data.draw(st.sampled_from([7, 40]))
-        patch.setattr(coarse_tiles, "_RECONSIDERED_ELEMENTS", rows_of_chunk * far.features.shape[1])
-        patch.setattr(coarse_counts, "_MOST_OPENED_PER_ELEMENT", data.draw(st.sampled_from([0.0, 1e-3, 10.0])))
+        force_path(patch, data)
         (found,) = run_tiles(near, far, distance, TileShape(tile, tile), [reduction])
     assert_counts(found, expected, reduction)
 
@@ -236,11 +212,9 @@ def test_lists_without_hidden_rows(name, seed, k, tile, data):
     counted, expected = counting(matrix, positives, far.numbers, name)
     if data.draw(st.booleans()):
         wanted.append(counted)
-    with pytest.MonkeyPatch.context() as patch, count_screened() as screened:
-        patch.setattr(coarse_tiles, "PLAIN_QUERIES", coarse_counts._PlainQueries())
-        patch.setattr(coarse_tiles, "_TRIED_ROWS", 5)
+    with pytest.MonkeyPatch.context() as patch:
+        force_path(patch, data)
         listed, *counts = run_tiles(near, far, distance, TileShape(tile, tile), wanted)
-    assert screened["int8"]
     for query, kept in enumerate(visible):
         columns = np.flatnonzero(kept)
         columns = columns[np.argsort(matrix[query, columns], kind="stable")][:k]
@@ -272,7 +246,6 @@ def test_same_report_as_in_float32(name, data):
     for screen in ("int8", "float32"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(integers.VARIABLE, screen)
-            patch.setattr(coarse_tiles, "PLAIN_QUERIES", coarse_counts._PlainQueries())
             items = asked = FeatureSet.from_arrays(rows, pids, camids)
             if metrics:
                 asked = FeatureSet.from_arrays(rows, np.where(np.arange(len(rows)) % 5 == 4, 77, pids), camids)
@@ -280,7 +253,6 @@ def test_same_report_as_in_float32(name, data):
             found[screen] = evaluate(
                 asked, items, distance=name, chunk_rows=chunk_rows, topk=topk, metrics=["mAP", *metrics]
             )
-            # Another job: what is known of the lists of one must not be taken for another.
             lists[screen] = nearest(
                 items, FeatureSet.from_arrays(rows[::-1], pids), k=4, distance=name, chunk_rows=chunk_rows
             )
@@ -289,58 +261,38 @@ def test_same_report_as_in_float32(name, data):
     if topk is not None:
         assert found["int8"].topk.digest == found["float32"].topk.digest
     assert found["int8"].result_digest == found["float32"].result_digest
-    assert found["float32"].environment["products"] == "float32"
+    assert found["float32"].environment.get("products", "float32") == "float32"
     assert topk is not None or "int8" in found["int8"].environment["products"]
 
 
-def test_queries_left_to_float32_are_known_of_their_own_block_alone():
-    """Blocks of other sizes with the same thresholds; the same block of another task."""
-    known = coarse_counts._PlainQueries()
-
-    def targets(*sizes):
-        indptr = np.cumsum([0, *sizes])
-        return Targets(indptr, np.ones(indptr[-1]), np.arange(indptr[-1] + 1), np.arange(indptr[-1]), None)
-
-    assert known.take_residuals(targets(2, 0, 1))
-    known.keep(targets(2, 0, 1), np.array([2]), residuals=False)
-    assert not known.take_residuals(targets(2, 0, 1))
-    assert known.take_residuals(targets(2, 0, 1, 0))
-    assert known.of(targets(2, 0, 1)).tolist() == [False, False, True]
-    assert known.share_of(targets(2, 0, 1)) == 0.5
-    assert known.of(targets(2, 0, 1, 0)) is None
-    assert known.of(targets(2, 0, 1, 1)) is None
-    assert known.share_of(targets(3)) == 0.0
-
-
-def test_pairs_are_counted_by_product():
-    """Hard queries are left to float32, the others to integers; each pair once, but for rows that were tried."""
+def heaps():
+    """Queries at the middle of forty heaps, and the rows of these; every other query has its positives anywhere."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(40, 64))
     near, far = block_of(centres[:20]), block_of(np.repeat(centres, 30, axis=0) + 0.01 * rng.normal(size=(1200, 64)))
     positives = [range(30 * i, 30 * i + 30) if i % 2 else range(0, 1200, 13) for i in range(20)]
-    distance = REGISTERED.get("cosine")
-    reduction, expected = counting(canonical_matrix(near, far, distance), positives, far.numbers, "cosine")
+    matrix = canonical_matrix(near, far, REGISTERED.get("cosine"))
+    return near, far, matrix, *counting(matrix, positives, far.numbers, "cosine")
+
+
+def test_pairs_are_counted_by_product(monkeypatch):
+    """Hard queries are read in float32 and the others as integers, each pair once."""
+    monkeypatch.setattr(bands, "_FEWEST", 1)
+    near, far, _, reduction, expected = heaps()
     with count_screened() as screened:
-        (found,) = run_tiles(near, far, distance, TileShape(256, 256), [reduction])
+        (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(256, 256), [reduction])
     assert_counts(found, expected, reduction)
-    assert screened["float32"] == 10 * 1200
-    assert screened["int8"] == 10 * 1200 + 10 * coarse_tiles._TRIED_ROWS
-    assert screened_words(screened) == "int8 for 52.5 %, float32 for 47.5 % of the pairs"
+    assert screened == {"float32": 10 * 1200, "int8": 10 * 1200}
+    assert screened_words(screened) == "int8 for 50 %, float32 for 50 % of the pairs"
     assert [screened_words(each) for each in ({}, {"int8": 5}, {"float32": 2})] == ["", "int8", "float32"]
 
 
 @pytest.mark.parametrize("has_reach", [False, True])
-def test_lists_and_counts_read_the_same_products(has_reach):
-    """Each pair once for both, in eight bits or in float32, but for rows that were tried."""
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(40, 64))
-    near, far = block_of(centres[:20]), block_of(np.repeat(centres, 30, axis=0) + 0.01 * rng.normal(size=(1200, 64)))
-    # One query has its positives among all others: it is left to float32.
-    positives = [range(30 * i, 30 * i + 30) if i else range(0, 1200, 13) for i in range(20)]
-    distance = REGISTERED.get("cosine")
-    matrix = canonical_matrix(near, far, distance)
-    reduction, expected = counting(matrix, positives, far.numbers, "cosine")
-    reach = np.sort(matrix, axis=1)[:, 4] if has_reach else None
+def test_lists_and_counts_read_the_same_products(has_reach, monkeypatch):
+    """Each pair once for both, as integers or in float32."""
+    monkeypatch.setattr(bands, "_FEWEST", 1)
+    near, far, matrix, reduction, expected = heaps()
+    distance, reach = REGISTERED.get("cosine"), np.sort(matrix, axis=1)[:, 4] if has_reach else None
     with count_screened() as screened:
         wanted = [KeepNearest(5, distance, reach=reach), reduction]
         lists, found = run_tiles(near, far, distance, TileShape(256, 256), wanted)
@@ -348,18 +300,12 @@ def test_lists_and_counts_read_the_same_products(has_reach):
     nearest_columns = np.argsort(matrix, axis=1, kind="stable")[:, :5]
     assert lists.index.tolist() == far.numbers[nearest_columns].tolist()
     assert lists.distance.tolist() == np.take_along_axis(matrix, nearest_columns, axis=1).tolist()
-    tried = coarse_tiles._TRIED_ROWS
-    assert screened["float32"] == 1200
-    # Lists take the rows that are tried apart from counts.
-    assert screened["int8"] == 20 * tried + 19 * tried + 19 * (1200 - tried)
+    assert screened == {"float32": 10 * 1200, "int8": 10 * 1200}
 
 
 @pytest.mark.parametrize("hides", [False, True])
 def test_lists_nearer_than_all_thresholds(hides):
-    """Lists take the pairs that counts have found: not of queries without positives, nor if counts hide some rows.
-
-    Tiles of queries without positives follow those of others.
-    """
+    """Beside counts, of queries without positives too, and where counts hide some rows."""
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(20, 64))
     near, far = block_of(centres), block_of(np.repeat(centres, 30, axis=0) + 0.5 * rng.normal(size=(600, 64)))

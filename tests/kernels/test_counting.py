@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampling import examples
-from tiles import Tile, few_valued
+from tiles import Tile, few_valued, tile_of
 
 from reid_dist.core.segments import segment_running_sums
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.kernels.canonical import PairRows, read_only, squared_norms
 from reid_dist.kernels.counting import count_tile, most_of_many
-from reid_dist.kernels.deciding import Bands, RankCounts, ScreenedTile
+from reid_dist.kernels.deciding import Bands, RankCounts, decide, make_open_pairs
 
 
 class Case:
@@ -55,9 +55,10 @@ def count(case: Case, limit: int = 10**9) -> tuple[int, tuple[list[int], ...]]:
         np.zeros(len(bands.distance), np.int32),
         np.zeros(len(bands.positive_row), np.int32),
     )
-    bias_of = np.zeros(len(tile.query), int)
-    screened = ScreenedTile(tile.product, tile.biased(case.junk)[None], bias_of, 0, case.row_of, bands, tile.rows, 0)
-    done, _ = count_tile(screened, counts, limit, most_of_many(bands.indptr))
+    open_pairs = make_open_pairs(tile.exact.size + tile.shape[1])
+    seen, many = tile.seen(case.junk), most_of_many(bands.indptr)
+    done, n_open, _ = count_tile(seen, bands, counts, open_pairs, 0, 0, limit, many)
+    decide(open_pairs, n_open, case.row_of, bands, tile.rows, counts)
     preceding = []
     for start, stop in zip(bands.positive_start[:-1], bands.positive_start[1:], strict=True):
         preceding += np.cumsum(counts.before[start:stop]).tolist()
@@ -72,7 +73,7 @@ def count(case: Case, limit: int = 10**9) -> tuple[int, tuple[list[int], ...]]:
     n_positive=st.sampled_from([0, 1, 2, 10, 40, 300]),
     values=st.sampled_from([1, 2, 1000]),
     name=st.sampled_from(DISTANCES.names()),
-    dtype=st.sampled_from([np.float32, np.float64]),
+    dtype=st.sampled_from([np.int32, np.float32, np.float64]),
 )
 @settings(max_examples=examples(120), deadline=None)
 def test_counts_are_those_of_the_definition(
@@ -120,9 +121,8 @@ def test_values_at_every_threshold(n_positive: int, width: float, one_each: bool
     )  # fmt: skip
     counts = RankCounts(*(np.zeros(n, np.int32) for _ in range(3)))
     rows = PairRows(1, query, gallery, squared_norms(query), squared_norms(gallery))
-    bias, row_of = np.zeros((1, len(values)), np.float32), np.arange(len(values))
-    screened = ScreenedTile(values[None], bias, np.zeros(1, int), 0, row_of, bands, rows, 0)
-    _, decided = count_tile(screened, counts, 10**9, most_of_many(bands.indptr))
+    tile, open_pairs = tile_of(values[None], np.zeros((1, len(values)))), make_open_pairs(2 * len(values))
+    _, n_open, inside = count_tile(tile, bands, counts, open_pairs, 0, 0, 10**9, most_of_many(bands.indptr))
+    decide(open_pairs, n_open, np.arange(len(values)), bands, rows, counts)
     assert np.cumsum(counts.near).tolist() == [(values >= low).sum() for low in lower]
-    inside = ((values[:, None] >= lower) & (values[:, None] <= upper)).any(axis=1)
-    assert decided == inside.sum()
+    assert inside == n_open == ((values[:, None] >= lower) & (values[:, None] <= upper)).any(axis=1).sum()

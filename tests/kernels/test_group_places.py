@@ -13,12 +13,14 @@ from sampling import examples
 from tiles import Tile, few_valued
 
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.kernels.deciding import APART, ScreenedTile
+from reid_dist.kernels.deciding import APART
 from reid_dist.kernels.groups import GroupPlaces, place_groups
+from reid_dist.kernels.placing import Placing
 
 _N_QUERY, _N_POSITIVE, _N_GROUP = 3, 6, 20
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
 @pytest.mark.parametrize("in_runs", [False, True])
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -28,12 +30,12 @@ _N_QUERY, _N_POSITIVE, _N_GROUP = 3, 6, 20
 )
 @settings(max_examples=examples(60), deadline=None)
 def test_the_place_of_a_group_is_the_least_of_its_items(
-    in_runs: bool, seed: int, n_gallery: int, values: int, run: int
+    in_runs: bool, dtype: type, seed: int, n_gallery: int, values: int, run: int
 ) -> None:
     """Groups of several runs of columns, of which the first item need not be the nearest."""
     rng = np.random.default_rng(seed)
     query, gallery = (few_valued(rng, n, 4, values) for n in (_N_QUERY, n_gallery))
-    tile = Tile(DISTANCES.get("euclidean"), query, gallery, np.float32)
+    tile = Tile(DISTANCES.get("euclidean"), query, gallery, dtype)
     row_of, none_hidden = np.arange(n_gallery), np.zeros(n_gallery, bool)
     positives = [np.sort(rng.choice(n_gallery, _N_POSITIVE, replace=False)) for _ in query]
     bands = tile.bands(positives, positives, row_of)
@@ -42,9 +44,8 @@ def test_the_place_of_a_group_is_the_least_of_its_items(
     least = np.full((_N_QUERY, -(-_N_GROUP // 8) * 8), 255, np.uint8)
     start = np.arange(_N_QUERY + 1) * 3 * _N_POSITIVE
     places = GroupPlaces(least, least.view(np.uint64), np.zeros(start[-1], np.int32), start)
-    bias_of = np.zeros(_N_QUERY, int)
-    screened = ScreenedTile(tile.product, tile.biased(none_hidden)[None], bias_of, 0, row_of, bands, tile.rows, APART)
-    done, _ = place_groups(screened, 0, group_of, in_runs, places, 10**9)
+    seen, placing = tile.seen(none_hidden), Placing(bands, tile.rows, row_of, APART)
+    done, _ = place_groups(seen, placing, 0, group_of, in_runs, places, 10**9)
     assert done == _N_QUERY
     for q in range(_N_QUERY):
         exact, of_positives = tile.exact[q], tile.exact[q, positives[q]]

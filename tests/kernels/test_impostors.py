@@ -10,6 +10,7 @@ from sampling import examples
 from tiles import Tile, few_valued
 
 from reid_dist.engine.distances import DISTANCES
+from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.impostors import (
     HIDDEN,
     LARGEST_KEY,
@@ -66,11 +67,13 @@ class Case:
         for q, columns in enumerate(hidden):
             mine = columns[(columns >= self.start) & (columns < self.start + n_gallery)] - self.start
             self.seen[q, mine] = False
+        before = self.start
+        # The rows of the columns of the block, of which the tile is the last part.
+        gallery = read_only(np.concatenate([gallery[:1].repeat(before, axis=0), gallery]))
+        norm = np.concatenate([np.zeros(before), tile.rows.gallery_norm])
+        self.rows = tile.rows._replace(gallery=gallery, gallery_norm=norm)
         self.screened = Screened(
-            tile=tile.product,
-            bias=tile.biased(kinds),
-            bias_of=bias_of,
-            column_start=self.start,
+            tile=tile.seen(kinds, bias_of, column_start=self.start),
             hidden_indptr=np.cumsum([0, *map(len, hidden)]),
             hidden_column=np.concatenate(hidden).astype(np.int64),
             counted=counted,
@@ -113,7 +116,8 @@ def test_the_histogram_counts_every_pair_once(case: Case) -> None:
     counts = np.zeros(N_PLACES, np.int64)
     span = np.array([N_PLACES, 0], np.uint32)
     count_keys(case.screened, counts, span)
-    values = case.screened.tile - case.screened.bias[case.screened.bias_of]
+    tile = case.screened.tile
+    values = tile.products - tile.bias[tile.bias_of]
     falling = (case.screened.centre[:, None] - values) * case.screened.scale
     expected = np.bincount(falling_keys(falling[case.seen].astype(np.float64)) + LARGEST_KEY, minlength=N_PLACES)
     assert np.array_equal(counts[: 2 * LARGEST_KEY], expected[: 2 * LARGEST_KEY])
@@ -127,7 +131,7 @@ def test_the_histogram_counts_every_pair_once(case: Case) -> None:
 @settings(max_examples=examples(120))
 def test_brackets_are_counted_by_canonical_distances(case: Case, data: st.DataObject) -> None:
     """Edges lie on distances that occur, so that pairs at an edge abound; brackets may be empty, or touch."""
-    exact, rows = case.tile.exact, case.tile.rows
+    exact, rows = case.tile.exact, case.rows
     occurring = sorted({*np.unique(exact).tolist(), 0.0, float(exact.max()) * 2 + 1})
     n_brackets = data.draw(st.integers(1, 4))
     edges = np.sort(data.draw(st.lists(st.sampled_from(occurring), min_size=2 * n_brackets, max_size=2 * n_brackets)))
@@ -135,7 +139,7 @@ def test_brackets_are_counted_by_canonical_distances(case: Case, data: st.DataOb
     capacity = max(len(case.tile.gallery), data.draw(st.integers(1, exact.size)))
     collected: list[float] = []
     n_query = len(case.tile.query)
-    by_query = ByQuery(np.zeros((n_query, 2, n_brackets), np.int32), np.zeros(capacity, np.int64), 100)
+    by_query = ByQuery(np.zeros((n_query, 2, n_brackets), np.int32), np.zeros(capacity, np.int64))
     owners: list[int] = []
     row = 0
     while row < len(case.tile.query):
@@ -154,7 +158,7 @@ def test_brackets_are_counted_by_canonical_distances(case: Case, data: st.DataOb
     place = np.where(case.seen, np.searchsorted(edges, exact, "right"), 2 * n_brackets)
     expected = [[[int((own == 2 * gap + side).sum()) for gap in range(n_brackets)] for side in (0, 1)] for own in place]
     assert by_query.tally.tolist() == expected
-    inside = [(100 + query, float(exact[query, column])) for query, column in np.argwhere(place % 2 == 1).tolist()]
+    inside = [(query, float(exact[query, column])) for query, column in np.argwhere(place % 2 == 1).tolist()]
     assert sorted(zip(owners, collected, strict=True)) == sorted(inside)
 
 
@@ -162,7 +166,7 @@ def test_a_crowded_tile_gives_up() -> None:
     case = Case(3, "cosine", np.float32, 600, 1)
     brackets = case.brackets(np.array([0.0, 1.0]))
     gaps, progress = np.zeros(1, np.int64), np.zeros(2, np.int64)
-    assert split_tile(case.screened, brackets, case.tile.rows, 0, 50, gaps, np.empty(9000), progress, untallied()) == -1
+    assert split_tile(case.screened, brackets, case.rows, 0, 50, gaps, np.empty(9000), progress, untallied()) == -1
 
 
 @pytest.mark.parametrize("n_gallery", [1, 512, 513])
@@ -170,5 +174,5 @@ def test_what_lies_beyond_all_brackets_is_passed_over(n_gallery: int) -> None:
     case = Case(4, "euclidean", np.float32, n_gallery, 1000)
     gaps, progress = np.zeros(1, np.int64), np.zeros(2, np.int64)
     brackets = case.brackets(np.array([0.0, 1e-3]))
-    done = split_tile(case.screened, brackets, case.tile.rows, 0, 10**6, gaps, np.empty(9000), progress, untallied())
+    done = split_tile(case.screened, brackets, case.rows, 0, 10**6, gaps, np.empty(9000), progress, untallied())
     assert (done, gaps.tolist(), progress.tolist()) == (len(case.tile.query), [0], [0, 0])

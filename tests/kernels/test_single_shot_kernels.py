@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampling import examples
-from tiles import Tile, few_valued
+from tiles import Tile, few_valued, tile_of
 
 from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE
 from reid_dist.kernels.canonical import PairRows, bytes_of_given, read_only
-from reid_dist.kernels.deciding import BEFORE, BEHIND, Bands, ScreenedTile
+from reid_dist.kernels.deciding import BEFORE, BEHIND, Bands
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
 from reid_dist.kernels.expectation import expected_curves
-from reid_dist.kernels.placing import make_scratch, place_row
+from reid_dist.kernels.placing import Placing, make_scratch, place_row
 from reid_dist.kernels.single_shot import Listed, Lists, list_tile, prune_heavy
 from reid_dist.kernels.trials import ItemTable, OversizedGroups
 from tests.compiled import from_python
@@ -54,9 +54,13 @@ class Case:
         self.kept[hidden] = False
         # The first column of the tile is column 7 of its block.
         bands = tile.bands([positives], [hidden], self.row_of, first_column=7)
-        self.tile = ScreenedTile(
-            tile.product, tile.biased(junk)[None], np.zeros(1, int), 7, self.row_of, bands, tile.rows, 0
-        )
+        self.tile = tile.seen(junk, column_start=7)
+        first = np.arange(7)
+        # The rows of the columns of the block, of which the tile begins with the eighth.
+        gallery = read_only(np.concatenate([gallery[:1].repeat(7, axis=0), gallery]))
+        norm = np.concatenate([np.zeros(7), tile.rows.gallery_norm])
+        rows = tile.rows._replace(gallery=gallery, gallery_norm=norm)
+        self.placing = Placing(bands, rows, np.concatenate([first - 7, self.row_of]), 0)
 
     def by_definition(self, n_active: int, ties: int = 0) -> dict[int, int]:
         """Column -> the first positive that it comes before, of the first `n_active`."""
@@ -80,7 +84,7 @@ class Case:
 @given(
     seed=SEEDS,
     name=st.sampled_from([*DISTANCES.names(), "given"]),
-    dtype=st.sampled_from([np.float32, np.float64]),
+    dtype=st.sampled_from([np.int32, np.float32, np.float64]),
     n_column=st.sampled_from([1, 15, 70, 300, 1300]),
     n_positive=st.sampled_from([1, 2, 9, 33, 120]),
     values=st.sampled_from([1, 2, 1000]),
@@ -93,8 +97,8 @@ def test_places_are_those_of_the_definition(
 ) -> None:
     case = Case(seed, name, dtype, n_column, n_positive, values)
     n_active = max(1, math.ceil(share * len(case.in_order)))
-    scratch = make_scratch(case.tile)
-    n, decided = place_row(case.tile._replace(ties=ties), 0, n_active, scratch)
+    scratch = make_scratch(case.tile, case.placing.bands)
+    n, decided = place_row(case.tile, case.placing._replace(ties=ties), 0, n_active, scratch)
     assert 0 <= decided <= n
     found = dict(zip(scratch.column[:n].tolist(), scratch.place[:n].tolist(), strict=True))
     assert {column: place for column, place in found.items() if place < n_active} == case.by_definition(n_active, ties)
@@ -133,13 +137,11 @@ def listed_after(cut: int, limit: int, capacity: int) -> tuple[dict[int, int], i
         identity = np.arange(n_column)[columns] % 7
         # Identity 6 is an oversized group.
         identity_of = np.where(identity == 6, -1, identity).astype(np.int32)
-        tile = ScreenedTile(
-            np.ascontiguousarray(values[:, columns]), np.zeros((1, len(identity))), np.zeros(1, int), start,
-            np.arange(n_column)[columns], bands, given._replace(gallery=given.gallery[columns]), 0,
+        tile = tile_of(np.ascontiguousarray(values[:, columns]), np.zeros((1, len(identity))), None, start)
+        done, _ = list_tile(
+            tile, Placing(bands, given, np.arange(n_column), 0), 0, np.array([0, len(positives)]), identity_of, bits,
+            np.arange(1, 8), limit, lists, 10**6,
         )  # fmt: skip
-        done = list_tile(
-            tile, 0, np.array([0, len(positives)]), identity_of, bits, np.arange(1, 8), limit, lists, 10**6
-        )
         assert done == 1
         longest = max(longest, int(lists.size[0]))
     prune_heavy(bits, np.arange(1, 8), limit, lists)
@@ -181,9 +183,9 @@ def test_a_row_with_a_crowded_band_is_not_listed() -> None:
         np.zeros((n_positive, 0), np.int32),
     )  # fmt: skip
     arguments = np.array([0, n_positive]), np.zeros(300, np.int32), 1, np.ones(1, int), 10**9, lists
-    assert list_tile(case.tile, 0, *arguments, 10) == 0
+    assert list_tile(case.tile, case.placing, 0, *arguments, 10)[0] == 0
     assert lists.size[0] == 0
-    assert list_tile(case.tile, 0, *arguments, 300) == 1
+    assert list_tile(case.tile, case.placing, 0, *arguments, 300)[0] == 1
     assert lists.size[0] == len(case.by_definition(n_positive))
 
 

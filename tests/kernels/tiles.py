@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from exact_products import InFloat64
 from numpy.typing import NDArray
 
-from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import GIVEN_DISTANCE, Distance, Screen
+from reid_dist.engine.distances.quantised import IntegerRows, slack_of
+from reid_dist.kernels import tiles
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.kernels.deciding import Bands
 
@@ -21,8 +23,22 @@ def few_valued(rng: np.random.Generator, n_rows: int, dim: int, values: int) -> 
     return read_only(rng.integers(1, values + 1, (n_rows, dim)).astype(np.float32))
 
 
+def tile_of(
+    products: NDArray[Any], bias: NDArray[Any], bias_of: Int64 | None = None, column_start: int = 0
+) -> tiles.Tile:
+    """Products of floating-point numbers as kernels take them; `bias` has shape (kinds, columns)."""
+    n, m = products.shape
+    one, nothing = products.dtype.type, np.zeros(1, np.int64)
+    return tiles.Tile(
+        products, np.zeros(m, products.dtype), np.full(m, one(1)), np.full(n, one(1)), np.zeros(n, products.dtype),
+        np.empty((0, 0), np.float32), np.empty((0, 0), np.float32), bias.astype(products.dtype),
+        np.zeros(n, np.int64) if bias_of is None else bias_of, np.arange(n), column_start, nothing, nothing[:0],
+        np.empty(0), 0,
+    )  # fmt: skip
+
+
 class Tile:
-    """Queries against gallery rows, screened in a dtype.
+    """Queries against gallery rows, screened by products of a dtype, int32 for those of eight-bit integers.
 
     `product` is (n_query, n_gallery), without the `bias` (n_gallery,); `exact` are the canonical distances.
     """
@@ -35,15 +51,30 @@ class Tile:
         self.rows = PairRows(distance.kind, query, gallery, *norms)
         i, j = np.divmod(np.arange(len(query) * len(gallery)), len(gallery))
         self.exact = pair_distances(self.rows, i, j).reshape(self.shape)
-        self.screen: Screen = distance.screen(query, gallery, *norms, dtype)
+        screened = np.float32 if dtype is np.int32 else dtype
+        self.screen: Screen = distance.screen(query, gallery, *norms, screened)
         prepared = np.empty(gallery.shape, self.screen.dtype)
-        matrix, self.bias = self.screen.gallery_tile(0, len(gallery), prepared)
+        self._matrix, self.bias = self.screen.gallery_tile(slice(0, len(gallery)), prepared)
         self.product = np.empty(self.shape, self.screen.dtype)
-        self.screen.multiply(RowRange(0, len(query)), matrix, self.product)
+        self._queries = np.arange(len(query))
+        self._has_integers = dtype is np.int32 and not given
+        self.screen.multiply(self._queries, self._matrix, self.product)
 
-    def biased(self, hidden: NDArray[np.bool_]) -> NDArray[Any]:
-        """The bias with columns that are hidden from every query, of the shape of `hidden`."""
-        return np.where(hidden, np.inf, self.bias).astype(self.bias.dtype)
+    def seen(self, hidden: NDArray[np.bool_], bias_of: Int64 | None = None, *, column_start: int = 0) -> tiles.Tile:
+        """What kernels take; columns are `hidden` from every query, of its kind where `hidden` has two axes."""
+        bias = np.atleast_2d(np.where(hidden, np.inf, self.bias)).astype(self.bias.dtype)
+        found = tile_of(self.product, bias, bias_of, column_start)
+        if not self._has_integers:
+            return found
+        near = self.screen.query_rows(self._queries)
+        product = InFloat64()
+        own, other = (IntegerRows(rows, product) for rows in (near, self._matrix))
+        products = np.empty(self.shape, np.int32)
+        product.multiply(own.unsigned(self._queries), other.transposed(), products)
+        return found._replace(
+            products=products, shift=other.shift, scale=other.scale, factor=own.scale,
+            extra=own.error(self._queries, other, slack_of(self.screen)), near=near, far=self._matrix,
+        )  # fmt: skip
 
     def in_order(self, q: int, columns: Int64) -> Int64:
         """Columns by (distance to a query, column)."""

@@ -6,15 +6,20 @@ import numpy as np
 import pytest
 
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.engine.plain_tiles import run_plain_tiles
-from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions import FeatureBlock, SurroundBoth
+from reid_dist.engine.reductions import FeatureBlock
+from reid_dist.engine.tile_loop import run_symmetric_tiles
 from reid_dist.kernels.canonical import read_only, squared_norms
 
 
+@pytest.mark.parametrize("screen", ["float32", "int8"])
 @pytest.mark.parametrize("n_labels", [1, 2, 6])
-def test_items_of_one_label_are_in_no_list_of_each_other(n_labels: int) -> None:
+def test_items_of_one_label_are_in_no_list_of_each_other(
+    n_labels: int, screen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first items of a tile are of one label: most are nearer than all that is listed, and some are farther."""
+    if screen == "int8":
+        pytest.importorskip("onnxruntime")
+    monkeypatch.setenv("REID_DIST_SCREEN", screen)
     k, rng = 3, np.random.default_rng(n_labels)
     label = np.repeat(np.arange(n_labels), 360 // n_labels)
     # Small integers, whose squared distances are exact.
@@ -22,10 +27,7 @@ def test_items_of_one_label_are_in_no_list_of_each_other(n_labels: int) -> None:
     rows[::90, -1] += 900
     features = read_only(rows.astype(np.float32))
     block = FeatureBlock(np.arange(100, 460), features, squared_norms(features), label=label)
-    distance = DISTANCES.get("sqeuclidean")
-    ((found,),) = run_plain_tiles(
-        block, block, distance, TileShape(128, 128), [SurroundBoth(k, distance)], triangle=True
-    )
+    (found,) = run_symmetric_tiles(block, None, DISTANCES.get("sqeuclidean"), 128, k)
 
     exact = ((rows[:, None] - rows) ** 2).sum(axis=2)
     for i, row in enumerate(exact):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from exact_products import use_integers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_workers import started
@@ -17,11 +18,9 @@ from strategies import crowded_sets
 from test_neighbours import assert_same, two_blocks
 
 from reid_dist import FeatureSet, nearest
-from reid_dist.engine import coarse_tiles
 from reid_dist.engine.distances import DISTANCES as REGISTERED
-from reid_dist.engine.distances import integers
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions import KeepNearest, Seed, Surroundings, SurroundQueries
+from reid_dist.engine.reductions import KeepNearest, Surroundings, SurroundQueries
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.stages.neighbours import Items, find_neighbours
@@ -76,15 +75,16 @@ def test_both_sides_in_eight_bits(data, k, tile):
     distance = REGISTERED.get(name)
     near, far = data.draw(labelled_blocks(hard_blocks(name)))
     matrix, kept = canonical_matrix(near, far, distance), near.label[:, None] != far.label
-    unknown = tuple(Seed(np.full(len(each), np.inf), np.full(len(each), -np.inf)) for each in (near, far))
     expected = sorted_rest(matrix, kept, far.numbers, k)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(integers.VARIABLE, "int8")
-        found = coarse_tiles.run_coarse_tiles_both_ways(near, far, distance, tile, k, unknown)
+        use_integers(patch)
+        found = run_symmetric_tiles(near, far, distance, tile, k)
+        (alone,) = run_symmetric_tiles(near, None, distance, tile, k)
         (listed,) = run_tiles(near, far, distance, TileShape(tile, tile), [KeepNearest(k, distance)])
-    assert found is not None
     assert_same(found[0], sorted_rest(matrix, kept, far.numbers, min(k, len(far))))
     assert_same(found[1], sorted_rest(matrix.T, kept.T, near.numbers, min(k, len(near))))
+    within, kept = canonical_matrix(near, near, distance), near.label[:, None] != near.label
+    assert_same(alone, sorted_rest(within, kept, near.numbers, min(k, len(near))))
     np.testing.assert_array_equal(listed.index, expected.index)
     np.testing.assert_array_equal(listed.distance, expected.distance)
 
