@@ -41,7 +41,16 @@ from numpy.typing import NDArray
 from reid_dist.kernels.bins import Pending, Steps, fill_steps, make_pending, make_steps, place, place_among
 from reid_dist.kernels.deciding import Bands, OpenPairs, RankCounts, first_at_least
 from reid_dist.kernels.settings import inner_kernel, kernel
-from reid_dist.kernels.tiles import Tile, places_between, places_outside, read_row, refined, request_refined
+from reid_dist.kernels.tiles import (
+    Marks,
+    Tile,
+    make_marks,
+    mark_between,
+    mark_outside,
+    read_row,
+    refined,
+    request_refined,
+)
 
 # Values that a table places together.
 _BLOCK = 512
@@ -57,9 +66,9 @@ _FEW_THRESHOLDS = 32
 class Row(NamedTuple):
     """Intermediate results of one row of a tile before they are added to the counts."""
 
-    # Screening values, shape (columns,), and memory for places of some of them.
+    # Screening values, shape (columns,), and marks of some of them.
     values: NDArray[np.floating]
-    columns: NDArray[np.int64]
+    marks: Marks
     # Edges of the thresholds as the values are compared with them, shape (most,), in the type of the values.
     lower: NDArray[np.floating]
     upper: NDArray[np.floating]
@@ -94,9 +103,9 @@ def _take_known(tile: Tile, q: int, row: Row) -> int:
 def _note_all(values: NDArray[np.floating], lowest: np.floating, row: Row) -> int:
     """Note all values that reach the farthest threshold as pending; return their number."""
     pending = row.pending
-    n = places_outside(values, lowest, lowest + np.float32(np.nan), row.columns)
+    n = mark_outside(values, lowest, lowest + np.float32(np.nan), row.marks)
     for p in range(n):
-        column = row.columns[p]
+        column = row.marks.places[p]
         pending.column[p], pending.place[p], pending.value[p] = column, 0, values[column]
     return n
 
@@ -119,8 +128,8 @@ def _compare(values: NDArray[np.floating], lower: NDArray[np.floating], upper: N
         nearer = int(reached)
         if nearer == certain:
             continue
-        for p in range(places_between(values, least, most, row.columns)):
-            column = row.columns[p]
+        for p in range(mark_between(values, least, most, row.marks)):
+            column = row.marks.places[p]
             value = values[column]
             pending.column[n_pending], pending.place[n_pending], pending.value[n_pending] = column, u, value
             n_pending += int(u == 0 or value < lower[u - 1])
@@ -284,7 +293,7 @@ def count_tile(
     like = tile.scale
     row = Row(
         np.empty(n_columns, like.dtype),
-        np.empty(n_columns + 1, np.int64),
+        make_marks(n_columns),
         np.empty(most, like.dtype),
         np.empty(most, like.dtype),
         np.empty((4, 2 * most + 2), np.int32),

@@ -21,7 +21,7 @@ from reid_dist.kernels.bins import Steps, bin_of, fill_steps, first_reached, mak
 from reid_dist.kernels.canonical import PairRows, row_distances
 from reid_dist.kernels.deciding import APART, BEFORE, BEHIND, Bands, first_at_least
 from reid_dist.kernels.settings import inner_kernel
-from reid_dist.kernels.tiles import Tile, places_outside, read_row, refined
+from reid_dist.kernels.tiles import Marks, Tile, make_marks, mark_outside, read_row, refined
 
 # Below this, bisection is faster than the preparation of the other methods.
 _FEW_VALUES = 16
@@ -46,9 +46,9 @@ class Placing(NamedTuple):
 class Scratch(NamedTuple):
     """Memory that is reused from row to row."""
 
-    # Screening values of a row, and memory for places of some of them.
+    # Screening values of a row, and marks of some of them.
     values: NDArray[np.floating]
-    marked: NDArray[np.int64]
+    marks: Marks
     # Edges as values are compared with them, shape (most,).
     lower: NDArray[np.floating]
     upper: NDArray[np.floating]
@@ -80,7 +80,7 @@ def make_scratch(tile: Tile, bands: Bands) -> Scratch:
         most = max(most, bands.indptr[q + 1] - bands.indptr[q])
     return Scratch(
         np.empty(n_columns, like.dtype),
-        np.empty(n_columns + 1, np.int64),
+        make_marks(n_columns),
         np.empty(most, like.dtype),
         np.empty(most, like.dtype),
         np.empty(n_columns, np.int32),
@@ -101,13 +101,13 @@ def _gather(tile: Tile, bands: Bands, i: int, base: np.floating, scratch: Scratc
     q = tile.query[i]
     hidden_stop = bands.hidden_indptr[q + 1]
     hidden = first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, tile.column_start)
-    values, marked = scratch.values, scratch.marked
+    values, marked = scratch.values, scratch.marks.places
     # No value is so far that it counts.
     none = base + np.float32(np.nan)
     if read_row(tile, i, base, none, values) == 0:
         return 0
     n = 0
-    for p in range(places_outside(values, base, none, marked)):
+    for p in range(mark_outside(values, base, none, scratch.marks)):
         column = marked[p]
         while hidden < hidden_stop and bands.hidden_column[hidden] < tile.column_start + column:
             hidden += 1

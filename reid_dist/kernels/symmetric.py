@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from reid_dist.kernels.canonical import falling_at, pair_distance
 from reid_dist.kernels.deciding import first_at_least
 from reid_dist.kernels.settings import inner_kernel, kernel
-from reid_dist.kernels.tiles import Tile, places_outside, read_row, refined, request_refined
+from reid_dist.kernels.tiles import Tile, make_marks, mark_outside, marked_places, read_row, refined, request_refined
 from reid_dist.kernels.topk import (
     GROUPS_PER_NEIGHBOUR,
     Candidates,
@@ -38,9 +38,6 @@ from reid_dist.kernels.topk import (
     make_scratch,
     shorten,
 )
-
-# Values that are looked through together.
-_BLOCK = 128
 
 
 class Side(NamedTuple):
@@ -118,7 +115,8 @@ def collect_rows(tile: Tile, side: Side) -> int:
     """Add a tile to the lists of its rows; return the number of refined values."""
     n_columns = tile.products.shape[1]
     lists = side.lists
-    values, places = np.empty(n_columns, tile.scale.dtype), np.empty(n_columns + 1, np.int64)
+    values, marks = np.empty(n_columns, tile.scale.dtype), make_marks(n_columns)
+    places = marks.places
     groups = np.empty(GROUPS_PER_NEIGHBOUR * (lists.k + 1), tile.scale.dtype)
     scratch = make_scratch(lists.value.shape[1])
     lag, start = lag_of(lists.k), tile.column_start
@@ -145,7 +143,7 @@ def collect_rows(tile: Tile, side: Side) -> int:
             _begin(q, extra, values, side, groups)
             level, least = list_level[q] - extra, lower_bounds[q] + extra
         less = tile.bias[tile.bias_of[i]]
-        n_places = places_outside(values, level, least, places)
+        n_places = mark_outside(values, level, least, marks)
         for p in range(n_places):
             c = places[p]
             value = values[c]
@@ -173,7 +171,8 @@ def collect_both(tile: Tile, row_side: Side, column_side: Side) -> int:
     """
     n_columns = tile.products.shape[1]
     start, stop = tile.column_start, tile.column_start + n_columns
-    values, places = np.empty(n_columns, tile.scale.dtype), np.empty(n_columns + 1, np.int64)
+    values, marks = np.empty(n_columns, tile.scale.dtype), make_marks(n_columns)
+    flags, places = marks.flags, marks.places
     row_lists, column_lists = row_side.lists, column_side.lists
     scratch = make_scratch(max(row_lists.value.shape[1], column_lists.value.shape[1]))
     lag, bias = lag_of(row_lists.k), column_side.bias[start:stop]
@@ -187,35 +186,13 @@ def collect_both(tile: Tile, row_side: Side, column_side: Side) -> int:
         row, extra, factor = tile.query[i], tile.extra[i], tile.factor[i]
         level, least, own = row_level[row] - extra, row_least[row] + extra, row_side.bias[row]
         source = products[i]
-        passed = np.int32(0)
         for c in range(n_columns):
-            value = floating(number(source[c] - shift[c])) * (scale[c] * factor)
-            values[c] = value
-            mine, theirs = value - bias[c], value - own
-            passed += np.int32(
-                (mine >= level)
-                | (mine <= least)
-                | (theirs + extra >= column_level[c])
-                | (theirs - extra <= column_least[c])
-            )
-        if passed == 0:
-            continue
-        n_places = 0
-        for begin in range(0, n_columns, _BLOCK):
-            end = min(begin + _BLOCK, n_columns)
-            part, less = values[begin:end], bias[begin:end]
-            levels, leasts = column_level[begin:end], column_least[begin:end]
-            passed = np.int32(0)
-            for k in range(len(part)):
-                mine, theirs = part[k] - less[k], part[k] - own
-                reaches = (mine >= level) | (theirs + extra >= levels[k])
-                passed += np.int32(reaches | (mine <= least) | (theirs - extra <= leasts[k]))
-            if passed:
-                for k in range(len(part)):
-                    mine, theirs = part[k] - less[k], part[k] - own
-                    reaches = (mine >= level) | (theirs + extra >= levels[k])
-                    places[n_places] = begin + k
-                    n_places += int(reaches | (mine <= least) | (theirs - extra <= leasts[k]))
+            values[c] = floating(number(source[c] - shift[c])) * (scale[c] * factor)
+        for c in range(n_columns):
+            mine, theirs = values[c] - bias[c], values[c] - own
+            reaches = (mine >= level) | (theirs + extra >= column_level[c])
+            flags[c] = np.uint8(reaches | (mine <= least) | (theirs - extra <= column_least[c]))
+        n_places = marked_places(marks)
         for p in range(n_places):
             c = places[p]
             column = start + c

@@ -17,8 +17,8 @@ from reid_dist.kernels.prefetch import request_row
 from reid_dist.kernels.settings import inner_kernel
 from reid_dist.kernels.vectors import single_dot
 
-# Values that are looked through together.
-_BLOCK = 128
+# Flags that are looked at together.
+_WORD = 8
 
 # Columns between a request of a row and its use.
 _AHEAD = 2
@@ -82,40 +82,48 @@ def request_refined(tile: Tile, places: NDArray[np.int64], p: int, n: int) -> No
         request_row(tile.far[places[p + _AHEAD]])
 
 
-@inner_kernel
-def places_outside(
-    values: NDArray[np.floating], level: np.floating, least: np.floating, places: NDArray[np.int64]
-) -> int:
-    """Write the places of the values that reach a level or do not exceed `least`, ascending; return their number.
+class Marks(NamedTuple):
+    """Memory for the places of a row where a comparison holds."""
 
-    `places` has room for one more.
-    """
+    # One byte per place, 0 or 1, and the same memory eight at a time.
+    flags: NDArray[np.uint8]
+    words: NDArray[np.uint64]
+    # Places, with room for one more, int64.
+    places: NDArray[np.int64]
+
+
+@inner_kernel
+def make_marks(n: int) -> Marks:
+    """Allocate marks for rows of `n` values."""
+    words = np.zeros((n + _WORD - 1) // _WORD, np.uint64)
+    return Marks(words.view(np.uint8), words, np.empty(n + 1, np.int64))
+
+
+@inner_kernel
+def marked_places(marks: Marks) -> int:
+    """Write the places whose flags are set, ascending, to `places`; return their number."""
     n = 0
-    for start in range(0, len(values), _BLOCK):
-        part = values[start : min(start + _BLOCK, len(values))]
-        reached = np.int32(0)
-        for k in range(len(part)):
-            reached += np.int32((part[k] >= level) | (part[k] <= least))
-        if reached:
-            for k in range(len(part)):
-                places[n] = start + k
-                n += int((part[k] >= level) | (part[k] <= least))
+    for word in range(len(marks.words)):
+        if marks.words[word]:
+            for place in range(word * _WORD, word * _WORD + _WORD):
+                marks.places[n] = place
+                n += marks.flags[place]
     return n
 
 
 @inner_kernel
-def places_between(
-    values: NDArray[np.floating], least: np.floating, most: np.floating, places: NDArray[np.int64]
-) -> int:
-    """Write the places of the values from `least` to `most`; as `places_outside` otherwise."""
-    n = 0
-    for start in range(0, len(values), _BLOCK):
-        part = values[start : min(start + _BLOCK, len(values))]
-        inside = np.int32(0)
-        for k in range(len(part)):
-            inside += np.int32((part[k] >= least) & (part[k] <= most))
-        if inside:
-            for k in range(len(part)):
-                places[n] = start + k
-                n += int((part[k] >= least) & (part[k] <= most))
-    return n
+def mark_outside(values: NDArray[np.floating], level: np.floating, least: np.floating, marks: Marks) -> int:
+    """Find the values that reach a level or do not exceed `least`; as `marked_places`."""
+    flags = marks.flags
+    for c in range(len(values)):
+        flags[c] = np.uint8((values[c] >= level) | (values[c] <= least))
+    return marked_places(marks)
+
+
+@inner_kernel
+def mark_between(values: NDArray[np.floating], least: np.floating, most: np.floating, marks: Marks) -> int:
+    """Find the values from `least` to `most`; as `marked_places`."""
+    flags = marks.flags
+    for c in range(len(values)):
+        flags[c] = np.uint8((values[c] >= least) & (values[c] <= most))
+    return marked_places(marks)

@@ -34,7 +34,7 @@ from reid_dist.kernels.settings import inner_kernel, kernel
 GROUPS_PER_NEIGHBOUR = 3
 
 # Entries between two thinnings of a list: at least so many, a power of two, and this part of k.
-_LEAST_LAG, _LAGS_PER_LIST = 16, 8
+_LEAST_LAG, _LAGS_PER_LIST = 16, 4
 
 # Lists that are settled together.
 _SETTLED = 1024
