@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from exact_products import use_integers, use_precisions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.groups import rank_groups
@@ -18,6 +19,7 @@ from reid_dist.engine.reductions import (
     CountGroups,
     FeatureBlock,
     GroupCounts,
+    bands,
     group_bytes,
     groups,
     make_thresholds,
@@ -26,7 +28,6 @@ from reid_dist.engine.reductions import (
 from reid_dist.engine.reductions import (
     rank_groups as rank_counted,
 )
-from reid_dist.engine.reductions.bands import ScreenedTargets
 from reid_dist.engine.reductions.tiles import Precision
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import pair_distances, squared_norms
@@ -35,6 +36,7 @@ from reid_dist.relevance.groups import GroupIndex
 from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.stores.encoding import decode, encode
 
+MULTIPLIED = (Precision.INTEGERS, Precision.PLAIN, Precision.WIDE)
 SEEDS = st.integers(0, 2**32 - 1)
 WHOLE = TileShape(512, 2048)
 DISTANCE = DISTANCES.get("sqeuclidean")
@@ -114,11 +116,17 @@ def test_any_division_merged_in_any_order_gives_one_result(seed, n_groups, proto
         assert np.array_equal(getattr(ranked, name), getattr(case.ranks(whole), name)), name
 
 
-@pytest.mark.parametrize("precision", list(Precision))
-def test_every_precision_gives_one_result(monkeypatch, precision):
-    monkeypatch.setattr(ScreenedTargets, "precision", lambda self, tile: precision)
-    case = Case(3, n_gallery=400, n_groups=60, spread=1, dim=300)
-    case.assert_right(case.ranks(case.reduction.combine(case.partials([0, 150, 400]))))
+@pytest.mark.parametrize("precisions", [*([each] for each in MULTIPLIED), MULTIPLIED])
+def test_every_precision_gives_one_result(monkeypatch, precisions):
+    """Also where tiles are left to the next precision at once."""
+    pytest.importorskip("onnxruntime")
+    use_integers(monkeypatch)
+    use_precisions(monkeypatch, lambda n: np.random.default_rng(0).choice(precisions, n))
+    for spread, dim, most in ((1, 300, None), (3, 5, 0), (3, 5, 10)):
+        if most is not None:
+            monkeypatch.setattr(bands, "most_inside", lambda size, most=most: most)
+        case = Case(3, n_gallery=400, n_groups=60, spread=spread, dim=dim)
+        case.assert_right(case.ranks(case.reduction.combine(case.partials([0, 150, 400], TileShape(5, 90)))))
 
 
 def test_crowded_bands_are_screened_again():

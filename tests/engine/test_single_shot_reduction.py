@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from exact_products import use_integers, use_precisions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from python_kernels import PythonKernels
@@ -17,7 +18,7 @@ from reid_dist import FeatureSet, LabelledRows, compose_protocol, evaluate, eval
 from reid_dist.core.model import Labels, RowRange
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions import FeatureBlock, Identities, ListBefore, SingleShot, make_targets, pair_rows
+from reid_dist.engine.reductions import FeatureBlock, Identities, ListBefore, SingleShot, bands, make_targets, pair_rows
 from reid_dist.engine.reductions.bands import ScreenedTargets
 from reid_dist.engine.reductions.identities import MOST_OVERSIZED, OVERSIZED_ITEMS, oversized_groups
 from reid_dist.engine.reductions.single_shot import ListedItems, inactive_mass, longest_list
@@ -30,6 +31,7 @@ from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.stores import DistanceBlock
 
 FOLDER = Path(__file__).parent
+MULTIPLIED = (Precision.INTEGERS, Precision.PLAIN, Precision.WIDE)
 SEEDS = st.integers(0, 2**32 - 1)
 CURVE = "CMC_single_shot"
 USUAL, WHOLE = SingleShot(50), TileShape(512, 2048)
@@ -158,6 +160,20 @@ def test_blocks_tiles_and_order_do_not_matter(protocol: str, n_draws: int | None
         assert case.curves([*others, some], at_once=2).tobytes() == expected
 
 
+@pytest.mark.parametrize("precisions", [*([each] for each in MULTIPLIED), MULTIPLIED])
+def test_every_precision_gives_one_result(precisions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where tiles are left to the next precision at once."""
+    pytest.importorskip("onnxruntime")
+    use_integers(monkeypatch)
+    use_precisions(monkeypatch, lambda n: np.random.default_rng(0).choice(precisions, n))
+    case = Gallery(*crowded(23), shot=SingleShot(4))
+    for most in (10**9, 20, 0):
+        monkeypatch.setattr(bands, "most_inside", lambda size, most=most: most)
+        for q, curve in enumerate(case.curves(case.lists(130, TileShape(4, 50)))):
+            if np.diff(case.targets.positive_indptr)[q]:
+                assert curve == pytest.approx([float(value) for value in case.by_definition(q, 4)], abs=1e-13)
+
+
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", ["cosine", "sqeuclidean"])
 def test_crowded_bands_are_settled_in_float64(distance: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,17 +187,16 @@ def test_crowded_bands_are_settled_in_float64(distance: str, monkeypatch: pytest
         return features, rng.integers(0, 9, n), np.zeros(n, int)
 
     case = Gallery(side(5), side(400), "no_cameras", distance, SingleShot(8))
-    rows = []
-    screened = ScreenedTargets.screened
+    precisions = []
+    read = ScreenedTargets.read
 
-    def recorded(self, tile, precision, first):
-        if precision is Precision.WIDE:
-            rows.append(first)
-        return screened(self, tile, precision, first)
+    def recorded(self, tile, precision):
+        precisions.append(precision)
+        return read(self, tile, precision)
 
-    monkeypatch.setattr(ScreenedTargets, "screened", recorded)
+    monkeypatch.setattr(ScreenedTargets, "read", recorded)
     curves = case.curves(case.lists(150, TileShape(3, 60)))
-    assert len(rows) > 5
+    assert precisions.count(Precision.WIDE) > 5
     for q, curve in enumerate(curves):
         assert curve == pytest.approx([float(value) for value in case.by_definition(q, 8)], abs=1e-13)
 

@@ -9,7 +9,7 @@ from oracles import evaluation
 from reference import ItemSet
 
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.engine.reductions import Precision, Products, Tile
+from reid_dist.engine.reductions import Precision, TileView
 
 
 def features(kind: str, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -44,40 +44,18 @@ def test_results_are_those_of_the_definition(kind: str, distance: str) -> None:
 
 
 def test_crowded_tiles_are_computed_in_float64_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    computed = []
-    multiplied = Products.tile
-
-    def noted(self: Products, *place):
-        computed.append(self.screen.dtype)
-        return multiplied(self, *place)
-
-    monkeypatch.setattr(Products, "tile", noted)
-    query, gallery = sets("two heaps", 12)
-    large = query.take(range(8))
-    evaluate_items(large, gallery)
-    assert set(computed) == {np.dtype(np.float64)}
-    computed.clear()
-    evaluate_items(*sets("random", 12))
-    assert set(computed) == {np.dtype(np.float32)}
-
-
-def test_products_are_computed_in_parts_where_some_pairs_are_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
-    original = Tile.read
+    original = TileView.read
 
-    def noted(self: Tile, precision: Precision):
+    def noted(self: TileView, precision: Precision):
         read.append(precision)
         return original(self, precision)
 
-    monkeypatch.setattr(Tile, "read", noted)
-    rng = np.random.default_rng(15)
-    pids = rng.integers(0, 6, 1500)
-    gallery = ItemSet(rng.standard_normal((1500, 400)).astype(np.float32), pids, rng.integers(0, 5, 1500))
-    query = ItemSet(rng.standard_normal((9, 400)).astype(np.float32), pids[:9], rng.integers(0, 5, 9))
-    report = evaluate_items(query, gallery)
-    assert set(read) == {Precision.IN_PARTS}
-    assert_agrees(report, evaluation.evaluate(query, gallery, "market1501", "cosine"))
-    # Neighbours are read from plain products, beside which those in parts are not worth their time.
+    monkeypatch.setattr(TileView, "read", noted)
+    query, gallery = sets("two heaps", 12)
+    large = query.take(range(8))
+    evaluate_items(large, gallery)
+    assert set(read) == {Precision.WIDE}
     read.clear()
-    assert evaluate_items(query, gallery, topk=3).result_digest == report.result_digest
+    evaluate_items(*sets("random", 12))
     assert set(read) == {Precision.PLAIN}

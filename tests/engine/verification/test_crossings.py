@@ -23,7 +23,7 @@ from reid_dist.engine.reductions import (
     KeyCounts,
     Precision,
     Reduction,
-    Tile,
+    TileView,
     Visibility,
     ordered_keys,
 )
@@ -184,8 +184,8 @@ def test_a_crowded_tile_is_screened_again(monkeypatch):
     genuine, impostors = np.sort(exact[problem.genuine]), np.sort(exact[~problem.hidden])
     levels = wanted_levels(parse_metrics(METRICS), True, Pairs(genuine, len(impostors)))
     times = []
-    read = Tile.read
-    monkeypatch.setattr(Tile, "read", lambda tile, precision: times.append(precision) or read(tile, precision))
+    read = TileView.read
+    monkeypatch.setattr(TileView, "read", lambda tile, precision: times.append(precision) or read(tile, precision))
     found, _ = search_through(problem, levels, genuine, len(impostors), 2**18, [], (8, 100))
     assert Precision.WIDE in times
     assert all(found[level].distance == by_definition(level, genuine, impostors)[0] for level in levels)

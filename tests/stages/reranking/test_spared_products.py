@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reid_dist.core.model import RowRange
-from reid_dist.engine.distances import DISTANCES, UnitScreen
-from reid_dist.engine.reductions import FeatureBlock, KnownPairs, pair_rows, screen_pairs
-from reid_dist.kernels.canonical import squared_norms
+from reid_dist.core.model import GalleryMask, Hidden, Targets
+from reid_dist.engine.distances import DISTANCES, Screen
+from reid_dist.engine.plan import TileShape
+from reid_dist.engine.reductions import BlockPair, CountNearer, FeatureBlock, KnownPairs, Precision, pair_rows
+from reid_dist.engine.tile_loop import run_tiles
+from reid_dist.kernels.canonical import pair_distances, squared_norms
 
 N_QUERY, N_GALLERY = 6, 9
 
@@ -24,39 +26,51 @@ def make_blocks(weight: float) -> tuple[FeatureBlock, FeatureBlock]:
     return FeatureBlock(query.numbers, query.features, query.norm, 0, known), gallery
 
 
-def screened(query: FeatureBlock, gallery: FeatureBlock, thresholds: np.ndarray | None) -> np.ndarray:
-    """The tile of two blocks, when values matter down to the band of a distance of each query."""
-    cosine = DISTANCES.get("cosine")
-    screen = screen_pairs(cosine, pair_rows(cosine, query, gallery), np.float32)
-    if thresholds is not None:
-        screen.spare(screen.edges(np.arange(N_QUERY), thresholds, False)[0])
-    matrix, bias = screen.gallery_tile(0, N_GALLERY, np.empty((N_GALLERY, 8), screen.dtype))
-    values = np.empty((N_QUERY, N_GALLERY), screen.dtype)
-    screen.multiply(RowRange(0, N_QUERY), matrix, values)
-    screen.correct(RowRange(0, N_QUERY), 0, bias, values)
-    return values
+def count(query: FeatureBlock, gallery: FeatureBlock, thresholds: np.ndarray) -> tuple[list[int], list[int]]:
+    """First precisions of the queries, and the gallery rows nearer than a threshold of each."""
+    cosine, none = DISTANCES.get("cosine"), np.empty(0, np.int64)
+    hidden = Hidden(np.zeros(N_QUERY + 1, np.int64), none, None, False)
+    each = np.arange(N_QUERY + 1)
+    targets = Targets(each, thresholds, each, np.full(N_QUERY, N_GALLERY), hidden)
+    reduction = CountNearer(targets, GalleryMask(np.zeros(N_GALLERY, bool), None), cosine)
+    tile = TileShape(4, 4)
+    precisions = reduction.start(BlockPair(query, gallery, cosine, tile)).precisions
+    (found,) = run_tiles(query, gallery, cosine, tile, [reduction])
+    return precisions.tolist(), found[0].near.tolist()
+
+
+def nearer(query: FeatureBlock, gallery: FeatureBlock, thresholds: np.ndarray) -> list[int]:
+    """The same, by comparing all distances."""
+    i, j = np.divmod(np.arange(N_QUERY * N_GALLERY), N_GALLERY)
+    exact = pair_distances(pair_rows(DISTANCES.get("cosine"), query, gallery), i, j).reshape(N_QUERY, N_GALLERY)
+    return (exact < thresholds[:, None]).sum(axis=1).tolist()
 
 
 def test_only_queries_that_look_beyond_known_pairs_are_multiplied() -> None:
-    weight = 0.3
-    query, gallery = make_blocks(weight)
-    whole = screened(query, gallery, None)
+    query, gallery = make_blocks(0.3)
     # Whoever shares nothing is at 1 - weight at least: the first and the fourth query look that far.
     thresholds = np.array([0.71, 0.69, 0.25, 0.7, 0.0, 0.699])
-    some = screened(query, gallery, thresholds)
-    np.testing.assert_array_equal(some[:, 0], whole[:, 0])
-    np.testing.assert_array_equal(np.isneginf(some[:, 1:]).all(axis=1), [False, True, True, False, True, True])
-    # Sums of other shapes are rounded in another order.
-    np.testing.assert_allclose(some[[0, 3]], whole[[0, 3]], rtol=1e-6, atol=1e-6)
+    precisions, found = count(query, gallery, thresholds)
+    spared = [each == Precision.KNOWN for each in precisions]
+    assert spared == [False, True, True, False, True, True]
+    assert found == nearer(query, gallery, thresholds)
 
 
 def test_tiles_without_use_are_not_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
     query, gallery = make_blocks(0.3)
+    near, far = np.full(N_QUERY, 0.5), np.full(N_QUERY, 0.9)
+    expected = nearer(query, gallery, near)
+    computed = Screen.multiply
+    shapes = []
 
-    def multiply(*_: object) -> None:
-        raise AssertionError("a product was made")
+    def multiply(self: Screen, queries: np.ndarray, matrix: np.ndarray, out: np.ndarray) -> None:
+        shapes.append(out.shape)
+        computed(self, queries, matrix, out)
 
-    monkeypatch.setattr(UnitScreen, "multiply", multiply)
-    assert np.isneginf(screened(query, gallery, np.full(N_QUERY, 0.5))[:, 1:]).all()
-    with pytest.raises(AssertionError, match="product"):
-        screened(query, gallery, np.full(N_QUERY, 0.9))
+    monkeypatch.setattr(Screen, "multiply", multiply)
+    # A sample of rows is multiplied to choose the precision, and no tile is.
+    sample = (N_QUERY, N_GALLERY)
+    assert count(query, gallery, near)[1] == expected
+    assert set(shapes) <= {sample}
+    assert count(query, gallery, far)[1] == nearer(query, gallery, far)
+    assert not set(shapes) <= {sample}
