@@ -287,16 +287,12 @@ def tile_task(
     """Compute the partial results of a block pair."""
     wanted = reductions(job, relevance, targets, _REACH.of(job, rows, targets))
     with one_blas_thread(), count_screened() as screened:
-        gallery = job.scorer.open_gallery(gallery_rows)
+        gallery = _grouped(job, job.scorer.open_gallery(gallery_rows))
         query = job.scorer.meet(job.scorer.open_query(rows, gallery_rows), gallery)
-        found = [
-            run_tiles(query, part, job.distance, job.plan.tile, list(wanted.values())) for part in _split(job, gallery)
-        ]
-        _REACH.keep(job, rows, [partials[[*wanted].index("topk")] for partials in found] if job.topk else [])
-    return {SCREENED: screened} | {
-        name: reduction.combine([partials[place] for partials in found]) if len(found) > 1 else found[0][place]
-        for place, (name, reduction) in enumerate(wanted.items())
-    }
+        found = run_tiles(query, gallery, job.distance, job.plan.tile, list(wanted.values()))
+    partials = dict(zip(wanted, found, strict=True))
+    _REACH.keep(job, rows, [partials["topk"]] if job.topk else [])
+    return {SCREENED: screened} | partials
 
 
 def kept_tile_task(
@@ -325,17 +321,11 @@ def read_partials_task(stage: Stage, part: str) -> Partials:
     return partials
 
 
-def _split(job: SearchJob, gallery: FeatureBlock) -> list[FeatureBlock]:
-    """Split a block by partition of the gallery, for separate counts."""
+def _grouped(job: SearchJob, gallery: FeatureBlock) -> FeatureBlock:
+    """Give the rows of a block their groups, for separate counts."""
     known = _GALLERY.get(job) if isinstance(job, EvaluationJob) else None
     parts = None if known is None else known.parts or known.variants
-    if parts is None:
-        return [gallery]
-    group = parts.group[gallery.numbers]
-    present = np.unique(group).tolist()
-    if len(present) == 1:
-        return [replace(gallery, group=present[0])]
-    return [gallery.take(np.flatnonzero(group == each), each) for each in present]
+    return gallery if parts is None else replace(gallery, group=parts.group[gallery.numbers])
 
 
 def merge_task(

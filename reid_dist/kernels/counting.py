@@ -144,6 +144,7 @@ def _settle_row(
     n_known: int,
     few: bool,
     limit: int,
+    group_of: NDArray[np.int64],
     row: Row,
     wide_lower: NDArray[np.floating],
     wide_upper: NDArray[np.floating],
@@ -163,6 +164,7 @@ def _settle_row(
     placed, columns, places, values = row.placed, row.pending.column, row.pending.place, row.pending.value
     less = tile.bias[tile.bias_of[i]]
     inside = int(np.int64(0))
+    n_settled = 0
     for p in range(n_pending):
         value = values[p]
         a = places[p]
@@ -171,7 +173,8 @@ def _settle_row(
             if a < last - first and wide_lower[a] > value:
                 a = place_among(wide_lower, value)
             if a == last - first or value > wide_upper[a]:
-                placed[0, a] += np.int32(1)
+                columns[n_settled], places[n_settled] = columns[p], a
+                n_settled += int(a < last - first)
                 continue
         inside += 1
         if inside > limit:
@@ -181,7 +184,8 @@ def _settle_row(
             value = refined(tile, i, columns[p]) - less[columns[p]]
             a = place_among(lower, value)
             if a == last - first or value > upper[a]:
-                placed[0, a] += np.int32(1)
+                columns[n_settled], places[n_settled] = columns[p], a
+                n_settled += int(a < last - first)
                 continue
         pairs.query[n] = q
         pairs.column[n] = tile.column_start + columns[p]
@@ -191,13 +195,18 @@ def _settle_row(
         value = row.known_value[p]
         a = place_among(lower, value)
         if a == last - first or value > upper[a]:
-            placed[0, a] += np.int32(1)
+            columns[n_settled], places[n_settled] = row.known[p], a
+            n_settled += int(a < last - first)
             continue
         pairs.query[n], pairs.column[n], pairs.threshold[n] = q, tile.column_start + row.known[p], first + a
         n += 1
-    near = counts.near[first:last]
-    for u in range(len(near)):
-        near[u] += placed[0, u] + placed[1, u] + placed[2, u] + placed[3, u]
+    near = counts.near[:, first:last]
+    are_grouped = len(group_of) > 0
+    for p in range(n_settled):
+        near[group_of[columns[p]] if are_grouped else 0, places[p]] += 1
+    if not are_grouped:
+        for u in range(last - first):
+            near[0, u] += placed[0, u] + placed[1, u] + placed[2, u] + placed[3, u]
     return n, inside
 
 
@@ -210,6 +219,7 @@ def _count_rows(
     n_open: int,
     first_row: int,
     limit: int,
+    group_of: NDArray[np.int64],
     row: Row,
     steps: Steps | None,
 ) -> tuple[int, int, int]:
@@ -245,7 +255,7 @@ def _count_rows(
         n_pending = int(np.int64(0))
         few = bool(reached <= (_FEW_REACHED if steps is None and extra == 0 else _FEW_REFINED))
         # Bands of integers are so wide that most values lie in one.
-        if few or (extra > 0 and last - first <= _FEW_THRESHOLDS):
+        if few or len(group_of) or (extra > 0 and last - first <= _FEW_THRESHOLDS):
             n_pending = _note_all(values, lowest, row)
         # Without a table, its code is not compiled.
         elif steps is None or last - first <= _FEW_THRESHOLDS:
@@ -256,7 +266,7 @@ def _count_rows(
                 block = values[start : min(start + _BLOCK, n_columns)]
                 n_pending = place(block, start, lowest, base, scale, steps, row.placed, row.pending, n_pending)
         found, more = _settle_row(
-            tile, i, n_pending, n_known, few, limit - inside, row, lower, upper, bands, counts, pairs, n_open
+            tile, i, n_pending, n_known, few, limit - inside, group_of, row, lower, upper, bands, counts, pairs, n_open
         )
         inside += more
         if found < 0:
@@ -280,11 +290,13 @@ def count_tile(
     n_open: int,
     first_row: int,
     limit: int,
+    group_of: NDArray[np.int64],
     many: int | None,
 ) -> tuple[int, int, int]:
     """Add rows of a tile to the counts of its queries, and pairs that values leave open to `pairs`, from `n_open` on.
 
     Ends before a row whose pairs may find no room, and before one with which more than `limit` values lie inside bands.
+    `group_of` holds the place of the group of each column among the counts, and is empty if all are of the first.
     `many` is `most_of_many` of the thresholds: None has machine code of its own, which most runs need alone.  Returns
     the number of the first row that was not added, of open pairs, and of values inside bands.
     """
@@ -302,5 +314,7 @@ def count_tile(
         np.empty(n_columns + 1, like.dtype),
     )
     if many is None:
-        return _count_rows(tile, bands, counts, pairs, n_open, first_row, limit, row, None)
-    return _count_rows(tile, bands, counts, pairs, n_open, first_row, limit, row, make_steps(many, _BLOCK, like))
+        return _count_rows(tile, bands, counts, pairs, n_open, first_row, limit, group_of, row, None)
+    return _count_rows(
+        tile, bands, counts, pairs, n_open, first_row, limit, group_of, row, make_steps(many, _BLOCK, like)
+    )

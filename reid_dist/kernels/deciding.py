@@ -44,7 +44,7 @@ class Bands(NamedTuple):
 
 
 class RankCounts(NamedTuple):
-    """Counts, int32 or int64, to which kernels add."""
+    """Counts by group of gallery rows, shape (groups, …), int32 or int64, to which kernels add."""
 
     # Per threshold: negatives nearer than it and not nearer than the threshold before it.  A running sum within the
     # query gives the negatives nearer than each threshold.
@@ -84,13 +84,13 @@ def make_open_pairs(most: int) -> OpenPairs:
 
 
 @inner_kernel
-def add_tie(row: int, threshold: int, bands: Bands, counts: RankCounts) -> None:
+def _add_tie(row: int, group: int, threshold: int, bands: Bands, counts: RankCounts) -> None:
     """Count a negative at exactly the distance of a threshold."""
-    counts.tied[threshold] += 1
+    counts.tied[group, threshold] += 1
     stop = bands.positive_start[threshold + 1]
     follower = first_at_least(bands.positive_row, bands.positive_start[threshold], stop, row + 1)
     if follower < stop:
-        counts.before[follower] += 1
+        counts.before[group, follower] += 1
 
 
 @inner_kernel
@@ -105,12 +105,20 @@ def _first_not_nearer(thresholds: NDArray[np.float64], start: int, stop: int, di
 
 @kernel
 def decide(
-    pairs: OpenPairs, n: int, row_of: NDArray[np.int64], bands: Bands, rows: PairRows, counts: RankCounts
+    pairs: OpenPairs,
+    n: int,
+    row_of: NDArray[np.int64],
+    group_of: NDArray[np.int64],
+    bands: Bands,
+    rows: PairRows,
+    counts: RankCounts,
 ) -> int:
     """Add the first `n` pairs, which are overwritten, to the counts; return how many canonical distances decided.
 
-    `row_of` holds the gallery rows of the columns of the block, shape (columns,), ascending.
+    `row_of` holds the gallery rows of the columns of the block, shape (columns,), ascending, and `group_of` the place
+    of the group of each among the counts; it is empty if all are of the first.
     """
+    are_grouped = len(group_of) > 0
     row, column, threshold = pairs.query[:n], pairs.column[:n], pairs.threshold[:n]
     least, most = np.empty(n, np.float64), np.empty(n, np.float64)
     thresholds, near, indptr = bands.distance, counts.near, bands.indptr
@@ -123,15 +131,16 @@ def decide(
             row[n_open], column[n_open], threshold[n_open] = row[p], column[p], a
             n_open += 1
         elif a < last:
-            near[a] += 1
+            near[group_of[column[p]] if are_grouped else 0, a] += 1
     distance = least[:n_open]
     write_distances(rows, row[:n_open], column[:n_open], distance)
     for p in range(n_open):
         last = indptr[row[p] + 1]
         a = _first_not_nearer(thresholds, threshold[p], last, distance[p])
+        group = group_of[column[p]] if are_grouped else 0
         if a < last and distance[p] == thresholds[a]:
-            add_tie(row_of[column[p]], a, bands, counts)
+            _add_tie(row_of[column[p]], group, a, bands, counts)
             a += 1
         if a < last:
-            near[a] += 1
+            near[group, a] += 1
     return n_open

@@ -145,10 +145,10 @@ def _integers() -> Iterator[_Example]:
 def _of(products: NDArray[np.number]) -> Iterator[_Example]:
     """Kernels for tiles of products."""
     n = 1
-    small = np.empty(1, np.int32)
     tile, side = _tile(products), _side()
+    small = np.empty((1, 1), np.int32)
     counts, pairs = RankCounts(small, small, small), make_open_pairs(1)
-    yield count_tile, (tile, _bands(), counts, pairs, n, n, n, None)
+    yield count_tile, (tile, _bands(), counts, pairs, n, n, n, np.empty(1, np.int64), None)
     yield collect_rows, (tile, side)
     if products.dtype == np.int32:
         yield collect_both, (tile, side, side)

@@ -75,8 +75,8 @@ class FeatureBlock:
     features: NDArray[np.float32]
     # Canonical squared norms, shape (n,), float64.
     norm: NDArray[np.float64]
-    # Partition of the gallery that the rows belong to, for separate counts per partition.
-    group: int = 0
+    # Group of each gallery row, shape (n,), int64, for separate counts per group; None for counts of all together.
+    group: Int64 | None = None
     # For queries under a re-ranked distance: re-ranked distances to the gallery rows of the block pair.
     reranked: KnownPairs | None = None
     # Labels, shape (n,), int64: rows of equal labels are in no list of nearest rows of each other.  None for all rows.
@@ -99,13 +99,13 @@ class FeatureBlock:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def take(self, place: Int64, group: int) -> FeatureBlock:
-        """Select rows by position, ascending, shape (m,), as a block of a group."""
+    def take(self, place: Int64) -> FeatureBlock:
+        """Select rows by position, ascending, shape (m,)."""
         return FeatureBlock(
             self.numbers[place],
             self.features[place],
             self.norm[place],
-            group,
+            None if self.group is None else self.group[place],
             reranked=None if self.reranked is None else self.reranked.take(place),
             label=None if self.label is None else self.label[place],
         )

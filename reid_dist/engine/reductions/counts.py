@@ -125,9 +125,14 @@ class _Counting(Accumulator[GroupedCounts]):
         self._reduction, self._pair = reduction, pair
         self._thresholds = ScreenedTargets(reduction.targets, reduction.mask, pair)
         targets = reduction.targets
+        # Groups of the block, and the place of the group of each column; empty for a single group.
+        self._groups, self._group_of = [0], np.empty(0, np.int64)
+        if pair.gallery.group is not None:
+            present, self._group_of = np.unique(pair.gallery.group, return_inverse=True)
+            self._groups = present.tolist()
         sizes = len(targets.distance), len(targets.distance), len(targets.positive_row)
         # A block has far fewer than 2^31 rows.
-        self._counts = RankCounts(*(np.zeros(size, np.int32) for size in sizes))
+        self._counts = RankCounts(*(np.zeros((len(self._groups), size), np.int32) for size in sizes))
         self._many = most_of_many(targets.indptr)
         self._open, self._n_open = make_open_pairs(_OPEN_PAIRS + pair.gallery_rows), 0
 
@@ -141,10 +146,10 @@ class _Counting(Accumulator[GroupedCounts]):
 
         def add(precision: Precision, first: int, limit: int) -> tuple[int, int]:
             read, bands = self._thresholds.read(tile, precision), self._thresholds.bands(precision)
-            inside = 0
+            group_of, inside = self._group_of[tile.columns.start : tile.columns.stop], 0
             while True:
                 first, self._n_open, more = count_tile(
-                    read, bands, self._counts, self._open, self._n_open, first, limit - inside, self._many
+                    read, bands, self._counts, self._open, self._n_open, first, limit - inside, group_of, self._many
                 )
                 inside += more
                 if first == len(tile.queries) or inside > limit:
@@ -156,11 +161,14 @@ class _Counting(Accumulator[GroupedCounts]):
     def _decide(self) -> None:
         """Add the open pairs to the counts."""
         bands, numbers = self._thresholds.bands(Precision.PLAIN), self._pair.gallery.numbers
-        decide(self._open, self._n_open, numbers, bands, self._pair.rows, self._counts)
+        decide(self._open, self._n_open, numbers, self._group_of, bands, self._pair.rows, self._counts)
         self._n_open = 0
 
     def result(self) -> GroupedCounts:
         """Return the counts of the block pair."""
         self._decide()
-        targets, group = self._reduction.targets, self._pair.gallery.group
-        return {group: partial_counts(self._counts, targets, len(self._reduction.mask.junk_row))}
+        targets, n_gallery = self._reduction.targets, len(self._reduction.mask.junk_row)
+        return {
+            group: partial_counts(RankCounts(*(each[place] for each in self._counts)), targets, n_gallery)
+            for place, group in enumerate(self._groups)
+        }
