@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from exact_products import use_integers
 from frozen_runs import RUNS
 
 RECORDED = json.loads(Path(__file__).with_name("frozen_results.json").read_text())
@@ -15,7 +16,14 @@ def test_every_run_is_recorded() -> None:
     assert set(RECORDED) == set(RUNS)
 
 
-@pytest.mark.quick_cases(26)
+@pytest.mark.quick_cases(30)
+@pytest.mark.parametrize("screen", ["float32", "int8"])
 @pytest.mark.parametrize("name", RUNS)
-def test_digest_is_the_recorded_one(name: str, tmp_path: Path) -> None:
+def test_digest_is_the_recorded_one(name: str, screen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By products in float32, and by those of integers where there are any."""
+    if screen == "int8":
+        pytest.importorskip("onnxruntime")
+        use_integers(monkeypatch)
+    else:
+        monkeypatch.setenv("REID_DIST_SCREEN", screen)
     assert RUNS[name](tmp_path) == RECORDED[name]
