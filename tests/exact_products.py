@@ -45,3 +45,9 @@ def use_precisions(monkeypatch, choose):
         return np.where(found <= Precision.KNOWN, found, wanted).astype(np.uint8)
 
     monkeypatch.setattr(ScreenedTargets, "precisions", property(chosen))
+
+
+def begin_with_integers(monkeypatch):
+    """Read every query as integers first, where there are any."""
+    use_integers(monkeypatch)
+    use_precisions(monkeypatch, lambda n: np.full(n, Precision.INTEGERS))

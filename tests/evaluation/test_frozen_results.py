@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from exact_products import use_integers
+from exact_products import begin_with_integers
 from frozen_runs import RUNS
 
 RECORDED = json.loads(Path(__file__).with_name("frozen_results.json").read_text())
@@ -23,7 +23,7 @@ def test_digest_is_the_recorded_one(name: str, screen: str, tmp_path: Path, monk
     """By products in float32, and by those of integers where there are any."""
     if screen == "int8":
         pytest.importorskip("onnxruntime")
-        use_integers(monkeypatch)
+        begin_with_integers(monkeypatch)
     else:
         monkeypatch.setenv("REID_DIST_SCREEN", screen)
     assert RUNS[name](tmp_path) == RECORDED[name]
