@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import PairRows, pair_distance
 from reid_dist.kernels.settings import inner_kernel, kernel
-from reid_dist.kernels.tiles import Tile
+from reid_dist.kernels.tiles import Tile, read_row, refined
 
 BLOCK = 512
 
@@ -68,7 +68,7 @@ def key_edges(key: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.f
 
 
 class Screened(NamedTuple):
-    """A tile of floating-point products, and the pairs hidden from its queries."""
+    """A tile, and the pairs hidden from its queries."""
 
     # Its biases hide columns.
     tile: Tile
@@ -122,8 +122,7 @@ def untallied() -> ByQuery:
 
 @inner_kernel
 def _find_places(
-    source: NDArray[np.number],
-    shift: NDArray[np.floating],
+    values: NDArray[np.floating],
     centre: np.floating,
     scale: np.floating,
     falling: NDArray[np.float32],
@@ -131,7 +130,7 @@ def _find_places(
 ) -> None:
     """Write the places of the keys of some values; `falling` is scratch, of the same length."""
     for k in range(len(falling)):
-        falling[k] = np.float32((centre - (source[k] - shift[k])) * scale)
+        falling[k] = np.float32((centre - values[k]) * scale)
     bits = falling.view(np.int32)
     for k in range(len(places)):
         sign = bits[k] >> np.int32(31)
@@ -147,32 +146,24 @@ def count_keys(screened: Screened, counts: NDArray[np.int64], span: NDArray[np.u
     `counts`, shape (N_PLACES,), is indexed by place of key; columns hidden by their bias count as infinite.  `span`,
     uint32, holds the first and last counted place, infinity and ``HIDDEN`` aside.
     """
-    tile = screened.tile
-    products, column_start = tile.products, tile.column_start
-    n_columns = products.shape[1]
-    falling = np.empty(BLOCK, np.float32)
+    tile, column_start = screened.tile, screened.tile.column_start
+    n_rows, n_columns = tile.products.shape
+    values, falling = np.empty(n_columns, tile.scale.dtype), np.empty(BLOCK, np.float32)
     places = np.empty(BLOCK, np.uint32)
     first, last = span[0], span[1]
     beyond = np.uint32(2 * LARGEST_KEY)
-    for i in range(products.shape[0]):
+    for i in range(n_rows):
         q = tile.query[i]
         if not screened.counted[q]:
             continue
+        read_row(tile, i, values.dtype.type(np.inf), values.dtype.type(np.nan), values)
         hidden_stop = screened.hidden_indptr[q + 1]
         hidden_columns = screened.hidden_column[screened.hidden_indptr[q] : hidden_stop]
         hidden = screened.hidden_indptr[q] + np.searchsorted(hidden_columns, column_start)
         for start in range(0, n_columns, BLOCK):
             stop = min(start + BLOCK, n_columns)
             here = places[: stop - start]
-            shift = tile.bias[tile.bias_of[i], start:stop]
-            _find_places(
-                products[i, start:stop],
-                shift,
-                screened.centre[q],
-                screened.scale,
-                falling[: stop - start],
-                here,
-            )
+            _find_places(values[start:stop], screened.centre[q], screened.scale, falling[: stop - start], here)
             while hidden < hidden_stop and screened.hidden_column[hidden] < column_start + stop:
                 here[screened.hidden_column[hidden] - column_start - start] = HIDDEN
                 hidden += 1
@@ -208,6 +199,16 @@ def _edges_from(edges: NDArray[np.float64], value: float, start: int) -> int:
 
 
 @inner_kernel
+def _edges_around(brackets: Brackets, q: int, value: np.floating, extra: float, first: int) -> tuple[int, int]:
+    """Count the edges that a pair with a screening value is certainly not before, and that it may not be before."""
+    fall = brackets.centre[q] - np.float64(value)
+    # Covers the roundings of this line and of the edges, in float64.
+    width = brackets.epsilon[q] + extra + 2.0**-50 * (abs(brackets.centre[q]) + abs(fall))
+    near = _edges_from(brackets.falling, (fall - width) / brackets.slope, first)
+    return near, _edges_from(brackets.falling, (fall + width) / brackets.slope, near)
+
+
+@inner_kernel
 def _take_passed(passed: NDArray[np.int64], tally: NDArray[np.int32], gaps: NDArray[np.int64]) -> None:
     """Move counts by gap, (4, n_gap), to those of a query and of all, (n_gap,) each."""
     passed0, passed1, passed2, passed3 = passed[0], passed[1], passed[2], passed[3]
@@ -234,15 +235,15 @@ def split_tile(
 
     Begins at query `first_row`.  `gaps`, shape (n_bracket,), counts the pairs in each gap but the last.  `found`
     receives the canonical distances of the pairs inside, in no order.  `progress` is added to: used entries of `found`,
-    and canonically decided pairs.  `by_query` receives the same counts by query, if it has elements.
+    and pairs that were refined or decided canonically.  `by_query` receives the same counts by query, if it has
+    elements.
 
     Returns the row to continue with once `found` has been emptied, the number of rows when the tile is done, or -1 if
     more than `limit` pairs had to be decided; the output is then invalid.
     """
-    tile = screened.tile
-    products, column_start = tile.products, tile.column_start
-    n_rows, n_columns = products.shape
-    falling = np.empty(BLOCK, np.float32)
+    tile, column_start = screened.tile, screened.tile.column_start
+    n_rows, n_columns = tile.products.shape
+    values, falling = np.empty(n_columns, tile.scale.dtype), np.empty(BLOCK, np.float32)
     places = np.empty(BLOCK, np.uint32)
     pending = np.empty(BLOCK // 4 + 1, np.int64)
     # Element TOUCHED takes the values that are read; four counters each, for neighbours mostly share a gap.
@@ -259,15 +260,15 @@ def split_tile(
         if not screened.counted[q]:
             i += 1
             continue
+        read_row(tile, i, values.dtype.type(np.inf), values.dtype.type(np.nan), values)
+        extra, less = np.float64(tile.extra[i]), tile.bias[tile.bias_of[i]]
         hidden_stop = screened.hidden_indptr[q + 1]
         hidden_columns = screened.hidden_column[screened.hidden_indptr[q] : hidden_stop]
         hidden = screened.hidden_indptr[q] + np.searchsorted(hidden_columns, column_start)
         for start in range(0, n_columns, BLOCK):
             stop = min(start + BLOCK, n_columns)
             here = places[: stop - start]
-            source = products[i, start:stop]
-            shift = tile.bias[tile.bias_of[i], start:stop]
-            _find_places(source, shift, screened.centre[q], screened.scale, falling[: stop - start], here)
+            _find_places(values[start:stop], screened.centre[q], screened.scale, falling[: stop - start], here)
             while hidden < hidden_stop and screened.hidden_column[hidden] < column_start + stop:
                 here[screened.hidden_column[hidden] - column_start - start] = HIDDEN
                 hidden += 1
@@ -301,20 +302,21 @@ def split_tile(
                         if left_over:
                             passed0[gap] += 1
                         continue
-                    fall = brackets.centre[q] - np.float64(source[k] - shift[k])
-                    if fall == np.inf:
+                    column = start + k
+                    value, more = values[column], extra
+                    if value == -np.inf:
                         # Hidden by its bias; brackets may reach as far as that.
                         continue
-                    # Covers the roundings of this line and of the edges, in float64.
-                    width = brackets.epsilon[q] + 2.0**-50 * (abs(brackets.centre[q]) + abs(fall))
-                    near = _edges_from(brackets.falling, (fall - width) / brackets.slope, first_edge[here[k]])
-                    far = _edges_from(brackets.falling, (fall + width) / brackets.slope, near)
+                    near, far = _edges_around(brackets, q, value, more, first_edge[here[k]])
+                    if more > 0 and (near != far or near % 2):
+                        decided += 1
+                        value, more = refined(tile, i, column) - less[column], np.float64(0.0)
+                        near, far = _edges_around(brackets, q, value, more, first_edge[here[k]])
                     if near == far and near % 2 == 0:
                         passed0[near // 2 + 1] += 1
                         continue
-                    column = start + k
                     if brackets.exact:
-                        distance = fall
+                        distance = brackets.centre[q] - np.float64(value)
                     else:
                         distance = pair_distance(rows, q, column_start + column)
                         decided += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -17,6 +18,7 @@ from reid_dist.kernels.screening import count_in_bands
 from reid_dist.kernels.tiles import Tile
 
 Int64 = NDArray[np.int64]
+S = TypeVar("S", float, NDArray[np.float64])
 Edges = tuple[NDArray[np.floating], NDArray[np.floating]]
 
 # Cost of products of each precision, and of a pair that they leave inside a band, in pairs of a float32 product.
@@ -24,14 +26,17 @@ _COSTS = {Precision.INTEGERS: 0.35, Precision.PLAIN: 1.0, Precision.WIDE: 2.0}
 _DECIDED = {Precision.INTEGERS: 5.0, Precision.PLAIN: 10.0, Precision.WIDE: 10.0}
 # Share of pairs inside bands at which a computed tile is left to the next precision.
 _GIVEN_UP = 0.2
-# Gallery rows that show how crowded the bands of a query are.
-_SAMPLED_ROWS = 128
 
 # Fewer queries than these are not worth products of their own, which would take long for so few.
 _FEWEST = 64
 
 # Queries per computation of edges.
 _EDGE_QUERIES = 256
+
+
+def cost_of(precision: Precision, share: S) -> S:
+    """Cost of products that leave a share of the pairs to be looked at one by one, in pairs of a float32 product."""
+    return _COSTS[precision] + _DECIDED[precision] * share
 
 
 def most_inside(size: int) -> int:
@@ -115,9 +120,7 @@ class ScreenedTargets:
             kinds = [Precision.PLAIN, Precision.WIDE]
             if pair.integers is not None:
                 kinds.insert(0, Precision.INTEGERS)
-            costs = [
-                _COSTS[kind] + _DECIDED[kind] * share for kind, share in zip(kinds, self._shares(kinds), strict=True)
-            ]
+            costs = [cost_of(kind, share) for kind, share in zip(kinds, self._shares(kinds), strict=True)]
             found[:] = np.array(kinds)[np.argmin(costs, axis=0)]
             few, many = sorted((Precision.INTEGERS, Precision.PLAIN), key=lambda kind: int((found == kind).sum()))
             if (found == few).sum() < _FEWEST:
@@ -133,7 +136,7 @@ class ScreenedTargets:
     def _shares(self, kinds: list[Precision]) -> list[NDArray[np.float64]]:
         """Estimate the share of the pairs of each query that lie inside bands, in each precision."""
         pair, n_query = self._pair, len(self._targets.indptr) - 1
-        rows = np.unique(np.linspace(0, len(pair.gallery) - 1, _SAMPLED_ROWS).astype(np.int64))
+        rows = pair.sampled_rows
         values = pair.sample(rows)
         bands, inside = self.bands(Precision.PLAIN), []
         for kind in kinds:

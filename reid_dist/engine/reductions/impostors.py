@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Hidden
 from reid_dist.engine.distances import Distance, Screen
+from reid_dist.engine.reductions.bands import cost_of
 from reid_dist.engine.reductions.base import Accumulator, HiddenColumns
 from reid_dist.engine.reductions.by_query import CountsByQuery, QueryTally, add_by_query
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
@@ -37,8 +38,8 @@ R = TypeVar("R")
 # Minimal counts kept per bracket.  With two or more, a bracket is always narrower in the next pass.
 FEWEST_COUNTS = 4
 
-# Above this share of a tile decided pair by pair, a float64 product of the tile is cheaper.
-_CROWDED = 0.02
+# Above these shares of a tile decided pair by pair, the products of the next precision are cheaper.
+_MOST_UNDECIDED = {Precision.INTEGERS: 0.1, Precision.PLAIN: 0.02}
 
 
 # ---- partial results -------------------------------------------------------------------------------------------------
@@ -113,13 +114,13 @@ class _ImpostorTiles(Accumulator[R]):
         )
 
 
-def _error(screen: Screen) -> float:
+def _error(screen: Screen, extra: float = 0.0) -> float:
     """Bound on the deviation of a falling value computed by a kernel from the canonical one, less a 2^-22nd of it.
 
-    The screening value deviates by at most epsilon, and the centre is rounded to the dtype of the tile.
+    The screening value deviates by at most epsilon, and `extra` more; the centre is rounded to the dtype of the tile.
     """
     rounded = 2.0 * np.finfo(screen.dtype).eps * np.abs(screen.centre)
-    return float(((screen.epsilon + rounded) / screen.slope).max(initial=0.0)) * (1.0 + 2.0**-20) + 2.0**-120
+    return float(((screen.epsilon + extra + rounded) / screen.slope).max(initial=0.0)) * (1.0 + 2.0**-20) + 2.0**-120
 
 
 # ---- first pass ------------------------------------------------------------------------------------------------------
@@ -222,7 +223,7 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         scale = reduction.visibility.scale
         self._falling, self._slack = scale.falling(self._distance), scale.error(self._distance)
         self._at_place = np.empty(N_PLACES, np.uint16)
-        self._last_place = self._fill_places(self._screen)
+        self._last_place, self._extra, self._filled = 0, 0.0, (self._screen, -1.0)
         n_bracket = len(reduction.edges) // 2
         nothing = KeyCounts(np.empty(0, np.int64), np.empty(0, np.int64))
         self._counts = BracketCounts(np.zeros(n_bracket, np.int64), (nothing,) * n_bracket)
@@ -231,9 +232,30 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         # Number of distances in use, and number of decided pairs of the current tile.
         self._progress = np.zeros(2, np.int64)
 
-    def _fill_places(self, screen: Screen) -> int:
-        """Mark every key as certainly in a gap, or as in or near a bracket; return the last of the latter."""
-        error = _error(screen) + 2.0**-22 * np.abs(self._falling) + self._slack
+    @property
+    def precisions(self) -> NDArray[np.uint8]:
+        """First precision of each query: that of least cost, from the share of the pairs near brackets."""
+        pair, found = self._pair, super().precisions
+        if pair.rows.rescoring.active or pair.integers is None:
+            # Known pairs are counted from tiles that hold them.
+            return found
+        screen, rows = self._screen, pair.sampled_rows
+        fall = (screen.centre[:, None] - pair.sample(rows)) / screen.slope
+        inside = []
+        for extra in (pair.errors(rows), 0.0):
+            width = ((screen.epsilon + extra) / screen.slope)[:, None]
+            edges = np.searchsorted(self._falling, fall - width), np.searchsorted(self._falling, fall + width)
+            inside.append(float(((edges[0] != edges[1]) | (edges[0] % 2 == 1)).mean()))
+        if cost_of(Precision.INTEGERS, inside[0]) < cost_of(Precision.PLAIN, inside[1]):
+            found[:] = Precision.INTEGERS
+        return found
+
+    def _fill_places(self, screen: Screen, extra: float) -> None:
+        """Mark every key as certainly in a gap, or as in or near a bracket."""
+        if (screen, extra) == self._filled:
+            return
+        self._filled = screen, extra
+        error = _error(screen, extra) + 2.0**-22 * np.abs(self._falling) + self._slack
         sign = np.tile([-1.0, 1.0], len(self._falling) // 2)
         with np.errstate(over="ignore"):
             place = falling_keys(self._falling + sign * error) + LARGEST_KEY
@@ -245,42 +267,43 @@ class _Collection(_ImpostorTiles[BracketCounts]):
             self._first_edge[max(begin, first) : last + 1] = 2 * gap
             begin = max(begin, last + 1)
         self._at_place[begin:] = len(place) // 2 + 1
-        return begin - 1
+        self._last_place = begin - 1
 
     def absorb(self, tile: TileView) -> None:
-        """Add one tile; a tile with too many undecided pairs is screened again in float64."""
-        limit = int(_CROWDED * tile.size) + 64
-        # Capacity for all pairs up to the limit, so that no distance is counted before the tile is complete.
-        self._make_room(limit + 2 * len(tile.columns))
-        gaps, kept = np.zeros_like(self._counts.below), self._progress[0]
+        """Add one tile; one with too many undecided pairs is read in the next precision."""
+        precision: Precision = min(tile.precision, Precision.PLAIN)
+        while not self._add(tile, precision):
+            tile.leave(precision)
+            precision = Precision(precision + 1)
+
+    def _add(self, tile: TileView, precision: Precision) -> bool:
+        """Add a tile in a precision; whether few enough pairs were undecided."""
+        screen, screened = self._screened(tile, precision)
+        # The largest so far: the table is filled anew when it grows.
+        self._extra = max(self._extra, float(screened.tile.extra.max(initial=0.0)))
+        self._fill_places(screen, self._extra if precision is Precision.INTEGERS else 0.0)
+        gaps = np.zeros_like(self._counts.below)
         if self._by_query is not None:
             self._by_query.begin(len(tile.queries))
-        screen, screened = self._screened(tile)
-        if screen.exact:
-            self._absorb_rows(screen, screened, tile, gaps)
-        elif self._split(screen, screened, tile, 0, limit, gaps) < 0:
-            gaps[:], self._progress[0] = 0, kept
-            if self._by_query is not None:
-                self._by_query.begin(len(tile.queries))
-            self._absorb_wide(tile, gaps)
+        row = 0
+        if tile.wider(precision) is not None:
+            limit = int(_MOST_UNDECIDED[precision] * tile.size) + 64
+            # Capacity for all pairs up to the limit, so that no distance is counted before the tile is complete.
+            kept = self._make_room(limit + 2 * len(tile.columns))
+            row = self._split(screen, screened, 0, limit, gaps)
+            if row < 0:
+                self._progress[0] = kept
+                return False
+        while row < len(tile.queries):
+            # All pairs may be inside brackets; the distances are counted whenever memory is full.
+            self._make_room(len(tile.columns))
+            row = self._split(screen, screened, row, tile.size, gaps)
         if self._by_query is not None:
             self._by_query.end(tile.queries)
         self._counts = BracketCounts(self._counts.below + gaps, self._counts.inside)
+        return True
 
-    def _absorb_wide(self, tile: TileView, gaps: Int64) -> None:
-        screen, screened = self._screened(tile, Precision.WIDE)
-        self._last_place = self._fill_places(screen)
-        self._absorb_rows(screen, screened, tile, gaps)
-        self._last_place = self._fill_places(self._screen)
-
-    def _absorb_rows(self, screen: Screen, screened: Screened, tile: TileView, gaps: Int64) -> None:
-        """Count a tile whose pairs may all be inside brackets; the distances are counted whenever memory is full."""
-        row = 0
-        while row < len(tile.queries):
-            self._make_room(len(tile.columns))
-            row = self._split(screen, screened, tile, row, tile.size, gaps)
-
-    def _split(self, screen: Screen, screened: Screened, tile: TileView, row: int, limit: int, gaps: Int64) -> int:
+    def _split(self, screen: Screen, screened: Screened, row: int, limit: int, gaps: Int64) -> int:
         """Call the kernel, from query `row` of the tile on."""
         brackets = Brackets(
             at_place=self._at_place,
@@ -297,15 +320,15 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         own = untallied() if self._by_query is None else self._by_query.of_tile()
         return split_tile(screened, brackets, self._pair.rows, row, limit, gaps, self._found, self._progress, own)
 
-    def _make_room(self, n_pairs: int) -> None:
-        """Ensure capacity for `n_pairs` more distances."""
-        if len(self._found) - self._progress[0] >= n_pairs:
-            return
-        self._put_away()
-        if len(self._found) < n_pairs:
-            self._found = np.empty(n_pairs)
-            if self._by_query is not None:
-                self._by_query.owner = np.empty(n_pairs, np.int64)
+    def _make_room(self, n_pairs: int) -> int:
+        """Ensure capacity for `n_pairs` more distances; return the number of those in use."""
+        if len(self._found) - self._progress[0] < n_pairs:
+            self._put_away()
+            if len(self._found) < n_pairs:
+                self._found = np.empty(n_pairs)
+                if self._by_query is not None:
+                    self._by_query.owner = np.empty(n_pairs, np.int64)
+        return int(self._progress[0])
 
     def _put_away(self) -> None:
         """Convert the collected distances to counts."""

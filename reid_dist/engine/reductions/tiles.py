@@ -27,6 +27,8 @@ from reid_dist.kernels.tiles import Tile
 
 Int64 = NDArray[np.int64]
 
+_SAMPLED_ROWS = 128
+
 _NO_ROWS = np.empty((0, 0), np.float32)
 _NO_KNOWN = np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0)
 
@@ -204,6 +206,11 @@ class BlockPair:
         if dtype not in self._screens:
             self._screens[dtype] = screen_pairs(self.distance, self.rows, dtype)
         return self._screens[dtype]
+
+    @cached_property
+    def sampled_rows(self) -> Int64:
+        """Some gallery rows of the block, by which the precision of products is chosen."""
+        return np.unique(np.linspace(0, len(self.gallery) - 1, _SAMPLED_ROWS).astype(np.int64))
 
     def sample(self, columns: Int64) -> Values:
         """Screening values of all queries and some columns in float32, shape (n_query, n)."""
