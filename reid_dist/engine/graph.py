@@ -18,8 +18,9 @@ import numpy as np
 
 from reid_dist._version import __version__
 from reid_dist.core.model import Neighbours, RankedQueries, cut_rows
+from reid_dist.engine.job_labels import set_labels
 from reid_dist.engine.jobs import BlockResult, EvaluationJob, Probes, SearchJob
-from reid_dist.engine.partitions import PartValues
+from reid_dist.engine.outputs.partitions import PartValues
 from reid_dist.engine.reductions import BracketCounts, add_bracket_counts, add_histograms, join_queries
 from reid_dist.engine.screened_pairs import add_screened
 from reid_dist.engine.task_graph import Execution, TaskGraph, execute
@@ -33,7 +34,6 @@ from reid_dist.engine.tasks import (
     relevance_task,
     relevant_task,
     select_task,
-    set_labels,
     targets_task,
     tile_task,
 )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import Neighbours, RankedQueries
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.partitions import Partitions, PartValues
+from reid_dist.engine.outputs.partitions import Partitions, PartValues
 from reid_dist.engine.plan import Plan
 from reid_dist.engine.reductions import ImpostorHistogram, SingleShot
 from reid_dist.engine.scorers import Scorer
@@ -67,7 +67,7 @@ class EvaluationJob(SearchJob):
 
     # Evaluation protocol that assigns relevance.
     protocol: Protocol
-    # Protocols that are ranked from one pass; `protocol` is then `reid_dist.engine.variants.EVERY_ROW`.
+    # Protocols that are ranked from one pass; `protocol` is then `reid_dist.engine.outputs.protocol_ranks.EVERY_ROW`.
     variants: tuple[Protocol, ...] = ()
     topk: int = 0
     # Whether row numbers serve as item ids; for a set without ids that is evaluated against itself.

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import Labels, Neighbours, Relevance, RowRange, Targets, Thresholds
+from reid_dist.core.model import Neighbours, Relevance, RowRange, Targets, Thresholds
 from reid_dist.engine.blas import one_blas_thread
+from reid_dist.engine.job_labels import GALLERY_LABELS, gallery_index, set_labels
 from reid_dist.engine.jobs import BlockResult, EvaluationJob, Probes, SearchJob
-from reid_dist.engine.partitions import GalleryPartitions, rank_in_partitions
+from reid_dist.engine.outputs.partitions import rank_in_partitions
+from reid_dist.engine.outputs.protocol_ranks import rank_variants
 from reid_dist.engine.reductions import (
     PARTIAL_RESULTS,
     CollectImpostors,
@@ -24,7 +26,6 @@ from reid_dist.engine.reductions import (
     CountImpostors,
     CountNearer,
     FeatureBlock,
-    Identities,
     KeepNearest,
     ListBefore,
     MergedReduction,
@@ -39,16 +40,13 @@ from reid_dist.engine.reductions import (
 )
 from reid_dist.engine.screened_pairs import add_screened, count_screened
 from reid_dist.engine.tile_loop import run_tiles
-from reid_dist.engine.variants import GalleryVariants, rank_variants
 from reid_dist.kernels.deciding import BEFORE, BEHIND
 from reid_dist.metrics.definitions import parse_metric
-from reid_dist.relevance.assignment import GalleryIndex, assign_listed_relevance, assign_relevance
+from reid_dist.relevance.assignment import assign_listed_relevance, assign_relevance
 from reid_dist.relevance.ground_truth import GroundTruth
-from reid_dist.relevance.groups import GroupIndex
-from reid_dist.relevance.protocols import REASONS, Protocol
-from reid_dist.stores import LabelledSet, Stage
+from reid_dist.relevance.protocols import REASONS
+from reid_dist.stores import Stage
 from reid_dist.stores.encoding import decode, encode
-from reid_dist.stores.labels import join_item_ids, join_numbers
 
 Partials = dict[str, Any]
 """Partial results by the name of their reduction, and `SCREENED`."""
@@ -57,86 +55,12 @@ SCREENED = "screened"
 """Pairs by kind of product."""
 
 
-# ---- labels of the gallery, sorted once per process ------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Gallery:
-    index: GalleryIndex
-    parts: GalleryPartitions | None
-    identities: Identities | None
-    groups: GroupIndex | None
-    variants: GalleryVariants | None
-
-
-class _GalleryCache:
-    """Values derived from the labels of the current gallery, computed once per process instead of once per task."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._key: tuple[Any, ...] | None = None
-        self._gallery: _Gallery | None = None
-
-    def get(self, job: EvaluationJob) -> _Gallery:
-        drawn = job.single_shot is not None
-        sets = job.query.content_digest, job.gallery.content_digest
-        key = (*sets, job.rows_are_items, job.joined, job.protocol, job.variants, job.parts, drawn)
-        with self._lock:
-            if self._gallery is None or self._key != key:
-                labels = set_labels(job, job.gallery)
-                index = GalleryIndex(labels, job.protocol, set_labels(job, job.query).pids)
-                parts = None if job.parts is None else GalleryPartitions(job.parts, labels)
-                identities = Identities.make(labels.pids, index.mask) if drawn and not job.variants else None
-                collapse = job.collapse
-                groups = None if collapse is None else GroupIndex(labels, collapse.label, index.mask)
-                variants = GalleryVariants(job.variants, index, drawn=drawn) if job.variants else None
-                self._gallery, self._key = _Gallery(index, parts, identities, groups, variants), key
-            return self._gallery
-
-
-_GALLERY = _GalleryCache()
-
-
-def gallery_index(job: EvaluationJob) -> GalleryIndex:
-    """Return the sorted labels of the job's gallery."""
-    return _GALLERY.get(job).index
-
-
-def set_labels(job: EvaluationJob, features: LabelledSet) -> Labels:
-    """Labels of one of the job's sets, as used by its protocol."""
-    return joined_label_set(features, job.query, job.gallery, job.joined, job.protocol, job.rows_are_items)
-
-
-def joined_label_set(
-    features: LabelledSet,
-    query: LabelledSet,
-    gallery: LabelledSet,
-    joined: tuple[str, ...],
-    protocol: Protocol | None,
-    rows_are_items: bool,
-) -> Labels:
-    """Labels of `features`, one of two sets, with a numbering common to both; see `EvaluationJob`."""
-    item_ids = np.arange(features.n_rows) if rows_are_items else features.item_ids
-    if "item_ids" in joined and query.item_ids is not None and gallery.item_ids is not None:
-        item_ids = join_item_ids(query.item_ids, gallery.item_ids)[0 if features is query else 1]
-    if "image_paths" in joined and not rows_are_items:
-        item_ids = features.image_paths
-    pids, camids = features.pids, features.camids
-    if "pids" in joined:
-        pids = join_numbers(pids, features.pid_names, query.pid_names, gallery.pid_names)
-    if "camids" in joined and camids is not None:
-        camids = join_numbers(camids, features.camid_names, query.camid_names, gallery.camid_names)
-    wanted = () if protocol is None else (*protocol.label_columns, *protocol.grouping_columns)
-    columns = {name: values for name, values in features.columns.items() if name in wanted} if wanted else {}
-    return Labels(pids, camids, item_ids, columns)
-
-
 # ---- tasks -----------------------------------------------------------------------------------------------------------
 
 
 def relevance_task(job: EvaluationJob, rows: RowRange) -> Relevance:
     """Assign relevance to a block of queries by labels."""
-    labels, gallery = set_labels(job, job.query).take(rows), _GALLERY.get(job)
+    labels, gallery = set_labels(job, job.query).take(rows), GALLERY_LABELS.get(job)
     if gallery.variants is not None:
         return gallery.variants.assign(labels)
     return _with_groups(job, assign_relevance(job.protocol, labels, gallery.index))
@@ -149,7 +73,7 @@ def listed_relevance_task(job: EvaluationJob, truth: GroundTruth) -> Relevance:
 
 def _with_groups(job: EvaluationJob, relevance: Relevance) -> Relevance:
     """Add the groups of the positives, if groups of gallery items are ranked."""
-    groups = _GALLERY.get(job).groups
+    groups = GALLERY_LABELS.get(job).groups
     return relevance if groups is None else groups.with_members(relevance, listed=job.protocol.is_listed)
 
 
@@ -169,7 +93,7 @@ def targets_task(
     """Compute thresholds from the distances of all listed pairs."""
     first = job.first_group_alone
     thresholds = make_thresholds(relevance, parts, n_counted=job.n_ranked, first_group_alone=first)
-    variants = _GALLERY.get(job).variants
+    variants = GALLERY_LABELS.get(job).variants
     return thresholds if variants is None else variants.with_own_targets(relevance, thresholds)
 
 
@@ -189,7 +113,7 @@ def reductions(
             wanted["ranks"] = CountNearer(targets.counted, gallery_index(job).mask, job.distance)
         if targets.groups is not None:
             wanted["groups"] = _group_reduction(job, targets.groups)
-        if (variants := _GALLERY.get(job).variants) is not None:
+        if (variants := GALLERY_LABELS.get(job).variants) is not None:
             wanted |= variants.own_counts(targets, job.distance)
     wanted |= nearest
     if job.probes and relevance is not None:
@@ -217,7 +141,7 @@ def reductions(
 
 
 def _group_reduction(job: EvaluationJob, targets: Targets) -> CountGroups:
-    gallery = _GALLERY.get(job)
+    gallery = GALLERY_LABELS.get(job)
     if gallery.groups is None:
         raise AssertionError("thresholds of groups belong to a ranking by group")
     return CountGroups(targets, gallery.index.mask, job.distance, gallery.groups.groups)
@@ -225,7 +149,7 @@ def _group_reduction(job: EvaluationJob, targets: Targets) -> CountGroups:
 
 def _single_shot(job: EvaluationJob, targets: Thresholds) -> dict[str, ListBefore]:
     """One reduction per rule of ties, the usual one first, or per protocol; none if no such CMC is requested."""
-    gallery, shot = _GALLERY.get(job), job.single_shot
+    gallery, shot = GALLERY_LABELS.get(job), job.single_shot
     if gallery.variants is not None and shot is not None:
         return gallery.variants.single_shot(targets, job.distance, shot)
     if gallery.identities is None or shot is None:
@@ -327,7 +251,7 @@ def read_partials_task(stage: Stage, part: str) -> Partials:
 
 def _split(job: SearchJob, gallery: FeatureBlock) -> list[FeatureBlock]:
     """Split a block by partition of the gallery, for separate counts."""
-    known = _GALLERY.get(job) if isinstance(job, EvaluationJob) else None
+    known = GALLERY_LABELS.get(job) if isinstance(job, EvaluationJob) else None
     parts = None if known is None else known.parts or known.variants
     if parts is None:
         return [gallery]
@@ -369,7 +293,7 @@ def ranking_task(
     curves: Sequence[NDArray[np.float64]],
 ) -> BlockResult:
     """Rank a block of queries from merged partial results and pieces of single-shot CMC."""
-    parts, variants = _GALLERY.get(job).parts, _GALLERY.get(job).variants
+    parts, variants = GALLERY_LABELS.get(job).parts, GALLERY_LABELS.get(job).variants
     metrics = [parse_metric(name) for name in job.part_metrics]
     nearest, items, counts = merged.get("probes"), targets.items, merged.get("ranks")
     if not job.counts_negatives:

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.engine.graph import count_impostors
+from reid_dist.engine.job_labels import set_labels
 from reid_dist.engine.jobs import BlockResult, EvaluationJob
 from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
 from reid_dist.engine.reductions import distance_of, ordered_keys
 from reid_dist.engine.task_graph import Execution
-from reid_dist.engine.tasks import set_labels
 from reid_dist.engine.verification import (
     Crossing,
     Level,

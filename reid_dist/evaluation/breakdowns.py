@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.engine.job_labels import set_labels
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.partitions import Partitions, PartValues
-from reid_dist.engine.tasks import set_labels
+from reid_dist.engine.outputs.partitions import Partitions, PartValues
 from reid_dist.metrics.definitions import exact_mean, parse_metric, rows_by_label
 from reid_dist.reports.extras import MEAN_OF_GROUPS
 from reid_dist.stores import LabelledSet

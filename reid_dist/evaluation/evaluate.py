@@ -15,12 +15,12 @@ from reid_dist.engine.checks import check_client, check_labels, check_sets, join
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import rank_queries
 from reid_dist.engine.jobs import EvaluationJob
+from reid_dist.engine.outputs.protocol_ranks import EVERY_ROW
 from reid_dist.engine.plan import Plan, make_plan, with_rows
 from reid_dist.engine.reductions import SingleShot
 from reid_dist.engine.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.engine.task_graph import Execution, Stopwatch
 from reid_dist.engine.threshold_passes import refuse_early, verify
-from reid_dist.engine.variants import EVERY_ROW
 from reid_dist.engine.verification import n_nearest, needs_pairs, needs_probes
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded, refuse_options_of_features

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from reid_dist.clusters.versions import other_packages
 from reid_dist.core.environment import describe_environment
 from reid_dist.core.model import Neighbours, RankedQueries, RowRange
+from reid_dist.engine.job_labels import gallery_index, set_labels
 from reid_dist.engine.jobs import BlockResult, EvaluationJob
 from reid_dist.engine.scorers import BlockScorer
 from reid_dist.engine.screened_pairs import ScreenedPairs, screened_words
-from reid_dist.engine.tasks import gallery_index, set_labels
 from reid_dist.engine.verification import ROC_RATES, Verification, identification_rates
 from reid_dist.errors import InputError
 from reid_dist.evaluation.breakdowns import make_breakdowns

@@ -16,13 +16,13 @@ from reid_dist.core.model import RankedQueries
 from reid_dist.engine.checks import check_client, check_labels, check_sets, joined_labels
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import rank_queries
+from reid_dist.engine.job_labels import joined_label_set
 from reid_dist.engine.jobs import BlockResult, EvaluationJob
+from reid_dist.engine.outputs.protocol_ranks import EVERY_ROW, single_shot_places
 from reid_dist.engine.plan import Besides
 from reid_dist.engine.reductions import SingleShot
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Stopwatch
-from reid_dist.engine.tasks import joined_label_set
-from reid_dist.engine.variants import EVERY_ROW, single_shot_places
 from reid_dist.errors import InputError
 from reid_dist.evaluation.conventions.codes import codes_of
 from reid_dist.evaluation.conventions.settings import Setting, settings_for

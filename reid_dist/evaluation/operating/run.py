@@ -20,10 +20,10 @@ from reid_dist.core.numeric import is_number
 from reid_dist.engine.checks import check_client, check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import rank_queries
+from reid_dist.engine.job_labels import set_labels
 from reid_dist.engine.jobs import BlockResult, EvaluationJob
 from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.task_graph import Execution, Stopwatch
-from reid_dist.engine.tasks import set_labels
 from reid_dist.engine.threshold_passes import (
     held_by_queries,
     held_by_verification,

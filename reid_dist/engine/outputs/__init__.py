@@ -1,0 +1,1 @@
+"""Outputs of a job, one class each."""
