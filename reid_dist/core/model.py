@@ -7,7 +7,7 @@ one more than there are queries).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Final, Literal
@@ -278,7 +278,7 @@ class RankedQueries:
         return replace(self, rank=best if rule == "optimistic" else best + self.tied)
 
     @classmethod
-    def concatenate(cls, blocks: list[RankedQueries]) -> RankedQueries:
+    def concatenate(cls, blocks: Sequence[RankedQueries]) -> RankedQueries:
         """Blocks of queries, in order, as one."""
         sizes = np.concatenate([block.n_relevant for block in blocks])
         indptr = np.zeros(len(sizes) + 1, np.int64)

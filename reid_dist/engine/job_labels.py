@@ -1,65 +1,46 @@
-"""Labels of the sets of a job, and values derived from those of the gallery, once per process."""
+"""Labels of the sets of a job; those of the current gallery are sorted once per process."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from reid_dist.core.model import Labels
-from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs.partitions import GalleryPartitions
-from reid_dist.engine.outputs.protocol_ranks import GalleryVariants
-from reid_dist.engine.reductions import Identities
+from reid_dist.engine.jobs import EvaluationJob, SearchJob
+from reid_dist.engine.outputs import GalleryLabels
 from reid_dist.relevance.assignment import GalleryIndex
-from reid_dist.relevance.groups import GroupIndex
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.labels import join_item_ids, join_numbers
 
 
-@dataclass(frozen=True)
-class _Gallery:
-    index: GalleryIndex
-    parts: GalleryPartitions | None
-    identities: Identities | None
-    groups: GroupIndex | None
-    variants: GalleryVariants | None
-
-
-class _GalleryCache:
-    """Values derived from the labels of the current gallery, computed once per process instead of once per task."""
+class _CurrentGallery:
+    """Labels of the gallery of the current job, sorted once per process instead of once per task."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._key: tuple[Any, ...] | None = None
-        self._gallery: _Gallery | None = None
+        self._labels = GalleryLabels(None)
 
-    def get(self, job: EvaluationJob) -> _Gallery:
-        drawn = job.single_shot is not None
+    def of(self, job: EvaluationJob) -> GalleryLabels:
+        """Labels of a job's gallery."""
         sets = job.query.content_digest, job.gallery.content_digest
-        key = (*sets, job.rows_are_items, job.joined, job.protocol, job.variants, job.parts, drawn)
+        key = (*sets, job.rows_are_items, job.joined, job.protocol)
         with self._lock:
-            if self._gallery is None or self._key != key:
-                labels = set_labels(job, job.gallery)
-                index = GalleryIndex(labels, job.protocol, set_labels(job, job.query).pids)
-                parts = None if job.parts is None else GalleryPartitions(job.parts, labels)
-                identities = Identities.make(labels.pids, index.mask) if drawn and not job.variants else None
-                collapse = job.collapse
-                groups = None if collapse is None else GroupIndex(labels, collapse.label, index.mask)
-                variants = GalleryVariants(job.variants, index, drawn=drawn) if job.variants else None
-                self._gallery, self._key = _Gallery(index, parts, identities, groups, variants), key
-            return self._gallery
+            if self._key != key:
+                index = GalleryIndex(set_labels(job, job.gallery), job.protocol, set_labels(job, job.query).pids)
+                self._labels, self._key = GalleryLabels(index), key
+            return self._labels
 
 
-GALLERY_LABELS = _GalleryCache()
+_CURRENT = _CurrentGallery()
 
 
-def gallery_index(job: EvaluationJob) -> GalleryIndex:
-    """Return the sorted labels of the job's gallery."""
-    return GALLERY_LABELS.get(job).index
+def gallery_labels(job: SearchJob) -> GalleryLabels:
+    """Labels of a job's gallery; a search has none."""
+    return _CURRENT.of(job) if isinstance(job, EvaluationJob) else GalleryLabels(None)
 
 
 def set_labels(job: EvaluationJob, features: LabelledSet) -> Labels:

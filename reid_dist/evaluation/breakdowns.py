@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from reid_dist.engine.job_labels import set_labels
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs.partitions import Partitions, PartValues
+from reid_dist.engine.outputs import PartitionMetrics, Partitions, PartValues
 from reid_dist.metrics.definitions import exact_mean, parse_metric, rows_by_label
 from reid_dist.reports.extras import MEAN_OF_GROUPS
 from reid_dist.stores import LabelledSet
@@ -51,11 +51,13 @@ def make_breakdowns(
 ) -> dict[str, dict[str, Any]]:
     """Tables by name; values are (n_query,) float64 with NaN for invalid queries, `valid` is (n_query,) bool."""
     over_partitions: dict[str, dict[str, Any]] = {}
-    means = _Means(query.pids, zero_for_invalid)
-    if in_parts is not None and in_parts.by_camera is not None:
-        over_partitions["camera_pair"] = _camera_pairs(in_parts.by_camera, job, means)
-    if in_parts is not None and in_parts.by_size is not None and job.parts is not None:
-        over_partitions["gallery_size"] = _gallery_sizes(in_parts.by_size, job.parts, job.part_metrics, means)
+    means, output = _Means(query.pids, zero_for_invalid), job.output(PartitionMetrics)
+    if in_parts is not None and output is not None:
+        if in_parts.by_camera is not None:
+            over_partitions["camera_pair"] = _camera_pairs(in_parts.by_camera, job, output.metrics, means)
+        if in_parts.by_size is not None:
+            of_sizes = _gallery_sizes(in_parts.by_size, output.partitions, output.metrics, means)
+            over_partitions["gallery_size"] = of_sizes
     return {
         name: over_partitions[name]
         if name in over_partitions
@@ -131,7 +133,7 @@ def _cameras(job: EvaluationJob, labelled: LabelledSet) -> _Cameras:
     return _Cameras(given_labels(own[[of[0] for of in rows]], labelled.camid_names), rows)
 
 
-def _camera_pairs(found: Float64, job: EvaluationJob, means: _Means) -> dict[str, Any]:
+def _camera_pairs(found: Float64, job: EvaluationJob, metrics: tuple[str, ...], means: _Means) -> dict[str, Any]:
     """Table of values of shape (n_query, n_cameras, metrics)."""
     near, far = _cameras(job, job.query), _cameras(job, job.gallery)
     groups, columns = near.rows, range(len(far.names))
@@ -141,7 +143,7 @@ def _camera_pairs(found: Float64, job: EvaluationJob, means: _Means) -> dict[str
         "n_valid": [[int((~np.isnan(found[group, camera, 0])).sum()) for camera in columns] for group in groups],
         **{
             metric: [[means.known(metric, found[:, camera, place], group) for camera in columns] for group in groups]
-            for place, metric in enumerate(job.part_metrics)
+            for place, metric in enumerate(metrics)
         },
     }
 

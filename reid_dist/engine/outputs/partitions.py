@@ -1,4 +1,4 @@
-"""Partitions of the gallery: separate counts by camera, and by the size at which a row enters a growing gallery.
+"""Metrics in partitions of the gallery: by camera, and by the size at which a row enters a growing gallery.
 
 A rank is one plus the negatives before a positive, so separate counts per partition of the gallery give the ranks in
 every union of partitions: the gallery of one camera (camera pairs), or a gallery of smaller size (distractor curve).
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,12 @@ from reid_dist.core.model import Labels, RankedQueries, Relevance, Targets
 from reid_dist.core.numeric import is_number
 from reid_dist.core.registry import did_you_mean
 from reid_dist.core.splitmix import stream_outputs
+from reid_dist.engine.outputs.output import GalleryLabels, JobSizes, QueryBlock
+from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
+from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
 from reid_dist.engine.reductions import PartialCounts, add_counts, rank
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.metrics.definitions import Metric
+from reid_dist.metrics.definitions import Metric, parse_metric
 
 Int64 = NDArray[np.int64]
 
@@ -119,7 +123,47 @@ class PartValues:
     by_size: NDArray[np.float64] | None
 
 
-def rank_in_partitions(
+@dataclass(frozen=True)
+class PartitionMetrics(CountingOutput[PartValues]):
+    """Metrics of every query in partitions of the gallery, from separate counts of each."""
+
+    partitions: Partitions
+    # Names of metrics of ranks.
+    metrics: tuple[str, ...]
+
+    def row_groups(self, gallery: GalleryLabels) -> Int64:
+        """Partition of every row."""
+        return self._rows(gallery).group
+
+    def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> PartValues:
+        """Ranks in every partition, and their metrics."""
+        metrics = [parse_metric(name) for name in self.metrics]
+        rows, targets = self._rows(block.gallery), block.thresholds.items
+        return _rank_in_partitions(block.relevance, targets, merged[COUNTS], rows, metrics)
+
+    def join(self, parts: Sequence[PartValues]) -> PartValues:
+        """Concatenate."""
+        return PartValues(_joined([each.by_camera for each in parts]), _joined([each.by_size for each in parts]))
+
+    def besides(self, sizes: JobSizes) -> Besides:
+        """Counts of every threshold by group, those that wait to be merged included; rows are copied by group."""
+        camids = sizes.gallery.camids if self.partitions.cameras else None
+        n_cameras = 0 if camids is None else len(np.unique(camids))
+        n_groups = max(1, n_cameras) * self.partitions.n_sizes
+        counts = int(sizes.per_query * n_groups * 4 * (MERGED_AT_ONCE + 4))
+        values = len(self.metrics) * (n_cameras + self.partitions.n_sizes)
+        return Besides(counts, 4 * sizes.shape.dim + 24, values_per_query=values)
+
+    def _rows(self, gallery: GalleryLabels) -> GalleryPartitions:
+        return gallery.derive(self.partitions, lambda index: GalleryPartitions(self.partitions, index.labels))
+
+
+def _joined(parts: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
+    found = [part for part in parts if part is not None]
+    return np.concatenate(found) if found else None
+
+
+def _rank_in_partitions(
     relevance: Relevance,
     targets: Targets,
     counts: Mapping[int, PartialCounts],

@@ -42,7 +42,8 @@ class CountNearer:
         """Select queries by position."""
         return replace(self, targets=self.targets.take(queries))
 
-    def combine(self, partials: Sequence[GroupedCounts]) -> GroupedCounts:
+    @staticmethod
+    def combine(partials: Sequence[GroupedCounts]) -> GroupedCounts:
         """Add counts, group by group."""
         groups = sorted({group for partial in partials for group in partial})
         return {group: add_counts([partial[group] for partial in partials if group in partial]) for group in groups}

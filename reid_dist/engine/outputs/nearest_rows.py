@@ -1,0 +1,153 @@
+"""Nearest gallery rows of every query: all rows, or negatives alone for open-set search."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import Neighbours
+from reid_dist.engine.outputs.output import Float64, GalleryLabels, JobSizes, Merge, Output, QueryBlock
+from reid_dist.engine.plan import Besides
+from reid_dist.engine.reductions import KeepNearest, Reduction
+
+_ROWS, _NEGATIVES = "nearest", "negatives"
+
+# Bytes per query and nearest negative: candidates, and lists that wait to be merged.
+_NEGATIVE_BYTES = 1200
+
+# Largest share of queries without a known distance; all rows enter their lists at first.
+_MOST_UNKNOWN = 0.05
+
+
+@dataclass(frozen=True)
+class NearestRows(Output[Neighbours]):
+    """The nearest gallery rows of every query, junk included; their memory is that of the `k` of a plan."""
+
+    stored: ClassVar[tuple[type, ...]] = (Neighbours,)
+
+    # Length of the lists.
+    k: int
+
+    def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
+        """Lists."""
+        return {_ROWS: KeepNearest(self.k, block.scorer.distance, reach=_REACH.of(block, self.k))}
+
+    def note(self, block: QueryBlock, found: Sequence[Mapping[str, Any]]) -> None:
+        """Remember the distances within which lists are full."""
+        _REACH.keep(block, [partials[_ROWS] for partials in found])
+
+    def merges(self, gallery: GalleryLabels) -> Mapping[str, Merge]:
+        """Merged lists."""
+        return {_ROWS: KeepNearest.combine}
+
+    def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> Neighbours:
+        """Lists as they are."""
+        found: Neighbours = merged[_ROWS]
+        return found
+
+    def join(self, parts: Sequence[Neighbours]) -> Neighbours:
+        """Concatenate."""
+        return _concatenated(parts)
+
+
+class _Reach:
+    """Distances within which queries have as many gallery rows as their lists hold, from finished blocks of a job.
+
+    Lists of other blocks may lack rows beyond: these are not among the nearest.  So the lists of a block depend on what
+    this process has finished, and the merged lists do not.
+    """
+
+    _MOST_BLOCKS: ClassVar[int] = 16
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, int], Float64] = {}
+
+    def of(self, block: QueryBlock, k: int) -> Float64 | None:
+        """Distances for a block of queries, also from their positives, shape (n_query,); None if most are unknown."""
+        with self._lock:
+            known = self._known.get((block.token, block.rows.start))
+        reach = np.full(len(block.rows), np.inf) if known is None else known
+        if block.known is not None:
+            reach = np.minimum(reach, block.known.items.reach(k))
+        return reach if np.isinf(reach).sum() <= _MOST_UNKNOWN * len(reach) else None
+
+    def keep(self, block: QueryBlock, lists: Sequence[Neighbours]) -> None:
+        """Note the farthest entry of full lists of the block."""
+        if not lists:
+            return
+        key, found = (block.token, block.rows.start), np.min([each.distance[:, -1] for each in lists], axis=0)
+        with self._lock:
+            if key in self._known:
+                found = np.minimum(found, self._known.pop(key))
+            while len(self._known) >= self._MOST_BLOCKS:
+                del self._known[next(iter(self._known))]
+            self._known[key] = found
+
+
+_REACH = _Reach()
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Queries of open-set search."""
+
+    # Nearest gallery rows that are not junk, of queries that are not mated, or nearest negatives of every query.
+    nearest: Neighbours
+    # As in `Relevance`.
+    mated: NDArray[np.bool_]
+    # Identity of every query, shape (n_query,), and of the rows of `nearest`, any where there is none; int64.
+    pid: NDArray[np.int64]
+    nearest_pid: NDArray[np.int64]
+
+    @property
+    def nearest_kept(self) -> Float64:
+        """Distance of the first of `nearest`, shape (n_query,), float64; infinite without such a row."""
+        return self.nearest.distance[:, 0]
+
+
+@dataclass(frozen=True)
+class NearestNegatives(Output[Probes]):
+    """The nearest negatives of every query, for open-set metrics."""
+
+    reads_relevance: ClassVar[bool] = True
+    stored: ClassVar[tuple[type, ...]] = (Neighbours,)
+
+    # Number of negatives that are listed; 0 for the nearest visible row of queries that are not mated.
+    n: int = 0
+
+    def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
+        """Lists without rows that are hidden."""
+        hidden, mask = block.relevance.hidden, block.gallery.mask
+        nearest = KeepNearest(max(1, self.n), block.scorer.distance, hidden, mask, strikes=self.n > 0)
+        return {_NEGATIVES: nearest}
+
+    def merges(self, gallery: GalleryLabels) -> Mapping[str, Merge]:
+        """Merged lists."""
+        return {_NEGATIVES: KeepNearest.combine}
+
+    def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> Probes:
+        """Lists with the identities that metrics compare."""
+        nearest = merged[_NEGATIVES]
+        pids = block.gallery.index.labels.pids
+        return Probes(nearest, block.relevance.mated, block.read_labels().pids, pids[nearest.index])
+
+    def join(self, parts: Sequence[Probes]) -> Probes:
+        """Concatenate."""
+        return Probes(
+            _concatenated([each.nearest for each in parts]),
+            *(np.concatenate([getattr(each, name) for each in parts]) for name in ("mated", "pid", "nearest_pid")),
+        )
+
+    def besides(self, sizes: JobSizes) -> Besides:
+        """Lists."""
+        return Besides(_NEGATIVE_BYTES * max(1, self.n))
+
+
+def _concatenated(parts: Sequence[Neighbours]) -> Neighbours:
+    return Neighbours(np.concatenate([each.index for each in parts]), np.concatenate([each.distance for each in parts]))
