@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -63,10 +63,6 @@ class GroupRanks(Output[RankedQueries]):
         """Ranks of groups."""
         targets = self._targets(block)
         return rank_groups(block.relevance, targets, counts_of_groups(merged[_NAME], targets))
-
-    def join(self, parts: Sequence[RankedQueries]) -> RankedQueries:
-        """Concatenate."""
-        return RankedQueries.concatenate(parts)
 
     def besides(self, sizes: JobSizes) -> Besides:
         """Counts and places of groups, and relevance and thresholds of groups besides those of items."""

@@ -48,11 +48,6 @@ class ImpostorDistances(Output[ImpostorHistogram]):
         """Sums."""
         return {_HISTOGRAM: add_histograms}
 
-    def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> ImpostorHistogram:
-        """The histogram of a block."""
-        found: ImpostorHistogram = merged[_HISTOGRAM]
-        return found
-
     def join(self, parts: Sequence[ImpostorHistogram]) -> ImpostorHistogram:
         """Sums."""
         return add_histograms(parts)
@@ -81,11 +76,6 @@ class ImpostorBrackets(Output[BracketCounts]):
     def merges(self, gallery: GalleryLabels) -> Mapping[str, Merge]:
         """Sums, bracket by bracket."""
         return {_BRACKETS: partial(combine_brackets, capacity=self.capacity)}
-
-    def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> BracketCounts:
-        """Counts of a block."""
-        found: BracketCounts = merged[_BRACKETS]
-        return found
 
     def join(self, parts: Sequence[BracketCounts]) -> BracketCounts:
         """Sums, and counts by query one after the other."""

@@ -45,15 +45,6 @@ class NearestRows(Output[Neighbours]):
         """Merged lists."""
         return {_ROWS: KeepNearest.combine}
 
-    def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> Neighbours:
-        """Lists as they are."""
-        found: Neighbours = merged[_ROWS]
-        return found
-
-    def join(self, parts: Sequence[Neighbours]) -> Neighbours:
-        """Concatenate."""
-        return _concatenated(parts)
-
 
 class _Reach:
     """Distances within which queries have as many gallery rows as their lists hold, from finished blocks of a job.
@@ -137,17 +128,6 @@ class NearestNegatives(Output[Probes]):
         pids = block.gallery.index.labels.pids
         return Probes(nearest, block.relevance.mated, block.read_labels().pids, pids[nearest.index])
 
-    def join(self, parts: Sequence[Probes]) -> Probes:
-        """Concatenate."""
-        return Probes(
-            _concatenated([each.nearest for each in parts]),
-            *(np.concatenate([getattr(each, name) for each in parts]) for name in ("mated", "pid", "nearest_pid")),
-        )
-
     def besides(self, sizes: JobSizes) -> Besides:
         """Lists."""
         return Besides(_NEGATIVE_BYTES * max(1, self.n))
-
-
-def _concatenated(parts: Sequence[Neighbours]) -> Neighbours:
-    return Neighbours(np.concatenate([each.index for each in parts]), np.concatenate([each.distance for each in parts]))

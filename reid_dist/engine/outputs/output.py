@@ -12,15 +12,14 @@ Outputs of a job share its tiles.  Two of them may share a reduction: then both 
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import GalleryMask, Labels, Relevance, RowRange, Thresholds
+from reid_dist.core.model import GalleryMask, Labels, RankedQueries, Relevance, RowRange, Thresholds
 from reid_dist.engine.plan import NOTHING_BESIDES, Besides, SetShape
 from reid_dist.engine.reductions import Reduction
 from reid_dist.engine.scorers import Scorer
@@ -117,7 +116,7 @@ class JobSizes:
     shape: SetShape
 
 
-class Output(ABC, Generic[R]):
+class Output(Generic[R]):
     """An output of a job, with results of type R for a block of queries; a frozen dataclass.
 
     Its fields are part of the identity of the job, and say all that partial results depend on.
@@ -155,17 +154,35 @@ class Output(ABC, Generic[R]):
         """Merges of the partial results of all its reductions, by name."""
         return {}
 
-    @abstractmethod
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> R:
-        """Results of the queries ``block.queries``, from the merged partial results of the whole gallery."""
+        """Results of the queries ``block.queries``, from the merged partial results of the whole gallery.
 
-    @abstractmethod
+        Without a method of its own: the partial result of its only reduction.
+        """
+        (name,) = self.merges(block.gallery)
+        only: R = merged[name]
+        return only
+
     def join(self, parts: Sequence[R]) -> R:
         """Join results of different queries, in order: those of pieces, and then those of blocks."""
+        joined: R = _concatenated(parts)
+        return joined
 
     def besides(self, sizes: JobSizes) -> Besides:
         """Memory in addition to features, tiles, thresholds and ranks."""
         return NOTHING_BESIDES
+
+
+def _concatenated(parts: Sequence[Any]) -> Any:
+    """Concatenate arrays, ranks, and tuples and dataclasses of these."""
+    first = parts[0]
+    if isinstance(first, RankedQueries):
+        return RankedQueries.concatenate(parts)
+    if isinstance(first, tuple):
+        return tuple(map(_concatenated, zip(*parts, strict=True)))
+    if is_dataclass(first) and not isinstance(first, type):
+        return type(first)(*(_concatenated([getattr(part, own.name) for part in parts]) for own in fields(first)))
+    return None if first is None else np.concatenate(parts)
 
 
 @dataclass(frozen=True)

@@ -141,10 +141,6 @@ class PartitionMetrics(CountingOutput[PartValues]):
         rows, targets = self._rows(block.gallery), block.thresholds.items
         return _rank_in_partitions(block.relevance, targets, merged[COUNTS], rows, metrics)
 
-    def join(self, parts: Sequence[PartValues]) -> PartValues:
-        """Concatenate."""
-        return PartValues(_joined([each.by_camera for each in parts]), _joined([each.by_size for each in parts]))
-
     def besides(self, sizes: JobSizes) -> Besides:
         """Counts of every threshold by group, those that wait to be merged included; rows are copied by group."""
         camids = sizes.gallery.camids if self.partitions.cameras else None
@@ -156,11 +152,6 @@ class PartitionMetrics(CountingOutput[PartValues]):
 
     def _rows(self, gallery: GalleryLabels) -> GalleryPartitions:
         return gallery.derive(self.partitions, lambda index: GalleryPartitions(self.partitions, index.labels))
-
-
-def _joined(parts: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
-    found = [part for part in parts if part is not None]
-    return np.concatenate(found) if found else None
 
 
 def _rank_in_partitions(

@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 from reid_dist.core.model import Hidden, Int64, Labels, RankedQueries, Relevance, Targets, Thresholds
 from reid_dist.engine.outputs.output import Float64, GalleryLabels, JobSizes, Merge, QueryBlock
 from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
-from reid_dist.engine.outputs.single_shot_curves import SingleShotCurves
+from reid_dist.engine.outputs.single_shot_curves import Case, SingleShotCurves
 from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
 from reid_dist.engine.reductions import (
     CountNearer,
     Identities,
-    ListBefore,
     PartialCounts,
     Reduction,
     add_counts,
@@ -82,10 +81,6 @@ class ProtocolRanks(CountingOutput[tuple[RankedQueries, ...]]):
         places = range(len(self.protocols))
         return tuple(variants.rank(place, block.relevance, known, merged, pairs) for place in places)
 
-    def join(self, parts: Sequence[tuple[RankedQueries, ...]]) -> tuple[RankedQueries, ...]:
-        """Concatenate, protocol by protocol."""
-        return tuple(map(RankedQueries.concatenate, zip(*parts, strict=True)))
-
     def besides(self, sizes: JobSizes) -> Besides:
         """Counts of groups: rows of pid -1, of pid 0 and all others, and once more without the query's camera."""
         # Rows are copied by group.
@@ -106,28 +101,20 @@ class ProtocolCurves(SingleShotCurves):
         variants, places = _variants(block.gallery, self.protocols), single_shot_places(self.protocols)
         return variants.with_own_targets(block.relevance, block.thresholds, places)
 
-    def lists(self, block: QueryBlock) -> dict[str, ListBefore]:
-        """One reduction for each of these protocols."""
-        variants, targets = _variants(block.gallery, self.protocols), block.thresholds.variants
-        return {
-            name: ListBefore(targets[place], variants.indexes[place].mask, block.scorer.distance, known, self.shot)
-            for place, (name, known) in zip(
-                single_shot_places(self.protocols), self.identities(block.gallery).items(), strict=True
-            )
-        }
+    def cases(self, gallery: GalleryLabels) -> dict[str, Case]:
+        """Gallery rows that each of these protocols shows."""
+        indexes = _variants(gallery, self.protocols).indexes
 
-    def identities(self, gallery: GalleryLabels) -> dict[str, Identities]:
-        """Identities under each of these protocols."""
-        variants = _variants(gallery, self.protocols)
+        def make(index: GalleryIndex) -> dict[str, Case]:
+            masks = {place: indexes[place].mask for place in single_shot_places(self.protocols)}
+            pids = index.labels.pids
+            return {f"single_shot, {place}": Case(mask, Identities.make(pids, mask)) for place, mask in masks.items()}
 
-        def make(index: GalleryIndex) -> dict[str, Identities]:
-            masks = {place: variants.indexes[place].mask for place in single_shot_places(self.protocols)}
-            return {
-                f"single_shot of protocol {place}": Identities.make(index.labels.pids, mask)
-                for place, mask in masks.items()
-            }
+        return gallery.derive((Case, self.protocols), make)
 
-        return gallery.derive((Identities, self.protocols), make)
+    def targets(self, block: QueryBlock) -> Sequence[Targets]:
+        """Thresholds under each of these protocols."""
+        return [block.thresholds.variants[place] for place in single_shot_places(self.protocols)]
 
     @property
     def n_curves(self) -> int:
@@ -185,6 +172,8 @@ class GalleryVariants:
 
     def with_own_targets(self, relevance: Relevance, thresholds: Thresholds, places: Sequence[int]) -> Thresholds:
         """Add the thresholds of protocols that need their own."""
+        if not places:
+            return thresholds
         items, own = thresholds.items, dict(thresholds.variants)
         pairs, order = self.listed(items)
         distance = np.repeat(items.distance, np.diff(items.positive_start))[order]

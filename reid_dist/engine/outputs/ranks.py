@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -54,10 +54,6 @@ class Ranks(CountingOutput[RankedQueries]):
         ranked = rank(block.relevance, block.thresholds.counted, add_counts(list(merged[COUNTS].values())))
         return ranked if self.n_nearest is None else with_others(ranked, block.thresholds.items, self.n_nearest)
 
-    def join(self, parts: Sequence[RankedQueries]) -> RankedQueries:
-        """Concatenate."""
-        return RankedQueries.concatenate(parts)
-
 
 @dataclass(frozen=True)
 class Positives(Output[RankedQueries]):
@@ -69,7 +65,3 @@ class Positives(Output[RankedQueries]):
         """Ranks among the positives."""
         items = block.thresholds.items
         return rank(block.relevance, items, PartialCounts.zeros(len(items.distance)))
-
-    def join(self, parts: Sequence[RankedQueries]) -> RankedQueries:
-        """Concatenate."""
-        return RankedQueries.concatenate(parts)

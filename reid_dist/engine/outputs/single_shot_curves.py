@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.model import GalleryMask, Targets
 from reid_dist.engine.outputs.output import Float64, GalleryLabels, JobSizes, Merge, Output, QueryBlock
 from reid_dist.engine.plan import Besides
-from reid_dist.engine.reductions import Identities, ListBefore, ListedItems, Reduction, SingleShot, combine_lists
+from reid_dist.engine.reductions import Identities, ListBefore, ListedItems, SingleShot, combine_lists
 from reid_dist.kernels.deciding import BEFORE, BEHIND
+
+
+class Case(NamedTuple):
+    """Gallery rows that a curve shows, their identities, and its rule of ties, as in `ListBefore`."""
+
+    mask: GalleryMask
+    identities: Identities
+    rule: int = 0
 
 
 @dataclass(frozen=True)
@@ -33,51 +42,41 @@ class SingleShotCurves(Output[Float64]):
     # Whether the curve is also computed with every tie decided for, and against, the positives.
     tie_rules: bool = False
 
-    def lists(self, block: QueryBlock) -> dict[str, ListBefore]:
-        """Reductions, in the order of the curves."""
-        items, mask, distance = block.thresholds.items, block.gallery.mask, block.scorer.distance
+    def cases(self, gallery: GalleryLabels) -> dict[str, Case]:
+        """What each curve is of, by the name of its reduction."""
+        identities = gallery.derive(Identities, lambda index: Identities.make(index.labels.pids, index.mask))
+        rules = {"usual": 0} | ({"optimistic": BEHIND, "pessimistic": BEFORE} if self.tie_rules else {})
+        return {f"single_shot, {name}": Case(gallery.mask, identities, rule) for name, rule in rules.items()}
+
+    def targets(self, block: QueryBlock) -> Sequence[Targets]:
+        """Thresholds of each curve."""
+        return [block.thresholds.items] * self.n_curves
+
+    def reductions(self, block: QueryBlock) -> dict[str, ListBefore]:
+        """Lists of the items before active positives, in the order of the curves."""
+        cases = zip(self.cases(block.gallery).items(), self.targets(block), strict=True)
         return {
-            name: ListBefore(items, mask, distance, identities, self.shot, self._rules[name])
-            for name, identities in self.identities(block.gallery).items()
+            name: ListBefore(targets, case.mask, block.scorer.distance, case.identities, self.shot, case.rule)
+            for (name, case), targets in cases
         }
-
-    def identities(self, gallery: GalleryLabels) -> dict[str, Identities]:
-        """Identities of the gallery for each of the reductions."""
-        known = gallery.derive(Identities, lambda index: Identities.make(index.labels.pids, index.mask))
-        return dict.fromkeys(self._rules, known)
-
-    @property
-    def _rules(self) -> dict[str, int]:
-        rules = {"single_shot": 0}
-        return rules | (
-            {"single_shot, optimistic": BEHIND, "single_shot, pessimistic": BEFORE} if self.tie_rules else {}
-        )
-
-    def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
-        """Lists of the items before active positives."""
-        return self.lists(block)
 
     def merges(self, gallery: GalleryLabels) -> Mapping[str, Merge]:
         """Joined lists."""
         return {
-            name: partial(combine_lists, identities=identities, shot=self.shot)
-            for name, identities in self.identities(gallery).items()
+            name: partial(combine_lists, identities=case.identities, shot=self.shot)
+            for name, case in self.cases(gallery).items()
         }
 
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> Float64:
         """Curves of some queries."""
         query_row = np.arange(block.rows.start, block.rows.stop)
-        lists = self.lists(block).items()
+        lists = self.reductions(block).items()
         return np.stack([each.finish(merged[name], block.queries, query_row) for name, each in lists], axis=-1)
-
-    def join(self, parts: Sequence[Float64]) -> Float64:
-        """Concatenate."""
-        return np.concatenate(parts)
 
     @property
     def n_curves(self) -> int:
         """Number of curves of a query."""
-        return len(self._rules)
+        return 3 if self.tie_rules else 1
 
     def besides(self, sizes: JobSizes) -> Besides:
         """Lists and curves."""
