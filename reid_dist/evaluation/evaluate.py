@@ -258,7 +258,6 @@ def plan_job(
         memory_per_thread=memory_per_thread,
         chunk_rows=checked.values["chunk_rows"],
         relevant_per_query=per_query,
-        k=checked.values["topk"] or 0,
         besides=held_besides(checked, gallery, scorer, per_query, requested_outputs(checked)),
     )
 
@@ -279,7 +278,6 @@ def _evaluate(
     """Plan, run and report; `inputs` are described, `visible` are read; ranks under `others` as they can be had."""
     options = checked.values
     opened = time.perf_counter()
-    topk = options["topk"] or 0
     per_query = most_relevant(checked, *visible)
     outputs = requested_outputs(checked, all_ranks=others is not None)
     is_shared = checked.truth is None and {type(output) for output in outputs} <= RANKS_OF_ITEMS
@@ -291,7 +289,7 @@ def _evaluate(
     job = EvaluationJob(
         *visible,
         scorer,
-        plan_for(scorer, execution, per_query, topk, besides),
+        plan_for(scorer, execution, per_query, besides),
         outputs,
         protocol=checked.protocol,
         rows_are_items=checked.rows_are_items,

@@ -34,7 +34,7 @@ def held_besides(
     per_query: float,
     outputs: Sequence[Output[Any]],
 ) -> Besides:
-    """Memory of a job besides ranks and lists: that of its outputs and of the re-ranking."""
+    """Memory of a job besides ranks: that of its outputs and of the re-ranking."""
     held = held_by_outputs(outputs, JobSizes(gallery, checked.protocol, per_query, scorer.shapes[1]))
     if checked.rerank is not None:
         held += checked.rerank.held(sum(shape.n_rows for shape in scorer.shapes), gallery.n_rows)
@@ -85,17 +85,14 @@ def _fullest(counts: NDArray[np.int64]) -> float:
     return float((sums / np.diff(np.append(starts, len(counts)))).max())
 
 
-def plan_for(
-    scorer: Scorer, execution: Execution, per_query: float, k: int, besides: Besides = NOTHING_BESIDES
-) -> Plan:
-    """Plan a job with `per_query` relevant pairs of a query, of which `k` neighbours are kept."""
+def plan_for(scorer: Scorer, execution: Execution, per_query: float, besides: Besides) -> Plan:
+    """Plan a job with `per_query` relevant pairs of a query."""
     return make_plan(
         *scorer.shapes,
         n_threads=execution.n_threads,
         memory_per_thread=execution.memory_per_thread,
         chunk_rows=execution.chunk_rows,
         relevant_per_query=per_query,
-        k=k,
         besides=besides + Besides(bytes_per_pair=scorer.bytes_per_pair),
     )
 

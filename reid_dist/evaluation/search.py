@@ -98,8 +98,9 @@ def nearest(
                     return _among_themselves(Items((near,), exclude), measure, k, where)
                 execution = make_execution(client, kept, chunk_rows, shown)
                 scorer = FeatureScorer(near, far, measure, exclude)
-                plan = plan_for(scorer, execution, 0.0, k)
-                return run_job(SearchJob(near, far, scorer, plan, (NearestRows(k),)), execution).of(NearestRows)
+                lists = NearestRows(k)
+                plan = plan_for(scorer, execution, 0.0, lists.memory)
+                return run_job(SearchJob(near, far, scorer, plan, (lists,)), execution).of(NearestRows)
 
         return with_remade_parts(attempt, kept, shown.warn)
 

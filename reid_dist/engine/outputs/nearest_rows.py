@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import Neighbours
 from reid_dist.engine.outputs.output import Float64, GalleryLabels, JobSizes, Merge, Output, QueryBlock
-from reid_dist.engine.plan import Besides
+from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
 from reid_dist.engine.reductions import KeepNearest, Reduction
 
 _ROWS, _NEGATIVES = "nearest", "negatives"
@@ -26,7 +26,7 @@ _MOST_UNKNOWN = 0.05
 
 @dataclass(frozen=True)
 class NearestRows(Output[Neighbours]):
-    """The nearest gallery rows of every query, junk included; their memory is that of the `k` of a plan."""
+    """The nearest gallery rows of every query, junk included."""
 
     stored: ClassVar[tuple[type, ...]] = (Neighbours,)
 
@@ -44,6 +44,17 @@ class NearestRows(Output[Neighbours]):
     def merges(self, gallery: GalleryLabels) -> Mapping[str, Merge]:
         """Merged lists."""
         return {_ROWS: KeepNearest.combine}
+
+    @property
+    def memory(self) -> Besides:
+        """Candidates during the tile loop, then lists that wait to be merged, and twice those being sorted."""
+        entry = 16
+        waiting = entry * self.k * (2 * MERGED_AT_ONCE + 4)
+        return Besides((2 * self.k + 64) * 12 + waiting, values_per_query=entry // 8 * self.k)
+
+    def besides(self, sizes: JobSizes) -> Besides:
+        """The lists."""
+        return self.memory
 
 
 class _Reach:

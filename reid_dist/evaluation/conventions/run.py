@@ -259,7 +259,7 @@ def _rank(
                     job = EvaluationJob(
                         *visible,
                         scorer,
-                        plan_for(scorer, execution, per_query, 0, besides),
+                        plan_for(scorer, execution, per_query, besides),
                         tuple(outputs),
                         protocol=EVERY_ROW,
                         rows_are_items=rows_are_items,

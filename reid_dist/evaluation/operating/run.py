@@ -317,7 +317,7 @@ def _job(
     return EvaluationJob(
         *visible,
         scorer,
-        plan_for(scorer, execution, per_query, 0, besides),
+        plan_for(scorer, execution, per_query, besides),
         outputs,
         # Single items are compared, whatever is ranked.
         protocol=replace(checked.protocol, collapse=None),

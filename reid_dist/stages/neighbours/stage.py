@@ -183,7 +183,7 @@ def find_top_lists(query: FeatureSet, gallery: FeatureSet, k: int, where: Resour
         n_threads=where.n_threads,
         memory_per_thread=where.memory_per_thread,
         chunk_rows=where.chunk_rows,
-        k=k,
+        besides=NearestRows(k).memory,
     )
     job = SearchJob(query, gallery, scorer, plan, (NearestRows(k),))
     nearest = run_job(job, where).of(NearestRows)
