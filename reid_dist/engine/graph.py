@@ -47,9 +47,7 @@ def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> Ta
     for block, rows in enumerate(cut_rows(job.plan.query.n_rows, job.plan.query_block)):
         at = f"{job.token}-{block}"
         relevance = targets = None
-        tile_stage = "sweep"
         if isinstance(job, EvaluationJob):
-            tile_stage = job.tile_stage
             lists = None if truth is None else truth.take(rows)
             relevance = graph.add(f"relevance-{at}", relevance_task, job, rows, lists)
             if any(output.reads_thresholds for output in job.outputs):
@@ -65,11 +63,11 @@ def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> Ta
             key, part = f"sweep-{at}-{place}", f"sweep-{block:05d}-{place:05d}"
             work = (job, rows, cut, seen, targets)
             if stage is None:
-                graph.add(key, tile_task, *work, stage=tile_stage)
+                graph.add(key, tile_task, *work, stage=job.tile_stage)
             elif part in done:
                 graph.add(key, read_partials_task, stage, part, job)
             else:
-                graph.add(key, kept_tile_task, stage, part, *work, stage=tile_stage)
+                graph.add(key, kept_tile_task, stage, part, *work, stage=job.tile_stage)
             partials.append(key)
         merged = graph.add_tree(f"merge-{at}", merge_task, job, leaves=partials)
         of_block = (rows, relevance, targets, merged)

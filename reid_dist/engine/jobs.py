@@ -30,6 +30,8 @@ class SearchJob:
     plan: Plan
     # What is computed from one pass over the tiles, each of a class of its own.
     outputs: tuple[Output[Any], ...]
+    # Progress stage of the tile tasks.
+    tile_stage: str = "sweep"
 
     def __post_init__(self) -> None:
         if len({type(output) for output in self.outputs}) < len(self.outputs):
@@ -48,7 +50,7 @@ class SearchJob:
     def identity(self) -> str:
         """Identity of the computation: inputs by content and every field of every definition, without the plan."""
         sets = [self.query.content_digest, self.gallery.content_digest, *self.scorer.identity]
-        apart = ("query", "gallery", "scorer", "plan")
+        apart = ("query", "gallery", "scorer", "plan", "tile_stage")
         rest = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in apart}
         return fingerprint(sets, self.distance, rest)
 
@@ -70,5 +72,3 @@ class EvaluationJob(SearchJob):
     # Labels (``"pids"``, ``"camids"``, ``"item_ids"``) encoded differently in the two sets and joined, and
     # ``"image_paths"`` where these serve as item ids.
     joined: tuple[str, ...] = ()
-    # Progress stage of the tile tasks.
-    tile_stage: str = "sweep"

@@ -13,11 +13,11 @@ import reid_dist.engine.tasks as tasks
 from reid_dist import FeatureSet
 from reid_dist.core.model import Targets
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.engine.graph import run_job
+from reid_dist.engine.graph import _build, run_job
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs import Output, Ranks
+from reid_dist.engine.outputs import ImpostorBrackets, Output, Ranks
 from reid_dist.engine.plan import TileShape, make_plan
-from reid_dist.engine.reductions import CountNearer, PartialCounts, SparseCounts, add_counts
+from reid_dist.engine.reductions import CountNearer, PartialCounts, SparseCounts, add_counts, distance_of, ordered_keys
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Execution, Progress
 from reid_dist.relevance.protocols import PROTOCOLS
@@ -79,17 +79,20 @@ def here(**options) -> Execution:
     return Execution(**{"client": None, "n_threads": 2, "progress": Progress(), **options})
 
 
-def by_definition(sides, share: float) -> list[int]:
+def pairs_of(sides) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Distances of all pairs, and which of them are relevant, and negative."""
     query, gallery = sides
     rows = [each.read(0, each.n_rows).astype(int) for each in sides]
     distance = ((rows[0][:, None] - rows[1]) ** 2).sum(axis=-1)
     same_pid, same_camera = query.pids[:, None] == gallery.pids, query.camids[:, None] == gallery.camids
     junk = (gallery.pids == -1) | (same_pid & same_camera)
-    relevant = same_pid & ~junk
+    return distance, same_pid & ~junk, ~same_pid & ~junk
+
+
+def by_definition(sides, share: float) -> list[int]:
+    distance, relevant, negative = pairs_of(sides)
     return [
-        int((distance[q][~relevant[q] & ~junk[q]] < share * distance[q][relevant[q]].max()).sum())
-        if relevant[q].any()
-        else -1
+        int((distance[q][negative[q]] < share * distance[q][relevant[q]].max()).sum()) if relevant[q].any() else -1
         for q in range(len(distance))
     ]
 
@@ -106,6 +109,39 @@ def test_in_threads(sides, query_block: int, gallery_block: int) -> None:
     alone = run_job(replace(job_of(sides), outputs=(Ranks(),)), here())
     assert results.of(Ranks).rank.tolist() == alone.of(Ranks).rank.tolist()
     assert alone.get(NearerThanShare) is None
+
+
+def test_brackets_that_are_known_before_the_pass(sides) -> None:
+    """Impostors around distances, counted in the pass that ranks."""
+    edges = (-np.inf, 20.0, 60.0, 60.5, 61.0, 90.0)
+    job = job_of(sides)
+    results = run_job(replace(job, outputs=(*job.outputs, ImpostorBrackets(edges, 2**12, by_query=True))), here())
+    assert results.of(NearerThanShare).tolist() == by_definition(sides, 0.5)
+    counts, (distance, _, negative) = results.of(ImpostorBrackets), pairs_of(sides)
+    inside = [np.unique(distance[negative & (distance >= low) & (distance < high)], return_counts=True)
+              for low, high in zip(edges[::2], edges[1::2], strict=True)]  # fmt: skip
+    between = zip((-np.inf, *edges[1::2]), edges[::2], strict=False)
+    assert counts.below.tolist() == [
+        int((negative & (distance >= low) & (distance < high)).sum()) for low, high in between
+    ]
+    for found, (values, number) in zip(counts.inside, inside, strict=True):
+        assert ([distance_of(key) for key in found.key.tolist()], found.count.tolist()) == (
+            values.tolist(),
+            number.tolist(),
+        )
+    points = np.array([20.0, 60.0, 61.0, 75.0])
+    nearer = counts.by_query.nearer(ordered_keys(np.array(edges)), ordered_keys(points))
+    assert nearer.tolist() == [[int((negative[q] & (distance[q] < point)).sum()) for point in points]
+                               for q in range(N_QUERY)]  # fmt: skip
+
+
+def test_merges_depend_on_partial_results_alone(sides) -> None:
+    tasks_of_job = _build(job_of(sides), None, None).tasks
+    merges = [task for key, task in tasks_of_job.items() if key.startswith("merge-")]
+    assert merges
+    for _, job, partials in merges:
+        assert isinstance(job, EvaluationJob)
+        assert {key.split("-")[0] for key in partials} <= {"sweep", "merge"}
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import Labels, RankedQueries, Relevance, Targets
+from reid_dist.core.model import Labels, RankedQueries
 from reid_dist.core.numeric import is_number
 from reid_dist.core.registry import did_you_mean
 from reid_dist.core.splitmix import stream_outputs
@@ -23,7 +23,7 @@ from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
 from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
 from reid_dist.engine.reductions import PartialCounts, add_counts, rank
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.metrics.definitions import Metric, parse_metric
+from reid_dist.metrics.definitions import parse_metric
 
 Int64 = NDArray[np.int64]
 
@@ -53,7 +53,6 @@ class GalleryPartitions:
 
     def __init__(self, parts: Partitions, labels: Labels) -> None:
         n_gallery = len(labels.pids)
-        self.definition = parts
         self._n_sizes = parts.n_sizes
         # Partition of every row, shape (n_gallery,), int64: camera code times `Partitions.n_sizes` plus the index of
         # the size at which the row enters.
@@ -136,10 +135,29 @@ class PartitionMetrics(CountingOutput[PartValues]):
         return self._rows(gallery).group
 
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> PartValues:
-        """Ranks in every partition, and their metrics."""
+        """Rank in every partition, and compute metrics of the ranks."""
+        relevance, targets, counts = block.relevance, block.thresholds.items, merged[COUNTS]
         metrics = [parse_metric(name) for name in self.metrics]
-        rows, targets = self._rows(block.gallery), block.thresholds.items
-        return _rank_in_partitions(block.relevance, targets, merged[COUNTS], rows, metrics)
+        parts, gallery, everything = self.partitions, self._rows(block.gallery), sorted(counts)
+
+        def ranked(groups: Sequence[int]) -> RankedQueries:
+            some = [counts[group] for group in groups if group in counts]
+            return rank(relevance, targets, add_counts(some) if some else PartialCounts.zeros(len(targets.distance)))
+
+        def values(ranks: RankedQueries) -> NDArray[np.float64]:
+            return np.stack([metric.values(ranks) for metric in metrics], axis=-1)
+
+        by_camera = by_size = None
+        if parts.sizes:
+            sizes = range(parts.n_sizes)
+            by_size = np.stack([values(ranked(gallery.entered(everything, size))) for size in sizes], axis=1)
+        if parts.cameras:
+            code = gallery.group[targets.positive_row] // parts.n_sizes
+            cameras = range(len(gallery.cameras))
+            shape = (relevance.n_query, 0, len(metrics))
+            found = [values(_only(ranked(gallery.camera_groups(camera)), code == camera)) for camera in cameras]
+            by_camera = np.stack(found, axis=1) if found else np.empty(shape)
+        return PartValues(by_camera, by_size)
 
     def besides(self, sizes: JobSizes) -> Besides:
         """Counts of every threshold by group, those that wait to be merged included; rows are copied by group."""
@@ -152,39 +170,6 @@ class PartitionMetrics(CountingOutput[PartValues]):
 
     def _rows(self, gallery: GalleryLabels) -> GalleryPartitions:
         return gallery.derive(self.partitions, lambda index: GalleryPartitions(self.partitions, index.labels))
-
-
-def _rank_in_partitions(
-    relevance: Relevance,
-    targets: Targets,
-    counts: Mapping[int, PartialCounts],
-    gallery: GalleryPartitions,
-    metrics: Sequence[Metric],
-) -> PartValues:
-    """Rank a block of queries in every partition of the gallery, and compute metrics of the ranks.
-
-    `counts` are counts over the whole gallery, by group of gallery rows.
-    """
-
-    def ranked(groups: Sequence[int]) -> RankedQueries:
-        some = [counts[group] for group in groups if group in counts]
-        return rank(relevance, targets, add_counts(some) if some else PartialCounts.zeros(len(targets.distance)))
-
-    def values(ranks: RankedQueries) -> NDArray[np.float64]:
-        return np.stack([metric.values(ranks) for metric in metrics], axis=-1)
-
-    parts, everything = gallery.definition, sorted(counts)
-    by_camera = by_size = None
-    if parts.sizes:
-        sizes = range(parts.n_sizes)
-        by_size = np.stack([values(ranked(gallery.entered(everything, size))) for size in sizes], axis=1)
-    if parts.cameras:
-        code = gallery.group[targets.positive_row] // parts.n_sizes
-        cameras = range(len(gallery.cameras))
-        shape = (relevance.n_query, 0, len(metrics))
-        found = [values(_only(ranked(gallery.camera_groups(camera)), code == camera)) for camera in cameras]
-        by_camera = np.stack(found, axis=1) if found else np.empty(shape)
-    return PartValues(by_camera, by_size)
 
 
 def _only(ranks: RankedQueries, keep: NDArray[np.bool_]) -> RankedQueries:
