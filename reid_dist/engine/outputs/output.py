@@ -39,6 +39,9 @@ Merge = Callable[[Sequence[Any]], Any]
 class GalleryLabels:
     """Sorted labels of a gallery, and values that outputs derive from them, each computed once per process."""
 
+    # A job derives fewer; those of earlier jobs are given up.
+    _MOST_DERIVED: ClassVar[int] = 4
+
     def __init__(self, index: GalleryIndex | None) -> None:
         self._index = index
         self._lock = threading.RLock()
@@ -59,9 +62,10 @@ class GalleryLabels:
     def derive(self, key: Hashable, make: Callable[[GalleryIndex], T]) -> T:
         """Value of a key, which is computed at the first call."""
         with self._lock:
-            if key not in self._derived:
-                self._derived[key] = make(self.index)
-            value: T = self._derived[key]
+            value: T = self._derived.pop(key) if key in self._derived else make(self.index)
+            while len(self._derived) >= self._MOST_DERIVED:
+                del self._derived[next(iter(self._derived))]
+            self._derived[key] = value
             return value
 
 
