@@ -1,4 +1,4 @@
-"""Labels of the sets of a job; those of the current gallery are sorted once per process."""
+"""Labels of the sets of a job; those of the current job are joined and sorted once per process."""
 
 from __future__ import annotations
 
@@ -9,38 +9,39 @@ import numpy as np
 
 from reid_dist.core.model import Labels
 from reid_dist.engine.jobs import EvaluationJob, SearchJob
-from reid_dist.engine.outputs import GalleryLabels
+from reid_dist.engine.outputs import JobLabels
 from reid_dist.relevance.assignment import GalleryIndex
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.labels import join_item_ids, join_numbers
 
 
-class _CurrentGallery:
-    """Labels of the gallery of the current job, sorted once per process instead of once per task."""
+class _Current:
+    """Labels of the current job, made once per process instead of once per task."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._key: tuple[Any, ...] | None = None
-        self._labels = GalleryLabels(None)
+        self._labels = JobLabels()
 
-    def of(self, job: EvaluationJob) -> GalleryLabels:
-        """Labels of a job's gallery."""
+    def of(self, job: EvaluationJob) -> JobLabels:
+        """Labels of a job."""
         sets = job.query.content_digest, job.gallery.content_digest
         key = (*sets, job.rows_are_items, job.joined, job.protocol)
         with self._lock:
             if self._key != key:
-                index = GalleryIndex(set_labels(job, job.gallery), job.protocol, set_labels(job, job.query).pids)
-                self._labels, self._key = GalleryLabels(index), key
+                query, gallery = set_labels(job, job.query), set_labels(job, job.gallery)
+                index = GalleryIndex(gallery, job.protocol, query.pids)
+                self._labels, self._key = JobLabels(index, query, is_listed=job.protocol.is_listed), key
             return self._labels
 
 
-_CURRENT = _CurrentGallery()
+_CURRENT = _Current()
 
 
-def gallery_labels(job: SearchJob) -> GalleryLabels:
-    """Labels of a job's gallery; a search has none."""
-    return _CURRENT.of(job) if isinstance(job, EvaluationJob) else GalleryLabels(None)
+def labels_of(job: SearchJob) -> JobLabels:
+    """Labels of a job; a search has none."""
+    return _CURRENT.of(job) if isinstance(job, EvaluationJob) else JobLabels()
 
 
 def set_labels(job: EvaluationJob, features: LabelledSet) -> Labels:

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import Labels, Relevance, RowRange, Thresholds
+from reid_dist.core.model import Relevance, RowRange, Thresholds
 from reid_dist.engine.blas import one_blas_thread
-from reid_dist.engine.job_labels import gallery_labels, set_labels
+from reid_dist.engine.job_labels import labels_of
 from reid_dist.engine.jobs import EvaluationJob, SearchJob
-from reid_dist.engine.outputs import GalleryLabels, QueryBlock
+from reid_dist.engine.outputs import JobLabels, QueryBlock
 from reid_dist.engine.reductions import FeatureBlock, make_thresholds, relevant_places
 from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened, count_screened
 from reid_dist.engine.tile_loop import run_tiles
@@ -36,8 +35,8 @@ SCREENED = "screened"
 def relevance_task(job: EvaluationJob, rows: RowRange, truth: GroundTruth | None) -> Relevance:
     """Assign relevance to a block of queries: by labels, or by the lists of the block."""
     if truth is None:
-        index = gallery_labels(job).index
-        relevance = assign_relevance(job.protocol, set_labels(job, job.query).take(rows), index)
+        labels = labels_of(job)
+        relevance = assign_relevance(job.protocol, labels.query.take(rows), labels.index)
     else:
         relevance = assign_listed_relevance(job.protocol, truth, job.gallery.n_rows)
     for output in job.outputs:
@@ -78,15 +77,7 @@ def _block(
     targets: Thresholds | None,
     piece: RowRange | None = None,
 ) -> QueryBlock:
-    is_listed = isinstance(job, EvaluationJob) and job.protocol.is_listed
-    labels = partial(_query_labels, job, rows)
-    return QueryBlock(job.scorer, gallery_labels(job), rows, job.token, labels, is_listed, relevance, targets, piece)
-
-
-def _query_labels(job: SearchJob, rows: RowRange) -> Labels:
-    if not isinstance(job, EvaluationJob):
-        raise AssertionError("a search has no labels")
-    return set_labels(job, job.query).take(rows)
+    return QueryBlock(job.scorer, labels_of(job), rows, job.token, relevance, targets, piece)
 
 
 def tile_task(
@@ -100,16 +91,16 @@ def tile_task(
         query = job.scorer.meet(job.scorer.open_query(rows, gallery_rows), gallery)
         found = [
             dict(zip(wanted, run_tiles(query, part, job.distance, job.plan.tile, [*wanted.values()]), strict=True))
-            for part in _split(job, gallery, block.gallery)
+            for part in _split(job, gallery, block.labels)
         ]
     for output in job.outputs:
         output.note(block, found)
-    return {SCREENED: screened} | _merged(job, block.gallery, found)
+    return {SCREENED: screened} | _merged(job, block.labels, found)
 
 
-def _merged(job: SearchJob, gallery: GalleryLabels, partials: Sequence[Partials]) -> Partials:
+def _merged(job: SearchJob, labels: JobLabels, partials: Sequence[Partials]) -> Partials:
     """Merge partial results by the merges of the outputs."""
-    merges = {name: merge for output in job.outputs for name, merge in output.merges(gallery).items()}
+    merges = {name: merge for output in job.outputs for name, merge in output.merges(labels).items()}
     if len(partials) == 1:
         return {name: partials[0][name] for name in merges}
     return {name: merge([partial[name] for partial in partials]) for name, merge in merges.items()}
@@ -141,7 +132,7 @@ def read_partials_task(stage: Stage, part: str, job: SearchJob) -> Partials:
     return partials
 
 
-def _split(job: SearchJob, gallery: FeatureBlock, labels: GalleryLabels) -> list[FeatureBlock]:
+def _split(job: SearchJob, gallery: FeatureBlock, labels: JobLabels) -> list[FeatureBlock]:
     """Split a block by group of gallery rows, for separate counts."""
     of_outputs = (output.row_groups(labels) for output in job.outputs)
     group_of = next((groups for groups in of_outputs if groups is not None), None)
@@ -157,7 +148,7 @@ def _split(job: SearchJob, gallery: FeatureBlock, labels: GalleryLabels) -> list
 def merge_task(job: SearchJob, partials: Sequence[Partials]) -> Partials:
     """Merge partial results of different gallery blocks."""
     screened = add_screened(partial[SCREENED] for partial in partials)
-    return {SCREENED: screened} | _merged(job, gallery_labels(job), partials)
+    return {SCREENED: screened} | _merged(job, labels_of(job), partials)
 
 
 def piece_task(

@@ -21,22 +21,69 @@ numbers of two sets differ in meaning.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.numeric import is_number
+from reid_dist.core.registry import did_you_mean
 from reid_dist.engine.job_labels import set_labels
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs import PartitionMetrics, Partitions, PartValues
+from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics.definitions import exact_mean, parse_metric, rows_by_label
 from reid_dist.reports.extras import MEAN_OF_GROUPS
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.labels import given_labels
 
 Float64 = NDArray[np.float64]
+
+_DEFAULT_STEPS = 10
+
+
+def parse_breakdowns(names: Sequence[str] | None, columns: Sequence[str]) -> tuple[str, ...]:
+    """Validate names of breakdowns: ``camera``, ``camera_pair``, ``identity``, ``gallery_size`` or a label column.
+
+    Raises `UnknownNameError` for any other name, and `InputError` for a value that is no list of names.
+    """
+    if names is None:
+        return ()
+    if isinstance(names, str):
+        raise InputError(f"breakdowns must be a list of names, found the text {names!r}; write [{names!r}]")
+    if not np.iterable(names):
+        raise InputError(f"breakdowns must be a list of names such as 'camera', or None for none, found {names!r}")
+    known = ["camera", "camera_pair", "identity", "gallery_size", *columns]
+    for name in names:
+        if name not in known:
+            raise UnknownNameError(did_you_mean("breakdown", str(name), known))
+    return tuple(dict.fromkeys(names))
+
+
+def gallery_sizes(requested: Sequence[float] | None, n_gallery: int) -> tuple[int, ...]:
+    """Convert numbers of rows, or shares of the gallery, to ascending numbers of rows; the last is the whole gallery.
+
+    Shares are floats up to 1.0; None means ten equal steps.  Raises `InputError` for a size of less than one row
+    or more than the gallery.
+    """
+    if requested is None:
+        requested = [step / _DEFAULT_STEPS for step in range(1, _DEFAULT_STEPS + 1)]
+    if not np.iterable(requested):
+        raise InputError(f"gallery_sizes must be a list of numbers of rows or of shares, found {requested!r}")
+    sizes = {n_gallery}
+    for size in requested:
+        is_share = isinstance(size, float | np.floating) and 0 < size <= 1
+        # A share of a small gallery is at least one row.
+        rows = max(1, round(size * n_gallery)) if is_share else size
+        if not is_number(size) or not 1 <= rows <= n_gallery or int(rows) != rows:
+            raise InputError(
+                f"a gallery size is a whole number of rows from 1 to {n_gallery}, or a share such as 0.5, found "
+                f"{size!r}"
+            )
+        sizes.add(int(rows))
+    return tuple(sorted(sizes))
 
 
 def make_breakdowns(

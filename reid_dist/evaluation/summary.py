@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from reid_dist.clusters.versions import other_packages
 from reid_dist.core.environment import describe_environment
-from reid_dist.core.model import Neighbours, RankedQueries, RowRange
-from reid_dist.engine.job_labels import gallery_labels, set_labels
+from reid_dist.core.model import Neighbours, RankedQueries
+from reid_dist.engine.job_labels import labels_of, set_labels
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs import (
     GroupRanks,
@@ -338,12 +338,10 @@ def _junk_rows(gallery: LabelledSet, protocol: Protocol) -> int:
 def _topk(job: EvaluationJob, neighbours: Neighbours | None, truth: GroundTruth | None) -> TopK | None:
     if neighbours is None:
         return None
-    index = gallery_labels(job).index
+    labels = labels_of(job)
     if truth is not None:
         relevance = assign_listed_relevance(job.protocol, truth, job.gallery.n_rows)
     else:
-        relevance = assign_relevance(
-            job.protocol, set_labels(job, job.query).take(RowRange(0, job.query.n_rows)), index
-        )
-    relevant, junk = flag_listed(relevance, index, neighbours.index)
+        relevance = assign_relevance(job.protocol, labels.query, labels.index)
+    relevant, junk = flag_listed(relevance, labels.index, neighbours.index)
     return TopK(index=neighbours.index, distance=neighbours.distance, junk=junk, relevant=relevant)

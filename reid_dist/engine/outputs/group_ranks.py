@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries, Relevance, Targets, Thresholds
-from reid_dist.engine.outputs.output import Float64, GalleryLabels, JobSizes, Merge, Output, QueryBlock
+from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, Output, QueryBlock
 from reid_dist.engine.plan import DEFAULT_TILE_GALLERY, Besides
 from reid_dist.engine.reductions import (
     CountGroups,
@@ -43,7 +43,7 @@ class GroupRanks(Output[RankedQueries]):
 
     def relevance(self, block: QueryBlock) -> Relevance:
         """Add the groups of the positives."""
-        return self._index(block.gallery).with_members(block.relevance, listed=block.is_listed)
+        return self._index(block.labels).with_members(block.relevance, listed=block.labels.is_listed)
 
     def thresholds(self, block: QueryBlock, distance: Float64) -> Thresholds:
         """Add thresholds of groups."""
@@ -52,12 +52,12 @@ class GroupRanks(Output[RankedQueries]):
 
     def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
         """Counts of groups."""
-        groups = self._index(block.gallery).groups
-        return {_NAME: CountGroups(self._targets(block), block.gallery.mask, block.scorer.distance, groups)}
+        groups = self._index(block.labels).groups
+        return {_NAME: CountGroups(self._targets(block), block.labels.mask, block.scorer.distance, groups)}
 
-    def merges(self, gallery: GalleryLabels) -> Mapping[str, Merge]:
+    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
         """Sums, and the least place of every group."""
-        return {_NAME: partial(combine_groups, size=self._index(gallery).groups.size)}
+        return {_NAME: partial(combine_groups, size=self._index(labels).groups.size)}
 
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> RankedQueries:
         """Ranks of groups."""
@@ -70,8 +70,8 @@ class GroupRanks(Output[RankedQueries]):
         groups = group_bytes(group_numbers(self.label, sizes.gallery), rows, sizes.per_query)
         return Besides(groups + int(160 * sizes.per_query), merges_slowly=True)
 
-    def _index(self, gallery: GalleryLabels) -> GroupIndex:
-        return gallery.derive((GroupIndex, self.label), lambda index: GroupIndex(index.labels, self.label, index.mask))
+    def _index(self, labels: JobLabels) -> GroupIndex:
+        return labels.derive((GroupIndex, self.label), lambda index: GroupIndex(index.labels, self.label, index.mask))
 
     def _targets(self, block: QueryBlock) -> Targets:
         if block.thresholds.groups is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from reid_dist.engine.outputs.output import GalleryLabels, JobSizes, Merge, Output, QueryBlock
+from reid_dist.engine.outputs.output import JobLabels, JobSizes, Merge, Output, QueryBlock
 from reid_dist.engine.plan import MERGED_AT_ONCE, NOTHING_BESIDES, Besides
 from reid_dist.engine.reductions import (
     BracketCounts,
@@ -29,7 +29,7 @@ _HISTOGRAM, _BRACKETS = "impostors", "brackets"
 
 def _visibility(block: QueryBlock) -> Visibility:
     counted = block.relevance.reason != REASONS.index("camera_not_counted")
-    scorer, mask = block.scorer, block.gallery.mask
+    scorer, mask = block.scorer, block.labels.mask
     return Visibility(block.relevance.hidden, mask, counted, scorer.distance, scorer.falling_scale)
 
 
@@ -44,7 +44,7 @@ class ImpostorDistances(Output[ImpostorHistogram]):
         """The histogram of a block pair."""
         return {_HISTOGRAM: CountImpostors(_visibility(block))}
 
-    def merges(self, gallery: GalleryLabels) -> Mapping[str, Merge]:
+    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
         """Sums."""
         return {_HISTOGRAM: add_histograms}
 
@@ -73,7 +73,7 @@ class ImpostorBrackets(Output[BracketCounts]):
         """Counts of a block pair."""
         return {_BRACKETS: CollectImpostors(_visibility(block), self.edges, self.capacity, self.by_query)}
 
-    def merges(self, gallery: GalleryLabels) -> Mapping[str, Merge]:
+    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
         """Sums, bracket by bracket."""
         return {_BRACKETS: partial(combine_brackets, capacity=self.capacity)}
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import Neighbours
-from reid_dist.engine.outputs.output import Float64, GalleryLabels, JobSizes, Merge, Output, QueryBlock
+from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, Output, QueryBlock
 from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
 from reid_dist.engine.reductions import KeepNearest, Reduction
 
@@ -41,7 +41,7 @@ class NearestRows(Output[Neighbours]):
         """Remember the distances within which lists are full."""
         _REACH.keep(block, [partials[_ROWS] for partials in found])
 
-    def merges(self, gallery: GalleryLabels) -> Mapping[str, Merge]:
+    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
         """Merged lists."""
         return {_ROWS: KeepNearest.combine}
 
@@ -125,19 +125,19 @@ class NearestNegatives(Output[Probes]):
 
     def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
         """Lists without rows that are hidden."""
-        hidden, mask = block.relevance.hidden, block.gallery.mask
+        hidden, mask = block.relevance.hidden, block.labels.mask
         nearest = KeepNearest(max(1, self.n), block.scorer.distance, hidden, mask, strikes=self.n > 0)
         return {_NEGATIVES: nearest}
 
-    def merges(self, gallery: GalleryLabels) -> Mapping[str, Merge]:
+    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
         """Merged lists."""
         return {_NEGATIVES: KeepNearest.combine}
 
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> Probes:
         """Lists with the identities that metrics compare."""
         nearest = merged[_NEGATIVES]
-        pids = block.gallery.index.labels.pids
-        return Probes(nearest, block.relevance.mated, block.read_labels().pids, pids[nearest.index])
+        pids, own = block.labels.index.labels.pids, block.labels.query.take(block.rows).pids
+        return Probes(nearest, block.relevance.mated, own, pids[nearest.index])
 
     def besides(self, sizes: JobSizes) -> Besides:
         """Lists."""

@@ -36,23 +36,32 @@ Merge = Callable[[Sequence[Any]], Any]
 """Merges partial results of different gallery blocks for the same queries, in any order and grouping."""
 
 
-class GalleryLabels:
-    """Sorted labels of a gallery, and values that outputs derive from them, each computed once per process."""
+class JobLabels:
+    """Labels of both sides as the protocol uses them, and values that outputs derive from those of the gallery.
+
+    Each is computed once per process.
+    """
 
     # A job derives fewer; those of earlier jobs are given up.
     _MOST_DERIVED: ClassVar[int] = 4
 
-    def __init__(self, index: GalleryIndex | None) -> None:
+    def __init__(self, index: GalleryIndex | None = None, query: Labels | None = None, *, is_listed: bool = False):
         self._index = index
+        self._query = query
+        # Whether relevance comes from lists and not from labels.
+        self.is_listed = is_listed
         self._lock = threading.RLock()
         self._derived: dict[Hashable, Any] = {}
 
     @property
     def index(self) -> GalleryIndex:
-        """The sorted labels; a search has none."""
-        if self._index is None:
-            raise AssertionError("a search has no labels")
-        return self._index
+        """Sorted labels of the gallery."""
+        return _known(self._index, "labels")
+
+    @property
+    def query(self) -> Labels:
+        """Labels of all queries."""
+        return _known(self._query, "labels")
 
     @property
     def mask(self) -> GalleryMask:
@@ -71,18 +80,15 @@ class GalleryLabels:
 
 @dataclass(frozen=True)
 class QueryBlock:
-    """A block of queries as outputs see it; a search has neither labels nor relevance nor thresholds."""
+    """A block of queries as outputs see it."""
 
     scorer: Scorer
-    gallery: GalleryLabels
+    labels: JobLabels
     # Rows of the block in the query set.
     rows: RowRange
     # Identity of the job with its plan.
     token: str
-    # Labels of the queries, as the protocol uses them.
-    read_labels: Callable[[], Labels]
-    # Whether relevance comes from lists and not from labels.
-    is_listed: bool = False
+    # None where the job has none, and in tiles also where no output reads them.
     assigned: Relevance | None = None
     known: Thresholds | None = None
     # Positions of the queries that are finished; None for all.
@@ -91,21 +97,23 @@ class QueryBlock:
     @property
     def relevance(self) -> Relevance:
         """Relevance of the queries."""
-        if self.assigned is None:
-            raise AssertionError("an output that reads relevance in tiles says so")
-        return self.assigned
+        return _known(self.assigned, "relevance")
 
     @property
     def thresholds(self) -> Thresholds:
         """Thresholds of the queries."""
-        if self.known is None:
-            raise AssertionError("an output that reads thresholds says so")
-        return self.known
+        return _known(self.known, "thresholds")
 
     @property
     def queries(self) -> RowRange:
         """Positions of the queries that are finished."""
         return RowRange(0, len(self.rows)) if self.piece is None else self.piece
+
+
+def _known(value: T | None, name: str) -> T:
+    if value is None:
+        raise AssertionError(f"the job has no {name}, or no output says that it reads them")
+    return value
 
 
 @dataclass(frozen=True)
@@ -143,7 +151,7 @@ class Output(Generic[R]):
         """Thresholds of a block, with what this output adds to them; `distance` belongs to `Relevance.listed`."""
         return block.thresholds
 
-    def row_groups(self, gallery: GalleryLabels) -> NDArray[np.int64] | None:
+    def row_groups(self, labels: JobLabels) -> NDArray[np.int64] | None:
         """Group of every gallery row, (n_gallery,), for separate counts; None if there are none."""
         return None
 
@@ -154,7 +162,7 @@ class Output(Generic[R]):
     def note(self, block: QueryBlock, found: Sequence[Mapping[str, Any]]) -> None:
         """Remember partial results for later tasks of this process, whose final results may not depend on them."""
 
-    def merges(self, gallery: GalleryLabels) -> Mapping[str, Merge]:
+    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
         """Merges of the partial results of all its reductions, by name."""
         return {}
 
@@ -163,7 +171,7 @@ class Output(Generic[R]):
 
         Without a method of its own: the partial result of its only reduction.
         """
-        (name,) = self.merges(block.gallery)
+        (name,) = self.merges(block.labels)
         only: R = merged[name]
         return only
 

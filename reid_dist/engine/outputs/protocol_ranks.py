@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import Hidden, Int64, Labels, RankedQueries, Relevance, Targets, Thresholds
-from reid_dist.engine.outputs.output import Float64, GalleryLabels, JobSizes, Merge, QueryBlock
+from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, QueryBlock
 from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
 from reid_dist.engine.outputs.single_shot_curves import Case, SingleShotCurves
 from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
@@ -49,34 +49,34 @@ class ProtocolRanks(CountingOutput[tuple[RankedQueries, ...]]):
 
     def relevance(self, block: QueryBlock) -> Relevance:
         """List the pairs of all protocols."""
-        return _variants(block.gallery, self.protocols).assign(block.read_labels())
+        return _variants(block.labels, self.protocols).assign(block.labels.query.take(block.rows))
 
     def thresholds(self, block: QueryBlock, distance: Float64) -> Thresholds:
         """Add those of protocols that hide whole cameras."""
-        variants = _variants(block.gallery, self.protocols)
+        variants = _variants(block.labels, self.protocols)
         return variants.with_own_targets(block.relevance, block.thresholds, variants.apart)
 
-    def row_groups(self, gallery: GalleryLabels) -> Int64:
+    def row_groups(self, labels: JobLabels) -> Int64:
         """Groups of rows that the same protocols hide."""
-        return _variants(gallery, self.protocols).group
+        return _variants(labels, self.protocols).group
 
     def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
         """Counts of negatives, and those under protocols that hide whole cameras."""
-        variants, known, distance = _variants(block.gallery, self.protocols), block.thresholds, block.scorer.distance
+        variants, known, distance = _variants(block.labels, self.protocols), block.thresholds, block.scorer.distance
         own = {
             _counts(place): CountNearer(known.variants[place], variants.indexes[place].mask, distance)
             for place in variants.apart
         }
         return {**super().reductions(block), **own}
 
-    def merges(self, gallery: GalleryLabels) -> Mapping[str, Merge]:
+    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
         """Sums, group by group."""
-        own = {_counts(place): CountNearer.combine for place in _variants(gallery, self.protocols).apart}
-        return {**super().merges(gallery), **own}
+        own = {_counts(place): CountNearer.combine for place in _variants(labels, self.protocols).apart}
+        return {**super().merges(labels), **own}
 
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> tuple[RankedQueries, ...]:
         """Ranks under each protocol."""
-        variants, known = _variants(block.gallery, self.protocols), block.thresholds
+        variants, known = _variants(block.labels, self.protocols), block.thresholds
         pairs = variants.listed(known.items)
         places = range(len(self.protocols))
         return tuple(variants.rank(place, block.relevance, known, merged, pairs) for place in places)
@@ -98,19 +98,19 @@ class ProtocolCurves(SingleShotCurves):
 
     def thresholds(self, block: QueryBlock, distance: Float64) -> Thresholds:
         """Add those of these protocols."""
-        variants, places = _variants(block.gallery, self.protocols), single_shot_places(self.protocols)
+        variants, places = _variants(block.labels, self.protocols), single_shot_places(self.protocols)
         return variants.with_own_targets(block.relevance, block.thresholds, places)
 
-    def cases(self, gallery: GalleryLabels) -> dict[str, Case]:
+    def cases(self, labels: JobLabels) -> dict[str, Case]:
         """Gallery rows that each of these protocols shows."""
-        indexes = _variants(gallery, self.protocols).indexes
+        indexes = _variants(labels, self.protocols).indexes
 
         def make(index: GalleryIndex) -> dict[str, Case]:
             masks = {place: indexes[place].mask for place in single_shot_places(self.protocols)}
             pids = index.labels.pids
             return {f"single_shot, {place}": Case(mask, Identities.make(pids, mask)) for place, mask in masks.items()}
 
-        return gallery.derive((Case, self.protocols), make)
+        return labels.derive((Case, self.protocols), make)
 
     def targets(self, block: QueryBlock) -> Sequence[Targets]:
         """Thresholds under each of these protocols."""
@@ -122,8 +122,8 @@ class ProtocolCurves(SingleShotCurves):
         return len(single_shot_places(self.protocols))
 
 
-def _variants(gallery: GalleryLabels, protocols: tuple[Protocol, ...]) -> GalleryVariants:
-    return gallery.derive((GalleryVariants, protocols), lambda index: GalleryVariants(protocols, index))
+def _variants(labels: JobLabels, protocols: tuple[Protocol, ...]) -> GalleryVariants:
+    return labels.derive((GalleryVariants, protocols), lambda index: GalleryVariants(protocols, index))
 
 
 class GalleryVariants:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from reid_dist.core.model import RankedQueries, Thresholds
-from reid_dist.engine.outputs.output import Float64, GalleryLabels, Merge, Output, QueryBlock, R
+from reid_dist.engine.outputs.output import Float64, JobLabels, Merge, Output, QueryBlock, R
 from reid_dist.engine.reductions import (
     CountNearer,
     PartialCounts,
@@ -30,9 +30,9 @@ class CountingOutput(Output[R]):
 
     def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
         """Counts of negatives."""
-        return {COUNTS: CountNearer(block.thresholds.counted, block.gallery.mask, block.scorer.distance)}
+        return {COUNTS: CountNearer(block.thresholds.counted, block.labels.mask, block.scorer.distance)}
 
-    def merges(self, gallery: GalleryLabels) -> Mapping[str, Merge]:
+    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
         """Sums, group by group."""
         return {COUNTS: CountNearer.combine}
 

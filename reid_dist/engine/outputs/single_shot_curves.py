@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Targets
-from reid_dist.engine.outputs.output import Float64, GalleryLabels, JobSizes, Merge, Output, QueryBlock
+from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, Output, QueryBlock
 from reid_dist.engine.plan import Besides
 from reid_dist.engine.reductions import Identities, ListBefore, ListedItems, SingleShot, combine_lists
 from reid_dist.kernels.deciding import BEFORE, BEHIND
@@ -42,11 +42,11 @@ class SingleShotCurves(Output[Float64]):
     # Whether the curve is also computed with every tie decided for, and against, the positives.
     tie_rules: bool = False
 
-    def cases(self, gallery: GalleryLabels) -> dict[str, Case]:
+    def cases(self, labels: JobLabels) -> dict[str, Case]:
         """What each curve is of, by the name of its reduction."""
-        identities = gallery.derive(Identities, lambda index: Identities.make(index.labels.pids, index.mask))
+        identities = labels.derive(Identities, lambda index: Identities.make(index.labels.pids, index.mask))
         rules = {"usual": 0} | ({"optimistic": BEHIND, "pessimistic": BEFORE} if self.tie_rules else {})
-        return {f"single_shot, {name}": Case(gallery.mask, identities, rule) for name, rule in rules.items()}
+        return {f"single_shot, {name}": Case(labels.mask, identities, rule) for name, rule in rules.items()}
 
     def targets(self, block: QueryBlock) -> Sequence[Targets]:
         """Thresholds of each curve."""
@@ -54,17 +54,17 @@ class SingleShotCurves(Output[Float64]):
 
     def reductions(self, block: QueryBlock) -> dict[str, ListBefore]:
         """Lists of the items before active positives, in the order of the curves."""
-        cases = zip(self.cases(block.gallery).items(), self.targets(block), strict=True)
+        cases = zip(self.cases(block.labels).items(), self.targets(block), strict=True)
         return {
             name: ListBefore(targets, case.mask, block.scorer.distance, case.identities, self.shot, case.rule)
             for (name, case), targets in cases
         }
 
-    def merges(self, gallery: GalleryLabels) -> Mapping[str, Merge]:
+    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
         """Joined lists."""
         return {
             name: partial(combine_lists, identities=case.identities, shot=self.shot)
-            for name, case in self.cases(gallery).items()
+            for name, case in self.cases(labels).items()
         }
 
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> Float64:
