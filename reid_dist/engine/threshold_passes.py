@@ -90,7 +90,7 @@ def verify(
     if histogram is not None:
         search = _search(job, ranked, histogram, wanted_levels(metrics, roc, pairs_of(ranked)))
         while edges := search.edges:
-            search.take(count_impostors(job, edges, execution, truth))
+            search.update(count_impostors(job, edges, execution, truth))
         found = search.found
     return make_verification(metrics, roc, ranked, probes, found)
 
@@ -122,9 +122,9 @@ def verify_by_query(
     search = _search(job, ranked, histogram, wanted_levels(metrics, False, pairs), np.unique(distances))
     edges = search.edges
     first = count_impostors(job, edges, execution, truth, by_query=True)
-    search.take(first)
+    search.update(first)
     while more := search.edges:
-        search.take(count_impostors(job, more, execution, truth))
+        search.update(count_impostors(job, more, execution, truth))
     found = verify_pairs(metrics, False, pairs, search.found)
     crossed = [crossing.distance for crossing in search.found.values()]
     points = np.unique(np.concatenate([distances, np.array(crossed, np.float64)]))

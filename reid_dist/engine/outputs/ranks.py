@@ -14,8 +14,8 @@ from reid_dist.engine.reductions import (
     Reduction,
     SparseCounts,
     add_counts,
+    append_unranked,
     rank,
-    with_others,
 )
 
 COUNTS = "counts"
@@ -52,7 +52,7 @@ class Ranks(CountingOutput[RankedQueries]):
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> RankedQueries:
         """Ranks; those of other positives are beyond all items."""
         ranked = rank(block.relevance, block.thresholds.counted, add_counts(list(merged[COUNTS].values())))
-        return ranked if self.n_nearest is None else with_others(ranked, block.thresholds.items, self.n_nearest)
+        return ranked if self.n_nearest is None else append_unranked(ranked, block.thresholds.items, self.n_nearest)
 
 
 @dataclass(frozen=True)

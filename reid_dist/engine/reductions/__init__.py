@@ -35,13 +35,13 @@ from reid_dist.engine.reductions.surroundings import (
     merge_surroundings,
 )
 from reid_dist.engine.reductions.targets import (
+    append_unranked,
     group_targets,
     make_targets,
     make_thresholds,
     rank,
     rank_groups,
     relevant_places,
-    with_others,
 )
 from reid_dist.engine.reductions.tiles import Precision, Products, Tile
 
@@ -93,6 +93,7 @@ __all__ = [
     "Visibility",
     "add_counts",
     "add_histograms",
+    "append_unranked",
     "combine_brackets",
     "combine_groups",
     "combine_lists",
@@ -110,5 +111,4 @@ __all__ = [
     "rank_groups",
     "relevant_places",
     "screen_pairs",
-    "with_others",
 ]

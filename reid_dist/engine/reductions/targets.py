@@ -136,7 +136,7 @@ def rank(relevance: Relevance, targets: Targets, counts: PartialCounts) -> Ranke
     )
 
 
-def with_others(ranked: RankedQueries, targets: Targets, n: int) -> RankedQueries:
+def append_unranked(ranked: RankedQueries, targets: Targets, n: int) -> RankedQueries:
     """Add to the ranks of the `n` nearest positives of each query the positives that were not counted.
 
     Their ranks are one more than the number of kept items: beyond n, of which each of them has as many before it.

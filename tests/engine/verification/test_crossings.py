@@ -108,7 +108,7 @@ def search_through(problem, levels, genuine, n_impostor, capacity, cuts, tile):
         reduction = CollectImpostors(problem.visibility(), edges, capacity)
         counts = problem.reduce(reduction, partial(combine_brackets, capacity=capacity), cuts, tile)
         assert sum(map(len, counts.inside)) <= max(capacity, 4 * len(counts.inside))
-        search.take(counts)
+        search.update(counts)
         n_passes += 1
         assert n_passes < 30
     return search.found, n_passes
@@ -232,6 +232,6 @@ def test_contradicting_counts_are_refused():
     n_brackets = len(search.edges) // 2
     impossible = BracketCounts(np.zeros(n_brackets, np.int64), (none,) * n_brackets)
     # No pair nearer than the bracket and none in it: the level is farther, where no pair is either.
-    search.take(impossible)
+    search.update(impossible)
     with pytest.raises(DamagedStoreError, match="an input was changed while in use"):
-        search.take(impossible)
+        search.update(impossible)
