@@ -45,7 +45,9 @@ class JobLabels:
     # A job derives fewer; those of earlier jobs are given up.
     _MOST_DERIVED: ClassVar[int] = 4
 
-    def __init__(self, index: GalleryIndex | None = None, query: Labels | None = None, *, is_listed: bool = False):
+    def __init__(
+        self, index: GalleryIndex | None = None, query: Labels | None = None, *, is_listed: bool = False
+    ) -> None:
         self._index = index
         self._query = query
         # Whether relevance comes from lists and not from labels.
