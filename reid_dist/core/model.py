@@ -7,7 +7,7 @@ one more than there are queries).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Final, Literal
@@ -148,7 +148,8 @@ class Relevance:
     reason: NDArray[np.uint8]
     # The groups of the positives, if groups of gallery items are ranked.
     members: GroupMembers | None = None
-    # Relevance under each of several protocols, if they are ranked from one pass; see `reid_dist.engine.variants`.
+    # Relevance under each of several protocols, if they are ranked from one pass; see
+    # `reid_dist.engine.outputs.protocol_ranks`.
     variants: tuple[Relevance, ...] = ()
 
     @property
@@ -222,7 +223,7 @@ class Thresholds:
     # Every group with a positive as one positive, at the gallery row of its nearest item; or the first group of each
     # query alone.
     groups: Targets | None = None
-    # Under some of several protocols, by their places; see `reid_dist.engine.variants`.
+    # Under some of several protocols, by their places; see `reid_dist.engine.outputs.protocol_ranks`.
     variants: Mapping[int, Targets] = field(default_factory=dict)
 
 
@@ -277,7 +278,7 @@ class RankedQueries:
         return replace(self, rank=best if rule == "optimistic" else best + self.tied)
 
     @classmethod
-    def concatenate(cls, blocks: list[RankedQueries]) -> RankedQueries:
+    def concatenate(cls, blocks: Sequence[RankedQueries]) -> RankedQueries:
         """Blocks of queries, in order, as one."""
         sizes = np.concatenate([block.n_relevant for block in blocks])
         indptr = np.zeros(len(sizes) + 1, np.int64)

@@ -1,48 +1,38 @@
-"""The task graph of an evaluation.
+"""The task graph of a job.
 
 Data flow per block of queries ``q`` and gallery block ``g``::
 
     relevance(q) ─┬─ relevant(q, g) for every g ── targets(q) ─┬─ tiles(q, g) for every g ── merge in a tree ── final(q)
                   └──────────────────────────────────────────┘
 
-A neighbour search has the same graph without targets.  Tasks exchange labels, thresholds, counts and lists.
+Relevance and targets are there as far as outputs need them.  Tasks exchange labels, thresholds, counts and lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from reid_dist._version import __version__
-from reid_dist.core.model import Neighbours, RankedQueries, cut_rows
-from reid_dist.engine.jobs import BlockResult, EvaluationJob, Probes, SearchJob
-from reid_dist.engine.partitions import PartValues
-from reid_dist.engine.reductions import BracketCounts, add_bracket_counts, add_histograms, join_queries
-from reid_dist.engine.screened_pairs import add_screened
+from reid_dist.core.model import cut_rows
+from reid_dist.engine.jobs import EvaluationJob, SearchJob
+from reid_dist.engine.outputs import Results
+from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened
 from reid_dist.engine.task_graph import Execution, TaskGraph, execute
 from reid_dist.engine.tasks import (
-    curves_task,
+    finish_task,
     kept_tile_task,
-    listed_relevance_task,
     merge_task,
-    ranking_task,
+    piece_task,
     read_partials_task,
     relevance_task,
     relevant_task,
-    select_task,
-    set_labels,
     targets_task,
     tile_task,
 )
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.stores import Stage, Workspace
 from reid_dist.stores.locks import in_turn
-
-# Queries per task of single-shot curves.
-_CURVES_AT_ONCE = 256
 
 
 def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> TaskGraph:
@@ -56,20 +46,18 @@ def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> Ta
     done = frozenset[str]() if stage is None else stage.done()
     for block, rows in enumerate(cut_rows(job.plan.query.n_rows, job.plan.query_block)):
         at = f"{job.token}-{block}"
-        relevance = targets = seen = None
+        relevance = targets = None
         if isinstance(job, EvaluationJob):
-            if truth is not None:
-                relevance = graph.add(f"relevance-{at}", listed_relevance_task, job, truth.take(rows))
-            else:
-                relevance = graph.add(f"relevance-{at}", relevance_task, job, rows)
-            # Tile tasks depend on the relevance only if a reduction covers queries without positives.
-            seen = relevance if job.assigns_all else None
-            if not job.brackets:
+            lists = None if truth is None else truth.take(rows)
+            relevance = graph.add(f"relevance-{at}", relevance_task, job, rows, lists)
+            if any(output.reads_thresholds for output in job.outputs):
                 parts = [
                     graph.add(f"relevant-{at}-{place}", relevant_task, job, rows, cut, relevance, stage="pairs")
                     for place, cut in enumerate(cut_rows(job.plan.gallery.n_rows, pair_rows_per_task))
                 ]
-                targets = graph.add(f"targets-{at}", targets_task, job, relevance, parts)
+                targets = graph.add(f"targets-{at}", targets_task, job, rows, relevance, parts)
+        # Tile tasks depend on the relevance only if a reduction covers queries without positives.
+        seen = relevance if any(output.reads_relevance for output in job.outputs) else None
         partials = []
         for place, cut in gallery_blocks:
             key, part = f"sweep-{at}-{place}", f"sweep-{block:05d}-{place:05d}"
@@ -77,107 +65,47 @@ def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> Ta
             if stage is None:
                 graph.add(key, tile_task, *work, stage=job.tile_stage)
             elif part in done:
-                graph.add(key, read_partials_task, stage, part)
+                graph.add(key, read_partials_task, stage, part, job)
             else:
                 graph.add(key, kept_tile_task, stage, part, *work, stage=job.tile_stage)
             partials.append(key)
-        merged = graph.add_tree(f"merge-{at}", merge_task, job, seen, targets, leaves=partials)
-        if not isinstance(job, EvaluationJob):
-            final = graph.add(f"final-{at}", select_task, "topk", merged)
-        elif job.brackets:
-            final = graph.add(f"final-{at}", select_task, "bracketed", merged)
-        else:
-            # Single-shot curves are expensive after the merge, and are split over several tasks.
-            pieces = list(enumerate(cut_rows(len(rows), _CURVES_AT_ONCE))) if job.single_shot is not None else []
-            curves = [
-                graph.add(f"curves-{at}-{place}", curves_task, job, rows, targets, merged, cut) for place, cut in pieces
+        merged = graph.add_tree(f"merge-{at}", merge_task, job, leaves=partials)
+        of_block = (rows, relevance, targets, merged)
+        pieces = [
+            [
+                graph.add(f"piece-{at}-{place}-{number}", piece_task, job, place, *of_block, cut)
+                for number, cut in enumerate(cut_rows(len(rows), output.queries_per_piece))
             ]
-            final = graph.add(f"final-{at}", ranking_task, job, relevance, targets, merged, curves)
-        graph.finals.append(final)
+            if output.queries_per_piece is not None
+            else []
+            for place, output in enumerate(job.outputs)
+        ]
+        graph.finals.append(graph.add(f"final-{at}", finish_task, job, *of_block, pieces))
     return graph
 
 
-def find_nearest(job: SearchJob, execution: Execution) -> Neighbours:
-    """Run a search; its partial results are not kept.  Errors as of `rank_queries`."""
-    blocks: list[Neighbours] = _run(job, replace(execution, workspace=None), None)
-    return _join_neighbours(blocks)
+_Block = tuple[list[Any], ScreenedPairs]
 
 
-def count_impostors(
-    job: EvaluationJob,
-    brackets: tuple[float, ...],
-    execution: Execution,
-    truth: GroundTruth | None,
-    *,
-    by_query: bool = False,
-) -> BracketCounts:
-    """Count the impostors of a job around brackets of distances exactly.  Arguments and errors as of `rank_queries`."""
-    counting = replace(
-        job,
-        topk=0,
-        parts=None,
-        probes=False,
-        nearest_negatives=0,
-        impostors=False,
-        single_shot=None,
-        brackets=brackets,
-        brackets_by_query=by_query,
-    )
-    blocks: list[BracketCounts] = _run(counting, execution, truth)
-    found = add_bracket_counts(blocks, job.plan.bracket_counts)
-    own = [block.by_query for block in blocks if block.by_query is not None]
-    return replace(found, by_query=join_queries(own)) if own else found
-
-
-def rank_queries(job: EvaluationJob, execution: Execution, truth: GroundTruth | None = None) -> BlockResult:
-    """Compute an evaluation, in threads of this process or on a cluster; results are in query order.
+def run_job(job: SearchJob, execution: Execution, truth: GroundTruth | None = None) -> Results:
+    """Compute the outputs of a job, in threads of this process or on a cluster; results are in query order.
 
     `truth` lists relevant gallery rows, for a protocol that does not derive relevance from labels.  With a workspace,
-    partial results of block pairs are stored as they are computed; those of an interrupted run are reused, and all are
-    removed when the job is done.
+    partial results of block pairs of an evaluation are stored as they are computed; those of an interrupted run are
+    reused, and all are removed when the job is done.
 
     Raises `RunFailedError` if the cluster lost the job; the message gives the cause.
     """
-    blocks: list[BlockResult] = _run(job, execution, truth)
-    neighbours = [block.neighbours for block in blocks if block.neighbours is not None]
-    in_parts = [block.in_parts for block in blocks if block.in_parts is not None]
-    probes = [block.probes for block in blocks if block.probes is not None]
-    grouped = [block.grouped for block in blocks if block.grouped is not None]
-    impostors = [block.impostors for block in blocks if block.impostors is not None]
-    return BlockResult(
-        ranked=RankedQueries.concatenate([block.ranked for block in blocks]),
-        neighbours=_join_neighbours(neighbours) if neighbours else None,
-        in_parts=PartValues(_join(in_parts, "by_camera"), _join(in_parts, "by_size")) if in_parts else None,
-        probes=_join_probes(job, probes) if probes else None,
-        single_shot=_join(blocks, "single_shot"),
-        impostors=add_histograms(impostors) if impostors else None,
-        grouped=RankedQueries.concatenate(grouped) if grouped else None,
-        variants=tuple(
-            RankedQueries.concatenate(list(each)) for each in zip(*(block.variants for block in blocks), strict=True)
-        ),
-        screened=add_screened(block.screened for block in blocks),
-    )
+    blocks = _run(job, execution, truth)
+    parts = zip(*(results for results, _ in blocks), strict=True)
+    values = {type(output): output.join(each) for output, each in zip(job.outputs, parts, strict=True)}
+    return Results(values, add_screened(screened for _, screened in blocks))
 
 
-def _join(blocks: Sequence[Any], name: str) -> Any:
-    """Concatenate an array of all blocks; None if it was not requested."""
-    pieces = [getattr(block, name) for block in blocks]
-    return None if pieces[0] is None else np.concatenate(pieces)
-
-
-def _join_probes(job: EvaluationJob, probes: list[Probes]) -> Probes:
-    pids = set_labels(job, job.query).pids, set_labels(job, job.gallery).pids
-    return Probes(_join_neighbours([each.nearest for each in probes]), _join(probes, "mated"), pids)
-
-
-def _join_neighbours(blocks: list[Neighbours]) -> Neighbours:
-    return Neighbours(_join(blocks, "index"), _join(blocks, "distance"))
-
-
-def _run(job: SearchJob, execution: Execution, truth: GroundTruth | None) -> list[Any]:
+def _run(job: SearchJob, execution: Execution, truth: GroundTruth | None) -> list[_Block]:
     """Compute a job; return the results of its blocks of queries, in order."""
     workspace = execution.workspace
-    if workspace is None:
+    if workspace is None or not isinstance(job, EvaluationJob):
         return _compute(job, execution, truth, None)
     with in_turn(_partials(job, truth, workspace).path, execution.progress.warn):
         # Opened again: a run that has finished meanwhile has removed it.
@@ -196,7 +124,7 @@ def _run(job: SearchJob, execution: Execution, truth: GroundTruth | None) -> lis
         return result
 
 
-def _compute(job: SearchJob, execution: Execution, truth: GroundTruth | None, stage: Stage | None) -> list[Any]:
+def _compute(job: SearchJob, execution: Execution, truth: GroundTruth | None, stage: Stage | None) -> list[_Block]:
     return execute(_build(job, truth, stage), execution.client, job.plan.n_threads, execution.progress)
 
 

@@ -172,7 +172,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Besides:
-    """Memory of a job in addition to features, tiles, thresholds and lists."""
+    """Memory of a job in addition to features, tiles and thresholds."""
 
     # Additional bytes of a task per query row, per gallery row and per pair of its blocks.
     bytes_per_query: int = 0
@@ -256,9 +256,9 @@ def _longest_tile(n_rows: int, block_rows: int, most: int) -> int:
 
 
 def _task_bytes(
-    query: SetShape, gallery: SetShape, tile: TileShape, query_rows: int, gallery_rows: int, per_query: float, k: int
+    query: SetShape, gallery: SetShape, tile: TileShape, query_rows: int, gallery_rows: int, per_query: float
 ) -> int:
-    """Projected peak bytes of one task: blocks as read and prepared, the tile, thresholds, counts, neighbour lists."""
+    """Projected peak bytes of one task: blocks as read and prepared, the tile, thresholds and counts."""
     dim = query.dim
     # A decoded chunk exists in addition to its block, and float16 values in addition to their widened copy.
     widening = (4 if gallery.itemsize == 4 else 6) * dim
@@ -275,9 +275,7 @@ def _task_bytes(
     # Per relevant pair: relevance and targets (56 bytes), edges and counts (20), edges in float64 for crowded bands
     # (16), sorting buffers, and the counts of the blocks that wait to be merged.
     thresholds = int(query_rows * per_query * (156 + 8 * MERGED_AT_ONCE)) + query_rows * 64
-    # Candidates during the tile loop, then lists of 16 bytes an entry: those that wait, and twice those being sorted.
-    neighbours = query_rows * ((2 * k + 64) * 12 + k * 16 * (2 * MERGED_AT_ONCE + 4)) if k else 0
-    return blocks + values + thresholds + neighbours
+    return blocks + values + thresholds
 
 
 def make_plan(
@@ -288,14 +286,13 @@ def make_plan(
     memory_per_thread: int = DEFAULT_MEMORY,
     chunk_rows: int | None = None,
     relevant_per_query: float = 0.0,
-    k: int = 0,
     besides: Besides = NOTHING_BESIDES,
 ) -> Plan:
     """Divide a job into tasks.
 
     `memory_per_thread` limits one task, in bytes; `chunk_rows` are the rows of a tile on both sides, None for the
     default shape; `relevant_per_query` is the largest mean number of gallery items with the query's pid, over blocks of
-    queries; `k` is the number of neighbours kept per query.
+    queries; `besides` is the memory of outputs other than ranks.
 
     Raises `InputError` if `chunk_rows` is not positive, and `PlanError` if no division fits into memory; the message
     names limits that would.
@@ -328,7 +325,7 @@ def make_plan(
     counts = max(_FEWEST_COUNTS, min(_MOST_COUNTS, memory_per_thread // (8 * _BYTES_PER_COUNT))) if pairs else 0
 
     def projected(query_rows: int, gallery_rows: int) -> int:
-        task = _task_bytes(query, gallery, tile, query_rows, gallery_rows, relevant_per_query, k)
+        task = _task_bytes(query, gallery, tile, query_rows, gallery_rows, relevant_per_query)
         searching = _KEY_TABLES + min(counts, query_rows * gallery_rows) * _BYTES_PER_COUNT if pairs else 0
         rows = query_rows * besides.bytes_per_query + gallery_rows * besides.bytes_per_gallery_row
         return task + besides.bytes_per_task + rows + query_rows * gallery_rows * besides.bytes_per_pair + searching
@@ -347,8 +344,8 @@ def make_plan(
             )
     unit = gallery_block if besides.merges_slowly else chunk if gallery.chunk_rows < gallery.n_rows else _ROWS_STEP
     query_block, gallery_block = _even_blocks(query, gallery, query_block, gallery_block, tile, n_threads, unit)
-    # Rank, ties, row and distance of every positive, and the lists; once in blocks and once concatenated.
-    result = 2 * query.n_rows * (int(32 * relevant_per_query) + 40 + 16 * k + 8 * besides.values_per_query)
+    # Rank, ties, row and distance of every positive, and further values; once in blocks and once concatenated.
+    result = 2 * query.n_rows * (int(32 * relevant_per_query) + 40 + 8 * besides.values_per_query)
     task = projected(query_block, gallery_block)
     if pairs:
         n_blocks = -(-query.n_rows // query_block)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.engine.graph import count_impostors
-from reid_dist.engine.jobs import BlockResult, EvaluationJob
-from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
-from reid_dist.engine.reductions import distance_of, ordered_keys
+from reid_dist.core.model import RankedQueries
+from reid_dist.engine.graph import run_job
+from reid_dist.engine.job_labels import set_labels
+from reid_dist.engine.jobs import EvaluationJob
+from reid_dist.engine.outputs import ImpostorBrackets, ImpostorDistances, NearestNegatives, Output, Results
+from reid_dist.engine.reductions import BracketCounts, ImpostorHistogram, distance_of, ordered_keys
 from reid_dist.engine.task_graph import Execution
-from reid_dist.engine.tasks import set_labels
 from reid_dist.engine.verification import (
     Crossing,
     Level,
@@ -35,14 +37,27 @@ from reid_dist.relevance.ground_truth import GroundTruth
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-# Bytes per query and nearest kept row: candidates, and lists that wait to be merged.
-_PROBE_BYTES = 1200
+
+def verification_outputs(metrics: Sequence[Metric], roc: bool) -> tuple[Output[Any], ...]:
+    """Outputs of the main pass for verification and open-set metrics and the ROC."""
+    probes = needs_probes(metrics) or n_nearest(metrics) > 0
+    return (
+        *([NearestNegatives(n_nearest(metrics))] if probes else []),
+        *([ImpostorDistances()] if needs_pairs(metrics, roc) else []),
+    )
 
 
-def held_by_verification(metrics: Sequence[Metric], roc: bool) -> Besides:
-    """Additional memory of a job for verification and open-set metrics and the ROC."""
-    per_query = _PROBE_BYTES * max(int(needs_probes(metrics)), n_nearest(metrics))
-    return Besides(per_query, pairs=needs_pairs(metrics, roc))
+def count_impostors(
+    job: EvaluationJob,
+    edges: tuple[float, ...],
+    execution: Execution,
+    truth: GroundTruth | None,
+    *,
+    by_query: bool = False,
+) -> BracketCounts:
+    """Count the impostors of a job around brackets of distances exactly, in a pass of their own."""
+    brackets = ImpostorBrackets(edges, job.plan.bracket_counts, by_query)
+    return run_job(replace(job, outputs=(brackets,), tile_stage="verification"), execution, truth).of(ImpostorBrackets)
 
 
 def refuse_early(job: EvaluationJob, metrics: Sequence[Metric]) -> None:
@@ -55,7 +70,8 @@ def refuse_early(job: EvaluationJob, metrics: Sequence[Metric]) -> None:
 
 def verify(
     job: EvaluationJob,
-    result: BlockResult,
+    ranked: RankedQueries,
+    results: Results,
     metrics: Sequence[Metric],
     roc: bool,
     execution: Execution,
@@ -63,20 +79,20 @@ def verify(
 ) -> Verification | None:
     """Compute verification and open-set metrics, with further passes over all pairs as needed (mostly one).
 
-    `job` and `result` belong to the main pass; metrics of other kinds are ignored.  Returns None if nothing is
-    requested or no query is valid.  Raises `InputError` if there are no impostors or no non-mated queries, with a
-    remedy, and `RunFailedError` as `reid_dist.engine.graph.rank_queries`.
+    `job` and `results` belong to the main pass, and `ranked` are its ranks; metrics of other kinds are ignored.
+    Returns None if nothing is requested or no query is valid.  Raises `InputError` if there are no impostors or no
+    non-mated queries, with a remedy, and `RunFailedError` as `reid_dist.engine.graph.run_job`.
     """
-    is_requested = needs_pairs(metrics, roc) or needs_probes(metrics) or n_nearest(metrics)
-    if not is_requested or not len(result.ranked.rank):
+    if not verification_outputs(metrics, roc) or not len(ranked.rank):
         return None
     found: dict[Level, Crossing] = {}
-    if result.impostors is not None:
-        search = _search(job, result, wanted_levels(metrics, roc, pairs_of(result.ranked)))
+    histogram, probes = results.get(ImpostorDistances), results.get(NearestNegatives)
+    if histogram is not None:
+        search = _search(job, ranked, histogram, wanted_levels(metrics, roc, pairs_of(ranked)))
         while edges := search.edges:
-            search.take(count_impostors(job, edges, execution, truth))
+            search.update(count_impostors(job, edges, execution, truth))
         found = search.found
-    return make_verification(metrics, roc, result, found)
+    return make_verification(metrics, roc, ranked, probes, found)
 
 
 @dataclass(frozen=True)
@@ -91,7 +107,8 @@ class ImpostorsNearer:
 
 def verify_by_query(
     job: EvaluationJob,
-    result: BlockResult,
+    ranked: RankedQueries,
+    histogram: ImpostorHistogram,
     metrics: Sequence[Metric],
     distances: Float64,
     execution: Execution,
@@ -101,13 +118,14 @@ def verify_by_query(
 
     Mostly in one pass; where very many pairs lie about a threshold, in one more.  Otherwise as `verify`.
     """
-    search = _search(job, result, wanted_levels(metrics, False, pairs_of(result.ranked)), np.unique(distances))
+    pairs = pairs_of(ranked)
+    search = _search(job, ranked, histogram, wanted_levels(metrics, False, pairs), np.unique(distances))
     edges = search.edges
     first = count_impostors(job, edges, execution, truth, by_query=True)
-    search.take(first)
+    search.update(first)
     while more := search.edges:
-        search.take(count_impostors(job, more, execution, truth))
-    found = verify_pairs(metrics, False, pairs_of(result.ranked), search.found)
+        search.update(count_impostors(job, more, execution, truth))
+    found = verify_pairs(metrics, False, pairs, search.found)
     crossed = [crossing.distance for crossing in search.found.values()]
     points = np.unique(np.concatenate([distances, np.array(crossed, np.float64)]))
     keys = ordered_keys(points)
@@ -123,16 +141,12 @@ def verify_by_query(
     return found, ImpostorsNearer(points, nearer)
 
 
-def held_by_queries(n_points: int) -> Besides:
-    """Additional memory of a job for counts of impostors by query at so many distances and thresholds."""
-    # A bracket and a gap of four bytes each: being added to, waiting to be merged and in the result.
-    return Besides(8 * n_points * (2 * MERGED_AT_ONCE + 4), values_per_query=3 * n_points)
-
-
 def _search(
-    job: EvaluationJob, result: BlockResult, levels: Sequence[Level], beside: Float64 | None = None
+    job: EvaluationJob,
+    ranked: RankedQueries,
+    histogram: ImpostorHistogram,
+    levels: Sequence[Level],
+    beside: Float64 | None = None,
 ) -> ThresholdSearch:
-    if result.impostors is None:
-        raise AssertionError("thresholds are found from a histogram")
-    pairs = pairs_of(result.ranked)
-    return ThresholdSearch(levels, pairs.genuine, pairs.n_impostor, result.impostors, job.scorer.falling_scale, beside)
+    pairs = pairs_of(ranked)
+    return ThresholdSearch(levels, pairs.genuine, pairs.n_impostor, histogram, job.scorer.falling_scale, beside)

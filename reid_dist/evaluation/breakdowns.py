@@ -21,22 +21,69 @@ numbers of two sets differ in meaning.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.numeric import is_number
+from reid_dist.core.registry import did_you_mean
+from reid_dist.engine.job_labels import set_labels
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.partitions import Partitions, PartValues
-from reid_dist.engine.tasks import set_labels
+from reid_dist.engine.outputs import PartitionMetrics, Partitions, PartValues
+from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics.definitions import exact_mean, parse_metric, rows_by_label
 from reid_dist.reports.extras import MEAN_OF_GROUPS
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.labels import given_labels
 
 Float64 = NDArray[np.float64]
+
+_DEFAULT_STEPS = 10
+
+
+def parse_breakdowns(names: Sequence[str] | None, columns: Sequence[str]) -> tuple[str, ...]:
+    """Validate names of breakdowns: ``camera``, ``camera_pair``, ``identity``, ``gallery_size`` or a label column.
+
+    Raises `UnknownNameError` for any other name, and `InputError` for a value that is no list of names.
+    """
+    if names is None:
+        return ()
+    if isinstance(names, str):
+        raise InputError(f"breakdowns must be a list of names, found the text {names!r}; write [{names!r}]")
+    if not np.iterable(names):
+        raise InputError(f"breakdowns must be a list of names such as 'camera', or None for none, found {names!r}")
+    known = ["camera", "camera_pair", "identity", "gallery_size", *columns]
+    for name in names:
+        if name not in known:
+            raise UnknownNameError(did_you_mean("breakdown", str(name), known))
+    return tuple(dict.fromkeys(names))
+
+
+def gallery_sizes(requested: Sequence[float] | None, n_gallery: int) -> tuple[int, ...]:
+    """Convert numbers of rows, or shares of the gallery, to ascending numbers of rows; the last is the whole gallery.
+
+    Shares are floats up to 1.0; None means ten equal steps.  Raises `InputError` for a size of less than one row
+    or more than the gallery.
+    """
+    if requested is None:
+        requested = [step / _DEFAULT_STEPS for step in range(1, _DEFAULT_STEPS + 1)]
+    if not np.iterable(requested):
+        raise InputError(f"gallery_sizes must be a list of numbers of rows or of shares, found {requested!r}")
+    sizes = {n_gallery}
+    for size in requested:
+        is_share = isinstance(size, float | np.floating) and 0 < size <= 1
+        # A share of a small gallery is at least one row.
+        rows = max(1, round(size * n_gallery)) if is_share else size
+        if not is_number(size) or not 1 <= rows <= n_gallery or int(rows) != rows:
+            raise InputError(
+                f"a gallery size is a whole number of rows from 1 to {n_gallery}, or a share such as 0.5, found "
+                f"{size!r}"
+            )
+        sizes.add(int(rows))
+    return tuple(sorted(sizes))
 
 
 def make_breakdowns(
@@ -51,11 +98,13 @@ def make_breakdowns(
 ) -> dict[str, dict[str, Any]]:
     """Tables by name; values are (n_query,) float64 with NaN for invalid queries, `valid` is (n_query,) bool."""
     over_partitions: dict[str, dict[str, Any]] = {}
-    means = _Means(query.pids, zero_for_invalid)
-    if in_parts is not None and in_parts.by_camera is not None:
-        over_partitions["camera_pair"] = _camera_pairs(in_parts.by_camera, job, means)
-    if in_parts is not None and in_parts.by_size is not None and job.parts is not None:
-        over_partitions["gallery_size"] = _gallery_sizes(in_parts.by_size, job.parts, job.part_metrics, means)
+    means, output = _Means(query.pids, zero_for_invalid), job.output(PartitionMetrics)
+    if in_parts is not None and output is not None:
+        if in_parts.by_camera is not None:
+            over_partitions["camera_pair"] = _camera_pairs(in_parts.by_camera, job, output.metrics, means)
+        if in_parts.by_size is not None:
+            of_sizes = _gallery_sizes(in_parts.by_size, output.partitions, output.metrics, means)
+            over_partitions["gallery_size"] = of_sizes
     return {
         name: over_partitions[name]
         if name in over_partitions
@@ -131,7 +180,7 @@ def _cameras(job: EvaluationJob, labelled: LabelledSet) -> _Cameras:
     return _Cameras(given_labels(own[[of[0] for of in rows]], labelled.camid_names), rows)
 
 
-def _camera_pairs(found: Float64, job: EvaluationJob, means: _Means) -> dict[str, Any]:
+def _camera_pairs(found: Float64, job: EvaluationJob, metrics: tuple[str, ...], means: _Means) -> dict[str, Any]:
     """Table of values of shape (n_query, n_cameras, metrics)."""
     near, far = _cameras(job, job.query), _cameras(job, job.gallery)
     groups, columns = near.rows, range(len(far.names))
@@ -141,7 +190,7 @@ def _camera_pairs(found: Float64, job: EvaluationJob, means: _Means) -> dict[str
         "n_valid": [[int((~np.isnan(found[group, camera, 0])).sum()) for camera in columns] for group in groups],
         **{
             metric: [[means.known(metric, found[:, camera, place], group) for camera in columns] for group in groups]
-            for place, metric in enumerate(job.part_metrics)
+            for place, metric in enumerate(metrics)
         },
     }
 

@@ -19,8 +19,9 @@ from reid_dist.engine.checks import (
     joined_labels,
     refuse_thresholds,
 )
-from reid_dist.engine.partitions import Partitions, gallery_sizes, parse_breakdowns
+from reid_dist.engine.outputs import Partitions
 from reid_dist.errors import InputError
+from reid_dist.evaluation.breakdowns import gallery_sizes, parse_breakdowns
 from reid_dist.evaluation.options import OPTIONS, RANKING_OPTIONS, EvaluationOptions, Form, Option, Source, requests
 from reid_dist.metrics.definitions import RANKS, Metric, default_metrics, parse_metrics
 from reid_dist.relevance.ground_truth import GroundTruth, read_ground_truth

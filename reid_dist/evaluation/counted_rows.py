@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
-from reid_dist.engine.tasks import joined_label_set
+from reid_dist.engine.job_labels import joined_label_set
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.relevance.protocols import CAMERA_NOT_COUNTED
 from reid_dist.reports import Report, TopK

@@ -13,15 +13,13 @@ from reid_dist.clusters.versions import refuse_unlike_code
 from reid_dist.core.model import RankedQueries
 from reid_dist.engine.checks import check_client, check_labels, check_sets, joined_labels
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.engine.graph import rank_queries
+from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
+from reid_dist.engine.outputs import EVERY_ROW, NearestRows, ProtocolRanks, Ranks
 from reid_dist.engine.plan import Plan, make_plan, with_rows
-from reid_dist.engine.reductions import SingleShot
 from reid_dist.engine.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.engine.task_graph import Execution, Stopwatch
 from reid_dist.engine.threshold_passes import refuse_early, verify
-from reid_dist.engine.variants import EVERY_ROW
-from reid_dist.engine.verification import n_nearest, needs_pairs, needs_probes
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded, refuse_options_of_features
 from reid_dist.evaluation.counted_rows import CountedRows
@@ -30,18 +28,16 @@ from reid_dist.evaluation.options import RANKING_OPTIONS, EvaluationOptions, Ran
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.projection import (
     held_besides,
-    held_by_variants,
     make_execution,
     make_resources,
     most_matches,
     most_relevant,
-    partition_metrics,
     plan_for,
 )
+from reid_dist.evaluation.requested_outputs import RANKS_OF_ITEMS, requested_outputs
 from reid_dist.evaluation.signatures import lists_options
-from reid_dist.evaluation.summary import make_report
+from reid_dist.evaluation.summary import RanksOf, make_report
 from reid_dist.evaluation.visibility import visible_to, workspace_at, workspace_folder
-from reid_dist.metrics.definitions import SINGLE_SHOT
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports import Report
 from reid_dist.stages.expansion import describe_expansion, refuse_unlike_lengths
@@ -262,8 +258,7 @@ def plan_job(
         memory_per_thread=memory_per_thread,
         chunk_rows=checked.values["chunk_rows"],
         relevant_per_query=per_query,
-        k=checked.values["topk"] or 0,
-        besides=held_besides(checked, gallery, scorer, per_query, _single_shot(checked)),
+        besides=held_besides(checked, gallery, scorer, per_query, requested_outputs(checked)),
     )
 
 
@@ -283,72 +278,42 @@ def _evaluate(
     """Plan, run and report; `inputs` are described, `visible` are read; ranks under `others` as they can be had."""
     options = checked.values
     opened = time.perf_counter()
-    topk = options["topk"] or 0
     per_query = most_relevant(checked, *visible)
-    shot = _single_shot(checked)
-    besides = held_besides(checked, visible[1], scorer, per_query, shot)
-    beside = _fitting(others or (), *visible) if _ranks_items_alone(checked, shot) else {}
+    outputs = requested_outputs(checked, all_ranks=others is not None)
+    is_shared = checked.truth is None and {type(output) for output in outputs} <= RANKS_OF_ITEMS
+    beside = _fitting(others or (), *visible) if is_shared else {}
+    several = [ProtocolRanks((checked.protocol, *beside))] if beside else []
     if beside:
         per_query = most_matches(*visible) + 1
-        besides += held_by_variants(per_query, scorer)
+    besides = held_besides(checked, visible[1], scorer, per_query, [*several, *outputs])
     job = EvaluationJob(
         *visible,
         scorer,
-        plan_for(scorer, execution, per_query, topk, besides),
+        plan_for(scorer, execution, per_query, besides),
+        outputs,
         protocol=checked.protocol,
-        topk=topk,
         rows_are_items=checked.rows_are_items,
         joined=tuple(dict.fromkeys([*checked.joined, *(kind for kinds in beside.values() for kind in kinds)])),
-        parts=checked.partitions,
-        part_metrics=partition_metrics(checked),
-        probes=needs_probes(checked.metrics) or n_nearest(checked.metrics) > 0,
-        nearest_negatives=n_nearest(checked.metrics),
-        single_shot=shot,
-        tie_rules=options["ties"],
-        n_ranked=_n_ranked(checked, shot) if others is None else None,
-        impostors=needs_pairs(checked.metrics, options["roc"]),
     )
     refuse_early(job, checked.metrics)
     planned = time.perf_counter()
     ranks: Beside = {}
     if beside:
-        result = rank_queries(replace(job, protocol=EVERY_ROW, variants=(checked.protocol, *beside)), execution)
-        ranks = dict(zip(beside, result.variants[1:], strict=True))
-        result = replace(result, ranked=result.variants[0])
+        lists = [output for output in outputs if isinstance(output, NearestRows)]
+        results = run_job(replace(job, protocol=EVERY_ROW, outputs=(*several, *lists)), execution)
+        own, *further = results.of(ProtocolRanks)
+        ranks = dict(zip(beside, further, strict=True))
+        results = replace(results, values={**results.values, Ranks: own})
     else:
-        result = rank_queries(job, execution, checked.truth)
-    verification = verify(job, result, checked.metrics, options["roc"], execution, checked.truth)
+        results = run_job(job, execution, checked.truth)
+    ranked = RanksOf(results, checked.collapse).ranked
+    verification = verify(job, ranked, results, checked.metrics, options["roc"], execution, checked.truth)
     ranked_at = time.perf_counter()
-    report = make_report(
-        inputs,
-        job,
-        result,
-        checked,
-        client=execution.client,
-        verification=verification,
-        single_shot=None if shot is None else shot.describe(),
-    )
+    report = make_report(inputs, job, results, checked, client=execution.client, verification=verification)
     timing = watch.timing(started, (opened, planned), ranked_at)
     rerank = None if checked.rerank is None else checked.rerank.describe()
     expand = describe_expansion(checked.expand) if checked.expand else None
     return replace(report, timing=timing, options=recorded(options), rerank=rerank, expand=expand), ranks
-
-
-def _ranks_items_alone(checked: CheckedOptions, shot: SingleShot | None) -> bool:
-    """Whether an evaluation needs the ranks of single items and no more, as several protocols can share a pass."""
-    needs_more = needs_probes(checked.metrics) or needs_pairs(checked.metrics, checked.values["roc"])
-    otherwise = (shot, checked.partitions, checked.collapse, checked.truth)
-    return not needs_more and not any(each is not None for each in otherwise)
-
-
-def _n_ranked(checked: CheckedOptions, shot: SingleShot | None) -> int | None:
-    """Number of the nearest positives of every query whose ranks determine all that is requested; None for all."""
-    # A comparison with the plain distance is one of average precision, too.
-    needs_average = checked.protocol.cmc_family != "CMC" or checked.values["against_plain"]
-    if needs_average or not _ranks_items_alone(checked, shot):
-        return None
-    needed = [metric.n_positives for metric in checked.metrics]
-    return max((n for n in needed if n is not None), default=None) if None not in needed else None
 
 
 def _fitting(
@@ -379,22 +344,3 @@ def _without_reranking(
         "confidence": None,
     }
     return CheckedOptions.of({**given, **others}, query, gallery)
-
-
-def _single_shot(checked: CheckedOptions) -> SingleShot | None:
-    """Reduction of the single-shot CMC; None unless a metric or the protocol's curve needs it."""
-    draws, protocol = checked.values["single_shot_draws"], checked.protocol
-    needed = [metric.parameter for metric in checked.metrics if metric.family.needs == SINGLE_SHOT]
-    if not needed and protocol.cmc_family != "CMC_single_shot":
-        if draws is not None:
-            raise InputError(
-                f"single_shot_draws are for the single-shot CMC, which neither protocol {protocol.name!r} nor a metric "
-                "requests; use a protocol such as cuhk03, or request CMC_single_shot@1"
-            )
-        return None
-    if protocol.is_listed:
-        raise InputError(
-            f"CMC_single_shot needs identities, and protocol {protocol.name!r} goes by lists; use a protocol by labels"
-        )
-    max_rank = max([checked.values["max_rank"], *needed])
-    return SingleShot(max_rank) if draws is None else SingleShot(max_rank, draws, checked.values["seed"])

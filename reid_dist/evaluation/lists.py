@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from reid_dist.core.environment import describe_environment
 from reid_dist.core.model import Labels, RowRange
-from reid_dist.engine.tasks import joined_label_set
+from reid_dist.engine.job_labels import joined_label_set
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import (
     CheckedOptions,

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.clusters.workers import awaited_workers
 from reid_dist.core.environment import threads_of_process
-from reid_dist.engine.plan import (
-    DEFAULT_MEMORY,
-    DEFAULT_TILE_GALLERY,
-    MERGED_AT_ONCE,
-    NOTHING_BESIDES,
-    Besides,
-    Plan,
-    make_plan,
-)
-from reid_dist.engine.reductions import SingleShot, group_bytes
+from reid_dist.engine.outputs import JobSizes, Output, group_numbers
+from reid_dist.engine.plan import DEFAULT_MEMORY, NOTHING_BESIDES, Besides, Plan, make_plan
 from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.task_graph import Execution, Progress
-from reid_dist.engine.threshold_passes import held_by_verification
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.relevance.assignment import rows_with_pids
 from reid_dist.relevance.ground_truth import RowLists
-from reid_dist.relevance.groups import Collapse
-from reid_dist.relevance.protocols import Protocol
 from reid_dist.stages.neighbours import Resources
 from reid_dist.stores import LabelledSet, Workspace
 
@@ -38,47 +28,22 @@ _PLANNED_SHARE = 0.5
 
 
 def held_besides(
-    checked: CheckedOptions, gallery: LabelledSet, scorer: Scorer, per_query: float, shot: SingleShot | None
+    checked: CheckedOptions,
+    gallery: LabelledSet,
+    scorer: Scorer,
+    per_query: float,
+    outputs: Sequence[Output[Any]],
 ) -> Besides:
-    """Memory of a job besides ranks and lists."""
-    held = held_by_verification(checked.metrics, checked.values["roc"])
+    """Memory of a job besides ranks: that of its outputs and of the re-ranking."""
+    held = held_by_outputs(outputs, JobSizes(gallery, checked.protocol, per_query, scorer.shapes[1]))
     if checked.rerank is not None:
         held += checked.rerank.held(sum(shape.n_rows for shape in scorer.shapes), gallery.n_rows)
-    if shot is not None:
-        sizes = _identity_sizes(checked.protocol, gallery)
-        n_rules = 3 if checked.values["ties"] else 1
-        held += Besides(n_rules * shot.query_bytes(sizes, per_query), values_per_query=n_rules * shot.max_rank)
-    if checked.collapse is not None:
-        sizes = _group_numbers(checked.collapse, gallery)
-        rows = min(scorer.shapes[1].chunk_rows, DEFAULT_TILE_GALLERY)
-        # Relevance and thresholds of groups, besides those of items.
-        held += Besides(group_bytes(sizes, rows, per_query) + int(160 * per_query), merges_slowly=True)
-    if checked.partitions is not None:
-        camids = gallery.camids if checked.partitions.cameras else None
-        n_cameras = 0 if camids is None else len(np.unique(camids))
-        n_groups = max(1, n_cameras) * checked.partitions.n_sizes
-        # Counts of every threshold by group, those that wait to be merged included; rows are copied group by group.
-        counts = int(per_query * n_groups * 4 * (MERGED_AT_ONCE + 4))
-        values = len(partition_metrics(checked)) * (n_cameras + checked.partitions.n_sizes)
-        held += Besides(counts, 4 * scorer.shapes[1].dim + 24, values_per_query=values)
     return held
 
 
-def held_by_variants(per_query: float, scorer: Scorer) -> Besides:
-    """Memory of ranks under several protocols by labels, with `per_query` listed pairs of a query."""
-    # Rows of pid -1, of pid 0 and all others, and once more without the query's camera; rows are copied by group.
-    return Besides(int(per_query * 4 * 4 * (MERGED_AT_ONCE + 4)), 4 * scorer.shapes[1].dim + 24)
-
-
-def partition_metrics(checked: CheckedOptions) -> tuple[str, ...]:
-    """Metrics of the tables over partitions of the gallery: the rank metrics of the report, with mAP and CMC@1."""
-    return tuple(dict.fromkeys([*(metric.name for metric in checked.rank_metrics), "mAP", "CMC@1"]))
-
-
-def _identity_sizes(protocol: Protocol, gallery: LabelledSet) -> NDArray[np.int64]:
-    """Items of every gallery identity, junk of one query counted."""
-    pids, counts = np.unique(gallery.pids, return_counts=True)
-    return counts[~np.isin(pids, protocol.junk_pids)]
+def held_by_outputs(outputs: Sequence[Output[Any]], sizes: JobSizes) -> Besides:
+    """Memory of outputs together."""
+    return sum((output.besides(sizes) for output in outputs), NOTHING_BESIDES)
 
 
 def most_relevant(checked: CheckedOptions, query: LabelledSet, gallery: LabelledSet) -> float:
@@ -86,7 +51,7 @@ def most_relevant(checked: CheckedOptions, query: LabelledSet, gallery: Labelled
 
     Where groups are ranked, these are the items of the groups that hold relevant items.
     """
-    group = None if checked.collapse is None else _group_numbers(checked.collapse, gallery)
+    group = None if checked.collapse is None else group_numbers(checked.collapse.label, gallery)
     if checked.truth is not None:
         counts = [_of_lists(lists, group) for lists in checked.truth.lists.values()]
         return _fullest(np.sum(counts, axis=0))
@@ -99,15 +64,6 @@ def _of_lists(lists: RowLists, group: NDArray[np.int64] | None) -> NDArray[np.in
         return np.diff(lists.indptr)
     running: NDArray[np.int64] = np.concatenate([[0], np.cumsum(np.bincount(group)[group[lists.rows]])])
     return np.diff(running[lists.indptr])
-
-
-def _group_numbers(collapse: Collapse, gallery: LabelledSet) -> NDArray[np.int64]:
-    """Number of the group of every gallery row, shape (n_gallery,), int64."""
-    columns = {**gallery.columns, "pid": gallery.pids}
-    if gallery.camids is not None:
-        columns["camid"] = gallery.camids
-    group: NDArray[np.int64] = np.unique(columns[collapse.label], return_inverse=True)[1]
-    return group
 
 
 def most_matches(query: LabelledSet, gallery: LabelledSet, group: NDArray[np.int64] | None = None) -> float:
@@ -129,17 +85,14 @@ def _fullest(counts: NDArray[np.int64]) -> float:
     return float((sums / np.diff(np.append(starts, len(counts)))).max())
 
 
-def plan_for(
-    scorer: Scorer, execution: Execution, per_query: float, k: int, besides: Besides = NOTHING_BESIDES
-) -> Plan:
-    """Plan a job with `per_query` relevant pairs of a query, of which `k` neighbours are kept."""
+def plan_for(scorer: Scorer, execution: Execution, per_query: float, besides: Besides) -> Plan:
+    """Plan a job with `per_query` relevant pairs of a query."""
     return make_plan(
         *scorer.shapes,
         n_threads=execution.n_threads,
         memory_per_thread=execution.memory_per_thread,
         chunk_rows=execution.chunk_rows,
         relevant_per_query=per_query,
-        k=k,
         besides=besides + Besides(bytes_per_pair=scorer.bytes_per_pair),
     )
 

@@ -15,8 +15,9 @@ from reid_dist.core.model import Neighbours, RowRange, cut_rows
 from reid_dist.core.temporary import temporary_folder
 from reid_dist.engine.checks import check_client, check_count, check_excluded, check_sets
 from reid_dist.engine.distances import DISTANCES, Distance
-from reid_dist.engine.graph import find_nearest
+from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import SearchJob
+from reid_dist.engine.outputs import NearestRows
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import InputError
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
@@ -97,7 +98,9 @@ def nearest(
                     return _among_themselves(Items((near,), exclude), measure, k, where)
                 execution = make_execution(client, kept, chunk_rows, shown)
                 scorer = FeatureScorer(near, far, measure, exclude)
-                return find_nearest(SearchJob(near, far, scorer, plan_for(scorer, execution, 0.0, k), k), execution)
+                lists = NearestRows(k)
+                plan = plan_for(scorer, execution, 0.0, lists.memory)
+                return run_job(SearchJob(near, far, scorer, plan, (lists,)), execution).of(NearestRows)
 
         return with_remade_parts(attempt, kept, shown.warn)
 

@@ -12,11 +12,20 @@ from numpy.typing import NDArray
 
 from reid_dist.clusters.versions import other_packages
 from reid_dist.core.environment import describe_environment
-from reid_dist.core.model import Neighbours, RankedQueries, RowRange
-from reid_dist.engine.jobs import BlockResult, EvaluationJob
+from reid_dist.core.model import Neighbours, RankedQueries
+from reid_dist.engine.job_labels import labels_of, set_labels
+from reid_dist.engine.jobs import EvaluationJob
+from reid_dist.engine.outputs import (
+    GroupRanks,
+    NearestNegatives,
+    NearestRows,
+    PartitionMetrics,
+    Ranks,
+    Results,
+    SingleShotCurves,
+)
 from reid_dist.engine.scorers import BlockScorer
 from reid_dist.engine.screened_pairs import ScreenedPairs, screened_words
-from reid_dist.engine.tasks import gallery_index, set_labels
 from reid_dist.engine.verification import ROC_RATES, Verification, identification_rates
 from reid_dist.errors import InputError
 from reid_dist.evaluation.breakdowns import make_breakdowns
@@ -54,30 +63,31 @@ _ALWAYS = {family.per_query_name: Metric(family) for family in METRICS if family
 def make_report(
     inputs: tuple[LabelledSet, LabelledSet],
     job: EvaluationJob,
-    result: BlockResult,
+    results: Results,
     checked: CheckedOptions,
     *,
     client: Client | None,
     verification: Verification | None = None,
-    single_shot: dict[str, Any] | None = None,
 ) -> Report:
     """Report of computed values of two sides; without a valid query, an error holds the reasons.
 
     `client` is that of the workers; None for threads of this process.
     """
     query, gallery = inputs
-    protocol, ranked = job.protocol, result.ranked
+    ranks = RanksOf(results, checked.collapse)
+    protocol, ranked, grouped = job.protocol, ranks.ranked, ranks.grouped
     queries = QueryCounts(ranked)
     if not queries.valid.any():
         labels = set_labels(job, job.query), set_labels(job, job.gallery)
         from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 
         raise InputError(explain_no_valid_query(query, gallery, labels, protocol, queries.invalid))
-    zero, truth, first_alone = protocol.zero_for_invalid, checked.truth, job.n_ranked is not None
+    of_items, shot = job.output(Ranks), job.output(SingleShotCurves)
+    n_nearest = None if of_items is None else of_items.n_nearest
+    zero, truth, first_alone = protocol.zero_for_invalid, checked.truth, n_nearest is not None
 
-    ranks = RanksOf(result, checked.collapse)
     values = {
-        metric.name: _values(metric, ranks(metric.family.stem), result)
+        metric.name: _values(metric, ranks(metric.family.stem), results)
         for metric in checked.metrics
         if metric.family.has_per_query_values
     }
@@ -91,11 +101,7 @@ def make_report(
     per_query: dict[str, NDArray[Any]] = {
         **({} if first_alone else {name: each.values(ranks(each.family.stem)) for name, each in _ALWAYS.items()}),
         "first_rank": np.where(queries.valid, ranked.first_rank, np.nan),
-        **(
-            {}
-            if result.grouped is None
-            else {"first_group_rank": np.where(queries.valid, result.grouped.first_rank, np.nan)}
-        ),
+        **({} if grouped is None else {"first_group_rank": np.where(queries.valid, grouped.first_rank, np.nan)}),
         **({} if first_alone else {"last_rank": np.where(queries.valid, ranked.last_rank, np.nan)}),
         "n_relevant": ranked.n_relevant,
         "n_kept": ranked.n_kept,
@@ -105,25 +111,31 @@ def make_report(
         **{metric.per_query_name: values[metric.name] for metric in checked.metrics if metric.name in values},
     }
     confidence = mean_intervals(values, query, checked)
-    topk = _topk(job, result.neighbours, truth)
+    topk = _topk(job, results.get(NearestRows), truth)
     return Report(
         metrics=metrics,
         curves={
-            **_curves(protocol, ranks, result, checked.values["max_rank"], job.n_ranked),
+            **_curves(protocol, ranks, results, checked.values["max_rank"], n_nearest),
             **({} if verification is None else verification.curves),
         },
         counts=queries.counts(gallery, _junk_rows(gallery, protocol)),
         per_query=per_query,
-        protocol=described_protocol(checked) | ({} if single_shot is None else {"single_shot": single_shot}),
+        protocol=described_protocol(checked) | ({} if shot is None else {"single_shot": shot.shot.describe()}),
         distance=job.distance.describe(),
         inputs={"query": query.describe(), "gallery": gallery.describe()},
-        ties=_ties(ranks, result, checked, query.pids),
-        environment=described_environment(client, result.screened),
+        ties=_ties(ranks, results, checked, query.pids),
+        environment=described_environment(client, results.screened),
         topk=topk,
         definitions={metric.name: _definition(metric, checked.collapse) for metric in checked.metrics},
         confidence=None if confidence is None else confidence.describe(),
         breakdowns=make_breakdowns(
-            checked.breakdowns, query, values, queries.valid, result.in_parts, job, zero_for_invalid=zero
+            checked.breakdowns,
+            query,
+            values,
+            queries.valid,
+            results.get(PartitionMetrics),
+            job,
+            zero_for_invalid=zero,
         ),
         verification=verification.describe() if verification is not None and verification.counts else None,
         data_problems=None
@@ -159,16 +171,19 @@ def described_environment(client: Client | None, screened: ScreenedPairs | None 
 class RanksOf:
     """The ranks that a metric is computed from: of items, or of groups."""
 
-    def __init__(self, result: BlockResult, collapse: Collapse | None) -> None:
-        self.ranked = result.ranked
-        self._grouped = result.grouped
+    def __init__(self, results: Results, collapse: Collapse | None) -> None:
+        items, groups = results.get(Ranks), results.get(GroupRanks)
+        # Ranks of groups, if every metric ranks these.
+        self.ranked = results.of(GroupRanks) if items is None else items
+        # Those of groups beside those of items.
+        self.grouped = None if items is None else groups
         self._collapse = collapse
 
     def __call__(self, family: str) -> RankedQueries:
         """Ranks for a metric, by its name before the parameter."""
-        if self._grouped is None or self._collapse is None or not self._collapse.covers(family):
+        if self.grouped is None or self._collapse is None or not self._collapse.covers(family):
             return self.ranked
-        return self._grouped
+        return self.grouped
 
 
 def _definition(metric: Metric, collapse: Collapse | None) -> str:
@@ -240,15 +255,15 @@ def _threshold_notes(metrics: list[Metric], verification: Verification | None) -
     return threshold_notes(metrics, rates, counts.get("n_impostor"), counts.get("n_non_mated"))
 
 
-def _values(metric: Metric, ranked: RankedQueries, result: BlockResult, rule: int = 0) -> NDArray[np.float64]:
+def _values(metric: Metric, ranked: RankedQueries, results: Results, rule: int = 0) -> NDArray[np.float64]:
     """Values of every query, under one of the rules of ties."""
     if metric.family.needs == RANKS:
         return metric.values(ranked)
-    return result.single_shot[:, metric.parameter - 1, rule]
+    return results.of(SingleShotCurves)[:, metric.parameter - 1, rule]
 
 
 def _curves(
-    protocol: Protocol, ranks: RanksOf, result: BlockResult, max_rank: int, n_ranked: int | None
+    protocol: Protocol, ranks: RanksOf, results: Results, max_rank: int, n_ranked: int | None
 ) -> dict[str, NDArray[np.float64]]:
     """The protocol's CMC first, then precision and recall at every rank, and precision at every recall.
 
@@ -258,16 +273,16 @@ def _curves(
 
     @cache
     def curves(of_groups: bool) -> dict[str, NDArray[np.float64]]:
-        ranked = result.grouped if of_groups and result.grouped is not None else ranks.ranked
+        ranked = ranks.grouped if of_groups and ranks.grouped is not None else ranks.ranked
         return rank_curves(ranked, max_rank, zero_for_invalid=zero)
 
     def curve(name: str) -> NDArray[np.float64]:
-        return curves(ranks(name) is result.grouped)[name]
+        return curves(ranks(name) is ranks.grouped)[name]
 
     makers: dict[str, Callable[[], NDArray[np.float64]]] = {
         "CMC": lambda: cmc_curve(ranks("CMC"), max_rank, zero_for_invalid=zero),
         "CMC_allshots": lambda: curve("CMC_allshots"),
-        "CMC_single_shot": lambda: _single_shot_curve(result, max_rank, zero),
+        "CMC_single_shot": lambda: _single_shot_curve(results.of(SingleShotCurves), max_rank, zero),
     }
     found = {protocol.cmc_family: makers[protocol.cmc_family]()}
     if n_ranked is None:
@@ -277,12 +292,12 @@ def _curves(
     return found
 
 
-def _single_shot_curve(result: BlockResult, max_rank: int, zero: bool) -> NDArray[np.float64]:
-    columns = result.single_shot[:, :max_rank, 0].T
+def _single_shot_curve(curves: NDArray[np.float64], max_rank: int, zero: bool) -> NDArray[np.float64]:
+    columns = curves[:, :max_rank, 0].T
     return np.array([exact_mean(column, zero_for_invalid=zero) for column in columns])
 
 
-def _ties(ranks: RanksOf, result: BlockResult, checked: CheckedOptions, pids: NDArray[np.int64]) -> dict[str, Any]:
+def _ties(ranks: RanksOf, results: Results, checked: CheckedOptions, pids: NDArray[np.int64]) -> dict[str, Any]:
     """The rule, how many positives it settles, and on request what the other two rules would give."""
     ranked = ranks.ranked
     ties: dict[str, Any] = {
@@ -294,7 +309,7 @@ def _ties(ranks: RanksOf, result: BlockResult, checked: CheckedOptions, pids: ND
             per_query = [metric for metric in checked.metrics if metric.family.has_per_query_values]
             ties[rule] = {
                 metric.name: metric.mean(
-                    _values(metric, extreme_ranks(metric, ranks(metric.family.stem), rule), result, place),
+                    _values(metric, extreme_ranks(metric, ranks(metric.family.stem), rule), results, place),
                     pids,
                     zero_for_invalid=checked.protocol.zero_for_invalid,
                 )
@@ -302,7 +317,7 @@ def _ties(ranks: RanksOf, result: BlockResult, checked: CheckedOptions, pids: ND
             }
             # Metrics over all pairs depend on thresholds, not on the order; those of open-set search on rank 1.
             bounded = [metric for metric in checked.metrics if not metric.family.without_bounds]
-            ties[rule] |= identification_rates(bounded, result, rule)
+            ties[rule] |= identification_rates(bounded, ranked, results.get(NearestNegatives), rule)
     return ties
 
 
@@ -323,12 +338,10 @@ def _junk_rows(gallery: LabelledSet, protocol: Protocol) -> int:
 def _topk(job: EvaluationJob, neighbours: Neighbours | None, truth: GroundTruth | None) -> TopK | None:
     if neighbours is None:
         return None
-    index = gallery_index(job)
+    labels = labels_of(job)
     if truth is not None:
         relevance = assign_listed_relevance(job.protocol, truth, job.gallery.n_rows)
     else:
-        relevance = assign_relevance(
-            job.protocol, set_labels(job, job.query).take(RowRange(0, job.query.n_rows)), index
-        )
-    relevant, junk = flag_listed(relevance, index, neighbours.index)
+        relevance = assign_relevance(job.protocol, labels.query, labels.index)
+    relevant, junk = flag_listed(relevance, labels.index, neighbours.index)
     return TopK(index=neighbours.index, distance=neighbours.distance, junk=junk, relevant=relevant)

@@ -25,6 +25,7 @@ from reid_dist.core.formatting import byte_size
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import _build
 from reid_dist.engine.jobs import EvaluationJob
+from reid_dist.engine.outputs import Ranks
 from reid_dist.engine.plan import DEFAULT_MEMORY, SetShape, make_plan
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import TaskGraph
@@ -42,7 +43,7 @@ def graph_of(n_query: int, n_gallery: int, n_threads: int) -> tuple[TaskGraph, E
     shapes = (SetShape(n, DIM, 4, min(n, 8192)) for n in (n_query, n_gallery))
     plan = make_plan(*shapes, n_threads=n_threads, memory_per_thread=DEFAULT_MEMORY, relevant_per_query=PER_QUERY)
     scorer = FeatureScorer(few, few, DISTANCES.get("cosine"))
-    job = EvaluationJob(few, few, scorer, plan, protocol=PROTOCOLS.get("market1501"))
+    job = EvaluationJob(few, few, scorer, plan, (Ranks(),), protocol=PROTOCOLS.get("market1501"))
     return _build(job, None, None), job
 
 

@@ -198,7 +198,7 @@ def test_resume_of_what_another_job_has_begun(reid_dist, stores, threads, tmp_pa
         raise RunFailedError("stopped short")
 
     with monkeypatch.context() as patch:
-        patch.setattr(graph, "ranking_task", stop_short)
+        patch.setattr(graph, "finish_task", stop_short)
         failed = reid_dist(*words)
         failed.assert_refused("goes on from there", code=3)
     reid_dist(*words, "--resume", "--distance", "euclidean").assert_refused("unfinished run of another job", "distance")

@@ -291,7 +291,7 @@ def test_an_interrupted_demo_prints_how_to_resume(
     monkeypatch.setattr(synthetic, "MARKET1501", small)
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(evaluation, "rank_queries", interrupting)
+        patched.setattr(evaluation, "run_job", interrupting)
         stopped = reid_dist("demo", "--cluster", threads)
     assert stopped.code == 130
     (line,) = (line for line in stopped.err.splitlines() if line.startswith("Interrupted"))

@@ -17,6 +17,7 @@ from reid_dist.engine.calibration import Rates, calibrate, calibrate_lists
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import _build
 from reid_dist.engine.jobs import EvaluationJob
+from reid_dist.engine.outputs import Ranks
 from reid_dist.engine.plan import SetShape, make_plan
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import PlanError
@@ -73,7 +74,7 @@ def test_the_graph_has_the_tasks_and_the_size_of_its_plan(stores, n_threads: int
     plan = make_plan(query, gallery, n_threads=n_threads, relevant_per_query=5.0)
     near, far = (FeatureSet.open(store) for store in stores)
     scorer = FeatureScorer(near, far, DISTANCES.get("cosine"))
-    job = EvaluationJob(near, far, scorer, plan, protocol=PROTOCOLS.get("market1501"))
+    job = EvaluationJob(near, far, scorer, plan, (Ranks(),), protocol=PROTOCOLS.get("market1501"))
     graph = _build(job, None, None)
     assert len(graph.tasks) == plan.n_graph_tasks
     # What all tasks share is sent once, and weighs in a graph of few tasks alone.

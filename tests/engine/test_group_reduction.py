@@ -20,9 +20,11 @@ from reid_dist.engine.reductions import (
     FeatureBlock,
     GroupCounts,
     bands,
+    combine_groups,
+    counts_of_groups,
     group_bytes,
+    group_targets,
     groups,
-    make_thresholds,
     pair_rows,
 )
 from reid_dist.engine.reductions import (
@@ -60,7 +62,7 @@ class Case:
         indptr, row = self.relevance.listed
         owner = np.repeat(np.arange(sizes[0]), np.diff(indptr))
         exact = pair_distances(pair_rows(DISTANCE, self.block(0), self.block(1)), owner, row)
-        self.thresholds = make_thresholds(self.relevance, [(np.arange(len(row)), exact)]).groups
+        self.thresholds = group_targets(self.relevance, exact, first_alone=False)
         self.reduction = CountGroups(self.thresholds, index.mask, DISTANCE, groups.groups)
         same_pid, same_camera = (
             near[:, None] == other for near, other in ((labels[0].pids, far.pids), (labels[0].camids, far.camids))
@@ -79,8 +81,11 @@ class Case:
         parts = [self.block(1, slice(start, stop)) for start, stop in pairwise(bounds)]
         return [run_tiles(self.block(0), part, DISTANCE, tile, [self.reduction])[0] for part in parts]
 
+    def combine(self, partials):
+        return combine_groups(partials, self.reduction.groups.size)
+
     def ranks(self, merged):
-        return rank_counted(self.relevance, self.thresholds, self.reduction.finish(merged))
+        return rank_counted(self.relevance, self.thresholds, counts_of_groups(merged, self.thresholds))
 
     def assert_right(self, ranked):
         for q in range(len(self.exact)):
@@ -108,7 +113,7 @@ def test_any_division_merged_in_any_order_gives_one_result(seed, n_groups, proto
     order = data.draw(st.permutations(range(len(partials))))
     split = data.draw(st.integers(0, len(partials)))
     first, rest = [partials[i] for i in order[:split]], [partials[i] for i in order[split:]]
-    merged = case.reduction.combine([case.reduction.combine(part) for part in (first, rest) if part])
+    merged = case.combine([case.combine(part) for part in (first, rest) if part])
     ranked = case.ranks(merged)
     case.assert_right(ranked)
     (whole,) = case.partials([0, 90])
@@ -126,13 +131,13 @@ def test_every_precision_gives_one_result(monkeypatch, precisions):
         if most is not None:
             monkeypatch.setattr(bands, "most_inside", lambda size, most=most: most)
         case = Case(3, n_gallery=400, n_groups=60, spread=spread, dim=dim)
-        case.assert_right(case.ranks(case.reduction.combine(case.partials([0, 150, 400], TileShape(5, 90)))))
+        case.assert_right(case.ranks(case.combine(case.partials([0, 150, 400], TileShape(5, 90)))))
 
 
 def test_crowded_bands_are_screened_again():
     # Two values per feature: nearly all pairs are tied with a threshold.
     case = Case(4, n_gallery=600, n_groups=80, spread=1)
-    case.assert_right(case.ranks(case.reduction.combine(case.partials([0, 600], TileShape(4, 600)))))
+    case.assert_right(case.ranks(case.combine(case.partials([0, 600], TileShape(4, 600)))))
 
 
 def test_groups_within_one_block_leave_no_entries():
@@ -157,15 +162,15 @@ def test_entries_merge_with_the_places_of_all_groups(monkeypatch, dtype):
     assert all(each.place.shape[1] in (0, len(each.group)) and each.place.dtype == dtype for each in parts)
     assert any(each.place.size for each in parts) == (dtype == np.uint16)
     assert not any(len(each.entry) and each.place.size for each in parts)
-    (first, last) = (case.reduction.combine(some) for some in (parts[:3], parts[3:]))
-    case.assert_right(case.ranks(case.reduction.combine([first, last])))
-    case.assert_right(case.ranks(case.reduction.combine([decode(encode(each), [GroupCounts]) for each in parts])))
+    (first, last) = (case.combine(some) for some in (parts[:3], parts[3:]))
+    case.assert_right(case.ranks(case.combine([first, last])))
+    case.assert_right(case.ranks(case.combine([decode(encode(each), [GroupCounts]) for each in parts])))
 
 
 def test_partial_results_in_a_workspace_are_read_as_they_were():
     case = Case(6, n_gallery=200)
     halves = [decode(encode(part), [GroupCounts]) for part in case.partials([0, 100, 200])]
-    case.assert_right(case.ranks(case.reduction.combine(halves)))
+    case.assert_right(case.ranks(case.combine(halves)))
 
 
 def test_projected_memory_depends_on_groups_that_lie_in_several_blocks():

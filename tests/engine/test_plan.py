@@ -14,7 +14,8 @@ from peaks import needs_peaks, run_and_read
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import cut_rows, even_rows
-from reid_dist.engine.plan import Plan, SetShape, _longest, make_plan
+from reid_dist.engine.outputs import NearestRows
+from reid_dist.engine.plan import NOTHING_BESIDES, Plan, SetShape, _longest, make_plan
 from reid_dist.errors import InputError, PlanError
 
 MIB = 2**20
@@ -45,7 +46,7 @@ def test_a_plan_fits_or_is_refused(
             memory_per_thread=n_bytes,
             chunk_rows=chunk_rows,
             relevant_per_query=relevant,
-            k=k,
+            besides=NearestRows(k).memory if k else NOTHING_BESIDES,
         )
 
     try:
@@ -144,7 +145,7 @@ from reid_dist import FeatureSet
 from reid_dist.evaluation import evaluate as evaluation
 from reid_dist.engine import graph
 from reid_dist.engine import scorers
-from reid_dist.engine import jobs
+from reid_dist.engine import jobs, outputs
 from reid_dist.engine.task_graph import Execution, Progress
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.relevance.protocols import PROTOCOLS
@@ -155,12 +156,13 @@ def job(query, gallery):
     options = {"protocol": "no_cameras", "chunk_rows": chunk_rows, "topk": topk}
     plan = evaluation.plan_job(*sets, n_threads=1, memory_per_thread=2**30, **options)
     scorer = scorers.FeatureScorer(*sets, DISTANCES.get("cosine"))
-    return jobs.EvaluationJob(*sets, scorer, plan, protocol=PROTOCOLS.get("no_cameras"), topk=topk or 0)
+    wanted = (outputs.Ranks(), *([outputs.NearestRows(topk)] if topk else []))
+    return jobs.EvaluationJob(*sets, scorer, plan, wanted, protocol=PROTOCOLS.get("no_cameras"))
 here = Execution(client=None, n_threads=1, progress=Progress())
-graph.rank_queries(job("tiny.zarr", "tiny.zarr"), here)
+graph.run_job(job("tiny.zarr", "tiny.zarr"), here)
 measured = job("query.zarr", "gallery.zarr")
 before = start_peak(256)
-graph.rank_queries(measured, here)
+graph.run_job(measured, here)
 plan = measured.plan
 print(peak_since(before), plan.task_bytes, plan.result_bytes, plan.n_tasks)
 """
@@ -197,11 +199,11 @@ from peaks import peak_since, start_peak
 folder, options = Path(sys.argv[1]), json.loads(sys.argv[2])
 environment.usable_cores = lambda: 1
 plans = []
-rank_queries = evaluation.rank_queries
+run_job = evaluation.run_job
 def recording(job, *rest):
     plans.append(job.plan)
-    return rank_queries(job, *rest)
-evaluation.rank_queries = recording
+    return run_job(job, *rest)
+evaluation.run_job = recording
 def work(query, gallery):
     evaluate(FeatureSet.open(folder / query), FeatureSet.open(folder / gallery), **options)
 work("few.zarr", "tiny.zarr")

@@ -18,7 +18,16 @@ from reid_dist import FeatureSet, LabelledRows, compose_protocol, evaluate, eval
 from reid_dist.core.model import Labels, RowRange
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions import FeatureBlock, Identities, ListBefore, SingleShot, bands, make_targets, pair_rows
+from reid_dist.engine.reductions import (
+    FeatureBlock,
+    Identities,
+    ListBefore,
+    SingleShot,
+    bands,
+    combine_lists,
+    make_targets,
+    pair_rows,
+)
 from reid_dist.engine.reductions.bands import ScreenedTargets
 from reid_dist.engine.reductions.identities import MOST_OVERSIZED, OVERSIZED_ITEMS, oversized_groups
 from reid_dist.engine.reductions.single_shot import ListedItems, inactive_mass, longest_list
@@ -53,7 +62,7 @@ class Gallery:
         near, far = self.block(0), self.block(1)
         owner = np.repeat(np.arange(len(near)), np.diff(relevance.relevant_indptr))
         exact = pair_distances(pair_rows(self.distance, near, far), owner, relevance.relevant_row)
-        self.targets = make_targets(relevance, [(np.arange(len(owner)), exact)])
+        self.targets = make_targets(relevance, exact)
         self.identities = Identities.make(labels[1].pids, index.mask)
         self.reduction = ListBefore(self.targets, index.mask, self.distance, self.identities, shot)
         i, j = np.divmod(np.arange(len(near) * len(far)), len(far))
@@ -75,8 +84,11 @@ class Gallery:
         parts = [self.block(1, slice(start, start + block)) for start in starts]
         return [run_tiles(query, part, self.distance, tile, [self.reduction])[0] for part in parts]
 
+    def combine(self, lists: list[ListedItems]) -> ListedItems:
+        return combine_lists(lists, self.identities, self.reduction.shot)
+
     def curves(self, lists: list[ListedItems], at_once: int = 10**9) -> np.ndarray:
-        merged = self.reduction.combine(lists)
+        merged = self.combine(lists)
         n_query = len(self.features[0])
         rows = np.arange(100, 100 + n_query)
         cuts = [RowRange(start, min(n_query, start + at_once)) for start in range(0, n_query, at_once)]
@@ -155,8 +167,8 @@ def test_blocks_tiles_and_order_do_not_matter(protocol: str, n_draws: int | None
     lists = case.lists(23)
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(len(lists))
-        some = case.reduction.combine([lists[i] for i in order[:5]])
-        others = [case.reduction.combine([lists[i]]) for i in order[5:]]
+        some = case.combine([lists[i] for i in order[:5]])
+        others = [case.combine([lists[i]]) for i in order[5:]]
         assert case.curves([*others, some], at_once=2).tobytes() == expected
 
 
@@ -255,7 +267,7 @@ def test_a_positive_is_inactive_beyond_the_limit_and_not_at_it(max_rank: int) ->
         line = np.arange(1.0, n_before + 2)[:, None]
         gallery = (line, np.append(np.arange(100, 100 + n_before), 1), np.ones(len(line), int))
         case = Gallery((np.zeros((1, 1)), [1], [0]), gallery, shot=SingleShot(max_rank))
-        assert case.reduction.combine(case.lists(20)).active.tolist() == [n_before <= mass]
+        assert case.combine(case.lists(20)).active.tolist() == [n_before <= mass]
 
 
 @pytest.mark.slow
@@ -266,7 +278,7 @@ def test_inactive_positives_count_as_misses() -> None:
     gallery = (rng.normal(size=(len(pids), 3)), pids, np.ones(len(pids), int))
     query = (rng.normal(size=(25, 3)), rng.integers(0, n_pids, 25), np.zeros(25, int))
     case = Gallery(query, gallery, shot=SingleShot(2))
-    merged = case.reduction.combine(case.lists(200))
+    merged = case.combine(case.lists(200))
     n_positive = np.diff(case.targets.positive_indptr)
     n_inactive = n_positive - merged.active
     assert n_inactive.sum() > 20
@@ -292,7 +304,7 @@ def test_oversized_groups_are_counted_and_not_listed() -> None:
         case = Gallery(query, gallery, protocol, shot=SingleShot(6))
         assert case.identities.pid[case.identities.oversized].tolist() == [0, 7]
         lists = case.lists(400, TileShape(4, 90))
-        listed = case.reduction.combine(lists)
+        listed = case.combine(lists)
         assert len(listed.entry) <= 6 * 300
         assert listed.oversized.any()
         for q, curve in enumerate(case.curves(lists)):
@@ -318,11 +330,11 @@ def test_lists_stay_within_the_planned_memory() -> None:
     query = (rng.normal(size=(40, 3)), rng.integers(0, 400, 40), np.zeros(40, int))
     case = Gallery(query, gallery, shot=SingleShot(5))
     lists = case.lists(1500)
-    held = sum(part.entry.nbytes for part in [*lists, case.reduction.combine(lists)])
+    held = sum(part.entry.nbytes for part in [*lists, case.combine(lists)])
     planned = case.reduction.shot.query_bytes(case.identities.size, 15)
     assert held <= 40 * planned
     # A merged list reaches half of its bound.
-    longest = np.diff(case.reduction.combine(lists).indptr).max()
+    longest = np.diff(case.combine(lists).indptr).max()
     assert longest > longest_list(case.identities.size, inactive_mass(5)) / 2
 
 

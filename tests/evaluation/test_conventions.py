@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet, compose_protocol, conventions, evaluate
-from reid_dist.engine.graph import rank_queries
+from reid_dist.engine.graph import run_job
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.evaluation.conventions.targets import parse_targets
@@ -160,9 +160,9 @@ def test_one_pass_for_each_distance(monkeypatch):
 
     def counted(job, *rest):
         passes.append(job.distance.name)
-        return rank_queries(job, *rest)
+        return run_job(job, *rest)
 
-    monkeypatch.setattr("reid_dist.evaluation.conventions.run.rank_queries", counted)
+    monkeypatch.setattr("reid_dist.evaluation.conventions.run.run_job", counted)
     conventions(*made_sets())
     assert passes == ["cosine", "euclidean"]
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from agreement import evaluate_items
+from agreement import as_feature_set, evaluate_items
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracles.protocols import PID_PROTOCOLS, assign_relevance
@@ -16,7 +16,7 @@ from reference import DISTANCES, ItemSet, canonical_distances, order_is_unambigu
 from sampling import examples
 from strategies import crowded_sets, problems_for, scattered_sets
 
-from reid_dist import DistanceBlock, LabelledRows, evaluate_distances
+from reid_dist import DistanceBlock, LabelledRows, evaluate, evaluate_distances
 from reid_dist.errors import InputError
 
 EXACT_KINDS = ("palette", "few_valued", "scaled", "constant")
@@ -111,6 +111,18 @@ def test_larger_sets(sets):
     alone = evaluate_items(query, gallery, "market1501", "euclidean", metrics[1:])
     assert alone.metrics["DIR@FAR=0.4"] == found[0].metrics["DIR@FAR=0.4"]
     assert evaluate_items(query, gallery, "market1501", "euclidean", ["GAP"]).verification is None
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "protocol"), [("veri_wild_small", "no_cameras"), ("veri_wild_small_cross_camera", "market1501")]
+)
+def test_of_a_benchmark_that_other_codes_compute_in_other_ways(benchmark, protocol):
+    """Items without identity and items of the query's camera are answers under none, or under some of the codes."""
+    query, gallery = crowded_sets(30, 120, 6, seed=93, n_distinct=120, n_pids=6)
+    found = evaluate(
+        as_feature_set(query), as_feature_set(gallery), benchmark=benchmark, metrics=["mAP", "GAP"], confidence=None
+    )
+    assert found.metrics["GAP"] == pytest.approx(float(expected(query, gallery, protocol, "cosine")), abs=1e-15)
 
 
 def test_by_hand():

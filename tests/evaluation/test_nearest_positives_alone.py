@@ -13,7 +13,7 @@ from sampling import examples
 from strategies import problems_for
 
 from reid_dist import FeatureSet, evaluate
-from reid_dist.engine import tasks
+from reid_dist.engine.outputs import ranks
 from reid_dist.engine.reductions import CountNearer
 from reid_dist.errors import InputError
 
@@ -78,7 +78,7 @@ def test_only_these_positives_are_counted(metrics, most, monkeypatch):
             seen.extend(np.diff(self.targets.indptr).tolist())
             return super().start(query, gallery, screen)
 
-    monkeypatch.setattr(tasks, "CountNearer", Counting)
+    monkeypatch.setattr(ranks, "CountNearer", Counting)
     query, gallery = near_and_far()
     report = evaluate(query, gallery, metrics=metrics, confidence=None)
     assert set(seen) == {21 if most is None else most}

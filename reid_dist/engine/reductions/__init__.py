@@ -6,13 +6,12 @@ from reid_dist.engine.reductions.base import (
     FeatureBlock,
     HiddenColumns,
     KnownPairs,
-    MergedReduction,
     Reduction,
     pair_rows,
 )
-from reid_dist.engine.reductions.by_query import CountsByQuery, join_queries
+from reid_dist.engine.reductions.by_query import CountsByQuery
 from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts
-from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, group_bytes
+from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, combine_groups, counts_of_groups, group_bytes
 from reid_dist.engine.reductions.identities import Identities
 from reid_dist.engine.reductions.impostors import (
     BracketCounts,
@@ -20,13 +19,14 @@ from reid_dist.engine.reductions.impostors import (
     CountImpostors,
     ImpostorHistogram,
     Visibility,
-    add_bracket_counts,
     add_histograms,
+    combine_brackets,
+    join_brackets,
 )
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, distance_of, ordered_keys
 from reid_dist.engine.reductions.nearest import KeepNearest
 from reid_dist.engine.reductions.screens import screen_pairs
-from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot
+from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot, combine_lists
 from reid_dist.engine.reductions.surroundings import (
     Seed,
     Surroundings,
@@ -34,12 +34,13 @@ from reid_dist.engine.reductions.surroundings import (
     merge_surroundings,
 )
 from reid_dist.engine.reductions.targets import (
+    append_unranked,
+    group_targets,
     make_targets,
     make_thresholds,
     rank,
     rank_groups,
     relevant_places,
-    with_others,
 )
 from reid_dist.engine.reductions.tiles import BlockPair, Precision, TileView
 
@@ -77,7 +78,7 @@ __all__ = [
     "KeyCounts",
     "KnownPairs",
     "ListBefore",
-    "MergedReduction",
+    "ListedItems",
     "PartialCounts",
     "Precision",
     "Reduction",
@@ -88,12 +89,17 @@ __all__ = [
     "Surroundings",
     "TileView",
     "Visibility",
-    "add_bracket_counts",
     "add_counts",
     "add_histograms",
+    "append_unranked",
+    "combine_brackets",
+    "combine_groups",
+    "combine_lists",
+    "counts_of_groups",
     "distance_of",
     "group_bytes",
-    "join_queries",
+    "group_targets",
+    "join_brackets",
     "make_targets",
     "make_thresholds",
     "merge_surroundings",
@@ -103,5 +109,4 @@ __all__ = [
     "rank_groups",
     "relevant_places",
     "screen_pairs",
-    "with_others",
 ]

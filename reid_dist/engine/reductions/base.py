@@ -1,14 +1,14 @@
 """Reductions: computations over tiles whose partial results merge with one associative operation.
 
 A reduction is a frozen value.  ``start`` returns an accumulator for one block of queries against one gallery block, the
-tile loop passes it tiles, and ``result`` returns the partial result.  Most have ``combine``, which merges partial
-results of different gallery blocks in any order and grouping.  The tile loop is independent of the reductions.
+tile loop passes it tiles, and ``result`` returns the partial result.  Partial results of different gallery blocks merge
+in any order and grouping, by a function of them and of labels of the gallery alone: no merge needs thresholds.  The
+tile loop is independent of the reductions.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -158,7 +158,6 @@ class HiddenColumns:
         return np.where(self._label[place] == kinds[:, None], np.array(np.inf, bias.dtype), seen), bias_of
 
 
-P = TypeVar("P")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -184,13 +183,6 @@ class Reduction(Protocol[R_co]):
 
     def start(self, pair: BlockPair) -> Accumulator[R_co]:
         """Make an accumulator for a block pair."""
-
-
-class MergedReduction(Reduction[P], Protocol[P]):
-    """A reduction whose partial results merge."""
-
-    def combine(self, partials: Sequence[P]) -> P:
-        """Merge partial results of different gallery blocks; associative and commutative."""
 
 
 def pair_rows(distance: Distance, query: FeatureBlock, gallery: FeatureBlock) -> PairRows:

@@ -41,7 +41,8 @@ class CountNearer:
         """Make an accumulator for a block pair."""
         return _Counting(self, pair)
 
-    def combine(self, partials: Sequence[GroupedCounts]) -> GroupedCounts:
+    @staticmethod
+    def combine(partials: Sequence[GroupedCounts]) -> GroupedCounts:
         """Add counts, group by group."""
         groups = sorted({group for partial in partials for group in partial})
         return {group: add_counts([partial[group] for partial in partials if group in partial]) for group in groups}

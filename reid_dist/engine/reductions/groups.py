@@ -45,8 +45,7 @@ class GroupCounts:
     Stored in workspaces by the names of its fields.
     """
 
-    # Groups whose items all lie in these blocks, by place: int32, those of query ``i`` from ``start[i]`` on; see
-    # `CountGroups.start_of_places`.
+    # Groups whose items all lie in these blocks, by place: int32, those of query ``i`` from ``start[i]`` on.
     count: NDArray[np.int32]
     # Other groups: entries ``entry[indptr[i]:indptr[i + 1]]`` of query ``i``, place above and group in the low bits.
     indptr: Int64
@@ -56,6 +55,8 @@ class GroupCounts:
     # Numbers of these groups, ascending, and how many of their items lie in these blocks, shape (n_open,).
     group: Int64
     held: Int64
+    # First place of every query, and their number at the end, shape (n_query + 1,).
+    start: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,66 +89,66 @@ class CountGroups:
         """Make an accumulator for a block pair."""
         return _Listing(self, pair)
 
-    def combine(self, partials: Sequence[GroupCounts]) -> GroupCounts:
-        """Add counts, and take the least place of every other group."""
-        if len(partials) > MERGED_AT_ONCE:
-            rest = self.combine(partials[MERGED_AT_ONCE - 1 :])
-            return self.combine([*partials[: MERGED_AT_ONCE - 1], rest])
-        if len(partials) == 1:
-            return partials[0]
-        count = sum((partial.count for partial in partials[1:]), partials[0].count.copy())
-        held = np.zeros(len(self.groups), np.int64)
-        for partial in partials:
-            held[partial.group] += partial.held
-        is_whole = held == self.groups.size
-        # A tuple of one length and type, so that one kernel is compiled.
-        entries = [partial.entry for partial in partials]
-        entries += [entries[0][:0]] * (MERGED_AT_ONCE - len(partials))
-        bounds = np.zeros((MERGED_AT_ONCE, len(partials[0].indptr)), np.int64)
-        bounds[: len(partials)] = [partial.indptr for partial in partials]
-        places = [partial.place for partial in partials]
-        places += [places[0][:, :0]] * (MERGED_AT_ONCE - len(partials))
-        numbers = [partial.group for partial in partials]
-        numbers += [numbers[0][:0]] * (MERGED_AT_ONCE - len(partials))
-        group = np.flatnonzero((held > 0) & ~is_whole)
-        n_query = bounds.shape[1] - 1
-        most = sum(map(len, entries)) + sum(place.size for place in places)
-        merged = np.empty(min(most, n_query * len(group)) + 1, entries[0].dtype)
-        indptr = np.empty(n_query + 1, np.int64)
-        merge_groups(
-            tuple(map(read_only, entries)),
-            bounds,
-            self.bits,
-            tuple(map(_packed, places)),
-            tuple(map(read_only, numbers)),
-            is_whole,
-            count,
-            self.start_of_places,
-            _nowhere(np.empty(len(self.groups), places[0].dtype)),
-            indptr,
-            merged,
-        )
-        return GroupCounts(count, indptr, _trimmed(merged, indptr[-1]), _no_places(places[0]), group, held[group])
 
-    def finish(self, merged: GroupCounts) -> PartialCounts:
-        """Convert the result of the whole gallery to counts of groups, as `CountNearer` gives them of items."""
-        if len(merged.group):
-            raise AssertionError("some blocks of the gallery are missing")
-        targets, count = self.targets, merged.count.astype(np.int64)
-        # Per threshold: the place of groups that are nearer, then one place before every positive and one behind.
-        opens = targets.positive_start + 2 * np.arange(len(targets.positive_start))
-        nearer = count[opens[:-1]]
-        running = np.concatenate([[0], np.cumsum(count)])
-        tied = running[opens[1:]] - running[opens[:-1] + 1]
-        # Those tied with the threshold before are nearer than this one.
-        nearer[1:] += tied[:-1]
-        first = targets.indptr[:-1][np.diff(targets.indptr) > 0]
-        nearer[first] = count[opens[first]]
-        of_positive = np.repeat(np.arange(len(tied)), np.diff(targets.positive_start))
-        before = count[np.arange(len(targets.positive_row)) + 2 * of_positive + 1]
-        return PartialCounts(
-            segment_running_sums(nearer, targets.indptr), SparseCounts.of(tied), SparseCounts.of(before)
-        )
+def combine_groups(partials: Sequence[GroupCounts], size: Int64) -> GroupCounts:
+    """Add counts, and take the least place of every other group; `size` are the items of each group, (n_group,)."""
+    if len(partials) > MERGED_AT_ONCE:
+        rest = combine_groups(partials[MERGED_AT_ONCE - 1 :], size)
+        return combine_groups([*partials[: MERGED_AT_ONCE - 1], rest], size)
+    if len(partials) == 1:
+        return partials[0]
+    count = sum((partial.count for partial in partials[1:]), partials[0].count.copy())
+    held = np.zeros(len(size), np.int64)
+    for partial in partials:
+        held[partial.group] += partial.held
+    is_whole = held == size
+    # A tuple of one length and type, so that one kernel is compiled.
+    entries = [partial.entry for partial in partials]
+    entries += [entries[0][:0]] * (MERGED_AT_ONCE - len(partials))
+    bounds = np.zeros((MERGED_AT_ONCE, len(partials[0].indptr)), np.int64)
+    bounds[: len(partials)] = [partial.indptr for partial in partials]
+    places = [partial.place for partial in partials]
+    places += [places[0][:, :0]] * (MERGED_AT_ONCE - len(partials))
+    numbers = [partial.group for partial in partials]
+    numbers += [numbers[0][:0]] * (MERGED_AT_ONCE - len(partials))
+    group = np.flatnonzero((held > 0) & ~is_whole)
+    n_query = bounds.shape[1] - 1
+    most = sum(map(len, entries)) + sum(place.size for place in places)
+    merged = np.empty(min(most, n_query * len(group)) + 1, entries[0].dtype)
+    indptr, start = np.empty(n_query + 1, np.int64), partials[0].start
+    merge_groups(
+        tuple(map(read_only, entries)),
+        bounds,
+        _bits(len(size)),
+        tuple(map(_packed, places)),
+        tuple(map(read_only, numbers)),
+        is_whole,
+        count,
+        start,
+        _nowhere(np.empty(len(size), places[0].dtype)),
+        indptr,
+        merged,
+    )
+    return GroupCounts(count, indptr, _trimmed(merged, indptr[-1]), _no_places(places[0]), group, held[group], start)
+
+
+def counts_of_groups(merged: GroupCounts, targets: Targets) -> PartialCounts:
+    """Convert the result of the whole gallery to counts of groups, as `CountNearer` gives them of items."""
+    if len(merged.group):
+        raise AssertionError("some blocks of the gallery are missing")
+    count = merged.count.astype(np.int64)
+    # Per threshold: the place of groups that are nearer, then one place before every positive and one behind.
+    opens = targets.positive_start + 2 * np.arange(len(targets.positive_start))
+    nearer = count[opens[:-1]]
+    running = np.concatenate([[0], np.cumsum(count)])
+    tied = running[opens[1:]] - running[opens[:-1] + 1]
+    # Those tied with the threshold before are nearer than this one.
+    nearer[1:] += tied[:-1]
+    first = targets.indptr[:-1][np.diff(targets.indptr) > 0]
+    nearer[first] = count[opens[first]]
+    of_positive = np.repeat(np.arange(len(tied)), np.diff(targets.positive_start))
+    before = count[np.arange(len(targets.positive_row)) + 2 * of_positive + 1]
+    return PartialCounts(segment_running_sums(nearer, targets.indptr), SparseCounts.of(tied), SparseCounts.of(before))
 
 
 def group_bytes(group: Int64, block_rows: int, per_query: float) -> int:
@@ -289,4 +290,4 @@ class _Listing(Accumulator[GroupCounts]):
         entry = np.empty(indptr[-1] + 1, dtype)
         settle_groups(places, first, n_open, self._number, bits, entry)
         group, held = self._number[:n_open], self._held[:n_open]
-        return GroupCounts(self._count, indptr, entry[:-1], kept, group, held)
+        return GroupCounts(self._count, indptr, entry[:-1], kept, group, held, self._start)

@@ -17,7 +17,7 @@ from reid_dist.core.model import GalleryMask, Hidden
 from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.reductions.bands import cost_of
 from reid_dist.engine.reductions.base import Accumulator, HiddenColumns
-from reid_dist.engine.reductions.by_query import CountsByQuery, QueryTally, add_by_query
+from reid_dist.engine.reductions.by_query import CountsByQuery, QueryTally, add_by_query, join_queries
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
 from reid_dist.engine.reductions.tiles import BlockPair, Precision, TileView
 from reid_dist.kernels.impostors import (
@@ -137,10 +137,6 @@ class CountImpostors:
         """Make an accumulator for a block pair."""
         return _Histogram(self.visibility, pair)
 
-    def combine(self, partials: Sequence[ImpostorHistogram]) -> ImpostorHistogram:
-        """Add histograms."""
-        return add_histograms(partials)
-
 
 def add_histograms(partials: Sequence[ImpostorHistogram]) -> ImpostorHistogram:
     """Add the histograms of different pairs."""
@@ -189,21 +185,23 @@ class CollectImpostors:
         """Make an accumulator for a block pair."""
         return _Collection(self, pair)
 
-    def combine(self, partials: Sequence[BracketCounts]) -> BracketCounts:
-        """Add counts, bracket by bracket."""
-        found = add_bracket_counts(partials, self.capacity)
-        own = [partial.by_query for partial in partials if partial.by_query is not None]
-        return replace(found, by_query=add_by_query(own, self.capacity)) if own else found
+
+def combine_brackets(partials: Sequence[BracketCounts], capacity: int) -> BracketCounts:
+    """Add the counts of different gallery rows for the same queries; `capacity` is that of the reduction."""
+    own = [partial.by_query for partial in partials if partial.by_query is not None]
+    return _added(partials, capacity, add_by_query(own, capacity) if own else None)
 
 
-def add_bracket_counts(partials: Sequence[BracketCounts], capacity: int) -> BracketCounts:
-    """Add the counts of different pairs around the same brackets, those by query aside; `capacity` as of the reduction.
+def join_brackets(blocks: Sequence[BracketCounts], capacity: int) -> BracketCounts:
+    """Add the counts of different queries, and concatenate those by query; `capacity` is that of the reduction."""
+    own = [block.by_query for block in blocks if block.by_query is not None]
+    return _added(blocks, capacity, join_queries(own) if own else None)
 
-    The result has no counts by query.
-    """
+
+def _added(partials: Sequence[BracketCounts], capacity: int, by_query: CountsByQuery | None) -> BracketCounts:
     below = np.sum([partial.below for partial in partials], axis=0)
     inside = zip(*(partial.inside for partial in partials), strict=True)
-    return BracketCounts(below, _fitted([add_key_counts(parts) for parts in inside], capacity))
+    return BracketCounts(below, _fitted([add_key_counts(parts) for parts in inside], capacity), by_query)
 
 
 def _fitted(inside: Sequence[KeyCounts], capacity: int) -> tuple[KeyCounts, ...]:

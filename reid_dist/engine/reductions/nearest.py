@@ -41,14 +41,16 @@ class KeepNearest:
         """Make an accumulator for a block pair."""
         return _Nearest(self, pair)
 
-    def combine(self, partials: Sequence[Neighbours]) -> Neighbours:
-        """Merge lists."""
-        return reduce(self._merge, partials)
+    @staticmethod
+    def combine(partials: Sequence[Neighbours]) -> Neighbours:
+        """Merge lists of one length."""
+        return reduce(_merge, partials)
 
-    def _merge(self, one: Neighbours, other: Neighbours) -> Neighbours:
-        index, distance = np.empty((len(one.index), self.k), np.int64), np.empty((len(one.index), self.k))
-        merge_lists(one.index, one.distance, other.index, other.distance, index, distance)
-        return Neighbours(index, distance)
+
+def _merge(one: Neighbours, other: Neighbours) -> Neighbours:
+    index, distance = np.empty(one.index.shape, np.int64), np.empty(one.distance.shape)
+    merge_lists(one.index, one.distance, other.index, other.distance, index, distance)
+    return Neighbours(index, distance)
 
 
 class _Nearest(Accumulator[Neighbours]):

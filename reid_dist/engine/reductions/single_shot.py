@@ -145,6 +145,8 @@ class ListedItems:
     # Items of each oversized group, by the first positive that they come before, shape (n_positive, n_oversized),
     # int32.
     oversized: NDArray[np.int32]
+    # First positive of each query, and their number at the end, shape (n_query + 1,), int64.
+    start: Int64
 
     @property
     def listed(self) -> Listed:
@@ -172,12 +174,12 @@ class ListBefore:
     @property
     def weight(self) -> Int64:
         """Weight of an item of each identity, in units of 2^-32, rounded down, shape (n_identity,), int64."""
-        return (1 << _WEIGHT_BITS) // np.maximum(self.identities.size, 1)
+        return _weights(self.identities)
 
     @property
     def weight_limit(self) -> int:
         """Weight of preceding items, in units of 2^-32, beyond which a positive is inactive."""
-        return inactive_mass(self.shot.max_rank) << _WEIGHT_BITS
+        return _weight_limit(self.shot)
 
     def start(self, pair: BlockPair) -> _Listing:
         """Make an accumulator for a block pair."""
@@ -187,34 +189,6 @@ class ListBefore:
     def bits(self) -> int:
         """Number of low bits of an entry that hold the identity."""
         return _identity_bits(len(self.identities.pid))
-
-    def combine(self, partials: Sequence[ListedItems]) -> ListedItems:
-        """Join lists, and remove entries that come before inactive positives only."""
-        start, bits, item_weight = self.targets.positive_indptr, self.bits, self.weight
-        n_active = np.minimum.reduce([partial.active for partial in partials])
-        weight = sum((partial.weight for partial in partials[1:]), partials[0].weight.copy())
-        heavy = weight > self.weight_limit
-        if heavy.any():
-            totals = np.zeros(start[-1], np.int64)
-            for partial in partials:
-                add_weights(partial.listed, bits, item_weight, heavy, n_active, start, totals)
-            prune(totals, start, self.weight_limit, heavy, n_active, weight)
-        indptr, entry = self.join([partial.listed for partial in partials], n_active)
-        oversized = sum((partial.oversized for partial in partials[1:]), partials[0].oversized)
-        return ListedItems(indptr, entry, n_active, weight, oversized)
-
-    def join(self, parts: Sequence[Listed], n_active: Int64) -> tuple[Int64, NDArray[np.signedinteger]]:
-        """Join the entries that come before active positives; see `ListedItems`."""
-        size = np.zeros(len(n_active), np.int64)
-        for part in parts:
-            count_active(part, self.bits, n_active, size)
-        indptr = np.zeros(len(n_active) + 1, np.int64)
-        np.cumsum(size, out=indptr[1:])
-        entry = np.empty(indptr[-1], parts[0].entry.dtype)
-        filled = indptr[:-1].copy()
-        for part in parts:
-            copy_active(part, self.bits, n_active, entry, filled)
-        return indptr, entry
 
     def finish(self, merged: ListedItems, queries: RowRange, query_row: Int64) -> Float64:
         """Compute the expectation, or the mean of the draws, for some queries of the block.
@@ -240,6 +214,44 @@ class ListBefore:
             identity_state = identity_states(self.identities.pid.astype(np.uint64))
             drawn_curves(listed, start, own, oversized_groups, self.bits, table, query_state, identity_state, curves)
         return curves
+
+
+def _weights(identities: Identities) -> Int64:
+    return (1 << _WEIGHT_BITS) // np.maximum(identities.size, 1)
+
+
+def _weight_limit(shot: SingleShot) -> int:
+    return inactive_mass(shot.max_rank) << _WEIGHT_BITS
+
+
+def combine_lists(partials: Sequence[ListedItems], identities: Identities, shot: SingleShot) -> ListedItems:
+    """Join lists, and remove entries that come before inactive positives only."""
+    start, bits, limit = partials[0].start, _identity_bits(len(identities.pid)), _weight_limit(shot)
+    n_active = np.minimum.reduce([partial.active for partial in partials])
+    weight = sum((partial.weight for partial in partials[1:]), partials[0].weight.copy())
+    heavy = weight > limit
+    if heavy.any():
+        totals, item_weight = np.zeros(start[-1], np.int64), _weights(identities)
+        for partial in partials:
+            add_weights(partial.listed, bits, item_weight, heavy, n_active, start, totals)
+        prune(totals, start, limit, heavy, n_active, weight)
+    indptr, entry = _join([partial.listed for partial in partials], bits, n_active)
+    oversized = sum((partial.oversized for partial in partials[1:]), partials[0].oversized)
+    return ListedItems(indptr, entry, n_active, weight, oversized, start)
+
+
+def _join(parts: Sequence[Listed], bits: int, n_active: Int64) -> tuple[Int64, NDArray[np.signedinteger]]:
+    """Join the entries that come before active positives; see `ListedItems`."""
+    size = np.zeros(len(n_active), np.int64)
+    for part in parts:
+        count_active(part, bits, n_active, size)
+    indptr = np.zeros(len(n_active) + 1, np.int64)
+    np.cumsum(size, out=indptr[1:])
+    entry = np.empty(indptr[-1], parts[0].entry.dtype)
+    filled = indptr[:-1].copy()
+    for part in parts:
+        copy_active(part, bits, n_active, entry, filled)
+    return indptr, entry
 
 
 class _Listing(Accumulator[ListedItems]):
@@ -311,7 +323,6 @@ class _Listing(Accumulator[ListedItems]):
         lists = self._lists or self._make_lists(0)
         prune_heavy(self._reduction.bits, self._weight, self._reduction.weight_limit, lists)
         begin = np.arange(len(lists.size)) * lists.entry.shape[1]
-        indptr, entry = self._reduction.join(
-            [Listed(lists.entry.reshape(-1), begin, begin + lists.size, lists.n_active)], lists.n_active
-        )
-        return ListedItems(indptr, entry, lists.n_active, lists.weight, lists.oversized)
+        listed = Listed(lists.entry.reshape(-1), begin, begin + lists.size, lists.n_active)
+        indptr, entry = _join([listed], self._reduction.bits, lists.n_active)
+        return ListedItems(indptr, entry, lists.n_active, lists.weight, lists.oversized, self._start)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -22,6 +21,7 @@ from reid_dist.core.segments import owners, segment_running_sums
 from reid_dist.engine.reductions.counts import PartialCounts
 
 Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
 
 # Mean positives per query from which sorting query by query is faster than sorting all at once.
 _MANY = 64
@@ -37,33 +37,16 @@ def relevant_places(relevance: Relevance, rows: RowRange) -> tuple[Int64, Int64]
     return place, owners(place, indptr)
 
 
-def make_thresholds(
-    relevance: Relevance,
-    parts: Sequence[tuple[Int64, NDArray[np.float64]]],
-    *,
-    n_counted: int | None = None,
-    first_group_alone: bool = False,
-) -> Thresholds:
-    """Compute the thresholds of a block of queries; of the first relevant group of each query alone on request.
-
-    Those of the `n_counted` nearest positives of each query are counted, or all.  `parts` are positions in the list of
-    `Relevance.listed` and canonical distances; together all pairs, in any order.
-    """
+def make_thresholds(relevance: Relevance, distance: Float64) -> Thresholds:
+    """Compute the thresholds of a block of queries from the distances of the pairs of `Relevance.listed`."""
     members = relevance.members
-    if members is None:
-        items = make_targets(relevance, parts)
-        return Thresholds(items, items if n_counted is None else items.first(n_counted))
-    distance = np.full(len(members.row), np.nan)
-    for place, values in parts:
-        distance[place] = values
-    items = make_targets(relevance, [(np.arange(len(relevance.relevant_row)), distance[members.relevant])])
-    return Thresholds(items, items, _group_targets(relevance, members, distance, first_group_alone))
+    items = make_targets(relevance, distance if members is None else distance[members.relevant])
+    return Thresholds(items, items)
 
 
-def _group_targets(
-    relevance: Relevance, members: GroupMembers, distance: NDArray[np.float64], first_alone: bool
-) -> Targets:
-    """Thresholds of groups with a positive, from the distances of all of their items."""
+def group_targets(relevance: Relevance, distance: Float64, *, first_alone: bool) -> Targets:
+    """Thresholds of groups with a positive, or of the first of each query, from the distances of all of their items."""
+    members = _members(relevance)
     owner = np.repeat(np.arange(relevance.n_query), np.diff(members.indptr))
     # The items of one threshold are those of a group, or of all groups of a query; the nearest comes first.
     keys: list[NDArray[Any]] = [distance, owner] if first_alone else [distance, members.group, owner]
@@ -78,17 +61,14 @@ def _group_targets(
         relevant_row=members.row[rows],
         hidden=members.hidden,
     )
-    return make_targets(grouped, [(np.arange(len(rows)), distance[rows])])
+    return make_targets(grouped, distance[rows])
 
 
-def make_targets(relevance: Relevance, parts: Sequence[tuple[Int64, NDArray[np.float64]]]) -> Targets:
+def make_targets(relevance: Relevance, distance: Float64) -> Targets:
     """Sort the positives of each query by (distance, gallery row) and list their distinct distances.
 
-    `parts` are positions in ``relevance.relevant_row`` and canonical distances; together all positives, in any order.
+    `distance` holds the canonical distances of ``relevance.relevant_row``.
     """
-    distance = np.full(len(relevance.relevant_row), np.nan)
-    for place, values in parts:
-        distance[place] = values
     n_query = relevance.n_query
     owner = np.repeat(np.arange(n_query), np.diff(relevance.relevant_indptr))
     order = _by_distance(distance, owner, relevance.relevant_indptr)
@@ -107,7 +87,7 @@ def make_targets(relevance: Relevance, parts: Sequence[tuple[Int64, NDArray[np.f
     )
 
 
-def _by_distance(distance: NDArray[np.float64], owner: Int64, indptr: Int64) -> Int64:
+def _by_distance(distance: Float64, owner: Int64, indptr: Int64) -> Int64:
     """Order of the positives by (query, distance, gallery row); gallery rows ascend within a query."""
     if len(distance) < _MANY * (len(indptr) - 1):
         return np.lexsort((distance, owner))
@@ -124,9 +104,13 @@ def _by_distance(distance: NDArray[np.float64], owner: Int64, indptr: Int64) -> 
 
 def rank_groups(relevance: Relevance, targets: Targets, counts: PartialCounts) -> RankedQueries:
     """Compute ranks of groups as `rank` does those of items; `counts` count groups."""
+    return rank(replace(relevance, n_kept=_members(relevance).n_kept), targets, counts)
+
+
+def _members(relevance: Relevance) -> GroupMembers:
     if relevance.members is None:
         raise AssertionError("relevance was assigned without groups")
-    return rank(replace(relevance, n_kept=relevance.members.n_kept), targets, counts)
+    return relevance.members
 
 
 def rank(relevance: Relevance, targets: Targets, counts: PartialCounts) -> RankedQueries:
@@ -152,7 +136,7 @@ def rank(relevance: Relevance, targets: Targets, counts: PartialCounts) -> Ranke
     )
 
 
-def with_others(ranked: RankedQueries, targets: Targets, n: int) -> RankedQueries:
+def append_unranked(ranked: RankedQueries, targets: Targets, n: int) -> RankedQueries:
     """Add to the ranks of the `n` nearest positives of each query the positives that were not counted.
 
     Their ranks are one more than the number of kept items: beyond n, of which each of them has as many before it.

@@ -164,7 +164,7 @@ class ThresholdSearch:
                 joined.append((low, high))
         return joined
 
-    def take(self, counts: BracketCounts) -> None:
+    def update(self, counts: BracketCounts) -> None:
         """Narrow or find levels from the exact counts of the brackets of `edges`.
 
         Raises `DamagedStoreError` if they contradict those of earlier passes.

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import Neighbours, RankedQueries, TieRule
-from reid_dist.engine.jobs import BlockResult, Probes
+from reid_dist.core.model import RankedQueries, TieRule
+from reid_dist.engine.outputs import Probes
 from reid_dist.engine.verification.crossings import Crossing, Level
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import NEAREST, PAIRS, PROBES, Metric
@@ -132,7 +132,11 @@ def wanted_levels(metrics: Sequence[Metric], roc: bool, pairs: Pairs) -> list[Le
 
 
 def make_verification(
-    metrics: Sequence[Metric], roc: bool, result: BlockResult, crossings: Mapping[Level, Crossing]
+    metrics: Sequence[Metric],
+    roc: bool,
+    ranked: RankedQueries,
+    probes: Probes | None,
+    crossings: Mapping[Level, Crossing],
 ) -> Verification:
     """Compute requested metrics and curves from the results of the main pass and the crossings of `wanted_levels`.
 
@@ -141,13 +145,13 @@ def make_verification(
     """
     found = Verification()
     if needs_pairs(metrics, roc):
-        found = verify_pairs(metrics, roc, pairs_of(result.ranked), crossings)
+        found = verify_pairs(metrics, roc, pairs_of(ranked), crossings)
     values, counts, thresholds = dict(found.metrics), dict(found.counts), dict(found.thresholds)
-    if result.probes is not None and needs_probes(metrics):
-        probes = _OpenSet(metrics, result.ranked, result.probes)
-        counts |= {"n_mated": probes.n_mated, "n_non_mated": len(probes.non_mated)}
-        thresholds |= {metric.name: probes.threshold(metric.false_accept_rate) for metric in _open_set(metrics)}
-    values |= identification_rates(metrics, result)
+    if probes is not None and needs_probes(metrics):
+        open_set = _OpenSet(metrics, ranked, probes)
+        counts |= {"n_mated": open_set.n_mated, "n_non_mated": len(open_set.non_mated)}
+        thresholds |= thresholds_of_probes(metrics, ranked, probes)
+    values |= identification_rates(metrics, ranked, probes)
     return Verification(
         values,
         found.curves,
@@ -187,30 +191,31 @@ def verify_pairs(
 
 
 def identification_rates(
-    metrics: Sequence[Metric], result: BlockResult, rule: TieRule | None = None
+    metrics: Sequence[Metric], ranked: RankedQueries, probes: Probes | None, rule: TieRule | None = None
 ) -> dict[str, float]:
     """Compute the metrics over probes and nearest rows among `metrics`; `rule` is that of ties, None for the usual."""
-    if result.probes is None:
+    if probes is None:
         return {}
     found: dict[str, float] = {}
-    ranked = result.ranked if rule is None else result.ranked.settled(rule)
+    ranked = ranked if rule is None else ranked.settled(rule)
     if needs_probes(metrics):
-        probes = _OpenSet(metrics, ranked, result.probes)
+        open_set = _OpenSet(metrics, ranked, probes)
         found = {
-            metric.name: probes.identified(probes.threshold(metric.false_accept_rate)) for metric in _open_set(metrics)
+            metric.name: open_set.identified(open_set.threshold(metric.false_accept_rate))
+            for metric in _open_set(metrics)
         }
     for metric in metrics:
         if metric.family.needs == NEAREST:
-            found[metric.name] = _NEAREST[metric.family.stem](metric, ranked, result.probes, rule)
+            found[metric.name] = _NEAREST[metric.family.stem](metric, ranked, probes, rule)
     return found
 
 
-def thresholds_of_probes(metrics: Sequence[Metric], result: BlockResult) -> dict[str, float]:
+def thresholds_of_probes(metrics: Sequence[Metric], ranked: RankedQueries, probes: Probes) -> dict[str, float]:
     """Thresholds of the open-set metrics among `metrics` by name; infinite if all probes are accepted."""
-    if result.probes is None or not needs_probes(metrics):
+    if not needs_probes(metrics):
         return {}
-    probes = _OpenSet(metrics, result.ranked, result.probes)
-    return {metric.name: probes.threshold(metric.false_accept_rate) for metric in _open_set(metrics)}
+    open_set = _OpenSet(metrics, ranked, probes)
+    return {metric.name: open_set.threshold(metric.false_accept_rate) for metric in _open_set(metrics)}
 
 
 def _open_set(metrics: Sequence[Metric]) -> list[Metric]:
@@ -237,24 +242,22 @@ def _accuracy_on_known(metric: Metric, ranked: RankedQueries, probes: Probes, _:
     valid = ranked.n_relevant > 0
     correct = valid & (ranked.first_rank == 1)
     correct[correct] = ranked.distance[ranked.indptr[:-1][correct]] < metric.threshold
-    return _balanced(correct[valid], _pids(probes)[0][valid])
+    return _balanced(correct[valid], probes.pid[valid])
 
 
-def _answers_by_votes(
-    ranked: RankedQueries, negatives: Neighbours, query_pid: Int64, gallery_pid: Int64, k: int
-) -> Int64:
+def _answers_by_votes(ranked: RankedQueries, probes: Probes, k: int) -> Int64:
     """Pid that most of the k nearest kept rows of every query have, shape (n_query,); -1 without any kept row.
 
-    Of pids with equally many rows, that of the least mean distance, then the least pid.  `negatives` are the k nearest
+    Of pids with equally many rows, that of the least mean distance, then the least pid.  `probes` list the k nearest
     negatives of every query or more; with the positives that rank among the first k, they are the k nearest kept rows.
     """
-    n_query = len(query_pid)
+    n_query, negatives = len(probes.pid), probes.nearest
     owner = np.repeat(np.arange(n_query), ranked.n_relevant)
     near = ranked.rank <= k
     n_positive = np.bincount(owner[near], minlength=n_query)
     listed = (np.arange(negatives.index.shape[1]) < k - n_positive[:, None]) & (negatives.index >= 0)
     voter = np.concatenate([owner[near], np.nonzero(listed)[0]])
-    pid = np.concatenate([query_pid[owner[near]], gallery_pid[negatives.index[listed]]])
+    pid = np.concatenate([probes.pid[owner[near]], probes.nearest_pid[listed]])
     distance = np.concatenate([ranked.distance[near], negatives.distance[listed]])
     # One order of the additions, whatever the order of the rows.
     order = np.lexsort((distance, pid, voter))
@@ -273,9 +276,8 @@ def _answers_by_votes(
 
 
 def _accuracy_by_votes(metric: Metric, ranked: RankedQueries, probes: Probes, _: TieRule | None) -> float:
-    pid, gallery_pid = _pids(probes)
-    valid = ranked.n_relevant > 0
-    answer = _answers_by_votes(ranked, probes.nearest, pid, gallery_pid, metric.parameter)
+    pid, valid = probes.pid, ranked.n_relevant > 0
+    answer = _answers_by_votes(ranked, probes, metric.parameter)
     return _balanced((answer == pid)[valid], pid[valid])
 
 
@@ -283,13 +285,7 @@ def _accuracy_on_unknown(metric: Metric, ranked: RankedQueries, probes: Probes, 
     unknown = ~probes.mated & (ranked.reason != _NOT_COUNTED)
     if not unknown.any():
         raise _no_unknown(metric)
-    return _balanced(probes.nearest_kept[unknown] >= metric.threshold, _pids(probes)[0][unknown])
-
-
-def _pids(probes: Probes) -> tuple[Int64, Int64]:
-    if probes.pids is None:
-        raise AssertionError("identities are those of all queries, not of a block")
-    return probes.pids
+    return _balanced(probes.nearest_kept[unknown] >= metric.threshold, probes.pid[unknown])
 
 
 def _global_average_precision(_: Metric, ranked: RankedQueries, probes: Probes, rule: TieRule | None) -> float:

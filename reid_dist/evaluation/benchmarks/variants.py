@@ -1,9 +1,9 @@
 """Numbers that other codes in use give for the same sets.
 
 Codes that differ in the average precision or in invalid queries alone rank alike, so that the values per query serve
-both.  Codes that differ in relevant and junk items are ranked in the same pass (`reid_dist.engine.variants`), which
-costs at most a tenth more.  Those that rank groups or draw galleries are evaluated once more
-(`reid_dist.evaluation.other_codes`), as far as the labels allow.
+both.  Codes that differ in relevant and junk items are ranked in the same pass
+(`reid_dist.engine.outputs.protocol_ranks`), which costs at most a tenth more.  Those that rank groups or
+draw galleries are evaluated once more (`reid_dist.evaluation.other_codes`), as far as the labels allow.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The same features under every convention that could be meant: one table, from one pass over the tiles per distance.
 
 A *setting* says which items are relevant, which are junk, and what a query without relevant items is worth; it is a
-protocol, registered or composed.  All settings are ranked from one pass (`reid_dist.engine.variants`), and a *row* of
-the table is one metric of one setting under one distance, with the bits of a run of its own.
+protocol, registered or composed.  All settings are ranked from one pass (`reid_dist.engine.outputs.protocol_ranks`),
+and a *row* of the table is one metric of one setting under one distance, with the bits of a run of its own.
 """
 
 from reid_dist.evaluation.conventions.run import conventions

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +15,21 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RankedQueries
 from reid_dist.engine.checks import check_client, check_labels, check_sets, joined_labels
 from reid_dist.engine.distances import DISTANCES, Distance
-from reid_dist.engine.graph import rank_queries
-from reid_dist.engine.jobs import BlockResult, EvaluationJob
-from reid_dist.engine.plan import Besides
+from reid_dist.engine.graph import run_job
+from reid_dist.engine.job_labels import joined_label_set
+from reid_dist.engine.jobs import EvaluationJob
+from reid_dist.engine.outputs import (
+    EVERY_ROW,
+    JobSizes,
+    Output,
+    ProtocolCurves,
+    ProtocolRanks,
+    Results,
+    single_shot_places,
+)
 from reid_dist.engine.reductions import SingleShot
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Stopwatch
-from reid_dist.engine.tasks import joined_label_set
-from reid_dist.engine.variants import EVERY_ROW, single_shot_places
 from reid_dist.errors import InputError
 from reid_dist.evaluation.conventions.codes import codes_of
 from reid_dist.evaluation.conventions.settings import Setting, settings_for
@@ -31,7 +38,7 @@ from reid_dist.evaluation.conventions.targets import ALLOWED, default_names, par
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.evaluation.options import OPTIONS
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
-from reid_dist.evaluation.projection import held_by_variants, make_execution, most_matches, plan_for
+from reid_dist.evaluation.projection import held_by_outputs, make_execution, most_matches, plan_for
 from reid_dist.evaluation.summary import QueryCounts
 from reid_dist.evaluation.visibility import visible_to, workspace_at
 from reid_dist.metrics.definitions import RANKS, SINGLE_SHOT, Metric, parse_metrics
@@ -228,6 +235,10 @@ def _rank(
 ) -> Ranked:
     """Rank under all settings, in one pass for each distance."""
     protocols = tuple(pair[0].protocol for pair in settings)
+    outputs: list[Output[Any]] = [ProtocolRanks(protocols)]
+    outputs += [] if shot is None else [ProtocolCurves(shot=shot, protocols=protocols)]
+    # Every query lists the matches of all protocols, and its own row.
+    per_query = most_matches(query, gallery) + 1
     joined = tuple(
         dict.fromkeys(kind for each in protocols for kind in joined_labels(query, gallery, each, camids=False))
     )
@@ -244,39 +255,28 @@ def _rank(
                         continue
                     scorer = FeatureScorer(*visible, measure)
                     execution = make_execution(where.client, where.workspace, where.chunk_rows, watch)
+                    besides = held_by_outputs(outputs, JobSizes(gallery, EVERY_ROW, per_query, scorer.shapes[1]))
                     job = EvaluationJob(
                         *visible,
                         scorer,
-                        plan_for(scorer, execution, *_sizes(query, gallery, scorer, shot)),
+                        plan_for(scorer, execution, per_query, besides),
+                        tuple(outputs),
                         protocol=EVERY_ROW,
-                        variants=protocols,
                         rows_are_items=rows_are_items,
                         joined=joined,
-                        single_shot=shot,
                     )
-                    found[measure.name] = _ranks_under(protocols, rank_queries(job, execution), shot)
+                    found[measure.name] = _ranks_under(protocols, run_job(job, execution))
 
         with_remade_parts(attempt, where.workspace, watch.warn)
     return found
 
 
-def _ranks_under(protocols: Sequence[Protocol], result: BlockResult, shot: SingleShot | None) -> list[_Ranks]:
+def _ranks_under(protocols: Sequence[Protocol], results: Results) -> list[_Ranks]:
     """Ranks under each protocol of a pass."""
-    places = [] if shot is None else single_shot_places(protocols)
-    curves = {place: result.single_shot[:, :, at] for at, place in enumerate(places)}
-    return [_Ranks(each, curves.get(place)) for place, each in enumerate(result.variants)]
-
-
-def _sizes(
-    query: FeatureSet, gallery: FeatureSet, scorer: FeatureScorer, shot: SingleShot | None
-) -> tuple[float, int, Besides]:
-    """Listed pairs of a query, neighbours, and what a task holds besides ranks."""
-    per_query = most_matches(query, gallery) + 1
-    held = held_by_variants(per_query, scorer)
-    if shot is not None:
-        sizes = np.unique(gallery.pids, return_counts=True)[1]
-        held += Besides(2 * shot.query_bytes(sizes, per_query), values_per_query=2 * shot.max_rank)
-    return per_query, 0, held
+    ranked, found = results.of(ProtocolRanks), results.get(ProtocolCurves)
+    places = [] if found is None else single_shot_places(protocols)
+    curves = {} if found is None else {place: found[:, :, at] for at, place in enumerate(places)}
+    return [_Ranks(each, curves.get(place)) for place, each in enumerate(ranked)]
 
 
 def _with_valid_query(

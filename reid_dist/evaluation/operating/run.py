@@ -19,17 +19,14 @@ from reid_dist.core.model import RankedQueries
 from reid_dist.core.numeric import is_number
 from reid_dist.engine.checks import check_client, check_sets
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.engine.graph import rank_queries
-from reid_dist.engine.jobs import BlockResult, EvaluationJob
+from reid_dist.engine.graph import run_job
+from reid_dist.engine.job_labels import set_labels
+from reid_dist.engine.jobs import EvaluationJob
+from reid_dist.engine.outputs import ImpostorDistances, NearestNegatives, Positives, held_by_queries
 from reid_dist.engine.scorers import Scorer
+from reid_dist.engine.screened_pairs import ScreenedPairs
 from reid_dist.engine.task_graph import Execution, Stopwatch
-from reid_dist.engine.tasks import set_labels
-from reid_dist.engine.threshold_passes import (
-    held_by_queries,
-    held_by_verification,
-    refuse_early,
-    verify_by_query,
-)
+from reid_dist.engine.threshold_passes import refuse_early, verify_by_query
 from reid_dist.engine.verification import Verification, thresholds_of_probes
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, refuse_options
@@ -201,9 +198,9 @@ def operating_points(
         def attempt() -> OperatingPoints:
             with scored_sets(checked, (near, far_side), client, kept, watch) as (visible, scorer, execution):
                 opened = time.perf_counter()
-                result, counts = _count(checked, wanted, visible, scorer, execution)
+                counts = _count(checked, wanted, visible, scorer, execution)
                 counted_at = time.perf_counter()
-                found = _report(checked, wanted, (near, far_side), result, counts, client)
+                found = _report(checked, wanted, (near, far_side), counts, client)
                 timing = watch.timing(started, (opened, opened), counted_at)
                 return replace(
                     found, timing=timing, notes=[*found.notes, *stage_notes((near, far_side), visible), *scorer.notes]
@@ -254,6 +251,7 @@ class _Counts:
     verification: Verification
     metrics: list[Metric]
     bins: Bins
+    screened: ScreenedPairs
 
 
 def _count(
@@ -262,32 +260,31 @@ def _count(
     visible: tuple[FeatureSet, FeatureSet],
     scorer: Scorer,
     execution: Execution,
-) -> tuple[BlockResult, _Counts]:
+) -> _Counts:
     """Both passes."""
     job = _job(checked, wanted, visible, scorer, execution)
     refuse_early(job, checked.metrics)
-    result = rank_queries(job, execution, checked.truth)
-    ranked, probes = result.ranked, result.probes
+    results = run_job(job, execution, checked.truth)
+    ranked, probes = results.of(Positives), results.of(NearestNegatives)
     if not len(ranked.rank):
         labels = set_labels(job, job.query), set_labels(job, job.gallery)
         raise InputError(explain_no_valid_query(*visible, labels, job.protocol, QueryCounts(ranked).invalid))
-    if probes is None:
-        raise AssertionError("nearest rows were requested")
     counted = ranked.reason != _NOT_COUNTED
     metrics = Wanted.metrics(
         _supported(DEFAULT_FAR, int((ranked.n_kept - ranked.n_relevant)[counted].sum()), wanted.far),
         _supported(DEFAULT_FPIR, int((~probes.mated & counted).sum()), wanted.fpir),
     )
     bins = _bins(ranked, probes.nearest_kept[counted])
-    of_probes = thresholds_of_probes(metrics, result)
+    of_probes = thresholds_of_probes(metrics, ranked, probes)
     named = np.array([*of_probes.values(), *wanted.thresholds], np.float64)
     distances = np.concatenate([bins.all_pairs, named[np.isfinite(named)]])
-    verification, nearer = verify_by_query(job, result, metrics, distances, execution, checked.truth)
+    histogram = results.of(ImpostorDistances)
+    verification, nearer = verify_by_query(job, ranked, histogram, metrics, distances, execution, checked.truth)
     of_metrics = {**verification.thresholds, **of_probes}
     points = {_point_name(metric): of_metrics[metric.name] for metric in metrics}
     points |= {f"T={threshold!r}": threshold for threshold in wanted.thresholds}
     found = Counted(ranked, probes, counted, job.query.pids, nearer)
-    return result, _Counts(found, points, verification, metrics, bins)
+    return _Counts(found, points, verification, metrics, bins, results.screened)
 
 
 def _bins(ranked: RankedQueries, nearest: Float64) -> Bins:
@@ -314,21 +311,18 @@ def _job(
     per_query = most_relevant(checked, *visible)
     n_points = MOST_EDGES + len(wanted.thresholds) + len(wanted.metrics(DEFAULT_FAR, DEFAULT_FPIR))
     n_points += len(wanted.far or ()) + len(wanted.fpir or ())
-    besides = held_besides(checked, visible[1], scorer, per_query, None) + held_by_queries(n_points)
-    besides += held_by_verification(wanted.metrics((), ["1"]), False)
+    # Of ranks, only the first is needed: whether the nearest relevant row comes before the nearest negative.
+    outputs = (Positives(), NearestNegatives(1), ImpostorDistances())
+    besides = held_besides(checked, visible[1], scorer, per_query, outputs) + held_by_queries(n_points)
     return EvaluationJob(
         *visible,
         scorer,
-        plan_for(scorer, execution, per_query, 0, besides),
+        plan_for(scorer, execution, per_query, besides),
+        outputs,
         # Single items are compared, whatever is ranked.
         protocol=replace(checked.protocol, collapse=None),
         rows_are_items=checked.rows_are_items,
         joined=checked.joined,
-        # Of ranks, only the first is needed: whether the nearest relevant row comes before the nearest negative.
-        counts_negatives=False,
-        probes=True,
-        nearest_negatives=1,
-        impostors=True,
     )
 
 
@@ -357,7 +351,6 @@ def _report(
     checked: CheckedOptions,
     wanted: Wanted,
     sides: tuple[FeatureSet, FeatureSet],
-    result: BlockResult,
     counts: _Counts,
     client: Client | None,
 ) -> OperatingPoints:
@@ -367,7 +360,7 @@ def _report(
     table, ends = point_table(found, counts.points, intervals)
     distributions = histograms(found, counts.bins, intervals)
     calibration = calibrated(found, counts.bins, wanted.prior, seed, intervals)
-    queries = QueryCounts(result.ranked)
+    queries = QueryCounts(found.ranked)
     numbers = counts.verification.counts
     of_kinds = {f"n_{name}": int(queries.sum()) for name, (queries, _) in found.top_matches().items()}
     confidence = intervals.describe()
@@ -400,6 +393,6 @@ def _report(
             "confidence": checked.values["confidence"],
             "seed": seed,
         },
-        environment=described_environment(client, result.screened),
+        environment=described_environment(client, counts.screened),
         notes=[note for note in notes if note],
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from reid_dist.core.formatting import byte_size
+from reid_dist.engine.outputs import NearestRows
 from reid_dist.engine.plan import MERGED_AT_ONCE, SetShape, make_plan
 from reid_dist.errors import PlanError
 from reid_dist.stages.expansion.definition import Convolution, Expansion, LearnedMap, Normalisation, Step
@@ -199,7 +200,12 @@ def _plan_step(
     else:
         k = min(step.k, gallery.n_rows)
         plan = make_plan(
-            query, gallery, n_threads=n_threads, memory_per_thread=memory_per_thread, chunk_rows=chunk_rows, k=k
+            query,
+            gallery,
+            n_threads=n_threads,
+            memory_per_thread=memory_per_thread,
+            chunk_rows=chunk_rows,
+            besides=NearestRows(k).memory,
         )
         search = SearchPlan(
             n_items=n_items,

@@ -7,8 +7,9 @@ from typing import Any
 
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.engine.distances import DISTANCES, Distance
-from reid_dist.engine.graph import find_nearest
+from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import SearchJob
+from reid_dist.engine.outputs import NearestRows
 from reid_dist.engine.plan import make_plan
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import TaskGraph
@@ -182,9 +183,10 @@ def find_top_lists(query: FeatureSet, gallery: FeatureSet, k: int, where: Resour
         n_threads=where.n_threads,
         memory_per_thread=where.memory_per_thread,
         chunk_rows=where.chunk_rows,
-        k=k,
+        besides=NearestRows(k).memory,
     )
-    nearest = find_nearest(SearchJob(query, gallery, scorer, plan, k), where)
+    job = SearchJob(query, gallery, scorer, plan, (NearestRows(k),))
+    nearest = run_job(job, where).of(NearestRows)
     for block in range(lists.n_blocks):
         rows = lists.rows(block)
         here = slice(rows.start, rows.stop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -25,6 +26,8 @@ from reid_dist.engine.reductions import (
     Reduction,
     TileView,
     Visibility,
+    add_histograms,
+    combine_brackets,
     ordered_keys,
 )
 from reid_dist.engine.tile_loop import run_tiles
@@ -80,7 +83,7 @@ class Problem:
             hidden, mask, np.ones(len(self.query), bool), self.distance, FallingScale(self.distance.squared)
         )
 
-    def reduce(self, reduction: Reduction, cuts, tile):
+    def reduce(self, reduction: Reduction, combine, cuts, tile):
         """Run over the gallery in blocks, merged in a tree that leans to one side."""
         query = FeatureBlock(np.arange(len(self.query)), self.query, squared_norms(self.query))
         merged = None
@@ -89,22 +92,23 @@ class Problem:
                 continue
             features = np.ascontiguousarray(self.gallery[start:stop])
             block = FeatureBlock(np.arange(start, stop), features, squared_norms(features))
-            (partial,) = run_tiles(query, block, self.distance, TileShape(*tile), [reduction])
-            merged = partial if merged is None else reduction.combine([partial, merged])
+            (found,) = run_tiles(query, block, self.distance, TileShape(*tile), [reduction])
+            merged = found if merged is None else combine([found, merged])
         return merged
 
 
 def search_through(problem, levels, genuine, n_impostor, capacity, cuts, tile):
     """Search to the end; return the crossings and the number of passes."""
-    histogram = problem.reduce(CountImpostors(problem.visibility()), cuts, tile)
+    histogram = problem.reduce(CountImpostors(problem.visibility()), add_histograms, cuts, tile)
     assert histogram.counts.total == n_impostor
     search = ThresholdSearch(levels, genuine, n_impostor, histogram, FallingScale(problem.distance.squared))
     n_passes = 0
     while edges := search.edges:
         assert list(edges) == sorted(edges)
-        counts = problem.reduce(CollectImpostors(problem.visibility(), edges, capacity), cuts, tile)
+        reduction = CollectImpostors(problem.visibility(), edges, capacity)
+        counts = problem.reduce(reduction, partial(combine_brackets, capacity=capacity), cuts, tile)
         assert sum(map(len, counts.inside)) <= max(capacity, 4 * len(counts.inside))
-        search.take(counts)
+        search.update(counts)
         n_passes += 1
         assert n_passes < 30
     return search.found, n_passes
@@ -228,6 +232,6 @@ def test_contradicting_counts_are_refused():
     n_brackets = len(search.edges) // 2
     impossible = BracketCounts(np.zeros(n_brackets, np.int64), (none,) * n_brackets)
     # No pair nearer than the bracket and none in it: the level is farther, where no pair is either.
-    search.take(impossible)
+    search.update(impossible)
     with pytest.raises(DamagedStoreError, match="an input was changed while in use"):
-        search.take(impossible)
+        search.update(impossible)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oracles import verification as oracle
 
 from reid_dist.core.model import Neighbours, RankedQueries
-from reid_dist.engine.jobs import BlockResult, Probes
+from reid_dist.engine.outputs import Probes
 from reid_dist.engine.verification import (
     ROC_RATES,
     crossing_of,
@@ -38,7 +38,7 @@ DISTANCES = st.lists(st.integers(0, 6), max_size=5)
 QUERIES = st.lists(st.tuples(DISTANCES, DISTANCES), min_size=1, max_size=6)
 
 
-def result_of(queries: list[Query], uncounted: tuple[int, ...] = ()) -> BlockResult:
+def result_of(queries: list[Query], uncounted: tuple[int, ...] = ()) -> tuple[RankedQueries, Probes]:
     """Ranks and probes of queries; of equal distances, negatives come first.  A query without positives is unknown."""
     indptr, rank, distance, nearest = [0], [], [], []
     for near, far in queries:
@@ -57,8 +57,9 @@ def result_of(queries: list[Query], uncounted: tuple[int, ...] = ()) -> BlockRes
         np.array(indptr), flat, none, none, none, np.array(distance, float), n_kept, np.zeros(n, np.int64), reason
     )
     neighbours = Neighbours(np.zeros((n, 1), np.int64), np.array(nearest, float)[:, None])
-    probes = Probes(neighbours, np.array([bool(near) for near, _ in queries]))
-    return BlockResult(ranked, None, None, probes, np.empty((n, 0, 1)), None)
+    # No metric here is one of identities.
+    unread = np.zeros(n, np.int64)
+    return ranked, Probes(neighbours, np.array([bool(near) for near, _ in queries]), unread, unread[:, None])
 
 
 def pairs_by_definition(queries: list[Query]) -> oracle.Pairs:
@@ -74,10 +75,12 @@ def probes_by_definition(queries: list[Query]) -> oracle.Probes:
 
 
 def verified(queries: list[Query], names: list[str], roc: bool = False, uncounted: tuple[int, ...] = ()):
-    metrics, result, pairs = parse_metrics(names), result_of(queries, uncounted), pairs_by_definition(queries)
+    metrics, pairs = parse_metrics(names), pairs_by_definition(queries)
+    ranked, probes = result_of(queries, uncounted)
     impostor, genuine = np.array(pairs.impostor), np.array(pairs.genuine)
-    levels = wanted_levels(metrics, roc, pairs_of(result.ranked)) if needs_pairs(metrics, roc) else []
-    return make_verification(metrics, roc, result, {each: crossing_of(each, impostor, genuine) for each in levels})
+    levels = wanted_levels(metrics, roc, pairs_of(ranked)) if needs_pairs(metrics, roc) else []
+    crossings = {each: crossing_of(each, impostor, genuine) for each in levels}
+    return make_verification(metrics, roc, ranked, probes, crossings)
 
 
 @given(queries=QUERIES)
@@ -106,8 +109,8 @@ def test_rates_of_probes_are_those_of_the_definition(queries: list[Query]) -> No
         assert found.metrics[name] == float(oracle.dir_at_far(probes, rate)), name
         assert found.thresholds[name] == oracle.threshold_at(probes.non_mated, rate), name
     metrics, result = parse_metrics(DIR), result_of(queries)
-    assert thresholds_of_probes(metrics, result) == found.thresholds
-    assert identification_rates(metrics, result) == found.metrics
+    assert thresholds_of_probes(metrics, *result) == found.thresholds
+    assert identification_rates(metrics, *result) == found.metrics
 
 
 def test_the_last_impostor_is_a_threshold_and_none_beyond_it_is() -> None:
@@ -118,8 +121,8 @@ def test_the_last_impostor_is_a_threshold_and_none_beyond_it_is() -> None:
 
 def test_queries_of_other_cameras_have_neither_impostors_nor_probes() -> None:
     queries: list[Query] = [([1], [2, 3]), ([], [0]), ([], [4])]
-    result = result_of(queries, uncounted=(1,))
-    assert pairs_of(result.ranked).n_impostor == 3
+    ranked, _ = result_of(queries, uncounted=(1,))
+    assert pairs_of(ranked).n_impostor == 3
     assert verified(queries, ["DIR@FAR=0"], uncounted=(1,)).thresholds == {"DIR@FAR=0": 4.0}
 
 

@@ -1,4 +1,4 @@
-"""Partitions of the gallery: separate counts by camera, and by the size at which a row enters a growing gallery.
+"""Metrics in partitions of the gallery: by camera, and by the size at which a row enters a growing gallery.
 
 A rank is one plus the negatives before a positive, so separate counts per partition of the gallery give the ranks in
 every union of partitions: the gallery of one camera (camera pairs), or a gallery of smaller size (distractor curve).
@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import Labels, RankedQueries, Relevance, Targets
-from reid_dist.core.numeric import is_number
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.model import Labels, RankedQueries
 from reid_dist.core.splitmix import stream_outputs
+from reid_dist.engine.outputs.output import JobLabels, JobSizes, QueryBlock
+from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
+from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
 from reid_dist.engine.reductions import PartialCounts, add_counts, rank
-from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.metrics.definitions import Metric
+from reid_dist.errors import InputError
+from reid_dist.metrics.definitions import parse_metric
 
 Int64 = NDArray[np.int64]
-
-_DEFAULT_STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,6 @@ class GalleryPartitions:
 
     def __init__(self, parts: Partitions, labels: Labels) -> None:
         n_gallery = len(labels.pids)
-        self.definition = parts
         self._n_sizes = parts.n_sizes
         # Partition of every row, shape (n_gallery,), int64: camera code times `Partitions.n_sizes` plus the index of
         # the size at which the row enters.
@@ -85,30 +84,6 @@ def seeded_order(seed: int, n: int) -> Int64:
     return place
 
 
-def gallery_sizes(requested: Sequence[float] | None, n_gallery: int) -> tuple[int, ...]:
-    """Convert numbers of rows, or shares of the gallery, to ascending numbers of rows; the last is the whole gallery.
-
-    Shares are floats up to 1.0; None means ten equal steps.  Raises `InputError` for a size of less than one row
-    or more than the gallery.
-    """
-    if requested is None:
-        requested = [step / _DEFAULT_STEPS for step in range(1, _DEFAULT_STEPS + 1)]
-    if not np.iterable(requested):
-        raise InputError(f"gallery_sizes must be a list of numbers of rows or of shares, found {requested!r}")
-    sizes = {n_gallery}
-    for size in requested:
-        is_share = isinstance(size, float | np.floating) and 0 < size <= 1
-        # A share of a small gallery is at least one row.
-        rows = max(1, round(size * n_gallery)) if is_share else size
-        if not is_number(size) or not 1 <= rows <= n_gallery or int(rows) != rows:
-            raise InputError(
-                f"a gallery size is a whole number of rows from 1 to {n_gallery}, or a share such as 0.5, found "
-                f"{size!r}"
-            )
-        sizes.add(int(rows))
-    return tuple(sorted(sizes))
-
-
 @dataclass(frozen=True, slots=True)
 class PartValues:
     """Metrics of every query in partitions of the gallery."""
@@ -119,37 +94,54 @@ class PartValues:
     by_size: NDArray[np.float64] | None
 
 
-def rank_in_partitions(
-    relevance: Relevance,
-    targets: Targets,
-    counts: Mapping[int, PartialCounts],
-    gallery: GalleryPartitions,
-    metrics: Sequence[Metric],
-) -> PartValues:
-    """Rank a block of queries in every partition of the gallery, and compute metrics of the ranks.
+@dataclass(frozen=True)
+class PartitionMetrics(CountingOutput[PartValues]):
+    """Metrics of every query in partitions of the gallery, from separate counts of each."""
 
-    `counts` are counts over the whole gallery, by group of gallery rows.
-    """
+    partitions: Partitions
+    # Names of metrics of ranks.
+    metrics: tuple[str, ...]
 
-    def ranked(groups: Sequence[int]) -> RankedQueries:
-        some = [counts[group] for group in groups if group in counts]
-        return rank(relevance, targets, add_counts(some) if some else PartialCounts.zeros(len(targets.distance)))
+    def row_groups(self, labels: JobLabels) -> Int64:
+        """Partition of every row."""
+        return self._rows(labels).group
 
-    def values(ranks: RankedQueries) -> NDArray[np.float64]:
-        return np.stack([metric.values(ranks) for metric in metrics], axis=-1)
+    def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> PartValues:
+        """Rank in every partition, and compute metrics of the ranks."""
+        relevance, targets, counts = block.relevance, block.thresholds.items, merged[COUNTS]
+        metrics = [parse_metric(name) for name in self.metrics]
+        parts, gallery, everything = self.partitions, self._rows(block.labels), sorted(counts)
 
-    parts, everything = gallery.definition, sorted(counts)
-    by_camera = by_size = None
-    if parts.sizes:
-        sizes = range(parts.n_sizes)
-        by_size = np.stack([values(ranked(gallery.entered(everything, size))) for size in sizes], axis=1)
-    if parts.cameras:
-        code = gallery.group[targets.positive_row] // parts.n_sizes
-        cameras = range(len(gallery.cameras))
-        shape = (relevance.n_query, 0, len(metrics))
-        found = [values(_only(ranked(gallery.camera_groups(camera)), code == camera)) for camera in cameras]
-        by_camera = np.stack(found, axis=1) if found else np.empty(shape)
-    return PartValues(by_camera, by_size)
+        def ranked(groups: Sequence[int]) -> RankedQueries:
+            some = [counts[group] for group in groups if group in counts]
+            return rank(relevance, targets, add_counts(some) if some else PartialCounts.zeros(len(targets.distance)))
+
+        def values(ranks: RankedQueries) -> NDArray[np.float64]:
+            return np.stack([metric.values(ranks) for metric in metrics], axis=-1)
+
+        by_camera = by_size = None
+        if parts.sizes:
+            sizes = range(parts.n_sizes)
+            by_size = np.stack([values(ranked(gallery.entered(everything, size))) for size in sizes], axis=1)
+        if parts.cameras:
+            code = gallery.group[targets.positive_row] // parts.n_sizes
+            cameras = range(len(gallery.cameras))
+            shape = (relevance.n_query, 0, len(metrics))
+            found = [values(_only(ranked(gallery.camera_groups(camera)), code == camera)) for camera in cameras]
+            by_camera = np.stack(found, axis=1) if found else np.empty(shape)
+        return PartValues(by_camera, by_size)
+
+    def besides(self, sizes: JobSizes) -> Besides:
+        """Counts of every threshold by group, those that wait to be merged included; rows are copied by group."""
+        camids = sizes.gallery.camids if self.partitions.cameras else None
+        n_cameras = 0 if camids is None else len(np.unique(camids))
+        n_groups = max(1, n_cameras) * self.partitions.n_sizes
+        counts = int(sizes.per_query * n_groups * 4 * (MERGED_AT_ONCE + 4))
+        values = len(self.metrics) * (n_cameras + self.partitions.n_sizes)
+        return Besides(counts, 4 * sizes.shape.dim + 24, values_per_query=values)
+
+    def _rows(self, labels: JobLabels) -> GalleryPartitions:
+        return labels.derive(self.partitions, lambda index: GalleryPartitions(self.partitions, index.labels))
 
 
 def _only(ranks: RankedQueries, keep: NDArray[np.bool_]) -> RankedQueries:
@@ -166,21 +158,3 @@ def _only(ranks: RankedQueries, keep: NDArray[np.bool_]) -> RankedQueries:
         rank=ranks.rank[keep] - number[keep] + kept_number,
         **{name: getattr(ranks, name)[keep] for name in flat},
     )
-
-
-def parse_breakdowns(names: Sequence[str] | None, columns: Sequence[str]) -> tuple[str, ...]:
-    """Validate names of breakdowns: ``camera``, ``camera_pair``, ``identity``, ``gallery_size`` or a label column.
-
-    Raises `UnknownNameError` for any other name, and `InputError` for a value that is no list of names.
-    """
-    if names is None:
-        return ()
-    if isinstance(names, str):
-        raise InputError(f"breakdowns must be a list of names, found the text {names!r}; write [{names!r}]")
-    if not np.iterable(names):
-        raise InputError(f"breakdowns must be a list of names such as 'camera', or None for none, found {names!r}")
-    known = ["camera", "camera_pair", "identity", "gallery_size", *columns]
-    for name in names:
-        if name not in known:
-            raise UnknownNameError(did_you_mean("breakdown", str(name), known))
-    return tuple(dict.fromkeys(names))

@@ -12,20 +12,22 @@ hides whole cameras from a query, and the single-shot CMC.  Each adds a reductio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import Hidden, Int64, Labels, RankedQueries, Relevance, Targets, Thresholds
-from reid_dist.engine.distances import Distance
+from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, QueryBlock
+from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
+from reid_dist.engine.outputs.single_shot_curves import Case, SingleShotCurves
+from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
 from reid_dist.engine.reductions import (
     CountNearer,
     Identities,
-    ListBefore,
     PartialCounts,
-    SingleShot,
+    Reduction,
     add_counts,
     make_targets,
     rank,
@@ -39,36 +41,113 @@ EVERY_ROW = Protocol(
 """The protocol of a pass that ranks under several ones."""
 
 
-class GalleryVariants:
-    """The labels of a gallery under several protocols by labels.
+@dataclass(frozen=True)
+class ProtocolRanks(CountingOutput[tuple[RankedQueries, ...]]):
+    """Ranks under several protocols by labels; the protocol of the job is `EVERY_ROW`."""
 
-    `index` is of the same labels under `EVERY_ROW`; `drawn` is whether the single-shot CMC is computed under those
-    protocols that report it.
+    protocols: tuple[Protocol, ...]
+
+    def relevance(self, block: QueryBlock) -> Relevance:
+        """List the pairs of all protocols."""
+        return _variants(block.labels, self.protocols).assign(block.labels.query.take(block.rows))
+
+    def thresholds(self, block: QueryBlock, distance: Float64) -> Thresholds:
+        """Add those of protocols that hide whole cameras."""
+        variants = _variants(block.labels, self.protocols)
+        return variants.with_own_targets(block.relevance, block.thresholds, variants.apart)
+
+    def row_groups(self, labels: JobLabels) -> Int64:
+        """Groups of rows that the same protocols hide."""
+        return _variants(labels, self.protocols).group
+
+    def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
+        """Counts of negatives, and those under protocols that hide whole cameras."""
+        variants, known, distance = _variants(block.labels, self.protocols), block.thresholds, block.scorer.distance
+        own = {
+            _counts(place): CountNearer(known.variants[place], variants.indexes[place].mask, distance)
+            for place in variants.apart
+        }
+        return {**super().reductions(block), **own}
+
+    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
+        """Sums, group by group."""
+        own = {_counts(place): CountNearer.combine for place in _variants(labels, self.protocols).apart}
+        return {**super().merges(labels), **own}
+
+    def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> tuple[RankedQueries, ...]:
+        """Ranks under each protocol."""
+        variants, known = _variants(block.labels, self.protocols), block.thresholds
+        pairs = variants.listed(known.items)
+        places = range(len(self.protocols))
+        return tuple(variants.rank(place, block.relevance, known, merged, pairs) for place in places)
+
+    def besides(self, sizes: JobSizes) -> Besides:
+        """Counts of groups: rows of pid -1, of pid 0 and all others, and once more without the query's camera."""
+        # Rows are copied by group.
+        return Besides(int(sizes.per_query * 4 * 4 * (MERGED_AT_ONCE + 4)), 4 * sizes.shape.dim + 24)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtocolCurves(SingleShotCurves):
+    """One curve for each of several protocols that reports the single-shot CMC, in the order of `single_shot_places`.
+
+    It stands beside `ProtocolRanks` of the same protocols.
     """
 
-    def __init__(self, protocols: Sequence[Protocol], index: GalleryIndex, *, drawn: bool) -> None:
+    protocols: tuple[Protocol, ...]
+
+    def thresholds(self, block: QueryBlock, distance: Float64) -> Thresholds:
+        """Add those of these protocols."""
+        variants, places = _variants(block.labels, self.protocols), single_shot_places(self.protocols)
+        return variants.with_own_targets(block.relevance, block.thresholds, places)
+
+    def cases(self, labels: JobLabels) -> dict[str, Case]:
+        """Gallery rows that each of these protocols shows."""
+        indexes = _variants(labels, self.protocols).indexes
+
+        def make(index: GalleryIndex) -> dict[str, Case]:
+            masks = {place: indexes[place].mask for place in single_shot_places(self.protocols)}
+            pids = index.labels.pids
+            return {f"single_shot, {place}": Case(mask, Identities.make(pids, mask)) for place, mask in masks.items()}
+
+        return labels.derive((Case, self.protocols), make)
+
+    def targets(self, block: QueryBlock) -> Sequence[Targets]:
+        """Thresholds under each of these protocols."""
+        return [block.thresholds.variants[place] for place in single_shot_places(self.protocols)]
+
+    @property
+    def n_curves(self) -> int:
+        """Number of these protocols."""
+        return len(single_shot_places(self.protocols))
+
+
+def _variants(labels: JobLabels, protocols: tuple[Protocol, ...]) -> GalleryVariants:
+    return labels.derive((GalleryVariants, protocols), lambda index: GalleryVariants(protocols, index))
+
+
+class GalleryVariants:
+    """The labels of a gallery under several protocols by labels; `index` is of the same labels under `EVERY_ROW`."""
+
+    def __init__(self, protocols: Sequence[Protocol], index: GalleryIndex) -> None:
         if any(protocol.is_listed for protocol in protocols):
             raise AssertionError("protocols by lists are not ranked together with others")
         self.n_gallery = index.n_gallery
         self._protocols = tuple(protocols)
-        self._indexes = [GalleryIndex(index.labels, protocol, same_rows=index) for protocol in protocols]
+        # Sorted labels under each protocol.
+        self.indexes = [GalleryIndex(index.labels, protocol, same_rows=index) for protocol in protocols]
         # Group of every row, shape (n_gallery,), int64: bit i is set if protocol i hides the row from all queries.
         self.group = np.zeros(index.n_gallery, np.int64)
-        for place, each in enumerate(self._indexes):
+        for place, each in enumerate(self.indexes):
             self.group |= each.mask.junk_row.astype(np.int64) << place
         # Places of protocols that hide whole cameras.
-        self._apart = [place for place, protocol in enumerate(protocols) if whole_label(protocol) is not None]
-        self._identities = {
-            place: Identities.make(index.labels.pids, self._indexes[place].mask)
-            for place in single_shot_places(protocols)
-            if drawn
-        }
+        self.apart = [place for place, protocol in enumerate(protocols) if whole_label(protocol) is not None]
 
     def assign(self, query: Labels) -> Relevance:
         """Relevance of a block of queries: all pairs that any protocol lists, and what they are under each."""
         variants = [
             assign_relevance(protocol, query, index)
-            for protocol, index in zip(self._protocols, self._indexes, strict=True)
+            for protocol, index in zip(self._protocols, self.indexes, strict=True)
         ]
         n_query = len(query.pids)
         pairs = np.empty(0, np.int64)
@@ -91,32 +170,18 @@ class GalleryVariants:
             variants=tuple(variants),
         )
 
-    def with_own_targets(self, relevance: Relevance, thresholds: Thresholds) -> Thresholds:
+    def with_own_targets(self, relevance: Relevance, thresholds: Thresholds, places: Sequence[int]) -> Thresholds:
         """Add the thresholds of protocols that need their own."""
-        items, own = thresholds.items, {}
+        if not places:
+            return thresholds
+        items, own = thresholds.items, dict(thresholds.variants)
         pairs, order = self.listed(items)
         distance = np.repeat(items.distance, np.diff(items.positive_start))[order]
-        for place in {*self._apart, *self._identities}:
+        for place in places:
             variant = relevance.variants[place]
             wanted = self._keys(variant.relevant_indptr, variant.relevant_row)
-            own[place] = make_targets(variant, [(np.arange(len(wanted)), distance[np.searchsorted(pairs, wanted)])])
+            own[place] = make_targets(variant, distance[np.searchsorted(pairs, wanted)])
         return replace(thresholds, variants=own)
-
-    def own_counts(self, thresholds: Thresholds, distance: Distance) -> dict[str, CountNearer]:
-        """Reductions for the ranks under protocols that hide whole cameras."""
-        return {
-            _counts(place): CountNearer(thresholds.variants[place], self._indexes[place].mask, distance)
-            for place in self._apart
-        }
-
-    def single_shot(self, thresholds: Thresholds, distance: Distance, shot: SingleShot) -> dict[str, ListBefore]:
-        """Reductions for the single-shot CMC, in the order of `single_shot_places`."""
-        return {
-            f"single_shot of protocol {place}": ListBefore(
-                thresholds.variants[place], self._indexes[place].mask, distance, identities, shot
-            )
-            for place, identities in self._identities.items()
-        }
 
     def listed(self, items: Targets) -> tuple[Int64, Int64]:
         """All listed pairs as numbers, ascending, and the place of each among the thresholds; shape (n_listed,)."""
@@ -134,9 +199,9 @@ class GalleryVariants:
     ) -> RankedQueries:
         """Rank a block of queries under the protocol at `place`; `pairs` are those of `listed`."""
         variant = relevance.variants[place]
-        if place in self._apart:
+        if place in self.apart:
             return rank(variant, thresholds.variants[place], add_counts(list(merged[_counts(place)].values())))
-        shown = [part for group, part in merged["ranks"].items() if not group >> place & 1]
+        shown = [part for group, part in merged[COUNTS].items() if not group >> place & 1]
         items = thresholds.items
         counts = add_counts(shown) if shown else PartialCounts.zeros(len(items.distance))
         return self._select(place, variant, items, rank(relevance, items, counts), pairs)
@@ -148,7 +213,7 @@ class GalleryVariants:
         indptr, row = items.positive_indptr, items.positive_row
         relevant = self._flags(variant.relevant_indptr, variant.relevant_row, *pairs)
         hidden = self._flags(variant.hidden.indptr, variant.hidden.row, *pairs)
-        kept = relevant | ~(hidden | self._indexes[place].mask.junk_row[row])
+        kept = relevant | ~(hidden | self.indexes[place].mask.junk_row[row])
         negative = kept & ~relevant
         # 0-based positions among the listed items of a query.
         position = np.arange(len(row)) - np.repeat(indptr[:-1], np.diff(indptr))
@@ -181,14 +246,6 @@ class GalleryVariants:
 def single_shot_places(protocols: Sequence[Protocol]) -> list[int]:
     """Places of the protocols that report the single-shot CMC."""
     return [place for place, protocol in enumerate(protocols) if protocol.cmc_family == "CMC_single_shot"]
-
-
-def rank_variants(
-    relevance: Relevance, thresholds: Thresholds, merged: Mapping[str, Any], gallery: GalleryVariants
-) -> tuple[RankedQueries, ...]:
-    """Rank a block of queries under each protocol, from the merged partial results of the whole gallery."""
-    pairs = gallery.listed(thresholds.items)
-    return tuple(gallery.rank(place, relevance, thresholds, merged, pairs) for place in range(len(relevance.variants)))
 
 
 def _among(some: Int64, known: Int64) -> NDArray[np.bool_]:

@@ -1,0 +1,92 @@
+"""Distances of impostors, for thresholds over all pairs: a histogram of all, and exact counts around some distances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from reid_dist.engine.outputs.output import JobLabels, JobSizes, Merge, Output, QueryBlock
+from reid_dist.engine.plan import MERGED_AT_ONCE, NOTHING_BESIDES, Besides
+from reid_dist.engine.reductions import (
+    BracketCounts,
+    CollectImpostors,
+    CountImpostors,
+    CountsByQuery,
+    ImpostorHistogram,
+    KeyCounts,
+    Reduction,
+    Visibility,
+    add_histograms,
+    combine_brackets,
+    join_brackets,
+)
+from reid_dist.relevance.protocols import REASONS
+
+_HISTOGRAM, _BRACKETS = "impostors", "brackets"
+
+
+def _visibility(block: QueryBlock) -> Visibility:
+    counted = block.relevance.reason != REASONS.index("camera_not_counted")
+    scorer, mask = block.scorer, block.labels.mask
+    return Visibility(block.relevance.hidden, mask, counted, scorer.distance, scorer.falling_scale)
+
+
+@dataclass(frozen=True)
+class ImpostorDistances(Output[ImpostorHistogram]):
+    """Histogram of the distances of all impostors."""
+
+    reads_relevance: ClassVar[bool] = True
+    stored: ClassVar[tuple[type, ...]] = (ImpostorHistogram, KeyCounts)
+
+    def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
+        """The histogram of a block pair."""
+        return {_HISTOGRAM: CountImpostors(_visibility(block))}
+
+    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
+        """Sums."""
+        return {_HISTOGRAM: add_histograms}
+
+    def join(self, parts: Sequence[ImpostorHistogram]) -> ImpostorHistogram:
+        """Sums."""
+        return add_histograms(parts)
+
+    def besides(self, sizes: JobSizes) -> Besides:
+        """The histogram, and the counts of the passes that follow."""
+        return Besides(pairs=True)
+
+
+@dataclass(frozen=True)
+class ImpostorBrackets(Output[BracketCounts]):
+    """Exact counts of impostors around brackets of distances that are known before the pass."""
+
+    reads_relevance: ClassVar[bool] = True
+    stored: ClassVar[tuple[type, ...]] = (BracketCounts, CountsByQuery, KeyCounts)
+
+    # As in `CollectImpostors`.
+    edges: tuple[float, ...]
+    capacity: int
+    by_query: bool = False
+
+    def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
+        """Counts of a block pair."""
+        return {_BRACKETS: CollectImpostors(_visibility(block), self.edges, self.capacity, self.by_query)}
+
+    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
+        """Sums, bracket by bracket."""
+        return {_BRACKETS: partial(combine_brackets, capacity=self.capacity)}
+
+    def join(self, parts: Sequence[BracketCounts]) -> BracketCounts:
+        """Sums, and counts by query one after the other."""
+        return join_brackets(parts, self.capacity)
+
+    def besides(self, sizes: JobSizes) -> Besides:
+        """Counts."""
+        return Besides(pairs=True) + (held_by_queries(len(self.edges) // 2) if self.by_query else NOTHING_BESIDES)
+
+
+def held_by_queries(n_brackets: int) -> Besides:
+    """Memory of counts by query around so many brackets."""
+    # A bracket and a gap of four bytes each: being added to, waiting to be merged and in the result.
+    return Besides(8 * n_brackets * (2 * MERGED_AT_ONCE + 4), values_per_query=3 * n_brackets)
