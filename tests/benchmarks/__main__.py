@@ -33,6 +33,7 @@ from tests.benchmarks.measure import (
 from tests.benchmarks.sets import (
     BAD,
     EASY,
+    LONG_DIM,
     N_CAMERA,
     RANDOM,
     TYPICAL,
@@ -66,9 +67,11 @@ _FIRST_ALONE = ["CMC@1", "CMC@10"]
 
 
 def memory(scale: float, repeats: int) -> None:
-    """Some 20 images of each identity."""
+    """Some 20 images of each identity; rows of 2,048 elements in sets of as much arithmetic."""
     for model in (EASY, TYPICAL, BAD):
         _against_product("", repeats, make_shape(2048 * scale, 200_000 * scale, model))
+    for model in (EASY, TYPICAL, BAD):
+        _against_product("", repeats, make_shape(1024 * scale, 100_000 * scale, model, dim=LONG_DIM))
 
 
 def top(scale: float, repeats: int) -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "BAD",
     "DIM",
     "EASY",
+    "LONG_DIM",
     "N_CAMERA",
     "RANDOM",
     "TYPICAL",
@@ -28,6 +29,8 @@ __all__ = [
 ]
 
 DIM = 512
+# As ResNet-50 writes them without an embedding layer.
+LONG_DIM = 2048
 N_CAMERA = 6
 _WRITTEN_ROWS = 65_536
 
@@ -53,9 +56,14 @@ def score(report: Report) -> str:
 
 
 def make_shape(
-    n_query: float, n_gallery: float, model: Model = TYPICAL, per_identity: int = 20, camera_shift: float = 0.0
+    n_query: float,
+    n_gallery: float,
+    model: Model = TYPICAL,
+    per_identity: int = 20,
+    camera_shift: float = 0.0,
+    dim: int = DIM,
 ) -> SyntheticShape:
-    """Sets of `DIM` features without distractors and junk; at least 2 queries and 40 gallery rows."""
+    """Sets of `dim` features without distractors and junk; at least 2 queries and 40 gallery rows."""
     rows = max(40, int(n_gallery))
     return SyntheticShape(
         n_identity=max(1, rows // per_identity),
@@ -64,7 +72,7 @@ def make_shape(
         n_gallery=rows,
         n_distractor=0,
         n_junk=0,
-        dim=DIM,
+        dim=dim,
         noise=model.noise,
         spread=model.spread,
         camera_shift=camera_shift,
