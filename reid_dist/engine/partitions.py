@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from reid_dist.core.model import Labels, RankedQueries, Relevance, Targets
 from reid_dist.core.numeric import is_number
 from reid_dist.core.registry import did_you_mean
-from reid_dist.core.splitmix import stream_outputs
 from reid_dist.engine.reductions import PartialCounts, add_counts, rank
 from reid_dist.errors import InputError, UnknownNameError
+from reid_dist.kernels.splitmix import stream_outputs
 from reid_dist.metrics.definitions import Metric
 
 Int64 = NDArray[np.int64]

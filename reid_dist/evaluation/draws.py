@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.numeric import is_whole
-from reid_dist.core.splitmix import LARGEST_SEED, stream_outputs
 from reid_dist.errors import InputError
+from reid_dist.kernels.splitmix import LARGEST_SEED, stream_outputs
 from reid_dist.relevance.protocols import JUNK_PID
 
 Int64 = NDArray[np.int64]
