@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import place_among
+from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.coarse import AHEAD, Factors, UpperEnds, fine_ends, request
-from reid_dist.kernels.deciding import BATCH, RankCounts, ScreenedTile, decide, first_at_least, make_doubts
+from reid_dist.kernels.deciding import BATCH, RankCounts, ScreenedTile, decide, make_doubts
 from reid_dist.kernels.marks import make_marks, mark_products, marked_places
 from reid_dist.kernels.settings import kernel
 

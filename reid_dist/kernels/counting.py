@@ -38,6 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import Pending, Steps, fill_steps, make_pending, make_steps, place, place_among
+from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.deciding import (
     BATCH,
     Bands,
@@ -45,7 +46,6 @@ from reid_dist.kernels.deciding import (
     RankCounts,
     ScreenedTile,
     decide,
-    first_at_least,
     make_doubts,
 )
 from reid_dist.kernels.marks import Marks, make_marks, mark_between, marked_places, reached_and_passed

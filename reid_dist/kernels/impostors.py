@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.bisection import first_above, first_at_least
 from reid_dist.kernels.canonical import PairRows, pair_distance
 from reid_dist.kernels.settings import inner_kernel, kernel
 
@@ -162,8 +163,7 @@ def count_keys(screened: Screened, counts: NDArray[np.int64], span: NDArray[np.u
         if not screened.counted[q]:
             continue
         hidden_stop = screened.hidden_indptr[q + 1]
-        hidden_columns = screened.hidden_column[screened.hidden_indptr[q] : hidden_stop]
-        hidden = screened.hidden_indptr[q] + np.searchsorted(hidden_columns, screened.column_start)
+        hidden = first_at_least(screened.hidden_column, screened.hidden_indptr[q], hidden_stop, screened.column_start)
         for start in range(0, n_columns, BLOCK):
             stop = min(start + BLOCK, n_columns)
             here = places[: stop - start]
@@ -185,20 +185,6 @@ def count_keys(screened: Screened, counts: NDArray[np.int64], span: NDArray[np.u
             for k in range(len(here)):
                 counts[np.uint64(here[k])] += 1
     span[0], span[1] = first, last
-
-
-@inner_kernel
-def _edges_up_to(edges: NDArray[np.float64], value: float) -> int:
-    """Count the edges that are at most a value."""
-    start = 0
-    stop = len(edges)
-    while start < stop:
-        middle = (start + stop) // 2
-        if edges[middle] <= value:
-            start = middle + 1
-        else:
-            stop = middle
-    return start
 
 
 @inner_kernel
@@ -260,8 +246,7 @@ def split_tile(
             q += 1
             continue
         hidden_stop = screened.hidden_indptr[q + 1]
-        hidden_columns = screened.hidden_column[screened.hidden_indptr[q] : hidden_stop]
-        hidden = screened.hidden_indptr[q] + np.searchsorted(hidden_columns, screened.column_start)
+        hidden = first_at_least(screened.hidden_column, screened.hidden_indptr[q], hidden_stop, screened.column_start)
         for start in range(0, n_columns, BLOCK):
             stop = min(start + BLOCK, n_columns)
             here = places[: stop - start]
@@ -318,7 +303,7 @@ def split_tile(
                     else:
                         distance = pair_distance(rows, q, column)
                         decided += 1
-                    place = _edges_up_to(brackets.distance, distance)
+                    place = first_above(brackets.distance, int(np.int64(0)), len(brackets.distance), distance)
                     if place % 2 == 0:
                         passed0[place // 2 + 1] += 1
                     else:

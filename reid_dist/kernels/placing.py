@@ -17,9 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.bins import Steps, bin_of, fill_steps, first_reached, make_steps
+from reid_dist.kernels.bins import Steps, bin_of, fill_steps, make_steps
+from reid_dist.kernels.bisection import first_at_least, first_at_most
 from reid_dist.kernels.canonical import row_distances
-from reid_dist.kernels.deciding import APART, BEFORE, BEHIND, ScreenedTile, first_at_least
+from reid_dist.kernels.deciding import APART, BEFORE, BEHIND, ScreenedTile
 from reid_dist.kernels.marks import Marks, make_marks, mark_values, marked_places
 from reid_dist.kernels.settings import inner_kernel
 
@@ -176,7 +177,7 @@ def place_row(tile: ScreenedTile, q: int, n_active: int, scratch: Scratch) -> tu
     for c in range(len(place)):
         if nearest[c] < 0:
             value = scratch.value[c]
-            a = first_reached(lower, value, 0, last - first)
+            a = first_at_most(lower, 0, last - first, value)
             nearest[c] = a
             if a < last - first and value <= upper[a]:
                 scratch.inside[decided] = c

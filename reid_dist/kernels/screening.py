@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.bins import first_reached
-from reid_dist.kernels.deciding import first_at_least
+from reid_dist.kernels.bisection import first_at_least, first_at_most
 from reid_dist.kernels.settings import kernel
 
 
@@ -119,6 +118,6 @@ def count_in_bands(
         if place < stop and hidden_column[place] == column[p]:
             continue
         last = indptr[i + 1]
-        threshold = first_reached(lower, value[p], indptr[i], last)
+        threshold = first_at_most(lower, indptr[i], last, value[p])
         inside += int(threshold < last and value[p] <= upper[threshold])
     return inside

@@ -32,7 +32,7 @@ class Mutation(NamedTuple):
 
 _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
     "kernels": [
-        ("kernels/deciding.py", "        if values[middle] < wanted:\n", "        if values[middle] <= wanted:\n"),
+        ("kernels/bisection.py", "        if values[middle] < wanted:\n", "        if values[middle] <= wanted:\n"),
         ("kernels/reciprocal.py", "values[side, m] / n_places", "values[side, m] / (n_places + 1)"),
         (
             "kernels/expectation.py",
