@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.numeric import is_whole
+from reid_dist.core.segments import entry_numbers
 from reid_dist.errors import InputError
 from reid_dist.kernels.splitmix import LARGEST_SEED, stream_outputs
 from reid_dist.relevance.protocols import JUNK_PID
@@ -74,5 +75,5 @@ def draw_rows(pids: Int64, camids: Int64 | None, draw: Draw, split: int, known: 
     if len(known):
         new[1:] = np.logical_or.reduce([np.diff(key[order]) != 0 for key in keys[1:]])
     starts = np.flatnonzero(new)
-    place = np.arange(len(known)) - np.repeat(starts, np.diff(np.append(starts, len(known))))
+    place = entry_numbers(np.append(starts, len(known)))
     return np.sort(known[order[place < draw.per_identity]])

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from reid_dist.clusters.workers import awaited_workers
 from reid_dist.core.environment import threads_of_process
+from reid_dist.core.segments import segment_offsets
 from reid_dist.engine.plan import (
     DEFAULT_MEMORY,
     DEFAULT_TILE_GALLERY,
@@ -97,8 +98,7 @@ def _of_lists(lists: RowLists, group: NDArray[np.int64] | None) -> NDArray[np.in
     """Rows of every list, shape (n_query,), or the rows of their groups."""
     if group is None:
         return np.diff(lists.indptr)
-    running: NDArray[np.int64] = np.concatenate([[0], np.cumsum(np.bincount(group)[group[lists.rows]])])
-    return np.diff(running[lists.indptr])
+    return np.diff(segment_offsets(np.bincount(group)[group[lists.rows]])[lists.indptr])
 
 
 def _group_numbers(collapse: Collapse, gallery: LabelledSet) -> NDArray[np.int64]:
