@@ -41,6 +41,7 @@ from tests.benchmarks.sets import (
     make_shape,
     save_sets,
     score,
+    with_elements,
     write_sets,
 )
 
@@ -71,7 +72,8 @@ def memory(scale: float, repeats: int) -> None:
     for model in (EASY, TYPICAL, BAD):
         _against_product("", repeats, make_shape(2048 * scale, 200_000 * scale, model))
     for model in (EASY, TYPICAL, BAD):
-        _against_product("", repeats, make_shape(1024 * scale, 100_000 * scale, model, dim=LONG_DIM))
+        made = make_shape(1024 * scale, 100_000 * scale, with_elements(model, LONG_DIM), dim=LONG_DIM)
+        _against_product("", repeats, made)
 
 
 def top(scale: float, repeats: int) -> None:

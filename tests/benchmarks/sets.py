@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ __all__ = [
     "make_shape",
     "save_sets",
     "score",
+    "with_elements",
     "write_sets",
 ]
 
@@ -48,6 +50,11 @@ TYPICAL = Model(1.5, 0.5)
 EASY = Model(1.5, 0.3)
 BAD = Model(3.0)
 RANDOM = Model(1e4)
+
+
+def with_elements(model: Model, dim: int) -> Model:
+    """Model of rows of `dim` elements that scores about what another does with `DIM`: similarities vary less there."""
+    return model._replace(noise=math.sqrt((1.0 + model.noise**2) * math.sqrt(dim / DIM) - 1.0))
 
 
 def score(report: Report) -> str:
