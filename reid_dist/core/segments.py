@@ -7,6 +7,8 @@ on every machine, which `numpy.add.reduceat` does not guarantee.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -24,6 +26,16 @@ def segment_offsets(sizes: ArrayLike) -> Int64:
 def owner_offsets(owner: Int64, n_segments: int) -> Int64:
     """Start offsets of the segments of entries that ascend by their segment `owner`; shape (n_segments + 1,), int64."""
     return segment_offsets(np.bincount(owner, minlength=n_segments))
+
+
+def run_offsets(*keys: NDArray[Any]) -> Int64:
+    """Start offsets of runs of entries, each of which is equal in all of some arrays, (n,); shape (n_runs + 1,), int64.
+
+    Sorted keys make a run of all entries that are equal.
+    """
+    opens = np.ones(len(keys[0]), np.bool_)
+    opens[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
+    return np.append(np.flatnonzero(opens), len(opens))
 
 
 def entry_owners(indptr: Int64) -> Int64:
@@ -60,10 +72,13 @@ def _longest_first(indptr: Int64) -> tuple[Int64, Int64]:
 
 
 def segment_sums(values: Float64, indptr: Int64) -> Float64:
-    """Sum ``values[indptr[i]:indptr[i + 1]]`` from left to right for every ``i``; shape (n,), float64."""
+    """Sum ``values[indptr[i]:indptr[i + 1]]`` from left to right for every ``i``; float64.
+
+    Values (m,) have sums (n,), and rows (m, dim) have (n, dim).
+    """
     order, reaching = _longest_first(indptr)
     start = indptr[order]
-    sums = np.zeros(len(order))
+    sums = np.zeros((len(order), *values.shape[1:]))
     for place, count in enumerate(reaching.tolist()):
         sums[:count] += values[start[:count] + place]
     out = np.empty_like(sums)

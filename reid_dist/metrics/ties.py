@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries, TieRule
-from reid_dist.core.segments import entry_owners
+from reid_dist.core.segments import entry_owners, run_offsets
 from reid_dist.metrics.definitions import Metric
 
 Int64 = NDArray[np.int64]
@@ -68,10 +68,8 @@ def _groups_at(ranked: RankedQueries, k: int) -> Int64:
     Shape (n, 5): first and last (exclusive) positive in the flat array, query, first and last place of the group.
     """
     owner = entry_owners(ranked.indptr)
-    new = np.ones(len(owner), np.bool_)
-    new[1:] = (np.diff(owner) != 0) | (ranked.distance[1:] != ranked.distance[:-1])
-    start = np.flatnonzero(new)
-    stop = np.append(start[1:], len(owner))
+    groups = run_offsets(owner, ranked.distance)
+    start, stop = groups[:-1], groups[1:]
     # Every positive of a group has all negatives of the group beside it.
     first = ranked.rank[start] - ranked.tied_before[start]
     last = first + (stop - start) + ranked.tied[start] - 1

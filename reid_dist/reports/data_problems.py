@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.segments import entry_owners
+from reid_dist.core.segments import entry_owners, run_offsets
 from reid_dist.core.sorted_values import places_among
 from reid_dist.reports.failures import NO_IDENTITY, CommonLabels, duplicate_limit, median_of
 from reid_dist.reports.topk import TopK
@@ -128,10 +128,8 @@ def _distinct(*columns: Int64) -> tuple[list[Int64], Int64]:
     """
     order = np.lexsort(columns[::-1])
     ordered = [column[order] for column in columns]
-    begins = np.ones(len(order), np.bool_)
-    begins[1:] = np.any([column[1:] != column[:-1] for column in ordered], axis=0)
-    starts = np.flatnonzero(begins)
-    return [column[starts] for column in ordered], np.diff(starts, append=len(order))
+    runs = run_offsets(*ordered)
+    return [column[runs[:-1]] for column in ordered], np.diff(runs)
 
 
 def _duplicates(topk: TopK, kept: NDArray[np.bool_]) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from reid_dist.core.segments import (
     owner_offsets,
     owners,
     range_entries,
+    run_offsets,
     segment_offsets,
     segment_running_sums,
     segment_suffix_maxima,
@@ -41,6 +42,8 @@ def test_segments_are_loops(sizes: list[int], seed: int) -> None:
         running += np.cumsum(counts[start:stop]).tolist()
         maxima += [values[k:stop].max() for k in range(start, stop)]
     assert segment_sums(values, indptr).tobytes() == np.array(sums, float).tobytes()
+    rows = segment_sums(np.stack([values, -2.0 * values], axis=1), indptr)
+    assert rows.tolist() == [[total, -2.0 * total] for total in sums]
     assert segment_running_sums(counts, indptr).tolist() == running
     assert segment_suffix_maxima(values, indptr).tobytes() == np.array(maxima, float).tobytes()
     some = np.flatnonzero(rng.random(indptr[-1]) < 0.5)
@@ -71,6 +74,9 @@ def test_entries_are_loops(sizes: list[int], seed: int) -> None:
     start, length = rng.integers(0, 50, len(sizes)), np.array(sizes, np.int64)
     ranges = [place for begin, size in zip(start.tolist(), sizes, strict=True) for place in range(begin, begin + size)]
     assert range_entries(start, length)[1].tolist() == ranges
+    keys = rng.integers(0, 3, (2, ends[-1]))
+    runs = [len(list(run)) for _, run in itertools.groupby(keys.T.tolist())]
+    assert run_offsets(*keys).tolist() == list(itertools.accumulate(runs, initial=0))
 
 
 @given(st.lists(st.integers(-3, 3), max_size=8), st.lists(st.integers(-4, 4), max_size=8))
