@@ -15,7 +15,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.segments import take_segments
+from reid_dist.core.segments import entry_numbers, segment_offsets, take_segments
 
 Int64 = NDArray[np.int64]
 UNKNOWN_CAMERA: Final = -1
@@ -201,7 +201,7 @@ class Targets:
         """Thresholds of the `n` nearest positives of each query, with all positives that are tied with the last."""
         chosen = self.among_first(n)
         positive_start, positive = take_segments(self.positive_start, np.flatnonzero(chosen))
-        indptr = np.concatenate([[0], np.cumsum(chosen)])[self.indptr]
+        indptr = segment_offsets(chosen)[self.indptr]
         return Targets(indptr, self.distance[chosen], positive_start, self.positive_row[positive], self.hidden)
 
     def take(self, queries: Int64) -> Targets:
@@ -264,7 +264,7 @@ class RankedQueries:
     @property
     def number(self) -> Int64:
         """j of every positive: its number among the positives of its query, from 1."""
-        return np.arange(1, len(self.rank) + 1) - np.repeat(self.indptr[:-1], self.n_relevant)
+        return entry_numbers(self.indptr) + 1
 
     def _rank_at(self, place: Int64) -> Int64:
         valid = self.n_relevant > 0
@@ -281,10 +281,10 @@ class RankedQueries:
     def concatenate(cls, blocks: Sequence[RankedQueries]) -> RankedQueries:
         """Blocks of queries, in order, as one."""
         sizes = np.concatenate([block.n_relevant for block in blocks])
-        indptr = np.zeros(len(sizes) + 1, np.int64)
-        np.cumsum(sizes, out=indptr[1:])
         flat = [each.name for each in fields(cls) if each.name != "indptr"]
-        return cls(indptr, *(np.concatenate([getattr(block, name) for block in blocks]) for name in flat))
+        return cls(
+            segment_offsets(sizes), *(np.concatenate([getattr(block, name) for block in blocks]) for name in flat)
+        )
 
 
 @dataclass(frozen=True, slots=True)

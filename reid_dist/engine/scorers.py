@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange
-from reid_dist.core.segments import order_of_rows
+from reid_dist.core.segments import order_of_rows, run_offsets
 from reid_dist.engine.distances import GIVEN_DISTANCE, Distance
 from reid_dist.engine.plan import SetShape
 from reid_dist.engine.reductions import FallingScale, FeatureBlock
@@ -134,8 +134,8 @@ class FeatureScorer(Scorer):
         # In order of gallery rows: each is read once and stays in the cache for all its pairs.
         order = order_of_rows(gallery_row)
         ordered = gallery_row[order]
-        opens = np.flatnonzero(np.diff(ordered, prepend=-1))
-        bounds = np.append(opens, len(ordered))
+        bounds = run_offsets(ordered)
+        opens = bounds[:-1]
         distance = np.empty(len(owner))
         for start in range(0, len(opens), _GATHERED_ROWS):
             stop = min(start + _GATHERED_ROWS, len(opens))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.formatting import percent, rate, share
 from reid_dist.core.model import UNKNOWN_CAMERA, Int64, RankedQueries
-from reid_dist.core.segments import segment_sums
+from reid_dist.core.segments import run_offsets, segment_sums
 from reid_dist.evaluation.sampled_rows import read_sampled, sampled_rows, unit_vectors
 from reid_dist.metrics.chance import Moments, chance_average_precision, chance_cmc
 from reid_dist.reports.failures import NO_IDENTITY
@@ -250,8 +250,8 @@ def _fits_labels(features: FeatureSet) -> bool | None:
     pids = features.pids[rows]
     order = np.argsort(pids, kind="stable")
     ordered = pids[order]
-    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    first = first[np.append(first[1:], len(ordered)) - first > 1]
+    runs = run_offsets(ordered)
+    first = runs[:-1][np.diff(runs) > 1]
     first = first[~np.isin(ordered[first], NO_IDENTITY)]
     if len(first) < _FEWEST_PAIRS:
         return None

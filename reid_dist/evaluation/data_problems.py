@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import UNKNOWN_CAMERA, RankedQueries
+from reid_dist.core.segments import entry_owners, run_offsets, segment_sums
 from reid_dist.evaluation.sampled_rows import read_sampled, sampled_rows, unit_vectors
 from reid_dist.reports import TopK
 from reid_dist.reports.data_problems import GenuinePairs, find_data_problems
@@ -76,18 +77,19 @@ def camera_shifts(features: FeatureSet) -> list[dict[str, Any]]:
 
 def _shifts(units: NDArray[np.float64], pids: NDArray[np.int64], camids: NDArray[np.int64]) -> list[dict[str, Any]]:
     """Shifts of cameras from rows that are sorted by identity, then by camera."""
-    starts, sizes = _groups((np.diff(pids) != 0) | (np.diff(camids) != 0))
-    means = _sums(units, starts, sizes) / sizes[:, np.newaxis]
+    groups = run_offsets(pids, camids)
+    sizes = np.diff(groups)
+    means = segment_sums(units, groups) / sizes[:, np.newaxis]
     squares = float(np.einsum("ij,ij->", units, units) - sizes @ np.einsum("ij,ij->i", means, means))
     n_free = len(units) - len(means)
     # A difference of sums of squares of unit rows.
     if n_free <= 0 or squares <= 1e-12 * len(units):
         return []
     spread = np.sqrt(squares / n_free)
-    pids, camids = pids[starts], camids[starts]
-    first, n_cameras = _groups(np.diff(pids) != 0)
-    of_identity = np.repeat(np.arange(len(first)), n_cameras)
-    totals = _sums(means, first, n_cameras)
+    pids, camids = pids[groups[:-1]], camids[groups[:-1]]
+    identities = run_offsets(pids)
+    n_cameras, of_identity = np.diff(identities), entry_owners(identities)
+    totals = segment_sums(means, identities)
     several = n_cameras[of_identity] > 1
     found = []
     for camera in np.unique(camids).tolist():
@@ -102,18 +104,3 @@ def _shifts(units: NDArray[np.float64], pids: NDArray[np.int64], camids: NDArray
         shift = np.sqrt(max(0.0, float((mean**2).sum() - by_chance)))
         found.append({"camid": np.array([camera]), "n_identities": n, "shift": float(shift / spread)})
     return sorted(found, key=lambda each: (-each["shift"], int(each["camid"][0])))
-
-
-def _groups(begins: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Starts and sizes of groups of rows that follow each other, from whether each row but the first begins one."""
-    starts = np.concatenate([[0], np.flatnonzero(begins) + 1])
-    return starts, np.diff(starts, append=len(begins) + 1)
-
-
-def _sums(values: NDArray[np.float64], starts: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Sums of groups of rows that follow each other; faster than `numpy.add.reduceat` for groups of few rows."""
-    sums = values[starts]
-    for place in range(1, sizes.max()):
-        longer = np.flatnonzero(sizes > place)
-        sums[longer] += values[starts[longer] + place]
-    return sums

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.numeric import is_whole
-from reid_dist.core.splitmix import LARGEST_SEED, stream_outputs
+from reid_dist.core.segments import entry_numbers, run_offsets
 from reid_dist.errors import InputError
+from reid_dist.kernels.splitmix import LARGEST_SEED, stream_outputs
 from reid_dist.relevance.protocols import JUNK_PID
 
 Int64 = NDArray[np.int64]
@@ -70,9 +71,5 @@ def draw_rows(pids: Int64, camids: Int64 | None, draw: Draw, split: int, known: 
             raise InputError("a draw of every camera needs camids, and the gallery has none; draw by identity alone")
         keys.append(camids[known])
     order = np.lexsort(keys)
-    new = np.ones(len(known), np.bool_)
-    if len(known):
-        new[1:] = np.logical_or.reduce([np.diff(key[order]) != 0 for key in keys[1:]])
-    starts = np.flatnonzero(new)
-    place = np.arange(len(known)) - np.repeat(starts, np.diff(np.append(starts, len(known))))
+    place = entry_numbers(run_offsets(*(key[order] for key in keys[1:])))
     return np.sort(known[order[place < draw.per_identity]])

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from reid_dist.core.formatting import counted
 from reid_dist.core.model import RowRange
 from reid_dist.core.numeric import is_whole
-from reid_dist.core.segments import order_of_rows
+from reid_dist.core.segments import entry_owners, order_of_rows
 from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.scorers import read_block
@@ -283,7 +283,7 @@ def _gathered(features: FeatureSet, row: Int64, pairs: Int64) -> Iterator[tuple[
     for start in range(0, len(distinct), step):
         stop = min(start + step, len(distinct))
         blocks = [block.astype(np.float32) for block in read_scattered(features, distinct[start:stop])]
-        place = np.repeat(np.arange(stop - start), np.diff(bounds[start : stop + 1]))
+        place = entry_owners(bounds[start : stop + 1])
         yield ordered[bounds[start] : bounds[stop]], read_only(np.concatenate(blocks)), place
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from reid_dist.clusters.workers import awaited_workers
 from reid_dist.core.environment import threads_of_process
+from reid_dist.core.segments import segment_offsets
 from reid_dist.engine.outputs import JobSizes, Output, group_numbers
 from reid_dist.engine.plan import DEFAULT_MEMORY, NOTHING_BESIDES, Besides, Plan, make_plan
 from reid_dist.engine.scorers import Scorer
@@ -62,8 +63,7 @@ def _of_lists(lists: RowLists, group: NDArray[np.int64] | None) -> NDArray[np.in
     """Rows of every list, shape (n_query,), or the rows of their groups."""
     if group is None:
         return np.diff(lists.indptr)
-    running: NDArray[np.int64] = np.concatenate([[0], np.cumsum(np.bincount(group)[group[lists.rows]])])
-    return np.diff(running[lists.indptr])
+    return np.diff(segment_offsets(np.bincount(group)[group[lists.rows]])[lists.indptr])
 
 
 def most_matches(query: LabelledSet, gallery: LabelledSet, group: NDArray[np.int64] | None = None) -> float:

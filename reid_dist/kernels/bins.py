@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.bisection import first_at_most
 from reid_dist.kernels.settings import inner_kernel
 
 BINS = 4096
@@ -261,21 +262,9 @@ def place_among(lower: NDArray[np.floating], value: Any) -> int:
     """Find the first threshold whose lower edge a value reaches; the number of thresholds for none."""
     if len(lower) > _MANY:
         # A typed zero: the type of a literal is its value, and another compilation.
-        return first_reached(lower, value, int(np.int64(0)), len(lower))
+        return first_at_most(lower, int(np.int64(0)), len(lower), value)
     # Edges fall: without branches, which would be unpredictable.
     place = np.int32(0)
     for u in range(len(lower)):
         place += np.int32(lower[u] > value)
     return int(place)
-
-
-@inner_kernel
-def first_reached(lower: NDArray[np.floating], value: np.floating, start: int, stop: int) -> int:
-    """Find the first place from `start` to `stop` whose lower edge a value reaches; edges fall, `stop` for none."""
-    while start < stop:
-        middle = (start + stop) // 2
-        if lower[middle] > value:
-            start = middle + 1
-        else:
-            stop = middle
-    return start

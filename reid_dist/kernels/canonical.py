@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.bits import float64_at
 from reid_dist.kernels.prefetch import request_row
 from reid_dist.kernels.settings import inner_kernel, kernel
@@ -136,18 +137,11 @@ def mix(weight: float, squares: bool, scale: float, distance: float, jaccard: fl
 def _rescored(rescoring: Rescoring, i: int, j: int, distance: float) -> float:
     """Rescored distance of query `i` and gallery row `j`, from the plain one; that is not read with weight 0."""
     wanted = j + rescoring.first_column
-    start = rescoring.indptr[i]
     stop = rescoring.indptr[i + 1]
-    last = stop
-    while start < stop:
-        middle = (start + stop) // 2
-        if rescoring.column[middle] < wanted:
-            start = middle + 1
-        else:
-            stop = middle
+    place = first_at_least(rescoring.column, rescoring.indptr[i], stop, wanted)
     graph = rescoring.apart
-    if start < last and rescoring.column[start] == wanted:
-        graph = float(rescoring.value[start])
+    if place < stop and rescoring.column[place] == wanted:
+        graph = float(rescoring.value[place])
         if not rescoring.mixed:
             return graph
     if rescoring.weight == 0.0:

@@ -39,7 +39,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import Pending, Steps, fill_steps, make_pending, make_steps, place, place_among
-from reid_dist.kernels.deciding import Bands, OpenPairs, RankCounts, first_at_least
+from reid_dist.kernels.bisection import first_at_least
+from reid_dist.kernels.deciding import Bands, OpenPairs, RankCounts
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.tiles import (
     Marks,

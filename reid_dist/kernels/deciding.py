@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.bounds import bound_pairs
 from reid_dist.kernels.canonical import PairRows, write_distances
 from reid_dist.kernels.settings import inner_kernel, kernel
@@ -54,18 +55,6 @@ class RankCounts(NamedTuple):
     # Per positive: tied negatives whose gallery row lies between that of the positive before it, within the same
     # threshold, and its own.  A running sum within the threshold gives the tied negatives that precede it.
     before: NDArray[np.signedinteger]
-
-
-@inner_kernel
-def first_at_least(values: NDArray[np.int64] | NDArray[np.float64], start: int, stop: int, wanted: float) -> int:
-    """Find the first place from `start` to `stop` whose value is at least `wanted`; values ascend, `stop` for none."""
-    while start < stop:
-        middle = (start + stop) // 2
-        if values[middle] < wanted:
-            start = middle + 1
-        else:
-            stop = middle
-    return start
 
 
 class OpenPairs(NamedTuple):

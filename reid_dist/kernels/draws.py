@@ -14,36 +14,22 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.single_shot import Listed
+from reid_dist.kernels.splitmix import finalise, finalise_one, stream_outputs
 from reid_dist.kernels.trials import ItemTable, OversizedGroups, advance, make_trials
 
-
-@inner_kernel
-def _mix(state: np.uint64) -> np.uint64:
-    """Finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a permutation of 64-bit numbers."""
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))
+# Sets the states of pids apart from those of a stream.
+_OF_IDENTITIES = np.uint64(0xD1B54A32D192ED03)
 
 
-@kernel
-def query_states(seed: np.uint64, query_row: NDArray[np.int64], n_draws: int) -> NDArray[np.uint64]:
+def query_states(seed: int | np.uint64, query_row: NDArray[np.int64], n_draws: int) -> NDArray[np.uint64]:
     """Random states by query and repeat, shape (n_query, n_draws), uint64: a function of seed, repeat and query row."""
-    step = np.uint64(0x9E3779B97F4A7C15)
-    states = np.empty((len(query_row), n_draws), np.uint64)
-    for q in range(len(query_row)):
-        for t in range(n_draws):
-            repeat = _mix(_mix(seed + step) + step * np.uint64(t + 1))
-            states[q, t] = _mix(repeat + step * np.uint64(query_row[q] + 1))
-    return states
+    of_repeats = stream_outputs(stream_outputs(seed, np.zeros(1, np.int64)), np.arange(n_draws))
+    return stream_outputs(of_repeats, query_row[:, None])
 
 
-@kernel
 def identity_states(pid: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Random state of each pid, taken as an unsigned number; shape of `pid`, uint64."""
-    states = np.empty(len(pid), np.uint64)
-    for i in range(len(pid)):
-        states[i] = _mix(pid[i] + np.uint64(0xD1B54A32D192ED03))
-    return states
+    return finalise(pid + _OF_IDENTITIES)
 
 
 @inner_kernel
@@ -52,7 +38,7 @@ def _drawn(state: np.uint64, identity_state: np.uint64, n: int) -> np.int64:
 
     The relative error of an item's probability is less than ``n 2^-32``.
     """
-    mixed = _mix(state ^ identity_state)
+    mixed = finalise_one(state ^ identity_state)
     return np.int64(((mixed >> np.uint64(32)) * np.uint64(n)) >> np.uint64(32))
 
 

@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.bisection import first_above, first_at_least
 from reid_dist.kernels.canonical import PairRows, pair_distance
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.tiles import Tile, read_row, refined
@@ -158,8 +159,7 @@ def count_keys(screened: Screened, counts: NDArray[np.int64], span: NDArray[np.u
             continue
         read_row(tile, i, values.dtype.type(np.inf), values.dtype.type(np.nan), values)
         hidden_stop = screened.hidden_indptr[q + 1]
-        hidden_columns = screened.hidden_column[screened.hidden_indptr[q] : hidden_stop]
-        hidden = screened.hidden_indptr[q] + np.searchsorted(hidden_columns, column_start)
+        hidden = first_at_least(screened.hidden_column, screened.hidden_indptr[q], hidden_stop, column_start)
         for start in range(0, n_columns, BLOCK):
             stop = min(start + BLOCK, n_columns)
             here = places[: stop - start]
@@ -173,20 +173,6 @@ def count_keys(screened: Screened, counts: NDArray[np.int64], span: NDArray[np.u
             for k in range(len(here)):
                 counts[np.uint64(here[k])] += 1
     span[0], span[1] = first, last
-
-
-@inner_kernel
-def _edges_up_to(edges: NDArray[np.float64], value: float) -> int:
-    """Count the edges that are at most a value."""
-    start = 0
-    stop = len(edges)
-    while start < stop:
-        middle = (start + stop) // 2
-        if edges[middle] <= value:
-            start = middle + 1
-        else:
-            stop = middle
-    return start
 
 
 @inner_kernel
@@ -263,8 +249,7 @@ def split_tile(
         read_row(tile, i, values.dtype.type(np.inf), values.dtype.type(np.nan), values)
         extra, less = np.float64(tile.extra[i]), tile.bias[tile.bias_of[i]]
         hidden_stop = screened.hidden_indptr[q + 1]
-        hidden_columns = screened.hidden_column[screened.hidden_indptr[q] : hidden_stop]
-        hidden = screened.hidden_indptr[q] + np.searchsorted(hidden_columns, column_start)
+        hidden = first_at_least(screened.hidden_column, screened.hidden_indptr[q], hidden_stop, column_start)
         for start in range(0, n_columns, BLOCK):
             stop = min(start + BLOCK, n_columns)
             here = places[: stop - start]
@@ -320,7 +305,7 @@ def split_tile(
                     else:
                         distance = pair_distance(rows, q, column_start + column)
                         decided += 1
-                    place = _edges_up_to(brackets.distance, distance)
+                    place = first_above(brackets.distance, int(np.int64(0)), len(brackets.distance), distance)
                     if place % 2 == 0:
                         passed0[place // 2 + 1] += 1
                     else:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.segments import entry_owners
 from reid_dist.kernels.arrays import filled, lengthened
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.kernels.settings import inner_kernel, kernel
@@ -230,6 +231,6 @@ def row_sums(a: SparseRows) -> NDArray[np.float64]:
     """Sum of each row by ascending column, shape (n,), float64; 0 for an empty row."""
     n = len(a.indptr) - 1
     # Adds one value after the other, as the other sums do, where `np.add.reduceat` and `np.sum` add in pairs.
-    sums = np.bincount(np.repeat(np.arange(n), np.diff(a.indptr)), a.value[a.indptr[0] : a.indptr[-1]], n)
+    sums = np.bincount(entry_owners(a.indptr), a.value[a.indptr[0] : a.indptr[-1]], n)
     # Of no values at all, the sums are integers.
     return sums.astype(np.float64, copy=False)

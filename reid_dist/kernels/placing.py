@@ -17,9 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.bins import Steps, bin_of, fill_steps, first_reached, make_steps
+from reid_dist.kernels.bins import Steps, bin_of, fill_steps, make_steps
+from reid_dist.kernels.bisection import first_at_least, first_at_most
 from reid_dist.kernels.canonical import PairRows, row_distances
-from reid_dist.kernels.deciding import APART, BEFORE, BEHIND, Bands, first_at_least
+from reid_dist.kernels.deciding import APART, BEFORE, BEHIND, Bands
 from reid_dist.kernels.settings import inner_kernel
 from reid_dist.kernels.tiles import Marks, Tile, make_marks, mark_outside, read_row, refined
 
@@ -199,13 +200,13 @@ def place_row(tile: Tile, by: Placing, i: int, n_active: int, scratch: Scratch) 
     for c in range(len(place)):
         if nearest[c] < 0:
             value = scratch.value[c]
-            a = first_reached(lower, value, 0, n_threshold)
+            a = first_at_most(lower, 0, n_threshold, value)
             if a < n_threshold and value <= upper[a]:
                 inside += 1
                 if extra > 0:
                     column = scratch.column[c]
                     value = refined(tile, i, column) - tile.bias[tile.bias_of[i], column]
-                    a = first_reached(bands.lower[first:last], value, 0, n_threshold)
+                    a = first_at_most(bands.lower[first:last], 0, n_threshold, value)
                 if a < n_threshold and value <= bands.upper[first + a]:
                     scratch.inside[decided] = c
                     scratch.inside_column[decided] = tile.column_start + scratch.column[c]

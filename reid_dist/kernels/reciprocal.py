@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.arrays import filled, lengthened, sort
+from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.exponential import fixed_exp
 from reid_dist.kernels.settings import inner_kernel, kernel
 
@@ -204,17 +205,11 @@ def place_of(rows: NDArray[np.int64], item: int) -> int:
     place = item - rows[0] if len(rows) else -1
     if 0 <= place < len(rows) and rows[place] == item:
         return int(place)
-    low = 0
-    high = len(rows)
-    while low < high:
-        middle = (low + high) // 2
-        if rows[middle] < item:
-            low = middle + 1
-        else:
-            high = middle
-    if low == len(rows) or rows[low] != item:
+    # A typed zero: the type of a literal is its value, and another compilation.
+    place = first_at_least(rows, int(np.int64(0)), len(rows), item)
+    if place == len(rows) or rows[place] != item:
         raise KeyError("a row to be averaged is not among the source rows")
-    return low
+    return place
 
 
 @inner_kernel

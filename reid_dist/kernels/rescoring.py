@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.arrays import filled
+from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.canonical import PairRows, falling_at, mix
-from reid_dist.kernels.deciding import first_at_least
 from reid_dist.kernels.settings import kernel
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.bins import first_reached
-from reid_dist.kernels.deciding import Bands, first_at_least
+from reid_dist.kernels.bisection import first_at_least, first_at_most
+from reid_dist.kernels.deciding import Bands
 from reid_dist.kernels.settings import kernel
 
 
@@ -111,5 +111,5 @@ def count_in_bands(
             place = first_at_least(bands.hidden_column, bands.hidden_indptr[i], stop, column[c])
             if place < stop and bands.hidden_column[place] == column[c]:
                 continue
-            threshold = first_reached(bands.lower, values[i, c] + extra[i], bands.indptr[i], last)
+            threshold = first_at_most(bands.lower, bands.indptr[i], last, values[i, c] + extra[i])
             inside[i] += int(threshold < last and values[i, c] - extra[i] <= bands.upper[threshold])

@@ -24,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.canonical import falling_at, pair_distance
-from reid_dist.kernels.deciding import first_at_least
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.tiles import Tile, make_marks, mark_outside, marked_places, read_row, refined, request_refined
 from reid_dist.kernels.topk import (

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.deciding import first_at_least
+from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.settings import inner_kernel
 from reid_dist.kernels.single_shot import Listed
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
-from reid_dist.core.segments import segment_suffix_maxima
+from reid_dist.core.segments import entry_owners, segment_suffix_maxima
 from reid_dist.metrics.definitions import exact_quotient
 
 Float64 = NDArray[np.float64]
@@ -40,7 +40,7 @@ def rank_curves(ranked: RankedQueries, max_rank: int, *, zero_for_invalid: bool 
     They are the means of ``P@k``, ``R@k`` and ``CMC_allshots@k``, bit for bit.
     """
     valid = ranked.n_relevant > 0
-    owner = np.repeat(np.arange(len(valid)), ranked.n_relevant)
+    owner = entry_owners(ranked.indptr)
 
     def hits(rank: NDArray[np.int64]) -> Float64:
         """Positives up to each rank; shape (n_query, max_rank)."""

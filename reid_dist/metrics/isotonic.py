@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.splitmix import stream_outputs
+from reid_dist.kernels.splitmix import stream_outputs
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

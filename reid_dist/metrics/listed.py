@@ -22,6 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, RankedQueries, Relevance, RowRange, cut_rows
+from reid_dist.core.segments import entry_keys, entry_owners, range_entries
+from reid_dist.core.sorted_values import places_among
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import METRICS, RANKS, Metric, parse_metric
 
@@ -241,10 +243,8 @@ def _rank_block(
     n_listed, n_found = kept.sum(axis=1), relevant.sum(axis=1)
     n_kept = relevance.n_kept[rows.start : rows.stop]
 
-    owner = np.nonzero(relevant)[0]
     # Where the found positives of each query go: before those that were not found.
-    found_before = np.cumsum(n_found) - n_found
-    at = np.arange(len(owner)) - found_before[owner] + indptr[owner]
+    at = range_entries(indptr[:-1], n_found)[1]
     outside = np.ones(len(relevant_row), bool)
     outside[at] = False
     unlisted = np.ones(len(relevant_row), bool)
@@ -257,7 +257,7 @@ def _rank_block(
     best = np.empty(len(relevant_row), np.int64)
     best[at] = np.cumsum(kept, axis=1)[relevant]
     worst = best.copy()
-    of = np.repeat(np.arange(len(index)), n_relevant)[outside]
+    of = entry_owners(indptr)[outside]
     number = np.flatnonzero(outside) - indptr[of] + 1  # j of the positives outside the list, from h + 1 to n
     best[outside] = n_listed[of] + number - n_found[of]
     worst[outside] = n_kept[of] - n_relevant[of] + number
@@ -284,14 +284,9 @@ def _cut(indptr: Int64, values: Int64, rows: RowRange) -> tuple[Int64, Int64]:
 
 def _places(indptr: Int64, values: Int64, index: Int64, n_gallery: int) -> Int64:
     """Place of each listed row among the values of its query, -1 where it is none of them; the shape of `index`."""
-    if not len(values):
-        return np.full(index.shape, -1)
-    owner = np.repeat(np.arange(len(index)), np.diff(indptr))
-    # Rows ascend within a query, hence these numbers ascend.
-    known = owner * n_gallery + values
     wanted = np.arange(len(index))[:, None] * n_gallery + index
-    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    return np.where((known[place] == wanted) & (index >= 0), place, -1)
+    # Rows ascend within a query, hence their keys ascend.
+    return np.where(index >= 0, places_among(entry_keys(indptr, values, n_gallery), wanted), -1)
 
 
 def _check_first(metric: Metric, listed: ListedRanks) -> None:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries, TieRule
+from reid_dist.core.segments import entry_owners, run_offsets
 from reid_dist.metrics.definitions import Metric
 
 Int64 = NDArray[np.int64]
@@ -66,11 +67,9 @@ def _groups_at(ranked: RankedQueries, k: int) -> Int64:
 
     Shape (n, 5): first and last (exclusive) positive in the flat array, query, first and last place of the group.
     """
-    owner = np.repeat(np.arange(len(ranked.n_relevant)), ranked.n_relevant)
-    new = np.ones(len(owner), np.bool_)
-    new[1:] = (np.diff(owner) != 0) | (ranked.distance[1:] != ranked.distance[:-1])
-    start = np.flatnonzero(new)
-    stop = np.append(start[1:], len(owner))
+    owner = entry_owners(ranked.indptr)
+    groups = run_offsets(owner, ranked.distance)
+    start, stop = groups[:-1], groups[1:]
     # Every positive of a group has all negatives of the group beside it.
     first = ranked.rank[start] - ranked.tied_before[start]
     last = first + (stop - start) + ranked.tied[start] - 1

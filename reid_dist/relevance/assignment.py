@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import UNKNOWN_CAMERA, GalleryMask, Hidden, Labels, Relevance, cut_rows
+from reid_dist.core.segments import entry_keys, entry_owners, owner_offsets, range_entries
+from reid_dist.core.sorted_values import is_among, places_among
 from reid_dist.errors import InputError
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.protocols import NOT, REASONS, JunkRule, Protocol
@@ -115,8 +117,8 @@ class GalleryIndex:
     def hidden_by_label(self, values: Int64) -> Int64:
         """Count the gallery rows, junk of all queries aside, that carry each of the given labels."""
         kinds, counts = self._label_counts
-        place = np.minimum(np.searchsorted(kinds, values), len(kinds) - 1)
-        return np.where(kinds[place] == values, counts[place], 0) if len(kinds) else np.zeros(len(values), np.int64)
+        # The place of labels that no row has is -1, that of the 0.
+        return np.append(counts, 0)[places_among(kinds, values)]
 
     @cached_property
     def _label_counts(self) -> tuple[Int64, Int64]:
@@ -151,18 +153,8 @@ def junk_rows(labels: Labels, protocol: Protocol | None) -> NDArray[np.bool_]:
 
 def _ranges(start: Int64, stop: Int64, order: NDArray[np.signedinteger]) -> tuple[Int64, Int64]:
     """Pairs of each query with the entries ``order[start:stop]``."""
-    sizes = stop - start
-    query = np.repeat(np.arange(len(sizes)), sizes)
-    ends = np.cumsum(sizes)
-    place = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes, sizes) + np.repeat(start, sizes)
-    return query, order[place].astype(np.int64, copy=False)
-
-
-def _indptr(query: Int64, n_query: int) -> Int64:
-    """Start offsets of the queries in a list of pairs that is sorted by query."""
-    indptr = np.zeros(n_query + 1, np.int64)
-    np.cumsum(np.bincount(query, minlength=n_query), out=indptr[1:])
-    return indptr
+    indptr, place = range_entries(start, stop - start)
+    return entry_owners(indptr), order[place].astype(np.int64, copy=False)
 
 
 def _shared(
@@ -245,9 +237,9 @@ def assign_relevance(protocol: Protocol, query: Labels, gallery: GalleryIndex) -
         counted = ~outside[relevant_query]
         relevant_query, relevant_row = relevant_query[counted], relevant_row[counted]
     return Relevance(
-        relevant_indptr=_indptr(relevant_query, n_query),
+        relevant_indptr=owner_offsets(relevant_query, n_query),
         relevant_row=relevant_row,
-        hidden=Hidden(_indptr(hidden_query, n_query), hidden_row, hidden_label, len(extra_row) > 0),
+        hidden=Hidden(owner_offsets(hidden_query, n_query), hidden_row, hidden_label, len(extra_row) > 0),
         n_kept=n_kept.astype(np.int64),
         n_junk=n_junk.astype(np.int64),
         mated=np.bincount(pair_query, minlength=n_query) > 0,
@@ -288,9 +280,9 @@ def assign_listed_relevance(protocol: Protocol, truth: GroundTruth, n_gallery: i
     reason[empty] = _NO_POSITIVE
     reason[n_junk == n_gallery] = _ALL_JUNK
     return Relevance(
-        relevant_indptr=_indptr(relevant_query, n_query),
+        relevant_indptr=owner_offsets(relevant_query, n_query),
         relevant_row=relevant_row,
-        hidden=Hidden(_indptr(hidden_query, n_query), hidden_row[order], None, True),
+        hidden=Hidden(owner_offsets(hidden_query, n_query), hidden_row[order], None, True),
         n_kept=(n_gallery - n_junk).astype(np.int64),
         n_junk=n_junk.astype(np.int64),
         mated=~empty,
@@ -301,7 +293,7 @@ def assign_listed_relevance(protocol: Protocol, truth: GroundTruth, n_gallery: i
 def _listed(truth: GroundTruth, names: tuple[str, ...]) -> tuple[Int64, Int64]:
     """Pairs of the named lists, by query and then by gallery row."""
     found = truth.union(*names)
-    return np.repeat(np.arange(truth.n_query), np.diff(found.indptr)), found.rows
+    return entry_owners(found.indptr), found.rows
 
 
 def flag_listed(
@@ -312,11 +304,8 @@ def flag_listed(
     present = index >= 0
 
     def among(indptr: Int64, rows: Int64) -> NDArray[np.bool_]:
-        owner = np.repeat(np.arange(len(index)), np.diff(indptr))
         # Mostly sorted already, unlike the lists, which `numpy.isin` would sort as well.
-        pairs = np.append(np.sort(owner * gallery.n_gallery + rows), -1)
-        found: NDArray[np.bool_] = pairs[np.searchsorted(pairs[:-1], listed)] == listed
-        return found & present
+        return is_among(np.sort(entry_keys(indptr, rows, gallery.n_gallery)), listed) & present
 
     relevant = among(relevance.relevant_indptr, relevance.relevant_row)
     hidden = among(relevance.hidden.indptr, relevance.hidden.row)

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, GroupMembers, Hidden, Labels, Relevance
+from reid_dist.core.segments import entry_keys, entry_owners, owner_offsets, range_entries, segment_offsets
+from reid_dist.core.sorted_values import is_among, places_among
 from reid_dist.errors import InputError
 
 Int64 = NDArray[np.int64]
@@ -98,7 +100,7 @@ class GroupIndex:
         order = np.argsort(of_row, kind="stable")
         order = order.astype(np.int32) if len(order) <= np.iinfo(np.int32).max else order
         self._row = order[len(order) - int(self.groups.size.sum()) :]
-        self._indptr = np.concatenate([[0], np.cumsum(self.groups.size)])
+        self._indptr = segment_offsets(self.groups.size)
         self._is_pure = label == "pid" or self._of_one_pid(labels.pids)
         self._kinds = self._key = self._count = self._n_whole = np.empty(0, np.int64)
         if mask.label is not None:
@@ -118,7 +120,7 @@ class GroupIndex:
     def with_members(self, relevance: Relevance, *, listed: bool) -> Relevance:
         """Add the groups of the positives; `listed` is whether relevance comes from lists and not from labels."""
         of_row, n_query = self.groups.of_row, relevance.n_query
-        owner = np.repeat(np.arange(n_query), np.diff(relevance.relevant_indptr))
+        owner = entry_owners(relevance.relevant_indptr)
         row = relevance.relevant_row
         relevant_key = owner * self._n_gallery + row
         if self._is_pure and not listed:
@@ -127,8 +129,8 @@ class GroupIndex:
         else:
             key = self._rows_of(np.unique(owner * len(self.groups) + of_row[row]), relevance)
             owner, row = np.divmod(key, self._n_gallery)
-            relevant = _among(key, relevant_key)
-            indptr = np.searchsorted(owner, np.arange(n_query + 1))
+            relevant = is_among(relevant_key, key)
+            indptr = owner_offsets(owner, n_query)
             hidden = self._hidden_with(key, relevance.hidden, n_query)
         n_kept = len(self.groups) - self._n_hidden(relevance)
         return replace(
@@ -139,29 +141,28 @@ class GroupIndex:
         """Kept rows of pairs of query and group, as numbers ``query * n_gallery + row``, ascending."""
         owner, group = np.divmod(pairs, max(1, len(self.groups)))
         sizes = self.groups.size[group]
-        ends = np.cumsum(sizes)
-        place = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes - self._indptr[group], sizes)
+        place = range_entries(self._indptr[group], sizes)[1]
         owner, row = np.repeat(owner, sizes), self._row[place].astype(np.int64)
         label = relevance.hidden.label
         if label is not None and self._mask.label is not None:
             seen = self._mask.label[row] != label[owner]
             owner, row = owner[seen], row[seen]
         key = np.sort(owner * self._n_gallery + row)
-        return key[~_among(key, self._junk_key(relevance))]
+        return key[~is_among(self._junk_key(relevance), key)]
 
     def _junk_key(self, relevance: Relevance) -> Int64:
         """Own junk of every query, as numbers ``query * n_gallery + row``, ascending."""
         hidden_key = self._key_of(relevance.hidden.indptr, relevance.hidden.row)
-        return hidden_key[~_among(hidden_key, self._key_of(relevance.relevant_indptr, relevance.relevant_row))]
+        return hidden_key[~is_among(self._key_of(relevance.relevant_indptr, relevance.relevant_row), hidden_key)]
 
     def _key_of(self, indptr: Int64, row: Int64) -> Int64:
-        return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)) * self._n_gallery + row
+        return entry_keys(indptr, row, self._n_gallery)
 
     def _hidden_with(self, key: Int64, hidden: Hidden, n_query: int) -> Hidden:
         """Add the rows of relevant groups to those that are hidden already."""
         every = np.union1d(self._key_of(hidden.indptr, hidden.row), key)
         owner, row = np.divmod(every, self._n_gallery)
-        return replace(hidden, indptr=np.searchsorted(owner, np.arange(n_query + 1)), row=row)
+        return replace(hidden, indptr=owner_offsets(owner, n_query), row=row)
 
     def _n_hidden(self, relevance: Relevance) -> Int64:
         """Count the groups of which every item is junk for a query, shape (n_query,)."""
@@ -170,24 +171,15 @@ class GroupIndex:
         grouped = self.groups.of_row[row] >= 0
         hidden, code = relevance.hidden.label, None
         if hidden is not None and self._mask.label is not None and len(self._kinds):
-            place = np.minimum(np.searchsorted(self._kinds, hidden), len(self._kinds) - 1)
-            code = np.where(self._kinds[place] == hidden, place, -1)
-            n_hidden += np.where(code >= 0, self._n_whole[place], 0)
+            code = places_among(self._kinds, hidden)
+            n_hidden += np.where(code >= 0, self._n_whole[code], 0)
             grouped &= self._mask.label[row] != hidden[owner]
         pair = owner[grouped] * len(self.groups) + self.groups.of_row[row[grouped]]
         pair, count = np.unique(pair, return_counts=True)
         owner, group = np.divmod(pair, max(1, len(self.groups)))
         if code is not None and len(self._key):
             wanted = group * len(self._kinds) + code[owner]
-            at = np.minimum(np.searchsorted(self._key, wanted), len(self._key) - 1)
-            count = count + np.where((code[owner] >= 0) & (self._key[at] == wanted), self._count[at], 0)
+            at = places_among(self._key, wanted)
+            count = count + np.where((code[owner] >= 0) & (at >= 0), self._count[at], 0)
         np.add.at(n_hidden, owner[count == self.groups.size[group]], 1)
         return n_hidden
-
-
-def _among(values: Int64, some: Int64) -> NDArray[np.bool_]:
-    """Whether values are among some others, which ascend."""
-    if not len(some):
-        return np.zeros(len(values), np.bool_)
-    found: NDArray[np.bool_] = some[np.minimum(np.searchsorted(some, values), len(some) - 1)] == values
-    return found

@@ -14,6 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.segments import entry_owners, run_offsets
+from reid_dist.core.sorted_values import places_among
 from reid_dist.reports.failures import NO_IDENTITY, CommonLabels, duplicate_limit, median_of
 from reid_dist.reports.topk import TopK
 
@@ -55,7 +57,7 @@ def find_data_problems(topk: TopK, labels: CommonLabels, genuine: GenuinePairs) 
     kept = topk.index >= 0
     if topk.junk is not None:
         kept &= ~topk.junk
-    owner = np.repeat(np.arange(len(topk.index)), np.diff(genuine.indptr))
+    owner = entry_owners(genuine.indptr)
     overall = median_of(genuine.distance) if len(genuine.distance) else np.nan
     medians = _medians(labels.query_pids[owner], genuine.distance)
     suspects = _suspects(topk, kept, labels, medians, overall)
@@ -103,10 +105,7 @@ def _suspects(
 
 def _looked_up(pids: Int64, medians: tuple[Int64, Float64], otherwise: float) -> Float64:
     own, median = medians
-    if not len(own):
-        return np.full(len(pids), otherwise)
-    place = np.minimum(np.searchsorted(own, pids), len(own) - 1)
-    return np.where(own[place] == pids, median[place], otherwise)
+    return np.append(median, otherwise)[places_among(own, pids)]
 
 
 def _likely_one(suspects: _Pairs, labels: CommonLabels) -> list[dict[str, Any]]:
@@ -129,10 +128,8 @@ def _distinct(*columns: Int64) -> tuple[list[Int64], Int64]:
     """
     order = np.lexsort(columns[::-1])
     ordered = [column[order] for column in columns]
-    begins = np.ones(len(order), np.bool_)
-    begins[1:] = np.any([column[1:] != column[:-1] for column in ordered], axis=0)
-    starts = np.flatnonzero(begins)
-    return [column[starts] for column in ordered], np.diff(starts, append=len(order))
+    runs = run_offsets(*ordered)
+    return [column[runs[:-1]] for column in ordered], np.diff(runs)
 
 
 def _duplicates(topk: TopK, kept: NDArray[np.bool_]) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from reid_dist.core.formatting import counted, first_few, have
 from reid_dist.core.model import UNKNOWN_CAMERA, Int64, RankedQueries
+from reid_dist.core.segments import segment_offsets
 from reid_dist.metrics.definitions import PAIRS, PROBES, Metric
 from reid_dist.relevance.protocols import NOT, OWN_ROW, Protocol
 from reid_dist.reports.heading import WARNING
@@ -154,7 +155,7 @@ def own_row_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, 
     identical = (ranked.distance == 0.0) & (ranked.tied == 0)
     if not identical.any():
         return []
-    n_identical = int((np.diff(np.append(0, np.cumsum(identical))[ranked.indptr]) > 0).sum())
+    n_identical = int((np.diff(segment_offsets(identical)[ranked.indptr]) > 0).sum())
     if n_identical < 2 or n_identical < _MANY * n_valid:
         return []
     remedy = "give item_ids or image_paths to both sides and use the protocol 'same_set', which leaves own rows out"

@@ -16,6 +16,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
+from reid_dist.core.segments import entry_numbers, run_offsets
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError
 from reid_dist.stores.digests import ContentHasher, bytes_of
 from reid_dist.stores.folders import folder_at
@@ -193,9 +194,9 @@ def _find_duplicates(
     # Sorted by hash and then by row, the first of each run is the earliest row.
     order = rows[np.lexsort((rows, hashes[rows, 1], hashes[rows, 0]))]
     ordered = hashes[order]
-    repeats = np.zeros(len(order), dtype=np.bool_)
-    repeats[1:] = (ordered[1:] == ordered[:-1]).all(axis=1)
-    earliest = order[np.maximum.accumulate(np.where(repeats, 0, np.arange(len(order))))] if len(order) else order
+    runs = run_offsets(*ordered.T)
+    repeats = entry_numbers(runs) > 0
+    earliest = np.repeat(order[runs[:-1]], np.diff(runs))
     later = np.argsort(order[repeats])
     duplicated, originals = order[repeats][later], earliest[repeats][later]
     pairs = zip(duplicated[:FIRST_OFFENDERS].tolist(), originals[:FIRST_OFFENDERS].tolist(), strict=True)

@@ -13,6 +13,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.segments import entry_owners
 from reid_dist.errors import InputError
 from reid_dist.stores.labelled import LabelledSet
 from reid_dist.stores.labels import join_item_ids
@@ -63,7 +64,7 @@ def _is_in_own_list(
     row: Int64,
 ) -> NDArray[np.bool_]:
     """Whether the list of each query holds a row of its name, (n_query,)."""
-    owner = np.repeat(np.arange(len(query_names)), np.diff(indptr))
+    owner = entry_owners(indptr)
     place = np.flatnonzero(is_shared[owner])
     found = np.zeros(len(query_names), np.bool_)
     for start in range(0, len(place), _PAIRS_AT_ONCE):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.credentials import command_line
 from reid_dist.core.formatting import counted, have, shortened
-from reid_dist.core.splitmix import stream_outputs
+from reid_dist.kernels.splitmix import stream_outputs
 from reid_dist.stores.labelled import LabelledSet
 
 Name = Literal["item_ids", "image_paths"]

@@ -33,6 +33,7 @@ from tests.benchmarks.measure import (
 from tests.benchmarks.sets import (
     BAD,
     EASY,
+    LONG_DIM,
     N_CAMERA,
     RANDOM,
     TYPICAL,
@@ -40,6 +41,7 @@ from tests.benchmarks.sets import (
     make_shape,
     save_sets,
     score,
+    with_elements,
     write_sets,
 )
 
@@ -66,9 +68,12 @@ _FIRST_ALONE = ["CMC@1", "CMC@10"]
 
 
 def memory(scale: float, repeats: int) -> None:
-    """Some 20 images of each identity."""
+    """Some 20 images of each identity; rows of 2,048 elements in sets of as much arithmetic."""
     for model in (EASY, TYPICAL, BAD):
         _against_product("", repeats, make_shape(2048 * scale, 200_000 * scale, model))
+    for model in (EASY, TYPICAL, BAD):
+        made = make_shape(1024 * scale, 100_000 * scale, with_elements(model, LONG_DIM), dim=LONG_DIM)
+        _against_product("", repeats, made)
 
 
 def top(scale: float, repeats: int) -> None:

@@ -8,7 +8,6 @@ import shlex
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,17 @@ from reid_dist import FeatureSet, evaluate, nearest
 from reid_dist.stages.reranking import RERANKERS, parse_rerank
 from reid_dist.stores import Workspace
 from tests.benchmarks.measure import bare_product, cpu_seconds_of, interleave, ratio_line, run_process, time_and_peak
-from tests.benchmarks.sets import Model, feature_sets, make_shape, save_sets, write_sets
+from tests.benchmarks.sets import DIM, LONG_DIM, Model, feature_sets, make_shape, save_sets, write_sets
 
 
 def neighbours(scale: float, repeats: int) -> None:
     """All neighbours of a set, k = 21: against the bare product of all pairs, and against faiss."""
-    n_items = max(30, int(40_000 * scale))
-    features = np.random.default_rng(0).standard_normal((n_items, 512), np.float32)
+    for n_items, dim in ((40_000 * scale, DIM), (20_000 * scale, LONG_DIM)):
+        _neighbours_among(max(30, int(n_items)), dim, repeats)
+
+
+def _neighbours_among(n_items: int, dim: int, repeats: int) -> None:
+    features = np.random.default_rng(0).standard_normal((n_items, dim), np.float32)
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     items = FeatureSet.from_arrays(features, np.zeros(n_items, int))
     found: dict[str, np.ndarray] = {}
@@ -44,14 +47,14 @@ def neighbours(scale: float, repeats: int) -> None:
 
         def theirs() -> float:
             begin = time.perf_counter()
-            index = faiss.IndexFlatIP(512)
+            index = faiss.IndexFlatIP(dim)
             index.add(features)
             found["faiss"] = index.search(features, 21)[1]
             return time.perf_counter() - begin
 
         actions.append(theirs)
     taken = interleave(repeats, *actions)
-    name = f"21 neighbours of {n_items} x 512 among themselves"
+    name = f"21 neighbours of {n_items} x {dim} among themselves"
     print(ratio_line(f"{name} against the product of all pairs", taken[0], taken[1]))
     if faiss is None:
         print("faiss is not installed: pip install faiss-cpu")
@@ -139,7 +142,7 @@ def rerankers(scale: float, repeats: int) -> None:
     One within another is `k_reciprocal`.
     """
     for n_gallery in (20_000, 50_000, 200_000):
-        query, gallery = feature_sets(replace(make_shape(2000 * scale, n_gallery * scale), dim=128))
+        query, gallery = feature_sets(make_shape(2000 * scale, n_gallery * scale, dim=128))
         first_of_all = sorted(RERANKERS, key=lambda each: each.name != "k_reciprocal")
         specs = [f"{each.name}(k_reciprocal)" if each.made.nests else each.name for each in first_of_all]
         plainly = partial(evaluate, query, gallery, confidence=None)

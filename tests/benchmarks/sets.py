@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ __all__ = [
     "BAD",
     "DIM",
     "EASY",
+    "LONG_DIM",
     "N_CAMERA",
     "RANDOM",
     "TYPICAL",
@@ -24,10 +26,13 @@ __all__ = [
     "make_shape",
     "save_sets",
     "score",
+    "with_elements",
     "write_sets",
 ]
 
 DIM = 512
+# As ResNet-50 writes them without an embedding layer.
+LONG_DIM = 2048
 N_CAMERA = 6
 _WRITTEN_ROWS = 65_536
 
@@ -47,15 +52,25 @@ BAD = Model(3.0)
 RANDOM = Model(1e4)
 
 
+def with_elements(model: Model, dim: int) -> Model:
+    """Model of rows of `dim` elements that scores about what another does with `DIM`: similarities vary less there."""
+    return model._replace(noise=math.sqrt((1.0 + model.noise**2) * math.sqrt(dim / DIM) - 1.0))
+
+
 def score(report: Report) -> str:
     """What a model scores, as its name in the benchmarks."""
     return ", ".join(f"{name} {100 * report.metrics[name]:.0f} %" for name in ("mAP", "mINP"))
 
 
 def make_shape(
-    n_query: float, n_gallery: float, model: Model = TYPICAL, per_identity: int = 20, camera_shift: float = 0.0
+    n_query: float,
+    n_gallery: float,
+    model: Model = TYPICAL,
+    per_identity: int = 20,
+    camera_shift: float = 0.0,
+    dim: int = DIM,
 ) -> SyntheticShape:
-    """Sets of `DIM` features without distractors and junk; at least 2 queries and 40 gallery rows."""
+    """Sets of `dim` features without distractors and junk; at least 2 queries and 40 gallery rows."""
     rows = max(40, int(n_gallery))
     return SyntheticShape(
         n_identity=max(1, rows // per_identity),
@@ -64,7 +79,7 @@ def make_shape(
         n_gallery=rows,
         n_distractor=0,
         n_junk=0,
-        dim=DIM,
+        dim=dim,
         noise=model.noise,
         spread=model.spread,
         camera_shift=camera_shift,

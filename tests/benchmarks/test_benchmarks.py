@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(
     ("what", "lines"),
     [
-        ("memory", 2),
+        ("memory", 6),
         ("top", 2),
         ("positives", 8),
         ("store", 4),
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
         ("extras", 20),
         ("operating", 2),
         ("expansion-sweep", 2),
-        ("neighbours", 2),
+        ("neighbours", 4),
         ("rerank", 3),
         ("rerank-scaling", 4),
         ("rerankers", 9),

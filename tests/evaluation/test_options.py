@@ -17,9 +17,9 @@ from reid_dist import (
     operating_points,
     sweep_parameters,
 )
-from reid_dist.core.splitmix import LARGEST_SEED
 from reid_dist.evaluation.checked_options import complete
 from reid_dist.evaluation.options import JOB_OPTIONS, OPTIONS, RANKING_OPTIONS
+from reid_dist.kernels.splitmix import LARGEST_SEED
 from reid_dist.metrics.definitions import LARGEST_RANK
 
 # Adds a key to the TypedDict before anything imports the module, then looks for it.

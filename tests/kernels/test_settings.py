@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import reid_dist
+from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.canonical import pair_distances
-from reid_dist.kernels.deciding import first_at_least
 
 _FIRST = """
 from reid_dist.kernels.settings import kernel

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.draws import WORD, nth
 from sampling import examples
 from tiles import Tile, few_valued, tile_of
 
@@ -317,6 +318,18 @@ def test_draws_have_the_expected_frequencies(seed: int) -> None:
     for found, truth in zip(curves[0], map(float, before.by_definition(n_rank)), strict=True):
         assert abs(found - truth) <= 5 * math.sqrt(truth * (1 - truth) / n_draws) + 1e-12
     assert (np.diff(curves[0]) >= 0).all()
+
+
+def test_states_are_outputs_of_splitmix64() -> None:
+    """A stream of the seed gives one of each repeat, and that one gives the state of each query row."""
+    states = query_states(np.uint64(WORD - 7), np.array([0, 9, 1000]), 4)
+    first = nth(WORD - 7, 0)
+    assert states.tolist() == [[nth(nth(first, t), row) for t in range(4)] for row in (0, 9, 1000)]
+    # A number is mixed as a state whose increment is subtracted before.
+    increment, of_identities = 0x9E3779B97F4A7C15, 0xD1B54A32D192ED03
+    pids = np.array([0, 5, WORD - 1], np.uint64)
+    wanted = [nth((pid + of_identities - increment) % WORD, 0) for pid in pids.tolist()]
+    assert identity_states(pids).tolist() == wanted
 
 
 def test_states_of_different_keys_differ() -> None:

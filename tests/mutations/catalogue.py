@@ -32,7 +32,7 @@ class Mutation(NamedTuple):
 
 _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
     "kernels": [
-        ("kernels/deciding.py", "        if values[middle] < wanted:\n", "        if values[middle] <= wanted:\n"),
+        ("kernels/bisection.py", "        if values[middle] < wanted:\n", "        if values[middle] <= wanted:\n"),
         ("kernels/reciprocal.py", "values[side, m] / n_places", "values[side, m] / (n_places + 1)"),
         (
             "kernels/expectation.py",
@@ -192,7 +192,11 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "return self.k1 - int(self.rules.lists_and_self)",
         ),
         ("stages/reranking/graph.py", "far_rows[wanted] - cut.start)", "far_rows[wanted] - cut.start - 1)"),
-        ("stages/reranking/inductive.py", "returned = distance < last[place]", "returned = distance <= last[place]"),
+        (
+            "stages/reranking/inductive.py",
+            "returned = distance < np.append(last, -np.inf)",
+            "returned = distance <= np.append(last, -np.inf)",
+        ),
         (
             "stages/reranking/cross_features.py",
             "np.count_nonzero(place >= 0, axis=1)",

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import Labels, RankedQueries
-from reid_dist.core.splitmix import stream_outputs
 from reid_dist.engine.outputs.output import JobLabels, JobSizes, QueryBlock
 from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
 from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
 from reid_dist.engine.reductions import PartialCounts, add_counts, rank
 from reid_dist.errors import InputError
+from reid_dist.kernels.splitmix import stream_outputs
 from reid_dist.metrics.definitions import parse_metric
 
 Int64 = NDArray[np.int64]

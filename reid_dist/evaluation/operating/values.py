@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
-from reid_dist.core.segments import owners
+from reid_dist.core.segments import entry_owners
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.outputs import Probes
 from reid_dist.engine.threshold_passes import ImpostorsNearer
@@ -82,8 +82,7 @@ class Counted:
 
     def genuine_nearer(self, distances: Float64) -> Int64:
         """Genuine pairs of every identity nearer than some ascending distances, (n_identity, n)."""
-        owner = owners(np.arange(len(self.ranked.rank)), self.ranked.indptr)
-        return self._nearer(self.ranked.distance, owner, distances)
+        return self._nearer(self.ranked.distance, entry_owners(self.ranked.indptr), distances)
 
     @property
     def n_impostor(self) -> Int64:

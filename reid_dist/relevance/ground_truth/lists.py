@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange
+from reid_dist.core.segments import entry_owners, owner_offsets, segment_offsets
 
 Int64 = NDArray[np.int64]
 
@@ -40,8 +41,7 @@ class RowLists:
     @classmethod
     def of_queries(cls, lists: Sequence[Int64]) -> RowLists:
         """Join one array of rows per query, each ascending."""
-        indptr = np.zeros(len(lists) + 1, np.int64)
-        np.cumsum([len(rows) for rows in lists], out=indptr[1:])
+        indptr = segment_offsets([len(rows) for rows in lists])
         return cls(indptr, np.concatenate([np.empty(0, np.int64), *lists]))
 
     @property
@@ -110,12 +110,8 @@ class GroundTruth:
         """Rows that occur in any of some lists, ascending within a query."""
         parts = [self.lists[name] for name in names]
         rows = np.concatenate([np.empty(0, np.int64), *(part.rows for part in parts)])
-        owner = np.concatenate(
-            [np.empty(0, np.int64), *(np.repeat(np.arange(self.n_query), np.diff(part.indptr)) for part in parts)]
-        )
-        indptr = np.zeros(self.n_query + 1, np.int64)
-        np.cumsum(np.bincount(owner, minlength=self.n_query), out=indptr[1:])
-        return RowLists(indptr, rows[np.lexsort((rows, owner))])
+        owner = np.concatenate([np.empty(0, np.int64), *(entry_owners(part.indptr) for part in parts)])
+        return RowLists(owner_offsets(owner, self.n_query), rows[np.lexsort((rows, owner))])
 
     def describe(self) -> dict[str, Any]:
         """Return its description for reports: kind, number of queries, entries of each list and the digest."""

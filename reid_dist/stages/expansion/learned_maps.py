@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import first_few
 from reid_dist.core.model import UNKNOWN_CAMERA, RowRange, cut_rows
+from reid_dist.core.sorted_values import places_among
 from reid_dist.engine.checks import check_excluded
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.errors import InputError
@@ -100,11 +101,8 @@ class _Side:
 
 def _places(kinds: Int64, labels: Int64) -> Int64:
     """Place of every label among some, (n_rows,) int64; `_ALL` for others."""
-    if not len(kinds):
-        return np.full(len(labels), _ALL, np.int64)
     order = np.argsort(kinds)
-    place = order[np.minimum(np.searchsorted(kinds[order], labels), len(kinds) - 1)]
-    return np.where(kinds[place] == labels, place, _ALL)
+    return np.append(order, _ALL)[places_among(kinds[order], labels)]
 
 
 def _check_cameras(query: FeatureSet, gallery: FeatureSet, step: Normalisation) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange
+from reid_dist.core.sorted_values import places_among
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
@@ -135,8 +136,7 @@ def _own_rows(query: FeatureSet, gallery: FeatureSet) -> Int64:
         )
     wanted, ids = join_item_ids(query.item_ids, gallery.item_ids)
     order = np.argsort(ids, kind="stable")
-    place = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
-    own_row = np.where(ids[order][place] == wanted, order[place], -1)
+    own_row = np.append(order, -1)[places_among(ids[order], wanted)]
     if (own_row < 0).all():
         raise InputError(
             f"include_self finds queries in the gallery by item id, and none of the {query.n_rows} item ids of the "

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.registry import did_you_mean
+from reid_dist.core.segments import segment_offsets
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.relevance.protocols import JUNK_PID
 from reid_dist.stores import FeatureSet
@@ -53,8 +54,7 @@ class RowGroups:
     @cached_property
     def _in_order(self) -> tuple[Int64, Int64]:
         """All rows group by group, shape (n,), and where each group begins there, shape (n_groups + 1,)."""
-        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.size)])
-        return np.argsort(self.of_row, kind="stable"), ends
+        return np.argsort(self.of_row, kind="stable"), segment_offsets(self.size)
 
     def rows_of(self, start: int, stop: int) -> Int64:
         """Rows of the groups from `start` to `stop` (exclusive), ascending, int64."""

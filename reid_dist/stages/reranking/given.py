@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from reid_dist.core.formatting import byte_size
 from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.core.segments import entry_owners
 from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE, Distance
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import FeatureBlock, KeepNearest
@@ -218,7 +219,7 @@ def _weights(
         if how.binary:
             pieces.append(binary_rows(indptr, member))
             continue
-        owner = np.repeat(np.arange(len(rows)), np.diff(indptr))
+        owner = entry_owners(indptr)
         given = items.read(rows)[owner, member]
         squared = given * given if is_root else given
         scaled = how.scaled(squared, largest[rows.start + owner])
@@ -243,7 +244,7 @@ def _mixed(
     for rows in cut_rows(n_query, _ROWS_AT_ONCE):
         near = cut_sparse(weights, rows.start, rows.stop)
         shared = overlap_block(near, gallery, n_items, mix.multiplies)
-        owner = np.repeat(np.arange(len(rows)), np.diff(shared.indptr))
+        owner = entry_owners(shared.indptr)
         # Items that share no weight have a Jaccard distance of exactly 1.
         jaccard = np.ones((len(rows), result.shape[1]))
         jaccard[owner, shared.column] = mix.graph_distances(

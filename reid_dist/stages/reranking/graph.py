@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.extras import import_extra
 from reid_dist.core.model import Neighbours, RowRange, cut_rows
+from reid_dist.core.segments import entry_owners
 from reid_dist.errors import DamagedPartError, InputError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
@@ -250,7 +251,7 @@ def jaccard_distances(graph: NeighbourGraph, rows: Rows, columns: Rows | None = 
             continue
         far = take_sparse(_weights_of(graph.read(cut.start, cut.stop)), far_rows[wanted] - cut.start)
         shared = overlap_block(near, far, graph.n_items, mix.multiplies)
-        owner = np.repeat(np.arange(len(near_rows)), np.diff(shared.indptr))
+        owner = entry_owners(shared.indptr)
         distance = mix.graph_distances(shared.value, near_sums[owner], row_sums(far)[shared.column])
         result[owner, wanted[shared.column]] = distance
     return result

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange
+from reid_dist.core.sorted_values import places_among
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, grown_sets, mean_rows
 from reid_dist.stages.neighbours import Listed, NeighbourLists, Table
@@ -71,7 +72,6 @@ def _reciprocal(index: Int64, distance: NDArray[np.float64], gallery: NeighbourL
     """Gallery items of each list whose own list would contain the query; -1 in place of the others."""
     listed = np.unique(index[index >= 0]).astype(np.int64)
     last = gallery.last_kept(listed, n_near)
-    # Empty places (-1) look up an arbitrary item and are dropped below; if nothing is listed, all places are empty.
-    place = np.minimum(np.searchsorted(listed, index), max(len(listed) - 1, 0))
-    returned = distance < last[place] if len(listed) else np.zeros(index.shape, bool)
-    return np.where((index >= 0) & returned, index, -1).astype(np.int32)
+    # Those of empty places, -1, are below all distances.
+    returned = distance < np.append(last, -np.inf)[places_among(listed, index)]
+    return np.where(returned, index, -1).astype(np.int32)

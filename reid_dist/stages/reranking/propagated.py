@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.core.segments import segment_offsets
 from reid_dist.engine.reductions import FeatureBlock
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.kernels.jaccard import ColumnLists, columns_of, listed_products, products_into
@@ -155,9 +156,7 @@ def _divisors(length: Float64) -> Float64:
 def _rows_of(index: NDArray[np.int32], value: Float64) -> SparseRows:
     """Rows of lists with their values, in list order."""
     there = index >= 0
-    indptr = np.zeros(len(index) + 1, np.int64)
-    np.cumsum(there.sum(axis=1), out=indptr[1:])
-    return SparseRows(indptr, index[there], value[there])
+    return SparseRows(segment_offsets(there.sum(axis=1)), index[there], value[there])
 
 
 def _steps(number: int) -> Int64:

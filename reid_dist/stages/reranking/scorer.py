@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.core.segments import entry_owners
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import SetShape
 from reid_dist.engine.reductions import FallingScale, FeatureBlock, KnownPairs
@@ -141,7 +142,7 @@ class RerankedScorer(ScorerOfFeatures):
         pairs = PairRows(self.distance.kind, query.features, gallery.features, query.norm, gallery.norm)
         sums = row_sums(near), row_sums(far)
         scale = self.mix.scale(self.query_lists.farthest(rows))
-        owner = np.repeat(np.arange(len(query)), np.diff(shared.indptr))
+        owner = entry_owners(shared.indptr)
         value = np.empty(len(owner))
         for start in range(0, len(owner), _PAIRS_AT_ONCE):
             cut = slice(start, start + _PAIRS_AT_ONCE)

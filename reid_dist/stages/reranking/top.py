@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from reid_dist.core.formatting import byte_size
 from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.core.segments import entry_keys
+from reid_dist.core.sorted_values import places_among
 from reid_dist.core.specs import call_text
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
@@ -188,10 +190,9 @@ class TopScorer(ScorerOfFeatures):
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
         """Look up pairs of heads and compute the others; see `Scorer.pair_distances`."""
         heads, n_gallery = self.heads.read(rows), self.plain.gallery.n_rows
-        known = np.repeat(np.arange(len(rows)), np.diff(heads.indptr)) * n_gallery + heads.column
-        wanted = owner * n_gallery + gallery_row
-        place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-        distance, others = heads.value[place], np.flatnonzero(known[place] != wanted)
+        known = entry_keys(heads.indptr, heads.column, n_gallery)
+        place = places_among(known, owner * n_gallery + gallery_row)
+        distance, others = heads.value[place], np.flatnonzero(place < 0)
         distance[others] = self.plain.pair_distances(rows, owner[others], gallery_row[others])
         return distance
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import RowRange, cut_rows, nth_rows
+from reid_dist.core.segments import entry_owners, segment_offsets, take_segments
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.kernels.lists import listed_distances
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets
@@ -144,10 +145,7 @@ def cut_sparse(rows: SparseRows, start: int, stop: int) -> SparseRows:
 
 def take_sparse(rows: SparseRows, place: Int64) -> SparseRows:
     """Rows at the given positions, shape (n,), int64."""
-    size = np.diff(rows.indptr)[place]
-    indptr = np.zeros(len(place) + 1, np.int64)
-    np.cumsum(size, out=indptr[1:])
-    at = np.repeat(rows.indptr[place] - indptr[:-1], size) + np.arange(indptr[-1])
+    indptr, at = take_segments(rows.indptr, place)
     return SparseRows(indptr, rows.column[at], rows.value[at])
 
 
@@ -156,10 +154,8 @@ def join_rows(pieces: list[SparseRows]) -> SparseRows:
     if not pieces:
         return SparseRows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0))
     sizes = np.concatenate([np.diff(piece.indptr) for piece in pieces])
-    indptr = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=indptr[1:])
     return SparseRows(
-        indptr,
+        segment_offsets(sizes),
         np.concatenate([piece.column for piece in pieces]),
         np.concatenate([piece.value for piece in pieces]),
     )
@@ -202,7 +198,7 @@ def gaussian_weights(
     `compute` returns the distances of pairs that are not listed, by row of `listed` and member.
     """
     distance = listed_distances(indptr, member, listed.index, listed.distance)
-    owner = np.repeat(np.arange(len(listed.farthest)), np.diff(indptr))
+    owner = entry_owners(indptr)
     missing = np.flatnonzero(np.isnan(distance))
     distance[missing] = compute(owner[missing], member[missing].astype(np.int64))
     return gaussian_rows(indptr, member, how.scaled(distance, listed.farthest[owner]), how.normalised)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
+from reid_dist.core.sorted_values import places_among
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.source import listed, open_source, text_rows
 from reid_dist.stores.importers.text_files import file_of_labels, read_text
@@ -136,8 +137,8 @@ def rows_named(values: NDArray[Any], features: LabelledSet, by: str, where: str)
     wanted, held = join_item_ids(values, known)
     order = np.argsort(held, kind="stable")
     ordered = held[order]
-    place = np.minimum(np.searchsorted(ordered, wanted), len(ordered) - 1)
-    missing = np.flatnonzero(ordered[place] != wanted)
+    place = places_among(ordered, wanted)
+    missing = np.flatnonzero(place < 0)
     if len(missing):
         raise InputError(
             f"{counted(len(missing), 'entry')} of {where} {'has' if len(missing) == 1 else 'have'} {by} that "

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
 from reid_dist.core.json_text import json_of
+from reid_dist.core.segments import entry_owners, segment_offsets
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.importers.hdf5_files import is_hdf5, read_nested_cells
 from reid_dist.stores.importers.matlab import read_nested_version_5
@@ -162,8 +163,8 @@ def _rows(
     if not lists:
         return []
     arrays = [_as_list(values, called(place)) for place, values in enumerate(lists)]
-    ends = np.cumsum([len(values) for values in arrays])
-    owner = np.repeat(np.arange(len(arrays)), np.diff(ends, prepend=0))
+    indptr = segment_offsets([len(values) for values in arrays])
+    owner = entry_owners(indptr)
     whole = np.concatenate(arrays)
     rows = row_numbers(whole, where) if by == "rows" else rows_named(whole, features, by, where)
     rows = rows[np.lexsort((rows, owner))]
@@ -177,7 +178,7 @@ def _rows(
     twice = np.flatnonzero((rows[1:] == rows[:-1]) & (owner[1:] == owner[:-1]))
     if len(twice):
         raise InputError(f"{called(owner[twice[0]])} names row {rows[twice[0]]} twice")
-    return [rows[stop - len(values) : stop] for values, stop in zip(arrays, ends.tolist(), strict=True)]
+    return np.split(rows, indptr[1:-1])
 
 
 def _as_list(values: Any, where: str) -> NDArray[Any]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
+from reid_dist.core.segments import range_entries
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.name_layouts.definition import Records
 from reid_dist.stores.importers.name_layouts.xml_lists import read_xml_lists
@@ -60,10 +61,8 @@ def _records_of_tracks(arrays: Mapping[str, RowArray], lists: Sequence[Path]) ->
             "set, info/test_name.txt for tracks_test_info.mat"
         )
     lengths = last - first + 1
-    starts = np.repeat(first - 1, lengths)
-    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     images = {what: np.repeat(values, lengths) for what, values in records.items()}
-    return {"image_paths": names[0][starts + within], **images}
+    return {"image_paths": names[0][range_entries(first - 1, lengths)[1]], **images}
 
 
 def read_cuhk03(paths: Sequence[Path]) -> Records:
