@@ -50,8 +50,11 @@ def csr(lists):
     return np.cumsum([0, *map(len, lists)]), np.array([each for own in lists for each in own], np.int64)
 
 
-def counting(matrix, positives, numbers, name, label=None, own_label=None):
-    """The reduction for positive columns of every query, and what it should count, by comparing distances."""
+def counting(matrix, positives, numbers, name, label=None, own_label=None, group=None):
+    """The reduction for positive columns of every query, and what it should count, by comparing distances.
+
+    It counts columns of a group (a mask), if one is given.
+    """
     thresholds, start, rows, near, tied, before = [], [0], [], [], [], []
     junk = np.zeros(numbers[-1] + 1, np.bool_)
     for i, columns in enumerate(positives):
@@ -60,6 +63,8 @@ def counting(matrix, positives, numbers, name, label=None, own_label=None):
         kept[list(columns)] = False
         if label is not None:
             kept &= label[numbers] != own_label[i]
+        if group is not None:
+            kept &= group
         thresholds.append(own)
         for t in own:
             here = sorted(numbers[j] for j in columns if matrix[i, j] == t)
@@ -100,14 +105,22 @@ def test_counts_of_every_threshold(name, seed, tile, labelled, data):
     label = rng.integers(0, 3, 100 + len(far)) if labelled else None
     own_label = rng.integers(0, 4, len(near)) if labelled else None
     reduction, expected = counting(matrix, positives, far.numbers, name, label, own_label)
+    group = rng.integers(5, 8, len(far)) if data.draw(st.booleans()) else None
     k, order = data.draw(st.sampled_from([0, 2, 6])), np.argsort(matrix, axis=1, kind="stable")
     nearest_columns = order[:, :k]
     reach = matrix[np.arange(len(near)), order[:, min(k, len(far)) - 1]] if k and data.draw(st.booleans()) else None
     wanted = [KeepNearest(k, distance, reach=reach)] if k else []
     with pytest.MonkeyPatch.context() as patch:
         force_path(patch, data)
-        *lists, found = run_tiles(near, far, distance, TileShape(tile, tile), [*wanted, reduction])
-    assert_counts(found, expected, reduction)
+        grouped = replace(far, group=group)
+        *lists, found = run_tiles(near, grouped, distance, TileShape(tile, tile), [*wanted, reduction])
+    if group is None:
+        assert_counts(found, expected, reduction)
+    else:
+        assert set(found) == set(group.tolist())
+        for each, own in found.items():
+            _, expected = counting(matrix, positives, far.numbers, name, label, own_label, group == each)
+            assert_counts({0: own}, expected, reduction)
     for listed in lists:
         n = nearest_columns.shape[1]
         assert listed.index[:, :n].tolist() == far.numbers[nearest_columns].tolist()
