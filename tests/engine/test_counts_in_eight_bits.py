@@ -50,8 +50,11 @@ def csr(lists):
     return np.cumsum([0, *map(len, lists)]), np.array([each for own in lists for each in own], np.int64)
 
 
-def counting(matrix, positives, numbers, name, label=None, own_label=None):
-    """The reduction for positive columns of every query, and what it should count, by comparing distances."""
+def counting(matrix, positives, numbers, name, label=None, own_label=None, group=None):
+    """The reduction for positive columns of every query, and what it should count, by comparing distances.
+
+    It counts columns of a group (a mask), if one is given.
+    """
     thresholds, start, rows, near, tied, before = [], [0], [], [], [], []
     junk = np.zeros(numbers[-1] + 1, np.bool_)
     for i, columns in enumerate(positives):
@@ -60,6 +63,8 @@ def counting(matrix, positives, numbers, name, label=None, own_label=None):
         kept[list(columns)] = False
         if label is not None:
             kept &= label[numbers] != own_label[i]
+        if group is not None:
+            kept &= group
         thresholds.append(own)
         for t in own:
             here = sorted(numbers[j] for j in columns if matrix[i, j] == t)
@@ -100,14 +105,22 @@ def test_counts_of_every_threshold(name, seed, tile, labelled, data):
     label = rng.integers(0, 3, 100 + len(far)) if labelled else None
     own_label = rng.integers(0, 4, len(near)) if labelled else None
     reduction, expected = counting(matrix, positives, far.numbers, name, label, own_label)
+    group = rng.integers(5, 8, len(far)) if data.draw(st.booleans()) else None
     k, order = data.draw(st.sampled_from([0, 2, 6])), np.argsort(matrix, axis=1, kind="stable")
     nearest_columns = order[:, :k]
     reach = matrix[np.arange(len(near)), order[:, min(k, len(far)) - 1]] if k and data.draw(st.booleans()) else None
     wanted = [KeepNearest(k, distance, reach=reach)] if k else []
     with pytest.MonkeyPatch.context() as patch:
         force_path(patch, data)
-        *lists, found = run_tiles(near, far, distance, TileShape(tile, tile), [*wanted, reduction])
-    assert_counts(found, expected, reduction)
+        grouped = replace(far, group=group)
+        *lists, found = run_tiles(near, grouped, distance, TileShape(tile, tile), [*wanted, reduction])
+    if group is None:
+        assert_counts(found, expected, reduction)
+    else:
+        assert set(found) == set(group.tolist())
+        for each, own in found.items():
+            _, expected = counting(matrix, positives, far.numbers, name, label, own_label, group == each)
+            assert_counts({0: own}, expected, reduction)
     for listed in lists:
         n = nearest_columns.shape[1]
         assert listed.index[:, :n].tolist() == far.numbers[nearest_columns].tolist()
@@ -120,7 +133,7 @@ def test_counts_of_every_threshold(name, seed, tile, labelled, data):
 def test_few_thresholds_and_many(n_thresholds, precision, monkeypatch):
     """Rows with few values and with many, of which some lie in bands: every way to place them."""
     use_precisions(monkeypatch, lambda n: np.full(n, precision))
-    rng, distance = np.random.default_rng(n_thresholds), REGISTERED.get("cosine")
+    rng, distance = np.random.default_rng(n_thresholds), REGISTERED.get("sqeuclidean")
     centres = rng.normal(size=(3, 64))
     rows = centres[rng.integers(0, 3, 900)] + rng.choice([0.01, 0.3, 3.0], (900, 1)) * rng.normal(size=(900, 64))
     near, far = block_of(np.concatenate([centres, rng.normal(size=(3, 64))])), block_of(rows, 7)
@@ -131,7 +144,7 @@ def test_few_thresholds_and_many(n_thresholds, precision, monkeypatch):
         order[: n_thresholds * step : step] for order, step in zip(by_distance, (1, 2, 1, 3, 2, 1), strict=True)
     ]
     positives[3] = ()
-    reduction, expected = counting(matrix, positives, far.numbers, "cosine")
+    reduction, expected = counting(matrix, positives, far.numbers, "sqeuclidean")
     (found,) = run_tiles(near, far, distance, TileShape(4, 700), [reduction])
     assert_counts(found, expected, reduction)
 
@@ -154,6 +167,27 @@ def test_threshold_at_the_edge_of_a_bound(sign, n_nearer, monkeypatch):
     assert found == expected == ([n_nearer], [1], [1])
     halve_bounds(monkeypatch)
     assert counts_at_the_edge(sign, n_nearer)[0] == ([n_nearer + int(sign < 0)], [0], [0])
+
+
+@pytest.mark.parametrize("name", ["cosine", "sqeuclidean"])
+def test_known_pairs_among_products_of_integers(name, monkeypatch):
+    """Known pairs are hidden, relevant, nearer than all thresholds or not; others lie among them."""
+    use_precisions(monkeypatch, lambda n: np.full(n, Precision.INTEGERS))
+    rng, distance = np.random.default_rng(0), REGISTERED.get(name)
+    for share in (0.05, 0.5):
+        plain, far = block_of(rng.normal(size=(20, 31))), block_of(rng.normal(size=(90, 31)), 100)
+        has_value = rng.random((20, 90)) < share
+        indptr, known = np.concatenate([[0], np.cumsum(has_value.sum(axis=1))]), rng.integers(0, 9, has_value.sum()) / 9
+        row, scale = far.numbers[np.nonzero(has_value)[1]], canonical_matrix(plain, far, distance).max(axis=1)
+        near = replace(plain, reranked=KnownPairs(0.3, False, scale, indptr, row, known))
+        matrix = canonical_matrix(near, far, distance)
+        positives = [np.flatnonzero(rng.random(90) < 0.2) for _ in range(20)]
+        label, own_label = rng.integers(0, 3, 190), rng.integers(0, 4, 20)
+        reduction, expected = counting(matrix, positives, far.numbers, name, label, own_label)
+        with count_screened() as screened:
+            (found,) = run_tiles(near, far, distance, TileShape(8, 64), [reduction])
+        assert screened["int8"]
+        assert_counts(found, expected, reduction)
 
 
 @pytest.mark.quick_cases(1)

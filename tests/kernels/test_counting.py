@@ -30,8 +30,9 @@ class Case:
         self.junk = rng.random(n_gallery) < 0.1
         self.row_of = np.arange(n_gallery)
         self.bands = self.tile.bands(positives, self.hidden, self.row_of)
+        self.group_of = rng.integers(0, 3, n_gallery)
 
-    def by_definition(self) -> tuple[list[int], list[int], list[int]]:
+    def by_definition(self, group: int | None = None) -> tuple[list[int], list[int], list[int]]:
         near, tied, preceding = [], [], []
         bands, (n_query, n_gallery) = self.bands, self.tile.shape
         for q in range(n_query):
@@ -39,6 +40,8 @@ class Case:
             kept = np.ones(n_gallery, bool)
             kept[self.hidden[q]] = False
             kept[self.junk] = False
+            if group is not None:
+                kept &= self.group_of == group
             for u in range(bands.indptr[q], bands.indptr[q + 1]):
                 at = bands.distance[u]
                 near.append(int((exact[kept] < at).sum()))
@@ -48,22 +51,23 @@ class Case:
         return near, tied, preceding
 
 
-def count(case: Case, limit: int = 10**9) -> tuple[int, tuple[list[int], ...]]:
+def count(case: Case, limit: int = 10**9, n_groups: int = 1) -> tuple[int, list[tuple[list[int], ...]]]:
+    """Rows that were added, and the counts of every group of columns."""
     tile, bands = case.tile, case.bands
-    counts = RankCounts(
-        np.zeros(len(bands.distance), np.int32),
-        np.zeros(len(bands.distance), np.int32),
-        np.zeros(len(bands.positive_row), np.int32),
-    )
+    n_threshold, n_positive = len(bands.distance), len(bands.positive_row)
+    counts = RankCounts(*(np.zeros((n_groups, n), np.int32) for n in (n_threshold, n_threshold, n_positive)))
     open_pairs = make_open_pairs(tile.exact.size + tile.shape[1])
     seen, many = tile.seen(case.junk), most_of_many(bands.indptr)
-    done, n_open, _ = count_tile(seen, bands, counts, open_pairs, 0, 0, limit, many)
-    decide(open_pairs, n_open, case.row_of, bands, tile.rows, counts)
-    preceding = []
-    for start, stop in zip(bands.positive_start[:-1], bands.positive_start[1:], strict=True):
-        preceding += np.cumsum(counts.before[start:stop]).tolist()
-    near = segment_running_sums(counts.near, bands.indptr)
-    return done, (near.tolist(), counts.tied.tolist(), preceding)
+    group_of = case.group_of if n_groups > 1 else case.group_of[:0]
+    done, n_open, _ = count_tile(seen, bands, counts, open_pairs, 0, 0, limit, group_of, many)
+    decide(open_pairs, n_open, case.row_of, group_of, bands, tile.rows, counts)
+    found = []
+    for near, tied, before in zip(*counts, strict=True):
+        preceding = []
+        for start, stop in zip(bands.positive_start[:-1], bands.positive_start[1:], strict=True):
+            preceding += np.cumsum(before[start:stop]).tolist()
+        found.append((segment_running_sums(near, bands.indptr).tolist(), tied.tolist(), preceding))
+    return done, found
 
 
 @given(
@@ -80,14 +84,15 @@ def test_counts_are_those_of_the_definition(
     seed: int, n_gallery: int, dim: int, n_positive: int, values: int, name: str, dtype: type
 ) -> None:
     case = Case(seed, name, dtype, 3, n_gallery, dim, n_positive, values)
-    assert count(case) == (3, case.by_definition())
+    assert count(case) == (3, [case.by_definition()])
+    assert count(case, n_groups=3) == (3, [case.by_definition(group) for group in range(3)])
 
 
 @pytest.mark.parametrize("n_positive", [3, 60])
 def test_a_crowded_band_ends_the_count(n_positive: int) -> None:
     case = Case(5, "cosine", np.float32, 4, 900, 8, n_positive, 1)
     # Some 813 pairs of a row are inside: the limit is exceeded in the second row, of which nothing is counted.
-    done, (near, tied, preceding) = count(case, limit=1000)
+    done, [(near, tied, preceding)] = count(case, limit=1000)
     expected = case.by_definition()
     assert done == 1
     thresholds = case.bands.indptr[1]
@@ -119,10 +124,10 @@ def test_values_at_every_threshold(n_positive: int, width: float, one_each: bool
         np.array([0, n]), lower, upper, np.arange(1.0, n + 1), np.arange(n + 1), np.full(n, 10**6), np.zeros(2, int),
         np.empty(0, np.int64),
     )  # fmt: skip
-    counts = RankCounts(*(np.zeros(n, np.int32) for _ in range(3)))
+    counts, none = RankCounts(*(np.zeros((1, n), np.int32) for _ in range(3))), np.empty(0, np.int64)
     rows = PairRows(1, query, gallery, squared_norms(query), squared_norms(gallery))
     tile, open_pairs = tile_of(values[None], np.zeros((1, len(values)))), make_open_pairs(2 * len(values))
-    _, n_open, inside = count_tile(tile, bands, counts, open_pairs, 0, 0, 10**9, most_of_many(bands.indptr))
-    decide(open_pairs, n_open, np.arange(len(values)), bands, rows, counts)
-    assert np.cumsum(counts.near).tolist() == [(values >= low).sum() for low in lower]
+    _, n_open, inside = count_tile(tile, bands, counts, open_pairs, 0, 0, 10**9, none, most_of_many(bands.indptr))
+    decide(open_pairs, n_open, np.arange(len(values)), none, bands, rows, counts)
+    assert np.cumsum(counts.near[0]).tolist() == [(values >= low).sum() for low in lower]
     assert inside == n_open == ((values[:, None] >= lower) & (values[:, None] <= upper)).any(axis=1).sum()

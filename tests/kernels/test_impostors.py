@@ -77,15 +77,16 @@ class Case:
             hidden_indptr=np.cumsum([0, *map(len, hidden)]),
             hidden_column=np.concatenate(hidden).astype(np.int64),
             counted=counted,
-            centre=tile.screen.centre.astype(dtype),
-            scale=np.full(1, 1 / tile.screen.slope, dtype)[0],
+            centre=tile.screen.centre.astype(tile.screen.dtype),
+            scale=np.full(1, 1 / tile.screen.slope, tile.screen.dtype)[0],
         )
 
     def brackets(self, edges: np.ndarray) -> Brackets:
         """Every key that anything within reach of an edge can have is looked at."""
         screen = self.tile.screen
         falling = edges**2 if self.tile.distance.squared else edges
-        reach = 2 * screen.epsilon.max() / screen.slope + 1e-5 * (1 + screen.centre.max())
+        off = screen.epsilon.max() + float(self.screened.tile.extra.max())
+        reach = 2 * off / screen.slope + 1e-5 * (1 + screen.centre.max())
         codes = np.full(N_PLACES, len(edges) // 2 + 1, np.uint16)
         low = falling_keys(falling[::2] - reach) + LARGEST_KEY
         high = falling_keys(falling[1::2] + reach) + LARGEST_KEY
@@ -103,7 +104,7 @@ cases = st.builds(
     Case,
     st.integers(0, 2**32 - 1),
     st.sampled_from(DISTANCES.names()),
-    st.sampled_from([np.float32, np.float64]),
+    st.sampled_from([np.int32, np.float32, np.float64]),
     st.sampled_from([1, 3, 130, 511, 512, 1100]),
     st.sampled_from([1, 2, 3, 1000]),
 )
@@ -117,7 +118,8 @@ def test_the_histogram_counts_every_pair_once(case: Case) -> None:
     span = np.array([N_PLACES, 0], np.uint32)
     count_keys(case.screened, counts, span)
     tile = case.screened.tile
-    values = tile.products - tile.bias[tile.bias_of]
+    scaled = (tile.products - tile.shift).astype(tile.scale.dtype) * (tile.scale * tile.factor[:, None])
+    values = scaled - tile.bias[tile.bias_of]
     falling = (case.screened.centre[:, None] - values) * case.screened.scale
     expected = np.bincount(falling_keys(falling[case.seen].astype(np.float64)) + LARGEST_KEY, minlength=N_PLACES)
     assert np.array_equal(counts[: 2 * LARGEST_KEY], expected[: 2 * LARGEST_KEY])
@@ -145,7 +147,7 @@ def test_brackets_are_counted_by_canonical_distances(case: Case, data: st.DataOb
     while row < len(case.tile.query):
         # A small buffer is filled, emptied and filled again.
         brackets, buffer = case.brackets(edges), found[:capacity]
-        row = split_tile(case.screened, brackets, rows, row, exact.size, gaps, buffer, progress, by_query)
+        row = split_tile(case.screened, brackets, rows, row, 2 * exact.size, gaps, buffer, progress, by_query)
         assert row >= 0
         owners += by_query.owner[: progress[0]].tolist()
         collected += found[: progress[0]].tolist()

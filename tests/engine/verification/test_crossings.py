@@ -7,10 +7,12 @@ from functools import partial
 
 import numpy as np
 import pytest
+from exact_products import use_integers
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sampling import examples
 
+from reid_dist.core.environment import has_integers as has_library
 from reid_dist.core.model import GalleryMask, Hidden
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.plan import TileShape
@@ -30,6 +32,7 @@ from reid_dist.engine.reductions import (
     combine_brackets,
     ordered_keys,
 )
+from reid_dist.engine.reductions import impostors as impostors_of_tiles
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.engine.verification import Level, Pairs, ThresholdSearch, crossings, wanted_levels
 from reid_dist.errors import DamagedStoreError
@@ -133,10 +136,11 @@ def by_definition(level, genuine, impostors):
     capacity=st.sampled_from([1, 64, 2**18]),
     few=st.sampled_from([4, 4096]),
     tile=st.sampled_from([(512, 2048), (5, 33)]),
+    has_integers=st.booleans(),
     data=st.data(),
 )
 @settings(max_examples=examples(120))
-def test_levels_are_found_exactly(seed, kind, name, n_query, n_gallery, dim, capacity, few, tile, data):
+def test_levels_are_found_exactly(seed, kind, name, n_query, n_gallery, dim, capacity, few, tile, has_integers, data):
     """Many ties, a minimal capacity, features that screening cannot distinguish: all levels are exact."""
     problem = Problem.make(seed, kind, name, n_query, n_gallery, dim)
     exact = problem.exact
@@ -147,6 +151,12 @@ def test_levels_are_found_exactly(seed, kind, name, n_query, n_gallery, dim, cap
     cuts = sorted(data.draw(st.lists(st.integers(0, n_gallery), max_size=2)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(crossings, "FEW_PAIRS", few)
+        if has_integers and has_library():
+            use_integers(patch)
+            # Products of integers cost least, wherever the pairs lie; tiles are left to float32 at once or never.
+            patch.setattr(impostors_of_tiles, "cost_of", lambda precision, share: float(precision))
+            most = data.draw(st.sampled_from([-1.0, 0.1, 1.0]))
+            patch.setitem(impostors_of_tiles._MOST_UNDECIDED, Precision.INTEGERS, most)
         found, _ = search_through(problem, levels, genuine, len(impostors), capacity, cuts, tile)
     for level in levels:
         crossing = found[level]
