@@ -9,11 +9,11 @@ import numpy as np
 
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.distances.integers import forced_screen
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import FeatureBlock, Reduction, Seed, Surroundings
-from reid_dist.engine.reductions.surroundings import Listing, Work, listed_in, unknown
-from reid_dist.engine.reductions.tiles import Batch, BlockPair, Precision, TileView
+from reid_dist.engine.reductions.costs import ListWork, Precision
+from reid_dist.engine.reductions.surroundings import Listing, listed_in, unknown
+from reid_dist.engine.reductions.tiles import Batch, BlockPair, TileView
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.symmetric import collect_both, collect_rows
 
@@ -70,7 +70,7 @@ def run_symmetric_tiles(
     far = near
     if second is not None:
         far = Listing(pair, k, unknown(second) if seeds is None else seeds[1], farthest=farthest, of_columns=True)
-    work = Work(0 if seeds is not None else k * len(first))
+    work = ListWork(first.features.shape[1], 0 if seeds is not None else k * len(first))
 
     def add(batch: Batch, columns: RowRange) -> None:
         tile = TileView(pair, batch, columns)
@@ -78,7 +78,7 @@ def run_symmetric_tiles(
         leave(tile, n_refined)
 
     def leave(tile: TileView, n_refined: int) -> None:
-        if tile.precision is Precision.INTEGERS and work.exceeds(n_refined, tile.size) and forced_screen() is None:
+        if tile.precision is Precision.INTEGERS and work.exceeds(n_refined, tile.size):
             for batch in batches:
                 batch.precision = Precision.PLAIN
 

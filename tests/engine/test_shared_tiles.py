@@ -30,8 +30,8 @@ from reid_dist.engine.reductions import (
     Visibility,
     bands,
     counts,
+    group_targets,
     make_targets,
-    make_thresholds,
 )
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.relevance.assignment import GalleryIndex, assign_relevance
@@ -70,10 +70,10 @@ class Problem:
         members = tracks.with_members(relevance, listed=False)
 
         def distances(indptr, row):
-            return [(np.arange(len(row)), self.exact[np.repeat(np.arange(n_query), np.diff(indptr)), row])]
+            return self.exact[np.repeat(np.arange(n_query), np.diff(indptr)), row]
 
         targets = make_targets(relevance, distances(relevance.relevant_indptr, relevance.relevant_row))
-        groups = make_thresholds(members, distances(*members.listed)).groups
+        groups = group_targets(members, distances(*members.listed), first_alone=False)
         # The same positives at a third of their distances: thresholds among other pairs.
         nearer = replace(targets, distance=targets.distance / 3)
         seen = Visibility(targets.hidden, index.mask, np.ones(n_query, bool), COSINE, FallingScale(False))

@@ -10,6 +10,7 @@ from reid_dist.engine.reductions.base import (
     pair_rows,
 )
 from reid_dist.engine.reductions.by_query import CountsByQuery
+from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts
 from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, combine_groups, counts_of_groups, group_bytes
 from reid_dist.engine.reductions.identities import Identities
@@ -42,7 +43,7 @@ from reid_dist.engine.reductions.targets import (
     rank_groups,
     relevant_places,
 )
-from reid_dist.engine.reductions.tiles import BlockPair, Precision, TileView
+from reid_dist.engine.reductions.tiles import BlockPair, TileView
 
 PARTIAL_RESULTS = (
     BracketCounts,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -11,19 +10,16 @@ from numpy.typing import DTypeLike, NDArray
 from reid_dist.core.model import GalleryMask, Targets, cut_rows
 from reid_dist.engine.distances import Screen
 from reid_dist.engine.reductions.base import HiddenColumns
-from reid_dist.engine.reductions.tiles import BlockPair, Precision, TileView
+from reid_dist.engine.reductions.costs import Precision, cost_of
+from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.deciding import Bands
 from reid_dist.kernels.placing import Placing
 from reid_dist.kernels.screening import count_in_bands
 from reid_dist.kernels.tiles import Tile
 
 Int64 = NDArray[np.int64]
-S = TypeVar("S", float, NDArray[np.float64])
 Edges = tuple[NDArray[np.floating], NDArray[np.floating]]
 
-# Cost of products of each precision, and of a pair that they leave inside a band, in pairs of a float32 product.
-_COSTS = {Precision.INTEGERS: 0.35, Precision.PLAIN: 1.0, Precision.WIDE: 2.0}
-_DECIDED = {Precision.INTEGERS: 5.0, Precision.PLAIN: 10.0, Precision.WIDE: 10.0}
 # Share of pairs inside bands at which a computed tile is left to the next precision.
 _GIVEN_UP = 0.2
 
@@ -32,11 +28,6 @@ _FEWEST = 64
 
 # Queries per computation of edges.
 _EDGE_QUERIES = 256
-
-
-def cost_of(precision: Precision, share: S) -> S:
-    """Cost of products that leave a share of the pairs to be looked at one by one, in pairs of a float32 product."""
-    return _COSTS[precision] + _DECIDED[precision] * share
 
 
 def most_inside(size: int) -> int:
@@ -120,7 +111,8 @@ class ScreenedTargets:
             kinds = [Precision.PLAIN, Precision.WIDE]
             if pair.integers is not None:
                 kinds.insert(0, Precision.INTEGERS)
-            costs = [cost_of(kind, share) for kind, share in zip(kinds, self._shares(kinds), strict=True)]
+            dim = pair.gallery.features.shape[1]
+            costs = [cost_of(kind, dim, share) for kind, share in zip(kinds, self._shares(kinds), strict=True)]
             found[:] = np.array(kinds)[np.argmin(costs, axis=0)]
             few, many = sorted((Precision.INTEGERS, Precision.PLAIN), key=lambda kind: int((found == kind).sum()))
             if (found == few).sum() < _FEWEST:

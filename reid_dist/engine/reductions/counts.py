@@ -13,7 +13,8 @@ from reid_dist.core.segments import segment_running_sums
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.reductions.bands import ScreenedTargets, read_all
 from reid_dist.engine.reductions.base import Accumulator
-from reid_dist.engine.reductions.tiles import BlockPair, Precision, TileView
+from reid_dist.engine.reductions.costs import Precision
+from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.counting import count_tile, most_of_many
 from reid_dist.kernels.deciding import RankCounts, decide, make_open_pairs
 

@@ -22,8 +22,9 @@ from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import MERGED_AT_ONCE
 from reid_dist.engine.reductions.bands import ScreenedTargets, read_all
 from reid_dist.engine.reductions.base import Accumulator
+from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.counts import PartialCounts, SparseCounts
-from reid_dist.engine.reductions.tiles import BlockPair, Precision, TileView
+from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.deciding import APART
 from reid_dist.kernels.groups import GroupPlaces, count_open, merge_groups, place_groups, settle_groups

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Hidden
 from reid_dist.engine.distances import Distance, Screen
-from reid_dist.engine.reductions.bands import cost_of
 from reid_dist.engine.reductions.base import Accumulator, HiddenColumns
 from reid_dist.engine.reductions.by_query import CountsByQuery, QueryTally, add_by_query, join_queries
+from reid_dist.engine.reductions.costs import Precision, cost_of
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
-from reid_dist.engine.reductions.tiles import BlockPair, Precision, TileView
+from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.impostors import (
     LARGEST_KEY,
     N_PLACES,
@@ -244,7 +244,8 @@ class _Collection(_ImpostorTiles[BracketCounts]):
             width = ((screen.epsilon + extra) / screen.slope)[:, None]
             edges = np.searchsorted(self._falling, fall - width), np.searchsorted(self._falling, fall + width)
             inside.append(float(((edges[0] != edges[1]) | (edges[0] % 2 == 1)).mean()))
-        if cost_of(Precision.INTEGERS, inside[0]) < cost_of(Precision.PLAIN, inside[1]):
+        dim = pair.gallery.features.shape[1]
+        if cost_of(Precision.INTEGERS, dim, inside[0]) < cost_of(Precision.PLAIN, dim, inside[1]):
             found[:] = Precision.INTEGERS
         return found
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from reid_dist.core.model import GalleryMask, Hidden, Neighbours
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.reductions.base import Accumulator, HiddenColumns
+from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.surroundings import Listing, ListingTiles, listed_in, unknown
-from reid_dist.engine.reductions.tiles import BlockPair, Precision, TileView
+from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.lists import merge_lists
 
 Float64 = NDArray[np.float64]

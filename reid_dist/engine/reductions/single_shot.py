@@ -31,8 +31,9 @@ from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import MERGED_AT_ONCE
 from reid_dist.engine.reductions.bands import ScreenedTargets, read_all
 from reid_dist.engine.reductions.base import Accumulator
+from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.identities import Identities, oversized_groups
-from reid_dist.engine.reductions.tiles import BlockPair, Precision, TileView
+from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
 from reid_dist.kernels.expectation import expected_curves
 from reid_dist.kernels.single_shot import (

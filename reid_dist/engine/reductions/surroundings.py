@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.distances.integers import forced_screen
 from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenColumns
-from reid_dist.engine.reductions.tiles import BlockPair, Precision, TileView
+from reid_dist.engine.reductions.costs import ListWork, Precision, pay_for_lists
+from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.canonical import GIVEN, PairRows, read_only
 from reid_dist.kernels.lists import merge_lists
 from reid_dist.kernels.rescoring import falling_values
@@ -21,11 +21,6 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 _NONE = np.empty(0, np.int64)
-
-# Elements of the rows that an item is compared with, per row of its list, with which integers pay for lists.
-_ELEMENTS_PER_NEIGHBOUR = 49152
-# Cost of refining a value, in pairs of a float32 product, and what products of integers save of such a pair.
-_REFINED, _SAVED = 4.0, 0.65
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,29 +120,17 @@ class Listing:
 
 def listed_in(pair: BlockPair, k: int, share: float = 1.0) -> Precision:
     """First precision of lists of `k` items, of which a share of the pairs is compared per product."""
-    elements = share * len(pair.gallery) * pair.gallery.features.shape[1]
-    pays = elements >= _ELEMENTS_PER_NEIGHBOUR * k or forced_screen() is not None
-    return Precision.INTEGERS if pays and pair.integers is not None else Precision.PLAIN
-
-
-class Work:
-    """Whether products of integers still pay for lists: they do unless too many of their values are refined."""
-
-    def __init__(self, n_begun: int) -> None:
-        # Lists that begin without bounds take more at first.
-        self._left = float(1 << 16) + 12.0 * _REFINED * n_begun
-
-    def exceeds(self, n_refined: int, n_pairs: int) -> bool:
-        """Add values that were refined, and pairs that were compared; whether products of float32 are faster."""
-        self._left += 0.5 * _SAVED * n_pairs - _REFINED * n_refined
-        return self._left < 0
+    n_gallery, dim = pair.gallery.features.shape
+    pays = pay_for_lists(share * n_gallery, dim, k) and pair.integers is not None
+    return Precision.INTEGERS if pays else Precision.PLAIN
 
 
 class ListingTiles:
     """Adds tiles to the lists of their rows."""
 
     def __init__(self, pair: BlockPair, listing: Listing) -> None:
-        self._listing, self._work = listing, Work(listing.k * len(pair.query))
+        self._listing = listing
+        self._work = ListWork(pair.gallery.features.shape[1], listing.k * len(pair.query))
 
     def absorb(self, tile: TileView, hidden: HiddenColumns | None = None) -> None:
         """Add one tile, without columns that are hidden by label."""
@@ -157,7 +140,7 @@ class ListingTiles:
             bias, bias_of = hidden.bias(read.bias[0], tile.columns, tile.queries)
             read = read._replace(bias=bias, bias_of=bias_of)
         n_refined = collect_rows(read, self._listing.side)
-        if precision is Precision.INTEGERS and self._work.exceeds(n_refined, tile.size) and forced_screen() is None:
+        if precision is Precision.INTEGERS and self._work.exceeds(n_refined, tile.size):
             tile.leave(precision)
 
 

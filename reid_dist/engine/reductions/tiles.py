@@ -8,7 +8,6 @@ again in the next one.
 
 from __future__ import annotations
 
-from enum import IntEnum
 from functools import cached_property
 from typing import Protocol
 
@@ -21,6 +20,7 @@ from reid_dist.engine.distances.integers import IntegerProduct
 from reid_dist.engine.distances.quantised import IntegerRows, product_for, slack_of
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
+from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.screens import RescoredScreen, screen_pairs
 from reid_dist.engine.screened_pairs import note_screened
 from reid_dist.kernels.tiles import Tile
@@ -31,18 +31,6 @@ _SAMPLED_ROWS = 128
 
 _NO_ROWS = np.empty((0, 0), np.float32)
 _NO_KNOWN = np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0)
-
-
-class Precision(IntEnum):
-    """Precision of products, from the cheapest to the one that decides most pairs."""
-
-    # Queries whose pairs are not read.
-    NOTHING = 0
-    # No products: known pairs alone, where no other can matter.
-    KNOWN = 1
-    INTEGERS = 2
-    PLAIN = 3
-    WIDE = 4
 
 
 class _Products(Protocol):
