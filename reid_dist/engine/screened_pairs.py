@@ -1,4 +1,4 @@
-"""Numbers of pairs that were screened by products of each kind, for the report; no result depends on them."""
+"""Numbers of pairs that were read from products of each kind, by need, for the report; no result depends on them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-KINDS: Final = ("int8", "float32")
+KINDS: Final = ("int8", "float32", "float64")
 
 ScreenedPairs = dict[str, int]
-"""Pairs by kind of product."""
+"""Pairs by need and kind of product, as ``"ranks, int8"``."""
 
 
 class _Counts(threading.local):
@@ -35,10 +35,10 @@ def count_screened() -> Iterator[ScreenedPairs]:
         _COUNTS.current = before
 
 
-def note_screened(kind: str, n_pairs: int) -> None:
-    """Add pairs that were screened by products of a kind."""
+def note_screened(need: str, kind: str, n_pairs: int) -> None:
+    """Add pairs that were read from products of a kind for a need: ranks, lists and so on."""
     if _COUNTS.current is not None and n_pairs:
-        _COUNTS.current[kind] += n_pairs
+        _COUNTS.current[f"{need}, {kind}"] += n_pairs
 
 
 def add_screened(parts: Iterable[Mapping[str, int]]) -> ScreenedPairs:
@@ -50,12 +50,18 @@ def add_screened(parts: Iterable[Mapping[str, int]]) -> ScreenedPairs:
 
 
 def screened_words(counts: Mapping[str, int]) -> str:
-    """Shares of the kinds in words; empty without pairs.
+    """Shares of the kinds in words, for each need unless they are the same for all; empty without pairs.
 
-    Pairs that were screened in both kinds, as integers decided too few of them, count in both.
+    Pairs that were read in both kinds, as integers left too many of them open, count in both.
     """
-    total = sum(counts.values())
-    shares = {kind: counts.get(kind, 0) / total for kind in KINDS if counts.get(kind)}
-    if len(shares) < 2:
-        return "".join(shares)
-    return ", ".join(f"{kind} for {100 * share:.3g} %" for kind, share in shares.items()) + " of the pairs"
+    words: dict[str, str] = {}
+    for need in sorted({key.partition(", ")[0] for key in counts}):
+        own = {kind: counts[f"{need}, {kind}"] for kind in KINDS if counts.get(f"{need}, {kind}")}
+        if len(own) < 2:
+            words[need] = "".join(own)
+        else:
+            total = sum(own.values())
+            words[need] = ", ".join(f"{kind} for {100 * n / total:.3g} %" for kind, n in own.items()) + " of the pairs"
+    if len({*words.values()}) < 2:
+        return "".join({*words.values()})
+    return "; ".join(f"{need}: {each}" for need, each in words.items())

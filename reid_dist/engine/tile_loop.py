@@ -12,7 +12,7 @@ from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import FeatureBlock, Reduction, Seed, Surroundings
 from reid_dist.engine.reductions.costs import ListWork, Precision
-from reid_dist.engine.reductions.surroundings import Listing, listed_in, unknown
+from reid_dist.engine.reductions.surroundings import LISTS, Listing, listed_in, unknown
 from reid_dist.engine.reductions.tiles import Batch, BlockPair, TileView
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.symmetric import collect_both, collect_rows
@@ -74,7 +74,7 @@ def run_symmetric_tiles(
 
     def add(batch: Batch, columns: RowRange) -> None:
         tile = TileView(pair, batch, columns)
-        n_refined = collect_both(tile.read(batch.precision), near.side, far.side)
+        n_refined = collect_both(tile.read(batch.precision, LISTS), near.side, far.side)
         leave(tile, n_refined)
 
     def leave(tile: TileView, n_refined: int) -> None:
@@ -96,7 +96,7 @@ def run_symmetric_tiles(
     cuts = [RowRange(int(batch.queries[0]), int(batch.queries[-1]) + 1) for batch in batches]
     for batch, cut in zip(batches, cuts, strict=True):
         tile = TileView(pair, batch, cut)
-        leave(tile, collect_rows(tile.read(batch.precision), within))
+        leave(tile, collect_rows(tile.read(batch.precision, LISTS), within))
     for later, columns in enumerate(cuts):
         for batch in batches[:later]:
             add(batch, columns)

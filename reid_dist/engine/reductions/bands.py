@@ -52,10 +52,10 @@ def read_all(tile: TileView, add: Callable[[Precision, int, int], tuple[int, int
 
 
 class ScreenedTargets:
-    """Thresholds of a block of queries for the tiles of a block pair."""
+    """Thresholds of a block of queries for the tiles of a block pair; `need` is that of `TileView.read`."""
 
-    def __init__(self, targets: Targets, mask: GalleryMask, pair: BlockPair) -> None:
-        self._targets, self._pair = targets, pair
+    def __init__(self, targets: Targets, mask: GalleryMask, pair: BlockPair, need: str) -> None:
+        self._targets, self._pair, self._need = targets, pair, need
         self._hidden = HiddenColumns(targets.hidden, mask, pair.gallery)
         self._bands: dict[DTypeLike, Bands] = {}
 
@@ -79,7 +79,7 @@ class ScreenedTargets:
 
     def read(self, tile: TileView, precision: Precision) -> Tile:
         """A tile in a precision, with columns that are hidden by label."""
-        found = tile.read(precision)
+        found = tile.read(precision, self._need)
         bias, bias_of = self._hidden.bias(found.bias[0], tile.columns, tile.queries)
         return found._replace(bias=bias, bias_of=bias_of)
 

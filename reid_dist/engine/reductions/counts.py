@@ -125,7 +125,7 @@ class _Counting(Accumulator[GroupedCounts]):
 
     def __init__(self, reduction: CountNearer, pair: BlockPair) -> None:
         self._reduction, self._pair = reduction, pair
-        self._thresholds = ScreenedTargets(reduction.targets, reduction.mask, pair)
+        self._thresholds = ScreenedTargets(reduction.targets, reduction.mask, pair, "ranks")
         targets = reduction.targets
         # Groups of the block, and the place of the group of each column; empty for a single group.
         self._groups, self._group_of = [0], np.empty(0, np.int64)

@@ -233,7 +233,7 @@ class _Listing(Accumulator[GroupCounts]):
 
     def __init__(self, reduction: CountGroups, pair: BlockPair) -> None:
         self._reduction, self._pair, gallery = reduction, pair, pair.gallery
-        self._thresholds = ScreenedTargets(reduction.targets, reduction.mask, pair)
+        self._thresholds = ScreenedTargets(reduction.targets, reduction.mask, pair, "groups")
         self._start = reduction.start_of_places
         self._most_places = int(np.diff(self._start).max(initial=0))
         # Groups of the block, in the order of their numbers, but those with items elsewhere first.

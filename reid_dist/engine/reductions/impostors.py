@@ -102,7 +102,7 @@ class _ImpostorTiles(Accumulator[R]):
 
     def _screened(self, tile: TileView, precision: Precision = Precision.PLAIN) -> tuple[Screen, Screened]:
         """Return a tile in a precision as the argument of kernels, and its screen."""
-        screen, read = self._pair.screen(precision), tile.read(precision)
+        screen, read = self._pair.screen(precision), tile.read(precision, "verification")
         bias, bias_of = self._hidden.bias(read.bias[0], tile.columns, tile.queries)
         return screen, Screened(
             tile=read._replace(bias=bias, bias_of=bias_of),

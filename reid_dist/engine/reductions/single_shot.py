@@ -262,7 +262,7 @@ class _Listing(Accumulator[ListedItems]):
         self._reduction, self._pair, gallery = reduction, pair, pair.gallery
         self._n_column = len(gallery)
         targets, identities = reduction.targets, reduction.identities
-        self._thresholds = ScreenedTargets(targets, reduction.mask, pair)
+        self._thresholds = ScreenedTargets(targets, reduction.mask, pair, "single-shot")
         self._start = targets.positive_indptr
         self._weight = reduction.weight
         place_of = np.full(len(identities.pid), -1, np.int32)

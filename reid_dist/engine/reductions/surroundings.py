@@ -22,6 +22,9 @@ Int64 = NDArray[np.int64]
 
 _NONE = np.empty(0, np.int64)
 
+LISTS = "lists"
+"""The need of lists; see `TileView.read`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -135,7 +138,7 @@ class ListingTiles:
     def absorb(self, tile: TileView, hidden: HiddenColumns | None = None) -> None:
         """Add one tile, without columns that are hidden by label."""
         precision = min(tile.precision, Precision.PLAIN)
-        read = tile.read(precision)
+        read = tile.read(precision, LISTS)
         if hidden is not None:
             bias, bias_of = hidden.bias(read.bias[0], tile.columns, tile.queries)
             read = read._replace(bias=bias, bias_of=bias_of)

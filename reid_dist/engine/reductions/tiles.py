@@ -28,6 +28,8 @@ from reid_dist.kernels.tiles import Tile
 Int64 = NDArray[np.int64]
 
 _SAMPLED_ROWS = 128
+# Products as the report names them.
+_KINDS = {Precision.INTEGERS: "int8", Precision.PLAIN: "float32", Precision.WIDE: "float64"}
 
 _NO_ROWS = np.empty((0, 0), np.float32)
 _NO_KNOWN = np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0)
@@ -74,8 +76,6 @@ class _FloatProducts:
         values = self._scratch[: n * m].reshape(n, m)
         if self._multiplies:
             self.screen.multiply(queries, matrix, values)
-            if not self.screen.exact and self.screen.dtype == np.float32:
-                note_screened("float32", values.size)
         else:
             values[:] = -np.inf
         self.screen.correct(queries, columns.start, bias, values)
@@ -129,7 +129,6 @@ class _IntegerProducts:
             self._right, self._columns = self._other.transposed(), columns
         products = self._scratch[: n * m].reshape(n, m)
         self._own.product.multiply(self._own.unsigned(queries), self._right, products)
-        note_screened("int8", products.size)
         return Tile(
             products=products,
             shift=self._other.shift,
@@ -277,8 +276,10 @@ class TileView:
         """The first precision of these queries."""
         return self._batch.precision
 
-    def read(self, precision: Precision) -> Tile:
-        """The tile in a precision; biases are those of the columns alone."""
+    def read(self, precision: Precision, need: str) -> Tile:
+        """The tile in a precision, for a need that the report names; biases are those of the columns alone."""
+        if precision in _KINDS and not self._pair.screen().exact:
+            note_screened(need, _KINDS[precision], self.size)
         return self._pair.tile(precision, self.queries, self.columns)
 
     def wider(self, precision: Precision) -> Precision | None:

@@ -154,7 +154,7 @@ def test_levels_are_found_exactly(seed, kind, name, n_query, n_gallery, dim, cap
         if has_integers and has_library():
             use_integers(patch)
             # Products of integers cost least, wherever the pairs lie; tiles are left to float32 at once or never.
-            patch.setattr(impostors_of_tiles, "cost_of", lambda precision, share: float(precision))
+            patch.setattr(impostors_of_tiles, "cost_of", lambda precision, dim, share: float(precision))
             most = data.draw(st.sampled_from([-1.0, 0.1, 1.0]))
             patch.setitem(impostors_of_tiles._MOST_UNDECIDED, Precision.INTEGERS, most)
         found, _ = search_through(problem, levels, genuine, len(impostors), capacity, cuts, tile)
@@ -199,7 +199,9 @@ def test_a_crowded_tile_is_screened_again(monkeypatch):
     levels = wanted_levels(parse_metrics(METRICS), True, Pairs(genuine, len(impostors)))
     times = []
     read = TileView.read
-    monkeypatch.setattr(TileView, "read", lambda tile, precision: times.append(precision) or read(tile, precision))
+    monkeypatch.setattr(
+        TileView, "read", lambda tile, precision, need: times.append(precision) or read(tile, precision, need)
+    )
     found, _ = search_through(problem, levels, genuine, len(impostors), 2**18, [], (8, 100))
     assert Precision.WIDE in times
     assert all(found[level].distance == by_definition(level, genuine, impostors)[0] for level in levels)

@@ -17,7 +17,6 @@ from test_neighbours import assert_same, plain_surroundings
 
 from reid_dist import nearest
 from reid_dist.core.model import RowRange
-from reid_dist.engine import tile_loop
 from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.distances import integers
 from reid_dist.engine.plan import TileShape
@@ -28,7 +27,7 @@ from reid_dist.engine.reductions import (
     Seed,
     Surroundings,
     SurroundQueries,
-    surroundings,
+    costs,
 )
 from reid_dist.engine.screened_pairs import count_screened
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
@@ -322,17 +321,13 @@ def test_crowded_blocks_are_computed_in_float32(monkeypatch):
         return lists, dict(screened)
 
     expected, screened = found()
-    assert set(screened) == {"int8"}
-    monkeypatch.setattr(tile_loop, "forced_screen", lambda: None)
-    monkeypatch.setattr(surroundings, "forced_screen", lambda: None)
-    monkeypatch.setattr(surroundings, "_ELEMENTS_PER_NEIGHBOUR", 1)
+    assert set(screened) == {"lists, int8"}
     for cost in (1e9, 8.0, 0.0):
-        monkeypatch.setattr(surroundings, "_REFINED", cost)
-        monkeypatch.setattr(surroundings.Work, "exceeds", _exceeds(cost))
+        monkeypatch.setattr(costs.ListWork, "exceeds", _exceeds(cost))
         lists, screened = found()
         for one, two in zip(lists, expected, strict=True):
             assert_same(one, two)
-        assert set(screened) == ({"int8"} if cost == 0.0 else {"int8", "float32"})
+        assert set(screened) == ({"lists, int8"} if cost == 0.0 else {"lists, int8", "lists, float32"})
 
 
 def _exceeds(cost):
