@@ -135,3 +135,19 @@ def test_each_gives_what_it_gives_alone(seed, is_reranked, tile, data):
         together = problem.run(names, shape)
     for name in names:
         assert content(together[name]) == content(alone[name]), name
+
+
+@pytest.mark.parametrize("beside", [(), ("counts",)])
+@pytest.mark.parametrize("name", ["single-shot", "single-shot of nearer", "groups", "lists"])
+def test_known_pairs_beside_products_of_integers(name, beside, monkeypatch):
+    """All that is nearer than its thresholds may be known pairs, where others are counted among products."""
+    pytest.importorskip("onnxruntime")
+    use_integers(monkeypatch)
+    use_precisions(monkeypatch, lambda n: np.full(n, Precision.INTEGERS))
+    for seed in range(4):
+        problem, shape = Problem(seed, True), TileShape(5, 64)
+        found = problem.run([name, *beside], shape)[name]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("REID_DIST_SCREEN", "float32")
+            alone = problem.run([name], shape)[name]
+        assert content(found) == content(alone), seed

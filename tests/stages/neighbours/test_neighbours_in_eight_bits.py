@@ -270,7 +270,7 @@ def test_lists_within_a_known_reach(name, k, data):
 def test_first_rows_nearer_than_all_others(k):
     """The nearest row and the farthest one are among the first, and so are k - 1 others, or only some of these."""
     rng = np.random.default_rng(4)
-    distance, rows = REGISTERED.get("cosine"), rng.normal(size=(200, 64))
+    distance, rows = REGISTERED.get("euclidean"), rng.normal(size=(200, 64))
     for n_near in (k - 1, k, k + 1, 3 * k):
         first = np.concatenate([rows[:1] + 0.01 * rows[1 : 1 + n_near], -rows[:1] - 0.01 * rows[1:2]])
         near, far = block_of(rows[:1]), block_of(np.concatenate([first, rows[n_near + 1 :]]), 100)
