@@ -28,31 +28,31 @@ def places_of(words: Any) -> Any:
 
 
 @kernel
-def of_values(*arguments: Any) -> None:
+def of_values(arguments: Any) -> None:
     """`mark_values`, compiled."""
     library.mark_values(*arguments)
 
 
 @kernel
-def of_values_of_both(*arguments: Any) -> None:
+def of_values_of_both(arguments: Any) -> None:
     """`mark_values_of_both`, compiled."""
     library.mark_values_of_both(*arguments)
 
 
 @kernel
-def of_products(*arguments: Any) -> None:
+def of_products(arguments: Any) -> None:
     """`mark_products`, compiled."""
     library.mark_products(*arguments)
 
 
 @kernel
-def of_products_of_both(*arguments: Any) -> None:
+def of_products_of_both(arguments: Any) -> None:
     """`mark_products_of_both`, compiled."""
     library.mark_products_of_both(*arguments)
 
 
 @kernel
-def between(*arguments: Any) -> None:
+def between(arguments: Any) -> None:
     """`mark_between`, compiled."""
     library.mark_between(*arguments)
 
@@ -72,7 +72,10 @@ COMPILED = {each.__name__: each for each in (between, of_values, of_values_of_bo
 def marked(compiled: bool, what: str, n: int, *arguments: Any) -> list[bool]:
     """Truth values of `n` places, by compiled code or by Python's; places beyond them must not be marked."""
     words = np.zeros((n + 63) // 64, np.uint64)
-    (COMPILED[what] if compiled else getattr(library, f"mark_{what.removeprefix('of_')}"))(*arguments, words)
+    if compiled:
+        COMPILED[what]((*arguments, words))
+    else:
+        getattr(library, f"mark_{what.removeprefix('of_')}")(*arguments, words)
     bits = np.unpackbits(words.view(np.uint8), bitorder="little").astype(bool)
     assert not bits[n:].any()
     return bits[:n].tolist()

@@ -48,7 +48,7 @@ from reid_dist.engine.distances.screening import Float64, Screen, Values
 from reid_dist.kernels.coarse import Factors, fine_factors, select_factors
 from reid_dist.kernels.quantising import quantise_rows
 from reid_dist.kernels.transposing import transpose_integers
-from reid_dist.kernels.usual import lacks_integers
+from reid_dist.kernels.warmup import lacks_integers
 
 # Rows that are prepared in float32 at a time, before they are quantised.
 _PREPARED = 1024
