@@ -21,7 +21,6 @@ from reid_dist.kernels.rescoring import falling_values, known_values, mixed_valu
 from reid_dist.kernels.screening import band_edges, count_in_bands
 from reid_dist.kernels.symmetric import Side
 from reid_dist.kernels.topk import collect_tile, make_candidates
-from reid_dist.kernels.transposing import transpose_integers
 
 Example = tuple[Any, tuple[Any, ...]]
 """A kernel, and arguments of the types that it is called with."""
@@ -73,7 +72,6 @@ def integers() -> Iterator[Example]:
     coarse = CoarseSide(side, factors, factors)
     counts, ends = RankCounts(small, small, small), make_upper_ends(1, 1)
     yield quantise_rows, (tile, 1, values, floats, floats, np.empty((1, 3)), pairs)
-    yield transpose_integers, (values, n, np.empty((1, 1), np.int8))
     yield residual_values, (pairs, pairs, floats, floats, small, small, tile)
     yield collect_coarse, (pairs, n, n, coarse, coarse)
     yield collect_coarse_rows, (pairs, tile, ints, ints, n, coarse, ends)

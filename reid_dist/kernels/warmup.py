@@ -25,7 +25,6 @@ WARMUP_SENTINELS: Final = {
     "reranking": ("counting.count_tile", "jaccard.overlap_block"),
     "integers": (
         "quantising.quantise_rows",
-        "transposing.transpose_integers",
         "coarse.residual_values",
         "coarse_lists.collect_coarse",
         "coarse_lists.collect_coarse_rows",
