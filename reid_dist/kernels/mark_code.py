@@ -11,11 +11,9 @@ from typing import Any, Final
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils as untyped
 
-from reid_dist.kernels.instructions import write_out
+from reid_dist.kernels.instructions import ArrayOperand, Variable, loop, opaque, write_out
 
-_cgutils: Any = untyped
 _types: Any = types
 
 # Places that are compared together: one vector of float32 of the widest processors.
@@ -46,20 +44,20 @@ def write_out_marks(function: Callable[..., object], compare: Compare) -> None:
 
     def code(builder: Any, *arguments: Any) -> None:
         *given, marks = arguments
-        groups = builder.bitcast(marks.data, _GROUP.as_pointer())
-        last = _cgutils.alloca_once_value(builder, _GROUP(0))
+        groups = marks._replace(data=opaque(builder, marks.data), element=_GROUP)
+        last = Variable(builder, _GROUP(0))
 
         def of_group(values: Sequence[Any], number: Any) -> None:
-            builder.store(builder.bitcast(compare(builder, values), _GROUP), builder.gep(groups, [number]), align=2)
+            found = builder.bitcast(compare(builder, values), _GROUP)
+            builder.store(found, groups.address(builder, number), align=2)
 
         def of_one(values: Sequence[Any], number: Any) -> None:
             bit = builder.shl(builder.zext(compare(builder, values), _GROUP), builder.trunc(number, _GROUP))
-            builder.store(builder.or_(builder.load(last), bit), last)
+            last.set(builder.or_(last.get(), bit))
 
-        builder.store(_GROUP(0), last)
         n_groups, rest = _for_all(builder, given, of_group, of_one)
         with builder.if_then(builder.icmp_unsigned("!=", rest, rest.type(0)), likely=False):
-            builder.store(builder.load(last), builder.gep(groups, [n_groups]), align=2)
+            builder.store(last.get(), groups.address(builder, n_groups), align=2)
 
     def no_result(*_: Any) -> Any:
         return _types.none
@@ -76,10 +74,10 @@ def write_out_counts(function: Callable[..., object], result: Callable[..., Any]
     """
 
     def code(builder: Any, *given: Any) -> Any:
-        counts = [_cgutils.alloca_once_value(builder, _I64(0)) for _ in compares]
+        counts = [Variable(builder, _I64(0)) for _ in compares]
 
-        def add(bits: Any, count: Any) -> None:
-            builder.store(builder.add(builder.load(count), builder.zext(bits, _I64)), count)
+        def add(bits: Any, count: Variable) -> None:
+            count.set(builder.add(count.get(), builder.zext(bits, _I64)))
 
         def of_group(values: Sequence[Any], _: Any) -> None:
             for compare, count in zip(compares, counts, strict=True):
@@ -89,11 +87,8 @@ def write_out_counts(function: Callable[..., object], result: Callable[..., Any]
             for compare, count in zip(compares, counts, strict=True):
                 add(compare(builder, values), count)
 
-        # Memory that is reserved once for all calls within a kernel.
-        for count in counts:
-            builder.store(_I64(0), count)
         _for_all(builder, given, of_group, of_one)
-        return tuple(builder.load(count) for count in counts)
+        return tuple(count.get() for count in counts)
 
     write_out(function, result, code)
 
@@ -108,28 +103,28 @@ def _for_all(
 
     Both receive the values of all that is given, numbers as they are.  Returns the number of groups, and of the rest.
     """
-    # Numba's structures of arrays have data, numbers are LLVM's values.
-    is_array = [hasattr(each, "data") for each in given]
-    dim = _cgutils.unpack_tuple(builder, next(each for each in given if hasattr(each, "data")).shape)[0]
+    # Numbers are LLVM's values.
+    is_array = [isinstance(each, ArrayOperand) for each in given]
+    dim = next(each for each in given if isinstance(each, ArrayOperand)).shape[0]
     n = dim.type(_LANES)
     n_groups = builder.udiv(dim, n)
     whole = builder.mul(n_groups, n)
     rest = builder.sub(dim, whole)
     vectors = [None if array else _spread(builder, each) for array, each in zip(is_array, given, strict=True)]
-    with _cgutils.for_range(builder, n_groups) as loop:
-        start = builder.mul(loop.index, n)
+    with loop(builder, n_groups) as number:
+        start = builder.mul(number, n)
         values = [
-            vector if vector is not None else _loaded(builder, each.data, start)
+            vector if vector is not None else _loaded(builder, each, start)
             for vector, each in zip(vectors, given, strict=True)
         ]
-        of_group(values, loop.index)
-    with _cgutils.for_range(builder, rest) as loop:
-        place = builder.add(whole, loop.index)
+        of_group(values, number)
+    with loop(builder, rest) as number:
+        place = builder.add(whole, number)
         values = [
-            builder.load(builder.gep(each.data, [place])) if array else each
+            builder.load(each.address(builder, place), typ=each.element) if array else each
             for array, each in zip(is_array, given, strict=True)
         ]
-        of_one(values, loop.index)
+        of_one(values, number)
     return n_groups, rest
 
 
@@ -142,7 +137,6 @@ def _spread(builder: Any, number: Any) -> Any:
     )
 
 
-def _loaded(builder: Any, data: Any, start: Any) -> Any:
+def _loaded(builder: Any, array: ArrayOperand, start: Any) -> Any:
     """Some elements of an array; rows may begin at any element."""
-    kind = ir.VectorType(data.type.pointee, _LANES)
-    return builder.load(builder.bitcast(builder.gep(data, [start]), kind.as_pointer()), align=4)
+    return builder.load(array.address(builder, start), align=4, typ=ir.VectorType(array.element, _LANES))
