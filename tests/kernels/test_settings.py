@@ -10,9 +10,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numba import njit
 
 import reid_dist
 from reid_dist.kernels import machine_code
@@ -96,6 +98,15 @@ import numpy
 print(squared_norms(numpy.full((1, 2), 3, "f4"))[0])
 print(int("numba" in sys.modules))
 """
+
+
+def test_options_that_numba_does_not_document() -> None:
+    """They leave out code for calls from Python and C, a third of the compilation; `pyproject.toml` bounds versions."""
+    options: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    for chosen, has_wrappers in (({}, True), (options, False)):
+        compiled: Any = njit("int64(int64)", **chosen)(lambda value: value + 1)
+        code = next(iter(compiled.inspect_llvm().values()))
+        assert [word in code for word in ("define ptr @_ZN7cpython", "@cfunc.")] == [has_wrappers] * 2
 
 
 def test_numba_is_imported_at_the_first_call() -> None:
@@ -196,6 +207,7 @@ calling(1)
 def test_a_kernel_that_cannot_be_kept_is_compiled_all_the_same(package: Path, fault: str) -> None:
     full = """
 from pathlib import Path
+from typing import Any
 def touch(*_):
     raise OSError("disk full")
 Path.touch = touch
