@@ -23,17 +23,16 @@ def command() -> None:
 
     from reid_dist.cli.progress import notify, stages
     from reid_dist.errors import InputError
-    from reid_dist.evaluation.ahead import compile_all
-    from reid_dist.kernels.compilations import cache_words
-    from reid_dist.kernels.compiler import cache_folder
+    from reid_dist.evaluation.precompile import precompile
+    from reid_dist.kernels.machine_code import cache_words, machine_code_folder
 
-    folder = cache_folder()
+    folder = machine_code_folder()
     if folder is None:
-        raise InputError(f"nothing can be compiled ahead: {cache_words()}")
+        raise InputError(f"kernels cannot be precompiled: {cache_words()}")
     began = time.monotonic()
     notify("compiling", cache_words(), message=cache_words())
     with stages() as progress:
-        n_compiled = compile_all(progress)
+        n_compiled = precompile(progress)
     if n_compiled:
         click.echo(f"{n_compiled} kernels compiled in {time.monotonic() - began:.0f} s, kept in {folder}")
     else:

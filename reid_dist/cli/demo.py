@@ -33,7 +33,8 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
       reid-dist demo --output demo
     """
     cluster = choose_cluster(cluster_file, workers)
-    from reid_dist.clusters import EarlyCluster, LocalCluster, compile_beside
+    from reid_dist.clusters import EarlyCluster, LocalCluster
+    from reid_dist.kernels.warmup import warmup
     from reid_dist.reports.files import refuse_occupied
 
     target = _first_free() if output is None else output
@@ -42,7 +43,7 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
         early = None
         if isinstance(cluster, LocalCluster):
             early = stack.enter_context(EarlyCluster(cluster))
-            compile_beside()
+            warmup()
         _run(RunOptions(cluster=cluster, output=target, name=name, resume=True, early=early), target)
 
 

@@ -103,10 +103,10 @@ def run_options(
 
             usual = in_threads or (performance_report is None and default_processes() == 1)
             if usual and cluster_file is None and workers is None and "rerank" in given:
-                from reid_dist.clusters.beside import compile_beside
+                from reid_dist.kernels.warmup import warmup
 
                 # First, so that it runs beside the imports of this process.
-                compile_beside(reranks=bool(given["rerank"]))
+                warmup(reranks=bool(given["rerank"]))
             cluster = choose_cluster(cluster_file, workers, in_threads=usual)
             return function(run=RunOptions(cluster=cluster, performance_page=performance_report, **own), **given)
 

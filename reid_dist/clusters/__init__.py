@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from reid_dist.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from reid_dist.clusters.beside import compile_beside
     from reid_dist.clusters.connection import Size, cluster_size, connect
     from reid_dist.clusters.kinds import (
         ClusterConfig,
@@ -40,7 +39,6 @@ __all__ = [
     "Threads",
     "cluster_schema",
     "cluster_size",
-    "compile_beside",
     "connect",
     "prepare_local_workers",
     "read_cluster",
@@ -48,7 +46,6 @@ __all__ = [
 ]
 
 _NAMES = {
-    "beside": ("compile_beside",),
     "connection": ("Size", "cluster_size", "connect"),
     "kinds": ("ClusterConfig", "ExistingCluster", "LocalCluster", "Threads", "cluster_schema", "read_cluster"),
     "local": ("EarlyCluster",),

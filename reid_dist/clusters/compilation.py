@@ -12,7 +12,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from reid_dist.kernels.compilations import cache_words, listening
+from reid_dist.kernels.compilations import listening
+from reid_dist.kernels.machine_code import cache_words
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from reid_dist.clusters.beside import compile_beside, integers_compiled_beside
 from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.kinds import BatchCluster, Cluster, ExistingCluster, LocalCluster, SSHCluster, Threads
 from reid_dist.clusters.local import EarlyCluster, memory_of_worker, shares
 from reid_dist.clusters.settings import in_force, pages_of
 from reid_dist.clusters.workers import prepare_local_workers, workers_of
 from reid_dist.core.environment import SCREEN_VARIABLE, threads_of_process
+from reid_dist.kernels.warmup import warmup
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -71,13 +71,12 @@ def _screen_of(config: Cluster) -> Iterator[None]:
 @contextlib.contextmanager
 def _connected(config: Cluster, reranks: bool, early: EarlyCluster | None) -> Iterator[Client | None]:
     if isinstance(config, Threads):
-        compile_beside(reranks=reranks)
-        with integers_compiled_beside():
-            yield None
+        warmup(reranks=reranks)
+        yield None
         return
     if isinstance(config, LocalCluster):
         prepare_local_workers()
-        compile_beside(reranks=reranks)
+        warmup(reranks=reranks)
         if early is not None:
             with _open(config, early) as client:
                 yield client

@@ -13,7 +13,6 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reid_dist.clusters.beside import integers_compiled_beside
 from reid_dist.clusters.failures import one_line, root_cause
 from reid_dist.clusters.fields import LEAST_MEMORY
 from reid_dist.clusters.kinds import LocalCluster
@@ -153,7 +152,7 @@ def open_local(config: LocalCluster, early: EarlyCluster | None = None) -> Itera
     import distributed
 
     started = local_cluster(config) if early is None else early.joined()
-    with started as cluster, integers_compiled_beside(), distributed.Client(cluster) as client:
+    with started as cluster, distributed.Client(cluster) as client:
         yield client
 
 

@@ -1,4 +1,4 @@
-"""Imported once by the process that local workers, and processes that compile, are forked from: what both need.
+"""Imported first by the process that local workers are forked from.
 
 The first call of any compiled function also sets up the compiler, which takes some 0.3 s even for a function from the
 disk cache.  That is done here; the workers load the kernels themselves, as compiling them, without a cache, would delay
@@ -18,7 +18,7 @@ from traceback import walk_tb
 from types import TracebackType
 
 import reid_dist.core.signals as signals
-from reid_dist.kernels.compiler import start_compiler
+from reid_dist.kernels.settings import start_compiler
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

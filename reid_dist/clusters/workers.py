@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 
-# What the process imports that others are forked from: workers, or those that compile kernels alone.
+# What the process imports that workers are forked from.
 _PRELOADED = ["reid_dist.clusters.preload", "reid_dist.clusters.preload_workers"]
-_PRELOADED_TO_COMPILE = ["reid_dist.clusters.preload", "reid_dist.kernels.usual"]
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _TEMPORARY = "TMPDIR"
 
@@ -60,13 +59,13 @@ class _Sockets:
     folder: Path | None = None
 
 
-def prepare_local_workers(*, compiling: bool = False) -> None:
+def prepare_local_workers() -> None:
     """Start the process that local workers are forked from, and do not wait for it.
 
     It imports Dask, Zarr and Numba, about a second, while this process does the same on another core; each worker then
     starts in milliseconds and shares those pages.  It has no threads, so forking it is safe.  It ignores SIGINT,
     SIGTERM and SIGHUP, which terminals and schedulers send to all processes: this one ends it, and its workers.  A
-    second call does nothing.  With `compiling`, it imports what compiles kernels alone, in half the time.
+    second call does nothing.
     """
     place_sockets()
     # BLAS reads the number of threads when it is loaded; a pool of its own in the server would be a thread.
@@ -79,9 +78,7 @@ def prepare_local_workers(*, compiling: bool = False) -> None:
     try:
         # First: it unblocks signals of this thread.
         _start_resource_tracker()
-        multiprocessing.get_context("forkserver").set_forkserver_preload(
-            _PRELOADED_TO_COMPILE if compiling else _PRELOADED
-        )
+        multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED)
         # A program inherits blocked signals.  Ignoring them here for a moment could lose one; blocked in this thread, a
         # signal is delivered to another one.
         kept = signal.pthread_sigmask(signal.SIG_BLOCK, signals.NUMBERS)

@@ -59,7 +59,7 @@ def describe_environment() -> dict[str, Any]:
         **describe_packages(),
         "platform": platform.platform(),
         "host": platform.node(),
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
         "cores": usable_cores(),
         **({"git_commit": commit} if commit else {}),
     }
@@ -78,7 +78,8 @@ def _version(name: str) -> str:
 
 
 @cache
-def _cpu_model() -> str:
+def cpu_model() -> str:
+    """Name of the processor."""
     lines = _text_of(Path("/proc/cpuinfo")).splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor()

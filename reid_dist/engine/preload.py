@@ -14,10 +14,10 @@ def dask_setup(_: Any) -> None:
 
 def _load() -> None:
     from reid_dist.engine.distances.integers import may_use_integers, prepare_integers
-    from reid_dist.kernels.usual import load_usual
+    from reid_dist.kernels.warmup import load_compiled
 
     # Tasks report what is wrong.
     with contextlib.suppress(Exception):
-        load_usual()
+        load_compiled()
         if may_use_integers():
             prepare_integers()

@@ -36,12 +36,11 @@ def _request_lines() -> None:
     from llvmlite import ir
     from numba import types
 
-    number, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+    number, pointer = ir.IntType(32), ir.PointerType()
     kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
 
     def code(builder: Any, values: Any, place: Any) -> None:
         request = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
-        address = builder.bitcast(builder.gep(values.data, [place]), pointer)
-        builder.call(request, [address, number(_READ), number(_KEEP), number(_DATA)])
+        builder.call(request, [values.address(builder, place), number(_READ), number(_KEEP), number(_DATA)])
 
     write_out(prefetch, lambda values, place: types.none, code)

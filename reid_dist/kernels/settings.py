@@ -1,16 +1,20 @@
 """Kernels: functions of arrays and numbers that Numba compiles when they are first called.
 
 Numba is imported at that call: it takes some tenths of a second, and a process that distributes its work calls no
-kernel.  `reid_dist.kernels.dispatchers` has the settings of the compiler.
+kernel.  `reid_dist.kernels.dispatchers` has the settings of the compiler, `reid_dist.kernels.machine_code` the place of
+the machine code.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
+
+import numpy as np
 
 from reid_dist.core.address_space import address_space, require_address_space
 from reid_dist.core.environment import usable_cores
@@ -23,6 +27,9 @@ _DISPATCHERS: Final = "reid_dist.kernels.dispatchers"
 _ROOM: Final = 176 << 20
 _ROOM_TO_COMPILE: Final = 900 << 20
 _ROOM_OF_THREAD: Final = 48 << 20
+
+# Without just-in-time compilation, kernels are their functions.
+_IS_PLAIN: Final = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 _LOCK: Final = threading.RLock()
 _DEFINITIONS: Final[list[Callable[[], object]]] = []
@@ -41,66 +48,90 @@ def require_room(*, to_compile: bool = False) -> None:
 
 
 class Kernel:
-    """A function that Numba compiles; all attributes of Numba's dispatcher are those of the kernel.
+    """A function that Numba compiles.
+
+    Machine code is made, or read from the disk, for each combination of types that the kernel is called with.
 
     Attributes
     ----------
     py_func
         The function before compilation.
+    name
+        Module and name, as in ``counting.count_tile``.
+    kept
+        Numba's dispatcher of machine code that is kept on disk; None before the first call.
     """
-
-    _inner = False
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
-        self._dispatcher: Any = None
-
-    @property
-    def dispatcher(self) -> Any:
-        """Numba's dispatcher; without just-in-time compilation, the function."""
-        if self._dispatcher is None:
-            with _LOCK:
-                if self._dispatcher is None:
-                    self._dispatcher = self._made()
-        return self._dispatcher
-
-    def _made(self) -> Any:
-        if _DISPATCHERS not in sys.modules:
-            require_room()
-        from reid_dist.kernels.dispatchers import make_dispatcher
-
-        while _DEFINITIONS:
-            _DEFINITIONS.pop()()
-        return make_dispatcher(self.py_func, inner=self._inner)
+        self.name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
+        self.kept: Any = None
+        self._callee: Any = None
+        self._prepared: dict[tuple[Any, ...], Any] = {}
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the machine code, compiled for the types of the arguments or read from the cache if need be."""
-        return self.dispatcher(*arguments)
+        """Call the machine code, compiled for the types of the arguments or read from the disk if need be."""
+        if _IS_PLAIN:
+            return self.py_func(*arguments)
+        prepared = self._prepared.get(_kinds(arguments)) or self.prepare(*arguments)
+        return prepared(*arguments)
+
+    def prepare(self, *arguments: Any) -> Any:
+        """Have machine code for the types of some arguments, and return Numba's dispatcher that has it."""
+        with _LOCK:
+            kinds = _kinds(arguments)
+            if kinds not in self._prepared:
+                self._prepared[kinds] = _dispatchers().compiled_for(self, arguments)
+            return self._prepared[kinds]
 
     @property
-    def _numba_type_(self) -> Any:
-        # As a constant of another kernel.
-        return self.dispatcher._numba_type_
+    def callee(self) -> Any:
+        """Numba's dispatcher of the kernel as other kernels call it."""
+        # Asked for by Numba alone, which compiles in one thread at a time.
+        if self._callee is None:
+            self._callee = _dispatchers().make_callee(self.py_func)
+        return self._callee
 
-    def __getattr__(self, name: str) -> Any:
-        # Libraries look for their own methods on any object.
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.dispatcher, name)
+    @property
+    def signatures(self) -> list[Any]:
+        """Types of arguments that it was called with, as Numba has them."""
+        return [types for each in {*self._prepared.values()} for types in each.signatures]
 
     def __reduce__(self) -> str:
         return self.py_func.__qualname__
 
 
-class _InnerKernel(Kernel):
-    """A kernel for other kernels.  Without conversion of its arguments, a call from Python would end the process."""
+def _dispatchers() -> Any:
+    """The module that needs Numba, which is imported with it."""
+    if _DISPATCHERS not in sys.modules:
+        require_room()
+    import reid_dist.kernels.dispatchers as dispatchers
 
-    _inner = True
+    dispatchers.register_kernels(Kernel)
+    while _DEFINITIONS:
+        _DEFINITIONS.pop()()
+    return dispatchers
+
+
+def _kinds(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What the types of values depend on, in a small part of the time that Numba takes for the types themselves."""
+    return tuple(
+        (value.dtype.char, value.ndim, value.flags.num)
+        if isinstance(value, np.ndarray)
+        else (type(value), *_kinds(value))
+        if isinstance(value, tuple)
+        else type(value)
+        for value in values
+    )
+
+
+class _InnerKernel(Kernel):
+    """A kernel for other kernels."""
 
     def __call__(self, *arguments: Any) -> Any:
         """Refuse a call, unless kernels are not compiled."""
-        if self.dispatcher is not self.py_func:
+        if not _IS_PLAIN:
             name = f"{self.py_func.__module__}.{self.py_func.__name__}"
             raise TypeError(
                 f"{name} is an inner kernel: only other kernels can call it, and `.py_func` is its Python code"
@@ -122,3 +153,13 @@ def with_compiler(define: F) -> F:
     """Call a function before the next kernel is prepared: it imports Numba and defines operations in its terms."""
     _DEFINITIONS.append(define)
     return define
+
+
+@kernel
+def _nothing(value: int) -> int:
+    return value
+
+
+def start_compiler() -> None:
+    """Import Numba, and prepare the first call of a kernel, which takes some 0.3 s even for code from the disk."""
+    _nothing(0)

@@ -10,11 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from llvmlite import ir
-from numba.core import cgutils as untyped
 
-from reid_dist.kernels.instructions import write_out
-
-_cgutils: Any = untyped
+from reid_dist.kernels.instructions import ArrayOperand, Variable, loop, opaque, write_out
 
 _FLOAT: Final = ir.FloatType()
 _DOUBLE: Final = ir.DoubleType()
@@ -60,8 +57,8 @@ def write_out_sums(
     def code(builder: Any, *arrays: Any) -> Any:
         rows = []
         for array in arrays:
-            *n, dim = _cgutils.unpack_tuple(builder, array.shape)
-            rows += [array.data] if not n else [array.data, builder.gep(array.data, [dim])]
+            *n, dim = array.shape
+            rows += [array] if not n else [array, array._replace(data=array.address(builder, dim))]
         found = _Sums(builder, arithmetic, terms, rows, dim, run).write(n_sums)
         return found[0] if n_sums == 1 else tuple(found)
 
@@ -69,10 +66,10 @@ def write_out_sums(
 
 
 class _Sums:
-    """Code of sums over rows of `dim` elements, by pointers to their first elements."""
+    """Code of sums over rows of `dim` elements."""
 
     def __init__(
-        self, builder: Any, arithmetic: Arithmetic, terms: Terms, rows: Sequence[Any], dim: Any, run: int
+        self, builder: Any, arithmetic: Arithmetic, terms: Terms, rows: Sequence[ArrayOperand], dim: Any, run: int
     ) -> None:
         self._builder, self._arithmetic, self._terms = builder, arithmetic, terms
         self._rows, self._dim, self._run = rows, dim, run
@@ -83,40 +80,40 @@ class _Sums:
         """Append the code; return the sums."""
         builder, dim, element = self._builder, self._dim, self._arithmetic.element
         zero = ir.Constant(ir.VectorType(element, self._lanes), None)
-        sums = [_cgutils.alloca_once_value(builder, zero) for _ in range(n_sums)]
+        sums = [Variable(builder, zero) for _ in range(n_sums)]
         run = dim.type(self._run)
         n_runs = builder.udiv(dim, run)
         whole = builder.mul(n_runs, run)
-        with _cgutils.for_range(builder, n_runs) as loop:
-            for place, term in zip(sums, self._terms_at(builder.mul(loop.index, run), self._run), strict=True):
-                builder.store(self._add(builder.load(place), self._paired(term)), place)
+        with loop(builder, n_runs) as number:
+            for total, term in zip(sums, self._terms_at(builder.mul(number, run), self._run), strict=True):
+                total.set(self._add(total.get(), self._paired(term)))
         # A vector that is addressed by element stays in memory: these are others.
-        ends = [_cgutils.alloca_once(builder, zero.type) for _ in range(n_sums)]
+        ends = [Variable(builder, zero) for _ in range(n_sums)]
         with builder.if_then(builder.icmp_unsigned("!=", whole, dim), likely=False):
-            for place, end in zip(sums, ends, strict=True):
-                builder.store(builder.load(place), end)
-            with _cgutils.for_range(builder, builder.sub(dim, whole)) as loop:
-                lane = builder.and_(loop.index, dim.type(self._lanes - 1))
-                for end, term in zip(ends, self._terms_at(builder.add(whole, loop.index), 1), strict=True):
-                    of_lane = builder.gep(builder.bitcast(end, element.as_pointer()), [lane])
-                    builder.store(self._add(builder.load(of_lane), term), of_lane)
-            for place, end in zip(sums, ends, strict=True):
-                builder.store(builder.load(end), place)
-        return [self._folded(builder.load(place)) for place in sums]
+            for total, end in zip(sums, ends, strict=True):
+                end.set(total.get())
+            with loop(builder, builder.sub(dim, whole)) as number:
+                lane = builder.and_(number, dim.type(self._lanes - 1))
+                for end, term in zip(ends, self._terms_at(builder.add(whole, number), 1), strict=True):
+                    lanes = ArrayOperand(opaque(builder, end.place), element, ())
+                    of_lane = lanes.address(builder, lane)
+                    builder.store(self._add(builder.load(of_lane, typ=element), term), of_lane)
+            for total, end in zip(sums, ends, strict=True):
+                total.set(end.get())
+        return [self._folded(total.get()) for total in sums]
 
     def _terms_at(self, place: Any, n: int) -> Sequence[Any]:
         """Terms of `n` elements from a place on: vectors, or numbers for one."""
         return self._terms(self._builder, [self._loaded(row, place, n) for row in self._rows])
 
-    def _loaded(self, row: Any, place: Any, n: int) -> Any:
+    def _loaded(self, row: ArrayOperand, place: Any, n: int) -> Any:
         """Some elements of a row, converted."""
-        builder, stored, wanted = self._builder, row.type.pointee, self._arithmetic.element
-        pointer = builder.gep(row, [place])
-        if n > 1:
-            pointer = builder.bitcast(pointer, ir.VectorType(stored, n).as_pointer())
-            wanted = ir.VectorType(wanted, n)
+        builder, stored, wanted = self._builder, row.element, self._arithmetic.element
         # Rows may begin at any element.
-        value = builder.load(pointer, align=1 if stored == ir.IntType(8) else 4)
+        align = 1 if stored == ir.IntType(8) else 4
+        if n > 1:
+            stored, wanted = ir.VectorType(stored, n), ir.VectorType(wanted, n)
+        value = builder.load(row.address(builder, place), align=align, typ=stored)
         convert = self._arithmetic.convert
         return value if convert is None else getattr(builder, convert)(value, wanted)
 

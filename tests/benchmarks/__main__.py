@@ -18,7 +18,7 @@ import numpy as np
 
 from reid_dist import FeatureSet, Report, evaluate, operating_points
 from reid_dist.engine.distances.integers import may_use_integers
-from reid_dist.kernels.usual import compile_integers
+from reid_dist.kernels.warmup import compile_examples
 from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks import expansion, gates, nights, planning, reranking, scheduler, workers
 from tests.benchmarks.measure import (
@@ -227,7 +227,7 @@ def main() -> None:
     scale, repeats, peer = chosen.scale, chosen.repeats, chosen.peer
     if may_use_integers():
         # Without their kernels, the first seconds of each process would be in float32.
-        compile_integers()
+        compile_examples("integers")
     KINDS[chosen.what](scale, repeats, peer)
 
 

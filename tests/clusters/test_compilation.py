@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numba.core.caching import _CacheLocator
 
 from reid_dist import FeatureSet
 from reid_dist.cli.progress import stages
 from reid_dist.clusters.compilation import Spans, compilation_of, report_to_scheduler
 from reid_dist.engine.task_graph import Progress, Stopwatch, TaskGraph, execute
-from reid_dist.kernels import compilations, compiler, dispatchers
-from reid_dist.kernels.compilations import COMPILATIONS, listening
+from reid_dist.kernels import compilations, dispatchers, machine_code
+from reid_dist.kernels.compilations import compiling, listening
+from reid_dist.kernels.settings import Kernel
 
 _LINE = "compiling kernels, once per machine"
 
@@ -38,12 +38,8 @@ class Recorded(Progress):
 
 def compile_for(seconds: float) -> None:
     """As Numba does, without the work."""
-    compilations.COMPILATIONS.begin()
-    # A kernel that the first one calls.
-    compilations.COMPILATIONS.begin()
-    compilations.COMPILATIONS.end()
-    time.sleep(seconds)
-    compilations.COMPILATIONS.end()
+    with compiling():
+        time.sleep(seconds)
 
 
 def test_spans_that_overlap_count_once() -> None:
@@ -54,12 +50,13 @@ def test_spans_that_overlap_count_once() -> None:
     assert spans.within(0, 2) + spans.within(6.5, 10) == 1.5
 
 
-def test_a_real_kernel_is_noticed() -> None:
-    # Of no cache, which a second run of this test would find it in.
-    twice = dispatchers._compiled(lambda x: 2 * x, cached=False)
+def test_a_real_kernel_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not kept: a second run of this test would find it.
+    monkeypatch.setattr(dispatchers, "machine_code_folder", lambda: None)
+    twice = Kernel(lambda x: 2 * x)
     heard = []
     before = len(compilations.compiled_spans())
-    with compilations.listening(lambda began, ended: heard.append(ended)):
+    with listening(lambda began, ended: heard.append(ended)):
         assert (twice(2), twice(3)) == (4, 6)
     assert len(heard) == 2
     assert heard[0] is None
@@ -111,12 +108,10 @@ def test_a_clock_that_is_set_during_it_changes_no_time(monkeypatch: pytest.Monke
     watch = Stopwatch(None)
     started = time.perf_counter()
     watch.start({"sweep": 1})
-    with listening(lambda began, ended: None if ended is None else watch.compiled(began, ended)):
-        COMPILATIONS.begin()
+    with listening(lambda began, ended: None if ended is None else watch.compiled(began, ended)), compiling():
         time.sleep(0.05)
         real = time.time
         monkeypatch.setattr(time, "time", lambda: real() + 127 * 365.25 * 86_400)
-        COMPILATIONS.end()
     time.sleep(0.02)
     watch.advance("sweep")
     seconds = watch.timing(started, (started, started), time.perf_counter())
@@ -126,18 +121,18 @@ def test_a_clock_that_is_set_during_it_changes_no_time(monkeypatch: pytest.Monke
 
 
 _NOWHERE = """
-from numba.core import caching
-caching.CacheImpl._locator_classes = {locators}
-from reid_dist.kernels import compilations, compiler, dispatchers, settings
-dispatchers._private_folder = lambda: {folder}
+from pathlib import Path
+from reid_dist.kernels import machine_code, settings
+machine_code._places = lambda: {places}
+machine_code._private_place = lambda: {private}
 
 @settings.kernel
 def twice(x):
     return 2 * x
 
 print(twice(1))
-print(compilations.cache_words())
-print(compiler.cache_folder())
+print(machine_code.cache_words())
+print(machine_code.machine_code_folder())
 """
 
 
@@ -145,19 +140,17 @@ print(compiler.cache_folder())
 @pytest.mark.parametrize("is_private", [True, False])
 def test_where_nothing_can_be_written(tmp_path: Path, is_private: bool) -> None:
     """Neither the installation nor the home directory; Numba's own answer is a traceback."""
-    locators = "[caching.UserProvidedCacheLocator]" if is_private else "[]"
-    folder = f"dispatchers.Path({str(tmp_path)!r})" if is_private else "None"
-    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-    program = _NOWHERE.format(locators=locators, folder=folder)
-    (tmp_path / "program.py").write_text(program)
+    private = f"Path({str(tmp_path)!r})" if is_private else "None"
+    places = "[Path('/proc/none'), *([machine_code._private_place()] if machine_code._private_place() else [])]"
+    (tmp_path / "program.py").write_text(_NOWHERE.format(places=places, private=private))
     words = [sys.executable, str(tmp_path / "program.py")]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
     value, line, place = done.stdout.splitlines()
     assert value == "2"
     assert done.stderr == ""
     assert "NUMBA_CACHE_DIR" in line
     if is_private:
-        assert line.startswith(f"{_LINE}, into {tmp_path} (")
+        assert line.startswith(f"{_LINE}, into {tmp_path}/")
         assert place.startswith(str(tmp_path))
         assert list(tmp_path.rglob("*.nbc"))
     else:
@@ -165,20 +158,36 @@ def test_where_nothing_can_be_written(tmp_path: Path, is_private: bool) -> None:
         assert place == "None"
 
 
+def test_places_are_tried_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chosen one, the installation, the home directory, and one of this user alone."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "chosen"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(machine_code, "_private_place", lambda: tmp_path / "private")
+    (tmp_path / "installation").touch()  # where no directory can be made
+    monkeypatch.setattr(machine_code, "_SOURCES", tmp_path / "installation")
+    monkeypatch.setattr(machine_code, "_digest", lambda: "0" * 16)
+    find = machine_code.machine_code_folder.__wrapped__
+    for blocked, place in (("", "chosen"), ("chosen", "home/numba"), ("home", "private")):
+        if blocked:
+            shutil.rmtree(tmp_path / blocked, ignore_errors=True)
+            (tmp_path / blocked).touch()
+        assert find() == tmp_path / place / f"reid-dist-{'0' * 16}"
+
+
 def test_a_folder_that_others_can_write_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatchers.os, "sep", str(tmp_path))
+    monkeypatch.setattr(machine_code.os, "sep", str(tmp_path))
     folder = tmp_path / "var" / "tmp"
-    assert dispatchers._private_folder() is None
+    assert machine_code._private_place() is None
     folder.mkdir(parents=True)
-    found = dispatchers._private_folder()
+    found = machine_code._private_place()
     assert found is not None
     assert found.parent == folder
     assert found.stat().st_mode & 0o777 == 0o700
     found.chmod(0o722)
-    assert dispatchers._private_folder() is None
+    assert machine_code._private_place() is None
     found.rmdir()
     found.symlink_to(tmp_path)
-    assert dispatchers._private_folder() is None
+    assert machine_code._private_place() is None
 
 
 @pytest.fixture
@@ -194,16 +203,13 @@ def stores(tmp_path: Path) -> tuple[Path, Path]:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_after_it_nothing_is_compiled(stores: tuple[Path, Path], tmp_path: Path) -> None:
-    """In a cache with the kernels alone that the command loads or compiles."""
-    folder = compiler.cache_folder()
-    assert folder is not None
     cache = tmp_path / "cache"
 
-    def run(*words: str, **variables: str) -> tuple[str, str]:
+    def run(*words: str) -> tuple[str, str]:
         done = subprocess.run(
             [sys.executable, "-m", "reid_dist.cli", *words],
             cwd=tmp_path,
-            env=os.environ | variables,
+            env=os.environ | {"NUMBA_CACHE_DIR": str(cache)},
             capture_output=True,
             text=True,
             check=True,
@@ -211,16 +217,15 @@ def test_after_it_nothing_is_compiled(stores: tuple[Path, Path], tmp_path: Path)
         )
         return done.stdout, done.stderr
 
-    log, _ = run("compile", NUMBA_DEBUG_CACHE="1")
-    used = set(re.findall(r"data (?:loaded from|saved to) '.*?([^/']+\.nbc)'", log))
-    assert len(used) > 50
-    assert re.search(r"^(all kernels were compiled before|\d+ kernels compiled in \d+ s), kept in ", log, re.MULTILINE)
-    place = cache / _CacheLocator.get_suitable_cache_subpath(dispatchers.__file__)
-    place.mkdir(parents=True)
-    for path in folder.glob("*.nb?"):
-        if path.suffix == ".nbi" or path.name in used:
-            shutil.copy(path, place)
-    kept = {path.name for path in place.iterdir()}
+    def kept() -> set[str]:
+        return {path.name for path in cache.rglob("*.compiled")}
+
+    line, _ = run("compile")
+    number = re.fullmatch(r"(\d+) kernels compiled in \d+ s, kept in .*\n", line)
+    assert number is not None, line
+    assert int(number[1]) == len(kept()) > 50
+    assert run("compile")[0].startswith("all kernels were compiled before, kept in ")
+    before = kept()
     sides = [str(path) for path in stores]
     for words in (
         ("evaluate", *sides, "--workers", "1", "--topk", "5", "--ties", "--output", "out"),
@@ -231,6 +236,6 @@ def test_after_it_nothing_is_compiled(stores: tuple[Path, Path], tmp_path: Path)
         ("splits", *sides, "--repeats", "2"),
         ("demo",),
     ):
-        _, shown = run(*words, NUMBA_CACHE_DIR=str(cache))
+        _, shown = run(*words)
         assert _LINE not in shown, words
-        assert {path.name for path in place.iterdir()} == kept, words
+        assert kept() == before, words

@@ -21,7 +21,6 @@ from processes import is_running, wait_until
 
 from reid_dist.clusters import LocalCluster, connect
 from reid_dist.errors import ClusterError
-from reid_dist.kernels.usual import compile_usual
 
 # Ends the first process that the fork server of this one has forked, or the server itself, before the process has what
 # it is to run: a worker that has started would be started again.
@@ -52,8 +51,6 @@ if __name__ == "__main__":
 
 
 def _assert_one_line(sets, folder: Path, process: str) -> None:
-    # Otherwise the first process is one that compiles kernels.
-    compile_usual()
     (folder / "program.py").write_text(_ENDED.format(process=process))
     words = [sys.executable, "program.py", "evaluate", sets.query, sets.gallery, "--workers", 2]
     done = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=90, cwd=folder, check=False)

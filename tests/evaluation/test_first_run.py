@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from reid_dist.evaluation.ahead import _sets
-from reid_dist.kernels.usual import lacks_integers, lacks_usual
+from reid_dist.evaluation.precompile import _sets
+from reid_dist.kernels.warmup import WARMUP_SENTINELS
 
 _RUN = """
 import sys
 from reid_dist import FeatureSet, evaluate
 from reid_dist.kernels.compilations import compiled_spans
-from reid_dist.kernels.usual import lacks_usual
+from reid_dist.kernels.warmup import needs_warmup
 
-assert not lacks_usual()
+assert not needs_warmup("evaluation")
 sets = [FeatureSet.open(uri) for uri in sys.argv[1:]]
 evaluate(*sets, topk=10)
 # In memory as well, where rows are read-only.
@@ -31,51 +31,30 @@ print(len(compiled_spans()))
 _INTEGERS = """
 import sys
 from pathlib import Path
-from reid_dist.evaluation.ahead import _sets, _stored
+from reid_dist.evaluation.precompile import _sets, _stored
 from reid_dist.evaluation.evaluate import evaluate
 from reid_dist.evaluation.search import nearest
-from reid_dist.kernels.compilations import INTEGERS
-from reid_dist.kernels.usual import _named, compile_integers, lacks_integers
+from reid_dist.kernels import examples
+from reid_dist.kernels.warmup import compile_examples, lacks_integers
 
-compile_integers()
+compile_examples("integers")
 assert not lacks_integers()
-before = [len(_named(kernel).signatures) for kernel in INTEGERS]
+before = [len(kernel.signatures) for kernel, _ in examples.integers()]
 sets = _sets(20, (40, 3000))
 for query, gallery in (sets, _stored(sets, Path(sys.argv[1]))):
     nearest(query, gallery, k=4)
     nearest(gallery, gallery, k=4)
     evaluate(query, gallery)
-print(*before, *(len(_named(kernel).signatures) for kernel in INTEGERS))
+print(*before, *(len(kernel.signatures) for kernel, _ in examples.integers()))
 """
 
-_LOADED = """
-import gc, sys
-from reid_dist import FeatureSet, evaluate
-from reid_dist.kernels.settings import Kernel
-from reid_dist.kernels.usual import load_usual
-
-def loaded():
-    made = [each for each in gc.get_objects() if isinstance(each, Kernel) and each._dispatcher is not None]
-    return {f"{each.__module__}.{each.__name__}" for each in made if each.signatures}
-
-load_usual()
-before = loaded()
-evaluate(*(FeatureSet.open(uri) for uri in sys.argv[1:]), topk=10)
-print(len(before), *(loaded() - before))
-"""
-
-# Look-ups in columns and in distances.
-_TWICE = {"deciding.first_at_least"}
-# With `arrays.filled`, in place of compilations of `np.full` that Numba does not keep, `lists.merge_lists`, in place of
-# sorting, `canonical._given`, in place of a second compilation for rows of precomputed distances, and that of the
-# process that workers are forked from.
-_MOST = 50
-
+# With that of the process that workers are forked from.
+_MOST = 20
 
 _LACKING = """
-from reid_dist.kernels.usual import lacks_integers, lacks_usual
+from reid_dist.kernels.warmup import WARMUP_SENTINELS, needs_warmup
 
-print(lacks_integers(), lacks_usual(), lacks_usual(reranks=True))
+print(*(needs_warmup(name) for name in WARMUP_SENTINELS))
 """
 
 
@@ -90,7 +69,7 @@ def _done(words: list[str], **variables: str) -> subprocess.CompletedProcess[str
 
 @pytest.mark.slow
 def test_a_usual_evaluation_compiles_each_kernel_once(tmp_path: Path) -> None:
-    """By a worker and the process beside it, which report it in one line and as a time of its own."""
+    """By a worker or the warm-up beside it, in one line and as a time of its own."""
     cache = tmp_path / "cache"
     sides = [str(tmp_path / side) for side in ("query.zarr", "gallery.zarr")]
     for features, side in zip(_sets(20, (40, 300)), sides, strict=True):
@@ -100,24 +79,11 @@ def test_a_usual_evaluation_compiles_each_kernel_once(tmp_path: Path) -> None:
     assert done.stderr.splitlines().count("compiling kernels, once per machine") == 1
     timing = json.loads(done.stdout)["timing"]
     assert timing["compile"] > 5 * max(timing["pairs"], timing["sweep"]) / 4
-    times = Counter(path.name.split("-")[0] for path in cache.rglob("*.nbc"))
-    assert {name for name, number in times.items() if number > 1} <= _TWICE
-    assert 20 <= len(times) <= _MOST, sorted(times)
+    # Others are compiled for later runs.
+    times = Counter(path.name.split("-")[0] for path in cache.rglob("*.compiled"))
+    assert {name for name, number in times.items() if number > 1} == set()
+    assert 10 <= len({*times} - {*WARMUP_SENTINELS["integers"]}) <= _MOST, sorted(times)
     assert _printed(_RUN, *sides, NUMBA_CACHE_DIR=str(cache)) == "0\n"
-
-
-@pytest.mark.parametrize("screen", ["int8", pytest.param("float32", marks=pytest.mark.slow)])
-def test_what_is_loaded_early_is_what_an_evaluation_calls(tmp_path: Path, screen: str) -> None:
-    if screen == "int8":
-        pytest.importorskip("onnxruntime")
-    sides = [str(tmp_path / side) for side in ("query.zarr", "gallery.zarr")]
-    for features, side in zip(_sets(20, (40, 3000)), sides, strict=True):
-        features.save(side)
-    if lacks_usual() or lacks_integers():  # as where this test is the first
-        _done([sys.executable, "-m", "reid_dist.cli", "compile"])
-    number, *others = _printed(_LOADED, *sides, REID_DIST_SCREEN=screen).split()
-    assert int(number) >= 14
-    assert others == []
 
 
 def test_an_empty_cache_lacks_kernels(tmp_path: Path) -> None:

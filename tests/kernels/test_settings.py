@@ -1,4 +1,4 @@
-"""What the cache of compiled kernels must not do: hold old code, or the code of another kernel, under a new name."""
+"""Kernels before their first call, and their machine code on disk: never old, nor that of other types."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numba import njit
 
 import reid_dist
+from reid_dist.kernels import machine_code
 from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.canonical import pair_distances
 
@@ -33,27 +36,12 @@ from reid_dist.kernels.settings import kernel
 def calling(x):
     return 10 * called(x)
 """
-# As where files cannot be locked.
-_UNLOCKED = "from reid_dist.kernels import sharing; sharing._LONGEST_WAIT_S = 0.0\n"
-
 _CALL = "from reid_dist.kernels.second import calling; print(calling({argument}))"
-# As a process does that read the index before others wrote theirs.
-_CALL_UNAWARE = """
-from reid_dist.kernels.second import calling
-calling._cache._cache_file._load_index = dict
-print(calling({argument}))
-"""
-# As a process does that is held up between writing the index and writing the machine code.
-_CALL_HELD_UP = """
-import subprocess, sys
-from reid_dist.kernels.second import calling
-file = calling._cache._cache_file
-write = file._save_data
-def held_up(name, data):
-    subprocess.run([sys.executable, "-c", {meanwhile!r}], check=True)
-    write(name, data)
-file._save_data = held_up
-calling({argument})
+# As where files cannot be locked.
+_UNLOCKED = """
+import contextlib
+from reid_dist.kernels import dispatchers
+dispatchers.locked = lambda name: contextlib.nullcontext(False)
 """
 
 
@@ -67,7 +55,7 @@ def package(tmp_path: Path) -> Path:
     shutil.copytree(source / "core", kernels.parent / "core")
     for name in ("_version", "errors"):
         shutil.copy(source / f"{name}.py", kernels.parent)
-    for name in ("array_functions", "compilations", "dispatchers", "inlining", "settings", "sharing", "signatures"):
+    for name in ("compilations", "dispatchers", "machine_code", "settings"):
         shutil.copy(source / "kernels" / f"{name}.py", kernels)
     shutil.copy(source / "kernels" / "__init__.py", kernels)
     (kernels / "second.py").write_text(_SECOND)
@@ -110,6 +98,15 @@ import numpy
 print(squared_norms(numpy.full((1, 2), 3, "f4"))[0])
 print(int("numba" in sys.modules))
 """
+
+
+def test_options_that_numba_does_not_document() -> None:
+    """They leave out code for calls from Python and C, a third of the compilation; `pyproject.toml` bounds versions."""
+    options: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    for chosen, has_wrappers in (({}, True), (options, False)):
+        compiled: Any = njit("int64(int64)", **chosen)(lambda value: value + 1)
+        code = next(iter(compiled.inspect_llvm().values()))
+        assert [word in code for word in ("define ptr @_ZN7cpython", "@cfunc.")] == [has_wrappers] * 2
 
 
 def test_numba_is_imported_at_the_first_call() -> None:
@@ -155,38 +152,49 @@ def test_a_changed_callee_is_noticed(package: Path) -> None:
 
 
 @pytest.mark.slow
-def test_old_machine_code_is_not_found_under_a_new_index(package: Path) -> None:
-    assert printed(package, _CALL.format(argument=1)) == [20]
-    add(package, 2)
-    assert printed(package, _CALL_HELD_UP.format(argument=1, meanwhile=_UNLOCKED + _CALL.format(argument=1))) == [30]
-
-
-@pytest.mark.slow
-def test_two_processes_that_compile_at_once_do_not_mix_up_their_kernels(package: Path) -> None:
-    printed(package, _CALL_HELD_UP.format(argument=1, meanwhile=_UNLOCKED + _CALL_UNAWARE.format(argument=1.5)))
-    assert printed(package, _CALL.format(argument=1.5)) == [25]
-    assert printed(package, _CALL.format(argument=1)) == [20]
+def test_types_of_arguments_have_machine_code_each(package: Path) -> None:
+    """Compiled by a process each, one after the other, and found by others."""
+    for _ in range(2):
+        for argument, result in ((1, 20), (1.5, 25)):
+            assert printed(package, _CALL.format(argument=argument)) == [result]
+    # The code of the callee is in that of the caller.
+    assert sorted(path.name.partition("-")[0] for path in package.rglob("*.nbc")) == ["second.calling"] * 2
 
 
 @pytest.mark.slow
 def test_processes_that_start_at_once_compile_a_kernel_once(package: Path) -> None:
+    compiling = """
+from reid_dist.kernels.compilations import compiled_spans
+from reid_dist.kernels.second import calling
+print(calling({argument}), len(calling.kept.stats.cache_misses))
+"""
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     environment |= {"PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1"}
-    words = [sys.executable, "-c", _CALL.format(argument=1)]
     running = [
-        subprocess.Popen(words, cwd=package, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)
+        subprocess.Popen(
+            [sys.executable, "-c", compiling.format(argument=argument)],
+            cwd=package,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for argument in (1, 1, 1.5, 1.5)
     ]
-    assert [float(each.communicate(timeout=120)[0]) for each in running] == [20, 20, 20]
-    # Every compilation saves a file of its own name, unless it overwrites the entry of an earlier one.
-    assert len(list(package.rglob("*.nbc"))) == 2
+    found = [each.communicate(timeout=120)[0].split() for each in running]
+    assert [float(value) for value, _ in found] == [20, 20, 25, 25]
+    assert sum(int(misses) for _, misses in found) == 2
+    # Of two types that were compiled at once, neither has the code of the other.
+    for argument, result in ((1, 20), (1.5, 25)):
+        assert printed(package, _CALL.format(argument=argument)) == [result]
 
 
 @pytest.mark.slow
 def test_a_process_that_ends_while_it_compiles_holds_up_no_other(package: Path) -> None:
     killed = """
 import os
+from reid_dist.kernels import dispatchers
 from reid_dist.kernels.second import calling
-calling._cache._cache_file._save_data = lambda name, data: os._exit(1)
+dispatchers._made_to_keep = lambda *_: os._exit(1)
 calling(1)
 """
     with pytest.raises(subprocess.CalledProcessError):
@@ -195,69 +203,61 @@ calling(1)
 
 
 @pytest.mark.slow
-def test_a_failed_compilation_does_not_lock_out_its_own_process(package: Path) -> None:
-    failing = """
-from reid_dist.kernels.second import calling
-file = calling._cache._cache_file
-write = file._save_data
-def full(name, data):
-    file._save_data = write
+@pytest.mark.parametrize("fault", ["unlocked", "unwritable"])
+def test_a_kernel_that_cannot_be_kept_is_compiled_all_the_same(package: Path, fault: str) -> None:
+    full = """
+from pathlib import Path
+from typing import Any
+def touch(*_):
     raise OSError("disk full")
-file._save_data = full
-for argument in (1, 1.5):
-    try:
-        print(calling(argument))
-    except OSError:
-        print(-1)
+Path.touch = touch
 """
-    assert printed(package, failing) == [-1, 25]
+    found = printed(package, (_UNLOCKED if fault == "unlocked" else full) + _CALL.format(argument=1))
+    assert found == [20]
+    assert not list(package.rglob("*.compiled"))
+    assert printed(package, _CALL.format(argument=1)) == [20]
 
 
-_INNER = """
-from reid_dist.kernels.settings import inner_kernel, kernel
-
-@inner_kernel
-def doubled(x):
-    return 2 * x
-
-@kernel
-def next_to(x):
-    return doubled(x) + 1
-"""
-_OUTER = """
-from reid_dist.kernels.first import doubled, next_to
+_CLASSES = """
+from typing import Any
 from reid_dist.kernels.settings import kernel
 
 @kernel
-def both(x):
-    return doubled(x) + next_to(x)
+def first_of(values: Any) -> Any:
+    return values[0]
 """
-_LATER = """
-from reid_dist.kernels.first import doubled, next_to
-from reid_dist.kernels.second import both
-
-def library_of(function):
-    return next(iter(function.overloads.values())).library
-
-print(next_to(3.0))
-print(int(library_of(next_to)._shared_module is None))
-print(both(3.0))
-inner = next(iter(doubled.overloads.values()))
-print(inner.library.get_pointer_to_function(inner.fndesc.llvm_func_name))
+_OF_MANY_TYPES = """
+import numpy as np
+from reid_dist.kernels.first import first_of
+rows = np.arange(6.0).reshape(2, 3)
+fixed = rows[1].copy()
+fixed.flags.writeable = False
+for values in (rows[0], rows[1, ::2], fixed, rows[0].astype("f4"), rows[1].astype("i8"), (4, 5.0), (5.5, 6)):
+    print(first_of(values))
+print(len(first_of.signatures))
 """
 
 
 @pytest.mark.slow
-def test_cached_kernels_are_linked_and_decoded_no_earlier(package: Path) -> None:
-    """Inner kernels without machine code of their own, and the code of others for linking when they are linked."""
-    kernels = package / "reid_dist" / "kernels"
-    (kernels / "first.py").write_text(_INNER)
-    (kernels / "second.py").write_text(_OUTER)
-    assert printed(package, "from reid_dist.kernels.first import next_to; print(next_to(3.0))") == [7]
-    before = sorted(path.name for path in package.rglob("*.nbc"))
-    assert [name.partition("-")[0] for name in before] == ["first.doubled", "first.next_to"]
-    assert printed(package, _LATER) == [7, 1, 13, 0]
-    added = {path.name for path in package.rglob("*.nbc")} - {*before}
-    assert [name.partition("-")[0] for name in added] == ["second.both"]
-    # What was linked from the cache is kept, and found, as what was compiled in one process.
-    assert printed(package, "from reid_dist.kernels.second import both; print(both(3.0))") == [13]
+def test_arrays_are_told_apart_by_type_order_and_whether_they_can_be_written(package: Path) -> None:
+    (package / "reid_dist" / "kernels" / "first.py").write_text(_CLASSES)
+    assert printed(package, _OF_MANY_TYPES) == [0, 3, 3, 0, 3, 4, 5.5, 7]
+
+
+def test_least_used_machine_code_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of eight versions stays, among them the newest, and nothing else is touched."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    (tmp_path / "kernels_of_others").mkdir()
+    for age in range(10):
+        folder = tmp_path / f"reid-dist-{age:016x}"
+        folder.mkdir()
+        (folder / "a.compiled").touch()
+        os.utime(folder, (1e9 - age,) * 2)
+    machine_code.machine_code_folder.cache_clear()
+    try:
+        folder = machine_code.machine_code_folder()
+    finally:
+        machine_code.machine_code_folder.cache_clear()
+    assert folder is not None
+    expected = {folder.name, "kernels_of_others", *(f"reid-dist-{age:016x}" for age in range(7))}
+    assert {path.name for path in tmp_path.iterdir()} == expected

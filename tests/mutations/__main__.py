@@ -97,7 +97,7 @@ def _copy_to(folder: Path) -> Path:
     for name in _COPIED:
         source, target = _ROOT / name, folder / name
         if source.is_dir():
-            shutil.copytree(source, target)  # with the machine code of the kernels
+            shutil.copytree(source, target)
         else:
             shutil.copy2(source, target)
     # Some tests call git; without a repository they would fail with any fault.
@@ -135,19 +135,17 @@ def _finder(copy: Path, mutation: Mutation) -> tuple[str, str]:
 
 def _failure_with(copy: Path, mutation: Mutation, tests: list[str]) -> str | None:
     """First of some tests that fails with a fault, as `_failure`."""
-    with _applied(copy, mutation), tempfile.TemporaryDirectory(prefix="kernels-") as kernels:
-        # Code of changed kernels must not replace that of the unchanged ones.
-        changed = {"NUMBA_CACHE_DIR": kernels} if mutation.module.startswith("kernels/") else {}
-        return _failure(copy, tests, **changed)
+    with _applied(copy, mutation):
+        return _failure(copy, tests)
 
 
-def _failure(copy: Path, tests: list[str], **variables: str) -> str | None:
+def _failure(copy: Path, tests: list[str]) -> str | None:
     """First of some tests that fails, or what else ended them; None if all pass."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
     ended = subprocess.run(
         [*command, f"--timeout={_TEST_LIMIT_S}", "--deselect=tests/mutations", *tests],
         cwd=copy,
-        env={**os.environ, "PYTHONPATH": str(copy), **variables},
+        env={**os.environ, "PYTHONPATH": str(copy)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -31,7 +31,7 @@ from reid_dist.engine.distances.integers import LARGEST_DIM, IntegerProduct, for
 from reid_dist.engine.distances.screening import Int64, Screen, Values, consecutive
 from reid_dist.kernels.quantising import LARGEST_INTEGER, quantise_rows
 from reid_dist.kernels.transposing import transpose_integers
-from reid_dist.kernels.usual import lacks_integers
+from reid_dist.kernels.warmup import lacks_integers
 
 # Smaller blocks are not worth the preparation, nor the import of the library.
 _LEAST_QUERIES, _LEAST_ROWS = 256, 2048

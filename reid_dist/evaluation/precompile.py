@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from reid_dist.clusters.beside import start_process
 from reid_dist.clusters.workers import prepare_local_workers
 from reid_dist.core.environment import SCREEN_VARIABLE, usable_cores
 from reid_dist.core.temporary import temporary_directory
@@ -27,10 +27,13 @@ from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
 from reid_dist.evaluation.operating.run import operating_points
 from reid_dist.evaluation.search import nearest
-from reid_dist.kernels.compiler import cache_folder
+from reid_dist.kernels.machine_code import compiled_kernels
 from reid_dist.kernels.settings import require_room
 from reid_dist.metrics.definitions import NEAREST, PAIRS, PROBES, RANKS, example_names
 from reid_dist.stores import DistanceBlock, FeatureSet
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerProcess
 
 # Each takes some 300 MB, and one kernel is compiled by one process.
 _MOST_PROCESSES: Final = 4
@@ -63,19 +66,19 @@ _EVERY_RANK: Final = example_names(RANKS)
 _PAIRS: Final = ("mAP", *example_names(PAIRS, PROBES, NEAREST))
 
 
-def compile_all(progress: Progress) -> int:
+def precompile(progress: Progress) -> int:
     """Compile every kernel of evaluation, search, re-ranking and expansion that the cache lacks; return their number.
 
     The stage of `progress` is ``compile``.  Several processes share the jobs.  ShortageError where the limit of the
     address space is too small for it.
     """
     require_room(to_compile=True)
-    before = _kept()
+    before = len(compiled_kernels())
     with temporary_directory() as folder:
         n_processes = min(usable_cores(), _MOST_PROCESSES)
         if n_processes > 1:
             prepare_local_workers()
-        others = [start_process(_run_jobs, folder, number, n_processes) for number in range(1, n_processes)]
+        others = [_started(folder, number, n_processes) for number in range(1, n_processes)]
         try:
             n_jobs = _run_jobs(folder, 0, n_processes, progress)
             for process in others:
@@ -89,13 +92,18 @@ def compile_all(progress: Progress) -> int:
         if len(list(Path(folder).glob("done-*"))) < n_jobs:
             # Of a process that ended before its time.
             _run_jobs(folder, n_processes, 1, finished=True)
-    return len(_kept() - before)
+    return len(compiled_kernels()) - before
 
 
-def _kept() -> set[str]:
-    """Names of the files of machine code in the cache."""
-    place = cache_folder()
-    return set() if place is None else {path.name for path in place.glob("*.nbc")}
+def _started(folder: str, number: int, n_processes: int) -> ForkServerProcess | None:
+    """Process that shares the jobs, and ends with this process at the latest; None where the system refuses."""
+    process = multiprocessing.get_context("forkserver").Process(
+        target=_run_jobs, args=(folder, number, n_processes), daemon=True
+    )
+    with contextlib.suppress(OSError, EOFError):
+        process.start()
+        return process
+    return None
 
 
 def _run_jobs(
