@@ -11,6 +11,7 @@ from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import FeatureBlock, Reduction, Seed, Surroundings
+from reid_dist.engine.reductions.accumulator import first_precisions
 from reid_dist.engine.reductions.costs import ListWork, Precision
 from reid_dist.engine.reductions.surroundings import LISTS, Listing, listed_in, unknown
 from reid_dist.engine.reductions.tiles import Batch, BlockPair, TileView
@@ -31,7 +32,7 @@ def run_tiles(
     """
     pair = BlockPair(query, gallery, distance, tile)
     accumulators = [reduction.start(pair) for reduction in reductions]
-    first = np.maximum.reduce([accumulator.precisions for accumulator in accumulators])
+    first = first_precisions(pair, accumulators)
     batches = [
         Batch(queries[rows.start : rows.stop], Precision(kind))
         for kind in np.unique(first[first > Precision.NOTHING])

@@ -225,7 +225,7 @@ def split_tile(
     elements.
 
     Returns the row to continue with once `found` has been emptied, the number of rows when the tile is done, or -1 if
-    more than `limit` pairs had to be decided; the output is then invalid.
+    more than `limit` values had to be refined or decided; the output is then invalid.
     """
     tile, column_start = screened.tile, screened.tile.column_start
     n_rows, n_columns = tile.products.shape

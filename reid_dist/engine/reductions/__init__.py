@@ -1,14 +1,8 @@
 """Reductions of tiles to small partial results that merge."""
 
 from reid_dist.core.model import Neighbours
-from reid_dist.engine.reductions.base import (
-    Accumulator,
-    FeatureBlock,
-    HiddenColumns,
-    KnownPairs,
-    Reduction,
-    pair_rows,
-)
+from reid_dist.engine.reductions.accumulator import Accumulator, Reduction
+from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, KnownPairs, pair_rows
 from reid_dist.engine.reductions.by_query import CountsByQuery
 from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts

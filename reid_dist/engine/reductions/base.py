@@ -1,16 +1,8 @@
-"""Reductions: computations over tiles whose partial results merge with one associative operation.
-
-A reduction is a frozen value.  ``start`` returns an accumulator for one block of queries against one gallery block, the
-tile loop passes it tiles, and ``result`` returns the partial result.  Partial results of different gallery blocks merge
-in any order and grouping, by a function of them and of labels of the gallery alone: no merge needs thresholds.  The
-tile loop is independent of the reductions.
-"""
+"""Blocks of feature rows, as tiles and kernels take them."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +11,6 @@ from reid_dist.core.model import GalleryMask, Hidden, RowRange
 from reid_dist.core.segments import take_segments
 from reid_dist.engine.distances import Distance
 from reid_dist.kernels.canonical import PLAIN, PairRows, Rescoring, bytes_of_given, read_only
-
-if TYPE_CHECKING:
-    from reid_dist.engine.reductions.tiles import BlockPair, TileView
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -156,33 +145,6 @@ class HiddenColumns:
             return seen[None], np.zeros(len(queries), np.int64)
         kinds, bias_of = np.unique(self._query_label[queries], return_inverse=True)
         return np.where(self._label[place] == kinds[:, None], np.array(np.inf, bias.dtype), seen), bias_of
-
-
-R_co = TypeVar("R_co", covariant=True)
-
-
-class Accumulator(ABC, Generic[R_co]):
-    """Accumulates the tiles of one block pair."""
-
-    @property
-    def precisions(self) -> NDArray[np.uint8]:
-        """First precision of the products of every query, shape (n_query,): a `Precision` each."""
-        raise NotImplementedError
-
-    @abstractmethod
-    def absorb(self, tile: TileView) -> None:
-        """Add one tile; tiles of one query arrive in ascending order of columns."""
-
-    @abstractmethod
-    def result(self) -> R_co:
-        """Partial result of the block pair."""
-
-
-class Reduction(Protocol[R_co]):
-    """A reduction of tiles to a small partial result."""
-
-    def start(self, pair: BlockPair) -> Accumulator[R_co]:
-        """Make an accumulator for a block pair."""
 
 
 def pair_rows(distance: Distance, query: FeatureBlock, gallery: FeatureBlock) -> PairRows:

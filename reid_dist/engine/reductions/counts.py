@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 from reid_dist.core.model import GalleryMask, Targets
 from reid_dist.core.segments import segment_running_sums
 from reid_dist.engine.distances import Distance
+from reid_dist.engine.reductions.accumulator import Accumulator
 from reid_dist.engine.reductions.bands import ScreenedTargets, read_all
-from reid_dist.engine.reductions.base import Accumulator
 from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.counting import count_tile, most_of_many
@@ -122,6 +123,8 @@ def partial_counts(counts: RankCounts, targets: Targets, n_gallery: int) -> Part
 
 class _Counting(Accumulator[GroupedCounts]):
     """Accumulator of `CountNearer`."""
+
+    takes_known: ClassVar[bool] = True
 
     def __init__(self, reduction: CountNearer, pair: BlockPair) -> None:
         self._reduction, self._pair = reduction, pair

@@ -20,8 +20,8 @@ from reid_dist.core.model import GalleryMask, Targets
 from reid_dist.core.segments import segment_running_sums
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import MERGED_AT_ONCE
+from reid_dist.engine.reductions.accumulator import Accumulator
 from reid_dist.engine.reductions.bands import ScreenedTargets, read_all
-from reid_dist.engine.reductions.base import Accumulator
 from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.counts import PartialCounts, SparseCounts
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
@@ -255,10 +255,7 @@ class _Listing(Accumulator[GroupCounts]):
     @property
     def precisions(self) -> NDArray[np.uint8]:
         """First precision of each query."""
-        found = self._thresholds.precisions
-        # Known pairs are placed in tiles that hold them.
-        found[self._pair.rows.rescoring.active & (found == Precision.INTEGERS)] = Precision.PLAIN
-        return found
+        return self._thresholds.precisions
 
     def _make_places(self) -> GroupPlaces:
         """Places of no item."""

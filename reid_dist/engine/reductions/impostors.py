@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Hidden
 from reid_dist.engine.distances import Distance, Screen
-from reid_dist.engine.reductions.base import Accumulator, HiddenColumns
+from reid_dist.engine.reductions.accumulator import Accumulator
+from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.by_query import CountsByQuery, QueryTally, add_by_query, join_queries
 from reid_dist.engine.reductions.costs import Precision, cost_of
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
@@ -234,8 +235,7 @@ class _Collection(_ImpostorTiles[BracketCounts]):
     def precisions(self) -> NDArray[np.uint8]:
         """First precision of each query: that of least cost, from the share of the pairs near brackets."""
         pair, found = self._pair, super().precisions
-        if pair.rows.rescoring.active or pair.integers is None:
-            # Known pairs are counted from tiles that hold them.
+        if pair.integers is None:
             return found
         screen, rows = self._screen, pair.sampled_rows
         fall = (screen.centre[:, None] - pair.sample(rows)) / screen.slope
@@ -272,7 +272,9 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         """Add one tile; one with too many undecided pairs is read in the next precision."""
         precision: Precision = min(tile.precision, Precision.PLAIN)
         while not self._add(tile, precision):
-            tile.leave(precision)
+            # Others that read the tile need not read it in float64.
+            if precision is Precision.INTEGERS:
+                tile.leave(precision)
             precision = Precision(precision + 1)
 
     def _add(self, tile: TileView, precision: Precision) -> bool:

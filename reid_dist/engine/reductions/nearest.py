@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Hidden, Neighbours
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.reductions.base import Accumulator, HiddenColumns
-from reid_dist.engine.reductions.costs import Precision
+from reid_dist.engine.reductions.accumulator import Accumulator
+from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.surroundings import Listing, ListingTiles, listed_in, unknown
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.lists import merge_lists
@@ -71,10 +71,7 @@ class _Nearest(Accumulator[Neighbours]):
     @property
     def precisions(self) -> NDArray[np.uint8]:
         """First precision of each query."""
-        # Known pairs are listed from tiles that hold them.
-        plain = self._pair.rows.rescoring.active
-        first = Precision.PLAIN if plain else listed_in(self._pair, self._listing.k)
-        return np.full(len(self._pair.query), first, np.uint8)
+        return np.full(len(self._pair.query), listed_in(self._pair, self._listing.k), np.uint8)
 
     def absorb(self, tile: TileView) -> None:
         """Add one tile."""

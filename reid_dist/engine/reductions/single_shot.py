@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from reid_dist.core.model import GalleryMask, RowRange, Targets
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import MERGED_AT_ONCE
+from reid_dist.engine.reductions.accumulator import Accumulator
 from reid_dist.engine.reductions.bands import ScreenedTargets, read_all
-from reid_dist.engine.reductions.base import Accumulator
 from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.identities import Identities, oversized_groups
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
@@ -292,10 +292,7 @@ class _Listing(Accumulator[ListedItems]):
     @property
     def precisions(self) -> NDArray[np.uint8]:
         """First precision of each query."""
-        found = self._thresholds.precisions
-        # Known pairs are placed in tiles that hold them.
-        found[self._pair.rows.rescoring.active & (found == Precision.INTEGERS)] = Precision.PLAIN
-        return found
+        return self._thresholds.precisions
 
     def absorb(self, tile: TileView) -> None:
         """List items of one tile."""

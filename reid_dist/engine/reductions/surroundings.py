@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.reductions.base import Accumulator, FeatureBlock, HiddenColumns
+from reid_dist.engine.reductions.accumulator import Accumulator
+from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns
 from reid_dist.engine.reductions.costs import ListWork, Precision, pay_for_lists
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.canonical import GIVEN, PairRows, read_only
