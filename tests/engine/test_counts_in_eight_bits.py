@@ -363,6 +363,7 @@ def heaps():
 def test_pairs_are_counted_by_product(monkeypatch):
     """Hard queries are read in float32 and the others as integers, each pair once."""
     monkeypatch.setattr(bands, "_FEWEST", 1)
+    monkeypatch.setattr(bands, "forced_screen", lambda: None)
     near, far, _, reduction, expected = heaps()
     with count_screened() as screened:
         (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(256, 256), [reduction])
@@ -381,6 +382,7 @@ def test_pairs_are_counted_by_product(monkeypatch):
 def test_lists_and_counts_read_the_same_products(has_reach, monkeypatch):
     """Each pair once for both, as integers or in float32."""
     monkeypatch.setattr(bands, "_FEWEST", 1)
+    monkeypatch.setattr(bands, "forced_screen", lambda: None)
     near, far, matrix, reduction, expected = heaps()
     distance, reach = REGISTERED.get("cosine"), np.sort(matrix, axis=1)[:, 4] if has_reach else None
     with count_screened() as screened:

@@ -47,9 +47,9 @@ def test_crowded_tiles_are_computed_in_float64_alone(monkeypatch: pytest.MonkeyP
     read = []
     original = TileView.read
 
-    def noted(self: TileView, precision: Precision):
+    def noted(self: TileView, precision: Precision, need: str):
         read.append(precision)
-        return original(self, precision)
+        return original(self, precision, need)
 
     monkeypatch.setattr(TileView, "read", noted)
     query, gallery = sets("two heaps", 12)

@@ -74,9 +74,9 @@ def test_only_these_positives_are_counted(metrics, most, monkeypatch):
     seen = []
 
     class Counting(CountNearer):
-        def start(self, query, gallery, screen):
+        def start(self, pair):
             seen.extend(np.diff(self.targets.indptr).tolist())
-            return super().start(query, gallery, screen)
+            return super().start(pair)
 
     monkeypatch.setattr(ranks, "CountNearer", Counting)
     query, gallery = near_and_far()

@@ -103,12 +103,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("engine/distances/quantised.py", "float(each.max(initial=0.0)) for", "float(each.min(initial=1e9)) for"),
         ("engine/reductions/counts.py", "                self._decide()\n", "                self._n_open = 0\n"),
         ("engine/reductions/bands.py", "done, _ = add(precision, done,", "done, _ = add(precision, 0,"),
-        ("engine/tile_loop.py", "first = np.maximum.reduce(", "first = np.minimum.reduce("),
-        (
-            "engine/reductions/single_shot.py",
-            "found[self._pair.rows.rescoring.active & (found == Precision.INTEGERS)]",
-            "found[self._pair.rows.rescoring.active & (found == Precision.WIDE)]",
-        ),
+        ("engine/reductions/accumulator.py", "np.maximum.reduce(own)", "np.minimum.reduce(own)"),
+        ("engine/reductions/accumulator.py", "(each > Precision.NOTHING)", "(each > Precision.KNOWN)"),
         (
             "engine/reductions/targets.py",
             "(distance[1:] != distance[:-1]) | (owner[1:] != owner[:-1])",
