@@ -41,8 +41,10 @@ from numpy.typing import NDArray
 from reid_dist.kernels.bins import Pending, Steps, fill_steps, make_pending, make_steps, place, place_among
 from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.deciding import Bands, OpenPairs, RankCounts
-from reid_dist.kernels.settings import inner_kernel, kernel
+from reid_dist.kernels.prefetch import request_row
+from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
 from reid_dist.kernels.tiles import (
+    AHEAD,
     Marks,
     Tile,
     make_marks,
@@ -50,7 +52,6 @@ from reid_dist.kernels.tiles import (
     mark_outside,
     read_row,
     refined,
-    request_refined,
 )
 
 # Values that a table places together.
@@ -82,7 +83,7 @@ class Row(NamedTuple):
     known_value: NDArray[np.floating]
 
 
-@inner_kernel
+@inlined_kernel
 def _take_known(tile: Tile, q: int, row: Row) -> int:
     """Move the visible known pairs of a query from the values to the known ones; return their number."""
     values, stop = row.values, tile.known_indptr[q + 1]
@@ -100,7 +101,7 @@ def _take_known(tile: Tile, q: int, row: Row) -> int:
     return n
 
 
-@inner_kernel
+@inlined_kernel
 def _note_all(values: NDArray[np.floating], lowest: np.floating, row: Row) -> int:
     """Note all values that reach the farthest threshold as pending; return their number."""
     pending = row.pending
@@ -111,7 +112,7 @@ def _note_all(values: NDArray[np.floating], lowest: np.floating, row: Row) -> in
     return n
 
 
-@inner_kernel
+@inlined_kernel
 def _compare(values: NDArray[np.floating], lower: NDArray[np.floating], upper: NDArray[np.floating], row: Row) -> int:
     """Count the values at each threshold, and note those inside bands as pending; return the number of these."""
     pending = row.pending
@@ -137,7 +138,7 @@ def _compare(values: NDArray[np.floating], lower: NDArray[np.floating], upper: N
     return n_pending
 
 
-@inner_kernel
+@inlined_kernel
 def _settle_row(
     tile: Tile,
     i: int,
@@ -163,7 +164,9 @@ def _settle_row(
     lower, upper = bands.lower[first:last], bands.upper[first:last]
     extra = tile.extra[i]
     placed, columns, places, values = row.placed, row.pending.column, row.pending.place, row.pending.value
-    less = tile.bias[tile.bias_of[i]]
+    column_start = tile.column_start
+    less, near_rows, far = tile.bias[tile.bias_of[i]], tile.near, tile.far
+    open_query, open_column, open_threshold = pairs.query, pairs.column, pairs.threshold
     inside = int(np.int64(0))
     n_settled = 0
     for p in range(n_pending):
@@ -181,16 +184,15 @@ def _settle_row(
         if inside > limit:
             return -1, inside
         if extra > 0:
-            request_refined(tile, columns, p, n_pending)
-            value = refined(tile, i, columns[p]) - less[columns[p]]
+            if p + AHEAD < n_pending:
+                request_row(far[columns[p + AHEAD]])
+            value = refined(near_rows[q], far[columns[p]]) - less[columns[p]]
             a = place_among(lower, value)
             if a == last - first or value > upper[a]:
                 columns[n_settled], places[n_settled] = columns[p], a
                 n_settled += int(a < last - first)
                 continue
-        pairs.query[n] = q
-        pairs.column[n] = tile.column_start + columns[p]
-        pairs.threshold[n] = first + a
+        open_query[n], open_column[n], open_threshold[n] = q, column_start + columns[p], first + a
         n += 1
     for p in range(n_known):
         value = row.known_value[p]
@@ -199,7 +201,7 @@ def _settle_row(
             columns[n_settled], places[n_settled] = row.known[p], a
             n_settled += int(a < last - first)
             continue
-        pairs.query[n], pairs.column[n], pairs.threshold[n] = q, tile.column_start + row.known[p], first + a
+        open_query[n], open_column[n], open_threshold[n] = q, column_start + row.known[p], first + a
         n += 1
     near = counts.near[:, first:last]
     are_grouped = len(group_of) > 0
@@ -226,22 +228,26 @@ def _count_rows(
 ) -> tuple[int, int, int]:
     """Do as `count_tile` does, in given memory; `steps` is None if no query has many thresholds."""
     n_columns = tile.products.shape[1]
-    values = row.values
-    room = len(pairs.query) - n_columns
+    # Unpacked once, outside of the loop over rows: passing tuples takes long, and reading their fields some time.
+    values, factors, extras, queries = row.values, tile.factor, tile.extra, tile.query
+    products, shift, scale, bias, bias_of = tile.products, tile.shift, tile.scale, tile.bias, tile.bias_of
+    indptr, lowers, uppers = bands.indptr, bands.lower, bands.upper
+    has_known, room = len(tile.known) > 0, len(pairs.query) - n_columns
     inside = int(np.int64(0))
     for i in range(first_row, tile.products.shape[0]):
-        q = tile.query[i]
-        first, last = bands.indptr[q], bands.indptr[q + 1]
+        q = queries[i]
+        first, last = indptr[q], indptr[q + 1]
         if first == last:
             continue
-        extra = tile.extra[i]
-        lowest = bands.lower[last - 1] - extra
-        reached = read_row(tile, i, lowest, lowest + np.float32(np.nan), values)
-        if reached == 0 and len(tile.known) == 0:
+        extra = extras[i]
+        lowest = lowers[last - 1] - extra
+        none = lowest + np.float32(np.nan)
+        reached = read_row(products[i], shift, scale, factors[i], bias[bias_of[i]], lowest, none, values)
+        if reached == 0 and not has_known:
             continue
         if n_open > room:
             return i, n_open, inside
-        lower, upper = bands.lower[first:last], bands.upper[first:last]
+        lower, upper = lowers[first:last], uppers[first:last]
         if extra > 0:
             for u in range(len(lower)):
                 row.lower[u], row.upper[u] = lower[u] - extra, upper[u] + extra
@@ -251,7 +257,7 @@ def _count_rows(
         while hidden < hidden_stop and bands.hidden_column[hidden] < tile.column_start + n_columns:
             values[bands.hidden_column[hidden] - tile.column_start] = -np.inf
             hidden += 1
-        n_known = _take_known(tile, q, row) if len(tile.known) else 0
+        n_known = _take_known(tile, q, row) if has_known else 0
         row.placed[:, : last - first + 1] = 0
         n_pending = int(np.int64(0))
         few = bool(reached <= (_FEW_REACHED if steps is None and extra == 0 else _FEW_REFINED))
@@ -262,10 +268,10 @@ def _count_rows(
         elif steps is None or last - first <= _FEW_THRESHOLDS:
             n_pending = _compare(values, lower, upper, row)
         else:
-            base, scale = fill_steps(lower, upper, values, steps)
+            base, per_bin = fill_steps(lower, upper, values, steps)
             for start in range(0, n_columns, _BLOCK):
                 block = values[start : min(start + _BLOCK, n_columns)]
-                n_pending = place(block, start, lowest, base, scale, steps, row.placed, row.pending, n_pending)
+                n_pending = place(block, start, lowest, base, per_bin, steps, row.placed, row.pending, n_pending)
         found, more = _settle_row(
             tile, i, n_pending, n_known, few, limit - inside, group_of, row, lower, upper, bands, counts, pairs, n_open
         )

@@ -33,9 +33,12 @@ def register_kernels(kind: type) -> None:
         _register.register(kind, lambda kernel, _: _type_of(kernel.callee))
 
 
-def make_callee(function: Callable[..., Any]) -> Any:
-    """Dispatcher of a kernel for other kernels alone: a call from Python would end the process."""
-    return _made(function, no_cpython_wrapper=True)
+def make_callee(function: Callable[..., Any], *, inlined: bool) -> Any:
+    """Dispatcher of a kernel for other kernels alone, whose code may become part of theirs.
+
+    A call from Python would end the process.
+    """
+    return _made(function, no_cpython_wrapper=True, forceinline=inlined)
 
 
 def compiled_for(kernel: Any, arguments: tuple[Any, ...]) -> Any:

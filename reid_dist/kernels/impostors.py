@@ -157,7 +157,8 @@ def count_keys(screened: Screened, counts: NDArray[np.int64], span: NDArray[np.u
         q = tile.query[i]
         if not screened.counted[q]:
             continue
-        read_row(tile, i, values.dtype.type(np.inf), values.dtype.type(np.nan), values)
+        less, none = tile.bias[tile.bias_of[i]], values.dtype.type(np.nan)
+        read_row(tile.products[i], tile.shift, tile.scale, tile.factor[i], less, none, none, values)
         hidden_stop = screened.hidden_indptr[q + 1]
         hidden = first_at_least(screened.hidden_column, screened.hidden_indptr[q], hidden_stop, column_start)
         for start in range(0, n_columns, BLOCK):
@@ -246,8 +247,9 @@ def split_tile(
         if not screened.counted[q]:
             i += 1
             continue
-        read_row(tile, i, values.dtype.type(np.inf), values.dtype.type(np.nan), values)
-        extra, less = np.float64(tile.extra[i]), tile.bias[tile.bias_of[i]]
+        less, none = tile.bias[tile.bias_of[i]], values.dtype.type(np.nan)
+        read_row(tile.products[i], tile.shift, tile.scale, tile.factor[i], less, none, none, values)
+        extra = np.float64(tile.extra[i])
         hidden_stop = screened.hidden_indptr[q + 1]
         hidden = first_at_least(screened.hidden_column, screened.hidden_indptr[q], hidden_stop, column_start)
         for start in range(0, n_columns, BLOCK):
@@ -295,7 +297,7 @@ def split_tile(
                     near, far = _edges_around(brackets, q, value, more, first_edge[here[k]])
                     if more > 0 and (near != far or near % 2):
                         decided += 1
-                        value, more = refined(tile, i, column) - less[column], np.float64(0.0)
+                        value, more = refined(tile.near[q], tile.far[column]) - less[column], np.float64(0.0)
                         near, far = _edges_around(brackets, q, value, more, first_edge[here[k]])
                     if near == far and near % 2 == 0:
                         passed0[near // 2 + 1] += 1

@@ -105,7 +105,8 @@ def _gather(tile: Tile, bands: Bands, i: int, base: np.floating, scratch: Scratc
     values, marked = scratch.values, scratch.marks.places
     # No value is so far that it counts.
     none = base + np.float32(np.nan)
-    if read_row(tile, i, base, none, values) == 0:
+    less = tile.bias[tile.bias_of[i]]
+    if read_row(tile.products[i], tile.shift, tile.scale, tile.factor[i], less, base, none, values) == 0:
         return 0
     n = 0
     for p in range(mark_outside(values, base, none, scratch.marks)):
@@ -205,7 +206,7 @@ def place_row(tile: Tile, by: Placing, i: int, n_active: int, scratch: Scratch) 
                 inside += 1
                 if extra > 0:
                     column = scratch.column[c]
-                    value = refined(tile, i, column) - tile.bias[tile.bias_of[i], column]
+                    value = refined(tile.near[q], tile.far[column]) - tile.bias[tile.bias_of[i], column]
                     a = first_at_most(bands.lower[first:last], 0, n_threshold, value)
                 if a < n_threshold and value <= bands.upper[first + a]:
                     scratch.inside[decided] = c

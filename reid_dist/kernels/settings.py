@@ -62,6 +62,8 @@ class Kernel:
         Numba's dispatcher of machine code that is kept on disk; None before the first call.
     """
 
+    _inlined = False
+
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
@@ -90,7 +92,7 @@ class Kernel:
         """Numba's dispatcher of the kernel as other kernels call it."""
         # Asked for by Numba alone, which compiles in one thread at a time.
         if self._callee is None:
-            self._callee = _dispatchers().make_callee(self.py_func)
+            self._callee = _dispatchers().make_callee(self.py_func, inlined=self._inlined)
         return self._callee
 
     @property
@@ -129,6 +131,10 @@ def _kinds(values: tuple[Any, ...]) -> tuple[Any, ...]:
 class _InnerKernel(Kernel):
     """A kernel for other kernels."""
 
+    def __init__(self, function: Callable[..., Any], *, inlined: bool = False) -> None:
+        super().__init__(function)
+        self._inlined = inlined
+
     def __call__(self, *arguments: Any) -> Any:
         """Refuse a call, unless kernels are not compiled."""
         if not _IS_PLAIN:
@@ -147,6 +153,14 @@ def kernel(function: F) -> F:
 def inner_kernel(function: F) -> F:
     """Compile as `kernel` does, to be called by other kernels only: conversion of Python objects is left out."""
     return cast("F", _InnerKernel(function))
+
+
+def inlined_kernel(function: F) -> F:
+    """Compile as `inner_kernel` does, as a part of each kernel that calls it.
+
+    A call takes some nanoseconds for every array that it passes, those of tuples included, as references are counted.
+    """
+    return cast("F", _InnerKernel(function, inlined=True))
 
 
 def with_compiler(define: F) -> F:

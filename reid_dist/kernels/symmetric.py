@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.canonical import falling_at, pair_distance
+from reid_dist.kernels.prefetch import prefetch, request_row
 from reid_dist.kernels.settings import inner_kernel, kernel
-from reid_dist.kernels.tiles import Tile, make_marks, mark_outside, marked_places, read_row, refined, request_refined
+from reid_dist.kernels.tiles import AHEAD, Tile, make_marks, mark_outside, marked_places, read_row, refined
 from reid_dist.kernels.topk import (
     GROUPS_PER_NEIGHBOUR,
     Candidates,
-    Scratch,
     first_level,
     lag_of,
     lowered,
@@ -61,12 +61,6 @@ class Side(NamedTuple):
 
 
 @inner_kernel
-def _is_left_out(side: Side, row: int, column: int) -> bool:
-    """Whether a pair is of equal labels."""
-    return len(side.label) > 0 and side.label[row] == side.other_label[column]
-
-
-@inner_kernel
 def _reach_farther(side: Side, item: int, other: int) -> None:
     """Compare a pair with the item's largest distance, and lower the bound when it is larger."""
     lists = side.lists
@@ -80,14 +74,9 @@ def _reach_farther(side: Side, item: int, other: int) -> None:
 
 
 @inner_kernel
-def _enter(q: int, column: int, value: np.floating, lists: Candidates, lag: int, scratch: Scratch) -> None:
-    """Add a column to the list of an item, and thin it when it has become long."""
-    size, capacity = lists.size[q], lists.value.shape[1]
-    lists.value[q, size], lists.column[q, size] = value, column
-    size += 1
-    lists.size[q] = size
-    if size >= lists.k + lag and (size & (lag - 1) == 0 or size == capacity):
-        shorten(q, lists, scratch)
+def _is_long(size: int, k: int, lag: int, capacity: int) -> bool:
+    """Whether a list has become so long that it is thinned."""
+    return size >= k + lag and (size & (lag - 1) == 0 or size == capacity)
 
 
 @inner_kernel
@@ -120,15 +109,21 @@ def collect_rows(tile: Tile, side: Side) -> int:
     groups = np.empty(GROUPS_PER_NEIGHBOUR * (lists.k + 1), tile.scale.dtype)
     scratch = make_scratch(lists.value.shape[1])
     lag, start = lag_of(lists.k), tile.column_start
-    # Unpacked once, outside of the loops: passing the tuple to a kernel takes longer than adding an entry.
-    list_level, lower_bounds = lists.level, side.lower_bound
+    # Unpacked once, outside of the loops: passing a tuple to a kernel takes longer than adding an entry.
+    list_level, lower_bounds, list_value, list_column = lists.level, side.lower_bound, lists.value, lists.column
+    list_size, k, capacity = lists.size, lists.k, lists.value.shape[1]
+    label, other_label, near, far = side.label, side.other_label, tile.near, tile.far
+    products, shift, scale, bias = tile.products, tile.shift, tile.scale, tile.bias
+    has_labels = len(label) > 0
     lowest, highest = np.finfo(values.dtype).min, np.finfo(values.dtype).max
     n_refined = 0
     for i in range(len(tile.query)):
         q, extra = tile.query[i], tile.extra[i]
         level, least = list_level[q] - extra, lower_bounds[q] + extra
         begins = list_level[q] == lowest or lower_bounds[q] == highest
-        if read_row(tile, i, level, least, values) == 0 and not begins:
+        less = bias[tile.bias_of[i]]
+        reached = read_row(products[i], shift, scale, tile.factor[i], less, level, least, values)
+        if reached == 0 and not begins:
             continue
         stop = side.struck_indptr[q + 1]
         place = first_at_least(side.struck, side.struck_indptr[q], stop, start)
@@ -136,13 +131,12 @@ def collect_rows(tile: Tile, side: Side) -> int:
             values[side.struck[place] - start] = -np.inf
             place += 1
         if begins:
-            if len(side.label):
+            if has_labels:
                 for c in range(n_columns):
-                    if side.label[q] == side.other_label[start + c]:
+                    if label[q] == other_label[start + c]:
                         values[c] = -np.inf
             _begin(q, extra, values, side, groups)
             level, least = list_level[q] - extra, lower_bounds[q] + extra
-        less = tile.bias[tile.bias_of[i]]
         n_places = mark_outside(values, level, least, marks)
         for p in range(n_places):
             c = places[p]
@@ -150,14 +144,19 @@ def collect_rows(tile: Tile, side: Side) -> int:
             # Thresholds change meanwhile.
             if not (value + extra >= list_level[q] or value - extra <= lower_bounds[q]):
                 continue
-            if value == -np.inf or _is_left_out(side, q, start + c):
+            if value == -np.inf or (has_labels and label[q] == other_label[start + c]):
                 continue
             if extra > 0:
                 n_refined += 1
-                request_refined(tile, places, p, n_places)
-                value = refined(tile, i, c) - less[c]
+                if p + AHEAD < n_places:
+                    request_row(far[places[p + AHEAD]])
+                value = refined(near[q], far[c]) - less[c]
             if value >= list_level[q]:
-                _enter(q, start + c, value, lists, lag, scratch)
+                size = list_size[q]
+                list_value[q, size], list_column[q, size] = value, start + c
+                list_size[q] = size + 1
+                if _is_long(size + 1, k, lag, capacity):
+                    shorten(q, lists, scratch)
             if value <= lower_bounds[q]:
                 _reach_farther(side, q, start + c)
     return n_refined
@@ -179,12 +178,22 @@ def collect_both(tile: Tile, row_side: Side, column_side: Side) -> int:
     # Unpacked once, outside of the loops.
     row_level, row_least = row_lists.level, row_side.lower_bound
     column_level, column_least = column_lists.level[start:stop], column_side.lower_bound[start:stop]
-    products, shift, scale = tile.products, tile.shift, tile.scale
+    row_value, row_column, row_size, row_bias = row_lists.value, row_lists.column, row_lists.size, row_side.bias
+    column_value, column_column, column_size = column_lists.value, column_lists.column, column_lists.size
+    row_k, column_k, row_capacity, column_capacity = (
+        row_lists.k,
+        column_lists.k,
+        row_value.shape[1],
+        column_value.shape[1],
+    )
+    products, shift, scale, near, far = tile.products, tile.shift, tile.scale, tile.near, tile.far
+    label, other_label = row_side.label, row_side.other_label
+    has_labels = len(label) > 0
     number, floating = products.dtype.type, values.dtype.type
     n_refined = 0
     for i in range(len(tile.query)):
         row, extra, factor = tile.query[i], tile.extra[i], tile.factor[i]
-        level, least, own = row_level[row] - extra, row_least[row] + extra, row_side.bias[row]
+        level, least, own = row_level[row] - extra, row_least[row] + extra, row_bias[row]
         source = products[i]
         for c in range(n_columns):
             values[c] = floating(number(source[c] - shift[c])) * (scale[c] * factor)
@@ -196,18 +205,31 @@ def collect_both(tile: Tile, row_side: Side, column_side: Side) -> int:
         for p in range(n_places):
             c = places[p]
             column = start + c
-            if _is_left_out(row_side, row, column):
+            if has_labels and label[row] == other_label[column]:
                 continue
             value = values[c]
             if extra > 0:
                 n_refined += 1
-                request_refined(tile, places, p, n_places)
-                value = refined(tile, i, c)
+                if p + AHEAD < n_places:
+                    request_row(far[places[p + AHEAD]])
+                    # Lists of columns are far apart.
+                    ahead = start + places[p + AHEAD]
+                    prefetch(column_value, ahead * column_capacity + column_size[ahead])
+                    prefetch(column_column, ahead * column_capacity + column_size[ahead])
+                value = refined(near[row], far[c])
             mine, theirs = value - bias[c], value - own
             if mine >= row_level[row]:
-                _enter(row, column, mine, row_lists, lag, scratch)
+                size = row_size[row]
+                row_value[row, size], row_column[row, size] = mine, column
+                row_size[row] = size + 1
+                if _is_long(size + 1, row_k, lag, row_capacity):
+                    shorten(row, row_lists, scratch)
             if theirs >= column_level[c]:
-                _enter(column, row, theirs, column_lists, lag, scratch)
+                size = column_size[column]
+                column_value[column, size], column_column[column, size] = theirs, row
+                column_size[column] = size + 1
+                if _is_long(size + 1, column_k, lag, column_capacity):
+                    shorten(column, column_lists, scratch)
             if mine <= row_least[row]:
                 _reach_farther(row_side, row, column)
             if theirs <= column_least[c]:

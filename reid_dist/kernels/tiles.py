@@ -13,15 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.prefetch import request_row
-from reid_dist.kernels.settings import inner_kernel
+from reid_dist.kernels.settings import inlined_kernel, inner_kernel
 from reid_dist.kernels.vectors import single_dot
 
 # Flags that are looked at together.
 _WORD = 8
 
 # Columns between a request of a row and its use.
-_AHEAD = 2
+AHEAD = 2
 
 
 class Tile(NamedTuple):
@@ -56,10 +55,20 @@ class Tile(NamedTuple):
 
 
 @inner_kernel
-def read_row(tile: Tile, i: int, level: np.floating, least: np.floating, values: NDArray[np.floating]) -> int:
-    """Write the screening values of a row; return how many reach a level, or do not exceed `least` (NaN for none)."""
-    products, shift, scale = tile.products[i], tile.shift, tile.scale
-    factor, less = tile.factor[i], tile.bias[tile.bias_of[i]]
+def read_row(
+    products: NDArray[np.number],
+    shift: NDArray[np.number],
+    scale: NDArray[np.floating],
+    factor: np.floating,
+    less: NDArray[np.floating],
+    level: np.floating,
+    least: np.floating,
+    values: NDArray[np.floating],
+) -> int:
+    """Write the screening values of a row; return how many reach a level, or do not exceed `least` (NaN for none).
+
+    `less` are the biases of the row; the others are fields of its tile, of the row where they have rows.
+    """
     number, floating = products.dtype.type, values.dtype.type
     reached = np.int32(0)
     for c in range(len(values)):
@@ -70,16 +79,9 @@ def read_row(tile: Tile, i: int, level: np.floating, least: np.floating, values:
 
 
 @inner_kernel
-def refined(tile: Tile, i: int, column: int) -> np.floating:
-    """Product of a row and a column as in a float32 tile, no bias subtracted."""
-    return np.float32(single_dot(tile.near[tile.query[i]], tile.far[column]))
-
-
-@inner_kernel
-def request_refined(tile: Tile, places: NDArray[np.int64], p: int, n: int) -> None:
-    """Request what refining reads of the column some places after place `p` of `n`."""
-    if p + _AHEAD < n:
-        request_row(tile.far[places[p + _AHEAD]])
+def refined(near: NDArray[np.float32], far: NDArray[np.float32]) -> np.floating:
+    """Product of two prepared rows as in a float32 tile, no bias subtracted."""
+    return np.float32(single_dot(near, far))
 
 
 class Marks(NamedTuple):
@@ -99,7 +101,7 @@ def make_marks(n: int) -> Marks:
     return Marks(words.view(np.uint8), words, np.empty(n + 1, np.int64))
 
 
-@inner_kernel
+@inlined_kernel
 def marked_places(marks: Marks) -> int:
     """Write the places whose flags are set, ascending, to `places`; return their number."""
     n = 0
@@ -111,7 +113,7 @@ def marked_places(marks: Marks) -> int:
     return n
 
 
-@inner_kernel
+@inlined_kernel
 def mark_outside(values: NDArray[np.floating], level: np.floating, least: np.floating, marks: Marks) -> int:
     """Find the values that reach a level or do not exceed `least`; as `marked_places`."""
     flags = marks.flags
@@ -120,7 +122,7 @@ def mark_outside(values: NDArray[np.floating], level: np.floating, least: np.flo
     return marked_places(marks)
 
 
-@inner_kernel
+@inlined_kernel
 def mark_between(values: NDArray[np.floating], least: np.floating, most: np.floating, marks: Marks) -> int:
     """Find the values from `least` to `most`; as `marked_places`."""
     flags = marks.flags

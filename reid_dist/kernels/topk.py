@@ -103,15 +103,16 @@ def lowered(edge: float) -> float:
 def thin(q: int, lists: Candidates, scratch: Scratch) -> None:
     """Remove entries more than two bands below the k-th best value, from a list of more than k."""
     size = lists.size[q]
-    values = scratch.selected[:size]
+    # Fields of tuples are read outside of loops: each time, references to the array are counted.
+    own, columns, values = lists.value[q, :size], lists.column[q, :size], scratch.selected[:size]
     for c in range(len(values)):
-        values[c] = lists.value[q, c]
+        values[c] = own[c]
     level = lowered(select(values, size - lists.k) - 2.0 * lists.epsilon[q])
     kept = 0
-    for c in range(size):
-        if lists.value[q, c] >= level:
-            lists.value[q, kept] = lists.value[q, c]
-            lists.column[q, kept] = lists.column[q, c]
+    for c in range(len(own)):
+        value, column = own[c], columns[c]
+        if value >= level:
+            own[kept], columns[kept] = value, column
             kept += 1
     lists.size[q] = kept
     if level > np.float64(lists.level[q]):
@@ -123,22 +124,22 @@ def settle_one(q: int, lists: Candidates, scratch: Scratch) -> None:
     """Keep the k best of a longer list by (canonical distance, column), and raise its level."""
     size = lists.size[q]
     columns, distances, values = scratch.column[:size], scratch.distance[:size], scratch.selected[:size]
-    for c in range(size):
-        columns[c] = lists.column[q, c]
+    listed, own = lists.column[q, :size], lists.value[q, :size]
+    for c in range(len(columns)):
+        columns[c] = listed[c]
     row_distances(lists.rows, q, columns, distances)
-    for c in range(size):
+    for c in range(len(values)):
         values[c] = distances[c]
     largest = select(values, lists.k - 1)
     # Columns ascend: of the entries at the largest distance, the first ones stay.
     at_largest = lists.k
-    for c in range(size):
+    for c in range(len(distances)):
         at_largest -= int(distances[c] < largest)
     kept = 0
-    for c in range(size):
+    for c in range(len(distances)):
         if distances[c] < largest or (distances[c] == largest and at_largest > 0):
             at_largest -= int(distances[c] == largest)
-            lists.value[q, kept] = lists.value[q, c]
-            lists.column[q, kept] = lists.column[q, c]
+            own[kept], listed[kept] = own[c], listed[c]
             kept += 1
     lists.size[q] = kept
     level = lowered(lists.centre[q] - lists.slope * falling_at(lists.rows, q, largest, 1.0) - lists.epsilon[q])
