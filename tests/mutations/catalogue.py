@@ -42,15 +42,15 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("kernels/counting.py", "certain = max(int(passed), nearer)", "certain = int(passed)"),
         ("kernels/counting.py", "if nearer == certain:", "if nearer <= certain + 1:"),
         ("kernels/vector_code.py", "builder.sub(dim, whole)", "builder.sub(dim, dim)"),
-        ("kernels/counting.py", "lowest = bands.lower[last - 1] - extra", "lowest = bands.lower[last - 1]"),
+        ("kernels/counting.py", "lowest = lowers[last - 1] - extra", "lowest = lowers[last - 1]"),
         ("kernels/counting.py", "lower[u] - extra, upper[u] + extra", "lower[u] - extra, upper[u]"),
         (
             "kernels/counting.py",
-            "value = refined(tile, i, columns[p]) - less[columns[p]]",
-            "value = refined(tile, i, columns[p])",
+            "value = refined(near_rows[q], far[columns[p]]) - less[columns[p]]",
+            "value = refined(near_rows[q], far[columns[p]])",
         ),
         ("kernels/counting.py", "            return -1, inside", "            return n, inside"),
-        ("kernels/counting.py", "n_known = _take_known(tile, q, row) if len(tile.known) else 0", "n_known = 0"),
+        ("kernels/counting.py", "n_known = _take_known(tile, q, row) if has_known else 0", "n_known = 0"),
         ("kernels/counting.py", "n += int(values[column] > -np.inf)", "n += 1"),
         (
             "kernels/counting.py",
@@ -69,10 +69,10 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         (
             "kernels/placing.py",
-            "value = refined(tile, i, column) - tile.bias[tile.bias_of[i], column]",
-            "value = refined(tile, i, column)",
+            "value = refined(tile.near[q], tile.far[column]) - tile.bias[tile.bias_of[i], column]",
+            "value = refined(tile.near[q], tile.far[column])",
         ),
-        ("kernels/symmetric.py", "value = refined(tile, i, c) - less[c]", "value = refined(tile, i, c)"),
+        ("kernels/symmetric.py", "value = refined(near[q], far[c]) - less[c]", "value = refined(near[q], far[c])"),
         (
             "kernels/symmetric.py",
             "if not (value + extra >= list_level[q] or value - extra <= lower_bounds[q]):",
