@@ -54,6 +54,8 @@ _FEWEST_COUNTS = 2**12
 _ALL_COUNTS = 2**22
 # Bytes of the lookup tables by key; few of their pages are touched.
 _KEY_TABLES = 8 * 2**20
+# Pairs inside bands that are decided together.
+OPEN_PAIRS = 2**16
 # Typical maximal number of keys in a histogram of distances.
 _HISTOGRAM_KEYS = 2**15
 
@@ -265,13 +267,14 @@ def _task_bytes(
     blocks = query_rows * dim * 8 + gallery_rows * widening + min(gallery.chunk_rows, gallery_rows) * dim * 4
     tile_query = _longest_tile(query.n_rows, query_rows, tile.query)
     tile_gallery = _longest_tile(gallery.n_rows, gallery_rows, tile.gallery)
-    # Values in float32; for a tile with crowded bands once more in float64, with both sides prepared in float64.  In
-    # parts, twice more in float32, with both sides prepared once more.
-    values = tile_query * tile_gallery * 12 + tile_gallery * dim * 12 + tile_query * dim * 8
-    values += tile_query * tile_gallery * 8 + (tile_gallery + query_rows) * dim * 4
+    # Products of a tile: in float32, of integers, of known pairs alone, and in float64 for crowded bands; prepared rows of
+    # both sides in float32 and float64, and copies of queries that share products.
+    values = tile_query * tile_gallery * 20 + tile_gallery * dim * 12 + tile_query * dim * 12
     if may_use_integers():
-        # Queries in eight bits with residuals, unsigned once more, and copies of those that are left to float32.
-        values += query_rows * dim * 8
+        # Both sides in eight bits, and once more unsigned or transposed.
+        values += (query_rows + tile_gallery) * dim * 2 + tile_query * dim
+    # Open pairs that are decided together, with bounds.
+    values += (OPEN_PAIRS + tile_gallery) * 40
     # Per relevant pair: relevance and targets (56 bytes), edges and counts (20), edges in float64 for crowded bands
     # (16), sorting buffers, and the counts of the blocks that wait to be merged.
     thresholds = int(query_rows * per_query * (156 + 8 * MERGED_AT_ONCE)) + query_rows * 64

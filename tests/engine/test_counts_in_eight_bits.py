@@ -40,7 +40,7 @@ def force_path(patch, data, n_pairs=1600):
     rng = np.random.default_rng(data.draw(seeds()))
     mixed = data.draw(st.sampled_from([*([kind] for kind in MULTIPLIED), MULTIPLIED]))
     use_precisions(patch, lambda n: rng.choice(mixed, n))
-    patch.setattr(counts, "_OPEN_PAIRS", data.draw(st.sampled_from([0, 1, 20, 1 << 16])))
+    patch.setattr(counts, "OPEN_PAIRS", data.draw(st.sampled_from([0, 1, 20, 1 << 16])))
     given_up = data.draw(st.sampled_from([0.0, 0.01, 0.2, 1.0]))
     spared = data.draw(st.sampled_from([0, 1, 64]))
     patch.setattr(bands, "most_inside", lambda size: int(given_up * size) + spared)

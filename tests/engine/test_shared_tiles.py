@@ -131,7 +131,7 @@ def test_each_gives_what_it_gives_alone(seed, is_reranked, tile, data):
         use_precisions(patch, lambda n: rng.choice(data.draw(st.sampled_from([MULTIPLIED[:1], MULTIPLIED])), n))
         most = data.draw(st.sampled_from([0, 5, 10**9]))
         patch.setattr(bands, "most_inside", lambda size: most)
-        patch.setattr(counts, "_OPEN_PAIRS", data.draw(st.sampled_from([0, 1 << 16])))
+        patch.setattr(counts, "OPEN_PAIRS", data.draw(st.sampled_from([0, 1 << 16])))
         together = problem.run(names, shape)
     for name in names:
         assert content(together[name]) == content(alone[name]), name

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import GalleryMask, Targets
 from reid_dist.core.segments import segment_running_sums
 from reid_dist.engine.distances import Distance
+from reid_dist.engine.plan import OPEN_PAIRS
 from reid_dist.engine.reductions.accumulator import Accumulator
 from reid_dist.engine.reductions.bands import ScreenedTargets, read_all
 from reid_dist.engine.reductions.costs import Precision
@@ -20,9 +21,6 @@ from reid_dist.kernels.counting import count_tile, most_of_many
 from reid_dist.kernels.deciding import RankCounts, decide, make_open_pairs
 
 Int64 = NDArray[np.int64]
-
-# Open pairs that are decided together.
-_OPEN_PAIRS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +137,7 @@ class _Counting(Accumulator[GroupedCounts]):
         # A block has far fewer than 2^31 rows.
         self._counts = RankCounts(*(np.zeros((len(self._groups), size), np.int32) for size in sizes))
         self._many = most_of_many(targets.indptr)
-        self._open, self._n_open = make_open_pairs(_OPEN_PAIRS + pair.gallery_rows), 0
+        self._open, self._n_open = make_open_pairs(OPEN_PAIRS + pair.gallery_rows), 0
 
     @property
     def precisions(self) -> NDArray[np.uint8]:
