@@ -267,8 +267,8 @@ def _task_bytes(
     blocks = query_rows * dim * 8 + gallery_rows * widening + min(gallery.chunk_rows, gallery_rows) * dim * 4
     tile_query = _longest_tile(query.n_rows, query_rows, tile.query)
     tile_gallery = _longest_tile(gallery.n_rows, gallery_rows, tile.gallery)
-    # Products of a tile: in float32, of integers, of known pairs alone, and in float64 for crowded bands; prepared rows of
-    # both sides in float32 and float64, and copies of queries that share products.
+    # Products of a tile: in float32, of integers, of known pairs alone, and in float64 for crowded bands; prepared rows
+    # of both sides in float32 and float64, and copies of queries that share products.
     values = tile_query * tile_gallery * 20 + tile_gallery * dim * 12 + tile_query * dim * 12
     if may_use_integers():
         # Both sides in eight bits, and once more unsigned or transposed.
