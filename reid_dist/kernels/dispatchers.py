@@ -19,6 +19,7 @@ from numba import config, extending, njit, typeof
 
 from reid_dist.kernels.compilations import compiling
 from reid_dist.kernels.machine_code import locked, machine_code_folder, record_of
+from reid_dist.kernels.settings import require_room_of_kernel
 
 # Untyped.
 _settings: Any = config
@@ -47,6 +48,7 @@ def compiled_for(kernel: Any, arguments: tuple[Any, ...]) -> Any:
     folder = machine_code_folder()
     if folder is not None and (found := _kept(kernel, types, folder)) is not None:
         return found
+    require_room_of_kernel()
     made = _made(kernel.py_func)
     with compiling():
         made.compile(types)
@@ -58,6 +60,7 @@ def _kept(kernel: Any, types: tuple[Any, ...], folder: Path) -> Any:
     record = record_of(folder, kernel.name, str(types))
     with contextlib.ExitStack() as stack:
         if not record.exists():
+            require_room_of_kernel()
             # The wait for a process that compiles it is reported as well.
             stack.enter_context(compiling())
         if not stack.enter_context(locked(kernel.name)):

@@ -118,8 +118,14 @@ def test_a_small_address_space(sides: list[str], megabytes: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_first", [False, True])
 @pytest.mark.parametrize("megabytes", range(100, 901, 200))
-def test_every_small_address_space(sides: list[str], tmp_path: Path, megabytes: int) -> None:
+def test_every_small_address_space(
+    sides: list[str], tmp_path: Path, megabytes: int, is_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a first run, which compiles kernels."""
+    if is_first:
+        monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kernels"))
     done = _limited(megabytes, *COMMAND, "evaluate", *sides, "--output", str(tmp_path / "out"))
     if done.returncode:
         _is_one_line_with_the_limit(done, megabytes)
