@@ -45,7 +45,12 @@ for query, gallery in (sets, _stored(sets, Path(sys.argv[1]))):
     nearest(query, gallery, k=4)
     nearest(gallery, gallery, k=4)
     evaluate(query, gallery)
-print(*before, *(len(kernel.signatures) for kernel, _ in examples.integers()))
+# Others are those of tiles that are read again, in float32 and in float64.
+repeated = []
+for kernel, _ in examples.integers():
+    products = [str(types[0]).partition(",")[0] for types in kernel.signatures]
+    repeated.append(len(products) - len({*products}))
+print(*before, *repeated)
 """
 
 # With that of the process that workers are forked from.
@@ -94,4 +99,4 @@ def test_an_empty_cache_lacks_kernels(tmp_path: Path) -> None:
 def test_products_of_integers_need_one_kernel_each(tmp_path: Path) -> None:
     """Types of arguments are counted alike whether a kernel is compiled or read from the cache."""
     pytest.importorskip("onnxruntime")
-    assert _printed(_INTEGERS, str(tmp_path / "sets"), REID_DIST_SCREEN="int8") == " ".join(["1"] * 14) + "\n"
+    assert _printed(_INTEGERS, str(tmp_path / "sets"), REID_DIST_SCREEN="int8") == "1 1 1 1 0 0 0 0\n"

@@ -126,7 +126,7 @@ def test_kernels_are_pickled_by_name_and_look_like_their_functions() -> None:
 @pytest.mark.slow
 def test_inner_kernels_cannot_be_called_from_python() -> None:
     values = np.array([1.0, 3.0, 5.0])
-    words = r"^reid_dist\.kernels\.deciding\.first_at_least is an inner kernel: only other kernels can call it"
+    words = r"^reid_dist\.kernels\.bisection\.first_at_least is an inner kernel: only other kernels can call it"
     with pytest.raises(TypeError, match=words):
         first_at_least(values, 0, 3, 2.0)
     assert first_at_least.py_func(values, 0, 3, 2.0) == 1
