@@ -45,10 +45,10 @@ for query, gallery in (sets, _stored(sets, Path(sys.argv[1]))):
     nearest(query, gallery, k=4)
     nearest(gallery, gallery, k=4)
     evaluate(query, gallery)
-# Others are those of tiles that are read again, in float32 and in float64.
+# Others are those of tiles that are read again, in float32, and of many thresholds, the last argument.
 repeated = []
 for kernel, _ in examples.integers():
-    products = [str(types[0]).partition(",")[0] for types in kernel.signatures]
+    products = [(str(types[0]).partition(",")[0], str(types[-1])) for types in kernel.signatures]
     repeated.append(len(products) - len({*products}))
 print(*before, *repeated)
 """
