@@ -13,13 +13,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from numba import config, extending, njit, typeof
 
+from reid_dist.core.address_space import require_address_space
 from reid_dist.kernels.compilations import compiling
 from reid_dist.kernels.machine_code import locked, machine_code_folder, record_of
-from reid_dist.kernels.settings import require_room_of_kernel
+
+# Addresses that the compilation of one kernel takes: without them, it would end the process.
+_ROOM_OF_KERNEL: Final = 128 << 20
 
 # Untyped.
 _settings: Any = config
@@ -48,7 +51,7 @@ def compiled_for(kernel: Any, arguments: tuple[Any, ...]) -> Any:
     folder = machine_code_folder()
     if folder is not None and (found := _kept(kernel, types, folder)) is not None:
         return found
-    require_room_of_kernel()
+    require_address_space(_ROOM_OF_KERNEL, "the compiler of kernels")
     made = _made(kernel.py_func)
     with compiling():
         made.compile(types)
@@ -60,7 +63,7 @@ def _kept(kernel: Any, types: tuple[Any, ...], folder: Path) -> Any:
     record = record_of(folder, kernel.name, str(types))
     with contextlib.ExitStack() as stack:
         if not record.exists():
-            require_room_of_kernel()
+            require_address_space(_ROOM_OF_KERNEL, "the compiler of kernels")
             # The wait for a process that compiles it is reported as well.
             stack.enter_context(compiling())
         if not stack.enter_context(locked(kernel.name)):

@@ -27,8 +27,6 @@ _DISPATCHERS: Final = "reid_dist.kernels.dispatchers"
 _ROOM: Final = 176 << 20
 _ROOM_TO_COMPILE: Final = 900 << 20
 _ROOM_OF_THREAD: Final = 48 << 20
-# The same for the compilation of one kernel in a process that has begun to compute.
-_ROOM_OF_KERNEL: Final = 128 << 20
 
 # Without just-in-time compilation, kernels are their functions.
 _IS_PLAIN: Final = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
@@ -47,11 +45,6 @@ def require_room(*, to_compile: bool = False) -> None:
         require_address_space(
             room, "the compiler of kernels" if to_compile else "Numba and the machine code of kernels"
         )
-
-
-def require_room_of_kernel() -> None:
-    """Refuse the compilation of one kernel as `require_room` refuses that of all."""
-    require_address_space(_ROOM_OF_KERNEL, "the compiler of kernels")
 
 
 class Kernel:
