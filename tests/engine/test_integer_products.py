@@ -125,12 +125,6 @@ def test_blocks_are_left_to_float32_until_the_kernels_are_compiled(monkeypatch):
     monkeypatch.delenv(integers.VARIABLE)
     rows = block_of(np.random.default_rng(0).standard_normal((2048, 4)))
     plain = screen_of(rows)
-    lacks = [True, True, False]
+    lacks = [True, True, False, False]
     monkeypatch.setattr(quantised, "lacks_integers", lambda: lacks.pop(0))
-    monkeypatch.setattr(quantised._Screened, "n_products", 0.0)
-    assert [product_for(plain) is None for _ in range(4)] == [True, True, False, False]
-    # Three blocks in float32 would take as long as the compilation.
-    monkeypatch.setattr(quantised, "lacks_integers", lambda: True)
-    monkeypatch.setattr(quantised, "_MOST_UNCOMPILED", 2 * 2048 * 2048 * 4)
-    monkeypatch.setattr(quantised._Screened, "n_products", 0.0)
     assert [product_for(plain) is None for _ in range(4)] == [True, True, False, False]

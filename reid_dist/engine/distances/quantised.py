@@ -15,9 +15,8 @@ lengths are taken, so that there is one bound per query and tile.
 roundings of at most ``m = (|x| + |e_x|) (|y| + |e_y|)`` or of the bias, and edges are moved by the bound with one more.
 Together these are less than the ``2^-18 m`` and the ``2^-20`` of the largest bias that are added to the bound.
 
-*Compilation.*  The kernels take some seconds to compile, and save a part of the time of products in float32.  Blocks
-are left to float32 until they are compiled, by a process beside the workers as a rule; only a process that has left
-many blocks there compiles them itself.
+*Compilation.*  The kernels take some seconds to compile.  Blocks are left to float32 until a process beside the workers
+has compiled them, which it begins to do when the first block is.
 """
 
 from __future__ import annotations
@@ -35,8 +34,6 @@ from reid_dist.kernels.warmup import lacks_integers
 
 # Smaller blocks are not worth the preparation, nor the import of the library.
 _LEAST_QUERIES, _LEAST_ROWS = 256, 2048
-# Products of elements, in float32 some ten seconds of a core, before a process compiles the kernels itself.
-_MOST_UNCOMPILED = 1e12
 
 
 class IntegerRows:
@@ -92,28 +89,12 @@ def slack_of(screen: Screen) -> float:
     return 2.0**-120 + 2.0**-20 * float(screen.largest_bias)
 
 
-class _Screened:
-    """Products of elements that this process has left to float32 for lack of kernels; None when it has them."""
-
-    n_products: float | None = 0.0
-
-
-def _are_worth_compiling(n_products: float) -> bool:
-    """Whether the kernels are compiled, or blocks of so many products of elements, and those before, are many."""
-    if _Screened.n_products is not None:
-        _Screened.n_products += n_products
-        if _Screened.n_products <= _MOST_UNCOMPILED and lacks_integers():
-            return False
-        _Screened.n_products = None
-    return True
-
-
 def product_for(screen: Screen) -> IntegerProduct | None:
     """Integer products for a block pair with a float32 screen; None where these are not available, or not faster."""
     n_query, n_gallery, dim = screen.shape
     small = n_query < _LEAST_QUERIES or n_gallery < _LEAST_ROWS
     if screen.exact or dim > LARGEST_DIM:
         return None
-    if forced_screen() is None and (small or not _are_worth_compiling(float(n_query) * n_gallery * dim)):
+    if forced_screen() is None and (small or lacks_integers()):
         return None
     return integer_product()
