@@ -27,7 +27,7 @@ from reid_dist.kernels.tiles import Tile
 
 Int64 = NDArray[np.int64]
 
-_SAMPLED_ROWS = 128
+_SAMPLED_ROWS = 64
 # Products as the report names them.
 _KINDS = {Precision.INTEGERS: "int8", Precision.PLAIN: "float32", Precision.WIDE: "float64"}
 
