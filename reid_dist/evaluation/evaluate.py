@@ -17,6 +17,7 @@ from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs import EVERY_ROW, NearestRows, ProtocolRanks, Ranks
 from reid_dist.engine.plan import Plan, make_plan, with_rows
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.engine.task_graph import Execution, Stopwatch
 from reid_dist.engine.threshold_passes import refuse_early, verify
@@ -237,11 +238,12 @@ def plan_job(
     n_threads: int,
     memory_per_thread: int,
     rows: tuple[int, int] | None = None,
+    policy: Policy | None = None,
     **options: Unpack[EvaluationOptions],
 ) -> Plan:
     """Plan an evaluation for given threads and bytes per task, from shapes and labels; errors as of `evaluate`.
 
-    `rows` are numbers of rows of query and gallery, for parts of the sets.
+    `rows` are numbers of rows of query and gallery, for parts of the sets; `policy` is as of `make_plan`.
     """
     given = complete(options)
     scorer = FeatureScorer(query, gallery, DISTANCES.get(given["distance"]))
@@ -259,6 +261,7 @@ def plan_job(
         chunk_rows=checked.values["chunk_rows"],
         relevant_per_query=per_query,
         besides=held_besides(checked, gallery, scorer, per_query, requested_outputs(checked)),
+        policy=policy,
     )
 
 
@@ -294,6 +297,7 @@ def _evaluate(
         protocol=checked.protocol,
         rows_are_items=checked.rows_are_items,
         joined=tuple(dict.fromkeys([*checked.joined, *(kind for kinds in beside.values() for kind in kinds)])),
+        policy=execution.policy,
     )
     refuse_early(job, checked.metrics)
     planned = time.perf_counter()

@@ -15,6 +15,7 @@ from sampling import examples
 from reid_dist.core.model import GalleryMask, Hidden, Labels
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import (
     CollectImpostors,
     CountGroups,
@@ -96,7 +97,9 @@ class Problem:
         }  # fmt: skip
 
     def run(self, names, tile):
-        found = run_tiles(self.near, self.far, COSINE, tile, [self.reductions[name] for name in names])
+        found = run_tiles(
+            self.near, self.far, COSINE, tile, [self.reductions[name] for name in names], policy=Policy.in_force()
+        )
         return dict(zip(names, found, strict=True))
 
 

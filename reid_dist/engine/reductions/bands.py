@@ -9,7 +9,6 @@ from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.core.model import GalleryMask, Targets, cut_rows
 from reid_dist.engine.distances import Screen
-from reid_dist.engine.distances.integers import forced_screen
 from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.costs import Precision, cost_of
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
@@ -111,7 +110,7 @@ class ScreenedTargets:
         if not screen.exact and own[-1]:
             kinds = [Precision.PLAIN, Precision.WIDE]
             if pair.integers is not None:
-                kinds = [Precision.INTEGERS] if forced_screen() == "int8" else [Precision.INTEGERS, *kinds]
+                kinds = [Precision.INTEGERS] if pair.policy.forced == "int8" else [Precision.INTEGERS, *kinds]
             dim = pair.gallery.features.shape[1]
             costs = [cost_of(kind, dim, share) for kind, share in zip(kinds, self._shares(kinds), strict=True)]
             found[:] = np.array(kinds)[np.argmin(costs, axis=0)]

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.engine.distances.integers import forced_screen
+from reid_dist.engine.policy import Policy
 
 S = TypeVar("S", float, NDArray[np.float64])
 
@@ -51,18 +51,19 @@ def cost_of(precision: Precision, dim: int, share: S) -> S:
     return _at(_PER_PAIR[precision], dim) + _at(_PER_OPEN[precision], dim) * share
 
 
-def pay_for_lists(n_others: float, dim: int, k: int) -> bool:
-    """Whether integers pay for lists of `k` of so many other items."""
-    return n_others * dim >= _ELEMENTS_PER_NEIGHBOUR * k or forced_screen() is not None
+def pay_for_lists(n_others: float, dim: int, k: int, policy: Policy) -> bool:
+    """Whether integers pay for lists of `k` of so many other items, or are forced."""
+    return n_others * dim >= _ELEMENTS_PER_NEIGHBOUR * k or policy.forced == "int8"
 
 
 class ListWork:
-    """Whether integers still pay for lists: they do unless too many values are refined.
+    """Whether integers still pay for lists: they do unless too many values are refined, or are forced.
 
     `n_begun` is the number of entries of the lists that begin without bounds.
     """
 
-    def __init__(self, dim: int, n_begun: int) -> None:
+    def __init__(self, dim: int, n_begun: int, policy: Policy) -> None:
+        self._is_forced = policy.forced == "int8"
         self._saved = _SPENT * (_at(_PER_PAIR[Precision.PLAIN], dim) - _at(_PER_PAIR[Precision.INTEGERS], dim))
         self._entry = _at(_PER_OPEN[Precision.INTEGERS], dim) + _PER_ENTRY
         self._left = self._entry * (_LEAST_ENTRIES + _MOST_BEGUN * n_begun)
@@ -70,4 +71,4 @@ class ListWork:
     def exceeds(self, n_refined: int, n_pairs: int) -> bool:
         """Add values that were refined, and pairs that were compared; whether products of float32 are faster."""
         self._left += self._saved * n_pairs - self._entry * n_refined
-        return self._left < 0 and forced_screen() is None
+        return self._left < 0 and not self._is_forced

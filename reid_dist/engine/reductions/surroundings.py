@@ -125,7 +125,7 @@ class Listing:
 def listed_in(pair: BlockPair, k: int, share: float = 1.0) -> Precision:
     """First precision of lists of `k` items, of which a share of the pairs is compared per product."""
     n_gallery, dim = pair.gallery.features.shape
-    pays = pay_for_lists(share * n_gallery, dim, k) and pair.integers is not None
+    pays = pay_for_lists(share * n_gallery, dim, k, pair.policy) and pair.integers is not None
     return Precision.INTEGERS if pays else Precision.PLAIN
 
 
@@ -134,7 +134,7 @@ class ListingTiles:
 
     def __init__(self, pair: BlockPair, listing: Listing) -> None:
         self._listing = listing
-        self._work = ListWork(pair.gallery.features.shape[1], listing.k * len(pair.query))
+        self._work = ListWork(pair.gallery.features.shape[1], listing.k * len(pair.query), pair.policy)
 
     def absorb(self, tile: TileView, hidden: HiddenColumns | None = None) -> None:
         """Add one tile, without columns that are hidden by label."""

@@ -19,6 +19,7 @@ from reid_dist.engine.distances import Distance, Screen, Values
 from reid_dist.engine.distances.integers import IntegerProduct
 from reid_dist.engine.distances.quantised import IntegerRows, product_for, slack_of
 from reid_dist.engine.plan import TileShape
+from reid_dist.engine.policy import UNFORCED, Policy
 from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
 from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.screens import RescoredScreen, screen_pairs
@@ -165,10 +166,19 @@ class BlockPair:
         Both as kernels take them.
     query_rows, gallery_rows
         Queries and gallery rows of a tile.
+    policy
+        What decides the products.
     """
 
-    def __init__(self, query: FeatureBlock, gallery: FeatureBlock, distance: Distance, tile: TileShape) -> None:
-        self.query, self.gallery, self.distance = query, gallery, distance
+    def __init__(
+        self,
+        query: FeatureBlock,
+        gallery: FeatureBlock,
+        distance: Distance,
+        tile: TileShape,
+        policy: Policy = UNFORCED,
+    ) -> None:
+        self.query, self.gallery, self.distance, self.policy = query, gallery, distance, policy
         self.rows = pair_rows(distance, query, gallery)
         # The last tile of a block would be short otherwise, and short products are slow.
         self.query_rows, self.gallery_rows = even_rows(len(query), tile.query), even_rows(len(gallery), tile.gallery)
@@ -181,7 +191,7 @@ class BlockPair:
     def integers(self) -> IntegerProduct | None:
         """Integer products of the pair; None where float32 is preferred.  InputError where forced ones are missing."""
         # Graph distances that are added to plain ones are added in float32.
-        return None if self.rows.rescoring.active and self._is_mixed else product_for(self.screen())
+        return None if self.rows.rescoring.active and self._is_mixed else product_for(self.screen(), self.policy)
 
     @property
     def _is_mixed(self) -> bool:

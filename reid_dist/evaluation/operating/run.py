@@ -323,6 +323,7 @@ def _job(
         protocol=replace(checked.protocol, collapse=None),
         rows_are_items=checked.rows_are_items,
         joined=checked.joined,
+        policy=execution.policy,
     )
 
 

@@ -12,6 +12,7 @@ from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import TileShape
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import (
     FeatureBlock,
     Seed,
@@ -33,11 +34,13 @@ class Search:
     """Search for lists in tiles of `tile_rows`; `candidate_rows` are those of a block of candidates.
 
     Among themselves, items are cut into the blocks of the lists, and a pair of blocks is compared once for both.
+    `policy` decides which products are compared.
     """
 
     lists: NeighbourLists
     candidate_rows: int
     tile_rows: int
+    policy: Policy
 
     @property
     def candidate_blocks(self) -> list[RowRange]:
@@ -69,9 +72,8 @@ def tile_task(search: Search, first: int, second: int, _before: object = None) -
         with one_blas_thread():
             near, far = lists.items.read(lists.rows(first)), lists.candidates.read(search.candidate_blocks[second])
             tile = TileShape(search.tile_rows, search.tile_rows)
-            (found,) = run_tiles(
-                near, far, lists.distance, tile, [SurroundQueries(lists.k - 1, lists.distance, lists.has_farthest)]
-            )
+            reduction = SurroundQueries(lists.k - 1, lists.distance, lists.has_farthest)
+            (found,) = run_tiles(near, far, lists.distance, tile, [reduction], search.policy)
         lists.stage.write(search.part(first, second), _arrays("", found))
         return
     seeds = None if first == second else (_seed(search, first), _seed(search, second))
@@ -79,7 +81,14 @@ def tile_task(search: Search, first: int, second: int, _before: object = None) -
         near = lists.items.read(lists.rows(first))
         other = None if first == second else lists.items.read(lists.rows(second))
         sides = run_symmetric_tiles(
-            near, other, lists.distance, search.tile_rows, lists.k - 1, seeds, farthest=lists.has_farthest
+            near,
+            other,
+            lists.distance,
+            search.tile_rows,
+            lists.k - 1,
+            seeds,
+            farthest=lists.has_farthest,
+            policy=search.policy,
         )
     arrays: dict[str, NDArray[np.generic]] = {}
     for prefix, each in zip(("first_", "second_"), sides, strict=False):
