@@ -9,7 +9,7 @@ import contextlib
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from reid_dist.core.model import RowRange
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.plan import DEFAULT_MEMORY, MERGED_AT_ONCE
 from reid_dist.engine.policy import Policy
+from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened
 from reid_dist.errors import ReidDistError, RunFailedError
 from reid_dist.kernels.compilations import compiled_spans, listen
 
@@ -143,6 +144,12 @@ class Execution:
     chunk_rows: int | None = None
     # Products that the jobs may read.
     policy: Policy = field(default_factory=Policy.in_force)
+    # Pairs that tasks have read from products until now; see `note`.
+    screened: ScreenedPairs = field(default_factory=dict, compare=False)
+
+    def note(self, parts: Iterable[ScreenedPairs]) -> None:
+        """Add pairs that tasks of a finished graph have read from products, for the report."""
+        self.screened.update(add_screened([self.screened, *parts]))
 
 
 @dataclass

@@ -145,8 +145,10 @@ def scored_sets(
     measure, chunk_rows = DISTANCES.get(checked.values["distance"]), checked.values["chunk_rows"]
     with contextlib.ExitStack() as stack:
         visible = stack.enter_context(visible_to(client, kept, *sides, watch.warn))
+        shared: dict[str, Any] = {}
         if checked.expand or checked.rerank is not None:
             where = make_resources(client, workspace_folder(stack, kept), chunk_rows, watch)
+            shared = {"policy": where.policy, "screened": where.screened}
             from reid_dist.stages.expansion import expand_sets
 
             visible = expand_sets(*visible, checked.expand, where)
@@ -154,7 +156,7 @@ def scored_sets(
         if checked.rerank is not None:
             scorer = rerank_scorer(*visible, measure, checked.rerank, where)
         # Measured after the stages, as workers may have joined or left meanwhile.
-        yield visible, scorer, make_execution(client, kept, chunk_rows, watch)
+        yield visible, scorer, replace(make_execution(client, kept, chunk_rows, watch), **shared)
 
 
 def stage_notes(inputs: Sequence[LabelledSet], made: Sequence[LabelledSet]) -> list[str]:
@@ -313,7 +315,7 @@ def _evaluate(
     ranked = RanksOf(results, checked.collapse).ranked
     verification = verify(job, ranked, results, checked.metrics, options["roc"], execution, checked.truth)
     ranked_at = time.perf_counter()
-    report = make_report(inputs, job, results, checked, client=execution.client, verification=verification)
+    report = make_report(inputs, job, results, checked, execution, verification=verification)
     timing = watch.timing(started, (opened, planned), ranked_at)
     rerank = None if checked.rerank is None else checked.rerank.describe()
     expand = describe_expansion(checked.expand) if checked.expand else None

@@ -99,15 +99,18 @@ def test_workers_with_integers_and_without(two_workers: Client, sides: Sides) ->
     again = evaluated(sides, two_workers, "int8")
     assert again.environment["products"] == "int8"
     assert {each.result_digest for each in (alone, mixed, plain, again)} == {alone.result_digest}
+    forced = [each.environment["policy"] for each in (alone, mixed, plain, again)]
+    assert forced == [{"forced": which, "integers": "onnxruntime"} for which in (None, None, "float32", "int8")]
 
 
 def test_a_job_takes_the_same_path_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pairs by kind of product, after jobs that took another one."""
     free_integers(monkeypatch)
     sides = heaps(60, 900)
-    options = {"topk": 3, "metrics": ["mAP"]}
+    options = {"expand": "aqe(k=2)", "rerank": "k_reciprocal(k1=6,k2=2)", "topk": 3, "metrics": ["mAP"]}
     first = evaluate(*sides, **options).environment["products"]
-    assert "int8" in first
+    # Lists of the expansion and of the re-ranking; those of the report are of re-ranked distances.
+    assert first.startswith("lists: int8 for ")
     for screen in ("float32", "int8"):
         with forcing(screen):
             evaluate(*sides, **options)

@@ -149,7 +149,9 @@ def _compute(search: Search, where: Resources) -> None:
         parts |= {search.part(*pair) for pair in pairs}
         if not stage.has(lists.block_part(block)):
             tiles = [key for pair in pairs for key in tile(*pair)]
-            graph.finals.append(graph.add(f"lists-{at}-{block}", merge_task, search, block, tiles))
+            # A pair of blocks is of both: the first of them counts it.
+            counted = [key for pair in pairs if pair[0] == block for key in tile(*pair)]
+            graph.finals.append(graph.add(f"lists-{at}-{block}", merge_task, search, block, tiles, counted))
     try:
         where.run(graph)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -21,6 +22,7 @@ from reid_dist.engine.reductions import (
     merge_surroundings,
     pair_rows,
 )
+from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened, count_screened
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.canonical import pair_distances
 from reid_dist.stages.neighbours.lists import Listed, NeighbourLists
@@ -62,22 +64,22 @@ class Search:
         return "first_" if block <= other else "second_"
 
 
-def tile_task(search: Search, first: int, second: int, _before: object = None) -> None:
-    """Compare two blocks and write the nearest neighbours of each item in the other block.
+def tile_task(search: Search, first: int, second: int, _before: object = None) -> ScreenedPairs:
+    """Compare two blocks and write the nearest neighbours of each item in the other block; count the pairs.
 
     Two different blocks of items among themselves start from the seed bounds of each: most pairs exceed these bounds.
     """
     lists = search.lists
     if not lists.is_symmetric:
-        with one_blas_thread():
+        with one_blas_thread(), count_screened() as screened:
             near, far = lists.items.read(lists.rows(first)), lists.candidates.read(search.candidate_blocks[second])
             tile = TileShape(search.tile_rows, search.tile_rows)
             reduction = SurroundQueries(lists.k - 1, lists.distance, lists.has_farthest)
             (found,) = run_tiles(near, far, lists.distance, tile, [reduction], search.policy)
         lists.stage.write(search.part(first, second), _arrays("", found))
-        return
+        return screened
     seeds = None if first == second else (_seed(search, first), _seed(search, second))
-    with one_blas_thread():
+    with one_blas_thread(), count_screened() as screened:
         near = lists.items.read(lists.rows(first))
         other = None if first == second else lists.items.read(lists.rows(second))
         sides = run_symmetric_tiles(
@@ -94,6 +96,7 @@ def tile_task(search: Search, first: int, second: int, _before: object = None) -
     for prefix, each in zip(("first_", "second_"), sides, strict=False):
         arrays |= _arrays(prefix, each)
     lists.stage.write(search.part(first, second), arrays)
+    return screened
 
 
 def _arrays(prefix: str, found: Surroundings) -> dict[str, NDArray[np.generic]]:
@@ -126,8 +129,13 @@ def _seed(search: Search, block: int) -> Seed:
     return Seed(reach, np.max(farthest, axis=0))
 
 
-def merge_task(search: Search, block: int, _tiles: object = None) -> None:
-    """Merge the neighbours of a block's items in all blocks, put each item first in its own list, write the lists."""
+def merge_task(
+    search: Search, block: int, _tiles: object = None, counted: Sequence[ScreenedPairs] = ()
+) -> ScreenedPairs:
+    """Merge the neighbours of a block's items in all blocks, put each item first in its own list, write the lists.
+
+    Returns the sum of `counted`.
+    """
     lists = search.lists
 
     def found_in(other: int) -> Surroundings:
@@ -144,6 +152,7 @@ def merge_task(search: Search, block: int, _tiles: object = None) -> None:
     found = own_first(features, numbers, merged, lists.distance, lists.k)
     arrays = {"index": found.index, "distance": found.distance, "farthest": found.farthest}
     lists.stage.write(lists.block_part(block), arrays)
+    return add_screened(counted)
 
 
 def own_first(

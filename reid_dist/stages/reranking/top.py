@@ -28,6 +28,7 @@ from reid_dist.engine.plan import Besides
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import FeatureBlock, KnownPairs
 from reid_dist.engine.scorers import FeatureScorer, read_block
+from reid_dist.engine.screened_pairs import ScreenedPairs, count_screened
 from reid_dist.errors import InputError, PlanError
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import NeighbourLists, Resources, find_query_neighbours
@@ -208,14 +209,14 @@ def queries_of_a_part(n_query: int, n_threads: int) -> int:
 
 def _head_task(
     heads: WeightRows, lists: NeighbourLists, spec: Top, distance: Distance, policy: Policy, block: int
-) -> None:
-    """Re-rank the heads of a block of queries."""
+) -> ScreenedPairs:
+    """Re-rank the heads of a block of queries; count the pairs that are compared."""
     (query,), (gallery,) = lists.items.sets, lists.candidates.sets
     here = heads.rows(block)
     index = np.sort(lists.others(here)[0][:, : spec.m])
     features = read_block(query, here).features
     pieces = []
-    with one_blas_thread():
+    with one_blas_thread(), count_screened() as screened:
         for cut in cut_rows(len(here), max(1, GATHERED_BYTES // (4 * spec.m * gallery.dim))):
             rows = np.unique(index[cut.start : cut.stop])
             gathered = gallery.read_rows(rows)
@@ -225,6 +226,7 @@ def _head_task(
                 value = lowered(spec.few_distances(items, distance))
                 pieces.append(SparseRows(np.array([0, len(value)]), index[i].astype(np.int32), value))
     heads.write(block, join_rows(pieces))
+    return screened
 
 
 def lowered(value: Float64) -> Float64:
