@@ -13,11 +13,10 @@ from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import UNFORCED, Policy
 from reid_dist.engine.reductions import FeatureBlock, Reduction, Seed, Surroundings
 from reid_dist.engine.reductions.accumulator import first_precisions
-from reid_dist.engine.reductions.costs import ListWork, Precision
-from reid_dist.engine.reductions.surroundings import LISTS, Listing, listed_in, unknown
+from reid_dist.engine.reductions.costs import ListWork, Need, Precision
+from reid_dist.engine.reductions.surroundings import Listing, listed_in, unknown
 from reid_dist.engine.reductions.tiles import Batch, BlockPair, TileView
 from reid_dist.kernels.canonical import read_only
-from reid_dist.kernels.symmetric import collect_both, collect_rows
 
 
 def run_tiles(
@@ -80,8 +79,8 @@ def run_symmetric_tiles(
 
     def add(batch: Batch, columns: RowRange) -> None:
         tile = TileView(pair, batch, columns)
-        n_refined = collect_both(tile.read(batch.precision, LISTS), near.side, far.side)
-        leave(tile, n_refined)
+        backend, pairs = tile.read(batch.precision, Need.NEIGHBOURS)
+        leave(tile, backend.nearest_both_ways(pairs, near.side, far.side))
 
     def leave(tile: TileView, n_refined: int) -> None:
         if tile.precision is Precision.INTEGERS and work.exceeds(n_refined, tile.size):
@@ -102,7 +101,8 @@ def run_symmetric_tiles(
     cuts = [RowRange(int(batch.queries[0]), int(batch.queries[-1]) + 1) for batch in batches]
     for batch, cut in zip(batches, cuts, strict=True):
         tile = TileView(pair, batch, cut)
-        leave(tile, collect_rows(tile.read(batch.precision, LISTS), within))
+        backend, pairs = tile.read(batch.precision, Need.NEIGHBOURS)
+        leave(tile, backend.nearest(pairs, within))
     for later, columns in enumerate(cuts):
         for batch in batches[:later]:
             add(batch, columns)

@@ -109,8 +109,10 @@ def test_a_job_takes_the_same_path_twice(monkeypatch: pytest.MonkeyPatch) -> Non
     sides = heaps(60, 900)
     options = {"expand": "aqe(k=2)", "rerank": "k_reciprocal(k1=6,k2=2)", "topk": 3, "metrics": ["mAP"]}
     first = evaluate(*sides, **options).environment["products"]
-    # Lists of the expansion and of the re-ranking; those of the report are of re-ranked distances.
-    assert first.startswith("lists: int8 for ")
+    # Those of the re-ranking are neighbours; those of the expansion are lists, as are those of the report.
+    words = dict(each.split(": ") for each in first.split("; "))
+    assert words["neighbours"] == "int8"
+    assert words["lists"].startswith("int8 for ")
     for screen in ("float32", "int8"):
         with forcing(screen):
             evaluate(*sides, **options)

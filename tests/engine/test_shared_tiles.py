@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -142,6 +144,26 @@ def test_each_gives_what_it_gives_alone(seed, is_reranked, tile, data):
             assert_same_histogram(together[name], alone[name])
         else:
             assert content(together[name]) == content(alone[name]), name
+
+
+@pytest.mark.parametrize("screen", ["float32", "int8"])
+def test_blocks_are_freed_when_they_are_reduced(screen, monkeypatch):
+    """Without a collection of garbage, which may come many blocks later."""
+    if screen == "int8":
+        pytest.importorskip("onnxruntime")
+        use_integers(monkeypatch)
+    else:
+        monkeypatch.setenv("REID_DIST_SCREEN", screen)
+    for name in Problem(0, False).reductions:
+        problem = Problem(0, False)
+        block = weakref.ref(problem.far)
+        gc.disable()
+        try:
+            problem.run([name], TileShape(5, 64))
+            del problem
+            assert block() is None, name
+        finally:
+            gc.enable()
 
 
 def assert_same_histogram(found, expected):

@@ -201,7 +201,7 @@ def test_a_crowded_tile_is_screened_again(monkeypatch):
     times = []
     read = TileView.read
     monkeypatch.setattr(
-        TileView, "read", lambda tile, precision, need: times.append(precision) or read(tile, precision, need)
+        TileView, "read", lambda tile, precision, *needed: times.append(precision) or read(tile, precision, *needed)
     )
     found, _ = search_through(problem, levels, genuine, len(impostors), 2**18, [], (8, 100))
     assert Precision.WIDE in times

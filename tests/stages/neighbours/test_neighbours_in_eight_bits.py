@@ -30,6 +30,7 @@ from reid_dist.engine.reductions import (
     SurroundQueries,
     costs,
 )
+from reid_dist.engine.reductions.backends import Pairs
 from reid_dist.engine.screened_pairs import count_screened
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.quantising import quantise_rows
@@ -49,7 +50,7 @@ def forced(monkeypatch):
 def values_of(near, far, name, queries, columns):
     """Screening values of a tile of integers, what they are off by, in extended precision, and the bound on that."""
     pair = BlockPair(near, far, REGISTERED.get(name), TileShape(len(near), len(far)), policy=Policy.in_force())
-    tile, screen = pair.tile(Precision.INTEGERS, queries, columns), pair.screen()
+    tile, screen = pair.backend(Precision.INTEGERS).tile(Pairs(queries, columns)), pair.screen()
     rows, bias = screen.gallery_tile(slice(columns.start, columns.stop), np.empty_like(tile.far))
     exact = screen.query_rows(queries).astype(np.longdouble) @ rows.astype(np.longdouble).T - bias
     # As kernels compute them.
@@ -339,13 +340,13 @@ def test_crowded_blocks_are_computed_in_float32(monkeypatch):
         return lists, dict(screened)
 
     expected, screened = found()
-    assert set(screened) == {"lists, int8"}
+    assert set(screened) == {"neighbours, int8"}
     for cost in (1e9, 8.0, 0.0):
         monkeypatch.setattr(costs.ListWork, "exceeds", _exceeds(cost))
         lists, screened = found()
         for one, two in zip(lists, expected, strict=True):
             assert_same(one, two)
-        assert set(screened) == ({"lists, int8"} if cost == 0.0 else {"lists, int8", "lists, float32"})
+        assert set(screened) == ({"neighbours, int8"} if cost == 0.0 else {"neighbours, int8", "neighbours, float32"})
 
 
 def _exceeds(cost):
