@@ -52,10 +52,13 @@ class Policy:
         if product is None and self.forced == "int8":
             forced = f"products of int8 are forced ({SCREEN_VARIABLE}, or screen of the cluster file)"
             provider = PROVIDERS.get(self.integers)
-            if not provider.is_installed():
+            try:
+                provider.make()
+            except ImportError as error:
+                why = f"cannot be imported ({error})" if provider.is_installed() else "is not installed"
                 how = f"pip install 'reid-dist[{provider.extra}]'"
-                raise InputError(f"{forced}, and {provider.name} is not installed: {how}")
-            raise InputError(f"{forced}, and those of {provider.name} are not exact on this machine; force none")
+                raise InputError(f"{forced}, and {provider.name} {why}: {how}") from None
+            raise InputError(f"{forced}, and those of {provider.name} are not exact on this machine; unset it")
         return product
 
     def seconds_saved(self, dim: int) -> float:

@@ -95,11 +95,16 @@ def test_without_the_library_products_are_float32():
     def missing():
         raise ImportError
 
+    def broken():
+        raise ImportError("no libgomp")
+
     forced, unforced = provided("missing", missing, is_installed=False)
     with pytest.raises(InputError, match=r"missing is not installed: pip install 'reid-dist\[spare\]'"):
         forced.integer_product()
     assert unforced.integer_product() is None
     assert not forced.may_use_integers
+    with pytest.raises(InputError, match=r"broken cannot be imported \(no libgomp\): pip install"):
+        provided("broken", broken)[0].integer_product()
     assert product_for(screen_of(block_of(np.ones((2048, 4)))), unforced) is None
 
 
