@@ -6,7 +6,10 @@ from functools import cache
 
 import numpy as np
 
-from reid_dist.engine.distances import integers
+from reid_dist.core.environment import SCREEN_VARIABLE
+from reid_dist.engine import policy
+from reid_dist.engine.distances import integers, quantised
+from reid_dist.engine.reductions import costs
 from reid_dist.engine.reductions.bands import ScreenedTargets
 from reid_dist.engine.reductions.tiles import Precision
 
@@ -21,14 +24,24 @@ class InFloat64:
 @cache
 def _product():
     """The library's product, or one in float64 where that is not exact on this machine."""
-    product = integers.IntegerProduct()
+    product = integers.OnnxProduct()
     return product if integers._is_exact(product) else InFloat64()
 
 
 def use_integers(monkeypatch):
-    """Force products of integers for all blocks, however small."""
-    monkeypatch.setenv(integers.VARIABLE, "int8")
-    monkeypatch.setattr(integers, "_exact_product", _product)
+    """Force products of integers for all jobs that this process defines, and let any machine have exact ones."""
+    monkeypatch.setenv(SCREEN_VARIABLE, "int8")
+    monkeypatch.setattr(policy, "exact_product", lambda name: _product())
+
+
+def free_integers(monkeypatch):
+    """A policy that forces nothing, with which blocks of any size may be read as integers."""
+    monkeypatch.setattr(policy, "exact_product", lambda name: _product())
+    monkeypatch.setattr(quantised, "lacks_integers", lambda: False)
+    for name in ("_LEAST_QUERIES", "_LEAST_ROWS"):
+        monkeypatch.setattr(quantised, name, 0)
+    monkeypatch.setattr(costs, "_ELEMENTS_PER_NEIGHBOUR", 0)
+    return policy.UNFORCED
 
 
 def use_precisions(monkeypatch, choose):

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet, evaluate, nearest
-from reid_dist.engine.distances import integers
+from reid_dist.clusters.settings import forcing
+from reid_dist.engine.policy import UNFORCED
 
 _TESTS = str(Path(__file__).parent)
 
@@ -34,9 +35,11 @@ def start_peak(dim: int) -> int:
     The library and the kernels of products of integers, of rows of `dim` elements, are among them: they are loaded once
     per process, by blocks that are larger than those of a warm-up.
     """
-    if integers.integer_product() is not None:
+    if UNFORCED.integer_product() is not None:
         items = FeatureSet.from_arrays(np.eye(40, dim, dtype=np.float32), np.arange(40) % 8, np.arange(40) % 3)
-        integers.run_with_screen("int8", lambda: (evaluate(items, items, topk=3), nearest(items, items, k=3)))
+        with forcing("int8"):
+            evaluate(items, items, topk=3)
+            nearest(items, items, k=3)
     Path("/proc/self/clear_refs").write_text("5")
     return _status("VmRSS")
 

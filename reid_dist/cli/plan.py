@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from reid_dist.clusters import Size
     from reid_dist.engine.calibration import ListRates, Rates
     from reid_dist.engine.plan import Plan
+    from reid_dist.engine.policy import Policy
     from reid_dist.stages.expansion.plan import ExpandPlan
     from reid_dist.stages.neighbours.plan import SearchPlan
     from reid_dist.stages.reranking.plan import RerankPlan
@@ -99,8 +100,8 @@ def command(
     from reid_dist.core.environment import threads_of_process
     from reid_dist.engine.calibration import calibrate, calibrate_lists
     from reid_dist.engine.distances import DISTANCES
-    from reid_dist.engine.distances.integers import chosen_screen, seconds_saved
     from reid_dist.engine.plan import with_rows
+    from reid_dist.engine.policy import Policy
     from reid_dist.engine.scorers import FeatureScorer
     from reid_dist.errors import InputError
     from reid_dist.evaluation.evaluate import plan_job
@@ -126,12 +127,12 @@ def command(
     weight = 0.0 if grid is None else next((point.weight for point in grid.points if 0 < point.weight < 1), 1.0)
     models = [parse_model(text) for text in job.fuse or ()]
     query, gallery = fused_sides(FeatureSet.open(job.query), FeatureSet.open(job.gallery), models, weight)
-    size = screen = None
+    size, policy = None, Policy.in_force()
     if cluster_file is not None:
         if threads is not None or memory_gib is not None:
             raise click.UsageError("--threads and --memory-per-thread are given by --cluster; give one or the other")
         cluster = read_cluster(cluster_file)
-        size, screen = cluster_size(cluster), cluster.screen
+        size, policy = cluster_size(cluster), Policy.in_force(cluster.screen)
         n_threads, memory = size.n_threads, planned_memory(size.memory_per_thread)
     else:
         # Threads of a number of their own are those of other machines.
@@ -146,7 +147,7 @@ def command(
         swept = f"{n_points}, each as below; planned with the longest lists, those of {first.name}"
     limits = {"n_threads": n_threads, "memory_per_thread": memory}
     most_rows = None if splits is None else splits.most_rows
-    plan = plan_job(query, gallery, **limits, rows=most_rows, **options)
+    plan = plan_job(query, gallery, **limits, rows=most_rows, policy=policy, **options)
     shapes = FeatureScorer(query, gallery, DISTANCES.get(job.distance)).shapes
     near, far = shapes if most_rows is None else map(with_rows, shapes, most_rows)
     rerank = None
@@ -158,11 +159,12 @@ def command(
     longest = max(
         [10 if rerank is None else rerank.n_compared, *(step.search.k for step in expand if step.search is not None)]
     )
-    rates, speed = calibrate(plan.gallery.dim, distance, longest), f"{counted(n_threads, 'thread')} such as one here"
+    rates = calibrate(plan.gallery.dim, distance, longest, policy)
+    speed = f"{counted(n_threads, 'thread')} such as one here"
     lists = None
     if options["topk"] is not None:
         block_rows = min(plan.gallery_block, plan.gallery.n_rows)
-        lists = calibrate_lists(plan.gallery.dim, distance, options["topk"], block_rows, rates.product)
+        lists = calibrate_lists(plan.gallery.dim, distance, options["topk"], block_rows, rates.product, policy)
     if gflops is not None:
         factor = 2 * plan.gallery.dim / (gflops * 1e9) / rates.product
         rates, lists = _as_fast(rates, factor), None if lists is None else _as_fast(lists, factor)
@@ -172,8 +174,8 @@ def command(
     reading = 0.0 if read_rate is None else plan.bytes_read / (read_rate * 1e9)
     seconds = max(_tile_seconds(plan, rates, n_threads) + listing, reading)
     least = seconds
-    if gflops is None and not plan.bracket_counts and (chosen_screen() or screen) != "float32":
-        saving = replace(rates, product=max(0.0, rates.product - seconds_saved(plan.gallery.dim)))
+    if gflops is None and not plan.bracket_counts:
+        saving = replace(rates, product=max(0.0, rates.product - policy.seconds_saved(plan.gallery.dim)))
         least = max(_tile_seconds(plan, saving, n_threads) + listing, reading)
     if read_rate is not None:
         speed = f"{speed}, {read_rate:g} GB/s from storage"
@@ -192,7 +194,7 @@ def command(
         f"{byte_size(plan.task_bytes * n_threads)} in all; the results take {byte_size(plan.result_bytes)}",
         "read": f"{byte_size(plan.bytes_read)}, at most {byte_size(plan.bytes_read_by(n_workers))} a worker",
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products",
-        "products": _products_line(plan, screen),
+        "products": _products_line(plan, policy),
         **({"passes": "2 as a rule: thresholds over all pairs are searched for"} if plan.bracket_counts else {}),
         "time": f"{rough_duration(n_splits * seconds)}{in_all} on {speed}"
         + _least_words(n_splits * least, n_splits * seconds),
@@ -220,14 +222,12 @@ def _least_words(least: float, seconds: float) -> str:
     return "" if words == rough_duration(seconds) else f"; {words} where int8 decides nearly all pairs"
 
 
-def _products_line(plan: Plan, screen: str | None) -> str:
-    """The products that screen, and what those of integers would bring for a large job; `screen` is the cluster's."""
-    from reid_dist.engine.distances.integers import chosen_screen, integer_product, may_use_integers
-
-    if (chosen_screen() or screen) == "float32":
+def _products_line(plan: Plan, policy: Policy) -> str:
+    """The products that are read, and what those of integers would bring for a large job."""
+    if policy.forced == "float32":
         return "float32, as is forced"
-    if may_use_integers():
-        has = integer_product() is not None
+    if policy.may_use_integers:
+        has = policy.integer_product() is not None
         return "int8 where they decide most pairs, float32 for the others" if has else "float32, which is faster here"
     if plan.flop < _LARGE_FLOP:
         return "float32"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.kinds import BatchCluster, Cluster, ExistingCluster, LocalCluster, SSHCluster, Threads
 from reid_dist.clusters.local import EarlyCluster, memory_of_worker, shares
-from reid_dist.clusters.settings import in_force, pages_of
+from reid_dist.clusters.settings import forced_products, forcing, in_force, pages_of
 from reid_dist.clusters.workers import prepare_local_workers, workers_of
-from reid_dist.core.environment import SCREEN_VARIABLE, threads_of_process
+from reid_dist.core.environment import threads_of_process
 from reid_dist.kernels.warmup import warmup
 
 if TYPE_CHECKING:
@@ -51,32 +50,20 @@ def connect(config: Cluster, *, reranks: bool = False, early: EarlyCluster | Non
     it has been started.
     Raises `ClusterError` if it cannot be started or reached in time, and `InputError` if a package is not installed.
     """
-    with _screen_of(config), _connected(config, reranks, early) as client:
+    with forcing(config.screen), _connected(config, reranks, early) as client:
         yield client
 
 
 @contextlib.contextmanager
-def _screen_of(config: Cluster) -> Iterator[None]:
-    """Set the products of the file in the environment of this process, from where they are sent with the tasks."""
-    if config.screen is None or os.environ.get(SCREEN_VARIABLE):
-        yield
-        return
-    os.environ[SCREEN_VARIABLE] = config.screen
-    try:
-        yield
-    finally:
-        os.environ.pop(SCREEN_VARIABLE, None)
-
-
-@contextlib.contextmanager
 def _connected(config: Cluster, reranks: bool, early: EarlyCluster | None) -> Iterator[Client | None]:
+    integers = forced_products() != "float32"
     if isinstance(config, Threads):
-        warmup(reranks=reranks)
+        warmup(reranks=reranks, integers=integers)
         yield None
         return
     if isinstance(config, LocalCluster):
         prepare_local_workers()
-        warmup(reranks=reranks)
+        warmup(reranks=reranks, integers=integers)
         if early is not None:
             with _open(config, early) as client:
                 yield client

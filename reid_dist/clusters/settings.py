@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from reid_dist.core.environment import SCREEN_VARIABLE
 
 HEALTH = ("distributed.http.health",)
 PAGES = (
@@ -17,6 +20,8 @@ PAGES = (
     "distributed.http.statics",
 )
 """Pages of a scheduler with a dashboard: Dask's own but for the one that passes requests on to any other address."""
+
+_SCREEN = "reid-dist.screen"
 
 _PATIENCE, _DEFAULT_PATIENCE, _ENDLESS = "distributed.scheduler.no-workers-timeout", "5 minutes", "36500 days"
 
@@ -69,6 +74,26 @@ def in_force(own: Mapping[str, Any], pages: Sequence[str] = ()) -> Iterator[None
     importlib.import_module("distributed")
     with dask.config.set(_settings(own, pages)):
         yield
+
+
+@contextlib.contextmanager
+def forcing(screen: str | None) -> Iterator[None]:
+    """Force the products of jobs that this process defines, unless the environment does; None leaves the choice."""
+    if screen is None:
+        yield
+        return
+    import dask
+
+    with dask.config.set({_SCREEN: screen}):
+        yield
+
+
+def forced_products() -> str | None:
+    """Products that the environment forces, or else `forcing`; None if neither does."""
+    import dask
+
+    found: str | None = os.environ.get(SCREEN_VARIABLE) or dask.config.get(_SCREEN, None)
+    return found
 
 
 def serialized(own: Mapping[str, Any], pages: Sequence[str] = ()) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import DEFAULT_TILE, MERGED_AT_ONCE
+from reid_dist.engine.policy import UNFORCED, Policy
 from reid_dist.engine.reductions import FeatureBlock, KeepNearest, Seed
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.canonical import squared_norms
@@ -37,14 +38,14 @@ class Rates:
     settling: float
 
 
-def calibrate(dim: int, distance: Distance, k: int) -> Rates:
+def calibrate(dim: int, distance: Distance, k: int, policy: Policy = UNFORCED) -> Rates:
     """Time products and symmetric tile loops of random rows of `dim` features, with one thread, in about a second."""
     rng = np.random.default_rng(0)
     features = rng.standard_normal((2 * _ROWS, dim), dtype=np.float32)
     with one_blas_thread():
         product = min(_time_product(features[:_ROWS], features[_ROWS:]) for _ in range(3))
-        whole = _time_both_ways(features, _ROWS, distance, k)
-        third = _time_both_ways(features, _ROWS // 3, distance, k)
+        whole = _time_both_ways(features, _ROWS, distance, k, policy)
+        third = _time_both_ways(features, _ROWS // 3, distance, k, policy)
     # The time is linear in the pairs and in the rows of both blocks; two sizes determine both coefficients.
     settling = max(0.0, (3 * third - whole) / (2 * _ROWS))
     return Rates(product / _ROWS**2, max(whole / _ROWS**2 - 2 * settling / _ROWS, product / _ROWS**2), settling)
@@ -61,7 +62,9 @@ class ListRates:
     merging: float
 
 
-def calibrate_lists(dim: int, distance: Distance, k: int, block_rows: int, product: float) -> ListRates:
+def calibrate_lists(
+    dim: int, distance: Distance, k: int, block_rows: int, product: float, policy: Policy = UNFORCED
+) -> ListRates:
     """Time lists of `k` nearest rows among random features, with one thread, in less than a second.
 
     `block_rows` are the rows of a gallery block, `product` the seconds per pair of rows as in `Rates`.
@@ -76,11 +79,11 @@ def calibrate_lists(dim: int, distance: Distance, k: int, block_rows: int, produ
     timed = min(k, _MOST_LISTED)
     nearest = KeepNearest(timed, distance)
     with one_blas_thread():
-        (found,) = run_tiles(query, gallery, distance, DEFAULT_TILE, [nearest])
+        (found,) = run_tiles(query, gallery, distance, DEFAULT_TILE, [nearest], policy)
         seconds = []
         for _ in range(2):
             begin = time.thread_time()
-            run_tiles(query, gallery, distance, DEFAULT_TILE, [nearest])
+            run_tiles(query, gallery, distance, DEFAULT_TILE, [nearest], policy)
             seconds.append(time.thread_time() - begin)
     begin = time.thread_time()
     nearest.combine([found] * MERGED_AT_ONCE)
@@ -89,17 +92,17 @@ def calibrate_lists(dim: int, distance: Distance, k: int, block_rows: int, produ
     return ListRates(keeping * k / timed, merged / (_LISTED_ROWS * MERGED_AT_ONCE * timed))
 
 
-def _time_both_ways(features: NDArray[np.float32], n_far: int, distance: Distance, k: int) -> float:
+def _time_both_ways(features: NDArray[np.float32], n_far: int, distance: Distance, k: int, policy: Policy) -> float:
     """Time the tile loop of a block against `n_far` rows, seeded with the lists of each block against itself."""
     norm = squared_norms(features)
     near, far = (
         FeatureBlock(np.arange(start, stop), features[start:stop], norm[start:stop])
         for start, stop in ((0, _ROWS), (_ROWS, _ROWS + n_far))
     )
-    own = [run_symmetric_tiles(block, None, distance, _TILE_ROWS, k)[0] for block in (near, far)]
+    own = [run_symmetric_tiles(block, None, distance, _TILE_ROWS, k, policy=policy)[0] for block in (near, far)]
     seeds = Seed(own[0].distance[:, -1], own[0].farthest), Seed(own[1].distance[:, -1], own[1].farthest)
     begin = time.thread_time()
-    run_symmetric_tiles(near, far, distance, _TILE_ROWS, k, seeds)
+    run_symmetric_tiles(near, far, distance, _TILE_ROWS, k, seeds, policy=policy)
     return time.thread_time() - begin
 
 

@@ -17,7 +17,7 @@ from reid_dist._version import __version__
 from reid_dist.core.model import cut_rows
 from reid_dist.engine.jobs import EvaluationJob, SearchJob
 from reid_dist.engine.outputs import Results
-from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened
+from reid_dist.engine.screened_pairs import ScreenedPairs
 from reid_dist.engine.task_graph import Execution, TaskGraph, execute
 from reid_dist.engine.tasks import (
     finish_task,
@@ -97,9 +97,9 @@ def run_job(job: SearchJob, execution: Execution, truth: GroundTruth | None = No
     Raises `RunFailedError` if the cluster lost the job; the message gives the cause.
     """
     blocks = _run(job, execution, truth)
+    execution.note(screened for _, screened in blocks)
     parts = zip(*(results for results, _ in blocks), strict=True)
-    values = {type(output): output.join(each) for output, each in zip(job.outputs, parts, strict=True)}
-    return Results(values, add_screened(screened for _, screened in blocks))
+    return Results({type(output): output.join(each) for output, each in zip(job.outputs, parts, strict=True)})
 
 
 def _run(job: SearchJob, execution: Execution, truth: GroundTruth | None) -> list[_Block]:

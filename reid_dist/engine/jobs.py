@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.outputs import Output
 from reid_dist.engine.plan import Plan
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.scorers import Scorer
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.stores import LabelledSet
@@ -32,6 +33,8 @@ class SearchJob:
     outputs: tuple[Output[Any], ...]
     # Progress stage of the tile tasks.
     tile_stage: str = "sweep"
+    # Products that tiles are read from.
+    policy: Policy = field(default_factory=Policy.in_force, kw_only=True)
 
     def __post_init__(self) -> None:
         if len({type(output) for output in self.outputs}) < len(self.outputs):
@@ -48,9 +51,9 @@ class SearchJob:
 
     @property
     def identity(self) -> str:
-        """Identity of the computation: inputs by content and every field of every definition, without the plan."""
+        """Identity of the computation: inputs by content and every field of every definition but plan and policy."""
         sets = [self.query.content_digest, self.gallery.content_digest, *self.scorer.identity]
-        apart = ("query", "gallery", "scorer", "plan", "tile_stage")
+        apart = ("query", "gallery", "scorer", "plan", "tile_stage", "policy")
         rest = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in apart}
         return fingerprint(sets, self.distance, rest)
 

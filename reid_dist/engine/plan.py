@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from reid_dist.core.formatting import byte_size
 from reid_dist.core.model import even_rows
-from reid_dist.engine.distances.integers import may_use_integers
+from reid_dist.engine.policy import Policy
 from reid_dist.errors import InputError, PlanError
 
 # Rows of a tile, at most.  Its float32 values fit into the last-level cache, and the product, which rearranges the rows
@@ -258,7 +258,14 @@ def _longest_tile(n_rows: int, block_rows: int, most: int) -> int:
 
 
 def _task_bytes(
-    query: SetShape, gallery: SetShape, tile: TileShape, query_rows: int, gallery_rows: int, per_query: float
+    query: SetShape,
+    gallery: SetShape,
+    tile: TileShape,
+    query_rows: int,
+    gallery_rows: int,
+    per_query: float,
+    *,
+    integers: bool,
 ) -> int:
     """Projected peak bytes of one task: blocks as read and prepared, the tile, thresholds and counts."""
     dim = query.dim
@@ -270,7 +277,7 @@ def _task_bytes(
     # Products of a tile: in float32, of integers, of known pairs alone, and in float64 for crowded bands; prepared rows
     # of both sides in float32 and float64, and copies of queries that share products.
     values = tile_query * tile_gallery * 20 + tile_gallery * dim * 12 + tile_query * dim * 12
-    if may_use_integers():
+    if integers:
         # Both sides in eight bits, and once more unsigned or transposed.
         values += (query_rows + tile_gallery) * dim * 2 + tile_query * dim
     # Open pairs that are decided together, with bounds.
@@ -290,12 +297,13 @@ def make_plan(
     chunk_rows: int | None = None,
     relevant_per_query: float = 0.0,
     besides: Besides = NOTHING_BESIDES,
+    policy: Policy | None = None,
 ) -> Plan:
     """Divide a job into tasks.
 
     `memory_per_thread` limits one task, in bytes; `chunk_rows` are the rows of a tile on both sides, None for the
     default shape; `relevant_per_query` is the largest mean number of gallery items with the query's pid, over blocks of
-    queries; `besides` is the memory of outputs other than ranks.
+    queries; `besides` is the memory of outputs other than ranks; `policy` is the job's, None for the one in force.
 
     Raises `InputError` if `chunk_rows` is not positive, and `PlanError` if no division fits into memory; the message
     names limits that would.
@@ -327,8 +335,10 @@ def make_plan(
     # At most an eighth of the memory: a search with fewer counts takes more passes, with the same result.
     counts = max(_FEWEST_COUNTS, min(_MOST_COUNTS, memory_per_thread // (8 * _BYTES_PER_COUNT))) if pairs else 0
 
+    integers = (policy or Policy.in_force()).may_use_integers
+
     def projected(query_rows: int, gallery_rows: int) -> int:
-        task = _task_bytes(query, gallery, tile, query_rows, gallery_rows, relevant_per_query)
+        task = _task_bytes(query, gallery, tile, query_rows, gallery_rows, relevant_per_query, integers=integers)
         searching = _KEY_TABLES + min(counts, query_rows * gallery_rows) * _BYTES_PER_COUNT if pairs else 0
         rows = query_rows * besides.bytes_per_query + gallery_rows * besides.bytes_per_gallery_row
         return task + besides.bytes_per_task + rows + query_rows * gallery_rows * besides.bytes_per_pair + searching

@@ -13,11 +13,11 @@ def dask_setup(_: Any) -> None:
 
 
 def _load() -> None:
-    from reid_dist.engine.distances.integers import may_use_integers, prepare_integers
+    from reid_dist.engine.policy import Policy
     from reid_dist.kernels.warmup import load_compiled
 
     # Tasks report what is wrong.
     with contextlib.suppress(Exception):
         load_compiled()
-        if may_use_integers():
-            prepare_integers()
+        # Imported and tested here, not by the first task.
+        Policy.in_force().integer_product()

@@ -9,7 +9,7 @@ import contextlib
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,9 @@ from reid_dist.core.address_space import more_memory
 from reid_dist.core.clocks import steady_time
 from reid_dist.core.model import RowRange
 from reid_dist.engine.blas import one_blas_thread
-from reid_dist.engine.distances.integers import chosen_screen, run_with_screen
 from reid_dist.engine.plan import DEFAULT_MEMORY, MERGED_AT_ONCE
+from reid_dist.engine.policy import Policy
+from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened
 from reid_dist.errors import ReidDistError, RunFailedError
 from reid_dist.kernels.compilations import compiled_spans, listen
 
@@ -141,6 +142,14 @@ class Execution:
     workspace: Workspace | None = None
     # Rows of a tile; None for the default.
     chunk_rows: int | None = None
+    # Products that the jobs may read.
+    policy: Policy = field(default_factory=Policy.in_force)
+    # Pairs that tasks have read from products until now; see `note`.
+    screened: ScreenedPairs = field(default_factory=dict, compare=False)
+
+    def note(self, parts: Iterable[ScreenedPairs]) -> None:
+        """Add pairs that tasks of a finished graph have read from products, for the report."""
+        self.screened.update(add_screened([self.screened, *parts]))
 
 
 @dataclass
@@ -186,13 +195,11 @@ class TaskGraph:
 def execute(graph: TaskGraph, client: Client | None, n_threads: int, progress: Progress) -> list[Any]:
     """Run a graph, in `n_threads` threads of this process or on a cluster; return the results of its final tasks.
 
-    Raises `RunFailedError` if the cluster lost the job; the message gives the cause.  Raises `InputError` if the
-    environment forces an unknown screen.
+    Raises `RunFailedError` if the cluster lost the job; the message gives the cause.
     """
-    screen = chosen_screen()
     progress.start({stage: len(keys) for stage, keys in graph.stages.items()})
     with compilation_of(client, progress.compiling, progress.compiled):
-        return _run_here(graph, n_threads, progress) if client is None else _run_there(graph, client, progress, screen)
+        return _run_here(graph, n_threads, progress) if client is None else _run_there(graph, client, progress)
 
 
 def _run_here(graph: TaskGraph, n_threads: int, progress: Progress) -> list[Any]:
@@ -240,16 +247,12 @@ def _one_span() -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext() if "span" in get_annotations() else annotate(span=_SPAN)
 
 
-def _run_there(graph: TaskGraph, client: Client, progress: Progress, screen: str | None) -> list[Any]:
-    """Run a graph on a cluster; `screen` is forced there as it is in this process."""
+def _run_there(graph: TaskGraph, client: Client, progress: Progress) -> list[Any]:
     from distributed import as_completed
 
     layer = "reid-dist"
-    tasks = graph.tasks
-    if screen is not None:
-        tasks = {key: (run_with_screen, screen, *task) for key, task in tasks.items()}
     code = code_here()
-    tasks = {key: (run_alike, code, client.id, *task) for key, task in tasks.items()}
+    tasks = {key: (run_alike, code, client.id, *task) for key, task in graph.tasks.items()}
     whole = HighLevelGraph({layer: tasks}, {layer: set()})
     stage_of_key = {key: stage for stage, keys in graph.stages.items() for key in keys}
     # A task may be both counted by progress and final: it has one future, which is kept.

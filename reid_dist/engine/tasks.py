@@ -89,7 +89,7 @@ def tile_task(
     with one_blas_thread(), count_screened() as screened:
         gallery = _grouped(job, job.scorer.open_gallery(gallery_rows), block.labels)
         query = job.scorer.meet(job.scorer.open_query(rows, gallery_rows), gallery)
-        found = run_tiles(query, gallery, job.distance, job.plan.tile, [*wanted.values()])
+        found = run_tiles(query, gallery, job.distance, job.plan.tile, [*wanted.values()], job.policy)
     return {SCREENED: screened} | dict(zip(wanted, found, strict=True))
 
 

@@ -10,13 +10,13 @@ import numpy as np
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import TileShape
+from reid_dist.engine.policy import UNFORCED, Policy
 from reid_dist.engine.reductions import FeatureBlock, Reduction, Seed, Surroundings
 from reid_dist.engine.reductions.accumulator import first_precisions
-from reid_dist.engine.reductions.costs import ListWork, Precision
-from reid_dist.engine.reductions.surroundings import LISTS, Listing, listed_in, unknown
+from reid_dist.engine.reductions.costs import ListWork, Need, Precision
+from reid_dist.engine.reductions.surroundings import Listing, listed_in, unknown
 from reid_dist.engine.reductions.tiles import Batch, BlockPair, TileView
 from reid_dist.kernels.canonical import read_only
-from reid_dist.kernels.symmetric import collect_both, collect_rows
 
 
 def run_tiles(
@@ -25,12 +25,14 @@ def run_tiles(
     distance: Distance,
     tile: TileShape,
     reductions: Sequence[Reduction[Any]],
+    policy: Policy = UNFORCED,
 ) -> list[Any]:
     """Reduce all tiles of a block pair; return the partial result of each reduction, in order.
 
-    Queries of one first precision share tiles.  It is the widest that a reduction prefers for the query.
+    Queries of one first precision share tiles.  It is the widest that a reduction prefers for the query.  Raises
+    `InputError` if the policy forces products of integers that this process lacks.
     """
-    pair = BlockPair(query, gallery, distance, tile)
+    pair = BlockPair(query, gallery, distance, tile, policy)
     accumulators = [reduction.start(pair) for reduction in reductions]
     first = first_precisions(pair, accumulators)
     batches = [
@@ -56,13 +58,15 @@ def run_symmetric_tiles(
     seeds: tuple[Seed, Seed] | None = None,
     *,
     farthest: bool = True,
+    policy: Policy = UNFORCED,
 ) -> list[Surroundings]:
     """Find the nearest and farthest items of two blocks of one set, for both; or of one block, if the second is None.
 
     Tiles have `tile_rows` rows and columns.  An item is not in its own list.  `seeds` are bounds for the items of both
-    blocks: items within `Seed.reach` are listed; those beyond may be missing.
+    blocks: items within `Seed.reach` are listed; those beyond may be missing.  Errors are those of
+    `run_tiles`.
     """
-    pair = BlockPair(first, first if second is None else second, distance, TileShape(tile_rows, tile_rows))
+    pair = BlockPair(first, first if second is None else second, distance, TileShape(tile_rows, tile_rows), policy)
     batches = [
         Batch(np.arange(cut.start, cut.stop), listed_in(pair, k, 0.5 if second is None else 1.0))
         for cut in cut_rows(len(first), pair.query_rows)
@@ -71,12 +75,12 @@ def run_symmetric_tiles(
     far = near
     if second is not None:
         far = Listing(pair, k, unknown(second) if seeds is None else seeds[1], farthest=farthest, of_columns=True)
-    work = ListWork(first.features.shape[1], 0 if seeds is not None else k * len(first))
+    work = ListWork(first.features.shape[1], 0 if seeds is not None else k * len(first), policy)
 
     def add(batch: Batch, columns: RowRange) -> None:
         tile = TileView(pair, batch, columns)
-        n_refined = collect_both(tile.read(batch.precision, LISTS), near.side, far.side)
-        leave(tile, n_refined)
+        backend, pairs = tile.read(batch.precision, Need.NEIGHBOURS)
+        leave(tile, backend.nearest_both_ways(pairs, near.side, far.side))
 
     def leave(tile: TileView, n_refined: int) -> None:
         if tile.precision is Precision.INTEGERS and work.exceeds(n_refined, tile.size):
@@ -97,7 +101,8 @@ def run_symmetric_tiles(
     cuts = [RowRange(int(batch.queries[0]), int(batch.queries[-1]) + 1) for batch in batches]
     for batch, cut in zip(batches, cuts, strict=True):
         tile = TileView(pair, batch, cut)
-        leave(tile, collect_rows(tile.read(batch.precision, LISTS), within))
+        backend, pairs = tile.read(batch.precision, Need.NEIGHBOURS)
+        leave(tile, backend.nearest(pairs, within))
     for later, columns in enumerate(cuts):
         for batch in batches[:later]:
             add(batch, columns)

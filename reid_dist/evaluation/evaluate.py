@@ -17,6 +17,7 @@ from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs import EVERY_ROW, NearestRows, ProtocolRanks, Ranks
 from reid_dist.engine.plan import Plan, make_plan, with_rows
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.engine.task_graph import Execution, Stopwatch
 from reid_dist.engine.threshold_passes import refuse_early, verify
@@ -144,8 +145,10 @@ def scored_sets(
     measure, chunk_rows = DISTANCES.get(checked.values["distance"]), checked.values["chunk_rows"]
     with contextlib.ExitStack() as stack:
         visible = stack.enter_context(visible_to(client, kept, *sides, watch.warn))
+        shared: dict[str, Any] = {}
         if checked.expand or checked.rerank is not None:
             where = make_resources(client, workspace_folder(stack, kept), chunk_rows, watch)
+            shared = {"policy": where.policy, "screened": where.screened}
             from reid_dist.stages.expansion import expand_sets
 
             visible = expand_sets(*visible, checked.expand, where)
@@ -153,7 +156,7 @@ def scored_sets(
         if checked.rerank is not None:
             scorer = rerank_scorer(*visible, measure, checked.rerank, where)
         # Measured after the stages, as workers may have joined or left meanwhile.
-        yield visible, scorer, make_execution(client, kept, chunk_rows, watch)
+        yield visible, scorer, replace(make_execution(client, kept, chunk_rows, watch), **shared)
 
 
 def stage_notes(inputs: Sequence[LabelledSet], made: Sequence[LabelledSet]) -> list[str]:
@@ -237,11 +240,12 @@ def plan_job(
     n_threads: int,
     memory_per_thread: int,
     rows: tuple[int, int] | None = None,
+    policy: Policy | None = None,
     **options: Unpack[EvaluationOptions],
 ) -> Plan:
     """Plan an evaluation for given threads and bytes per task, from shapes and labels; errors as of `evaluate`.
 
-    `rows` are numbers of rows of query and gallery, for parts of the sets.
+    `rows` are numbers of rows of query and gallery, for parts of the sets; `policy` is as of `make_plan`.
     """
     given = complete(options)
     scorer = FeatureScorer(query, gallery, DISTANCES.get(given["distance"]))
@@ -259,6 +263,7 @@ def plan_job(
         chunk_rows=checked.values["chunk_rows"],
         relevant_per_query=per_query,
         besides=held_besides(checked, gallery, scorer, per_query, requested_outputs(checked)),
+        policy=policy,
     )
 
 
@@ -294,6 +299,7 @@ def _evaluate(
         protocol=checked.protocol,
         rows_are_items=checked.rows_are_items,
         joined=tuple(dict.fromkeys([*checked.joined, *(kind for kinds in beside.values() for kind in kinds)])),
+        policy=execution.policy,
     )
     refuse_early(job, checked.metrics)
     planned = time.perf_counter()
@@ -309,7 +315,7 @@ def _evaluate(
     ranked = RanksOf(results, checked.collapse).ranked
     verification = verify(job, ranked, results, checked.metrics, options["roc"], execution, checked.truth)
     ranked_at = time.perf_counter()
-    report = make_report(inputs, job, results, checked, client=execution.client, verification=verification)
+    report = make_report(inputs, job, results, checked, execution, verification=verification)
     timing = watch.timing(started, (opened, planned), ranked_at)
     rerank = None if checked.rerank is None else checked.rerank.describe()
     expand = describe_expansion(checked.expand) if checked.expand else None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import multiprocessing
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -18,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from reid_dist.clusters.settings import forcing
 from reid_dist.clusters.workers import prepare_local_workers
-from reid_dist.core.environment import SCREEN_VARIABLE, usable_cores
+from reid_dist.core.environment import usable_cores
 from reid_dist.core.temporary import temporary_directory
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.engine.distances.integers import integer_product, may_use_integers
+from reid_dist.engine.policy import UNFORCED, Policy
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
 from reid_dist.evaluation.operating.run import operating_points
@@ -221,15 +221,13 @@ def _stored(
 
 def _with_integers(query: FeatureSet, gallery: FeatureSet) -> None:
     """Products of eight-bit integers, where there are any; in this process, of which nothing else is computed."""
-    if os.environ.get(SCREEN_VARIABLE) or not may_use_integers() or integer_product() is None:
+    policy = Policy.in_force()
+    if policy != UNFORCED or policy.integer_product() is None:
         return
-    os.environ[SCREEN_VARIABLE] = "int8"
-    try:
+    with forcing("int8"):
         nearest(gallery, gallery, k=4, chunk_rows=_TILE)
         nearest(query, gallery, k=4, chunk_rows=_TILE)
         evaluate(query, gallery, chunk_rows=_TILE)
-    finally:
-        del os.environ[SCREEN_VARIABLE]
 
 
 def _with_distances(query: FeatureSet, gallery: FeatureSet, folder: Path) -> None:

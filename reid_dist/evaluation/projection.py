@@ -94,6 +94,7 @@ def plan_for(scorer: Scorer, execution: Execution, per_query: float, besides: Be
         chunk_rows=execution.chunk_rows,
         relevant_per_query=per_query,
         besides=besides + Besides(bytes_per_pair=scorer.bytes_per_pair),
+        policy=execution.policy,
     )
 
 

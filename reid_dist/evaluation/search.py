@@ -100,7 +100,9 @@ def nearest(
                 scorer = FeatureScorer(near, far, measure, exclude)
                 lists = NearestRows(k)
                 plan = plan_for(scorer, execution, 0.0, lists.memory)
-                return run_job(SearchJob(near, far, scorer, plan, (lists,)), execution).of(NearestRows)
+                return run_job(SearchJob(near, far, scorer, plan, (lists,), policy=execution.policy), execution).of(
+                    NearestRows
+                )
 
         return with_remade_parts(attempt, kept, shown.warn)
 

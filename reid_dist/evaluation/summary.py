@@ -24,8 +24,10 @@ from reid_dist.engine.outputs import (
     Results,
     SingleShotCurves,
 )
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.scorers import BlockScorer
 from reid_dist.engine.screened_pairs import ScreenedPairs, screened_words
+from reid_dist.engine.task_graph import Execution
 from reid_dist.engine.verification import ROC_RATES, Verification, identification_rates
 from reid_dist.errors import InputError
 from reid_dist.evaluation.breakdowns import make_breakdowns
@@ -65,14 +67,11 @@ def make_report(
     job: EvaluationJob,
     results: Results,
     checked: CheckedOptions,
+    execution: Execution,
     *,
-    client: Client | None,
     verification: Verification | None = None,
 ) -> Report:
-    """Report of computed values of two sides; without a valid query, an error holds the reasons.
-
-    `client` is that of the workers; None for threads of this process.
-    """
+    """Report of computed values of two sides; without a valid query, an error holds the reasons."""
     query, gallery = inputs
     ranks = RanksOf(results, checked.collapse)
     protocol, ranked, grouped = job.protocol, ranks.ranked, ranks.grouped
@@ -124,7 +123,7 @@ def make_report(
         distance=job.distance.describe(),
         inputs={"query": query.describe(), "gallery": gallery.describe()},
         ties=_ties(ranks, results, checked, query.pids),
-        environment=described_environment(client, results.screened),
+        environment=described_environment(execution.client, execution.policy, execution.screened),
         topk=topk,
         definitions={metric.name: _definition(metric, checked.collapse) for metric in checked.metrics},
         confidence=None if confidence is None else confidence.describe(),
@@ -158,12 +157,15 @@ def make_report(
     )
 
 
-def described_environment(client: Client | None, screened: ScreenedPairs | None = None) -> dict[str, Any]:
-    """Versions and machine, other packages of workers, and the products that screened the pairs."""
+def described_environment(
+    client: Client | None, policy: Policy, screened: ScreenedPairs | None = None
+) -> dict[str, Any]:
+    """Versions and machine, other packages of workers, the policy, and the products that screened the pairs."""
     words, workers = screened_words(screened or {}), other_packages(client)
     return {
         **describe_environment(),
         **({"workers": workers} if workers else {}),
+        "policy": policy.describe(),
         **({"products": words} if words else {}),
     }
 

@@ -39,14 +39,15 @@ def needs_warmup(name: str) -> bool:
     return not are_compiled(WARMUP_SENTINELS[name])
 
 
-def warmup(*, reranks: bool = False) -> None:
+def warmup(*, reranks: bool = False, integers: bool = True) -> None:
     """Start a process that compiles the kernels of a run that are not on disk, with re-ranking or without.
 
-    It is not waited for, and ends by itself.  A second call does nothing.
+    Those for products of `integers` are among them unless the environment forces others.  The process is not waited
+    for, and ends by itself.  A second call does nothing.
     """
     # On one core, it would only delay the run.
     wanted = [] if usable_cores() == 1 else ["reranking" if reranks else "evaluation"]
-    if os.environ.get(SCREEN_VARIABLE) != "float32" and has_integers():
+    if integers and os.environ.get(SCREEN_VARIABLE) != "float32" and has_integers():
         wanted.append(_INTEGERS)
     _start(wanted)
 

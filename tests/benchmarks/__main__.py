@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from reid_dist import FeatureSet, Report, evaluate, operating_points
-from reid_dist.engine.distances.integers import may_use_integers
+from reid_dist.engine.policy import Policy
 from reid_dist.kernels.warmup import compile_examples
 from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks import expansion, gates, nights, planning, reranking, scheduler, workers
@@ -225,7 +225,7 @@ def main() -> None:
     )
     chosen = parser.parse_args()
     scale, repeats, peer = chosen.scale, chosen.repeats, chosen.peer
-    if may_use_integers():
+    if Policy.in_force().may_use_integers:
         # Without their kernels, the first seconds of each process would be in float32.
         compile_examples("integers")
     KINDS[chosen.what](scale, repeats, peer)

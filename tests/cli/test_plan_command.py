@@ -19,6 +19,7 @@ from reid_dist.engine.graph import _build
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs import Ranks
 from reid_dist.engine.plan import SetShape, make_plan
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import PlanError
 from reid_dist.evaluation.pipelines import PipelineJob
@@ -102,12 +103,12 @@ def test_products_of_a_plan(reid_dist, pipeline: Path, tmp_path: Path, monkeypat
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text("kind: threads\nscreen: float32\n")
     assert printed(reid_dist("plan", pipeline, "--cluster", cluster).out)["products"] == "float32, as is forced"
-    monkeypatch.setattr("reid_dist.engine.distances.integers.has_integers", lambda: False)
+    monkeypatch.setattr(Policy, "may_use_integers", False)
     assert printed(reid_dist("plan", pipeline).out)["products"] == "float32"
     without = make_plan(shape(2000), shape(20_000), n_threads=1).task_bytes
     monkeypatch.setattr("reid_dist.cli.plan._LARGE_FLOP", 1)
     assert "pip install 'reid-dist[int8]'" in printed(reid_dist("plan", pipeline).out)["products"]
-    monkeypatch.setattr("reid_dist.engine.plan.may_use_integers", lambda: True)
+    monkeypatch.setattr(Policy, "may_use_integers", True)
     # Each row of both sides twice, and the queries of a tile once more.
     integers = 32 * (2 * (2000 + 1536) + 1024)
     assert make_plan(shape(2000), shape(20_000), n_threads=1).task_bytes == without + integers
@@ -117,7 +118,7 @@ def test_time_with_products_of_integers(reid_dist, pipeline: Path, monkeypatch: 
     """The time that they save at the most is shown, for the machine that was timed."""
     monkeypatch.delenv("REID_DIST_SCREEN", raising=False)
     monkeypatch.setattr("reid_dist.engine.calibration.calibrate", lambda *_: Rates(1.0, 1.0, 0.0))
-    monkeypatch.setattr("reid_dist.engine.distances.integers.seconds_saved", lambda _: 0.75)
+    monkeypatch.setattr(Policy, "seconds_saved", lambda policy, _: 0.0 if policy.forced == "float32" else 0.75)
     words = ("plan", pipeline, "--threads", 1)
     whole = rough_duration(1.1 * 40 * 200 + 2.0)
     shown = printed(reid_dist(*words).out)["time"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from reid_dist.clusters import cluster_schema, cluster_size, read_cluster
 from reid_dist.clusters.connection import connect
 from reid_dist.clusters.kinds import KINDS, PBSCluster
-from reid_dist.engine.distances.integers import chosen_screen, run_with_screen
+from reid_dist.engine.policy import UNFORCED, Policy
 from reid_dist.errors import InputError
 
 SHIPPED = sorted((Path(__file__).parents[2] / "cluster_configs").glob("*.yaml"))
@@ -161,18 +162,17 @@ def test_what_looks_like_a_date_and_is_none(tmp_path: Path) -> None:
 
 
 def test_products_of_a_cluster_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file forces them for its run, unless the environment does; tasks on workers do as the process that sends."""
+    """The file forces them for its run, unless the environment does, which is left as it is."""
     path = tmp_path / "threads.yaml"
     path.write_text("kind: threads\nscreen: float32\n")
     monkeypatch.delenv("REID_DIST_SCREEN", raising=False)
-    assert chosen_screen() is None
+    assert Policy.in_force() == UNFORCED
     with connect(read_cluster(path)):
-        assert chosen_screen() == "float32"
-        assert run_with_screen("int8", chosen_screen) == "int8"
-        assert chosen_screen() == "float32"
-    assert chosen_screen() is None
+        assert Policy.in_force() == Policy("float32")
+        assert "REID_DIST_SCREEN" not in os.environ
+    assert Policy.in_force() == UNFORCED
     monkeypatch.setenv("REID_DIST_SCREEN", "int8")
     with connect(read_cluster(path)):
-        assert chosen_screen() == "int8"
-    assert chosen_screen() == "int8"
+        assert Policy.in_force() == Policy("int8")
+    assert Policy.in_force() == Policy("int8")
     assert "float32" in _refusal(tmp_path, "kind: threads\nscreen: int4\n")

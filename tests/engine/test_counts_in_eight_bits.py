@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from exact_products import begin_with_integers, use_integers, use_precisions
+from exact_products import begin_with_integers, free_integers, use_integers, use_precisions
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference import DISTANCES
@@ -15,10 +15,11 @@ from sampling import examples
 from strategies import seeds
 
 from reid_dist import FeatureSet, evaluate, nearest
+from reid_dist.core.environment import SCREEN_VARIABLE
 from reid_dist.core.model import GalleryMask, Hidden, Targets
 from reid_dist.engine.distances import DISTANCES as REGISTERED
-from reid_dist.engine.distances import integers
 from reid_dist.engine.plan import TileShape
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import CountNearer, KeepNearest, Precision, bands, counts
 from reid_dist.engine.reductions.base import KnownPairs
 from reid_dist.engine.screened_pairs import count_screened, screened_words
@@ -113,7 +114,9 @@ def test_counts_of_every_threshold(name, seed, tile, labelled, data):
     with pytest.MonkeyPatch.context() as patch:
         force_path(patch, data)
         grouped = replace(far, group=group)
-        *lists, found = run_tiles(near, grouped, distance, TileShape(tile, tile), [*wanted, reduction])
+        *lists, found = run_tiles(
+            near, grouped, distance, TileShape(tile, tile), [*wanted, reduction], policy=Policy.in_force()
+        )
     if group is None:
         assert_counts(found, expected, reduction)
     else:
@@ -145,7 +148,7 @@ def test_few_thresholds_and_many(n_thresholds, precision, monkeypatch):
     ]
     positives[3] = ()
     reduction, expected = counting(matrix, positives, far.numbers, "sqeuclidean")
-    (found,) = run_tiles(near, far, distance, TileShape(4, 700), [reduction])
+    (found,) = run_tiles(near, far, distance, TileShape(4, 700), [reduction], policy=Policy.in_force())
     assert_counts(found, expected, reduction)
 
 
@@ -154,7 +157,7 @@ def counts_at_the_edge(sign, n_nearer, dim=512):
     query, row = rows_at_the_edge(dim, sign)
     near, far = block_of(query), block_of(np.concatenate([row, row, -np.ones((3, dim)), np.ones((n_nearer, dim))]))
     reduction, expected = counting(canonical_matrix(near, far, REGISTERED.get("cosine")), [[1]], far.numbers, "cosine")
-    (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(8, 128), [reduction])
+    (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(8, 128), [reduction], policy=Policy.in_force())
     found = found[0]
     return (found.near.tolist(), found.tied.dense(1).tolist(), found.before.dense(1).tolist()), expected
 
@@ -185,7 +188,7 @@ def test_known_pairs_among_products_of_integers(name, monkeypatch):
         label, own_label = rng.integers(0, 3, 190), rng.integers(0, 4, 20)
         reduction, expected = counting(matrix, positives, far.numbers, name, label, own_label)
         with count_screened() as screened:
-            (found,) = run_tiles(near, far, distance, TileShape(8, 64), [reduction])
+            (found,) = run_tiles(near, far, distance, TileShape(8, 64), [reduction], policy=Policy.in_force())
         assert screened["ranks, int8"]
         assert_counts(found, expected, reduction)
 
@@ -223,7 +226,7 @@ def test_counts_under_reranked_distances(name, seed, tile, weight, squares, valu
     reduction, expected = counting(matrix, positives, far.numbers, name, label, own_label)
     with pytest.MonkeyPatch.context() as patch:
         force_path(patch, data)
-        (found,) = run_tiles(near, far, distance, TileShape(tile, tile), [reduction])
+        (found,) = run_tiles(near, far, distance, TileShape(tile, tile), [reduction], policy=Policy.in_force())
     assert_counts(found, expected, reduction)
 
 
@@ -248,7 +251,7 @@ def test_lists_without_hidden_rows(name, seed, k, tile, data):
         wanted.append(counted)
     with pytest.MonkeyPatch.context() as patch:
         force_path(patch, data)
-        listed, *counts = run_tiles(near, far, distance, TileShape(tile, tile), wanted)
+        listed, *counts = run_tiles(near, far, distance, TileShape(tile, tile), wanted, policy=Policy.in_force())
     for query, kept in enumerate(visible):
         columns = np.flatnonzero(kept)
         columns = columns[np.argsort(matrix[query, columns], kind="stable")][:k]
@@ -279,7 +282,7 @@ def test_same_report_as_in_float32(name, data):
     found, lists = {}, {}
     for screen in ("int8", "float32"):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(integers.VARIABLE, screen)
+            patch.setenv(SCREEN_VARIABLE, screen)
             if screen == "int8":
                 begin_with_integers(patch)
             items = asked = FeatureSet.from_arrays(rows, pids, camids)
@@ -335,7 +338,7 @@ def test_everything_a_report_says_is_the_same_in_float32(options):
     found = {}
     for screen, chunk_rows in (("float32", None), ("int8", None), ("int8", 37)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(integers.VARIABLE, screen)
+            patch.setenv(SCREEN_VARIABLE, screen)
             if screen == "int8":
                 begin_with_integers(patch)
             report = evaluate(*sides, **options, chunk_rows=chunk_rows)
@@ -363,10 +366,10 @@ def heaps():
 def test_pairs_are_counted_by_product(monkeypatch):
     """Hard queries are read in float32 and the others as integers, each pair once."""
     monkeypatch.setattr(bands, "_FEWEST", 1)
-    monkeypatch.setattr(bands, "forced_screen", lambda: None)
+    policy = free_integers(monkeypatch)
     near, far, _, reduction, expected = heaps()
     with count_screened() as screened:
-        (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(256, 256), [reduction])
+        (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(256, 256), [reduction], policy)
     assert_counts(found, expected, reduction)
     assert screened["ranks, int8"] == 10 * 1200
     # One of the hard queries has so many pairs inside bands that float64 is cheaper.
@@ -382,12 +385,12 @@ def test_pairs_are_counted_by_product(monkeypatch):
 def test_lists_and_counts_read_the_same_products(has_reach, monkeypatch):
     """Each pair once for both, as integers or in float32."""
     monkeypatch.setattr(bands, "_FEWEST", 1)
-    monkeypatch.setattr(bands, "forced_screen", lambda: None)
+    policy = free_integers(monkeypatch)
     near, far, matrix, reduction, expected = heaps()
     distance, reach = REGISTERED.get("cosine"), np.sort(matrix, axis=1)[:, 4] if has_reach else None
     with count_screened() as screened:
         wanted = [KeepNearest(5, distance, reach=reach), reduction]
-        lists, found = run_tiles(near, far, distance, TileShape(256, 256), wanted)
+        lists, found = run_tiles(near, far, distance, TileShape(256, 256), wanted, policy)
     assert_counts(found, expected, reduction)
     nearest_columns = np.argsort(matrix, axis=1, kind="stable")[:, :5]
     assert lists.index.tolist() == far.numbers[nearest_columns].tolist()
@@ -409,6 +412,6 @@ def test_lists_nearer_than_all_thresholds(hides):
     labels = (np.arange(600) % 2, np.zeros(20, np.int64)) if hides else ()
     reduction, expected = counting(matrix, positives, far.numbers, "cosine", *labels)
     wanted = [KeepNearest(5, distance, reach=np.sort(matrix, axis=1)[:, 4]), reduction]
-    lists, found = run_tiles(near, far, distance, TileShape(10, 100), wanted)
+    lists, found = run_tiles(near, far, distance, TileShape(10, 100), wanted, policy=Policy.in_force())
     assert_counts(found, expected, reduction)
     assert lists.index.tolist() == far.numbers[np.argsort(matrix, axis=1, kind="stable")[:, :5]].tolist()

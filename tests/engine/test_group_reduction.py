@@ -15,6 +15,7 @@ from sampling import examples
 from reid_dist.core.model import Labels
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import (
     CountGroups,
     FeatureBlock,
@@ -79,7 +80,10 @@ class Case:
 
     def partials(self, bounds, tile=WHOLE) -> list[GroupCounts]:
         parts = [self.block(1, slice(start, stop)) for start, stop in pairwise(bounds)]
-        return [run_tiles(self.block(0), part, DISTANCE, tile, [self.reduction])[0] for part in parts]
+        return [
+            run_tiles(self.block(0), part, DISTANCE, tile, [self.reduction], policy=Policy.in_force())[0]
+            for part in parts
+        ]
 
     def combine(self, partials):
         return combine_groups(partials, self.reduction.groups.size)

@@ -12,27 +12,30 @@ from reranking_runs import bare
 from row_blocks import block_of
 
 from reid_dist import nearest
+from reid_dist.core.environment import SCREEN_VARIABLE
 from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.distances import integers, quantised
+from reid_dist.engine.distances.integers import PROVIDERS, Provider
 from reid_dist.engine.distances.quantised import product_for
+from reid_dist.engine.policy import UNFORCED, Policy
 from reid_dist.engine.reductions import pair_rows, screen_pairs
-from reid_dist.errors import InputError
+from reid_dist.errors import InputError, UnknownNameError
 
 pytest.importorskip("onnxruntime")
 
+FORCED = Policy("int8")
 
-@pytest.fixture(autouse=True)
-def forced(monkeypatch):
-    """Integers are forced; what the process knows of them is forgotten before and after."""
-    monkeypatch.setenv(integers.VARIABLE, "int8")
-    integers._exact_product.cache_clear()
-    yield
-    integers._exact_product.cache_clear()
+
+def provided(name, make, *, is_installed=True):
+    """Policies of a provider, with integers forced and not; it is known from then on."""
+    if name not in PROVIDERS:
+        PROVIDERS.register(Provider(name, "for a test", "", "spare", lambda: is_installed, make))
+    return Policy("int8", name), Policy(None, name)
 
 
 def test_products_of_integers_are_exact():
     """For the largest integers and random ones."""
-    product, most, rng = integers.integer_product(), integers.LARGEST_INTEGER, np.random.default_rng(0)
+    product, most, rng = FORCED.integer_product(), integers.LARGEST_INTEGER, np.random.default_rng(0)
     left, right = rng.integers(0, 2 * most + 1, (33, 700), np.uint8), rng.integers(-most, most + 1, (700, 45), np.int8)
     left[:5], right[:, :20], right[:, 20:30] = 2 * most, most, -most
     out = np.empty((33, 45), np.int32)
@@ -42,7 +45,7 @@ def test_products_of_integers_are_exact():
 
 def test_the_library_sends_no_events(tmp_path):
     """It would keep the identity of its session among the temporary files."""
-    code = "from reid_dist.engine.distances.integers import integer_product; print(integer_product() is None)"
+    code = "from reid_dist.engine.policy import UNFORCED; print(UNFORCED.integer_product() is None)"
     environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
     found = subprocess.run(
         [sys.executable, "-c", code], env={**environment, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, check=True
@@ -51,49 +54,58 @@ def test_the_library_sends_no_events(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_unknown_screens_are_refused(monkeypatch):
-    monkeypatch.setenv(integers.VARIABLE, "int4")
+def test_unknown_products_and_providers_are_refused(monkeypatch):
+    monkeypatch.setenv(SCREEN_VARIABLE, "int4")
     rows = bare(np.eye(5, dtype=np.float32))
     with pytest.raises(InputError, match="REID_DIST_SCREEN is 'int4'; it may be float32 or int8"):
         nearest(rows, rows, k=2)
+    with pytest.raises(UnknownNameError, match="onnxruntime"):
+        Policy(None, "onnx").integer_product()
 
 
-def of_a_processor(monkeypatch, most):
+class Saturating:
     """Products of a processor that adds pairs of neighbouring terms with saturation, at `most` or its negative."""
 
-    class Saturating(integers.IntegerProduct):
-        def multiply(self, left, right, out):
-            terms = left.astype(np.int64)[:, :, None] * right.astype(np.int64)
-            terms = np.pad(terms, ((0, 0), (0, terms.shape[1] % 2), (0, 0)))
-            out[:] = np.clip(terms[:, ::2] + terms[:, 1::2], -most - 1, most).sum(axis=1)
+    def __init__(self, most):
+        self.most = most
 
-    monkeypatch.setattr(integers, "IntegerProduct", Saturating)
+    def multiply(self, left, right, out):
+        terms = left.astype(np.int64)[:, :, None] * right.astype(np.int64)
+        terms = np.pad(terms, ((0, 0), (0, terms.shape[1] % 2), (0, 0)))
+        out[:] = np.clip(terms[:, ::2] + terms[:, 1::2], -self.most - 1, self.most).sum(axis=1)
 
 
 @pytest.mark.slow
-def test_exact_products_are_used(monkeypatch):
+def test_exact_products_are_used():
     """At most 2^31 - 1 in absolute value, as in 32 bits."""
-    of_a_processor(monkeypatch, (1 << 31) - 1)
-    assert integers.integer_product() is not None
+    for policy in provided("exact", lambda: Saturating((1 << 31) - 1)):
+        assert isinstance(policy.integer_product(), Saturating)
 
 
-def test_products_that_saturate_are_not_used(monkeypatch):
+def test_products_that_saturate_are_not_used():
     """One less than the sum of two products of the largest integers."""
-    of_a_processor(monkeypatch, 4 * 127 * 127 - 1)
-    with pytest.raises(InputError, match="not exact on this machine"):
-        integers.integer_product()
-    monkeypatch.delenv(integers.VARIABLE)
-    assert integers.integer_product() is None
-    assert integers.seconds_saved(512) == 0.0
+    forced, unforced = provided("saturating", lambda: Saturating(4 * 127 * 127 - 1))
+    with pytest.raises(InputError, match=r"int8 are forced \(REID_DIST_SCREEN, .*not exact on this machine"):
+        forced.integer_product()
+    assert unforced.integer_product() is None
+    assert unforced.seconds_saved(512) == 0.0
 
 
-def test_without_the_library_products_are_float32(monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    monkeypatch.setattr(integers, "has_integers", lambda: False)
-    with pytest.raises(InputError, match=r"onnxruntime is not installed: pip install 'reid-dist\[int8\]'"):
-        integers.integer_product()
-    monkeypatch.delenv(integers.VARIABLE)
-    assert integers.integer_product() is None
+def test_without_the_library_products_are_float32():
+    def missing():
+        raise ImportError
+
+    def broken():
+        raise ImportError("no libgomp")
+
+    forced, unforced = provided("missing", missing, is_installed=False)
+    with pytest.raises(InputError, match=r"missing is not installed: pip install 'reid-dist\[spare\]'"):
+        forced.integer_product()
+    assert unforced.integer_product() is None
+    assert not forced.may_use_integers
+    with pytest.raises(InputError, match=r"broken cannot be imported \(no libgomp\): pip install"):
+        provided("broken", broken)[0].integer_product()
+    assert product_for(screen_of(block_of(np.ones((2048, 4)))), unforced) is None
 
 
 def screen_of(rows):
@@ -104,27 +116,24 @@ def screen_of(rows):
 
 def test_small_blocks_are_computed_in_float32_unless_integers_are_forced(monkeypatch):
     rows = block_of(np.random.default_rng(0).standard_normal((2047, 4)))
-    assert product_for(screen_of(rows)) is not None
-    monkeypatch.delenv(integers.VARIABLE)
+    assert product_for(screen_of(rows), FORCED) is not None
     monkeypatch.setattr(quantised, "lacks_integers", lambda: False)
-    assert product_for(screen_of(rows)) is None
-    assert product_for(screen_of(block_of(np.ones((2048, 4))))) is not None
-    monkeypatch.setenv(integers.VARIABLE, "float32")
-    assert product_for(screen_of(block_of(np.ones((2048, 4))))) is None
+    assert product_for(screen_of(rows), UNFORCED) is None
+    assert product_for(screen_of(block_of(np.ones((2048, 4)))), UNFORCED) is not None
+    assert product_for(screen_of(block_of(np.ones((2048, 4)))), Policy("float32")) is None
 
 
 def test_rows_too_long_for_32_bits_are_computed_in_float32():
     longest = integers.LARGEST_DIM
     assert longest * 127 * 254 < 2**31
     rows = block_of(np.ones((2, longest + 1), np.float32))
-    assert product_for(screen_of(rows)) is None
-    assert product_for(screen_of(block_of(np.ones((2, longest), np.float32)))) is not None
+    assert product_for(screen_of(rows), FORCED) is None
+    assert product_for(screen_of(block_of(np.ones((2, longest), np.float32))), FORCED) is not None
 
 
 def test_blocks_are_left_to_float32_until_the_kernels_are_compiled(monkeypatch):
-    monkeypatch.delenv(integers.VARIABLE)
     rows = block_of(np.random.default_rng(0).standard_normal((2048, 4)))
     plain = screen_of(rows)
     lacks = [True, True, False, False]
     monkeypatch.setattr(quantised, "lacks_integers", lambda: lacks.pop(0))
-    assert [product_for(plain) is None for _ in range(4)] == [True, True, False, False]
+    assert [product_for(plain, UNFORCED) is None for _ in range(4)] == [True, True, False, False]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +17,7 @@ from sampling import examples
 from reid_dist.core.model import GalleryMask, Hidden, Labels
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import (
     CollectImpostors,
     CountGroups,
@@ -96,7 +99,9 @@ class Problem:
         }  # fmt: skip
 
     def run(self, names, tile):
-        found = run_tiles(self.near, self.far, COSINE, tile, [self.reductions[name] for name in names])
+        found = run_tiles(
+            self.near, self.far, COSINE, tile, [self.reductions[name] for name in names], policy=Policy.in_force()
+        )
         return dict(zip(names, found, strict=True))
 
 
@@ -139,6 +144,26 @@ def test_each_gives_what_it_gives_alone(seed, is_reranked, tile, data):
             assert_same_histogram(together[name], alone[name])
         else:
             assert content(together[name]) == content(alone[name]), name
+
+
+@pytest.mark.parametrize("screen", ["float32", "int8"])
+def test_blocks_are_freed_when_they_are_reduced(screen, monkeypatch):
+    """Without a collection of garbage, which may come many blocks later."""
+    if screen == "int8":
+        pytest.importorskip("onnxruntime")
+        use_integers(monkeypatch)
+    else:
+        monkeypatch.setenv("REID_DIST_SCREEN", screen)
+    for name in Problem(0, False).reductions:
+        problem = Problem(0, False)
+        block = weakref.ref(problem.far)
+        gc.disable()
+        try:
+            problem.run([name], TileShape(5, 64))
+            del problem
+            assert block() is None, name
+        finally:
+            gc.enable()
 
 
 def assert_same_histogram(found, expected):

@@ -18,6 +18,7 @@ from reid_dist import FeatureSet, LabelledRows, compose_protocol, evaluate, eval
 from reid_dist.core.model import Labels, RowRange
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import (
     FeatureBlock,
     Identities,
@@ -82,7 +83,9 @@ class Gallery:
         query = self.block(0)
         starts = range(0, len(self.pids), block)
         parts = [self.block(1, slice(start, start + block)) for start in starts]
-        return [run_tiles(query, part, self.distance, tile, [self.reduction])[0] for part in parts]
+        return [
+            run_tiles(query, part, self.distance, tile, [self.reduction], policy=Policy.in_force())[0] for part in parts
+        ]
 
     def combine(self, lists: list[ListedItems]) -> ListedItems:
         return combine_lists(lists, self.identities, self.reduction.shot)

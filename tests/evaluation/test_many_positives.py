@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from agreement import assert_agrees, evaluate_items
@@ -47,9 +49,9 @@ def test_crowded_tiles_are_computed_in_float64_alone(monkeypatch: pytest.MonkeyP
     read = []
     original = TileView.read
 
-    def noted(self: TileView, precision: Precision, need: str):
+    def noted(self: TileView, precision: Precision, *needed: Any):
         read.append(precision)
-        return original(self, precision, need)
+        return original(self, precision, *needed)
 
     monkeypatch.setattr(TileView, "read", noted)
     query, gallery = sets("two heaps", 12)

@@ -73,9 +73,10 @@ def test_one_core_compiles_for_later_runs_alone(started, monkeypatch: pytest.Mon
 
 
 def test_integers_are_not_compiled_for_runs_in_float32(started, monkeypatch: pytest.MonkeyPatch) -> None:
+    library.warmup(integers=False)
     monkeypatch.setenv("REID_DIST_SCREEN", "float32")
-    library.warmup()
-    assert started == [["evaluation"]]
+    library.warmup(reranks=True)
+    assert started == [["evaluation"], ["reranking"]]
 
 
 def test_who_asks_for_integers_has_them_compiled(started) -> None:

@@ -101,10 +101,10 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "np.int32(LARGEST_INTEGER + 1) * total",
         ),
         ("engine/distances/quantised.py", "float(each.max(initial=0.0)) for", "float(each.min(initial=1e9)) for"),
-        ("engine/reductions/counts.py", "                self._decide()\n", "                self._n_open = 0\n"),
+        ("engine/reductions/products.py", "            into.settle()\n", "            into.n_open = 0\n"),
         ("engine/reductions/bands.py", "done, _ = add(precision, done,", "done, _ = add(precision, 0,"),
         ("engine/reductions/accumulator.py", "np.maximum.reduce(own)", "np.minimum.reduce(own)"),
-        ("engine/reductions/accumulator.py", "(each > Precision.NOTHING)", "(each > Precision.KNOWN)"),
+        ("engine/reductions/accumulator.py", "(each > Precision.NOTHING, raised", "(each > Precision.KNOWN, raised"),
         (
             "engine/reductions/targets.py",
             "(distance[1:] != distance[:-1]) | (owner[1:] != owner[:-1])",

@@ -1,4 +1,4 @@
-"""Matrix products of eight-bit integers by ONNX Runtime, exact in int32.
+"""Providers of matrix products of eight-bit integers, exact in int32.
 
 Such products take a quarter of the time of float32 on processors with instructions for them (VNNI, AMX).  Without
 these, kernels add two products in 16 bits, which saturates.  A product is used only if it gives the exact integers on
@@ -9,26 +9,55 @@ from __future__ import annotations
 
 import importlib
 import os
-import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.environment import SCREEN_VARIABLE, has_integers
-from reid_dist.errors import InputError
+from reid_dist.core.environment import has_integers
+from reid_dist.core.registry import Registry
 from reid_dist.kernels.quantising import LARGEST_INTEGER
-
-T = TypeVar("T")
-
-VARIABLE: Final = SCREEN_VARIABLE
-"""Environment variable that forces the products: ``float32`` or ``int8``."""
 
 LARGEST_DIM: Final = (1 << 31) // (2 * LARGEST_INTEGER**2)
 """Elements of a row at most: products of longer ones may exceed int32."""
+
+
+class IntegerProduct(Protocol):
+    """Products of unsigned by signed eight-bit matrices, computed in the thread that calls."""
+
+    def multiply(self, left: NDArray[np.uint8], right: NDArray[np.int8], out: NDArray[np.int32]) -> None:
+        """Write the product of `left`, (m, dim), and `right`, (dim, n), to `out`, (m, n); all in C order."""
+
+
+@dataclass(frozen=True)
+class Provider:
+    """What multiplies eight-bit integers.
+
+    Attributes
+    ----------
+    name, summary, source
+        As of every registered definition.
+    extra
+        The extra of this package that installs it.
+    is_installed
+        Whether it is installed in this process; it is not imported.
+    make
+        Imports it and makes its product.
+    """
+
+    name: str
+    summary: str
+    source: str
+    extra: str
+    is_installed: Callable[[], bool]
+    make: Callable[[], IntegerProduct]
+
+
+PROVIDERS: Registry[Provider] = Registry("provider of products of integers")
 
 # A model of one node, Y = MatMulInteger(A, B), opset 13, written out so that the package that builds models is not
 # needed.  Fields of onnx.proto, each as tag, length and content.
@@ -57,8 +86,8 @@ def _model() -> bytes:
     return _field(1, 8) + _field(7, graph) + _field(8, _field(2, 13))
 
 
-class IntegerProduct:
-    """Products of unsigned by signed eight-bit matrices, computed in the thread that calls."""
+class OnnxProduct:
+    """Products of ONNX Runtime."""
 
     def __init__(self) -> None:
         # The library sends events to its makers otherwise, and leaves a file among the temporary ones.
@@ -71,13 +100,25 @@ class IntegerProduct:
         self._session: Any = runtime.InferenceSession(_model(), options, providers=["CPUExecutionProvider"])
 
     def multiply(self, left: NDArray[np.uint8], right: NDArray[np.int8], out: NDArray[np.int32]) -> None:
-        """Write the product of `left`, (m, dim), and `right`, (dim, n), to `out`, (m, n); all in C order."""
+        """See `IntegerProduct.multiply`."""
         binding = self._session.io_binding()
         given: dict[str, NDArray[Any]] = {"A": left, "B": right}
         for name, array in given.items():
             binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
         binding.bind_output("Y", "cpu", 0, out.dtype.type, out.shape, out.ctypes.data)
         self._session.run_with_iobinding(binding)
+
+
+ONNX_RUNTIME = PROVIDERS.register(
+    Provider(
+        name="onnxruntime",
+        summary="MatMulInteger of ONNX Runtime, on one thread",
+        source="https://onnxruntime.ai",
+        extra="int8",
+        is_installed=has_integers,
+        make=OnnxProduct,
+    )
+)
 
 
 def _is_exact(product: IntegerProduct) -> bool:
@@ -97,9 +138,12 @@ def _is_exact(product: IntegerProduct) -> bool:
 
 
 @cache
-def _seconds_saved(dim: int) -> float:
-    """CPU seconds per pair of rows of `dim` elements that products of integers save, the shortest of three runs."""
-    product = _exact_product()
+def seconds_saved(name: str, dim: int) -> float:
+    """CPU seconds per pair of rows of `dim` elements that a provider's products save, the shortest of three runs.
+
+    0 if they save none, or are not used.
+    """
+    product = exact_product(name)
     if product is None:
         return 0.0
     m = n = 512
@@ -118,78 +162,14 @@ def _seconds_saved(dim: int) -> float:
             times.append(time.thread_time_ns() - began)
         taken.append(times)
     floats, integers = (1e-9 * min(times) / (m * n) for times in zip(*taken[1:], strict=True))
-    return float(floats - integers)
-
-
-def prepare_integers() -> None:
-    """Do ahead of time what the first product takes besides: the import of the library, and a test of its results."""
-    _exact_product()
+    return max(0.0, float(floats - integers))
 
 
 @cache
-def _exact_product() -> IntegerProduct | None:
-    """Products of integers if they are exact on this machine; None without them."""
+def exact_product(name: str) -> IntegerProduct | None:
+    """Product of a provider, which is imported and tested at the first call; None if it is missing or not exact."""
     try:
-        product = IntegerProduct()
+        product = PROVIDERS.get(name).make()
     except ImportError:
         return None
     return product if _is_exact(product) else None
-
-
-class _Sent(threading.local):
-    """Products that the process that sent the task of this thread forces."""
-
-    screen: str | None = None
-
-
-_SENT = _Sent()
-
-
-def run_with_screen(screen: str, task: Callable[..., T], *arguments: Any) -> T:
-    """Run a task with products that are forced."""
-    before, _SENT.screen = _SENT.screen, screen
-    try:
-        return task(*arguments)
-    finally:
-        _SENT.screen = before
-
-
-def chosen_screen() -> str | None:
-    """The products that the environment forces, ``float32`` or ``int8``; None if it leaves the choice.
-
-    In a task, the environment of the process that sent it comes first.
-
-    Raises `InputError` if it forces something unknown.
-    """
-    chosen = _SENT.screen or os.environ.get(VARIABLE) or None
-    if chosen not in (None, "float32", "int8"):
-        raise InputError(f"{VARIABLE} is {chosen!r}; it may be float32 or int8, or unset for the faster one")
-    return chosen
-
-
-def may_use_integers() -> bool:
-    """Whether products of integers are installed, and float32 is not forced; they may still be inexact or slower."""
-    return chosen_screen() != "float32" and has_integers()
-
-
-def forced_screen() -> str | None:
-    """Do as `chosen_screen` does on a machine that multiplies.
-
-    Raises `InputError` also if integers are forced that cannot be used.
-    """
-    chosen = chosen_screen()
-    if chosen == "int8" and _exact_product() is None:
-        if not has_integers():
-            raise InputError(f"{VARIABLE} is int8, and onnxruntime is not installed: pip install 'reid-dist[int8]'")
-        raise InputError(f"{VARIABLE} is int8, and products of integers are not exact on this machine; unset it")
-    return chosen
-
-
-def integer_product() -> IntegerProduct | None:
-    """The product to screen with; None for products in float32.  Raises `InputError` as `forced_screen` does."""
-    return None if forced_screen() == "float32" else _exact_product()
-
-
-def seconds_saved(dim: int) -> float:
-    """CPU seconds per pair of rows of `dim` elements that integers save where they decide it; 0 if they are unused."""
-    return 0.0 if integer_product() is None else max(0.0, _seconds_saved(dim))

@@ -26,8 +26,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.engine.distances.integers import LARGEST_DIM, IntegerProduct, forced_screen, integer_product
+from reid_dist.engine.distances.integers import LARGEST_DIM, IntegerProduct
 from reid_dist.engine.distances.screening import Int64, Screen, Values, consecutive
+from reid_dist.engine.policy import Policy
 from reid_dist.kernels.quantising import LARGEST_INTEGER, quantise_rows
 from reid_dist.kernels.transposing import transpose_integers
 from reid_dist.kernels.warmup import lacks_integers
@@ -89,12 +90,15 @@ def slack_of(screen: Screen) -> float:
     return 2.0**-120 + 2.0**-20 * float(screen.largest_bias)
 
 
-def product_for(screen: Screen) -> IntegerProduct | None:
-    """Integer products for a block pair with a float32 screen; None where these are not available, or not faster."""
+def product_for(screen: Screen, policy: Policy) -> IntegerProduct | None:
+    """Integer products for a block pair with a float32 screen; None where these are not available, or not faster.
+
+    Raises `InputError` as `Policy.integer_product`.
+    """
     n_query, n_gallery, dim = screen.shape
     small = n_query < _LEAST_QUERIES or n_gallery < _LEAST_ROWS
     if screen.exact or dim > LARGEST_DIM:
         return None
-    if forced_screen() is None and (small or lacks_integers()):
+    if policy.forced is None and (small or not policy.may_use_integers or lacks_integers()):
         return None
-    return integer_product()
+    return policy.integer_product()

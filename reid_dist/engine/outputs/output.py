@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -23,7 +23,6 @@ from reid_dist.core.model import GalleryMask, Labels, RankedQueries, Relevance, 
 from reid_dist.engine.plan import NOTHING_BESIDES, Besides, SetShape
 from reid_dist.engine.reductions import Reduction
 from reid_dist.engine.scorers import Scorer
-from reid_dist.engine.screened_pairs import ScreenedPairs
 from reid_dist.relevance.assignment import GalleryIndex
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.stores import LabelledSet
@@ -199,8 +198,6 @@ class Results:
     """Results of the outputs of a job for all queries, by the class of the output."""
 
     values: Mapping[type[Output[Any]], Any]
-    # Pairs by kind of product.
-    screened: ScreenedPairs = field(default_factory=dict)
 
     def of(self, kind: type[Output[R]]) -> R:
         """Result of an output of the job."""

@@ -14,7 +14,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.engine.reductions.costs import Precision
+from reid_dist.engine.reductions.costs import TABLE, Need, Precision, serving
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 
 R_co = TypeVar("R_co", covariant=True)
@@ -23,8 +23,8 @@ R_co = TypeVar("R_co", covariant=True)
 class Accumulator(ABC, Generic[R_co]):
     """Accumulates the tiles of one block pair."""
 
-    # Whether it takes known pairs of re-ranked distances that products of integers do not hold: `Tile.known`.
-    takes_known: ClassVar[bool] = False
+    # What it reads pairs for.
+    need: ClassVar[Need]
 
     @property
     @abstractmethod
@@ -48,11 +48,14 @@ class Reduction(Protocol[R_co]):
 
 
 def first_precisions(pair: BlockPair, accumulators: list[Accumulator[object]]) -> NDArray[np.uint8]:
-    """First precision of every query for all accumulators: the widest that one of them prefers, shape (n_query,)."""
+    """First precision of every query for all accumulators, shape (n_query,), uint8.
+
+    It is the widest that one of them prefers, or a wider one, where it does not serve the need of another.
+    """
     own = [accumulator.precisions for accumulator in accumulators]
     first: NDArray[np.uint8] = np.maximum.reduce(own)
-    if pair.rows.rescoring.active:
-        for accumulator, each in zip(accumulators, own, strict=True):
-            if not accumulator.takes_known:
-                first[(first == Precision.INTEGERS) & (each > Precision.NOTHING)] = Precision.PLAIN
+    for accumulator, each in zip(accumulators, own, strict=True):
+        served = [serving(kind, accumulator.need, known=pair.has_known) for kind in TABLE]
+        raised = np.maximum([Precision.NOTHING, *served], [Precision.NOTHING, *TABLE]).astype(np.uint8)
+        first = np.where(each > Precision.NOTHING, raised[first], first)
     return first

@@ -9,14 +9,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.core.model import GalleryMask, Targets, cut_rows
 from reid_dist.engine.distances import Screen
-from reid_dist.engine.distances.integers import forced_screen
+from reid_dist.engine.reductions.backends import Backend, Pairs
 from reid_dist.engine.reductions.base import HiddenColumns
-from reid_dist.engine.reductions.costs import Precision, cost_of
+from reid_dist.engine.reductions.costs import Need, Precision, cost_of
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.deciding import Bands
 from reid_dist.kernels.placing import Placing
 from reid_dist.kernels.screening import count_in_bands
-from reid_dist.kernels.tiles import Tile
 
 Int64 = NDArray[np.int64]
 Edges = tuple[NDArray[np.floating], NDArray[np.floating]]
@@ -36,15 +35,15 @@ def most_inside(size: int) -> int:
     return int(_GIVEN_UP * size) + 64
 
 
-def read_all(tile: TileView, add: Callable[[Precision, int, int], tuple[int, int]]) -> None:
+def read_all(tile: TileView, need: Need, add: Callable[[Precision, int, int], tuple[int, int]]) -> None:
     """Add all rows of a tile; those with too many pairs inside bands are read in the next precision.
 
     `add` adds rows in a precision, from one on, until more than a number of pairs lie inside bands; it returns the
     number of the first row that was not added, and of these pairs.
     """
-    precision, done = tile.precision, 0
+    precision, done = tile.first(need), 0
     while True:
-        following = tile.wider(precision)
+        following = tile.wider(precision, need)
         done, _ = add(precision, done, tile.size if following is None else most_inside(tile.size))
         if following is None or done == len(tile.queries):
             return
@@ -53,9 +52,9 @@ def read_all(tile: TileView, add: Callable[[Precision, int, int], tuple[int, int
 
 
 class ScreenedTargets:
-    """Thresholds of a block of queries for the tiles of a block pair; `need` is that of `TileView.read`."""
+    """Thresholds of a block of queries for the tiles of a block pair, which are read for a need."""
 
-    def __init__(self, targets: Targets, mask: GalleryMask, pair: BlockPair, need: str) -> None:
+    def __init__(self, targets: Targets, mask: GalleryMask, pair: BlockPair, need: Need) -> None:
         self._targets, self._pair, self._need = targets, pair, need
         self._hidden = HiddenColumns(targets.hidden, mask, pair.gallery)
         self._bands: dict[DTypeLike, Bands] = {}
@@ -78,11 +77,9 @@ class ScreenedTargets:
             )
         return self._bands[screen.dtype]
 
-    def read(self, tile: TileView, precision: Precision) -> Tile:
-        """A tile in a precision, with columns that are hidden by label."""
-        found = tile.read(precision, self._need)
-        bias, bias_of = self._hidden.bias(found.bias[0], tile.columns, tile.queries)
-        return found._replace(bias=bias, bias_of=bias_of)
+    def read(self, tile: TileView, precision: Precision) -> tuple[Backend, Pairs]:
+        """What computes a tile in a precision, and its pairs without those that are hidden by label."""
+        return tile.read(precision, self._need, self._hidden)
 
     def placing(self, precision: Precision, ties: int = 0) -> Placing:
         """What values in a precision are placed by; see `reid_dist.kernels.placing` for the rule of ties."""
@@ -111,7 +108,7 @@ class ScreenedTargets:
         if not screen.exact and own[-1]:
             kinds = [Precision.PLAIN, Precision.WIDE]
             if pair.integers is not None:
-                kinds = [Precision.INTEGERS] if forced_screen() == "int8" else [Precision.INTEGERS, *kinds]
+                kinds = [Precision.INTEGERS] if pair.policy.forced == "int8" else [Precision.INTEGERS, *kinds]
             dim = pair.gallery.features.shape[1]
             costs = [cost_of(kind, dim, share) for kind, share in zip(kinds, self._shares(kinds), strict=True)]
             found[:] = np.array(kinds)[np.argmin(costs, axis=0)]

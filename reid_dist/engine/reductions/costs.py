@@ -1,4 +1,4 @@
-"""Costs of the products of a tile, and of what they leave open: the policy by which precisions are chosen.
+"""The table of needs and backends: which precision of products serves which need, and at what cost.
 
 Costs are nanoseconds of one thread of a Zen 5 with products of BLAS and ONNX Runtime; their ratios alone matter, and
 are alike on processors with instructions for products of integers.  They are constants, so that a block pair takes the
@@ -7,13 +7,14 @@ same path on every machine that has these products.
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import TypeVar
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.engine.distances.integers import forced_screen
+from reid_dist.engine.policy import Policy
 
 S = TypeVar("S", float, NDArray[np.float64])
 
@@ -30,9 +31,49 @@ class Precision(IntEnum):
     WIDE = 4
 
 
-# Of a pair of a tile, and of a pair that is looked at singly: a constant, and a number per element of the rows.
-_PER_PAIR = {Precision.INTEGERS: (0.6, 0.003), Precision.PLAIN: (1.0, 0.0155), Precision.WIDE: (2.0, 0.031)}
-_PER_OPEN = {Precision.INTEGERS: (25.0, 0.08), Precision.PLAIN: (40.0, 0.15), Precision.WIDE: (40.0, 0.15)}
+class Need(StrEnum):
+    """What pairs are read for, as the report says it."""
+
+    RANKS = "ranks"
+    GROUPS = "groups"
+    SINGLE_SHOT = "single-shot"
+    LISTS = "lists"
+    NEIGHBOURS = "neighbours"
+    HISTOGRAM = "histogram"
+    VERIFICATION = "verification"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table: a backend by its precision."""
+
+    # As the report says it; empty for one that computes no products.
+    name: str
+    # What it serves; and of this, what it serves where some pairs of known distance are not among its products.
+    needs: frozenset[Need]
+    needs_beside_known: frozenset[Need]
+    # Of a pair of a tile, and of a pair that is looked at singly: a constant, and a number per element of the rows.
+    per_pair: tuple[float, float] = (0.0, 0.0)
+    per_open: tuple[float, float] = (0.0, 0.0)
+
+    def serves(self, need: Need, *, known: bool) -> bool:
+        """Whether it serves a need; `known` are pairs of known distance among those that are read."""
+        return need in (self.needs_beside_known if known else self.needs)
+
+
+_PLACED: Final = frozenset({Need.RANKS, Need.GROUPS, Need.SINGLE_SHOT})
+_EVERY: Final = frozenset(Need)
+_NOT_BINNED: Final = _EVERY - {Need.HISTOGRAM}
+_IN_FLOAT64: Final = _PLACED | {Need.VERIFICATION}
+
+TABLE: Final = {
+    Precision.KNOWN: Column("", _PLACED, _PLACED),
+    Precision.INTEGERS: Column("int8", _NOT_BINNED, frozenset({Need.RANKS}), (0.6, 0.003), (25.0, 0.08)),
+    Precision.PLAIN: Column("float32", _EVERY, _EVERY, (1.0, 0.0155), (40.0, 0.15)),
+    Precision.WIDE: Column("float64", _IN_FLOAT64, _IN_FLOAT64, (2.0, 0.031), (40.0, 0.15)),
+}
+"""Columns from the cheapest to the one that decides most pairs; a need is served by the next one that serves it."""
+
 # Listing an entry, besides.
 _PER_ENTRY = 30.0
 
@@ -48,26 +89,41 @@ def _at(cost: tuple[float, float], dim: int) -> float:
 
 def cost_of(precision: Precision, dim: int, share: S) -> S:
     """Cost of a pair of rows of `dim` elements where a share of the pairs is left open."""
-    return _at(_PER_PAIR[precision], dim) + _at(_PER_OPEN[precision], dim) * share
+    column = TABLE[precision]
+    return _at(column.per_pair, dim) + _at(column.per_open, dim) * share
 
 
-def pay_for_lists(n_others: float, dim: int, k: int) -> bool:
-    """Whether integers pay for lists of `k` of so many other items."""
-    return n_others * dim >= _ELEMENTS_PER_NEIGHBOUR * k or forced_screen() is not None
+def following(precision: Precision, need: Need, *, known: bool) -> Precision | None:
+    """The next precision that serves a need; None behind the last."""
+    return next((each for each in TABLE if each > precision and TABLE[each].serves(need, known=known)), None)
+
+
+def serving(precision: Precision, need: Need, *, known: bool) -> Precision:
+    """The precision if it serves a need, or else the next one that does; the widest that does, behind the last."""
+    if TABLE[precision].serves(need, known=known):
+        return precision
+    found = following(precision, need, known=known)
+    return max(each for each in TABLE if TABLE[each].serves(need, known=known)) if found is None else found
+
+
+def pay_for_lists(n_others: float, dim: int, k: int, policy: Policy) -> bool:
+    """Whether integers pay for lists of `k` of so many other items, or are forced."""
+    return n_others * dim >= _ELEMENTS_PER_NEIGHBOUR * k or policy.forced == "int8"
 
 
 class ListWork:
-    """Whether integers still pay for lists: they do unless too many values are refined.
+    """Whether integers still pay for lists: they do unless too many values are refined, or are forced.
 
     `n_begun` is the number of entries of the lists that begin without bounds.
     """
 
-    def __init__(self, dim: int, n_begun: int) -> None:
-        self._saved = _SPENT * (_at(_PER_PAIR[Precision.PLAIN], dim) - _at(_PER_PAIR[Precision.INTEGERS], dim))
-        self._entry = _at(_PER_OPEN[Precision.INTEGERS], dim) + _PER_ENTRY
+    def __init__(self, dim: int, n_begun: int, policy: Policy) -> None:
+        self._is_forced = policy.forced == "int8"
+        self._saved = _SPENT * (cost_of(Precision.PLAIN, dim, 0.0) - cost_of(Precision.INTEGERS, dim, 0.0))
+        self._entry = _at(TABLE[Precision.INTEGERS].per_open, dim) + _PER_ENTRY
         self._left = self._entry * (_LEAST_ENTRIES + _MOST_BEGUN * n_begun)
 
     def exceeds(self, n_refined: int, n_pairs: int) -> bool:
         """Add values that were refined, and pairs that were compared; whether products of float32 are faster."""
         self._left += self._saved * n_pairs - self._entry * n_refined
-        return self._left < 0 and forced_screen() is None
+        return self._left < 0 and not self._is_forced

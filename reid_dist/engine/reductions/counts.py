@@ -14,11 +14,12 @@ from reid_dist.core.segments import segment_running_sums
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import OPEN_PAIRS
 from reid_dist.engine.reductions.accumulator import Accumulator
+from reid_dist.engine.reductions.backends import PlacedCounts
 from reid_dist.engine.reductions.bands import ScreenedTargets, read_all
-from reid_dist.engine.reductions.costs import Precision
+from reid_dist.engine.reductions.costs import Need, Precision
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
-from reid_dist.kernels.counting import count_tile, most_of_many
-from reid_dist.kernels.deciding import RankCounts, decide, make_open_pairs
+from reid_dist.kernels.counting import most_of_many
+from reid_dist.kernels.deciding import OpenPairs, RankCounts, decide, make_open_pairs
 
 Int64 = NDArray[np.int64]
 
@@ -122,22 +123,28 @@ def partial_counts(counts: RankCounts, targets: Targets, n_gallery: int) -> Part
 class _Counting(Accumulator[GroupedCounts]):
     """Accumulator of `CountNearer`."""
 
-    takes_known: ClassVar[bool] = True
+    need: ClassVar[Need] = Need.RANKS
 
     def __init__(self, reduction: CountNearer, pair: BlockPair) -> None:
-        self._reduction, self._pair = reduction, pair
-        self._thresholds = ScreenedTargets(reduction.targets, reduction.mask, pair, "ranks")
+        self._reduction = reduction
+        self._thresholds = thresholds = ScreenedTargets(reduction.targets, reduction.mask, pair, self.need)
         targets = reduction.targets
         # Groups of the block, and the place of the group of each column; empty for a single group.
-        self._groups, self._group_of = [0], np.empty(0, np.int64)
+        self._groups, group_of = [0], np.empty(0, np.int64)
         if pair.gallery.group is not None:
-            present, self._group_of = np.unique(pair.gallery.group, return_inverse=True)
+            present, group_of = np.unique(pair.gallery.group, return_inverse=True)
             self._groups = present.tolist()
         sizes = len(targets.distance), len(targets.distance), len(targets.positive_row)
         # A block has far fewer than 2^31 rows.
-        self._counts = RankCounts(*(np.zeros((len(self._groups), size), np.int32) for size in sizes))
-        self._many = most_of_many(targets.indptr)
-        self._open, self._n_open = make_open_pairs(OPEN_PAIRS + pair.gallery_rows), 0
+        counts = RankCounts(*(np.zeros((len(self._groups), size), np.int32) for size in sizes))
+        room, many = make_open_pairs(OPEN_PAIRS + pair.gallery_rows), most_of_many(targets.indptr)
+
+        # No method: through it, the accumulator would refer to itself, and keep the blocks until garbage is collected.
+        def settle(pairs: OpenPairs, n: int) -> None:
+            bands = thresholds.bands(Precision.PLAIN)
+            decide(pairs, n, pair.gallery.numbers, group_of, bands, pair.rows, counts)
+
+        self._placed = PlacedCounts(counts, group_of, room, many, settle)
 
     @property
     def precisions(self) -> NDArray[np.uint8]:
@@ -148,30 +155,16 @@ class _Counting(Accumulator[GroupedCounts]):
         """Count one tile."""
 
         def add(precision: Precision, first: int, limit: int) -> tuple[int, int]:
-            read, bands = self._thresholds.read(tile, precision), self._thresholds.bands(precision)
-            group_of, inside = self._group_of[tile.columns.start : tile.columns.stop], 0
-            while True:
-                first, self._n_open, more = count_tile(
-                    read, bands, self._counts, self._open, self._n_open, first, limit - inside, group_of, self._many
-                )
-                inside += more
-                if first == len(tile.queries) or inside > limit:
-                    return first, inside
-                self._decide()
+            backend, pairs = self._thresholds.read(tile, precision)
+            return backend.place(pairs, self._thresholds.bands(precision), self._placed, first, limit)
 
-        read_all(tile, add)
-
-    def _decide(self) -> None:
-        """Add the open pairs to the counts."""
-        bands, numbers = self._thresholds.bands(Precision.PLAIN), self._pair.gallery.numbers
-        decide(self._open, self._n_open, numbers, self._group_of, bands, self._pair.rows, self._counts)
-        self._n_open = 0
+        read_all(tile, self.need, add)
 
     def result(self) -> GroupedCounts:
         """Return the counts of the block pair."""
-        self._decide()
+        self._placed.settle()
         targets, n_gallery = self._reduction.targets, len(self._reduction.mask.junk_row)
         return {
-            group: partial_counts(RankCounts(*(each[place] for each in self._counts)), targets, n_gallery)
+            group: partial_counts(RankCounts(*(each[place] for each in self._placed.counts)), targets, n_gallery)
             for place, group in enumerate(self._groups)
         }

@@ -12,6 +12,7 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +23,14 @@ from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import MERGED_AT_ONCE
 from reid_dist.engine.reductions.accumulator import Accumulator
 from reid_dist.engine.reductions.bands import ScreenedTargets, read_all
-from reid_dist.engine.reductions.costs import Precision
+from reid_dist.engine.reductions.costs import Need, Precision
 from reid_dist.engine.reductions.counts import PartialCounts, SparseCounts
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.deciding import APART
 from reid_dist.kernels.groups import GroupPlaces, count_open, merge_groups, place_groups, settle_groups
+from reid_dist.kernels.placing import Placing
+from reid_dist.kernels.tiles import Tile
 from reid_dist.relevance.groups import Groups
 
 Int64 = NDArray[np.int64]
@@ -231,9 +234,11 @@ _MEMORY = _Memory()
 class _Listing(Accumulator[GroupCounts]):
     """Accumulator of `CountGroups`."""
 
+    need: ClassVar[Need] = Need.GROUPS
+
     def __init__(self, reduction: CountGroups, pair: BlockPair) -> None:
         self._reduction, self._pair, gallery = reduction, pair, pair.gallery
-        self._thresholds = ScreenedTargets(reduction.targets, reduction.mask, pair, "groups")
+        self._thresholds = ScreenedTargets(reduction.targets, reduction.mask, pair, self.need)
         self._start = reduction.start_of_places
         self._most_places = int(np.diff(self._start).max(initial=0))
         # Groups of the block, in the order of their numbers, but those with items elsewhere first.
@@ -269,10 +274,13 @@ class _Listing(Accumulator[GroupCounts]):
         group_of = self._group_of[tile.columns.start : tile.columns.stop]
 
         def add(precision: Precision, first: int, limit: int) -> tuple[int, int]:
-            read, by = self._thresholds.read(tile, precision), self._thresholds.placing(precision, APART)
-            return place_groups(read, by, first, group_of, self._in_runs, places, limit)
+            backend, pairs = self._thresholds.read(tile, precision)
+            return backend.enter(pairs, self._thresholds.placing(precision, APART), take, first, limit)
 
-        read_all(tile, add)
+        def take(values: Tile, by: Placing, first: int, limit: int) -> tuple[int, int]:
+            return place_groups(values, by, first, group_of, self._in_runs, places, limit)
+
+        read_all(tile, self.need, add)
 
     def result(self) -> GroupCounts:
         """Return the counts and places of the block pair."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from reid_dist.core.model import GalleryMask, Hidden
 from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.reductions.accumulator import Accumulator
+from reid_dist.engine.reductions.backends import Backend, Pairs, Seen
 from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.by_query import CountsByQuery, QueryTally, add_by_query, join_queries
-from reid_dist.engine.reductions.costs import Precision, cost_of
+from reid_dist.engine.reductions.costs import Need, Precision, cost_of
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.impostors import (
@@ -26,10 +27,7 @@ from reid_dist.kernels.impostors import (
     N_PLACES,
     TOUCHED,
     Brackets,
-    Screened,
-    count_keys,
     falling_keys,
-    split_tile,
     untallied,
 )
 
@@ -89,7 +87,7 @@ class Visibility:
 
 
 class _ImpostorTiles(Accumulator[R]):
-    """Prepares tiles for the kernels."""
+    """Reads tiles as impostors are counted in them."""
 
     def __init__(self, visibility: Visibility, pair: BlockPair) -> None:
         self._visibility, self._pair = visibility, pair
@@ -101,12 +99,9 @@ class _ImpostorTiles(Accumulator[R]):
         """First precision of each query."""
         return np.full(len(self._pair.query), Precision.PLAIN, np.uint8)
 
-    def _screened(self, tile: TileView, precision: Precision = Precision.PLAIN) -> tuple[Screen, Screened]:
-        """Return a tile in a precision as the argument of kernels, and its screen."""
-        screen, read = self._pair.screen(precision), tile.read(precision, "verification")
-        bias, bias_of = self._hidden.bias(read.bias[0], tile.columns, tile.queries)
-        return screen, Screened(
-            tile=read._replace(bias=bias, bias_of=bias_of),
+    def _seen(self, screen: Screen) -> Seen:
+        """The pairs that are counted, by the values of a screen."""
+        return Seen(
             hidden_indptr=self._hidden.indptr,
             hidden_column=self._hidden.column,
             counted=self._visibility.counted,
@@ -148,6 +143,8 @@ def add_histograms(partials: Sequence[ImpostorHistogram]) -> ImpostorHistogram:
 class _Histogram(_ImpostorTiles[ImpostorHistogram]):
     """Accumulator of `CountImpostors`."""
 
+    need: ClassVar[Need] = Need.HISTOGRAM
+
     def __init__(self, visibility: Visibility, pair: BlockPair) -> None:
         super().__init__(visibility, pair)
         # Few of its pages are touched.
@@ -156,8 +153,8 @@ class _Histogram(_ImpostorTiles[ImpostorHistogram]):
 
     def absorb(self, tile: TileView) -> None:
         """Count one tile."""
-        _, screened = self._screened(tile)
-        count_keys(screened, self._counts, self._span)
+        backend, pairs = tile.read(tile.first(self.need), self.need, self._hidden)
+        backend.histogram(pairs, self._seen(self._screen), self._counts, self._span)
 
     def result(self) -> ImpostorHistogram:
         """Return the counts of visible pairs whose values fit into a float32."""
@@ -215,6 +212,8 @@ def _fitted(inside: Sequence[KeyCounts], capacity: int) -> tuple[KeyCounts, ...]
 class _Collection(_ImpostorTiles[BracketCounts]):
     """Accumulator of `CollectImpostors`."""
 
+    need: ClassVar[Need] = Need.VERIFICATION
+
     def __init__(self, reduction: CollectImpostors, pair: BlockPair) -> None:
         super().__init__(reduction.visibility, pair)
         self._capacity = reduction.capacity
@@ -270,42 +269,43 @@ class _Collection(_ImpostorTiles[BracketCounts]):
 
     def absorb(self, tile: TileView) -> None:
         """Add one tile; one with too many undecided pairs is read in the next precision."""
-        precision: Precision = min(tile.precision, Precision.PLAIN)
-        while not self._add(tile, precision):
+        precision: Precision | None = min(tile.first(self.need), Precision.PLAIN)
+        while precision is not None and not self._add(tile, precision):
             # Others that read the tile need not read it in float64.
             if precision is Precision.INTEGERS:
                 tile.leave(precision)
-            precision = Precision(precision + 1)
+            precision = tile.wider(precision, self.need)
 
     def _add(self, tile: TileView, precision: Precision) -> bool:
         """Add a tile in a precision; whether few enough pairs were undecided."""
-        screen, screened = self._screened(tile, precision)
+        backend, pairs = tile.read(precision, self.need, self._hidden)
         # The largest so far: the table is filled anew when it grows.
-        self._extra = max(self._extra, float(screened.tile.extra.max(initial=0.0)))
-        self._fill_places(screen, self._extra if precision is Precision.INTEGERS else 0.0)
+        self._extra = max(self._extra, backend.error(pairs))
+        self._fill_places(backend.screen, self._extra if precision is Precision.INTEGERS else 0.0)
         gaps = np.zeros_like(self._counts.below)
         if self._by_query is not None:
             self._by_query.begin(len(tile.queries))
         row = 0
-        if tile.wider(precision) is not None:
+        if tile.wider(precision, self.need) is not None:
             limit = int(_MOST_UNDECIDED[precision] * tile.size) + 64
             # Capacity for all pairs up to the limit, so that no distance is counted before the tile is complete.
             kept = self._make_room(limit + 2 * len(tile.columns))
-            row = self._split(screen, screened, 0, limit, gaps)
+            row = self._split(backend, pairs, 0, limit, gaps)
             if row < 0:
                 self._progress[0] = kept
                 return False
         while row < len(tile.queries):
             # All pairs may be inside brackets; the distances are counted whenever memory is full.
             self._make_room(len(tile.columns))
-            row = self._split(screen, screened, row, tile.size, gaps)
+            row = self._split(backend, pairs, row, tile.size, gaps)
         if self._by_query is not None:
             self._by_query.end(tile.queries)
         self._counts = BracketCounts(self._counts.below + gaps, self._counts.inside)
         return True
 
-    def _split(self, screen: Screen, screened: Screened, row: int, limit: int, gaps: Int64) -> int:
-        """Call the kernel, from query `row` of the tile on."""
+    def _split(self, backend: Backend, pairs: Pairs, row: int, limit: int, gaps: Int64) -> int:
+        """Count pairs from query `row` of the tile on."""
+        screen = backend.screen
         brackets = Brackets(
             at_place=self._at_place,
             last_place=self._last_place,
@@ -319,7 +319,8 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         )
         self._progress[1] = 0
         own = untallied() if self._by_query is None else self._by_query.of_tile()
-        return split_tile(screened, brackets, self._pair.rows, row, limit, gaps, self._found, self._progress, own)
+        seen, rows = self._seen(screen), self._pair.rows
+        return backend.split(pairs, seen, brackets, rows, row, limit, gaps, self._found, self._progress, own)
 
     def _make_room(self, n_pairs: int) -> int:
         """Ensure capacity for `n_pairs` more distances; return the number of those in use."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from reid_dist.core.model import GalleryMask, Hidden, Neighbours
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.reductions.accumulator import Accumulator
 from reid_dist.engine.reductions.base import HiddenColumns
+from reid_dist.engine.reductions.costs import Need
 from reid_dist.engine.reductions.surroundings import Listing, ListingTiles, listed_in, unknown
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.lists import merge_lists
@@ -57,6 +59,8 @@ def _merge(one: Neighbours, other: Neighbours) -> Neighbours:
 class _Nearest(Accumulator[Neighbours]):
     """Accumulator of `KeepNearest`."""
 
+    need: ClassVar[Need] = Need.LISTS
+
     def __init__(self, reduction: KeepNearest, pair: BlockPair) -> None:
         self._pair, self._k = pair, reduction.k
         hidden, mask = reduction.hidden, reduction.mask
@@ -66,7 +70,7 @@ class _Nearest(Accumulator[Neighbours]):
         if reduction.reach is not None:
             seed = replace(seed, reach=reduction.reach)
         self._listing = Listing(pair, reduction.k, seed, farthest=False, hidden=struck)
-        self._tiles = ListingTiles(pair, self._listing)
+        self._tiles = ListingTiles(pair, self._listing, self.need)
 
     @property
     def precisions(self) -> NDArray[np.uint8]:

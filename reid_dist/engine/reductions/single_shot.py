@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +32,12 @@ from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import MERGED_AT_ONCE
 from reid_dist.engine.reductions.accumulator import Accumulator
 from reid_dist.engine.reductions.bands import ScreenedTargets, read_all
-from reid_dist.engine.reductions.costs import Precision
+from reid_dist.engine.reductions.costs import Need, Precision
 from reid_dist.engine.reductions.identities import Identities, oversized_groups
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
 from reid_dist.kernels.expectation import expected_curves
+from reid_dist.kernels.placing import Placing
 from reid_dist.kernels.single_shot import (
     Listed,
     Lists,
@@ -46,6 +48,7 @@ from reid_dist.kernels.single_shot import (
     prune,
     prune_heavy,
 )
+from reid_dist.kernels.tiles import Tile
 from reid_dist.kernels.trials import OversizedGroups
 
 Int64 = NDArray[np.int64]
@@ -258,11 +261,13 @@ def _join(parts: Sequence[Listed], bits: int, n_active: Int64) -> tuple[Int64, N
 class _Listing(Accumulator[ListedItems]):
     """Accumulator of `ListBefore`."""
 
+    need: ClassVar[Need] = Need.SINGLE_SHOT
+
     def __init__(self, reduction: ListBefore, pair: BlockPair) -> None:
         self._reduction, self._pair, gallery = reduction, pair, pair.gallery
         self._n_column = len(gallery)
         targets, identities = reduction.targets, reduction.identities
-        self._thresholds = ScreenedTargets(targets, reduction.mask, pair, "single-shot")
+        self._thresholds = ScreenedTargets(targets, reduction.mask, pair, self.need)
         self._start = targets.positive_indptr
         self._weight = reduction.weight
         place_of = np.full(len(identities.pid), -1, np.int32)
@@ -301,9 +306,13 @@ class _Listing(Accumulator[ListedItems]):
         reduction, identity_of = self._reduction, self._identity_of[tile.columns.start : tile.columns.stop]
 
         def add(precision: Precision, first: int, limit: int) -> tuple[int, int]:
+            backend, pairs = self._thresholds.read(tile, precision)
+            return backend.enter(pairs, self._thresholds.placing(precision, reduction.ties), take, first, limit)
+
+        def take(values: Tile, by: Placing, first: int, limit: int) -> tuple[int, int]:
             return list_tile(
-                self._thresholds.read(tile, precision),
-                self._thresholds.placing(precision, reduction.ties),
+                values,
+                by,
                 first,
                 self._start,
                 identity_of,
@@ -314,7 +323,7 @@ class _Listing(Accumulator[ListedItems]):
                 limit,
             )
 
-        read_all(tile, add)
+        read_all(tile, self.need, add)
 
     def result(self) -> ListedItems:
         """Return the lists of the block pair."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,21 +11,18 @@ from numpy.typing import NDArray
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.reductions.accumulator import Accumulator
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns
-from reid_dist.engine.reductions.costs import ListWork, Precision, pay_for_lists
+from reid_dist.engine.reductions.costs import ListWork, Need, Precision, pay_for_lists
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.canonical import GIVEN, PairRows, read_only
 from reid_dist.kernels.lists import merge_lists
 from reid_dist.kernels.rescoring import falling_values
-from reid_dist.kernels.symmetric import Side, collect_rows
+from reid_dist.kernels.symmetric import Side
 from reid_dist.kernels.topk import make_candidates, settle
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 _NONE = np.empty(0, np.int64)
-
-LISTS = "lists"
-"""The need of lists; see `TileView.read`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,25 +123,22 @@ class Listing:
 def listed_in(pair: BlockPair, k: int, share: float = 1.0) -> Precision:
     """First precision of lists of `k` items, of which a share of the pairs is compared per product."""
     n_gallery, dim = pair.gallery.features.shape
-    pays = pay_for_lists(share * n_gallery, dim, k) and pair.integers is not None
+    pays = pay_for_lists(share * n_gallery, dim, k, pair.policy) and pair.integers is not None
     return Precision.INTEGERS if pays else Precision.PLAIN
 
 
 class ListingTiles:
     """Adds tiles to the lists of their rows."""
 
-    def __init__(self, pair: BlockPair, listing: Listing) -> None:
-        self._listing = listing
-        self._work = ListWork(pair.gallery.features.shape[1], listing.k * len(pair.query))
+    def __init__(self, pair: BlockPair, listing: Listing, need: Need) -> None:
+        self._listing, self._need = listing, need
+        self._work = ListWork(pair.gallery.features.shape[1], listing.k * len(pair.query), pair.policy)
 
     def absorb(self, tile: TileView, hidden: HiddenColumns | None = None) -> None:
         """Add one tile, without columns that are hidden by label."""
-        precision = min(tile.precision, Precision.PLAIN)
-        read = tile.read(precision, LISTS)
-        if hidden is not None:
-            bias, bias_of = hidden.bias(read.bias[0], tile.columns, tile.queries)
-            read = read._replace(bias=bias, bias_of=bias_of)
-        n_refined = collect_rows(read, self._listing.side)
+        precision = tile.first(self._need)
+        backend, pairs = tile.read(precision, self._need, hidden)
+        n_refined = backend.nearest(pairs, self._listing.side)
         if precision is Precision.INTEGERS and self._work.exceeds(n_refined, tile.size):
             tile.leave(precision)
 
@@ -167,10 +162,12 @@ class SurroundQueries:
 class _QuerySide(Accumulator[Surroundings]):
     """Accumulator of `SurroundQueries`."""
 
+    need: ClassVar[Need] = Need.NEIGHBOURS
+
     def __init__(self, reduction: SurroundQueries, pair: BlockPair) -> None:
         self._pair = pair
         self._listing = Listing(pair, reduction.k, unknown(pair.query), farthest=reduction.farthest)
-        self._tiles = ListingTiles(pair, self._listing)
+        self._tiles = ListingTiles(pair, self._listing, self.need)
 
     @property
     def precisions(self) -> NDArray[np.uint8]:

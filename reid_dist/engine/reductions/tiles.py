@@ -9,7 +9,6 @@ again in the next one.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,141 +16,19 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange, even_rows
 from reid_dist.engine.distances import Distance, Screen, Values
 from reid_dist.engine.distances.integers import IntegerProduct
-from reid_dist.engine.distances.quantised import IntegerRows, product_for, slack_of
+from reid_dist.engine.distances.quantised import product_for
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
-from reid_dist.engine.reductions.costs import Precision
-from reid_dist.engine.reductions.screens import RescoredScreen, screen_pairs
+from reid_dist.engine.policy import UNFORCED, Policy
+from reid_dist.engine.reductions.backends import Backend, Pairs
+from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, pair_rows
+from reid_dist.engine.reductions.costs import TABLE, Need, Precision, following, serving
+from reid_dist.engine.reductions.products import FloatProducts, IntegerProducts, PreparedColumns
+from reid_dist.engine.reductions.screens import screen_pairs
 from reid_dist.engine.screened_pairs import note_screened
-from reid_dist.kernels.tiles import Tile
 
 Int64 = NDArray[np.int64]
 
 _SAMPLED_ROWS = 64
-# Products as the report names them.
-_KINDS = {Precision.INTEGERS: "int8", Precision.PLAIN: "float32", Precision.WIDE: "float64"}
-
-_NO_ROWS = np.empty((0, 0), np.float32)
-_NO_KNOWN = np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0)
-
-
-class _Products(Protocol):
-    """Products of a block pair in one precision."""
-
-    screen: Screen
-
-    def tile(self, queries: Int64, columns: RowRange) -> Tile:
-        """Products of some queries and columns; the next call overwrites them."""
-
-
-class _PreparedColumns:
-    """Prepared gallery rows of the current columns, for products that read the same ones."""
-
-    def __init__(self, screen: Screen, gallery_rows: int) -> None:
-        self.screen = screen
-        self._room: Values = np.empty((gallery_rows, screen.shape[2]), screen.dtype)
-        self._columns = RowRange(0, 0)
-        self._found: tuple[Values, Values] = self._room[:0], self._room[:0, 0]
-
-    def read(self, columns: RowRange) -> tuple[Values, Values]:
-        """Prepared rows and bias; the next call overwrites them."""
-        if columns != self._columns:
-            here, room = slice(columns.start, columns.stop), self._room[: len(columns)]
-            self._found, self._columns = self.screen.gallery_tile(here, room), columns
-        return self._found
-
-
-class _FloatProducts:
-    """Products in float32 or float64, or none, with known pairs written into them."""
-
-    def __init__(self, prepared: _PreparedColumns, size: int, *, multiplies: bool = True) -> None:
-        self.screen, self._prepared = prepared.screen, prepared
-        self._multiplies = multiplies
-        self._scratch: Values = np.empty(size, prepared.screen.dtype)
-
-    def tile(self, queries: Int64, columns: RowRange) -> Tile:
-        """Products of some queries and columns; the next call overwrites them."""
-        n, m = len(queries), len(columns)
-        matrix, bias = self._prepared.read(columns)
-        values = self._scratch[: n * m].reshape(n, m)
-        if self._multiplies:
-            self.screen.multiply(queries, matrix, values)
-        else:
-            values[:] = -np.inf
-        self.screen.correct(queries, columns.start, bias, values)
-        one = values.dtype.type
-        return Tile(
-            products=values,
-            shift=np.zeros(m, values.dtype),
-            scale=np.full(m, one(1)),
-            factor=np.full(n, one(1)),
-            extra=np.zeros(n, values.dtype),
-            near=_NO_ROWS,
-            far=_NO_ROWS,
-            bias=bias[None],
-            bias_of=np.zeros(n, np.int64),
-            query=queries,
-            column_start=columns.start,
-            known_indptr=_NO_KNOWN[0],
-            known_column=_NO_KNOWN[1],
-            known=_NO_KNOWN[2],
-            first_known=0,
-        )
-
-
-class _IntegerProducts:
-    """Products of eight-bit integers; see `reid_dist.engine.distances.quantised`.
-
-    `screen` is that of products in float32, whose prepared rows are quantised.
-    """
-
-    def __init__(self, prepared: _PreparedColumns, product: IntegerProduct, size: int) -> None:
-        screen = self.screen = prepared.screen
-        self._prepared = prepared
-        n_query, _, dim = screen.shape
-        self._near = screen.query_rows(np.arange(n_query))
-        self._own = rows = IntegerRows(self._near, product)
-        self._scratch = np.empty(size, np.int32)
-        self._right = np.empty((dim, 0), np.int8)
-        self._columns, self._other = RowRange(0, 0), rows
-        self._slack = slack_of(screen)
-        self._known = _NO_KNOWN
-        self._first_known = 0
-        if isinstance(screen, RescoredScreen):
-            self._known, self._first_known = screen.known_pairs, screen.first_column
-
-    def tile(self, queries: Int64, columns: RowRange) -> Tile:
-        """Products of some queries and columns; the next call overwrites them."""
-        n, m = len(queries), len(columns)
-        far, bias = self._prepared.read(columns)
-        if columns != self._columns:
-            self._other = IntegerRows(far, self._own.product)
-            self._right, self._columns = self._other.transposed(), columns
-        products = self._scratch[: n * m].reshape(n, m)
-        self._own.product.multiply(self._own.unsigned(queries), self._right, products)
-        return Tile(
-            products=products,
-            shift=self._other.shift,
-            scale=self._other.scale,
-            factor=self._own.scale[queries],
-            extra=self._own.error(queries, self._other, self._slack),
-            near=self._near,
-            far=far,
-            bias=bias[None],
-            bias_of=np.zeros(n, np.int64),
-            query=queries,
-            column_start=columns.start,
-            known_indptr=self._known[0],
-            known_column=self._known[1],
-            known=self._known[2],
-            first_known=self._first_known,
-        )
-
-    def errors(self, columns: Int64) -> NDArray[np.float32]:
-        """Errors of all queries against some columns, shape (n_query,)."""
-        rows, _ = self.screen.gallery_tile(columns, np.empty((len(columns), self._near.shape[1]), np.float32))
-        every = np.arange(self.screen.shape[0])
-        return self._own.error(every, IntegerRows(rows, self._own.product), self._slack)
 
 
 class BlockPair:
@@ -165,23 +42,31 @@ class BlockPair:
         Both as kernels take them.
     query_rows, gallery_rows
         Queries and gallery rows of a tile.
+    policy
+        What decides the products.
     """
 
-    def __init__(self, query: FeatureBlock, gallery: FeatureBlock, distance: Distance, tile: TileShape) -> None:
-        self.query, self.gallery, self.distance = query, gallery, distance
+    def __init__(
+        self,
+        query: FeatureBlock,
+        gallery: FeatureBlock,
+        distance: Distance,
+        tile: TileShape,
+        policy: Policy = UNFORCED,
+    ) -> None:
+        self.query, self.gallery, self.distance, self.policy = query, gallery, distance, policy
         self.rows = pair_rows(distance, query, gallery)
         # The last tile of a block would be short otherwise, and short products are slow.
         self.query_rows, self.gallery_rows = even_rows(len(query), tile.query), even_rows(len(gallery), tile.gallery)
         self._screens: dict[type, Screen] = {}
-        self._prepared: dict[Screen, _PreparedColumns] = {}
-        self._products: dict[Precision, _Products] = {}
-        self._tiles: dict[Precision, tuple[Int64, RowRange, Tile]] = {}
+        self._prepared: dict[Screen, PreparedColumns] = {}
+        self._backends: dict[Precision, Backend] = {}
 
     @cached_property
     def integers(self) -> IntegerProduct | None:
         """Integer products of the pair; None where float32 is preferred.  InputError where forced ones are missing."""
         # Graph distances that are added to plain ones are added in float32.
-        return None if self.rows.rescoring.active and self._is_mixed else product_for(self.screen())
+        return None if self.rows.rescoring.active and self._is_mixed else product_for(self.screen(), self.policy)
 
     @property
     def _is_mixed(self) -> bool:
@@ -209,33 +94,31 @@ class BlockPair:
 
     def errors(self, columns: Int64) -> NDArray[np.float32]:
         """`Tile.extra` of integers for all queries, as some columns show it, shape (n_query,)."""
-        products = self._in(Precision.INTEGERS)
-        if not isinstance(products, _IntegerProducts):
+        products = self.backend(Precision.INTEGERS)
+        if not isinstance(products, IntegerProducts):
             raise AssertionError("only products of integers have it")
         return products.errors(columns)
 
-    def tile(self, precision: Precision, queries: Int64, columns: RowRange) -> Tile:
-        """Products of some queries, by ascending places, and columns; valid until others of this precision."""
-        known = self._tiles.get(precision)
-        if known is None or known[0] is not queries or known[1] != columns:
-            found = self._in(precision).tile(queries, columns)
-            known = self._tiles[precision] = queries, columns, found
-        return known[2]
-
-    def _in(self, precision: Precision) -> _Products:
-        if precision not in self._products:
+    def backend(self, precision: Precision) -> Backend:
+        """What computes the pairs in a precision."""
+        if precision not in self._backends:
             screen, size = self.screen(precision), self.query_rows * self.gallery_rows
             if screen not in self._prepared:
-                self._prepared[screen] = _PreparedColumns(screen, self.gallery_rows)
+                self._prepared[screen] = PreparedColumns(screen, self.gallery_rows)
             prepared = self._prepared[screen]
             if precision is not Precision.INTEGERS:
                 multiplies = precision is not Precision.KNOWN
-                self._products[precision] = _FloatProducts(prepared, size, multiplies=multiplies)
+                self._backends[precision] = FloatProducts(prepared, size, multiplies=multiplies)
             elif self.integers is not None:
-                self._products[precision] = _IntegerProducts(prepared, self.integers, size)
+                self._backends[precision] = IntegerProducts(prepared, self.integers, size)
             else:
                 raise AssertionError("products of integers are not available")
-        return self._products[precision]
+        return self._backends[precision]
+
+    @property
+    def has_known(self) -> bool:
+        """Whether some pairs have a known distance, under a re-ranked one."""
+        return self.rows.rescoring.active
 
 
 class Batch:
@@ -276,16 +159,22 @@ class TileView:
         """The first precision of these queries."""
         return self._batch.precision
 
-    def read(self, precision: Precision, need: str) -> Tile:
-        """The tile in a precision, for a need that the report names; biases are those of the columns alone."""
-        if precision in _KINDS and not self._pair.screen().exact:
-            note_screened(need, _KINDS[precision], self.size)
-        return self._pair.tile(precision, self.queries, self.columns)
+    def read(self, precision: Precision, need: Need, hidden: HiddenColumns | None = None) -> tuple[Backend, Pairs]:
+        """What computes the pairs in a precision, and those to compute for a need, which are counted for the report."""
+        name = TABLE[precision].name
+        if name and not self._pair.screen().exact:
+            note_screened(need, name, self.size)
+        return self._pair.backend(precision), Pairs(self.queries, self.columns, hidden)
 
-    def wider(self, precision: Precision) -> Precision | None:
-        """The next precision; None behind the last."""
-        is_last = precision is Precision.WIDE or precision is Precision.KNOWN
-        return None if is_last or self._pair.screen().exact else Precision(precision + 1)
+    def first(self, need: Need) -> Precision:
+        """The first precision in which a need is served."""
+        return serving(self.precision, need, known=self._pair.has_known)
+
+    def wider(self, precision: Precision, need: Need) -> Precision | None:
+        """The next precision that serves a need; None behind the last."""
+        if precision is Precision.KNOWN or self._pair.screen().exact:
+            return None
+        return following(precision, need, known=self._pair.has_known)
 
     def leave(self, precision: Precision) -> None:
         """Read further tiles of these queries in the next precision."""

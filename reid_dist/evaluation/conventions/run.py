@@ -264,6 +264,7 @@ def _rank(
                         protocol=EVERY_ROW,
                         rows_are_items=rows_are_items,
                         joined=joined,
+                        policy=execution.policy,
                     )
                     found[measure.name] = _ranks_under(protocols, run_job(job, execution))
 

@@ -24,7 +24,6 @@ from reid_dist.engine.job_labels import set_labels
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs import ImpostorDistances, NearestNegatives, Positives, held_by_queries
 from reid_dist.engine.scorers import Scorer
-from reid_dist.engine.screened_pairs import ScreenedPairs
 from reid_dist.engine.task_graph import Execution, Stopwatch
 from reid_dist.engine.threshold_passes import refuse_early, verify_by_query
 from reid_dist.engine.verification import Verification, thresholds_of_probes
@@ -200,7 +199,7 @@ def operating_points(
                 opened = time.perf_counter()
                 counts = _count(checked, wanted, visible, scorer, execution)
                 counted_at = time.perf_counter()
-                found = _report(checked, wanted, (near, far_side), counts, client)
+                found = _report(checked, wanted, (near, far_side), counts, execution)
                 timing = watch.timing(started, (opened, opened), counted_at)
                 return replace(
                     found, timing=timing, notes=[*found.notes, *stage_notes((near, far_side), visible), *scorer.notes]
@@ -251,7 +250,6 @@ class _Counts:
     verification: Verification
     metrics: list[Metric]
     bins: Bins
-    screened: ScreenedPairs
 
 
 def _count(
@@ -284,7 +282,7 @@ def _count(
     points = {_point_name(metric): of_metrics[metric.name] for metric in metrics}
     points |= {f"T={threshold!r}": threshold for threshold in wanted.thresholds}
     found = Counted(ranked, probes, counted, job.query.pids, nearer)
-    return _Counts(found, points, verification, metrics, bins, results.screened)
+    return _Counts(found, points, verification, metrics, bins)
 
 
 def _bins(ranked: RankedQueries, nearest: Float64) -> Bins:
@@ -323,6 +321,7 @@ def _job(
         protocol=replace(checked.protocol, collapse=None),
         rows_are_items=checked.rows_are_items,
         joined=checked.joined,
+        policy=execution.policy,
     )
 
 
@@ -352,7 +351,7 @@ def _report(
     wanted: Wanted,
     sides: tuple[FeatureSet, FeatureSet],
     counts: _Counts,
-    client: Client | None,
+    execution: Execution,
 ) -> OperatingPoints:
     """Values of what both passes counted."""
     found, seed = counts.found, checked.values["seed"]
@@ -393,6 +392,6 @@ def _report(
             "confidence": checked.values["confidence"],
             "seed": seed,
         },
-        environment=described_environment(client, counts.screened),
+        environment=described_environment(execution.client, execution.policy, execution.screened),
         notes=[note for note in notes if note],
     )

@@ -18,6 +18,7 @@ from reid_dist._version import __version__
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import counted, have
 from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.policy import Policy
 from reid_dist.errors import InputError
 from reid_dist.evaluation.benchmarks import Benchmark, benchmark_notes, refuse_unfit_labels, with_benchmark
 from reid_dist.evaluation.benchmarks.resolving import draw_of, refuse_alone
@@ -417,7 +418,7 @@ def _summarise(
         **first.conventions,
         benchmark=job.described_benchmark,
         inputs={"query": job.query.describe(), "gallery": job.gallery.describe()},
-        environment=described_environment(client),
+        environment=described_environment(client, Policy.in_force()),
         timing={"total": seconds},
         notes=list(dict.fromkeys(notes)),
     )

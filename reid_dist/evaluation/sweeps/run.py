@@ -14,6 +14,7 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.specs import value_text
 from reid_dist.engine.checks import check_client, check_sets
 from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.policy import Policy
 from reid_dist.errors import InputError, StoreError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded, refuse_options
 from reid_dist.evaluation.evaluate import evaluate
@@ -208,7 +209,7 @@ def sweep_parameters(
         # The conventions and the labels are the same at every point.
         **points[0].conventions,
         inputs={"query": query.describe(), "gallery": gallery.describe()},
-        environment=described_environment(client),
+        environment=described_environment(client, Policy.in_force()),
         timing={"points": sum(row["seconds"] for row in ordered), "total": time.perf_counter() - started},
         notes=list(dict.fromkeys(notes)),
     )

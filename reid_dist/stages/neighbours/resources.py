@@ -15,6 +15,9 @@ class Resources(Execution):
     workspace: Workspace
 
     def run(self, graph: TaskGraph) -> None:
-        """Run a task graph; nothing if all of its tasks are finished."""
+        """Run a task graph; nothing if all of its tasks are finished.
+
+        Its final tasks return the pairs that were read from products for them, or None.
+        """
         if graph.finals:
-            execute(graph, self.client, self.n_threads, self.progress)
+            self.note(filter(None, execute(graph, self.client, self.n_threads, self.progress)))

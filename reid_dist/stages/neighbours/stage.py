@@ -102,7 +102,7 @@ def _find(
     # An interrupted run may have used other blocks; its finished parts are reused.
     plan = lists.stage.description
     with in_turn(lists.stage.path, where.progress.warn):
-        _compute(Search(lists, plan.get("gallery_rows", lists.block_rows), plan["tile_rows"]), where)
+        _compute(Search(lists, plan.get("gallery_rows", lists.block_rows), plan["tile_rows"], where.policy), where)
     return lists
 
 
@@ -149,7 +149,9 @@ def _compute(search: Search, where: Resources) -> None:
         parts |= {search.part(*pair) for pair in pairs}
         if not stage.has(lists.block_part(block)):
             tiles = [key for pair in pairs for key in tile(*pair)]
-            graph.finals.append(graph.add(f"lists-{at}-{block}", merge_task, search, block, tiles))
+            # A pair of blocks is of both: the first of them counts it.
+            counted = [key for pair in pairs if pair[0] == block for key in tile(*pair)]
+            graph.finals.append(graph.add(f"lists-{at}-{block}", merge_task, search, block, tiles, counted))
     try:
         where.run(graph)
     finally:
@@ -184,8 +186,9 @@ def find_top_lists(query: FeatureSet, gallery: FeatureSet, k: int, where: Resour
         memory_per_thread=where.memory_per_thread,
         chunk_rows=where.chunk_rows,
         besides=NearestRows(k).memory,
+        policy=where.policy,
     )
-    job = SearchJob(query, gallery, scorer, plan, (NearestRows(k),))
+    job = SearchJob(query, gallery, scorer, plan, (NearestRows(k),), policy=where.policy)
     nearest = run_job(job, where).of(NearestRows)
     for block in range(lists.n_blocks):
         rows = lists.rows(block)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -12,6 +13,7 @@ from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import TileShape
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import (
     FeatureBlock,
     Seed,
@@ -20,6 +22,7 @@ from reid_dist.engine.reductions import (
     merge_surroundings,
     pair_rows,
 )
+from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened, count_screened
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.canonical import pair_distances
 from reid_dist.stages.neighbours.lists import Listed, NeighbourLists
@@ -33,11 +36,13 @@ class Search:
     """Search for lists in tiles of `tile_rows`; `candidate_rows` are those of a block of candidates.
 
     Among themselves, items are cut into the blocks of the lists, and a pair of blocks is compared once for both.
+    `policy` decides which products are compared.
     """
 
     lists: NeighbourLists
     candidate_rows: int
     tile_rows: int
+    policy: Policy
 
     @property
     def candidate_blocks(self) -> list[RowRange]:
@@ -59,32 +64,39 @@ class Search:
         return "first_" if block <= other else "second_"
 
 
-def tile_task(search: Search, first: int, second: int, _before: object = None) -> None:
-    """Compare two blocks and write the nearest neighbours of each item in the other block.
+def tile_task(search: Search, first: int, second: int, _before: object = None) -> ScreenedPairs:
+    """Compare two blocks and write the nearest neighbours of each item in the other block; count the pairs.
 
     Two different blocks of items among themselves start from the seed bounds of each: most pairs exceed these bounds.
     """
     lists = search.lists
     if not lists.is_symmetric:
-        with one_blas_thread():
+        with one_blas_thread(), count_screened() as screened:
             near, far = lists.items.read(lists.rows(first)), lists.candidates.read(search.candidate_blocks[second])
             tile = TileShape(search.tile_rows, search.tile_rows)
-            (found,) = run_tiles(
-                near, far, lists.distance, tile, [SurroundQueries(lists.k - 1, lists.distance, lists.has_farthest)]
-            )
+            reduction = SurroundQueries(lists.k - 1, lists.distance, lists.has_farthest)
+            (found,) = run_tiles(near, far, lists.distance, tile, [reduction], search.policy)
         lists.stage.write(search.part(first, second), _arrays("", found))
-        return
+        return screened
     seeds = None if first == second else (_seed(search, first), _seed(search, second))
-    with one_blas_thread():
+    with one_blas_thread(), count_screened() as screened:
         near = lists.items.read(lists.rows(first))
         other = None if first == second else lists.items.read(lists.rows(second))
         sides = run_symmetric_tiles(
-            near, other, lists.distance, search.tile_rows, lists.k - 1, seeds, farthest=lists.has_farthest
+            near,
+            other,
+            lists.distance,
+            search.tile_rows,
+            lists.k - 1,
+            seeds,
+            farthest=lists.has_farthest,
+            policy=search.policy,
         )
     arrays: dict[str, NDArray[np.generic]] = {}
     for prefix, each in zip(("first_", "second_"), sides, strict=False):
         arrays |= _arrays(prefix, each)
     lists.stage.write(search.part(first, second), arrays)
+    return screened
 
 
 def _arrays(prefix: str, found: Surroundings) -> dict[str, NDArray[np.generic]]:
@@ -117,8 +129,13 @@ def _seed(search: Search, block: int) -> Seed:
     return Seed(reach, np.max(farthest, axis=0))
 
 
-def merge_task(search: Search, block: int, _tiles: object = None) -> None:
-    """Merge the neighbours of a block's items in all blocks, put each item first in its own list, write the lists."""
+def merge_task(
+    search: Search, block: int, _tiles: object = None, counted: Sequence[ScreenedPairs] = ()
+) -> ScreenedPairs:
+    """Merge the neighbours of a block's items in all blocks, put each item first in its own list, write the lists.
+
+    Returns the sum of `counted`.
+    """
     lists = search.lists
 
     def found_in(other: int) -> Surroundings:
@@ -135,6 +152,7 @@ def merge_task(search: Search, block: int, _tiles: object = None) -> None:
     found = own_first(features, numbers, merged, lists.distance, lists.k)
     arrays = {"index": found.index, "distance": found.distance, "farthest": found.farthest}
     lists.stage.write(lists.block_part(block), arrays)
+    return add_screened(counted)
 
 
 def own_first(

@@ -189,7 +189,7 @@ class ECN(Reranking):
         place = neighbourhoods(listed.index, np.arange(items.n_items), (self.t, self.q))
         features = items.block.features.astype(np.float32, copy=False)
         query, gallery = (
-            FewItems.of(cross_features(features[own], place[own], features, side)).block
+            FewItems.of(cross_features(features[own], place[own], features, side), items.policy).block
             for side, own in enumerate((slice(0, 1), slice(1, None)))
         )
         owner, others = np.zeros(len(gallery), np.int64), np.arange(len(gallery))

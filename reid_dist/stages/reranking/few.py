@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.engine.distances import Distance
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import FeatureBlock, pair_rows
 from reid_dist.engine.tile_loop import run_symmetric_tiles
 from reid_dist.kernels.canonical import pair_distances, read_only, squared_norms
@@ -25,15 +26,16 @@ Float64 = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class FewItems:
-    """Items in memory, numbered from 0."""
+    """Items in memory, numbered from 0; `policy` decides which products they are compared by."""
 
     block: FeatureBlock
+    policy: Policy
 
     @classmethod
-    def of(cls, features: NDArray[np.float32]) -> FewItems:
+    def of(cls, features: NDArray[np.float32], policy: Policy) -> FewItems:
         """Items with features of shape (n, dim)."""
         rows = read_only(features)
-        return cls(FeatureBlock(np.arange(len(rows)), rows, squared_norms(rows)))
+        return cls(FeatureBlock(np.arange(len(rows)), rows, squared_norms(rows)), policy)
 
     @property
     def n_items(self) -> int:
@@ -43,7 +45,7 @@ class FewItems:
     def lists(self, distance: Distance, k: int) -> Listed:
         """Lists of the `k` nearest items of each, itself first: those of a neighbour search."""
         k = max(2, k)
-        (found,) = run_symmetric_tiles(self.block, None, distance, TILE_ROWS, k - 1)
+        (found,) = run_symmetric_tiles(self.block, None, distance, TILE_ROWS, k - 1, policy=self.policy)
         return own_first(self.block, self.block.numbers, found, distance, k)
 
     def pair_distances(self, distance: Distance, one: Int64, other: Int64) -> Float64:

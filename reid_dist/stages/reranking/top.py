@@ -25,8 +25,10 @@ from reid_dist.core.specs import call_text
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import Besides
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import FeatureBlock, KnownPairs
 from reid_dist.engine.scorers import FeatureScorer, read_block
+from reid_dist.engine.screened_pairs import ScreenedPairs, count_screened
 from reid_dist.errors import InputError, PlanError
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import NeighbourLists, Resources, find_query_neighbours
@@ -156,7 +158,7 @@ class Top(Reranking):
         stage = where.workspace.stage("heads", identity, description)
         # An interrupted run may have used other blocks; its finished parts are reused.
         heads = WeightRows(stage, query.n_rows, stage.description["block_rows"])
-        fill(heads, "heads", _head_task, (heads, lists, self, distance), where)
+        fill(heads, "heads", _head_task, (heads, lists, self, distance, where.policy), where)
         note = f"top: the {self.m} nearest gallery items of each query are re-ranked, junk items counted; the rest"
         if self.m >= gallery.n_rows:
             note = f"top: all {gallery.n_rows} gallery items are among the {self.m} nearest; none"
@@ -205,22 +207,26 @@ def queries_of_a_part(n_query: int, n_threads: int) -> int:
 # ---- the stage -------------------------------------------------------------------------------------------------------
 
 
-def _head_task(heads: WeightRows, lists: NeighbourLists, spec: Top, distance: Distance, block: int) -> None:
-    """Re-rank the heads of a block of queries."""
+def _head_task(
+    heads: WeightRows, lists: NeighbourLists, spec: Top, distance: Distance, policy: Policy, block: int
+) -> ScreenedPairs:
+    """Re-rank the heads of a block of queries; count the pairs that are compared."""
     (query,), (gallery,) = lists.items.sets, lists.candidates.sets
     here = heads.rows(block)
     index = np.sort(lists.others(here)[0][:, : spec.m])
     features = read_block(query, here).features
     pieces = []
-    with one_blas_thread():
+    with one_blas_thread(), count_screened() as screened:
         for cut in cut_rows(len(here), max(1, GATHERED_BYTES // (4 * spec.m * gallery.dim))):
             rows = np.unique(index[cut.start : cut.stop])
             gathered = gallery.read_rows(rows)
             for i in range(cut.start, cut.stop):
-                items = FewItems.of(np.concatenate([features[i : i + 1], gathered[np.searchsorted(rows, index[i])]]))
+                others = gathered[np.searchsorted(rows, index[i])]
+                items = FewItems.of(np.concatenate([features[i : i + 1], others]), policy)
                 value = lowered(spec.few_distances(items, distance))
                 pieces.append(SparseRows(np.array([0, len(value)]), index[i].astype(np.int32), value))
     heads.write(block, join_rows(pieces))
+    return screened
 
 
 def lowered(value: Float64) -> Float64:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import FeatureBlock
 from reid_dist.engine.tile_loop import run_symmetric_tiles
 from reid_dist.kernels.canonical import read_only, squared_norms
@@ -27,7 +28,7 @@ def test_items_of_one_label_are_in_no_list_of_each_other(
     rows[::90, -1] += 900
     features = read_only(rows.astype(np.float32))
     block = FeatureBlock(np.arange(100, 460), features, squared_norms(features), label=label)
-    (found,) = run_symmetric_tiles(block, None, DISTANCES.get("sqeuclidean"), 128, k)
+    (found,) = run_symmetric_tiles(block, None, DISTANCES.get("sqeuclidean"), 128, k, policy=Policy.in_force())
 
     exact = ((rows[:, None] - rows) ** 2).sum(axis=2)
     for i, row in enumerate(exact):

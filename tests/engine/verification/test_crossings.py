@@ -16,6 +16,7 @@ from reid_dist.core.environment import has_integers as has_library
 from reid_dist.core.model import GalleryMask, Hidden
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.plan import TileShape
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import (
     BracketCounts,
     CollectImpostors,
@@ -95,7 +96,7 @@ class Problem:
                 continue
             features = np.ascontiguousarray(self.gallery[start:stop])
             block = FeatureBlock(np.arange(start, stop), features, squared_norms(features))
-            (found,) = run_tiles(query, block, self.distance, TileShape(*tile), [reduction])
+            (found,) = run_tiles(query, block, self.distance, TileShape(*tile), [reduction], policy=Policy.in_force())
             merged = found if merged is None else combine([found, merged])
         return merged
 
@@ -200,7 +201,7 @@ def test_a_crowded_tile_is_screened_again(monkeypatch):
     times = []
     read = TileView.read
     monkeypatch.setattr(
-        TileView, "read", lambda tile, precision, need: times.append(precision) or read(tile, precision, need)
+        TileView, "read", lambda tile, precision, *needed: times.append(precision) or read(tile, precision, *needed)
     )
     found, _ = search_through(problem, levels, genuine, len(impostors), 2**18, [], (8, 100))
     assert Precision.WIDE in times

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,7 +24,7 @@ from reid_dist.engine.reductions import (
 )
 from reid_dist.engine.tile_loop import run_symmetric_tiles
 from reid_dist.errors import InputError
-from reid_dist.stages.neighbours import Items, find_neighbours
+from reid_dist.stages.neighbours import Items, find_neighbours, find_query_neighbours, find_top_lists
 
 
 def plain_surroundings(matrix, numbers, k, own=False):
@@ -195,6 +197,36 @@ def test_lists_with_largest_distances_serve_those_without(tmp_path):
     lists = find_neighbours(items, REGISTERED.get("cosine"), 6, where)
     again = find_neighbours(items, REGISTERED.get("cosine"), 6, where, farthest=False)
     assert again.stage.path == lists.stage.path
+
+
+def counted(where) -> int:
+    """Pairs that stages have read from products."""
+    assert {key.partition(", ")[2] for key in where.screened} <= {"int8", "float32", "float64"}
+    return sum(where.screened.values())
+
+
+@pytest.mark.parametrize("on_workers", [False, True])
+def test_pairs_that_are_read_are_counted(on_workers, two_workers, tmp_path):
+    """Each pair of different items once, and some tiles twice, of items that are compared among themselves."""
+    n, tile = 300, 20
+    query, gallery = (bare(each.features) for each in crowded_sets(60, 240, 9, seed=3, n_distinct=200))
+    items, distance = Items((query, gallery)), REGISTERED.get("sqeuclidean")
+
+    def fresh():
+        client = two_workers if on_workers else None
+        return replace(resources(tmp_path, tile, client), n_threads=4)
+
+    where = fresh()
+    lists = find_neighbours(items, distance, 5, where)
+    assert lists.n_blocks > 2
+    assert n * (n - 1) // 2 <= counted(where) <= n * (n - 1) // 2 + n * tile
+    again = fresh()
+    find_neighbours(items, distance, 5, again)
+    assert counted(again) == 0
+    find_query_neighbours(query, gallery, distance, 5, again)
+    assert counted(again) == 60 * 240
+    find_top_lists(query, gallery, 5, again)
+    assert counted(again) == 2 * 60 * 240
 
 
 def test_long_rows_are_refused_by_name():

@@ -16,10 +16,11 @@ from sampling import examples
 from test_neighbours import assert_same, plain_surroundings
 
 from reid_dist import nearest
+from reid_dist.core.environment import SCREEN_VARIABLE
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES as REGISTERED
-from reid_dist.engine.distances import integers
 from reid_dist.engine.plan import TileShape
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import (
     BlockPair,
     KeepNearest,
@@ -29,6 +30,7 @@ from reid_dist.engine.reductions import (
     SurroundQueries,
     costs,
 )
+from reid_dist.engine.reductions.backends import Pairs
 from reid_dist.engine.screened_pairs import count_screened
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.quantising import quantise_rows
@@ -47,8 +49,8 @@ def forced(monkeypatch):
 
 def values_of(near, far, name, queries, columns):
     """Screening values of a tile of integers, what they are off by, in extended precision, and the bound on that."""
-    pair = BlockPair(near, far, REGISTERED.get(name), TileShape(len(near), len(far)))
-    tile, screen = pair.tile(Precision.INTEGERS, queries, columns), pair.screen()
+    pair = BlockPair(near, far, REGISTERED.get(name), TileShape(len(near), len(far)), policy=Policy.in_force())
+    tile, screen = pair.backend(Precision.INTEGERS).tile(Pairs(queries, columns)), pair.screen()
     rows, bias = screen.gallery_tile(slice(columns.start, columns.stop), np.empty_like(tile.far))
     exact = screen.query_rows(queries).astype(np.longdouble) @ rows.astype(np.longdouble).T - bias
     # As kernels compute them.
@@ -119,7 +121,7 @@ def test_sweep_with_seeds(name, k, tile, data):
         return Seed(np.array(reach), np.array(farthest))
 
     known = seed(len(near)), seed(len(far))
-    found = run_symmetric_tiles(near, far, distance, tile, k, known)
+    found = run_symmetric_tiles(near, far, distance, tile, k, known, policy=Policy.in_force())
     for side, each, table, numbers in zip(found, known, (matrix, matrix.T), (far.numbers, near.numbers), strict=True):
         expected = plain_surroundings(table, numbers, min(k, table.shape[1]))
         farthest = np.maximum(expected.farthest, each.farthest)
@@ -136,16 +138,16 @@ def test_block_among_itself(name, k, tile, data):
     rows = data.draw(hard_blocks(name))[0]
     block = block_of(rows, 100)
     matrix = canonical_matrix(block, block, distance)
-    (found,) = run_symmetric_tiles(block, None, distance, tile, k)
+    (found,) = run_symmetric_tiles(block, None, distance, tile, k, policy=Policy.in_force())
     expected = plain_surroundings(matrix, block.numbers, min(k, len(block)), own=True)
     assert_same(found, expected)
     labels = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(block), max_size=len(block))))
     labelled, found = replace(block, label=labels), []
     for screen in ("int8", "float32"):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(integers.VARIABLE, screen)
-            (lists,) = run_symmetric_tiles(block, None, distance, tile, k, farthest=False)
-            found += run_symmetric_tiles(labelled, None, distance, tile, k)
+            patch.setenv(SCREEN_VARIABLE, screen)
+            (lists,) = run_symmetric_tiles(block, None, distance, tile, k, farthest=False, policy=Policy.in_force())
+            found += run_symmetric_tiles(labelled, None, distance, tile, k, policy=Policy.in_force())
         assert_same(replace(lists, farthest=expected.farthest), expected)
         assert np.isnan(lists.farthest).all()
     assert_same(*found)
@@ -160,10 +162,10 @@ def test_lists_that_overflow():
     equal = np.repeat(rng.normal(size=(3, 64)), 200, axis=0)
     far = block_of(np.concatenate([equal, rng.normal(size=(200, 64)), near.features, equal]), 10)
     matrix = canonical_matrix(near, far, distance)
-    found = run_symmetric_tiles(near, far, distance, 256, 4)
+    found = run_symmetric_tiles(near, far, distance, 256, 4, policy=Policy.in_force())
     assert_same(found[0], plain_surroundings(matrix, far.numbers, 4))
     assert_same(found[1], plain_surroundings(matrix.T, near.numbers, 4))
-    (alone,) = run_symmetric_tiles(far, None, distance, 96, 4)
+    (alone,) = run_symmetric_tiles(far, None, distance, 96, 4, policy=Policy.in_force())
     assert_same(alone, plain_surroundings(canonical_matrix(far, far, distance), far.numbers, 4, own=True))
 
 
@@ -182,7 +184,7 @@ def nearest_at_the_edge(dim, *, of_columns=False):
     if of_columns:
         sides.reverse()
         known.reverse()
-    found = run_symmetric_tiles(*sides, distance, 8, 1, tuple(known))[int(of_columns)]
+    found = run_symmetric_tiles(*sides, distance, 8, 1, tuple(known), policy=Policy.in_force())[int(of_columns)]
     return found.index.tolist(), found.distance.tolist(), matrix[:, :1].tolist()
 
 
@@ -211,9 +213,13 @@ def test_smaller_bounds_of_lists_of_queries_are_noticed(monkeypatch):
     query, row = rows_at_the_edge(512, 1.0)
     near, far = block_of(query), block_of(np.concatenate([row, -np.ones((3, 512))]), 10)
     wanted = KeepNearest(1, distance, reach=canonical_matrix(near, far, distance)[:, 0])
-    assert run_tiles(near, far, distance, TileShape(8, 8), [wanted])[0].index.tolist() == [[10]]
+    assert run_tiles(near, far, distance, TileShape(8, 8), [wanted], policy=Policy.in_force())[0].index.tolist() == [
+        [10]
+    ]
     halve_bounds(monkeypatch)
-    assert run_tiles(near, far, distance, TileShape(8, 8), [wanted])[0].index.tolist() == [[-1]]
+    assert run_tiles(near, far, distance, TileShape(8, 8), [wanted], policy=Policy.in_force())[0].index.tolist() == [
+        [-1]
+    ]
 
 
 @pytest.mark.parametrize("of_columns", [False, True])
@@ -224,9 +230,14 @@ def test_farthest_row_at_the_edge_of_a_bound(of_columns, monkeypatch):
     exact = canonical_matrix(near, far, distance)[0]
     known, nothing = Seed(np.zeros(1), exact - 1e-12), Seed(np.zeros(1), np.full(1, 2.0))
     sides, seeds = ([far, near], (nothing, known)) if of_columns else ([near, far], (known, nothing))
-    assert run_symmetric_tiles(*sides, distance, 8, 1, seeds)[int(of_columns)].farthest == exact
+    assert (
+        run_symmetric_tiles(*sides, distance, 8, 1, seeds, policy=Policy.in_force())[int(of_columns)].farthest == exact
+    )
     halve_bounds(monkeypatch)
-    assert run_symmetric_tiles(*sides, distance, 8, 1, seeds)[int(of_columns)].farthest == known.farthest
+    assert (
+        run_symmetric_tiles(*sides, distance, 8, 1, seeds, policy=Policy.in_force())[int(of_columns)].farthest
+        == known.farthest
+    )
 
 
 @pytest.mark.quick_cases(1)
@@ -239,8 +250,8 @@ def test_lists_of_queries(name, k, shape, data):
     rows = data.draw(hard_blocks(name))
     near, far = block_of(rows[0]), block_of(rows[1], 100)
     expected = plain_surroundings(canonical_matrix(near, far, distance), far.numbers, k)
-    (found,) = run_tiles(near, far, distance, tile, [SurroundQueries(k, distance)])
-    (listed,) = run_tiles(near, far, distance, tile, [KeepNearest(k, distance)])
+    (found,) = run_tiles(near, far, distance, tile, [SurroundQueries(k, distance)], policy=Policy.in_force())
+    (listed,) = run_tiles(near, far, distance, tile, [KeepNearest(k, distance)], policy=Policy.in_force())
     width = found.index.shape[1]
     assert_same(found, Surroundings(expected.index[:, :width], expected.distance[:, :width], expected.farthest))
     assert (expected.index[:, width:] == -1).all()
@@ -260,7 +271,9 @@ def test_lists_within_a_known_reach(name, k, data):
     matrix = canonical_matrix(near, far, distance)
     values = [*np.unique(matrix).tolist()[:200], np.inf, float(matrix.mean())]
     reach = np.array(data.draw(st.lists(st.sampled_from(values), min_size=len(near), max_size=len(near))))
-    (found,) = run_tiles(near, far, distance, TileShape(17, 17), [KeepNearest(k, distance, reach=reach)])
+    (found,) = run_tiles(
+        near, far, distance, TileShape(17, 17), [KeepNearest(k, distance, reach=reach)], policy=Policy.in_force()
+    )
     expected = plain_surroundings(matrix, far.numbers, k)
     assert found.index.shape == found.distance.shape == (len(near), k)
     assert_same(Surroundings(found.index, found.distance, expected.farthest), expected, within=reach)
@@ -275,8 +288,12 @@ def test_first_rows_nearer_than_all_others(k):
         first = np.concatenate([rows[:1] + 0.01 * rows[1 : 1 + n_near], -rows[:1] - 0.01 * rows[1:2]])
         near, far = block_of(rows[:1]), block_of(np.concatenate([first, rows[n_near + 1 :]]), 100)
         expected = plain_surroundings(canonical_matrix(near, far, distance), far.numbers, k)
-        (found,) = run_tiles(near, far, distance, TileShape(64, 150), [SurroundQueries(k, distance)])
-        (listed,) = run_tiles(near, far, distance, TileShape(64, 150), [KeepNearest(k, distance)])
+        (found,) = run_tiles(
+            near, far, distance, TileShape(64, 150), [SurroundQueries(k, distance)], policy=Policy.in_force()
+        )
+        (listed,) = run_tiles(
+            near, far, distance, TileShape(64, 150), [KeepNearest(k, distance)], policy=Policy.in_force()
+        )
         assert_same(found, expected)
         np.testing.assert_array_equal(listed.index, expected.index)
         np.testing.assert_array_equal(listed.distance, expected.distance)
@@ -298,7 +315,7 @@ def test_same_bits_as_in_float32(name, k, data):
     found = {}
     for screen in ("int8", "float32"):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(integers.VARIABLE, screen)
+            patch.setenv(SCREEN_VARIABLE, screen)
             found[screen] = nearest(items, items, k=k, distance=name, chunk_rows=32)
     assert found["int8"].index.tobytes() == found["float32"].index.tobytes()
     assert found["int8"].distance.tobytes() == found["float32"].distance.tobytes()
@@ -314,20 +331,22 @@ def test_crowded_blocks_are_computed_in_float32(monkeypatch):
     def found():
         with count_screened() as screened:
             lists = [
-                *run_symmetric_tiles(near, far, distance, 32, 3, seeds),
-                *run_symmetric_tiles(near, None, distance, 32, 3),
-                *run_tiles(near, far, distance, TileShape(32, 32), [SurroundQueries(3, distance)]),
+                *run_symmetric_tiles(near, far, distance, 32, 3, seeds, policy=Policy.in_force()),
+                *run_symmetric_tiles(near, None, distance, 32, 3, policy=Policy.in_force()),
+                *run_tiles(
+                    near, far, distance, TileShape(32, 32), [SurroundQueries(3, distance)], policy=Policy.in_force()
+                ),
             ]
         return lists, dict(screened)
 
     expected, screened = found()
-    assert set(screened) == {"lists, int8"}
+    assert set(screened) == {"neighbours, int8"}
     for cost in (1e9, 8.0, 0.0):
         monkeypatch.setattr(costs.ListWork, "exceeds", _exceeds(cost))
         lists, screened = found()
         for one, two in zip(lists, expected, strict=True):
             assert_same(one, two)
-        assert set(screened) == ({"lists, int8"} if cost == 0.0 else {"lists, int8", "lists, float32"})
+        assert set(screened) == ({"neighbours, int8"} if cost == 0.0 else {"neighbours, int8", "neighbours, float32"})
 
 
 def _exceeds(cost):

@@ -1,0 +1,74 @@
+"""Policy of a job: which products its pairs are read from.  Results do not depend on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from reid_dist.clusters.settings import forced_products
+from reid_dist.core.environment import SCREEN_VARIABLE
+from reid_dist.engine.distances.integers import PROVIDERS, IntegerProduct, exact_product, seconds_saved
+from reid_dist.errors import InputError
+
+_PRODUCTS: Final = ("float32", "int8")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What decides the products of a job: made in the process that defines the job, and sent with its tasks.
+
+    It is no part of the identity of a job or of its partial results.
+    """
+
+    # Products that all blocks are read from, ``float32`` or ``int8``; None for the cheaper ones.
+    forced: str | None = None
+    # Provider of products of integers, one of `PROVIDERS`.
+    integers: str = "onnxruntime"
+
+    @classmethod
+    def in_force(cls, screen: str | None = None) -> Policy:
+        """Policy of the jobs that this process defines now; `screen` is forced unless something else is.
+
+        Raises `InputError` if the environment forces unknown products.
+        """
+        forced = forced_products() or screen
+        if forced not in (None, *_PRODUCTS):
+            raise InputError(f"{SCREEN_VARIABLE} is {forced!r}; it may be float32 or int8, or unset for the faster one")
+        return cls(forced)
+
+    @property
+    def may_use_integers(self) -> bool:
+        """Whether products of integers are installed here, and float32 is not forced; they may still be inexact."""
+        return self.forced != "float32" and PROVIDERS.get(self.integers).is_installed()
+
+    def integer_product(self) -> IntegerProduct | None:
+        """The product of integers of this process; None for products in float32.
+
+        Raises `InputError` if integers are forced and cannot be used.
+        """
+        if self.forced == "float32":
+            return None
+        product = exact_product(self.integers)
+        if product is None and self.forced == "int8":
+            forced = f"products of int8 are forced ({SCREEN_VARIABLE}, or screen of the cluster file)"
+            provider = PROVIDERS.get(self.integers)
+            try:
+                provider.make()
+            except ImportError as error:
+                why = f"cannot be imported ({error})" if provider.is_installed() else "is not installed"
+                how = f"pip install 'reid-dist[{provider.extra}]'"
+                raise InputError(f"{forced}, and {provider.name} {why}: {how}") from None
+            raise InputError(f"{forced}, and those of {provider.name} are not exact on this machine; unset it")
+        return product
+
+    def seconds_saved(self, dim: int) -> float:
+        """CPU seconds per pair of rows of `dim` elements that integers save where they decide it; 0 if unused."""
+        return 0.0 if self.integer_product() is None else seconds_saved(self.integers, dim)
+
+    def describe(self) -> dict[str, str | None]:
+        """Return the policy for a report."""
+        return {"forced": self.forced, "integers": self.integers}
+
+
+UNFORCED: Final = Policy()
+"""Policy that leaves the choice."""

@@ -1,0 +1,229 @@
+"""Backends of the CPU: tiles of products in memory, in eight bits, float32 or float64, and the kernels that read them.
+
+Memory is reused from tile to tile, and a tile is computed once for all reductions that read it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import RowRange
+from reid_dist.engine.distances import Screen, Values
+from reid_dist.engine.distances.integers import IntegerProduct
+from reid_dist.engine.distances.quantised import IntegerRows, slack_of
+from reid_dist.engine.reductions.backends import Entering, Pairs, PlacedCounts, Seen
+from reid_dist.engine.reductions.screens import RescoredScreen
+from reid_dist.kernels.canonical import PairRows
+from reid_dist.kernels.counting import count_tile
+from reid_dist.kernels.deciding import Bands
+from reid_dist.kernels.impostors import Brackets, ByQuery, Screened, count_keys, split_tile
+from reid_dist.kernels.placing import Placing
+from reid_dist.kernels.symmetric import Side, collect_both, collect_rows
+from reid_dist.kernels.tiles import Tile
+
+Int64 = NDArray[np.int64]
+
+_NO_ROWS = np.empty((0, 0), np.float32)
+_NO_KNOWN = np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0)
+
+
+class PreparedColumns:
+    """Prepared gallery rows of the current columns, for products that read the same ones."""
+
+    def __init__(self, screen: Screen, gallery_rows: int) -> None:
+        self.screen = screen
+        self._room: Values = np.empty((gallery_rows, screen.shape[2]), screen.dtype)
+        self._columns = RowRange(0, 0)
+        self._found: tuple[Values, Values] = self._room[:0], self._room[:0, 0]
+
+    def read(self, columns: RowRange) -> tuple[Values, Values]:
+        """Prepared rows and bias; the next call overwrites them."""
+        if columns != self._columns:
+            here, room = slice(columns.start, columns.stop), self._room[: len(columns)]
+            self._found, self._columns = self.screen.gallery_tile(here, room), columns
+        return self._found
+
+
+class TileProducts(ABC):
+    """A backend whose products are tiles in memory; see `reid_dist.engine.reductions.backends.Backend`."""
+
+    def __init__(self, prepared: PreparedColumns) -> None:
+        self.screen, self._prepared = prepared.screen, prepared
+        self._latest: tuple[Int64, RowRange, Tile] | None = None
+        # The same without columns that are hidden, for the latest pairs.
+        self._shown: tuple[Pairs, Tile] | None = None
+
+    @abstractmethod
+    def prepare(self, columns: RowRange) -> None:
+        """Prepare gallery rows, unless they are the latest."""
+
+    @abstractmethod
+    def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
+        """Products of some queries and columns; the next call overwrites them."""
+
+    def tile(self, pairs: Pairs) -> Tile:
+        """Products of some pairs, which are valid until others of this backend are read."""
+        queries, columns, hidden = pairs
+        if self._latest is None or self._latest[0] is not queries or self._latest[1] != columns:
+            self.prepare(columns)
+            self._latest, self._shown = (queries, columns, self._multiply(queries, columns)), None
+        found = self._latest[2]
+        if hidden is None:
+            return found
+        if self._shown is None or self._shown[0] is not pairs:
+            bias, bias_of = hidden.bias(found.bias[0], columns, queries)
+            self._shown = pairs, found._replace(bias=bias, bias_of=bias_of)
+        return self._shown[1]
+
+    def error(self, pairs: Pairs) -> float:
+        """Largest error of the values of some pairs, beyond that of the screen."""
+        return float(self.tile(pairs).extra.max(initial=0.0))
+
+    def place(self, pairs: Pairs, bands: Bands, into: PlacedCounts, first: int, limit: int) -> tuple[int, int]:
+        """Count pairs by the thresholds that they lie between."""
+        tile, inside = self.tile(pairs), 0
+        group_of = into.group_of[pairs.columns.start : pairs.columns.stop]
+        while True:
+            first, into.n_open, more = count_tile(
+                tile, bands, into.counts, into.open, into.n_open, first, limit - inside, group_of, into.many
+            )
+            inside += more
+            if first == len(pairs.queries) or inside > limit:
+                return first, inside
+            into.settle()
+
+    def enter(self, pairs: Pairs, by: Placing, take: Entering, first: int, limit: int) -> tuple[int, int]:
+        """Give all rows to `take`."""
+        return take(self.tile(pairs), by, first, limit)
+
+    def nearest(self, pairs: Pairs, side: Side) -> int:
+        """Add pairs to the lists of their queries; return the number of refined values."""
+        return collect_rows(self.tile(pairs), side)
+
+    def nearest_both_ways(self, pairs: Pairs, near: Side, far: Side) -> int:
+        """Add pairs of different items to the lists of both; return the number of refined values."""
+        return collect_both(self.tile(pairs), near, far)
+
+    def histogram(self, pairs: Pairs, seen: Seen, counts: Int64, span: NDArray[np.uint32]) -> None:
+        """Count pairs by the keys of their values."""
+        count_keys(Screened(self.tile(pairs), *seen), counts, span)
+
+    def split(
+        self,
+        pairs: Pairs,
+        seen: Seen,
+        brackets: Brackets,
+        rows: PairRows,
+        first: int,
+        limit: int,
+        gaps: Int64,
+        found: NDArray[np.float64],
+        progress: Int64,
+        by_query: ByQuery,
+    ) -> int:
+        """Count pairs by brackets of distances."""
+        screened = Screened(self.tile(pairs), *seen)
+        return split_tile(screened, brackets, rows, first, limit, gaps, found, progress, by_query)
+
+
+class FloatProducts(TileProducts):
+    """Products in float32 or float64, or none, with known pairs written into them."""
+
+    def __init__(self, prepared: PreparedColumns, size: int, *, multiplies: bool = True) -> None:
+        super().__init__(prepared)
+        self._multiplies = multiplies
+        self._scratch: Values = np.empty(size, prepared.screen.dtype)
+
+    def prepare(self, columns: RowRange) -> None:
+        """Prepare gallery rows, unless they are the latest."""
+        self._prepared.read(columns)
+
+    def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
+        """Products of some queries and columns; the next call overwrites them."""
+        n, m = len(queries), len(columns)
+        matrix, bias = self._prepared.read(columns)
+        values = self._scratch[: n * m].reshape(n, m)
+        if self._multiplies:
+            self.screen.multiply(queries, matrix, values)
+        else:
+            values[:] = -np.inf
+        self.screen.correct(queries, columns.start, bias, values)
+        one = values.dtype.type
+        return Tile(
+            products=values,
+            shift=np.zeros(m, values.dtype),
+            scale=np.full(m, one(1)),
+            factor=np.full(n, one(1)),
+            extra=np.zeros(n, values.dtype),
+            near=_NO_ROWS,
+            far=_NO_ROWS,
+            bias=bias[None],
+            bias_of=np.zeros(n, np.int64),
+            query=queries,
+            column_start=columns.start,
+            known_indptr=_NO_KNOWN[0],
+            known_column=_NO_KNOWN[1],
+            known=_NO_KNOWN[2],
+            first_known=0,
+        )
+
+
+class IntegerProducts(TileProducts):
+    """Products of eight-bit integers; see `reid_dist.engine.distances.quantised`.
+
+    `screen` is that of products in float32, whose prepared rows are quantised.
+    """
+
+    def __init__(self, prepared: PreparedColumns, product: IntegerProduct, size: int) -> None:
+        super().__init__(prepared)
+        screen = self.screen
+        n_query, _, dim = screen.shape
+        self._near = screen.query_rows(np.arange(n_query))
+        self._own = rows = IntegerRows(self._near, product)
+        self._scratch = np.empty(size, np.int32)
+        self._right = np.empty((dim, 0), np.int8)
+        self._columns, self._other = RowRange(0, 0), rows
+        self._slack = slack_of(screen)
+        self._known = _NO_KNOWN
+        self._first_known = 0
+        if isinstance(screen, RescoredScreen):
+            self._known, self._first_known = screen.known_pairs, screen.first_column
+
+    def prepare(self, columns: RowRange) -> None:
+        """Prepare gallery rows, unless they are the latest."""
+        if columns != self._columns:
+            self._other = IntegerRows(self._prepared.read(columns)[0], self._own.product)
+            self._right, self._columns = self._other.transposed(), columns
+
+    def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
+        """Products of some queries and columns; the next call overwrites them."""
+        n, m = len(queries), len(columns)
+        far, bias = self._prepared.read(columns)
+        products = self._scratch[: n * m].reshape(n, m)
+        self._own.product.multiply(self._own.unsigned(queries), self._right, products)
+        return Tile(
+            products=products,
+            shift=self._other.shift,
+            scale=self._other.scale,
+            factor=self._own.scale[queries],
+            extra=self._own.error(queries, self._other, self._slack),
+            near=self._near,
+            far=far,
+            bias=bias[None],
+            bias_of=np.zeros(n, np.int64),
+            query=queries,
+            column_start=columns.start,
+            known_indptr=self._known[0],
+            known_column=self._known[1],
+            known=self._known[2],
+            first_known=self._first_known,
+        )
+
+    def errors(self, columns: Int64) -> NDArray[np.float32]:
+        """Errors of all queries against some columns, shape (n_query,)."""
+        rows, _ = self.screen.gallery_tile(columns, np.empty((len(columns), self._near.shape[1]), np.float32))
+        every = np.arange(self.screen.shape[0])
+        return self._own.error(every, IntegerRows(rows, self._own.product), self._slack)
