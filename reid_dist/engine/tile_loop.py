@@ -79,9 +79,10 @@ def run_symmetric_tiles(
         leave(tile, n_refined)
 
     def leave(tile: TileView, n_refined: int) -> None:
-        if tile.precision is Precision.INTEGERS and work.exceeds(n_refined, tile.size):
+        if work.exceeds(tile.precision, n_refined, tile.size):
+            tile.leave(tile.precision)
             for batch in batches:
-                batch.precision = Precision.PLAIN
+                batch.precision = tile.precision
 
     if second is not None:
         for columns in cut_rows(len(second), pair.gallery_rows):

@@ -27,8 +27,8 @@ T = TypeVar("T")
 VARIABLE: Final = SCREEN_VARIABLE
 """Environment variable that forces the products: ``float32`` or ``int8``."""
 
-LARGEST_DIM: Final = (1 << 31) // (2 * LARGEST_INTEGER**2)
-"""Elements of a row at most: products of longer ones may exceed int32."""
+LARGEST_DIM: Final = (1 << 31) // (4 * LARGEST_INTEGER**2)
+"""Elements of a row at most: sums of two products of longer ones may exceed int32."""
 
 # A model of one node, Y = MatMulInteger(A, B), opset 13, written out so that the package that builds models is not
 # needed.  Fields of onnx.proto, each as tag, length and content.

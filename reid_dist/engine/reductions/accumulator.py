@@ -14,7 +14,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.engine.reductions.costs import Precision
+from reid_dist.engine.reductions.costs import OF_INTEGERS, Precision
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 
 R_co = TypeVar("R_co", covariant=True)
@@ -54,5 +54,5 @@ def first_precisions(pair: BlockPair, accumulators: list[Accumulator[object]]) -
     if pair.rows.rescoring.active:
         for accumulator, each in zip(accumulators, own, strict=True):
             if not accumulator.takes_known:
-                first[(first == Precision.INTEGERS) & (each > Precision.NOTHING)] = Precision.PLAIN
+                first[np.isin(first, OF_INTEGERS) & (each > Precision.NOTHING)] = Precision.PLAIN
     return first

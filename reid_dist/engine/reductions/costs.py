@@ -7,8 +7,9 @@ same path on every machine that has these products.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +27,28 @@ class Precision(IntEnum):
     # No products: known pairs alone, where no other can matter.
     KNOWN = 1
     INTEGERS = 2
-    PLAIN = 3
-    WIDE = 4
+    # Those of integers, corrected by the residuals of both sides.
+    RESIDUALS = 3
+    PLAIN = 4
+    WIDE = 5
 
+
+OF_INTEGERS: Final = (Precision.INTEGERS, Precision.RESIDUALS)
+"""Precisions in eight bits: values that they leave undecided are refined, and tiles may hold known pairs apart."""
 
 # Of a pair of a tile, and of a pair that is looked at singly: a constant, and a number per element of the rows.
-_PER_PAIR = {Precision.INTEGERS: (0.6, 0.003), Precision.PLAIN: (1.0, 0.0155), Precision.WIDE: (2.0, 0.031)}
-_PER_OPEN = {Precision.INTEGERS: (25.0, 0.08), Precision.PLAIN: (40.0, 0.15), Precision.WIDE: (40.0, 0.15)}
+_PER_PAIR = {
+    Precision.INTEGERS: (0.6, 0.003),
+    Precision.RESIDUALS: (1.1, 0.0095),
+    Precision.PLAIN: (1.0, 0.0155),
+    Precision.WIDE: (2.0, 0.031),
+}
+_PER_OPEN = {
+    Precision.INTEGERS: (25.0, 0.08),
+    Precision.RESIDUALS: (25.0, 0.08),
+    Precision.PLAIN: (40.0, 0.15),
+    Precision.WIDE: (40.0, 0.15),
+}
 # Listing an entry, besides.
 _PER_ENTRY = 30.0
 
@@ -51,6 +67,32 @@ def cost_of(precision: Precision, dim: int, share: S) -> S:
     return _at(_PER_PAIR[precision], dim) + _at(_PER_OPEN[precision], dim) * share
 
 
+def cheapest(
+    kinds: Sequence[Precision], dim: int, share_open: Callable[[Precision], NDArray[np.float64]]
+) -> NDArray[np.uint8]:
+    """Precision of least cost of each query, shape (n,).
+
+    `share_open` gives the share of the pairs of each query that a precision leaves open, shape (n,).  It is not called
+    for one that could be the cheapest of no query.
+    """
+    first, *others = kinds
+    least = cost_of(first, dim, share_open(first))
+    found = np.full(len(least), first, np.uint8)
+    for kind in others:
+        if (cost_of(kind, dim, 0.0) < least).any():
+            cost = cost_of(kind, dim, share_open(kind))
+            found[cost < least] = kind
+            least = np.minimum(least, cost)
+    return found
+
+
+def following(precision: Precision, dim: int) -> Precision:
+    """The next precision, without products that would cost more than those of float32."""
+    found = Precision(precision + 1)
+    pays = found not in OF_INTEGERS or cost_of(found, dim, 0.0) < cost_of(Precision.PLAIN, dim, 0.0)
+    return found if pays else Precision.PLAIN
+
+
 def pay_for_lists(n_others: float, dim: int, k: int) -> bool:
     """Whether integers pay for lists of `k` of so many other items."""
     return n_others * dim >= _ELEMENTS_PER_NEIGHBOUR * k or forced_screen() is not None
@@ -63,11 +105,15 @@ class ListWork:
     """
 
     def __init__(self, dim: int, n_begun: int) -> None:
-        self._saved = _SPENT * (_at(_PER_PAIR[Precision.PLAIN], dim) - _at(_PER_PAIR[Precision.INTEGERS], dim))
+        self._saved = {
+            kind: _SPENT * (_at(_PER_PAIR[Precision.PLAIN], dim) - _at(_PER_PAIR[kind], dim)) for kind in OF_INTEGERS
+        }
         self._entry = _at(_PER_OPEN[Precision.INTEGERS], dim) + _PER_ENTRY
         self._left = self._entry * (_LEAST_ENTRIES + _MOST_BEGUN * n_begun)
 
-    def exceeds(self, n_refined: int, n_pairs: int) -> bool:
-        """Add values that were refined, and pairs that were compared; whether products of float32 are faster."""
-        self._left += self._saved * n_pairs - self._entry * n_refined
+    def exceeds(self, precision: Precision, n_refined: int, n_pairs: int) -> bool:
+        """Add values that were refined, and pairs that were compared; whether the next precision is faster."""
+        if precision not in OF_INTEGERS:
+            return False
+        self._left += self._saved[precision] * n_pairs - self._entry * n_refined
         return self._left < 0 and forced_screen() is None

@@ -144,7 +144,7 @@ class ListingTiles:
             bias, bias_of = hidden.bias(read.bias[0], tile.columns, tile.queries)
             read = read._replace(bias=bias, bias_of=bias_of)
         n_refined = collect_rows(read, self._listing.side)
-        if precision is Precision.INTEGERS and self._work.exceeds(n_refined, tile.size):
+        if self._work.exceeds(precision, n_refined, tile.size):
             tile.leave(precision)
 
 

@@ -8,8 +8,8 @@ again in the next one.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,30 +18,51 @@ from reid_dist.core.model import RowRange, even_rows
 from reid_dist.engine.distances import Distance, Screen, Values
 from reid_dist.engine.distances.integers import IntegerProduct
 from reid_dist.engine.distances.quantised import IntegerRows, product_for, slack_of
+from reid_dist.engine.distances.residuals import ResidualRows
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
-from reid_dist.engine.reductions.costs import Precision
+from reid_dist.engine.reductions.costs import Precision, following
 from reid_dist.engine.reductions.screens import RescoredScreen, screen_pairs
 from reid_dist.engine.screened_pairs import note_screened
+from reid_dist.kernels.residuals import add_residuals
 from reid_dist.kernels.tiles import Tile
 
 Int64 = NDArray[np.int64]
 
 _SAMPLED_ROWS = 128
 # Products as the report names them.
-_KINDS = {Precision.INTEGERS: "int8", Precision.PLAIN: "float32", Precision.WIDE: "float64"}
+_KINDS = {
+    Precision.INTEGERS: "int8",
+    Precision.RESIDUALS: "int8x3",
+    Precision.PLAIN: "float32",
+    Precision.WIDE: "float64",
+}
 
 _NO_ROWS = np.empty((0, 0), np.float32)
 _NO_KNOWN = np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0)
 
 
-class _Products(Protocol):
+class _Products(ABC):
     """Products of a block pair in one precision."""
 
-    screen: Screen
+    _last: tuple[Int64, RowRange, Tile] | None = None
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
 
     def tile(self, queries: Int64, columns: RowRange) -> Tile:
-        """Products of some queries and columns; the next call overwrites them."""
+        """Products of some queries and columns; valid until others."""
+        if self._last is None or self._last[0] is not queries or self._last[1] != columns:
+            self._last = queries, columns, self._multiplied(queries, columns)
+        return self._last[2]
+
+    @abstractmethod
+    def _multiplied(self, queries: Int64, columns: RowRange) -> Tile:
+        """Compute a tile in memory that is reused."""
+
+    def errors(self, columns: Int64) -> NDArray[np.float32]:
+        """`Tile.extra` of all queries, as some columns show it, shape (n_query,)."""
+        return np.zeros(self.screen.shape[0], np.float32)
 
 
 class _PreparedColumns:
@@ -61,16 +82,15 @@ class _PreparedColumns:
         return self._found
 
 
-class _FloatProducts:
+class _FloatProducts(_Products):
     """Products in float32 or float64, or none, with known pairs written into them."""
 
     def __init__(self, prepared: _PreparedColumns, size: int, *, multiplies: bool = True) -> None:
-        self.screen, self._prepared = prepared.screen, prepared
-        self._multiplies = multiplies
+        super().__init__(prepared.screen)
+        self._prepared, self._multiplies = prepared, multiplies
         self._scratch: Values = np.empty(size, prepared.screen.dtype)
 
-    def tile(self, queries: Int64, columns: RowRange) -> Tile:
-        """Products of some queries and columns; the next call overwrites them."""
+    def _multiplied(self, queries: Int64, columns: RowRange) -> Tile:
         n, m = len(queries), len(columns)
         matrix, bias = self._prepared.read(columns)
         values = self._scratch[: n * m].reshape(n, m)
@@ -99,43 +119,45 @@ class _FloatProducts:
         )
 
 
-class _IntegerProducts:
+class _IntegerProducts(_Products):
     """Products of eight-bit integers; see `reid_dist.engine.distances.quantised`.
 
     `screen` is that of products in float32, whose prepared rows are quantised.
     """
 
     def __init__(self, prepared: _PreparedColumns, product: IntegerProduct, size: int) -> None:
-        screen = self.screen = prepared.screen
+        screen = prepared.screen
+        super().__init__(screen)
         self._prepared = prepared
         n_query, _, dim = screen.shape
-        self._near = screen.query_rows(np.arange(n_query))
-        self._own = rows = IntegerRows(self._near, product)
+        self.every = np.arange(n_query)
+        # Prepared queries, and quantised ones; quantised rows of the current columns.
+        self.near = screen.query_rows(self.every)
+        self.own = self.other = IntegerRows(self.near, product)
         self._scratch = np.empty(size, np.int32)
-        self._right = np.empty((dim, 0), np.int8)
-        self._columns, self._other = RowRange(0, 0), rows
-        self._slack = slack_of(screen)
+        self.right = np.empty((dim, 0), np.int8)
+        self._columns = RowRange(0, 0)
+        self.slack = slack_of(screen)
         self._known = _NO_KNOWN
         self._first_known = 0
         if isinstance(screen, RescoredScreen):
             self._known, self._first_known = screen.known_pairs, screen.first_column
 
-    def tile(self, queries: Int64, columns: RowRange) -> Tile:
-        """Products of some queries and columns; the next call overwrites them."""
+    def _multiplied(self, queries: Int64, columns: RowRange) -> Tile:
         n, m = len(queries), len(columns)
         far, bias = self._prepared.read(columns)
         if columns != self._columns:
-            self._other = IntegerRows(far, self._own.product)
-            self._right, self._columns = self._other.transposed(), columns
+            self.other = IntegerRows(far, self.own.product)
+            self.right, self._columns = self.other.transposed(), columns
         products = self._scratch[: n * m].reshape(n, m)
-        self._own.product.multiply(self._own.unsigned(queries), self._right, products)
+        self.own.product.multiply(self.own.unsigned(queries), self.right, products)
         return Tile(
             products=products,
-            shift=self._other.shift,
-            scale=self._other.scale,
-            factor=self._own.scale[queries],
-            extra=self._own.error(queries, self._other, self._slack),
-            near=self._near,
+            shift=self.other.shift,
+            scale=self.other.scale,
+            factor=self.own.scale[queries],
+            extra=self.own.error(queries, self.other, self.slack),
+            near=self.near,
             far=far,
             bias=bias[None],
             bias_of=np.zeros(n, np.int64),
@@ -147,11 +169,46 @@ class _IntegerProducts:
             first_known=self._first_known,
         )
 
+    def sampled(self, columns: Int64) -> tuple[Values, IntegerRows]:
+        """Some prepared gallery rows, and quantised ones."""
+        rows, _ = self.screen.gallery_tile(columns, np.empty((len(columns), self.near.shape[1]), np.float32))
+        return rows, IntegerRows(rows, self.own.product)
+
     def errors(self, columns: Int64) -> NDArray[np.float32]:
-        """Errors of all queries against some columns, shape (n_query,)."""
-        rows, _ = self.screen.gallery_tile(columns, np.empty((len(columns), self._near.shape[1]), np.float32))
-        every = np.arange(self.screen.shape[0])
-        return self._own.error(every, IntegerRows(rows, self._own.product), self._slack)
+        """`Tile.extra` of all queries, as some columns show it, shape (n_query,)."""
+        return self.own.error(self.every, self.sampled(columns)[1], self.slack)
+
+
+class _ResidualProducts(_Products):
+    """Products of integers with residuals, in float32; see `reid_dist.engine.distances.residuals`."""
+
+    def __init__(self, whole: _IntegerProducts, size: int) -> None:
+        super().__init__(whole.screen)
+        self._whole = whole
+        self._own = self._other = ResidualRows(whole.near, whole.own)
+        self._crossed, self._scratch = np.empty(size, np.int32), np.empty(size, np.float32)
+        self._right = np.empty((2 * whole.near.shape[1], 0), np.int8)
+        self._columns = RowRange(0, 0)
+
+    def _multiplied(self, queries: Int64, columns: RowRange) -> Tile:
+        whole, n, m = self._whole.tile(queries, columns), len(queries), len(columns)
+        if columns != self._columns:
+            self._other = ResidualRows(whole.far, self._whole.other)
+            self._right, self._columns = self._other.transposed(self._whole.right), columns
+        crossed, values = self._crossed[: n * m].reshape(n, m), self._scratch[: n * m].reshape(n, m)
+        self._whole.own.product.multiply(self._own.unsigned(queries), self._right, crossed)
+        add_residuals(whole.products, crossed, whole.shift, self._other.shift, whole.factor, whole.scale, values)
+        return whole._replace(
+            products=values,
+            shift=np.zeros(m, np.float32),
+            scale=np.ones(m, np.float32),
+            factor=np.ones(n, np.float32),
+            extra=self._own.error(queries, self._other, self._whole.slack),
+        )
+
+    def errors(self, columns: Int64) -> NDArray[np.float32]:
+        """`Tile.extra` of all queries, as some columns show it, shape (n_query,)."""
+        return self._own.error(self._whole.every, ResidualRows(*self._whole.sampled(columns)), self._whole.slack)
 
 
 class BlockPair:
@@ -175,7 +232,6 @@ class BlockPair:
         self._screens: dict[type, Screen] = {}
         self._prepared: dict[Screen, _PreparedColumns] = {}
         self._products: dict[Precision, _Products] = {}
-        self._tiles: dict[Precision, tuple[Int64, RowRange, Tile]] = {}
 
     @cached_property
     def integers(self) -> IntegerProduct | None:
@@ -207,35 +263,39 @@ class BlockPair:
         screen.multiply(np.arange(n_query), rows, values)
         return values - bias
 
-    def errors(self, columns: Int64) -> NDArray[np.float32]:
-        """`Tile.extra` of integers for all queries, as some columns show it, shape (n_query,)."""
-        products = self._in(Precision.INTEGERS)
-        if not isinstance(products, _IntegerProducts):
-            raise AssertionError("only products of integers have it")
-        return products.errors(columns)
+    def errors(self, precision: Precision, columns: Int64) -> NDArray[np.float32]:
+        """`Tile.extra` of all queries in a precision, as some columns show it, shape (n_query,)."""
+        return self._in(precision).errors(columns)
 
     def tile(self, precision: Precision, queries: Int64, columns: RowRange) -> Tile:
         """Products of some queries, by ascending places, and columns; valid until others of this precision."""
-        known = self._tiles.get(precision)
-        if known is None or known[0] is not queries or known[1] != columns:
-            found = self._in(precision).tile(queries, columns)
-            known = self._tiles[precision] = queries, columns, found
-        return known[2]
+        return self._in(precision).tile(queries, columns)
 
     def _in(self, precision: Precision) -> _Products:
         if precision not in self._products:
-            screen, size = self.screen(precision), self.query_rows * self.gallery_rows
-            if screen not in self._prepared:
-                self._prepared[screen] = _PreparedColumns(screen, self.gallery_rows)
-            prepared = self._prepared[screen]
-            if precision is not Precision.INTEGERS:
-                multiplies = precision is not Precision.KNOWN
-                self._products[precision] = _FloatProducts(prepared, size, multiplies=multiplies)
-            elif self.integers is not None:
-                self._products[precision] = _IntegerProducts(prepared, self.integers, size)
+            size = self.query_rows * self.gallery_rows
+            if precision is Precision.INTEGERS:
+                self._products[precision] = self._whole
+            elif precision is Precision.RESIDUALS:
+                self._products[precision] = _ResidualProducts(self._whole, size)
             else:
-                raise AssertionError("products of integers are not available")
+                multiplies = precision is not Precision.KNOWN
+                self._products[precision] = _FloatProducts(self._columns(precision), size, multiplies=multiplies)
         return self._products[precision]
+
+    @cached_property
+    def _whole(self) -> _IntegerProducts:
+        """Products of integers, which those with residuals read as well."""
+        if self.integers is None:
+            raise AssertionError("products of integers are not available")
+        return _IntegerProducts(self._columns(Precision.INTEGERS), self.integers, self.query_rows * self.gallery_rows)
+
+    def _columns(self, precision: Precision) -> _PreparedColumns:
+        """Prepared gallery rows in a precision."""
+        screen = self.screen(precision)
+        if screen not in self._prepared:
+            self._prepared[screen] = _PreparedColumns(screen, self.gallery_rows)
+        return self._prepared[screen]
 
 
 class Batch:
@@ -285,9 +345,10 @@ class TileView:
     def wider(self, precision: Precision) -> Precision | None:
         """The next precision; None behind the last."""
         is_last = precision is Precision.WIDE or precision is Precision.KNOWN
-        return None if is_last or self._pair.screen().exact else Precision(precision + 1)
+        dim = self._pair.gallery.features.shape[1]
+        return None if is_last or self._pair.screen().exact else following(precision, dim)
 
     def leave(self, precision: Precision) -> None:
         """Read further tiles of these queries in the next precision."""
         if self._batch.precision is precision:
-            self._batch.precision = Precision(precision + 1)
+            self._batch.precision = self.wider(precision) or precision
