@@ -150,11 +150,11 @@ def test_few_thresholds_and_many(n_thresholds, precision, monkeypatch):
     assert_counts(found, expected, reduction)
 
 
-def counts_at_the_edge(precision, sign, n_nearer):
-    """A positive, and a negative that equals it; their integers are off by nearly all of the bound."""
+def counts_at_the_edge(precision, sign, n_nearer, swaps):
+    """A positive, and a negative that equals it; their integers, or the query's, are off by nearly all of the bound."""
     # Bounds with residuals are a few times as wide as bands of products in float32, which widen with the dimension.
     dim, parts = (512, 1) if precision is Precision.INTEGERS else (64, 254)
-    query, row = rows_at_the_edge(dim, sign, parts)
+    query, row = rows_at_the_edge(dim, sign, parts)[:: -1 if swaps else 1]
     near, far = block_of(query), block_of(np.concatenate([row, row, -np.ones((3, dim)), np.ones((n_nearer, dim))]))
     reduction, expected = counting(canonical_matrix(near, far, REGISTERED.get("cosine")), [[1]], far.numbers, "cosine")
     (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(8, 128), [reduction])
@@ -163,14 +163,16 @@ def counts_at_the_edge(precision, sign, n_nearer):
 
 
 @pytest.mark.parametrize("precision", OF_INTEGERS)
-@pytest.mark.parametrize(("sign", "n_nearer"), [(1.0, 0), (1.0, 90), (-1.0, 90)])
-def test_threshold_at_the_edge_of_a_bound(sign, n_nearer, precision, monkeypatch):
+@pytest.mark.parametrize(
+    ("sign", "n_nearer", "swaps"), [(1.0, 0, False), (1.0, 90, False), (-1.0, 90, False), (1.0, 0, True)]
+)
+def test_threshold_at_the_edge_of_a_bound(sign, n_nearer, swaps, precision, monkeypatch):
     """The tie is found, by integers, among few values and many; with half the bound it is not."""
     use_precisions(monkeypatch, lambda n: np.full(n, precision))
-    found, expected = counts_at_the_edge(precision, sign, n_nearer)
+    found, expected = counts_at_the_edge(precision, sign, n_nearer, swaps)
     assert found == expected == ([n_nearer], [1], [1])
     halve_bounds(monkeypatch)
-    assert counts_at_the_edge(precision, sign, n_nearer)[0] == ([n_nearer + int(sign < 0)], [0], [0])
+    assert counts_at_the_edge(precision, sign, n_nearer, swaps)[0] == ([n_nearer + int(sign < 0)], [0], [0])
 
 
 @pytest.mark.parametrize("precision", OF_INTEGERS)
