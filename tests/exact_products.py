@@ -60,7 +60,7 @@ def use_precisions(monkeypatch, choose):
     monkeypatch.setattr(ScreenedTargets, "precisions", property(chosen))
 
 
-def begin_with_integers(monkeypatch):
-    """Read every query as integers first, where there are any."""
+def begin_with_integers(monkeypatch, precision=Precision.INTEGERS):
+    """Read every query as integers first, where there are any, or in another precision."""
     use_integers(monkeypatch)
-    use_precisions(monkeypatch, lambda n: np.full(n, Precision.INTEGERS))
+    use_precisions(monkeypatch, lambda n: np.full(n, precision))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from strategies import KINDS, features, seeds
 
 from reid_dist.engine.distances.quantised import IntegerRows
+from reid_dist.engine.distances.residuals import ResidualRows
 from reid_dist.engine.reductions import FeatureBlock, pair_rows
 from reid_dist.kernels.canonical import pair_distances, squared_norms
 from reid_dist.kernels.quantising import LARGEST_INTEGER
@@ -60,19 +61,20 @@ def hard_blocks(draw, name, dims=DIMS):
     return rows[:n], rows[n:]
 
 
-def rows_at_the_edge(dim, sign):
+def rows_at_the_edge(dim, sign, parts=1):
     """A query, and a row whose product with it is off by nearly all of its bound, in the direction of `sign`.
 
     All elements of the query are equal, so that its integers are exact; every element of the other row lies half a step
-    beside an integer, on the same side.
+    beside an integer, or one of so many parts between it and the next, on the same side.
     """
     rng = np.random.default_rng(dim)
-    row = rng.integers(-LARGEST_INTEGER // 2, 3 * LARGEST_INTEGER // 4, dim) + sign * 0.499
+    row = rng.integers(-LARGEST_INTEGER // 2, 3 * LARGEST_INTEGER // 4, dim)
+    row = row + (rng.integers(-parts // 3, parts // 3 + 1, dim) + sign * 0.499) / parts
     row[0] = LARGEST_INTEGER
     return np.ones((1, dim), np.float32), row[None].astype(np.float32)
 
 
 def halve_bounds(monkeypatch):
-    """Halve the bounds of products of eight-bit integers."""
-    whole = IntegerRows.error
-    monkeypatch.setattr(IntegerRows, "error", lambda *given: whole(*given) * np.float32(0.5))
+    """Halve the bounds of products of eight-bit integers, with residuals and without."""
+    for rows in (IntegerRows, ResidualRows):
+        monkeypatch.setattr(rows, "error", lambda *given, whole=rows.error: whole(*given) * np.float32(0.5))

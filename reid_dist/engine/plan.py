@@ -278,8 +278,9 @@ def _task_bytes(
     # of both sides in float32 and float64, and copies of queries that share products.
     values = tile_query * tile_gallery * 20 + tile_gallery * dim * 12 + tile_query * dim * 12
     if integers:
-        # Both sides in eight bits, and once more unsigned or transposed.
-        values += (query_rows + tile_gallery) * dim * 2 + tile_query * dim
+        # Both sides in eight bits, and once more unsigned or transposed, with their residuals as well; products with
+        # residuals, of integers and in float32.
+        values += (query_rows + tile_gallery) * dim * 5 + tile_query * dim * 3 + tile_query * tile_gallery * 8
     # Open pairs that are decided together, with bounds.
     values += (OPEN_PAIRS + tile_gallery) * 40
     # Per relevant pair: relevance and targets (56 bytes), edges and counts (20), edges in float64 for crowded bands

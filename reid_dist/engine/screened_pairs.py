@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-KINDS: Final = ("int8", "float32", "float64")
+KINDS: Final = ("int8", "int8x3", "float32", "float64")
+"""Kinds of products: of eight-bit integers, three of these, which take residuals into account, and others."""
 
 ScreenedPairs = dict[str, int]
 """Pairs by need and kind of product, as ``"ranks, int8"``."""

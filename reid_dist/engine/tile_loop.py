@@ -83,9 +83,10 @@ def run_symmetric_tiles(
         leave(tile, backend.nearest_both_ways(pairs, near.side, far.side))
 
     def leave(tile: TileView, n_refined: int) -> None:
-        if tile.precision is Precision.INTEGERS and work.exceeds(n_refined, tile.size):
+        if work.exceeds(tile.precision, n_refined, tile.size):
+            tile.leave(tile.precision, Need.NEIGHBOURS)
             for batch in batches:
-                batch.precision = Precision.PLAIN
+                batch.precision = tile.precision
 
     if second is not None:
         for columns in cut_rows(len(second), pair.gallery_rows):

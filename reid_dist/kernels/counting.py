@@ -9,8 +9,8 @@ query (the distance of each relevant item), at the speed at which a matrix produ
 *Similarity, not distance.*  Screening values increase as the distance decreases.  Threshold ``u`` of a query has two
 edges, ``lower[u] <= upper[u]``: a value above ``upper`` is certainly nearer than the threshold, one below ``lower`` is
 certainly farther, and between them the canonical distance of the pair decides.  Thresholds of a query are sorted from
-near to far, so that both edges fall from one to the next.  Values of integers are compared with edges that lie *extra*
-farther apart (`reid_dist.kernels.tiles`).
+near to far, so that both edges fall from one to the next.  Values in eight bits are compared with edges that lie
+*extra* farther apart (`reid_dist.kernels.tiles`).
 
 *One query row.*  The values are written to a buffer that stays in the first-level cache, and those that reach the last,
 farthest threshold are counted.  For a well-trained model there are none in most rows, and these are finished.
@@ -23,7 +23,7 @@ the thresholds:
 - *Many of both*: a table of bins (`reid_dist.kernels.bins`) takes one pass over the values, whatever the number of
   thresholds.  Each is counted at the nearest threshold that it passes, and the counts are added up once per row.
 
-*Row by row.*  Values inside a band are noted until the row is finished.  Values of integers are then refined, and
+*Row by row.*  Values inside a band are noted until the row is finished.  Values in eight bits are then refined, and
 compared with the edges themselves.  What is still inside is *open*: it is decided later, together with the pairs of
 other rows and tiles (`reid_dist.kernels.deciding`), and only then are the results of the row added to the counts.
 
@@ -145,6 +145,7 @@ def _settle_row(
     n_pending: int,
     n_known: int,
     few: bool,
+    narrow: bool,
     limit: int,
     group_of: NDArray[np.int64],
     row: Row,
@@ -172,8 +173,8 @@ def _settle_row(
     for p in range(n_pending):
         value = values[p]
         a = places[p]
-        # Few values are all refined: nearly all are inside bands.
-        if not few or extra == 0:
+        # Few values of integers are all refined: nearly all are inside bands.
+        if narrow or not few:
             if a < last - first and wide_lower[a] > value:
                 a = place_among(wide_lower, value)
             if a == last - first or value > wide_upper[a]:
@@ -233,6 +234,8 @@ def _count_rows(
     products, shift, scale, bias, bias_of = tile.products, tile.shift, tile.scale, tile.bias, tile.bias_of
     indptr, lowers, uppers = bands.indptr, bands.lower, bands.upper
     has_known, room = len(tile.known) > 0, len(pairs.query) - n_columns
+    # Bands of integers are so wide that most values lie in one.
+    narrow = products.dtype == values.dtype
     inside = int(np.int64(0))
     for i in range(first_row, tile.products.shape[0]):
         q = queries[i]
@@ -260,9 +263,8 @@ def _count_rows(
         n_known = _take_known(tile, q, row) if has_known else 0
         row.placed[:, : last - first + 1] = 0
         n_pending = int(np.int64(0))
-        few = bool(reached <= (_FEW_REACHED if steps is None and extra == 0 else _FEW_REFINED))
-        # Bands of integers are so wide that most values lie in one.
-        if few or len(group_of) or (extra > 0 and last - first <= _FEW_THRESHOLDS):
+        few = bool(reached <= (_FEW_REACHED if steps is None and narrow else _FEW_REFINED))
+        if few or len(group_of) or (not narrow and last - first <= _FEW_THRESHOLDS):
             n_pending = _note_all(values, lowest, row)
         # Without a table, its code is not compiled.
         elif steps is None or last - first <= _FEW_THRESHOLDS:
@@ -273,7 +275,21 @@ def _count_rows(
                 block = values[start : min(start + _BLOCK, n_columns)]
                 n_pending = place(block, start, lowest, base, per_bin, steps, row.placed, row.pending, n_pending)
         found, more = _settle_row(
-            tile, i, n_pending, n_known, few, limit - inside, group_of, row, lower, upper, bands, counts, pairs, n_open
+            tile,
+            i,
+            n_pending,
+            n_known,
+            few,
+            narrow,
+            limit - inside,
+            group_of,
+            row,
+            lower,
+            upper,
+            bands,
+            counts,
+            pairs,
+            n_open,
         )
         inside += more
         if found < 0:

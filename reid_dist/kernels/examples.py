@@ -16,6 +16,7 @@ from reid_dist.kernels.lists import listed_distances, merge_lists
 from reid_dist.kernels.quantising import quantise_rows
 from reid_dist.kernels.reciprocal import SparseRows, gaussian_rows, mean_rows, reciprocal_sets
 from reid_dist.kernels.rescoring import known_values, mixed_values, put_values
+from reid_dist.kernels.residuals import add_residuals, quantise_residuals
 from reid_dist.kernels.screening import band_edges, count_in_bands
 from reid_dist.kernels.symmetric import Side, collect_both, collect_rows
 from reid_dist.kernels.tiles import Tile
@@ -65,8 +66,10 @@ def integers() -> Iterator[Example]:
     yield collect_rows, (_tile(products), side)
     yield collect_both, (_tile(products), side, side)
     floats, integers = np.empty(1, np.float32), np.empty(1, np.int32)
-    rows = np.empty((1, 1), np.float32)
-    yield quantise_rows, (rows, np.empty((1, 1), np.int8), floats, np.empty((1, 2)), integers)
+    rows, small, bounds = np.empty((1, 1), np.float32), np.empty((1, 1), np.int8), np.empty((1, 2))
+    yield quantise_residuals, (rows, small, floats, bounds, small, np.empty(1), integers)
+    yield add_residuals, (products, products, integers, integers, floats, floats, rows)
+    yield quantise_rows, (rows, small, floats, bounds, integers)
 
 
 def _counting(products: NDArray[np.number]) -> Example:

@@ -17,18 +17,27 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.vectors import LANES, single_dot
 
 # All of eight bits with a sign.
 LARGEST_INTEGER = 127
 _LARGEST = np.float32(LARGEST_INTEGER)
 
-_ROUNDOFF = 2.0**-24
+ROUNDOFF = 2.0**-24
 # A float32 number of less than 2^22 plus this is rounded to an integer, half to even; `np.rint` is a call each.
-_ROUNDER = np.float32(1.5 * 2**23)
+ROUNDER = np.float32(1.5 * 2**23)
 # Rows of smaller elements are their own residuals: their squares would underflow.
 _SMALLEST = np.float32(1e-15)
+
+
+@inner_kernel
+def longest(row: NDArray[np.float32]) -> float:
+    """Upper bound of the Euclidean length of a row of float32 numbers, taken as exact."""
+    # A term carries at most dim / 32 + 7 roundings in float32.
+    slack = 1.0 + (len(row) / LANES + 8.0) * ROUNDOFF
+    # Squares below the normal numbers may be lost: each is less than 2^-126.
+    return float(np.sqrt(single_dot(row, row)) * slack + np.sqrt(len(row)) * 2.0**-62)
 
 
 @kernel
@@ -76,18 +85,13 @@ def quantise_rows(
         inverse = _LARGEST / largest
         # One loop each: with more arrays in a loop, or parts of rows, it is not vectorised.
         for k in range(dim):
-            rounded = (row[k] * inverse + _ROUNDER) - _ROUNDER
+            rounded = (row[k] * inverse + ROUNDER) - ROUNDER
             coarse[k] = np.int32(rounded)
             rest[k] = row[k] - step * rounded
         count = np.int32(0)
         for k in range(dim):
             count = np.int32(count + np.int32(coarse[k]))
-        square, rest_square = single_dot(row, row), single_dot(rest, rest)
-        # A term carries at most dim / 32 + 7 roundings in float32.
-        slack = 1.0 + (dim / LANES + 8.0) * _ROUNDOFF
-        # Squares below the normal numbers may be lost: each is less than 2^-126.
-        lost = np.sqrt(dim) * 2.0**-62
-        length = np.sqrt(square) * slack + lost
+        length = longest(row)
         # A product with a scale and a difference carry two roundings of at most the size of the row's element each.
-        bounds[i, 0], bounds[i, 1] = length, np.sqrt(rest_square) * slack + lost + 4.0 * _ROUNDOFF * length
+        bounds[i, 0], bounds[i, 1] = length, longest(rest) + 4.0 * ROUNDOFF * length
         scale[i], total[i] = step, count

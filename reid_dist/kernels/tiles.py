@@ -1,9 +1,10 @@
 """Tiles of products, and their rows as screening values.
 
-A tile holds products of prepared rows: of float32 or float64 numbers, or of eight-bit integers.  A row of it becomes
-screening values, larger is nearer, in a buffer that stays in the first-level cache; all that follows is the same for
-products of every kind.  Values from integers differ from those of exact products by up to a number per query, *extra*;
-a value from integers that it leaves undecided is *refined*: computed in float32, as one of a float32 tile would be.
+A tile holds products of prepared rows: of float32 or float64 numbers, or of eight-bit integers, with residuals or
+without.  A row of it becomes screening values, larger is nearer, in a buffer that stays in the first-level cache; all
+that follows is the same for products of every kind.  Values in eight bits differ from those of exact products by up to
+a number per query, *extra*; one that it leaves undecided is *refined*: computed in float32, as one of a float32 tile
+would be.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Tile(NamedTuple):
     shift: NDArray[np.number]
     scale: NDArray[np.floating]
     factor: NDArray[np.floating]
-    # How far a value may be from that of exact products, shape (rows,); 0 for products of floating-point numbers, whose
+    # How far a value may be from that of exact products, shape (rows,); 0 for products of floating-point rows, whose
     # errors the bands of thresholds contain.
     extra: NDArray[np.floating]
     # Prepared rows of all queries of the block, shape (n_query, dim), and of the columns, (columns, dim), float32, of

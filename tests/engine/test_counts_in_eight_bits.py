@@ -22,12 +22,13 @@ from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import CountNearer, KeepNearest, Precision, bands, counts
 from reid_dist.engine.reductions.base import KnownPairs
+from reid_dist.engine.reductions.costs import OF_INTEGERS
 from reid_dist.engine.screened_pairs import count_screened, screened_words
 from reid_dist.engine.tile_loop import run_tiles
 
 pytest.importorskip("onnxruntime")
 
-MULTIPLIED = (Precision.INTEGERS, Precision.PLAIN, Precision.WIDE)
+MULTIPLIED = (Precision.INTEGERS, Precision.RESIDUALS, Precision.PLAIN, Precision.WIDE)
 
 
 @pytest.fixture(autouse=True)
@@ -152,9 +153,11 @@ def test_few_thresholds_and_many(n_thresholds, precision, monkeypatch):
     assert_counts(found, expected, reduction)
 
 
-def counts_at_the_edge(sign, n_nearer, dim=512):
-    """A positive, and a negative that equals it; their integers are off by nearly all of the bound."""
-    query, row = rows_at_the_edge(dim, sign)
+def counts_at_the_edge(precision, sign, n_nearer, swaps):
+    """A positive, and a negative that equals it; their integers, or the query's, are off by nearly all of the bound."""
+    # Bounds with residuals are a few times as wide as bands of products in float32, which widen with the dimension.
+    dim, parts = (512, 1) if precision is Precision.INTEGERS else (64, 254)
+    query, row = rows_at_the_edge(dim, sign, parts)[:: -1 if swaps else 1]
     near, far = block_of(query), block_of(np.concatenate([row, row, -np.ones((3, dim)), np.ones((n_nearer, dim))]))
     reduction, expected = counting(canonical_matrix(near, far, REGISTERED.get("cosine")), [[1]], far.numbers, "cosine")
     (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(8, 128), [reduction], policy=Policy.in_force())
@@ -162,20 +165,24 @@ def counts_at_the_edge(sign, n_nearer, dim=512):
     return (found.near.tolist(), found.tied.dense(1).tolist(), found.before.dense(1).tolist()), expected
 
 
-@pytest.mark.parametrize(("sign", "n_nearer"), [(1.0, 0), (1.0, 90), (-1.0, 90)])
-def test_threshold_at_the_edge_of_a_bound(sign, n_nearer, monkeypatch):
+@pytest.mark.parametrize("precision", OF_INTEGERS)
+@pytest.mark.parametrize(
+    ("sign", "n_nearer", "swaps"), [(1.0, 0, False), (1.0, 90, False), (-1.0, 90, False), (1.0, 0, True)]
+)
+def test_threshold_at_the_edge_of_a_bound(sign, n_nearer, swaps, precision, monkeypatch):
     """The tie is found, by integers, among few values and many; with half the bound it is not."""
-    use_precisions(monkeypatch, lambda n: np.full(n, Precision.INTEGERS))
-    found, expected = counts_at_the_edge(sign, n_nearer)
+    use_precisions(monkeypatch, lambda n: np.full(n, precision))
+    found, expected = counts_at_the_edge(precision, sign, n_nearer, swaps)
     assert found == expected == ([n_nearer], [1], [1])
     halve_bounds(monkeypatch)
-    assert counts_at_the_edge(sign, n_nearer)[0] == ([n_nearer + int(sign < 0)], [0], [0])
+    assert counts_at_the_edge(precision, sign, n_nearer, swaps)[0] == ([n_nearer + int(sign < 0)], [0], [0])
 
 
+@pytest.mark.parametrize("precision", OF_INTEGERS)
 @pytest.mark.parametrize("name", ["cosine", "sqeuclidean"])
-def test_known_pairs_among_products_of_integers(name, monkeypatch):
+def test_known_pairs_among_products_of_integers(name, precision, monkeypatch):
     """Known pairs are hidden, relevant, nearer than all thresholds or not; others lie among them."""
-    use_precisions(monkeypatch, lambda n: np.full(n, Precision.INTEGERS))
+    use_precisions(monkeypatch, lambda n: np.full(n, precision))
     rng, distance = np.random.default_rng(0), REGISTERED.get(name)
     for share in (0.05, 0.5):
         plain, far = block_of(rng.normal(size=(20, 31))), block_of(rng.normal(size=(90, 31)), 100)
@@ -189,7 +196,7 @@ def test_known_pairs_among_products_of_integers(name, monkeypatch):
         reduction, expected = counting(matrix, positives, far.numbers, name, label, own_label)
         with count_screened() as screened:
             (found,) = run_tiles(near, far, distance, TileShape(8, 64), [reduction], policy=Policy.in_force())
-        assert screened["ranks, int8"]
+        assert screened["ranks, int8" if precision is Precision.INTEGERS else "ranks, int8x3"]
         assert_counts(found, expected, reduction)
 
 
@@ -336,16 +343,17 @@ def test_everything_a_report_says_is_the_same_in_float32(options):
     sides = [FeatureSet.from_arrays(rows[cut].astype(np.float32), pids[cut], camids[cut])
              for cut in (slice(0, 40), slice(40, 260))]  # fmt: skip
     found = {}
-    for screen, chunk_rows in (("float32", None), ("int8", None), ("int8", 37)):
+    first = {"int8": Precision.INTEGERS, "int8x3": Precision.RESIDUALS}
+    for screen, chunk_rows in (("float32", None), ("int8", None), ("int8", 37), ("int8x3", 64)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(SCREEN_VARIABLE, screen)
-            if screen == "int8":
-                begin_with_integers(patch)
+            patch.setenv(SCREEN_VARIABLE, "float32")
+            if screen in first:
+                begin_with_integers(patch, first[screen])
             report = evaluate(*sides, **options, chunk_rows=chunk_rows)
         found[screen, chunk_rows] = report
         # Mixed distances are read in float32 alone, and so may those be for which thresholds are sought.
-        if screen == "int8" and not {"metrics", "expand"} & {*options}:
-            assert "int8" in report.environment["products"]
+        if screen in first and not {"metrics", "expand"} & {*options}:
+            assert screen in report.environment["products"]
     one, *others = found.values()
     for other in others:
         assert recorded(other) == recorded(one)
@@ -379,6 +387,42 @@ def test_pairs_are_counted_by_product(monkeypatch):
     assert [screened_words(each) for each in ({}, {"ranks, int8": 5}, {"lists, float32": 2})] == ["", "int8", "float32"]
     of_both = {"ranks, int8": 5, "lists, float32": 2, "lists, int8": 6}
     assert screened_words(of_both) == "lists: int8 for 75 %, float32 for 25 % of the pairs; ranks: int8"
+    of_all = {"ranks, float64": 1, "ranks, float32": 2, "ranks, int8x3": 3, "ranks, int8": 4}
+    words = "int8 for 40 %, int8x3 for 30 %, float32 for 20 %, float64 for 10 % of the pairs"
+    assert screened_words(of_all) == words
+
+
+@pytest.mark.parametrize(("dim", "kind"), [(512, "int8x3"), (12, "float32")])
+def test_queries_that_integers_leave_open_are_read_with_residuals(dim, kind, monkeypatch):
+    """Where their products pay: rows of few elements are read in float32 at once."""
+    monkeypatch.setattr(bands, "_FEWEST", 1)
+    monkeypatch.setattr(bands, "forced_screen", lambda: None)
+    rng = np.random.default_rng(0)
+    near, far = block_of(rng.normal(size=(5, dim))), block_of(rng.normal(size=(400, dim)))
+    matrix = canonical_matrix(near, far, REGISTERED.get("cosine"))
+    reduction, expected = counting(matrix, [range(0, 400, 40)] * 5, far.numbers, "cosine")
+    with count_screened() as screened:
+        (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(64, 256), [reduction])
+    assert_counts(found, expected, reduction)
+    assert screened == {f"ranks, {kind}": 5 * 400}
+
+
+def test_tiles_that_integers_leave_open_are_read_with_residuals(monkeypatch):
+    """The next precision after that of integers, for the rest of the queries; then float32."""
+    rng, cosine = np.random.default_rng(0), REGISTERED.get("cosine")
+    near, far = block_of(rng.normal(size=(8, 512))), block_of(rng.normal(size=(300, 512)))
+    matrix = canonical_matrix(near, far, cosine)
+    reduction, expected = counting(matrix, [range(0, 300, 15)] * 8, far.numbers, "cosine")
+    found = {}
+    for most in (100, 0):
+        use_precisions(monkeypatch, lambda n: np.full(n, Precision.INTEGERS))
+        monkeypatch.setattr(bands, "most_inside", lambda size, most=most: most)
+        with count_screened() as screened:
+            (counted,) = run_tiles(near, far, cosine, TileShape(8, 100), [reduction])
+        assert_counts(counted, expected, reduction)
+        found[most] = screened
+    assert found[100] == {"ranks, int8": 800, "ranks, int8x3": 2400}
+    assert found[0]["ranks, float32"] > 0
 
 
 @pytest.mark.parametrize("has_reach", [False, True])

@@ -36,13 +36,14 @@ from reid_dist.engine.reductions import (
     group_targets,
     make_targets,
 )
+from reid_dist.engine.reductions.costs import OF_INTEGERS
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.impostors import key_edges
 from reid_dist.relevance.assignment import GalleryIndex, assign_relevance
 from reid_dist.relevance.groups import GroupIndex
 from reid_dist.relevance.protocols import PROTOCOLS
 
-MULTIPLIED = (Precision.INTEGERS, Precision.PLAIN, Precision.WIDE)
+MULTIPLIED = (Precision.INTEGERS, Precision.RESIDUALS, Precision.PLAIN, Precision.WIDE)
 COSINE = DISTANCES.get("cosine")
 
 
@@ -134,7 +135,8 @@ def test_each_gives_what_it_gives_alone(seed, is_reranked, tile, data):
     rng = np.random.default_rng(seed)
     with pytest.MonkeyPatch.context() as patch:
         use_integers(patch)
-        use_precisions(patch, lambda n: rng.choice(data.draw(st.sampled_from([MULTIPLIED[:1], MULTIPLIED])), n))
+        mixed = data.draw(st.sampled_from([MULTIPLIED[:1], MULTIPLIED[1:2], MULTIPLIED]))
+        use_precisions(patch, lambda n: rng.choice(mixed, n))
         most = data.draw(st.sampled_from([0, 5, 10**9]))
         patch.setattr(bands, "most_inside", lambda size: most)
         patch.setattr(counts, "OPEN_PAIRS", data.draw(st.sampled_from([0, 1 << 16])))
@@ -179,13 +181,14 @@ def assert_same_histogram(found, expected):
     assert (edges[1][0] <= edges[0][1]).all()
 
 
+@pytest.mark.parametrize("precision", OF_INTEGERS)
 @pytest.mark.parametrize("beside", [(), ("counts",)])
 @pytest.mark.parametrize("name", ["single-shot", "single-shot of nearer", "groups", "lists"])
-def test_known_pairs_beside_products_of_integers(name, beside, monkeypatch):
+def test_known_pairs_beside_products_of_integers(name, beside, precision, monkeypatch):
     """All that is nearer than its thresholds may be known pairs, where others are counted among products."""
     pytest.importorskip("onnxruntime")
     use_integers(monkeypatch)
-    use_precisions(monkeypatch, lambda n: np.full(n, Precision.INTEGERS))
+    use_precisions(monkeypatch, lambda n: np.full(n, precision))
     for seed in range(4):
         problem, shape = Problem(seed, True), TileShape(5, 64)
         found = problem.run([name, *beside], shape)[name]

@@ -22,8 +22,8 @@ from reid_dist.core.environment import has_integers
 from reid_dist.core.registry import Registry
 from reid_dist.kernels.quantising import LARGEST_INTEGER
 
-LARGEST_DIM: Final = (1 << 31) // (2 * LARGEST_INTEGER**2)
-"""Elements of a row at most: products of longer ones may exceed int32."""
+LARGEST_DIM: Final = (1 << 31) // (4 * LARGEST_INTEGER**2)
+"""Elements of a row at most: sums of two products of longer ones may exceed int32."""
 
 
 class IntegerProduct(Protocol):

@@ -8,8 +8,8 @@ r"""Products of rows in eight bits, exact as integers, and a bound on how far th
     ``|x y - s_x s_y X Y| = |e_x (s_y Y) + x e_y| <= |e_x| (|y| + |e_y|) + |x| |e_y|``.
 
 The integers themselves are exact: those of the left rows are made unsigned by adding 127, a term is at most ``2 * 127 *
-127``, and rows with more than 2^31 / (2 * 127 * 127) elements are not quantised.  Of the columns of a tile, the largest
-lengths are taken, so that there is one bound per query and tile.
+127``, and rows with more than 2^31 / (4 * 127 * 127) elements are not quantised: the sums of two products are exact as
+well.  Of the columns of a tile, the largest lengths are taken, so that there is one bound per query and tile.
 
 *Roundings*, of unit roundoff ``u = 2^-24``.  A value is an integer, converted, times two scales, less a bias: four
 roundings of at most ``m = (|x| + |e_x|) (|y| + |e_y|)`` or of the bias, and edges are moved by the bound with one more.
@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.engine.distances.integers import LARGEST_DIM, IntegerProduct
-from reid_dist.engine.distances.screening import Int64, Screen, Values, consecutive
+from reid_dist.engine.distances.screening import Float64, Int64, Screen, Values, consecutive
 from reid_dist.engine.policy import Policy
 from reid_dist.kernels.quantising import LARGEST_INTEGER, quantise_rows
 from reid_dist.kernels.transposing import transpose_integers
@@ -44,8 +44,14 @@ class IntegerRows:
     ----------
     product
         Integer products.
+    integers
+        Shape (n, dim), int8.
     scale
         Shape (n,), float32.
+    bounds
+        Upper bounds of the lengths of rows and residuals, shape (n, 2), float64.
+    largest
+        The largest of either, shape (2,), float64.
     shift
         Share of the offset of unsigned rows in products with these rows, shape (n,), int32.
     """
@@ -53,25 +59,23 @@ class IntegerRows:
     def __init__(self, prepared: Values, product: IntegerProduct) -> None:
         n = len(prepared)
         self.product = product
-        self._integers = np.empty(prepared.shape, np.int8)
+        self.integers = np.empty(prepared.shape, np.int8)
         self.scale, total = np.empty(n, np.float32), np.empty(n, np.int32)
-        bounds = np.empty((n, 2))
-        quantise_rows(prepared, self._integers, self.scale, bounds, total)
-        # Upper bounds of the lengths of rows and residuals.
-        self._length, self._residual = bounds.T.copy()
-        self._longest, self._largest = (float(each.max(initial=0.0)) for each in (self._length, self._residual))
+        self.bounds = np.empty((n, 2))
+        quantise_rows(prepared, self.integers, self.scale, self.bounds, total)
+        self.largest = self.bounds.max(axis=0, initial=0.0)
         self.shift = np.int32(LARGEST_INTEGER) * total
 
     def transposed(self) -> NDArray[np.int8]:
         """The integers as columns, shape (dim, n)."""
-        columns = np.empty(self._integers.shape[::-1], np.int8)
-        transpose_integers(self._integers, columns)
+        columns = np.empty(self.integers.shape[::-1], np.int8)
+        transpose_integers(self.integers, columns)
         return columns
 
     @cached_property
     def _unsigned(self) -> NDArray[np.uint8]:
         # Sums modulo 256 are those of the integers.
-        return self._integers.view(np.uint8) + np.uint8(LARGEST_INTEGER)
+        return self.integers.view(np.uint8) + np.uint8(LARGEST_INTEGER)
 
     def unsigned(self, rows: Int64) -> NDArray[np.uint8]:
         """The integers of some rows by ascending places, made unsigned, shape (n, dim)."""
@@ -79,10 +83,19 @@ class IntegerRows:
 
     def error(self, rows: Int64, columns: IntegerRows, slack: float) -> NDArray[np.float32]:
         """Bound on the errors of the values of some rows against columns, shape (n,), rounded up."""
-        length, residual = self._length[rows], self._residual[rows]
-        span = columns._longest + columns._largest
-        bound = residual * span + length * columns._largest + 2.0**-18 * (length + residual) * span + slack
-        return np.asarray(np.nextafter(((1.0 + 2.0**-20) * bound).astype(np.float32), np.float32(np.inf)))
+        length, residual = self.bounds[rows].T
+        span = columns.largest.sum()
+        return raised(residual * span + length * columns.largest[1] + self.rounding(rows, columns) + slack)
+
+    def rounding(self, rows: Int64, columns: IntegerRows) -> Float64:
+        """Bound on the roundings of values of some rows against columns, shape (n,)."""
+        found: Float64 = 2.0**-18 * self.bounds[rows].sum(axis=1) * columns.largest.sum()
+        return found
+
+
+def raised(bound: Float64) -> NDArray[np.float32]:
+    """A bound that was computed in float64, rounded up."""
+    return np.asarray(np.nextafter(((1.0 + 2.0**-20) * bound).astype(np.float32), np.float32(np.inf)))
 
 
 def slack_of(screen: Screen) -> float:

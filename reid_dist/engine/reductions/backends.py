@@ -84,6 +84,9 @@ class Backend(Protocol):
     def error(self, pairs: Pairs) -> float:
         """Largest error of the values of some pairs, beyond that of the screen."""
 
+    def errors(self, columns: Int64) -> NDArray[np.float32]:
+        """Errors of the values of all queries, as some columns show them, shape (n_query,), rounded up."""
+
     def place(self, pairs: Pairs, bands: Bands, into: PlacedCounts, first: int, limit: int) -> tuple[int, int]:
         """Count pairs by the thresholds that they lie between: settled ones in `into.counts`, others in `into.open`.
 

@@ -11,7 +11,7 @@ from reid_dist.core.model import GalleryMask, Targets, cut_rows
 from reid_dist.engine.distances import Screen
 from reid_dist.engine.reductions.backends import Backend, Pairs
 from reid_dist.engine.reductions.base import HiddenColumns
-from reid_dist.engine.reductions.costs import Need, Precision, cost_of
+from reid_dist.engine.reductions.costs import OF_INTEGERS, Need, Precision, cheapest
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.deciding import Bands
 from reid_dist.kernels.placing import Placing
@@ -47,7 +47,7 @@ def read_all(tile: TileView, need: Need, add: Callable[[Precision, int, int], tu
         done, _ = add(precision, done, tile.size if following is None else most_inside(tile.size))
         if following is None or done == len(tile.queries):
             return
-        tile.leave(precision)
+        tile.leave(precision, need)
         precision = following
 
 
@@ -106,15 +106,15 @@ class ScreenedTargets:
         found = np.full(len(own) - 1, Precision.PLAIN, np.uint8)
         screen = pair.screen()
         if not screen.exact and own[-1]:
-            kinds = [Precision.PLAIN, Precision.WIDE]
+            kinds: tuple[Precision, ...] = (Precision.PLAIN, Precision.WIDE)
             if pair.integers is not None:
-                kinds = [Precision.INTEGERS] if pair.policy.forced == "int8" else [Precision.INTEGERS, *kinds]
-            dim = pair.gallery.features.shape[1]
-            costs = [cost_of(kind, dim, share) for kind, share in zip(kinds, self._shares(kinds), strict=True)]
-            found[:] = np.array(kinds)[np.argmin(costs, axis=0)]
-            few, many = sorted((Precision.INTEGERS, Precision.PLAIN), key=lambda kind: int((found == kind).sum()))
-            if (found == few).sum() < _FEWEST:
-                found[found == few] = many
+                kinds = OF_INTEGERS if pair.policy.forced == "int8" else (*OF_INTEGERS, *kinds)
+            found[:] = cheapest(kinds, pair.gallery.features.shape[1], self._share_inside())
+            numbers = {kind: int((found == kind).sum()) for kind in (*OF_INTEGERS, Precision.PLAIN)}
+            most = max(numbers, key=lambda kind: numbers[kind])
+            for kind, number in numbers.items():
+                if number < _FEWEST:
+                    found[found == kind] = most
         # Under re-ranked distances, known pairs may be all that matters.
         lowest = np.full(len(found), np.inf)
         has = np.flatnonzero(own[1:] > own[:-1])
@@ -123,16 +123,16 @@ class ScreenedTargets:
         found[own[1:] == own[:-1]] = Precision.NOTHING
         return found
 
-    def _shares(self, kinds: list[Precision]) -> list[NDArray[np.float64]]:
-        """Estimate the share of the pairs of each query that lie inside bands, in each precision."""
+    def _share_inside(self) -> Callable[[Precision], NDArray[np.float64]]:
+        """Estimate of the share of the pairs of each query that lie inside bands, in a precision; none in float64."""
         pair, n_query = self._pair, len(self._targets.indptr) - 1
         rows = pair.sampled_rows
-        values = pair.sample(rows)
-        bands, inside = self.bands(Precision.PLAIN), []
-        for kind in kinds:
-            extra = pair.errors(rows) if kind is Precision.INTEGERS else np.zeros(n_query, np.float32)
+        values, bands = pair.sample(rows), self.bands(Precision.PLAIN)
+
+        def share(precision: Precision) -> NDArray[np.float64]:
             found = np.zeros(n_query)
-            if kind is not Precision.WIDE:
-                count_in_bands(values, rows, extra, bands, found)
-            inside.append(found / len(rows))
-        return inside
+            if precision is not Precision.WIDE:
+                count_in_bands(values, rows, pair.errors(precision, rows), bands, found)
+            return found / len(rows)
+
+        return share

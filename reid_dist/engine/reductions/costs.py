@@ -7,6 +7,7 @@ same path on every machine that has these products.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final, TypeVar
@@ -27,8 +28,10 @@ class Precision(IntEnum):
     # No products: known pairs alone, where no other can matter.
     KNOWN = 1
     INTEGERS = 2
-    PLAIN = 3
-    WIDE = 4
+    # Those of integers, corrected by the residuals of both sides.
+    RESIDUALS = 3
+    PLAIN = 4
+    WIDE = 5
 
 
 class Need(StrEnum):
@@ -65,14 +68,19 @@ _PLACED: Final = frozenset({Need.RANKS, Need.GROUPS, Need.SINGLE_SHOT})
 _EVERY: Final = frozenset(Need)
 _NOT_BINNED: Final = _EVERY - {Need.HISTOGRAM}
 _IN_FLOAT64: Final = _PLACED | {Need.VERIFICATION}
+_RANKS: Final = frozenset({Need.RANKS})
 
 TABLE: Final = {
     Precision.KNOWN: Column("", _PLACED, _PLACED),
-    Precision.INTEGERS: Column("int8", _NOT_BINNED, frozenset({Need.RANKS}), (0.6, 0.003), (25.0, 0.08)),
+    Precision.INTEGERS: Column("int8", _NOT_BINNED, _RANKS, (0.6, 0.003), (25.0, 0.08)),
+    Precision.RESIDUALS: Column("int8x3", _NOT_BINNED, _RANKS, (1.1, 0.0095), (25.0, 0.08)),
     Precision.PLAIN: Column("float32", _EVERY, _EVERY, (1.0, 0.0155), (40.0, 0.15)),
     Precision.WIDE: Column("float64", _IN_FLOAT64, _IN_FLOAT64, (2.0, 0.031), (40.0, 0.15)),
 }
 """Columns from the cheapest to the one that decides most pairs; a need is served by the next one that serves it."""
+
+OF_INTEGERS: Final = (Precision.INTEGERS, Precision.RESIDUALS)
+"""Precisions in eight bits: values that they leave undecided are refined, and tiles may hold known pairs apart."""
 
 # Listing an entry, besides.
 _PER_ENTRY = 30.0
@@ -93,17 +101,36 @@ def cost_of(precision: Precision, dim: int, share: S) -> S:
     return _at(column.per_pair, dim) + _at(column.per_open, dim) * share
 
 
-def following(precision: Precision, need: Need, *, known: bool) -> Precision | None:
-    """The next precision that serves a need; None behind the last."""
-    return next((each for each in TABLE if each > precision and TABLE[each].serves(need, known=known)), None)
+def cheapest(
+    kinds: Sequence[Precision], dim: int, share_open: Callable[[Precision], NDArray[np.float64]]
+) -> NDArray[np.uint8]:
+    """Precision of least cost of each query, shape (n,).
+
+    `share_open` gives the share of the pairs of each query that a precision leaves open, shape (n,).  It is not called
+    for one that could be the cheapest of no query.
+    """
+    first, *others = kinds
+    least = cost_of(first, dim, share_open(first))
+    found = np.full(len(least), first, np.uint8)
+    for kind in others:
+        if (cost_of(kind, dim, 0.0) < least).any():
+            cost = cost_of(kind, dim, share_open(kind))
+            found[cost < least] = kind
+            least = np.minimum(least, cost)
+    return found
+
+
+def following(precision: Precision, need: Need, dim: int, *, known: bool) -> Precision | None:
+    """The next precision that serves a need, less products that cost more than those of float32; None behind the last."""
+    most = cost_of(Precision.PLAIN, dim, 0.0)
+    wider = (each for each in TABLE if each > precision and TABLE[each].serves(need, known=known))
+    return next((each for each in wider if each not in OF_INTEGERS or cost_of(each, dim, 0.0) < most), None)
 
 
 def serving(precision: Precision, need: Need, *, known: bool) -> Precision:
     """The precision if it serves a need, or else the next one that does; the widest that does, behind the last."""
-    if TABLE[precision].serves(need, known=known):
-        return precision
-    found = following(precision, need, known=known)
-    return max(each for each in TABLE if TABLE[each].serves(need, known=known)) if found is None else found
+    served = [each for each in TABLE if TABLE[each].serves(need, known=known)]
+    return next((each for each in served if each >= precision), served[-1])
 
 
 def pay_for_lists(n_others: float, dim: int, k: int, policy: Policy) -> bool:
@@ -119,11 +146,14 @@ class ListWork:
 
     def __init__(self, dim: int, n_begun: int, policy: Policy) -> None:
         self._is_forced = policy.forced == "int8"
-        self._saved = _SPENT * (cost_of(Precision.PLAIN, dim, 0.0) - cost_of(Precision.INTEGERS, dim, 0.0))
+        plain = cost_of(Precision.PLAIN, dim, 0.0)
+        self._saved = {kind: _SPENT * (plain - cost_of(kind, dim, 0.0)) for kind in OF_INTEGERS}
         self._entry = _at(TABLE[Precision.INTEGERS].per_open, dim) + _PER_ENTRY
         self._left = self._entry * (_LEAST_ENTRIES + _MOST_BEGUN * n_begun)
 
-    def exceeds(self, n_refined: int, n_pairs: int) -> bool:
-        """Add values that were refined, and pairs that were compared; whether products of float32 are faster."""
-        self._left += self._saved * n_pairs - self._entry * n_refined
+    def exceeds(self, precision: Precision, n_refined: int, n_pairs: int) -> bool:
+        """Add values that were refined, and pairs that were compared; whether the next precision is faster."""
+        if precision not in OF_INTEGERS:
+            return False
+        self._left += self._saved[precision] * n_pairs - self._entry * n_refined
         return self._left < 0 and not self._is_forced

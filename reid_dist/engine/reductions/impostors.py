@@ -19,7 +19,7 @@ from reid_dist.engine.reductions.accumulator import Accumulator
 from reid_dist.engine.reductions.backends import Backend, Pairs, Seen
 from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.by_query import CountsByQuery, QueryTally, add_by_query, join_queries
-from reid_dist.engine.reductions.costs import Need, Precision, cost_of
+from reid_dist.engine.reductions.costs import OF_INTEGERS, Need, Precision, cheapest
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.impostors import (
@@ -38,7 +38,7 @@ R = TypeVar("R")
 FEWEST_COUNTS = 4
 
 # Above these shares of a tile decided pair by pair, the products of the next precision are cheaper.
-_MOST_UNDECIDED = {Precision.INTEGERS: 0.1, Precision.PLAIN: 0.02}
+_MOST_UNDECIDED = {Precision.INTEGERS: 0.1, Precision.RESIDUALS: 0.05, Precision.PLAIN: 0.02}
 
 
 # ---- partial results -------------------------------------------------------------------------------------------------
@@ -221,7 +221,8 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         scale = reduction.visibility.scale
         self._falling, self._slack = scale.falling(self._distance), scale.error(self._distance)
         self._at_place = np.empty(N_PLACES, np.uint16)
-        self._last_place, self._extra, self._filled = 0, 0.0, (self._screen, -1.0)
+        self._last_place, self._filled = 0, (self._screen, -1.0)
+        self._extra = dict.fromkeys(Precision, 0.0)
         n_bracket = len(reduction.edges) // 2
         nothing = KeyCounts(np.empty(0, np.int64), np.empty(0, np.int64))
         self._counts = BracketCounts(np.zeros(n_bracket, np.int64), (nothing,) * n_bracket)
@@ -238,14 +239,13 @@ class _Collection(_ImpostorTiles[BracketCounts]):
             return found
         screen, rows = self._screen, pair.sampled_rows
         fall = (screen.centre[:, None] - pair.sample(rows)) / screen.slope
-        inside = []
-        for extra in (pair.errors(rows), 0.0):
-            width = ((screen.epsilon + extra) / screen.slope)[:, None]
+
+        def inside(kind: Precision) -> NDArray[np.float64]:
+            width = ((screen.epsilon + pair.errors(kind, rows)) / screen.slope)[:, None]
             edges = np.searchsorted(self._falling, fall - width), np.searchsorted(self._falling, fall + width)
-            inside.append(float(((edges[0] != edges[1]) | (edges[0] % 2 == 1)).mean()))
-        dim = pair.gallery.features.shape[1]
-        if cost_of(Precision.INTEGERS, dim, inside[0]) < cost_of(Precision.PLAIN, dim, inside[1]):
-            found[:] = Precision.INTEGERS
+            return np.array([((edges[0] != edges[1]) | (edges[0] % 2 == 1)).mean()])
+
+        found[:] = cheapest((*OF_INTEGERS, Precision.PLAIN), pair.gallery.features.shape[1], inside)
         return found
 
     def _fill_places(self, screen: Screen, extra: float) -> None:
@@ -272,16 +272,16 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         precision: Precision | None = min(tile.first(self.need), Precision.PLAIN)
         while precision is not None and not self._add(tile, precision):
             # Others that read the tile need not read it in float64.
-            if precision is Precision.INTEGERS:
-                tile.leave(precision)
+            if precision in OF_INTEGERS:
+                tile.leave(precision, self.need)
             precision = tile.wider(precision, self.need)
 
     def _add(self, tile: TileView, precision: Precision) -> bool:
         """Add a tile in a precision; whether few enough pairs were undecided."""
         backend, pairs = tile.read(precision, self.need, self._hidden)
         # The largest so far: the table is filled anew when it grows.
-        self._extra = max(self._extra, backend.error(pairs))
-        self._fill_places(backend.screen, self._extra if precision is Precision.INTEGERS else 0.0)
+        self._extra[precision] = max(self._extra[precision], backend.error(pairs))
+        self._fill_places(backend.screen, self._extra[precision])
         gaps = np.zeros_like(self._counts.below)
         if self._by_query is not None:
             self._by_query.begin(len(tile.queries))

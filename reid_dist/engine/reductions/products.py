@@ -14,6 +14,7 @@ from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Screen, Values
 from reid_dist.engine.distances.integers import IntegerProduct
 from reid_dist.engine.distances.quantised import IntegerRows, slack_of
+from reid_dist.engine.distances.residuals import ResidualRows
 from reid_dist.engine.reductions.backends import Entering, Pairs, PlacedCounts, Seen
 from reid_dist.engine.reductions.screens import RescoredScreen
 from reid_dist.kernels.canonical import PairRows
@@ -21,6 +22,7 @@ from reid_dist.kernels.counting import count_tile
 from reid_dist.kernels.deciding import Bands
 from reid_dist.kernels.impostors import Brackets, ByQuery, Screened, count_keys, split_tile
 from reid_dist.kernels.placing import Placing
+from reid_dist.kernels.residuals import add_residuals
 from reid_dist.kernels.symmetric import Side, collect_both, collect_rows
 from reid_dist.kernels.tiles import Tile
 
@@ -51,7 +53,7 @@ class TileProducts(ABC):
     """A backend whose products are tiles in memory; see `reid_dist.engine.reductions.backends.Backend`."""
 
     def __init__(self, prepared: PreparedColumns) -> None:
-        self.screen, self._prepared = prepared.screen, prepared
+        self.screen, self.prepared = prepared.screen, prepared
         self._latest: tuple[Int64, RowRange, Tile] | None = None
         # The same without columns that are hidden, for the latest pairs.
         self._shown: tuple[Pairs, Tile] | None = None
@@ -81,6 +83,10 @@ class TileProducts(ABC):
     def error(self, pairs: Pairs) -> float:
         """Largest error of the values of some pairs, beyond that of the screen."""
         return float(self.tile(pairs).extra.max(initial=0.0))
+
+    def errors(self, columns: Int64) -> NDArray[np.float32]:
+        """Errors of the values of all queries, as some columns show them, shape (n_query,), rounded up."""
+        return np.zeros(self.screen.shape[0], np.float32)
 
     def place(self, pairs: Pairs, bands: Bands, into: PlacedCounts, first: int, limit: int) -> tuple[int, int]:
         """Count pairs by the thresholds that they lie between."""
@@ -139,12 +145,12 @@ class FloatProducts(TileProducts):
 
     def prepare(self, columns: RowRange) -> None:
         """Prepare gallery rows, unless they are the latest."""
-        self._prepared.read(columns)
+        self.prepared.read(columns)
 
     def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
         """Products of some queries and columns; the next call overwrites them."""
         n, m = len(queries), len(columns)
-        matrix, bias = self._prepared.read(columns)
+        matrix, bias = self.prepared.read(columns)
         values = self._scratch[: n * m].reshape(n, m)
         if self._multiplies:
             self.screen.multiply(queries, matrix, values)
@@ -181,12 +187,14 @@ class IntegerProducts(TileProducts):
         super().__init__(prepared)
         screen = self.screen
         n_query, _, dim = screen.shape
-        self._near = screen.query_rows(np.arange(n_query))
-        self._own = rows = IntegerRows(self._near, product)
+        self.every = np.arange(n_query)
+        # Prepared queries, and quantised ones; quantised rows of the current columns.
+        self.near = screen.query_rows(self.every)
+        self.own = self.other = IntegerRows(self.near, product)
         self._scratch = np.empty(size, np.int32)
-        self._right = np.empty((dim, 0), np.int8)
-        self._columns, self._other = RowRange(0, 0), rows
-        self._slack = slack_of(screen)
+        self.right = np.empty((dim, 0), np.int8)
+        self._columns = RowRange(0, 0)
+        self.slack = slack_of(screen)
         self._known = _NO_KNOWN
         self._first_known = 0
         if isinstance(screen, RescoredScreen):
@@ -195,22 +203,22 @@ class IntegerProducts(TileProducts):
     def prepare(self, columns: RowRange) -> None:
         """Prepare gallery rows, unless they are the latest."""
         if columns != self._columns:
-            self._other = IntegerRows(self._prepared.read(columns)[0], self._own.product)
-            self._right, self._columns = self._other.transposed(), columns
+            self.other = IntegerRows(self.prepared.read(columns)[0], self.own.product)
+            self.right, self._columns = self.other.transposed(), columns
 
     def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
         """Products of some queries and columns; the next call overwrites them."""
         n, m = len(queries), len(columns)
-        far, bias = self._prepared.read(columns)
+        far, bias = self.prepared.read(columns)
         products = self._scratch[: n * m].reshape(n, m)
-        self._own.product.multiply(self._own.unsigned(queries), self._right, products)
+        self.own.product.multiply(self.own.unsigned(queries), self.right, products)
         return Tile(
             products=products,
-            shift=self._other.shift,
-            scale=self._other.scale,
-            factor=self._own.scale[queries],
-            extra=self._own.error(queries, self._other, self._slack),
-            near=self._near,
+            shift=self.other.shift,
+            scale=self.other.scale,
+            factor=self.own.scale[queries],
+            extra=self.own.error(queries, self.other, self.slack),
+            near=self.near,
             far=far,
             bias=bias[None],
             bias_of=np.zeros(n, np.int64),
@@ -222,8 +230,48 @@ class IntegerProducts(TileProducts):
             first_known=self._first_known,
         )
 
+    def sampled(self, columns: Int64) -> tuple[Values, IntegerRows]:
+        """Some prepared gallery rows, and quantised ones."""
+        rows, _ = self.screen.gallery_tile(columns, np.empty((len(columns), self.near.shape[1]), np.float32))
+        return rows, IntegerRows(rows, self.own.product)
+
     def errors(self, columns: Int64) -> NDArray[np.float32]:
-        """Errors of all queries against some columns, shape (n_query,)."""
-        rows, _ = self.screen.gallery_tile(columns, np.empty((len(columns), self._near.shape[1]), np.float32))
-        every = np.arange(self.screen.shape[0])
-        return self._own.error(every, IntegerRows(rows, self._own.product), self._slack)
+        """Errors of the values of all queries, as some columns show them, shape (n_query,), rounded up."""
+        return self.own.error(self.every, self.sampled(columns)[1], self.slack)
+
+
+class ResidualProducts(TileProducts):
+    """Products of integers with residuals, in float32; see `reid_dist.engine.distances.residuals`."""
+
+    def __init__(self, whole: IntegerProducts, size: int) -> None:
+        super().__init__(whole.prepared)
+        self._whole = whole
+        self._own = self._other = ResidualRows(whole.near, whole.own)
+        self._crossed, self._scratch = np.empty(size, np.int32), np.empty(size, np.float32)
+        self._right = np.empty((2 * whole.near.shape[1], 0), np.int8)
+        self._columns = RowRange(0, 0)
+
+    def prepare(self, columns: RowRange) -> None:
+        """Prepare gallery rows, unless they are the latest."""
+        if columns != self._columns:
+            self._whole.prepare(columns)
+            self._other = ResidualRows(self.prepared.read(columns)[0], self._whole.other)
+            self._right, self._columns = self._other.transposed(self._whole.right), columns
+
+    def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
+        """Products of some queries and columns; the next call overwrites them."""
+        whole, n, m = self._whole.tile(Pairs(queries, columns)), len(queries), len(columns)
+        crossed, values = self._crossed[: n * m].reshape(n, m), self._scratch[: n * m].reshape(n, m)
+        self._whole.own.product.multiply(self._own.unsigned(queries), self._right, crossed)
+        add_residuals(whole.products, crossed, whole.shift, self._other.shift, whole.factor, whole.scale, values)
+        return whole._replace(
+            products=values,
+            shift=np.zeros(m, np.float32),
+            scale=np.ones(m, np.float32),
+            factor=np.ones(n, np.float32),
+            extra=self._own.error(queries, self._other, self._whole.slack),
+        )
+
+    def errors(self, columns: Int64) -> NDArray[np.float32]:
+        """Errors of the values of all queries, as some columns show them, shape (n_query,), rounded up."""
+        return self._own.error(self._whole.every, ResidualRows(*self._whole.sampled(columns)), self._whole.slack)

@@ -139,8 +139,8 @@ class ListingTiles:
         precision = tile.first(self._need)
         backend, pairs = tile.read(precision, self._need, hidden)
         n_refined = backend.nearest(pairs, self._listing.side)
-        if precision is Precision.INTEGERS and self._work.exceeds(n_refined, tile.size):
-            tile.leave(precision)
+        if self._work.exceeds(precision, n_refined, tile.size):
+            tile.leave(precision, self._need)
 
 
 @dataclass(frozen=True, slots=True)

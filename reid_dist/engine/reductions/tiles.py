@@ -22,7 +22,7 @@ from reid_dist.engine.policy import UNFORCED, Policy
 from reid_dist.engine.reductions.backends import Backend, Pairs
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, pair_rows
 from reid_dist.engine.reductions.costs import TABLE, Need, Precision, following, serving
-from reid_dist.engine.reductions.products import FloatProducts, IntegerProducts, PreparedColumns
+from reid_dist.engine.reductions.products import FloatProducts, IntegerProducts, PreparedColumns, ResidualProducts
 from reid_dist.engine.reductions.screens import screen_pairs
 from reid_dist.engine.screened_pairs import note_screened
 
@@ -92,33 +92,41 @@ class BlockPair:
         screen.multiply(np.arange(n_query), rows, values)
         return values - bias
 
-    def errors(self, columns: Int64) -> NDArray[np.float32]:
-        """`Tile.extra` of integers for all queries, as some columns show it, shape (n_query,)."""
-        products = self.backend(Precision.INTEGERS)
-        if not isinstance(products, IntegerProducts):
-            raise AssertionError("only products of integers have it")
-        return products.errors(columns)
+    def errors(self, precision: Precision, columns: Int64) -> NDArray[np.float32]:
+        """`Tile.extra` of all queries in a precision, as some columns show it, shape (n_query,)."""
+        return self.backend(precision).errors(columns)
 
     def backend(self, precision: Precision) -> Backend:
         """What computes the pairs in a precision."""
         if precision not in self._backends:
-            screen, size = self.screen(precision), self.query_rows * self.gallery_rows
-            if screen not in self._prepared:
-                self._prepared[screen] = PreparedColumns(screen, self.gallery_rows)
-            prepared = self._prepared[screen]
-            if precision is not Precision.INTEGERS:
-                multiplies = precision is not Precision.KNOWN
-                self._backends[precision] = FloatProducts(prepared, size, multiplies=multiplies)
-            elif self.integers is not None:
-                self._backends[precision] = IntegerProducts(prepared, self.integers, size)
+            size = self.query_rows * self.gallery_rows
+            if precision is Precision.INTEGERS:
+                self._backends[precision] = self._whole
+            elif precision is Precision.RESIDUALS:
+                self._backends[precision] = ResidualProducts(self._whole, size)
             else:
-                raise AssertionError("products of integers are not available")
+                multiplies = precision is not Precision.KNOWN
+                self._backends[precision] = FloatProducts(self._columns(precision), size, multiplies=multiplies)
         return self._backends[precision]
 
     @property
     def has_known(self) -> bool:
         """Whether some pairs have a known distance, under a re-ranked one."""
         return self.rows.rescoring.active
+
+    @cached_property
+    def _whole(self) -> IntegerProducts:
+        """Products of integers, which those with residuals read as well."""
+        if self.integers is None:
+            raise AssertionError("products of integers are not available")
+        return IntegerProducts(self._columns(Precision.INTEGERS), self.integers, self.query_rows * self.gallery_rows)
+
+    def _columns(self, precision: Precision) -> PreparedColumns:
+        """Prepared gallery rows in a precision."""
+        screen = self.screen(precision)
+        if screen not in self._prepared:
+            self._prepared[screen] = PreparedColumns(screen, self.gallery_rows)
+        return self._prepared[screen]
 
 
 class Batch:
@@ -174,9 +182,9 @@ class TileView:
         """The next precision that serves a need; None behind the last."""
         if precision is Precision.KNOWN or self._pair.screen().exact:
             return None
-        return following(precision, need, known=self._pair.has_known)
+        return following(precision, need, self._pair.gallery.features.shape[1], known=self._pair.has_known)
 
-    def leave(self, precision: Precision) -> None:
-        """Read further tiles of these queries in the next precision."""
+    def leave(self, precision: Precision, need: Need) -> None:
+        """Read further tiles of these queries in the next precision that serves a need."""
         if self._batch.precision is precision:
-            self._batch.precision = Precision(precision + 1)
+            self._batch.precision = self.wider(precision, need) or precision

@@ -31,6 +31,7 @@ from reid_dist.engine.reductions import (
     Visibility,
     add_histograms,
     combine_brackets,
+    costs,
     ordered_keys,
 )
 from reid_dist.engine.reductions import impostors as impostors_of_tiles
@@ -155,9 +156,10 @@ def test_levels_are_found_exactly(seed, kind, name, n_query, n_gallery, dim, cap
         if has_integers and has_library():
             use_integers(patch)
             # Products of integers cost least, wherever the pairs lie; tiles are left to float32 at once or never.
-            patch.setattr(impostors_of_tiles, "cost_of", lambda precision, dim, share: float(precision))
-            most = data.draw(st.sampled_from([-1.0, 0.1, 1.0]))
-            patch.setitem(impostors_of_tiles._MOST_UNDECIDED, Precision.INTEGERS, most)
+            patch.setattr(costs, "cost_of", lambda precision, dim, share: int(precision) + 0.0 * share)
+            for precision in costs.OF_INTEGERS:
+                most = data.draw(st.sampled_from([-1.0, 0.1, 1.0]))
+                patch.setitem(impostors_of_tiles._MOST_UNDECIDED, precision, most)
         found, _ = search_through(problem, levels, genuine, len(impostors), capacity, cuts, tile)
     for level in levels:
         crossing = found[level]

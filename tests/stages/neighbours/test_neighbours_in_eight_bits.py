@@ -34,6 +34,7 @@ from reid_dist.engine.reductions.backends import Pairs
 from reid_dist.engine.screened_pairs import count_screened
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.quantising import quantise_rows
+from reid_dist.kernels.residuals import quantise_residuals
 
 pytest.importorskip("onnxruntime")
 
@@ -47,10 +48,10 @@ def forced(monkeypatch):
 # ------------------------------------------------------------------------------------------------- bounds of values
 
 
-def values_of(near, far, name, queries, columns):
+def values_of(near, far, name, queries, columns, precision=Precision.INTEGERS):
     """Screening values of a tile of integers, what they are off by, in extended precision, and the bound on that."""
     pair = BlockPair(near, far, REGISTERED.get(name), TileShape(len(near), len(far)), policy=Policy.in_force())
-    tile, screen = pair.backend(Precision.INTEGERS).tile(Pairs(queries, columns)), pair.screen()
+    tile, screen = pair.backend(precision).tile(Pairs(queries, columns)), pair.screen()
     rows, bias = screen.gallery_tile(slice(columns.start, columns.stop), np.empty_like(tile.far))
     exact = screen.query_rows(queries).astype(np.longdouble) @ rows.astype(np.longdouble).T - bias
     # As kernels compute them.
@@ -58,45 +59,49 @@ def values_of(near, far, name, queries, columns):
     return value, value - exact, tile.extra
 
 
-@pytest.mark.quick_cases(2)
+@pytest.mark.quick_cases(4)
+@pytest.mark.parametrize("precision", costs.OF_INTEGERS)
 @pytest.mark.parametrize("name", DISTANCES)
 @settings(max_examples=examples(60))
 @given(data=st.data())
-def test_products_lie_within_their_bounds(name, data):
+def test_products_lie_within_their_bounds(name, precision, data):
     """Values by integers against products in extended precision; of all rows, and of some."""
     near, far = map(block_of, data.draw(hard_blocks(name)))
     columns = RowRange(*sorted(data.draw(st.sampled_from([(0, len(far)), (len(far) // 2, len(far)), (0, 1)]))))
     queries = np.arange(len(near))[:: data.draw(st.sampled_from([1, 2]))]
-    value, off, extra = values_of(near, far, name, queries, columns)
+    value, off, extra = values_of(near, far, name, queries, columns, precision)
     assert np.isfinite(value).all()
     assert (np.abs(off) <= extra[:, None]).all()
 
 
+@pytest.mark.parametrize(("precision", "most"), [(Precision.INTEGERS, 0.03), (Precision.RESIDUALS, 0.0003)])
 @pytest.mark.parametrize("name", DISTANCES)
-def test_bounds_are_narrow_where_they_can_be(name):
+def test_bounds_are_narrow_where_they_can_be(name, precision, most):
     rng = np.random.default_rng(0)
     near, far = block_of(rng.normal(size=(9, 512))), block_of(rng.normal(size=(300, 512)))
-    _, _, extra = values_of(near, far, name, np.arange(9), RowRange(0, 300))
-    assert np.median(extra) < (0.03 if name == "cosine" else 0.03 * 512)
+    _, _, extra = values_of(near, far, name, np.arange(9), RowRange(0, 300), precision)
+    assert np.median(extra) < (most if name == "cosine" else most * 512)
 
 
 @settings(max_examples=examples(60))
 @given(data=st.data())
 def test_lengths_of_residuals_are_not_too_small(data):
     rows = np.ascontiguousarray(data.draw(hard_rows(12, data.draw(st.sampled_from(DIMS)), "cosine")))
-    whole, n = np.empty(rows.shape, np.int8), len(rows)
-    scale, bounds, total = np.empty(n, np.float32), np.empty((n, 2)), np.empty(n, np.int32)
-    quantise_rows(rows, whole, scale, bounds, total)
-    assert np.array_equal(total, whole.sum(axis=1, dtype=np.int64))
-    assert np.abs(whole.astype(np.int64)).max() <= 127
-    exact = rows.astype(np.longdouble)
-    for place, part in enumerate((0.0, scale[:, None].astype(np.longdouble) * whole)):
+    whole, fine, n = np.empty(rows.shape, np.int8), np.empty(rows.shape, np.int8), len(rows)
+    scale, bounds, left, totals = np.empty(n, np.float32), np.empty((n, 2)), np.empty(n), np.empty((2, n), np.int32)
+    quantise_rows(rows, whole, scale, bounds, totals[0])
+    quantise_residuals(rows, whole, scale, bounds, fine, left, totals[1])
+    for integers_of, total in zip((whole, fine), totals, strict=True):
+        assert np.array_equal(total, integers_of.sum(axis=1, dtype=np.int64))
+        assert np.abs(integers_of.astype(np.int64)).max() <= 127
+    exact, step = rows.astype(np.longdouble), scale[:, None].astype(np.longdouble)
+    for part, bound in zip((0.0, step * whole, step / 254 * fine), (*bounds.T, left), strict=True):
         exact = exact - part
         length = np.sqrt((exact * exact).sum(axis=1))
-        assert (bounds[:, place] >= length).all()
+        assert (bound >= length).all()
         # Nor too large, where squares are in the range of float32.
         usual = np.abs(rows).max(axis=1) > 1e-11
-        assert (bounds[usual, place] <= 1.01 * length[usual] + 1e-6 * bounds[usual, 0]).all()
+        assert (bound[usual] <= 1.01 * length[usual] + 1e-6 * bounds[usual, 0]).all()
 
 
 # ------------------------------------------------------------------------------------------------------ the sweep
@@ -321,11 +326,12 @@ def test_same_bits_as_in_float32(name, k, data):
     assert found["int8"].distance.tobytes() == found["float32"].distance.tobytes()
 
 
-def test_crowded_blocks_are_computed_in_float32(monkeypatch):
+@pytest.mark.parametrize(("dim", "others"), [(12, {"neighbours, float32"}), (512, {"neighbours, int8x3", "neighbours, float32"})])
+def test_crowded_blocks_are_computed_in_float32(dim, others, monkeypatch):
     """The result is the same, wherever integers are given up; those that are forced are not."""
     rng = np.random.default_rng(8)
     distance = REGISTERED.get("cosine")
-    near, far = block_of(rng.normal(size=(90, 64))), block_of(rng.normal(size=(70, 64)), 100)
+    near, far = block_of(rng.normal(size=(90, dim))), block_of(rng.normal(size=(70, dim)), 100)
     seeds = tuple(Seed(np.full(len(each), np.inf), np.full(len(each), -np.inf)) for each in (near, far))
 
     def found():
@@ -346,15 +352,15 @@ def test_crowded_blocks_are_computed_in_float32(monkeypatch):
         lists, screened = found()
         for one, two in zip(lists, expected, strict=True):
             assert_same(one, two)
-        assert set(screened) == ({"neighbours, int8"} if cost == 0.0 else {"neighbours, int8", "neighbours, float32"})
+        assert set(screened) == {"neighbours, int8"} | (set() if cost == 0.0 else others)
 
 
 def _exceeds(cost):
     """Give up after so many refined values, by their cost."""
     refined = []
 
-    def exceeds(self, n_refined, n_pairs):
+    def exceeds(self, precision, n_refined, n_pairs):
         refined.append(cost * n_refined)
-        return sum(refined) > 1e4
+        return precision < Precision.PLAIN and sum(refined) > 1e4
 
     return exceeds
