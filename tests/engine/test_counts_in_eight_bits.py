@@ -396,13 +396,13 @@ def test_pairs_are_counted_by_product(monkeypatch):
 def test_queries_that_integers_leave_open_are_read_with_residuals(dim, kind, monkeypatch):
     """Where their products pay: rows of few elements are read in float32 at once."""
     monkeypatch.setattr(bands, "_FEWEST", 1)
-    monkeypatch.setattr(bands, "forced_screen", lambda: None)
+    policy = free_integers(monkeypatch)
     rng = np.random.default_rng(0)
     near, far = block_of(rng.normal(size=(5, dim))), block_of(rng.normal(size=(400, dim)))
     matrix = canonical_matrix(near, far, REGISTERED.get("cosine"))
     reduction, expected = counting(matrix, [range(0, 400, 40)] * 5, far.numbers, "cosine")
     with count_screened() as screened:
-        (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(64, 256), [reduction])
+        (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(64, 256), [reduction], policy)
     assert_counts(found, expected, reduction)
     assert screened == {f"ranks, {kind}": 5 * 400}
 
@@ -413,12 +413,12 @@ def test_tiles_that_integers_leave_open_are_read_with_residuals(monkeypatch):
     near, far = block_of(rng.normal(size=(8, 512))), block_of(rng.normal(size=(300, 512)))
     matrix = canonical_matrix(near, far, cosine)
     reduction, expected = counting(matrix, [range(0, 300, 15)] * 8, far.numbers, "cosine")
-    found = {}
+    found, policy = {}, free_integers(monkeypatch)
     for most in (100, 0):
         use_precisions(monkeypatch, lambda n: np.full(n, Precision.INTEGERS))
         monkeypatch.setattr(bands, "most_inside", lambda size, most=most: most)
         with count_screened() as screened:
-            (counted,) = run_tiles(near, far, cosine, TileShape(8, 100), [reduction])
+            (counted,) = run_tiles(near, far, cosine, TileShape(8, 100), [reduction], policy)
         assert_counts(counted, expected, reduction)
         found[most] = screened
     assert found[100] == {"ranks, int8": 800, "ranks, int8x3": 2400}

@@ -121,7 +121,7 @@ def cheapest(
 
 
 def following(precision: Precision, need: Need, dim: int, *, known: bool) -> Precision | None:
-    """The next precision that serves a need, less products that cost more than those of float32; None behind the last."""
+    """The next precision that serves a need, and costs no more than float32 if it is of integers; None behind all."""
     most = cost_of(Precision.PLAIN, dim, 0.0)
     wider = (each for each in TABLE if each > precision and TABLE[each].serves(need, known=known))
     return next((each for each in wider if each not in OF_INTEGERS or cost_of(each, dim, 0.0) < most), None)

@@ -18,7 +18,7 @@ def test_every_need_is_served_from_every_precision_on(need: Need, known: bool) -
     assert Precision.PLAIN in chain
     for first in TABLE:
         later = [each for each in chain if each > first]
-        assert following(first, need, known=known) == (later[0] if later else None)
+        assert following(first, need, 512, known=known) == (later[0] if later else None)
         found = serving(first, need, known=known)
         assert found in chain
         assert found == (first if first in chain else later[0] if later else chain[-1])

@@ -326,7 +326,9 @@ def test_same_bits_as_in_float32(name, k, data):
     assert found["int8"].distance.tobytes() == found["float32"].distance.tobytes()
 
 
-@pytest.mark.parametrize(("dim", "others"), [(12, {"neighbours, float32"}), (512, {"neighbours, int8x3", "neighbours, float32"})])
+@pytest.mark.parametrize(
+    ("dim", "others"), [(12, {"neighbours, float32"}), (512, {"neighbours, int8x3", "neighbours, float32"})]
+)
 def test_crowded_blocks_are_computed_in_float32(dim, others, monkeypatch):
     """The result is the same, wherever integers are given up; those that are forced are not."""
     rng = np.random.default_rng(8)
