@@ -7,8 +7,7 @@ it.  Partial results hold sparse counts, never a distance per pair.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +15,13 @@ from numpy.typing import NDArray
 from reid_dist.core.model import GalleryMask, Hidden
 from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.reductions.accumulator import Accumulator
+from reid_dist.engine.reductions.bands import Adding, DecidingTiles
 from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.by_query import CountsByQuery, QueryTally, add_by_query, join_queries
 from reid_dist.engine.reductions.costs import Precision, cost_of
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
+from reid_dist.kernels.canonical import pair_distances
 from reid_dist.kernels.impostors import (
     LARGEST_KEY,
     N_PLACES,
@@ -30,17 +31,12 @@ from reid_dist.kernels.impostors import (
     count_keys,
     falling_keys,
     split_tile,
-    untallied,
 )
 
 Int64 = NDArray[np.int64]
-R = TypeVar("R")
 
 # Minimal counts kept per bracket.  With two or more, a bracket is always narrower in the next pass.
 FEWEST_COUNTS = 4
-
-# Above these shares of a tile decided pair by pair, the products of the next precision are cheaper.
-_MOST_UNDECIDED = {Precision.INTEGERS: 0.1, Precision.PLAIN: 0.02}
 
 
 # ---- partial results -------------------------------------------------------------------------------------------------
@@ -88,28 +84,22 @@ class Visibility:
     scale: FallingScale
 
 
-class _ImpostorTiles(Accumulator[R]):
-    """Prepares tiles for the kernels."""
+class _VisibleTiles:
+    """Reads the tiles of a block pair as kernels take them."""
 
     def __init__(self, visibility: Visibility, pair: BlockPair) -> None:
-        self._visibility, self._pair = visibility, pair
+        self._counted, self._pair = visibility.counted, pair
         self._hidden = HiddenColumns(visibility.hidden, visibility.mask, pair.gallery)
-        self._screen = pair.screen()
 
-    @property
-    def precisions(self) -> NDArray[np.uint8]:
-        """First precision of each query."""
-        return np.full(len(self._pair.query), Precision.PLAIN, np.uint8)
-
-    def _screened(self, tile: TileView, precision: Precision = Precision.PLAIN) -> tuple[Screen, Screened]:
-        """Return a tile in a precision as the argument of kernels, and its screen."""
+    def read(self, tile: TileView, precision: Precision) -> Screened:
+        """A tile in a precision."""
         screen, read = self._pair.screen(precision), tile.read(precision, "verification")
         bias, bias_of = self._hidden.bias(read.bias[0], tile.columns, tile.queries)
-        return screen, Screened(
+        return Screened(
             tile=read._replace(bias=bias, bias_of=bias_of),
             hidden_indptr=self._hidden.indptr,
             hidden_column=self._hidden.column,
-            counted=self._visibility.counted,
+            counted=self._counted,
             centre=screen.centre.astype(screen.dtype),
             scale=np.full(1, 1.0 / screen.slope, screen.dtype)[0],
         )
@@ -145,25 +135,29 @@ def add_histograms(partials: Sequence[ImpostorHistogram]) -> ImpostorHistogram:
     return ImpostorHistogram(counts, max(partial.error for partial in partials))
 
 
-class _Histogram(_ImpostorTiles[ImpostorHistogram]):
+class _Histogram(Accumulator[ImpostorHistogram]):
     """Accumulator of `CountImpostors`."""
 
     def __init__(self, visibility: Visibility, pair: BlockPair) -> None:
-        super().__init__(visibility, pair)
+        self._pair, self._tiles = pair, _VisibleTiles(visibility, pair)
         # Few of its pages are touched.
         self._counts = np.zeros(N_PLACES, np.int64)
         self._span = np.array([N_PLACES, 0], np.uint32)
 
+    @property
+    def precisions(self) -> NDArray[np.uint8]:
+        """First precision of each query."""
+        return np.full(len(self._pair.query), Precision.PLAIN, np.uint8)
+
     def absorb(self, tile: TileView) -> None:
         """Count one tile."""
-        _, screened = self._screened(tile)
-        count_keys(screened, self._counts, self._span)
+        count_keys(self._tiles.read(tile, Precision.PLAIN), self._counts, self._span)
 
     def result(self) -> ImpostorHistogram:
         """Return the counts of visible pairs whose values fit into a float32."""
         first, last = self._span.tolist()
         place = np.flatnonzero(self._counts[first : last + 1]) + first
-        return ImpostorHistogram(KeyCounts(place - LARGEST_KEY, self._counts[place]), _error(self._screen))
+        return ImpostorHistogram(KeyCounts(place - LARGEST_KEY, self._counts[place]), _error(self._pair.screen()))
 
 
 # ---- further passes --------------------------------------------------------------------------------------------------
@@ -212,32 +206,29 @@ def _fitted(inside: Sequence[KeyCounts], capacity: int) -> tuple[KeyCounts, ...]
     return tuple(counts.shrunk(share) for counts in inside)
 
 
-class _Collection(_ImpostorTiles[BracketCounts]):
+class _Collection(DecidingTiles[BracketCounts]):
     """Accumulator of `CollectImpostors`."""
 
     def __init__(self, reduction: CollectImpostors, pair: BlockPair) -> None:
-        super().__init__(reduction.visibility, pair)
-        self._capacity = reduction.capacity
+        super().__init__(pair)
+        self._tiles, self._capacity = _VisibleTiles(reduction.visibility, pair), reduction.capacity
         self._distance = np.array(reduction.edges, np.float64)
         scale = reduction.visibility.scale
         self._falling, self._slack = scale.falling(self._distance), scale.error(self._distance)
         self._at_place = np.empty(N_PLACES, np.uint16)
-        self._last_place, self._extra, self._filled = 0, 0.0, (self._screen, -1.0)
-        n_bracket = len(reduction.edges) // 2
+        self._last_place, self._extra, self._filled = 0, 0.0, (pair.screen(), -1.0)
         nothing = KeyCounts(np.empty(0, np.int64), np.empty(0, np.int64))
-        self._counts = BracketCounts(np.zeros(n_bracket, np.int64), (nothing,) * n_bracket)
-        self._found = np.empty(0)
+        self._below = np.zeros(len(reduction.edges) // 2, np.int64)
+        self._inside = (nothing,) * len(self._below)
         self._by_query = None if not reduction.by_query else QueryTally(len(pair.query), self._distance, self._capacity)
-        # Number of distances in use, and number of decided pairs of the current tile.
-        self._progress = np.zeros(2, np.int64)
 
     @property
     def precisions(self) -> NDArray[np.uint8]:
         """First precision of each query: that of least cost, from the share of the pairs near brackets."""
-        pair, found = self._pair, super().precisions
+        pair, found = self._pair, np.full(len(self._pair.query), Precision.PLAIN, np.uint8)
         if pair.integers is None:
             return found
-        screen, rows = self._screen, pair.sampled_rows
+        screen, rows = pair.screen(), pair.sampled_rows
         fall = (screen.centre[:, None] - pair.sample(rows)) / screen.slope
         inside = []
         for extra in (pair.errors(rows), 0.0):
@@ -268,83 +259,43 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         self._at_place[begin:] = len(place) // 2 + 1
         self._last_place = begin - 1
 
-    def absorb(self, tile: TileView) -> None:
-        """Add one tile; one with too many undecided pairs is read in the next precision."""
-        precision: Precision = min(tile.precision, Precision.PLAIN)
-        while not self._add(tile, precision):
-            # Others that read the tile need not read it in float64.
-            if precision is Precision.INTEGERS:
-                tile.leave(precision)
-            precision = Precision(precision + 1)
-
-    def _add(self, tile: TileView, precision: Precision) -> bool:
-        """Add a tile in a precision; whether few enough pairs were undecided."""
-        screen, screened = self._screened(tile, precision)
+    def _adding(self, tile: TileView, precision: Precision) -> Adding:
+        """Read a tile, with the table of its keys."""
+        screen, screened = self._pair.screen(precision), self._tiles.read(tile, precision)
         # The largest so far: the table is filled anew when it grows.
         self._extra = max(self._extra, float(screened.tile.extra.max(initial=0.0)))
         self._fill_places(screen, self._extra if precision is Precision.INTEGERS else 0.0)
-        gaps = np.zeros_like(self._counts.below)
-        if self._by_query is not None:
-            self._by_query.begin(len(tile.queries))
-        row = 0
-        if tile.wider(precision) is not None:
-            limit = int(_MOST_UNDECIDED[precision] * tile.size) + 64
-            # Capacity for all pairs up to the limit, so that no distance is counted before the tile is complete.
-            kept = self._make_room(limit + 2 * len(tile.columns))
-            row = self._split(screen, screened, 0, limit, gaps)
-            if row < 0:
-                self._progress[0] = kept
-                return False
-        while row < len(tile.queries):
-            # All pairs may be inside brackets; the distances are counted whenever memory is full.
-            self._make_room(len(tile.columns))
-            row = self._split(screen, screened, row, tile.size, gaps)
-        if self._by_query is not None:
-            self._by_query.end(tile.queries)
-        self._counts = BracketCounts(self._counts.below + gaps, self._counts.inside)
-        return True
-
-    def _split(self, screen: Screen, screened: Screened, row: int, limit: int, gaps: Int64) -> int:
-        """Call the kernel, from query `row` of the tile on."""
         brackets = Brackets(
             at_place=self._at_place,
             last_place=self._last_place,
             first_edge=self._first_edge,
             falling=self._falling,
-            distance=self._distance,
             centre=screen.centre,
             epsilon=screen.epsilon + screen.slope * self._slack.max(initial=0.0),
             slope=screen.slope,
-            exact=screen.exact,
         )
-        self._progress[1] = 0
-        own = untallied() if self._by_query is None else self._by_query.of_tile()
-        return split_tile(screened, brackets, self._pair.rows, row, limit, gaps, self._found, self._progress, own)
+        tally = np.empty((0, 0, 0), np.int32) if self._by_query is None else self._by_query.tally
 
-    def _make_room(self, n_pairs: int) -> int:
-        """Ensure capacity for `n_pairs` more distances; return the number of those in use."""
-        if len(self._found) - self._progress[0] < n_pairs:
-            self._put_away()
-            if len(self._found) < n_pairs:
-                self._found = np.empty(n_pairs)
-                if self._by_query is not None:
-                    self._by_query.owner = np.empty(n_pairs, np.int64)
-        return int(self._progress[0])
+        def add(n_open: int, first: int, limit: int) -> tuple[int, int, int]:
+            return split_tile(screened, brackets, self._open, n_open, first, limit, self._below, tally)
 
-    def _put_away(self) -> None:
-        """Convert the collected distances to counts."""
-        found = np.sort(self._found[: self._progress[0]])
+        return add
+
+    def _decide(self) -> None:
+        """Count the open pairs by their distances."""
+        query, column = self._open.query[: self._n_open], self._open.column[: self._n_open]
+        self._n_open = 0
+        distance = pair_distances(self._pair.rows, query, column)
         if self._by_query is not None:
-            self._by_query.put_away(self._found[: self._progress[0]])
-        self._progress[0] = 0
-        ends = np.searchsorted(found, self._distance, "left").tolist()
-        fresh = [
-            KeyCounts.of(ordered_keys(found[start:stop])) for start, stop in zip(ends[::2], ends[1::2], strict=True)
-        ]
-        added = [add_key_counts([old, new]) for old, new in zip(self._counts.inside, fresh, strict=True)]
-        self._counts = BracketCounts(self._counts.below, _fitted(added, self._capacity))
+            self._by_query.add(query, distance)
+        distance.sort()
+        ends = np.searchsorted(distance, self._distance, "left")
+        self._below += np.diff(ends, prepend=0)[::2]
+        fresh = [KeyCounts.of(ordered_keys(distance[start:stop])) for start, stop in ends.reshape(-1, 2).tolist()]
+        added = [add_key_counts([old, new]) for old, new in zip(self._inside, fresh, strict=True)]
+        self._inside = _fitted(added, self._capacity)
 
     def result(self) -> BracketCounts:
         """Return the counts of the block pair."""
-        self._put_away()
-        return self._counts if self._by_query is None else replace(self._counts, by_query=self._by_query.result())
+        self._decide()
+        return BracketCounts(self._below, self._inside, None if self._by_query is None else self._by_query.result())

@@ -29,6 +29,7 @@ from reid_dist.engine.reductions import (
     TileView,
     Visibility,
     add_histograms,
+    bands,
     combine_brackets,
     ordered_keys,
 )
@@ -155,8 +156,8 @@ def test_levels_are_found_exactly(seed, kind, name, n_query, n_gallery, dim, cap
             use_integers(patch)
             # Products of integers cost least, wherever the pairs lie; tiles are left to float32 at once or never.
             patch.setattr(impostors_of_tiles, "cost_of", lambda precision, dim, share: float(precision))
-            most = data.draw(st.sampled_from([-1.0, 0.1, 1.0]))
-            patch.setitem(impostors_of_tiles._MOST_UNDECIDED, Precision.INTEGERS, most)
+            most = data.draw(st.sampled_from([0, 50, 10**9]))
+            patch.setattr(bands, "most_inside", lambda size: most)
         found, _ = search_through(problem, levels, genuine, len(impostors), capacity, cuts, tile)
     for level in levels:
         crossing = found[level]
