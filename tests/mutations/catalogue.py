@@ -104,8 +104,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("engine/reductions/accumulator.py", "(each > Precision.NOTHING)", "(each > Precision.KNOWN)"),
         (
             "engine/reductions/targets.py",
-            "(distance[1:] != distance[:-1]) | (owner[1:] != owner[:-1])",
-            "(distance[1:] != distance[:-1]) & (owner[1:] != owner[:-1])",
+            "start = run_offsets(distance, owner)",
+            "start = run_offsets(distance)",
         ),
         ("engine/reductions/key_counts.py", "np.where(bits < 0,", "np.where(bits <= 0,"),
         ("engine/reductions/surroundings.py", "sign * lists.epsilon[item]", "sign * 0.0 * lists.epsilon[item]"),
