@@ -128,8 +128,8 @@ def _count_rows(
             for u in range(len(lower)):
                 row.lower[u], row.upper[u] = lower[u] - extra, upper[u] + extra
             lower, upper = row.lower[: last - first], row.upper[: last - first]
-        hide_columns(tile, q, bands, values)
-        n_known = take_known(tile, q, row) if has_known else 0
+        hide_columns(q, bands.hidden_indptr, bands.hidden_column, tile.column_start, values)
+        n_known = take_known(tile, q, values, row.known, row.known_value) if has_known else 0
         placed[:, : last - first + 1] = 0
         n_pending = int(np.int64(0))
         few = bool(reached <= (_FEW_REACHED if steps is None and extra == 0 else FEW_REFINED))

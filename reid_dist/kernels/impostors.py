@@ -29,8 +29,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.deciding import OpenPairs
+from reid_dist.kernels.placing import hide_columns, take_known
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.tiles import Tile, read_row, refined
 
@@ -41,9 +41,7 @@ DROPPED_BITS = 11
 
 # Key of infinity; keys go from its negative to it.  The place of a key in a table is the key plus this.
 LARGEST_KEY = 0x7F800000 >> DROPPED_BITS
-# Place of pairs that are hidden from the query.
-HIDDEN = 2 * LARGEST_KEY + 1
-N_PLACES = HIDDEN + 1
+N_PLACES = 2 * LARGEST_KEY + 1
 
 # Entry of the table of gaps for keys whose values are read; other entries are one more than the number of a gap.
 TOUCHED = 0
@@ -126,8 +124,8 @@ def _find_places(
 def count_keys(screened: Screened, counts: NDArray[np.int64], span: NDArray[np.uint32]) -> None:
     """Add a tile to the histogram of its falling values.
 
-    `counts`, shape (N_PLACES,), is indexed by place of key; columns hidden by their bias count as infinite.  `span`,
-    uint32, holds the first and last counted place, infinity and ``HIDDEN`` aside.
+    `counts`, shape (N_PLACES,), is indexed by place of key; hidden columns count as infinite.  `span`, uint32, holds
+    the first and last counted place, infinity aside.
     """
     tile, column_start = screened.tile, screened.tile.column_start
     n_rows, n_columns = tile.products.shape
@@ -141,15 +139,11 @@ def count_keys(screened: Screened, counts: NDArray[np.int64], span: NDArray[np.u
             continue
         less, none = tile.bias[tile.bias_of[i]], values.dtype.type(np.nan)
         read_row(tile.products[i], tile.shift, tile.scale, tile.factor[i], less, none, none, values)
-        hidden_stop = screened.hidden_indptr[q + 1]
-        hidden = first_at_least(screened.hidden_column, screened.hidden_indptr[q], hidden_stop, column_start)
+        hide_columns(q, screened.hidden_indptr, screened.hidden_column, column_start, values)
         for start in range(0, n_columns, BLOCK):
             stop = min(start + BLOCK, n_columns)
             here = places[: stop - start]
             _find_places(values[start:stop], screened.centre[q], screened.scale, falling[: stop - start], here)
-            while hidden < hidden_stop and screened.hidden_column[hidden] < column_start + stop:
-                here[screened.hidden_column[hidden] - column_start - start] = HIDDEN
-                hidden += 1
             for k in range(len(here)):
                 first = min(first, here[k])
                 last = max(last, here[k] if here[k] < beyond else np.uint32(0))
@@ -205,6 +199,7 @@ def split_tile(
     passed0, passed1, passed2, passed3 = passed[0], passed[1], passed[2], passed[3]
     at_place, first_edge = brackets.at_place, brackets.first_edge
     last_place = np.uint32(brackets.last_place)
+    known, known_value = np.empty(n_columns + 1, np.int64), np.empty(n_columns + 1, values.dtype)
     room, inside, i = len(pairs.query) - n_columns, 0, first_row
     while i < n_rows and n_open <= room and inside <= limit:
         q = tile.query[i]
@@ -214,15 +209,12 @@ def split_tile(
         less, none = tile.bias[tile.bias_of[i]], values.dtype.type(np.nan)
         read_row(tile.products[i], tile.shift, tile.scale, tile.factor[i], less, none, none, values)
         extra = np.float64(tile.extra[i])
-        hidden_stop = screened.hidden_indptr[q + 1]
-        hidden = first_at_least(screened.hidden_column, screened.hidden_indptr[q], hidden_stop, column_start)
+        hide_columns(q, screened.hidden_indptr, screened.hidden_column, column_start, values)
+        n_known = take_known(tile, q, values, known, known_value) if len(tile.known) > 0 else 0
         for start in range(0, n_columns, BLOCK):
             stop = min(start + BLOCK, n_columns)
             here = places[: stop - start]
             _find_places(values[start:stop], screened.centre[q], screened.scale, falling[: stop - start], here)
-            while hidden < hidden_stop and screened.hidden_column[hidden] < column_start + stop:
-                here[screened.hidden_column[hidden] - column_start - start] = HIDDEN
-                hidden += 1
             reached = np.int32(0)
             for k in range(len(here)):
                 reached += np.int32(here[k] <= last_place)
@@ -256,7 +248,7 @@ def split_tile(
                     column = start + k
                     value, more = values[column], extra
                     if value == -np.inf:
-                        # Hidden by its bias; brackets may reach as far as that.
+                        # Hidden; brackets may reach as far as that.
                         continue
                     near, far = _edges_around(brackets, q, value, more, first_edge[here[k]])
                     may_be_inside = near != far or near % 2 == 1
@@ -270,6 +262,13 @@ def split_tile(
                         n_open += 1
                     else:
                         passed0[near // 2 + 1] += 1
+        for p in range(n_known):
+            near, far = _edges_around(brackets, q, known_value[p], np.float64(0.0), 0)
+            if near != far or near % 2 == 1:
+                pairs.query[n_open], pairs.column[n_open] = q, column_start + known[p]
+                n_open += 1
+            else:
+                passed0[near // 2 + 1] += 1
         for gap in range(len(gaps)):
             nearer = passed0[gap + 1] + passed1[gap + 1] + passed2[gap + 1] + passed3[gap + 1]
             gaps[gap] += nearer

@@ -57,19 +57,26 @@ def make_row(tile: Tile, bands: Bands) -> Row:
 
 
 @inlined_kernel
-def hide_columns(tile: Tile, q: int, bands: Bands, values: NDArray[np.floating]) -> None:
-    """Set the values of columns that are hidden from a query to minus infinity."""
-    column, stop, start = bands.hidden_column, bands.hidden_indptr[q + 1], tile.column_start
-    hidden = first_at_least(column, bands.hidden_indptr[q], stop, start)
+def hide_columns(
+    q: int, indptr: NDArray[np.int64], column: NDArray[np.int64], start: int, values: NDArray[np.floating]
+) -> None:
+    """Set the values of columns that are hidden from a query, and listed by query, to minus infinity.
+
+    `values` are those of the columns from `start` on.
+    """
+    stop = indptr[q + 1]
+    hidden = first_at_least(column, indptr[q], stop, start)
     while hidden < stop and column[hidden] < start + len(values):
         values[column[hidden] - start] = -np.inf
         hidden += 1
 
 
 @inlined_kernel
-def take_known(tile: Tile, q: int, row: Row) -> int:
-    """Move the visible known pairs of a query from the values to the known ones; return their number."""
-    values, stop = row.values, tile.known_indptr[q + 1]
+def take_known(
+    tile: Tile, q: int, values: NDArray[np.floating], columns: NDArray[np.int64], known: NDArray[np.floating]
+) -> int:
+    """Move the visible known pairs of a query from the values to `columns` and `known`; return their number."""
+    stop = tile.known_indptr[q + 1]
     place = first_at_least(tile.known_column, tile.known_indptr[q], stop, tile.column_start + tile.first_known)
     n = 0
     while place < stop:
@@ -77,7 +84,7 @@ def take_known(tile: Tile, q: int, row: Row) -> int:
         if column >= len(values):
             break
         # Hidden columns hold minus infinity.
-        row.known[n], row.known_value[n] = column, tile.known[place]
+        columns[n], known[n] = column, tile.known[place]
         n += int(values[column] > -np.inf)
         values[column] = -np.inf
         place += 1
@@ -182,8 +189,8 @@ def place_row(
         for u in range(len(lower)):
             row.lower[u], row.upper[u] = lower[u] - extra, upper[u] + extra
         lower, upper = row.lower[: last - first], row.upper[: last - first]
-    hide_columns(tile, q, bands, values)
-    n_known = take_known(tile, q, row) if len(tile.known) > 0 else 0
+    hide_columns(q, bands.hidden_indptr, bands.hidden_column, tile.column_start, values)
+    n_known = take_known(tile, q, values, row.known, row.known_value) if len(tile.known) > 0 else 0
     n_pending = note_all(values, lowest, row)
     few = n_pending <= FEW_REFINED
     return settle_row(tile, i, n_pending, n_known, few, limit, row, lower, upper, bands, last, pairs, n)

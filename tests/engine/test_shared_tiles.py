@@ -31,6 +31,7 @@ from reid_dist.engine.reductions import (
     Visibility,
     bands,
     group_targets,
+    impostors,
     make_targets,
 )
 from reid_dist.engine.tile_loop import run_tiles
@@ -77,7 +78,8 @@ class Problem:
         groups = group_targets(members, distances(*members.listed), first_alone=False)
         # The same positives at a third of their distances: thresholds among other pairs.
         nearer = replace(targets, distance=targets.distance / 3)
-        seen = Visibility(targets.hidden, index.mask, np.ones(n_query, bool), COSINE, FallingScale(False))
+        scale = FallingScale(False, 0.3, 1.0, 2.0) if is_reranked else FallingScale(False)
+        seen = Visibility(targets.hidden, index.mask, np.ones(n_query, bool), COSINE, scale)
         edges = np.quantile(self.exact, [0.05, 0.1, 0.5, 0.6]).tolist()
         none = Hidden(np.zeros(n_query + 1, np.int64), np.empty(0, np.int64), None, False)
         self.reductions = {
@@ -158,12 +160,13 @@ def assert_same_histogram(found, expected):
 
 
 @pytest.mark.parametrize("beside", [(), ("counts",)])
-@pytest.mark.parametrize("name", ["single-shot", "single-shot of nearer", "groups", "lists"])
+@pytest.mark.parametrize("name", ["single-shot", "single-shot of nearer", "groups", "lists", "impostors"])
 def test_known_pairs_beside_products_of_integers(name, beside, monkeypatch):
     """All that is nearer than its thresholds may be known pairs, where others are counted among products."""
     pytest.importorskip("onnxruntime")
     use_integers(monkeypatch)
     use_precisions(monkeypatch, lambda n: np.full(n, Precision.INTEGERS))
+    monkeypatch.setattr(impostors, "cost_of", lambda precision, dim, share: float(precision))
     for seed in range(4):
         problem, shape = Problem(seed, True), TileShape(5, 64)
         found = problem.run([name, *beside], shape)[name]

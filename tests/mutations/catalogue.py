@@ -51,7 +51,16 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         ("kernels/placing.py", "            return -1, before, inside", "            return n_settled, n, inside"),
         ("kernels/placing.py", "            return -1, before, inside", "            return -1, n, inside"),
-        ("kernels/counting.py", "n_known = take_known(tile, q, row) if has_known else 0", "n_known = 0"),
+        (
+            "kernels/counting.py",
+            "n_known = take_known(tile, q, values, row.known, row.known_value) if has_known else 0",
+            "n_known = 0",
+        ),
+        (
+            "kernels/impostors.py",
+            "n_known = take_known(tile, q, values, known, known_value) if len(tile.known) > 0 else 0",
+            "n_known = 0",
+        ),
         ("kernels/placing.py", "n += int(values[column] > -np.inf)", "n += 1"),
         (
             "kernels/placing.py",
@@ -80,8 +89,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("kernels/symmetric.py", "band = 2.0 * lists.epsilon[q] + np.float64(extra)", "band = 2.0 * lists.epsilon[q]"),
         (
             "kernels/symmetric.py",
-            "values[side.struck[place] - start] = -np.inf",
-            "values[side.struck[place] - start] += 0",
+            "        hide_columns(q, side.struck_indptr, side.struck, start, values)\n",
+            "",
         ),
         ("kernels/exponential.py", "f = (m - 1.0) / (m + 1.0)", "f = (m + 1.0) / (m + 1.0)"),
         (

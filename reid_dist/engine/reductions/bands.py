@@ -52,6 +52,8 @@ def most_inside(size: int) -> int:
 class DecidingTiles(Accumulator[R]):
     """Accumulates tiles whose values leave pairs open, which are decided together."""
 
+    takes_known: ClassVar[bool] = True
+
     def __init__(self, pair: BlockPair) -> None:
         self._pair = pair
         self._open, self._n_open = make_open_pairs(OPEN_PAIRS + pair.gallery_rows), 0
@@ -86,7 +88,6 @@ class DecidingTiles(Accumulator[R]):
 class PlacingTiles(DecidingTiles[R]):
     """Gives the pairs of a block pair their places among thresholds; see `reid_dist.kernels.deciding`."""
 
-    takes_known: ClassVar[bool] = True
     # As the need of `TileView.read`.
     need: ClassVar[str]
 
