@@ -7,11 +7,15 @@ from typing import Any
 
 from numba import njit
 
+from reid_dist.kernels.settings import start_compiler
+
 __all__ = ["from_python"]
 
 
 def from_python(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap an inner kernel in one that Python can call."""
+    # Numba takes a kernel for a function once the first one is prepared.
+    start_compiler()
 
     @njit(error_model="numpy")
     def call(*arguments: Any) -> Any:

@@ -10,7 +10,7 @@ from reid_dist.core.environment import SCREEN_VARIABLE
 from reid_dist.engine import policy
 from reid_dist.engine.distances import integers, quantised
 from reid_dist.engine.reductions import costs
-from reid_dist.engine.reductions.bands import ScreenedTargets
+from reid_dist.engine.reductions.bands import PlacingTiles
 from reid_dist.engine.reductions.tiles import Precision
 
 
@@ -46,7 +46,7 @@ def free_integers(monkeypatch):
 
 def use_precisions(monkeypatch, choose):
     """Let ``choose(n)`` give the first precision of each query that has thresholds, where products are computed."""
-    estimated = ScreenedTargets.precisions.fget
+    estimated = PlacingTiles.precisions.fget
 
     def chosen(thresholds):
         found, pair = estimated(thresholds), thresholds._pair
@@ -57,7 +57,7 @@ def use_precisions(monkeypatch, choose):
             wanted = np.minimum(wanted, Precision.PLAIN)
         return np.where(found <= Precision.KNOWN, found, wanted).astype(np.uint8)
 
-    monkeypatch.setattr(ScreenedTargets, "precisions", property(chosen))
+    monkeypatch.setattr(PlacingTiles, "precisions", property(chosen))
 
 
 def begin_with_integers(monkeypatch, precision=Precision.INTEGERS):

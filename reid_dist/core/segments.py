@@ -86,7 +86,7 @@ def segment_sums(values: Float64, indptr: Int64) -> Float64:
     return out
 
 
-def segment_running_sums(values: Int64, indptr: Int64) -> Int64:
+def segment_running_sums(values: NDArray[np.integer | np.bool_], indptr: Int64) -> Int64:
     """Running sums that start anew in every segment; shape of `values`, int64."""
     total = segment_offsets(values)
     return total[1:] - np.repeat(total[indptr[:-1]], np.diff(indptr))

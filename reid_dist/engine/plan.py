@@ -54,8 +54,9 @@ _FEWEST_COUNTS = 2**12
 _ALL_COUNTS = 2**22
 # Bytes of the lookup tables by key; few of their pages are touched.
 _KEY_TABLES = 8 * 2**20
-# Pairs inside bands that are decided together.
+# Pairs inside bands that a reduction decides together, and the bytes that they and their bounds take.
 OPEN_PAIRS = 2**16
+OPEN_BYTES = 40 * OPEN_PAIRS
 # Typical maximal number of keys in a histogram of distances.
 _HISTOGRAM_KEYS = 2**15
 
@@ -281,8 +282,8 @@ def _task_bytes(
         # Both sides in eight bits, and once more unsigned or transposed, with their residuals as well; products with
         # residuals, of integers and in float32.
         values += (query_rows + tile_gallery) * dim * 5 + tile_query * dim * 3 + tile_query * tile_gallery * 8
-    # Open pairs that are decided together, with bounds.
-    values += (OPEN_PAIRS + tile_gallery) * 40
+    # Open pairs of ranks.
+    values += OPEN_BYTES + tile_gallery * 40
     # Per relevant pair: relevance and targets (56 bytes), edges and counts (20), edges in float64 for crowded bands
     # (16), sorting buffers, and the counts of the blocks that wait to be merged.
     thresholds = int(query_rows * per_query * (156 + 8 * MERGED_AT_ONCE)) + query_rows * 64
@@ -340,7 +341,8 @@ def make_plan(
 
     def projected(query_rows: int, gallery_rows: int) -> int:
         task = _task_bytes(query, gallery, tile, query_rows, gallery_rows, relevant_per_query, integers=integers)
-        searching = _KEY_TABLES + min(counts, query_rows * gallery_rows) * _BYTES_PER_COUNT if pairs else 0
+        held = min(counts, query_rows * gallery_rows) * _BYTES_PER_COUNT
+        searching = _KEY_TABLES + OPEN_BYTES + held if pairs else 0
         rows = query_rows * besides.bytes_per_query + gallery_rows * besides.bytes_per_gallery_row
         return task + besides.bytes_per_task + rows + query_rows * gallery_rows * besides.bytes_per_pair + searching
 

@@ -23,18 +23,6 @@ def first_at_least(values: Values, start: int, stop: int, wanted: float) -> int:
 
 
 @inner_kernel
-def first_above(values: Values, start: int, stop: int, wanted: float) -> int:
-    """Find the first place from `start` to `stop` whose value is above `wanted`; values ascend, `stop` for none."""
-    while start < stop:
-        middle = (start + stop) // 2
-        if values[middle] <= wanted:
-            start = middle + 1
-        else:
-            stop = middle
-    return start
-
-
-@inner_kernel
 def first_at_most(values: Values, start: int, stop: int, wanted: float) -> int:
     """Find the first place from `start` to `stop` whose value is at most `wanted`; values fall, `stop` for none."""
     while start < stop:

@@ -215,60 +215,56 @@ def _distances_from(
 
 
 @inner_kernel
+def _run_end(values: NDArray[np.int64], start: int) -> int:
+    """Find the end of the run of equal values that begins at a place."""
+    stop = start + 1
+    while stop < len(values) and values[stop] == values[start]:
+        stop += 1
+    return stop
+
+
+@inner_kernel
 def write_distances(
     rows: PairRows,
     query_index: NDArray[np.int64],
     gallery_index: NDArray[np.int64],
     distances: NDArray[np.float64],
 ) -> None:
-    """Write the canonical distances of listed pairs to `distances`."""
+    """Write the canonical distances of listed pairs to `distances`.
+
+    The plain distance is the same in both directions: of consecutive pairs, those of a query are computed together, and
+    those of a gallery row.
+    """
     # Fields are extracted once: passing the tuple costs as much as a short sum.
     kind, query, gallery, rescoring = rows.kind, rows.query, rows.gallery, rows.rescoring
     query_norm, gallery_norm = rows.query_norm, rows.gallery_norm
-    done = 0
+    if kind == GIVEN:
+        for p in range(len(distances)):
+            distances[p] = _given(query[query_index[p]], gallery[gallery_index[p]])
+    done = len(distances) if kind == GIVEN else 0
     while done < len(distances):
-        j = gallery_index[done]
-        stop = done + 1
-        while stop < len(distances) and gallery_index[stop] == j:
-            stop += 1
-        own, index, found = gallery[j], query_index[done:stop], distances[done:stop]
-        if kind == GIVEN:
-            for p in range(len(index)):
-                found[p] = _given(query[index[p]], own)
+        i, j, start = query_index[done], gallery_index[done], done
+        done = _run_end(query_index, start)
+        if done > start + 1:
+            index, found = gallery_index[start:done], distances[start:done]
+            _distances_from(kind, query[i], query_norm[i], gallery, gallery_norm, index, found)
         else:
-            _distances_from(kind, own, gallery_norm[j], query, query_norm, index, found)
-        if rescoring.active:
-            for p in range(len(index)):
-                found[p] = _rescored(rescoring, index[p], j, found[p])
-        done = stop
+            done = _run_end(gallery_index, start)
+            index, found = query_index[start:done], distances[start:done]
+            _distances_from(kind, gallery[j], gallery_norm[j], query, query_norm, index, found)
+    if rescoring.active:
+        for p in range(len(distances)):
+            distances[p] = _rescored(rescoring, query_index[p], gallery_index[p], distances[p])
 
 
 @kernel
 def pair_distances(
     rows: PairRows, query_index: NDArray[np.int64], gallery_index: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Canonical distances of listed pairs, shape (n,), float64; fastest if pairs of a gallery row are consecutive."""
+    """Canonical distances of listed pairs, shape (n,), float64; fastest if those of a row of a side are together."""
     distances = np.empty(query_index.shape[0], np.float64)
     write_distances(rows, query_index, gallery_index, distances)
     return distances
-
-
-@inner_kernel
-def row_distances(rows: PairRows, i: int, columns: NDArray[np.int64], distances: NDArray[np.float64]) -> None:
-    """Write the canonical distances of query `i` and some gallery columns, shape (n,), to `distances`.
-
-    A call per pair costs several times as much: here the fields of `rows` are read once.
-    """
-    own = rows.query[i]
-    if rows.kind == GIVEN:
-        for p in range(len(columns)):
-            distances[p] = _given(own, rows.gallery[columns[p]])
-    else:
-        norm, norms = rows.query_norm[i], rows.gallery_norm
-        _distances_from(rows.kind, own, norm, rows.gallery, norms, columns, distances)
-    if rows.rescoring.active:
-        for p in range(len(columns)):
-            distances[p] = _rescored(rows.rescoring, i, columns[p], distances[p])
 
 
 def squared_norms(rows: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -33,87 +33,34 @@ products with narrower bands are cheaper for the rest.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.bins import Pending, Steps, fill_steps, make_pending, make_steps, place, place_among
-from reid_dist.kernels.bisection import first_at_least
-from reid_dist.kernels.deciding import Bands, OpenPairs, RankCounts
-from reid_dist.kernels.prefetch import request_row
+from reid_dist.kernels.bins import Steps, fill_steps, make_steps, place
+from reid_dist.kernels.deciding import APART, Bands, OpenPairs, place_before
+from reid_dist.kernels.placing import FEW_REFINED, Row, hide_columns, make_row, note_all, settle_row, take_known
 from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
-from reid_dist.kernels.tiles import (
-    AHEAD,
-    Marks,
-    Tile,
-    make_marks,
-    mark_between,
-    mark_outside,
-    read_row,
-    refined,
-)
+from reid_dist.kernels.tiles import Tile, mark_between, read_row
 
 # Values that a table places together.
 _BLOCK = 512
 
-# Up to so many values that reach the farthest threshold, each is compared with all thresholds; the second number is for
-# values of which most are refined, or where a table would have to be filled.
-_FEW_REACHED, _FEW_REFINED = 16, 64
+# Up to so many values that reach the farthest threshold, each is compared with all thresholds; `FEW_REFINED` where a
+# table would have to be filled.
+_FEW_REACHED = 16
 
 # Thresholds up to which comparisons of all values with all of them beat the table.
 _FEW_THRESHOLDS = 32
 
 
-class Row(NamedTuple):
-    """Intermediate results of one row of a tile before they are added to the counts."""
-
-    # Screening values, shape (columns,), and marks of some of them.
-    values: NDArray[np.floating]
-    marks: Marks
-    # Edges of the thresholds as the values are compared with them, shape (most,), in the type of the values.
-    lower: NDArray[np.floating]
-    upper: NDArray[np.floating]
-    # Values by the nearest threshold passed, shape (4, 2 * most + 2), int32; see `place`.
-    placed: NDArray[np.int32]
-    # Values inside bands.
-    pending: Pending
-    # Columns and values of pairs that products do not hold.
-    known: NDArray[np.int64]
-    known_value: NDArray[np.floating]
-
-
 @inlined_kernel
-def _take_known(tile: Tile, q: int, row: Row) -> int:
-    """Move the visible known pairs of a query from the values to the known ones; return their number."""
-    values, stop = row.values, tile.known_indptr[q + 1]
-    place = first_at_least(tile.known_column, tile.known_indptr[q], stop, tile.column_start + tile.first_known)
-    n = 0
-    while place < stop:
-        column = tile.known_column[place] - tile.first_known - tile.column_start
-        if column >= len(values):
-            break
-        # Hidden columns hold minus infinity.
-        row.known[n], row.known_value[n] = column, tile.known[place]
-        n += int(values[column] > -np.inf)
-        values[column] = -np.inf
-        place += 1
-    return n
-
-
-@inlined_kernel
-def _note_all(values: NDArray[np.floating], lowest: np.floating, row: Row) -> int:
-    """Note all values that reach the farthest threshold as pending; return their number."""
-    pending = row.pending
-    n = mark_outside(values, lowest, lowest + np.float32(np.nan), row.marks)
-    for p in range(n):
-        column = row.marks.places[p]
-        pending.column[p], pending.place[p], pending.value[p] = column, 0, values[column]
-    return n
-
-
-@inlined_kernel
-def _compare(values: NDArray[np.floating], lower: NDArray[np.floating], upper: NDArray[np.floating], row: Row) -> int:
+def _compare(
+    values: NDArray[np.floating],
+    lower: NDArray[np.floating],
+    upper: NDArray[np.floating],
+    row: Row,
+    placed: NDArray[np.int32],
+) -> int:
     """Count the values at each threshold, and note those inside bands as pending; return the number of these."""
     pending = row.pending
     n_pending = int(np.int64(0))
@@ -126,7 +73,7 @@ def _compare(values: NDArray[np.floating], lower: NDArray[np.floating], upper: N
             passed += np.int32(values[k] > most)
         # Bands may overlap: a value that reaches the threshold before is placed there.
         certain = max(int(passed), nearer)
-        row.placed[0, u] = certain - nearer
+        placed[0, u] = certain - nearer
         nearer = int(reached)
         if nearer == certain:
             continue
@@ -138,102 +85,30 @@ def _compare(values: NDArray[np.floating], lower: NDArray[np.floating], upper: N
     return n_pending
 
 
-@inlined_kernel
-def _settle_row(
-    tile: Tile,
-    i: int,
-    n_pending: int,
-    n_known: int,
-    few: bool,
-    narrow: bool,
-    limit: int,
-    group_of: NDArray[np.int64],
-    row: Row,
-    wide_lower: NDArray[np.floating],
-    wide_upper: NDArray[np.floating],
-    bands: Bands,
-    counts: RankCounts,
-    pairs: OpenPairs,
-    n: int,
-) -> tuple[int, int]:
-    """Add a row to the counts, and its open pairs to the `n` before them; values were compared with the wide edges.
-
-    Returns the number of open pairs, -1 if more than `limit` values were inside bands, and the number of these.
-    """
-    q = tile.query[i]
-    first, last = bands.indptr[q], bands.indptr[q + 1]
-    lower, upper = bands.lower[first:last], bands.upper[first:last]
-    extra = tile.extra[i]
-    placed, columns, places, values = row.placed, row.pending.column, row.pending.place, row.pending.value
-    column_start = tile.column_start
-    less, near_rows, far = tile.bias[tile.bias_of[i]], tile.near, tile.far
-    open_query, open_column, open_threshold = pairs.query, pairs.column, pairs.threshold
-    inside = int(np.int64(0))
-    n_settled = 0
-    for p in range(n_pending):
-        value = values[p]
-        a = places[p]
-        # Few values of integers are all refined: nearly all are inside bands.
-        if narrow or not few:
-            if a < last - first and wide_lower[a] > value:
-                a = place_among(wide_lower, value)
-            if a == last - first or value > wide_upper[a]:
-                columns[n_settled], places[n_settled] = columns[p], a
-                n_settled += int(a < last - first)
-                continue
-        inside += 1
-        if inside > limit:
-            return -1, inside
-        if extra > 0:
-            if p + AHEAD < n_pending:
-                request_row(far[columns[p + AHEAD]])
-            value = refined(near_rows[q], far[columns[p]]) - less[columns[p]]
-            a = place_among(lower, value)
-            if a == last - first or value > upper[a]:
-                columns[n_settled], places[n_settled] = columns[p], a
-                n_settled += int(a < last - first)
-                continue
-        open_query[n], open_column[n], open_threshold[n] = q, column_start + columns[p], first + a
-        n += 1
-    for p in range(n_known):
-        value = row.known_value[p]
-        a = place_among(lower, value)
-        if a == last - first or value > upper[a]:
-            columns[n_settled], places[n_settled] = row.known[p], a
-            n_settled += int(a < last - first)
-            continue
-        open_query[n], open_column[n], open_threshold[n] = q, column_start + row.known[p], first + a
-        n += 1
-    near = counts.near[:, first:last]
-    are_grouped = len(group_of) > 0
-    for p in range(n_settled):
-        near[group_of[columns[p]] if are_grouped else 0, places[p]] += 1
-    if not are_grouped:
-        for u in range(last - first):
-            near[0, u] += placed[0, u] + placed[1, u] + placed[2, u] + placed[3, u]
-    return n, inside
-
-
 @inner_kernel
 def _count_rows(
     tile: Tile,
     bands: Bands,
-    counts: RankCounts,
+    counts: NDArray[np.int32],
     pairs: OpenPairs,
     n_open: int,
     first_row: int,
     limit: int,
     group_of: NDArray[np.int64],
     row: Row,
+    placed: NDArray[np.int32],
     steps: Steps | None,
 ) -> tuple[int, int, int]:
-    """Do as `count_tile` does, in given memory; `steps` is None if no query has many thresholds."""
+    """Do as `count_tile` does, in given memory; `steps` is None if no query has many thresholds.
+
+    `placed` takes the values of a row by the nearest threshold passed, as `place` counts them.
+    """
     n_columns = tile.products.shape[1]
     # Unpacked once, outside of the loop over rows: passing tuples takes long, and reading their fields some time.
     values, factors, extras, queries = row.values, tile.factor, tile.extra, tile.query
     products, shift, scale, bias, bias_of = tile.products, tile.shift, tile.scale, tile.bias, tile.bias_of
-    indptr, lowers, uppers = bands.indptr, bands.lower, bands.upper
-    has_known, room = len(tile.known) > 0, len(pairs.query) - n_columns
+    indptr, lowers, uppers, positive_start = bands.indptr, bands.lower, bands.upper, bands.positive_start
+    has_known, room, are_grouped = len(tile.known) > 0, len(pairs.query) - n_columns, len(group_of) > 0
     # Bands of integers are so wide that most values lie in one.
     narrow = products.dtype == values.dtype
     inside = int(np.int64(0))
@@ -255,46 +130,36 @@ def _count_rows(
             for u in range(len(lower)):
                 row.lower[u], row.upper[u] = lower[u] - extra, upper[u] + extra
             lower, upper = row.lower[: last - first], row.upper[: last - first]
-        hidden_stop = bands.hidden_indptr[q + 1]
-        hidden = first_at_least(bands.hidden_column, bands.hidden_indptr[q], hidden_stop, tile.column_start)
-        while hidden < hidden_stop and bands.hidden_column[hidden] < tile.column_start + n_columns:
-            values[bands.hidden_column[hidden] - tile.column_start] = -np.inf
-            hidden += 1
-        n_known = _take_known(tile, q, row) if has_known else 0
-        row.placed[:, : last - first + 1] = 0
+        hide_columns(q, bands.hidden_indptr, bands.hidden_column, tile.column_start, values)
+        n_known = take_known(tile, q, values, row.known, row.known_value) if has_known else 0
+        placed[:, : last - first + 1] = 0
         n_pending = int(np.int64(0))
-        few = bool(reached <= (_FEW_REACHED if steps is None and narrow else _FEW_REFINED))
-        if few or len(group_of) or (not narrow and last - first <= _FEW_THRESHOLDS):
-            n_pending = _note_all(values, lowest, row)
+        few = bool(reached <= (_FEW_REACHED if steps is None and narrow else FEW_REFINED))
+        if few or are_grouped or (not narrow and last - first <= _FEW_THRESHOLDS):
+            n_pending = note_all(values, lowest, row)
         # Without a table, its code is not compiled.
         elif steps is None or last - first <= _FEW_THRESHOLDS:
-            n_pending = _compare(values, lower, upper, row)
+            n_pending = _compare(values, lower, upper, row, placed)
         else:
             base, per_bin = fill_steps(lower, upper, values, steps)
             for start in range(0, n_columns, _BLOCK):
                 block = values[start : min(start + _BLOCK, n_columns)]
-                n_pending = place(block, start, lowest, base, per_bin, steps, row.placed, row.pending, n_pending)
-        found, more = _settle_row(
-            tile,
-            i,
-            n_pending,
-            n_known,
-            few,
-            narrow,
-            limit - inside,
-            group_of,
-            row,
-            lower,
-            upper,
-            bands,
-            counts,
-            pairs,
-            n_open,
+                n_pending = place(block, start, lowest, base, per_bin, steps, placed, row.pending, n_pending)
+        are_open = few and not narrow
+        n_settled, n_open, more = settle_row(
+            tile, i, n_pending, n_known, are_open, limit - inside, row, lower, upper, bands, last, pairs, n_open
         )
         inside += more
-        if found < 0:
+        if n_settled < 0:
             return i, n_open, inside
-        n_open = found
+        columns, thresholds = row.pending.column, row.pending.place
+        for p in range(n_settled):
+            group = group_of[columns[p]] if are_grouped else 0
+            counts[group, place_before(first + thresholds[p], positive_start, APART)] += 1
+        if not are_grouped:
+            for u in range(last - first):
+                nearer = placed[0, u] + placed[1, u] + placed[2, u] + placed[3, u]
+                counts[0, place_before(first + u, positive_start, APART)] += nearer
     return tile.products.shape[0], n_open, inside
 
 
@@ -308,7 +173,7 @@ def most_of_many(indptr: NDArray[np.int64]) -> int | None:
 def count_tile(
     tile: Tile,
     bands: Bands,
-    counts: RankCounts,
+    counts: NDArray[np.int32],
     pairs: OpenPairs,
     n_open: int,
     first_row: int,
@@ -316,28 +181,17 @@ def count_tile(
     group_of: NDArray[np.int64],
     many: int | None,
 ) -> tuple[int, int, int]:
-    """Add rows of a tile to the counts of its queries, and pairs that values leave open to `pairs`, from `n_open` on.
+    """Count the pairs of a tile by place, and add those that values leave open to `pairs`, from `n_open` on.
 
     Ends before a row whose pairs may find no room, and before one with which more than `limit` values lie inside bands.
-    `group_of` holds the place of the group of each column among the counts, and is empty if all are of the first.
-    `many` is `most_of_many` of the thresholds: None has machine code of its own, which most runs need alone.  Returns
-    the number of the first row that was not added, of open pairs, and of values inside bands.
+    `counts` has shape (groups, places), by places of ``APART``.  `group_of` holds the place of the group of each column
+    among the counts, and is empty if all are of the first.  `many` is `most_of_many` of the thresholds: None has
+    machine code of its own, which most runs need alone.  Returns the number of the first row that was not added, of
+    open pairs, and of values inside bands.
     """
-    n_columns = tile.products.shape[1]
-    most = _FEW_THRESHOLDS if many is None else many
-    like = tile.scale
-    row = Row(
-        np.empty(n_columns, like.dtype),
-        make_marks(n_columns),
-        np.empty(most, like.dtype),
-        np.empty(most, like.dtype),
-        np.empty((4, 2 * most + 2), np.int32),
-        make_pending(n_columns, like),
-        np.empty(n_columns + 1, np.int64),
-        np.empty(n_columns + 1, like.dtype),
-    )
+    row = make_row(tile, bands)
+    placed = np.empty((4, 2 * (_FEW_THRESHOLDS if many is None else many) + 2), np.int32)
     if many is None:
-        return _count_rows(tile, bands, counts, pairs, n_open, first_row, limit, group_of, row, None)
-    return _count_rows(
-        tile, bands, counts, pairs, n_open, first_row, limit, group_of, row, make_steps(many, _BLOCK, like)
-    )
+        return _count_rows(tile, bands, counts, pairs, n_open, first_row, limit, group_of, row, placed, None)
+    steps = make_steps(many, _BLOCK, tile.scale)
+    return _count_rows(tile, bands, counts, pairs, n_open, first_row, limit, group_of, row, placed, steps)

@@ -3,6 +3,14 @@ r"""Decisions of pairs whose screening values lie inside bands.
 Bounds from float32 sums (`reid_dist.kernels.bounds`) settle most of them, and canonical distances the others.
 
 The pairs of many rows and tiles are decided together, which spares most calls and their arrays of a few elements.
+
+*Places.*  A decision gives a pair its place among the positives of its query: the first one that it comes before.  That
+of an item nearer than threshold ``u``, and not nearer than the one before it, is the first positive of ``u``.  That of
+an item tied with ``u`` is the first positive at this distance with a higher gallery row, or the one after them; other
+rules of ties put all tied items before these positives, or behind them.
+
+Under ``APART``, places tell all of this: with first positive ``s`` of threshold ``u``, a nearer item is at ``s + 2u``,
+and a tied one, that comes before positive ``p``, at ``p + 2u + 1``.  Places ascend from query to query.
 """
 
 from __future__ import annotations
@@ -15,14 +23,17 @@ from numpy.typing import NDArray
 from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.bounds import bound_pairs
 from reid_dist.kernels.canonical import PairRows, write_distances
-from reid_dist.kernels.settings import inner_kernel, kernel
+from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
 
-# Order of a negative and a positive at equal distances: 0 where it is that of gallery rows, ``BEFORE`` where an item at
-# the distance of positives comes before all of them, ``BEHIND`` where it comes after; ``APART`` for the order of
-# gallery rows with places of their own for tied items (`reid_dist.kernels.placing.place_row`).
+# Rule of ties: 0 where the order of a negative and a positive at equal distances is that of gallery rows, ``BEFORE``
+# where an item at the distance of positives comes before all of them, ``BEHIND`` where it comes after; ``APART`` for
+# the order of gallery rows with places of their own for tied items.
 BEFORE = 1
 BEHIND = 2
 APART = 3
+
+# Pairs whose bounds are computed together.
+_TOGETHER = 4096
 
 
 class Bands(NamedTuple):
@@ -44,27 +55,14 @@ class Bands(NamedTuple):
     hidden_column: NDArray[np.int64]
 
 
-class RankCounts(NamedTuple):
-    """Counts by group of gallery rows, shape (groups, …), int32 or int64, to which kernels add."""
-
-    # Per threshold: negatives nearer than it and not nearer than the threshold before it.  A running sum within the
-    # query gives the negatives nearer than each threshold.
-    near: NDArray[np.signedinteger]
-    # Per threshold: negatives exactly at it.
-    tied: NDArray[np.signedinteger]
-    # Per positive: tied negatives whose gallery row lies between that of the positive before it, within the same
-    # threshold, and its own.  A running sum within the threshold gives the tied negatives that precede it.
-    before: NDArray[np.signedinteger]
-
-
 class OpenPairs(NamedTuple):
     """Pairs of a block pair inside bands."""
 
     # Places in the two blocks, int64.
     query: NDArray[np.int64]
     column: NDArray[np.int64]
-    # The nearest threshold of the query that may not be nearer than the pair; int64.
-    threshold: NDArray[np.int64]
+    # The nearest threshold of the query that may not be nearer than the pair, and once it is decided its place; int64.
+    place: NDArray[np.int64]
 
 
 def make_open_pairs(most: int) -> OpenPairs:
@@ -72,14 +70,22 @@ def make_open_pairs(most: int) -> OpenPairs:
     return OpenPairs(np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64))
 
 
+@inlined_kernel
+def place_before(threshold: int, positive_start: NDArray[np.int64], ties: int) -> int:
+    """Place of the items nearer than a threshold and not nearer than the one before it."""
+    return int(positive_start[threshold]) + (2 * threshold if ties == APART else 0)
+
+
 @inner_kernel
-def _add_tie(row: int, group: int, threshold: int, bands: Bands, counts: RankCounts) -> None:
-    """Count a negative at exactly the distance of a threshold."""
-    counts.tied[group, threshold] += 1
-    stop = bands.positive_start[threshold + 1]
-    follower = first_at_least(bands.positive_row, bands.positive_start[threshold], stop, row + 1)
-    if follower < stop:
-        counts.before[group, follower] += 1
+def _tied_place(threshold: int, row: int, bands: Bands, ties: int) -> int:
+    """Place of an item in a gallery row at exactly the distance of a threshold."""
+    start, stop = int(bands.positive_start[threshold]), int(bands.positive_start[threshold + 1])
+    if ties == BEFORE:
+        return start
+    if ties == BEHIND:
+        return stop
+    follower = first_at_least(bands.positive_row, start, stop, row + 1)
+    return follower + (2 * threshold + 1 if ties == APART else 0)
 
 
 @inner_kernel
@@ -93,43 +99,45 @@ def _first_not_nearer(thresholds: NDArray[np.float64], start: int, stop: int, di
 
 
 @kernel
-def decide(
-    pairs: OpenPairs,
-    n: int,
-    row_of: NDArray[np.int64],
-    group_of: NDArray[np.int64],
-    bands: Bands,
-    rows: PairRows,
-    counts: RankCounts,
-) -> int:
-    """Add the first `n` pairs, which are overwritten, to the counts; return how many canonical distances decided.
+def decide(pairs: OpenPairs, n: int, row_of: NDArray[np.int64], bands: Bands, rows: PairRows, ties: int) -> int:
+    """Give the first `n` pairs their places, and move those that come before some threshold to the front.
 
-    `row_of` holds the gallery rows of the columns of the block, shape (columns,), ascending, and `group_of` the place
-    of the group of each among the counts; it is empty if all are of the first.
+    `row_of` holds the gallery rows of the columns of the block, shape (columns,), ascending.  Returns how many come
+    before a threshold or are tied with one.
     """
-    are_grouped = len(group_of) > 0
-    row, column, threshold = pairs.query[:n], pairs.column[:n], pairs.threshold[:n]
-    least, most = np.empty(n, np.float64), np.empty(n, np.float64)
-    thresholds, near, indptr = bands.distance, counts.near, bands.indptr
-    bound_pairs(rows, row, column, least, most)
-    n_open = 0
-    for p in range(n):
-        last = indptr[row[p] + 1]
-        a = _first_not_nearer(thresholds, threshold[p], last, least[p])
-        if a < last and thresholds[a] <= most[p]:
-            row[n_open], column[n_open], threshold[n_open] = row[p], column[p], a
-            n_open += 1
-        elif a < last:
-            near[group_of[column[p]] if are_grouped else 0, a] += 1
-    distance = least[:n_open]
-    write_distances(rows, row[:n_open], column[:n_open], distance)
-    for p in range(n_open):
-        last = indptr[row[p] + 1]
-        a = _first_not_nearer(thresholds, threshold[p], last, distance[p])
-        group = group_of[column[p]] if are_grouped else 0
-        if a < last and distance[p] == thresholds[a]:
-            _add_tie(row_of[column[p]], group, a, bands, counts)
-            a += 1
-        if a < last:
-            near[group, a] += 1
-    return n_open
+    most_open = min(n, _TOGETHER)
+    least, most = np.empty(most_open, np.float64), np.empty(most_open, np.float64)
+    open_query, open_column = np.empty(most_open, np.int64), np.empty(most_open, np.int64)
+    open_threshold = np.empty(most_open, np.int64)
+    thresholds, indptr, positive_start = bands.distance, bands.indptr, bands.positive_start
+    query, column, place = pairs.query, pairs.column, pairs.place
+    n_decided = 0
+    for start in range(0, n, _TOGETHER):
+        stop = min(start + _TOGETHER, n)
+        bound_pairs(rows, query[start:stop], column[start:stop], least[: stop - start], most[: stop - start])
+        n_open = 0
+        for p in range(start, stop):
+            q, last = query[p], indptr[query[p] + 1]
+            a = _first_not_nearer(thresholds, place[p], last, least[p - start])
+            if a < last and thresholds[a] <= most[p - start]:
+                open_query[n_open], open_column[n_open], open_threshold[n_open] = q, column[p], a
+                n_open += 1
+            elif a < last:
+                query[n_decided], column[n_decided] = q, column[p]
+                place[n_decided] = place_before(a, positive_start, ties)
+                n_decided += 1
+        distance = least[:n_open]
+        write_distances(rows, open_query[:n_open], open_column[:n_open], distance)
+        for p in range(n_open):
+            q, c = open_query[p], open_column[p]
+            last = indptr[q + 1]
+            a = _first_not_nearer(thresholds, open_threshold[p], last, distance[p])
+            if a == last:
+                continue
+            query[n_decided], column[n_decided] = q, c
+            if distance[p] == thresholds[a]:
+                place[n_decided] = _tied_place(a, row_of[c], bands, ties)
+            else:
+                place[n_decided] = place_before(a, positive_start, ties)
+            n_decided += 1
+    return n_decided

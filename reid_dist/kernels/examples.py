@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import PairRows, read_only
 from reid_dist.kernels.counting import count_tile
-from reid_dist.kernels.deciding import Bands, RankCounts, decide, make_open_pairs
+from reid_dist.kernels.deciding import Bands, decide, make_open_pairs
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs
 from reid_dist.kernels.lists import listed_distances, merge_lists
 from reid_dist.kernels.quantising import quantise_rows
@@ -33,7 +33,7 @@ def evaluation() -> Iterator[Example]:
     products = np.empty((1, 1), np.float32)
     yield collect_rows, (_tile(products), _side())
     yield _MERGED
-    yield decide, (*_open_pairs(), _rows(), _counts())
+    yield decide, (make_open_pairs(1), 1, np.empty(1, np.int64), _bands(), _rows(), 0)
     yield _counting(products)
 
 
@@ -73,18 +73,8 @@ def integers() -> Iterator[Example]:
 
 
 def _counting(products: NDArray[np.number]) -> Example:
-    pairs, n, group_of, bands = *_open_pairs()[:2], np.empty(1, np.int64), _bands()
-    return count_tile, (_tile(products), bands, _counts(), pairs, n, n, n, group_of, None)
-
-
-def _open_pairs() -> tuple[Any, ...]:
-    ints = np.empty(1, np.int64)
-    return make_open_pairs(1), 1, ints, ints, _bands()
-
-
-def _counts() -> RankCounts:
-    counts = np.empty((1, 1), np.int32)
-    return RankCounts(counts, counts, counts)
+    counts, n, group_of = np.empty((1, 1), np.int32), 1, np.empty(1, np.int64)
+    return count_tile, (_tile(products), _bands(), counts, make_open_pairs(1), n, n, n, group_of, None)
 
 
 def _rows() -> PairRows:

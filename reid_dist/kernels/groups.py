@@ -1,7 +1,7 @@
 """Groups of gallery items before the thresholds of each query, collected tile by tile.
 
 A group comes before a positive if any of its items does, so that the place of a group is the least place of its items
-(`reid_dist.kernels.placing.place_row`).  Places are integers, and the least of them is the same for any order of tiles.
+(`reid_dist.kernels.deciding`).  Places are integers, and the least of them is the same for any order of tiles.
 
 Within a gallery block, the least place of every group is held per query, in as few bytes as the places need: a row of
 them is in the nearest cache while a tile is added.  At the end of the block, groups without items elsewhere are counted
@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.placing import Placing, make_scratch, place_row
+from reid_dist.kernels.deciding import APART, Bands, OpenPairs, place_before
+from reid_dist.kernels.placing import make_row, place_row
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.tiles import Tile
 
@@ -39,52 +40,52 @@ class GroupPlaces(NamedTuple):
 
 @kernel
 def place_groups(
-    tile: Tile, by: Placing, first_row: int, group_of: NDArray[np.int32], in_runs: bool, places: GroupPlaces, limit: int
-) -> tuple[int, int]:
-    """Add the items of a tile before some threshold, from row `first_row` on.
+    tile: Tile,
+    bands: Bands,
+    pairs: OpenPairs,
+    n_open: int,
+    first_row: int,
+    limit: int,
+    group_of: NDArray[np.int32],
+    in_runs: bool,
+    places: GroupPlaces,
+) -> tuple[int, int, int]:
+    """Add the items of a tile before some threshold, and the pairs that values leave open to `pairs`.
 
-    `group_of` holds the group of each column, shape (columns,); with `in_runs`, many neighbours are of one group.  A
-    place of the number of places of the query or more is that of an item before no threshold.
-
-    At most `limit` values may lie inside bands.  Returns the number of finished rows, fewer than all if the next one
-    exceeded `limit` (nothing of that one is added), and the number of these values.
+    `group_of` holds the group of each column, shape (columns,); with `in_runs`, many neighbours are of one group.  The
+    other parameters and the result are as in `reid_dist.kernels.counting.count_tile`.
     """
-    n_rows = len(tile.query)
-    bands = by.bands
-    scratch = make_scratch(tile, bands)
-    decided = 0
-    for i in range(first_row, n_rows):
+    row = make_row(tile, bands)
+    column, place, room = row.pending.column, row.pending.place, len(pairs.query) - tile.products.shape[1]
+    inside = int(np.int64(0))
+    for i in range(first_row, len(tile.query)):
         q = tile.query[i]
         first, last = bands.indptr[q], bands.indptr[q + 1]
         if first == last:
             continue
-        n, pairs = place_row(tile, by, i, bands.positive_start[last] - bands.positive_start[first], scratch)
-        decided += pairs
-        if decided > limit:
-            return i, decided
+        if n_open > room:
+            return i, n_open, inside
+        n, n_open, more = place_row(tile, i, bands, last, limit - inside, row, pairs, n_open)
+        inside += more
+        if n < 0:
+            return i, n_open, inside
         own = places.least[q]
-        if not in_runs:
-            for c in range(n):
-                group = group_of[scratch.column[c]]
-                own[group] = min(np.int64(own[group]), scratch.place[c])
-            continue
         # One place per run: a place that was just written takes longer to read than to hold.
         before = np.int32(-1)
         latest = np.int64(0)
         n_runs = 0
         for c in range(n):
-            group = group_of[scratch.column[c]]
-            place = scratch.place[c]
-            is_new = group != before
-            latest = place if is_new else min(latest, place)
+            group = group_of[column[c]]
+            at = place_before(first + place[c], bands.positive_start, APART) - places.start[q]
+            is_new = group != before or not in_runs
+            latest = at if is_new else min(latest, at)
             n_runs += int(is_new)
-            scratch.column[n_runs - 1] = group
-            scratch.place[n_runs - 1] = latest
+            column[n_runs - 1] = group
+            place[n_runs - 1] = latest
             before = group
         for c in range(n_runs):
-            group = scratch.column[c]
-            own[group] = min(np.int64(own[group]), scratch.place[c])
-    return n_rows, decided
+            own[column[c]] = min(np.int64(own[column[c]]), place[c])
+    return len(tile.query), n_open, inside
 
 
 @kernel

@@ -4,9 +4,9 @@ Thresholds of verification are order statistics of the distances of all kept neg
 the tiles, none of which keeps a list of all distances:
 
 1.  `count_keys` makes a histogram of *screened* distances.  It locates each order statistic approximately.
-2.  `split_tile` takes a few brackets ``[lo, hi)`` of canonical distances.  It counts the pairs between them, and writes
-    down the canonical distance of every pair inside one.  Both are exact, so a bracket that misses its order statistic
-    is recognised, and the counts give the side on which the order statistic lies.
+2.  `split_tile` takes a few brackets ``[lo, hi)`` of canonical distances.  It counts the pairs between them, and lists
+    those inside or near one, which are then decided by their canonical distances.  Counts are exact, so a bracket that
+    misses its order statistic is recognised, and they give the side on which the order statistic lies.
 
 *Keys.*  A screening value ``v`` becomes a *falling value* ``(centre - v) / slope``: about the distance, or its square.
 Its float32 bits, less the last 11, are its key: bins whose width is a 4096th to an 8192th of their value, so that no
@@ -19,7 +19,7 @@ key, or the gap between brackets that contains it (or a mark that the value must
 
 *Certainty.*  A key determines the gap of a pair when it is farther from the brackets than the error of screening; see
 `reid_dist.engine.reductions.impostors`.  Other pairs are compared again in float64 with the error of their own query,
-and those still open are decided by the canonical distance.
+and those that may be inside a bracket are open.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.bisection import first_above, first_at_least
-from reid_dist.kernels.canonical import PairRows, pair_distance
+from reid_dist.kernels.deciding import OpenPairs
+from reid_dist.kernels.placing import hide_columns, take_known
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.tiles import Tile, read_row, refined
 
@@ -41,9 +41,7 @@ DROPPED_BITS = 11
 
 # Key of infinity; keys go from its negative to it.  The place of a key in a table is the key plus this.
 LARGEST_KEY = 0x7F800000 >> DROPPED_BITS
-# Place of pairs that are hidden from the query.
-HIDDEN = 2 * LARGEST_KEY + 1
-N_PLACES = HIDDEN + 1
+N_PLACES = 2 * LARGEST_KEY + 1
 
 # Entry of the table of gaps for keys whose values are read; other entries are one more than the number of a gap.
 TOUCHED = 0
@@ -96,29 +94,11 @@ class Brackets(NamedTuple):
     first_edge: NDArray[np.uint16]
     # Edges of the brackets in falling values, ascending: ``lo, hi, lo, hi, …``; shape (2 n_bracket,), float64.
     falling: NDArray[np.float64]
-    # The same as canonical distances.
-    distance: NDArray[np.float64]
     # Screening value of distance 0, and half width of the band, of each query, shape (n_query,), float64.
     centre: NDArray[np.float64]
     epsilon: NDArray[np.float64]
     # How much a screening value falls per unit.
     slope: float
-    # Whether falling values are the canonical distances, so that no pair is decided singly.
-    exact: bool = False
-
-
-class ByQuery(NamedTuple):
-    """Counts of a tile by query; arrays without elements if they are not requested."""
-
-    # Pairs in the gap below each bracket, and in each bracket, shape (rows, 2, n_bracket), int32; added to.
-    tally: NDArray[np.int32]
-    # Query of each entry of `found`, int64.
-    owner: NDArray[np.int64]
-
-
-def untallied() -> ByQuery:
-    """No counts by query."""
-    return ByQuery(np.empty((0, 0, 0), np.int32), np.empty(0, np.int64))
 
 
 @inner_kernel
@@ -144,8 +124,8 @@ def _find_places(
 def count_keys(screened: Screened, counts: NDArray[np.int64], span: NDArray[np.uint32]) -> None:
     """Add a tile to the histogram of its falling values.
 
-    `counts`, shape (N_PLACES,), is indexed by place of key; columns hidden by their bias count as infinite.  `span`,
-    uint32, holds the first and last counted place, infinity and ``HIDDEN`` aside.
+    `counts`, shape (N_PLACES,), is indexed by place of key; hidden columns count as infinite.  `span`, uint32, holds
+    the first and last counted place, infinity aside.
     """
     tile, column_start = screened.tile, screened.tile.column_start
     n_rows, n_columns = tile.products.shape
@@ -159,15 +139,11 @@ def count_keys(screened: Screened, counts: NDArray[np.int64], span: NDArray[np.u
             continue
         less, none = tile.bias[tile.bias_of[i]], values.dtype.type(np.nan)
         read_row(tile.products[i], tile.shift, tile.scale, tile.factor[i], less, none, none, values)
-        hidden_stop = screened.hidden_indptr[q + 1]
-        hidden = first_at_least(screened.hidden_column, screened.hidden_indptr[q], hidden_stop, column_start)
+        hide_columns(q, screened.hidden_indptr, screened.hidden_column, column_start, values)
         for start in range(0, n_columns, BLOCK):
             stop = min(start + BLOCK, n_columns)
             here = places[: stop - start]
             _find_places(values[start:stop], screened.centre[q], screened.scale, falling[: stop - start], here)
-            while hidden < hidden_stop and screened.hidden_column[hidden] < column_start + stop:
-                here[screened.hidden_column[hidden] - column_start - start] = HIDDEN
-                hidden += 1
             for k in range(len(here)):
                 first = min(first, here[k])
                 last = max(last, here[k] if here[k] < beyond else np.uint32(0))
@@ -195,38 +171,23 @@ def _edges_around(brackets: Brackets, q: int, value: np.floating, extra: float, 
     return near, _edges_from(brackets.falling, (fall + width) / brackets.slope, near)
 
 
-@inner_kernel
-def _take_passed(passed: NDArray[np.int64], tally: NDArray[np.int32], gaps: NDArray[np.int64]) -> None:
-    """Move counts by gap, (4, n_gap), to those of a query and of all, (n_gap,) each."""
-    passed0, passed1, passed2, passed3 = passed[0], passed[1], passed[2], passed[3]
-    for gap in range(len(tally)):
-        nearer = passed0[gap] + passed1[gap] + passed2[gap] + passed3[gap]
-        tally[gap] += np.int32(nearer)
-        gaps[gap] += nearer
-    passed[:] = 0
-
-
 @kernel
 def split_tile(
     screened: Screened,
     brackets: Brackets,
-    rows: PairRows,
+    pairs: OpenPairs,
+    n_open: int,
     first_row: int,
     limit: int,
     gaps: NDArray[np.int64],
-    found: NDArray[np.float64],
-    progress: NDArray[np.int64],
-    by_query: ByQuery,
-) -> int:
-    """Count the pairs of a tile between brackets, and write the distances of those inside one.
+    tally: NDArray[np.int32],
+) -> tuple[int, int, int]:
+    """Count the pairs of a tile between brackets, and add those that may be inside one to `pairs`, from `n_open` on.
 
-    Begins at query `first_row`.  `gaps`, shape (n_bracket,), counts the pairs in each gap but the last.  `found`
-    receives the canonical distances of the pairs inside, in no order.  `progress` is added to: used entries of `found`,
-    and pairs that were refined or decided canonically.  `by_query` receives the same counts by query, if it has
-    elements.
-
-    Returns the row to continue with once `found` has been emptied, the number of rows when the tile is done, or -1 if
-    more than `limit` values had to be refined or decided; the output is then invalid.
+    Begins at row `first_row`, and ends before a row whose pairs may find no room, and behind one with which more than
+    `limit` values were refined or left open.  `gaps`, shape (n_bracket,), counts the pairs in each gap but the last;
+    `tally`, shape (n_query, 2, n_bracket), takes them by query in ``tally[:, 0]``, unless it has no elements.  Returns
+    the number of the first row that was not added, of open pairs, and of these values.
     """
     tile, column_start = screened.tile, screened.tile.column_start
     n_rows, n_columns = tile.products.shape
@@ -238,11 +199,9 @@ def split_tile(
     passed0, passed1, passed2, passed3 = passed[0], passed[1], passed[2], passed[3]
     at_place, first_edge = brackets.at_place, brackets.first_edge
     last_place = np.uint32(brackets.last_place)
-    tally, owner = by_query.tally, by_query.owner
-    tallies = tally.shape[0] > 0
-    n_found, decided = progress[0], progress[1]
-    i = first_row
-    while i < n_rows and n_found + n_columns <= len(found) and decided <= limit:
+    known, known_value = np.empty(n_columns + 1, np.int64), np.empty(n_columns + 1, values.dtype)
+    room, inside, i = len(pairs.query) - n_columns, 0, first_row
+    while i < n_rows and n_open <= room and inside <= limit:
         q = tile.query[i]
         if not screened.counted[q]:
             i += 1
@@ -250,15 +209,12 @@ def split_tile(
         less, none = tile.bias[tile.bias_of[i]], values.dtype.type(np.nan)
         read_row(tile.products[i], tile.shift, tile.scale, tile.factor[i], less, none, none, values)
         extra = np.float64(tile.extra[i])
-        hidden_stop = screened.hidden_indptr[q + 1]
-        hidden = first_at_least(screened.hidden_column, screened.hidden_indptr[q], hidden_stop, column_start)
+        hide_columns(q, screened.hidden_indptr, screened.hidden_column, column_start, values)
+        n_known = take_known(tile, q, values, known, known_value) if len(tile.known) > 0 else 0
         for start in range(0, n_columns, BLOCK):
             stop = min(start + BLOCK, n_columns)
             here = places[: stop - start]
             _find_places(values[start:stop], screened.centre[q], screened.scale, falling[: stop - start], here)
-            while hidden < hidden_stop and screened.hidden_column[hidden] < column_start + stop:
-                here[screened.hidden_column[hidden] - column_start - start] = HIDDEN
-                hidden += 1
             reached = np.int32(0)
             for k in range(len(here)):
                 reached += np.int32(here[k] <= last_place)
@@ -292,34 +248,32 @@ def split_tile(
                     column = start + k
                     value, more = values[column], extra
                     if value == -np.inf:
-                        # Hidden by its bias; brackets may reach as far as that.
+                        # Hidden; brackets may reach as far as that.
                         continue
                     near, far = _edges_around(brackets, q, value, more, first_edge[here[k]])
-                    if more > 0 and (near != far or near % 2):
-                        decided += 1
+                    may_be_inside = near != far or near % 2 == 1
+                    inside += int(may_be_inside)
+                    if more > 0 and may_be_inside:
                         value, more = refined(tile.near[q], tile.far[column]) - less[column], np.float64(0.0)
                         near, far = _edges_around(brackets, q, value, more, first_edge[here[k]])
-                    if near == far and near % 2 == 0:
+                        may_be_inside = near != far or near % 2 == 1
+                    if may_be_inside:
+                        pairs.query[n_open], pairs.column[n_open] = q, column_start + column
+                        n_open += 1
+                    else:
                         passed0[near // 2 + 1] += 1
-                        continue
-                    if brackets.exact:
-                        distance = brackets.centre[q] - np.float64(value)
-                    else:
-                        distance = pair_distance(rows, q, column_start + column)
-                        decided += 1
-                    place = first_above(brackets.distance, int(np.int64(0)), len(brackets.distance), distance)
-                    if place % 2 == 0:
-                        passed0[place // 2 + 1] += 1
-                    else:
-                        found[n_found] = distance
-                        if tallies:
-                            owner[n_found] = q
-                            tally[i, 1, place // 2] += 1
-                        n_found += 1
-        if tallies:
-            _take_passed(passed[:, 1:-1], tally[i, 0], gaps)
+        for p in range(n_known):
+            near, far = _edges_around(brackets, q, known_value[p], np.float64(0.0), 0)
+            if near != far or near % 2 == 1:
+                pairs.query[n_open], pairs.column[n_open] = q, column_start + known[p]
+                n_open += 1
+            else:
+                passed0[near // 2 + 1] += 1
+        for gap in range(len(gaps)):
+            nearer = passed0[gap + 1] + passed1[gap + 1] + passed2[gap + 1] + passed3[gap + 1]
+            gaps[gap] += nearer
+            if len(tally):
+                tally[q, 0, gap] += np.int32(nearer)
+        passed[:] = 0
         i += 1
-    for gap in range(len(gaps)):
-        gaps[gap] += passed0[gap + 1] + passed1[gap + 1] + passed2[gap + 1] + passed3[gap + 1]
-    progress[0], progress[1] = n_found, decided
-    return -1 if decided > limit else i
+    return i, n_open, inside

@@ -22,9 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.arrays import put
-from reid_dist.kernels.placing import Placing, make_scratch, place_row
+from reid_dist.kernels.bisection import first_at_least
+from reid_dist.kernels.deciding import Bands, OpenPairs
+from reid_dist.kernels.placing import make_row, place_row
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.tiles import Tile
+
+# Decided pairs that are listed together: a list has room for so many behind the longest one that is left of pruning.
+LISTED_TOGETHER = 64
 
 
 class Lists(NamedTuple):
@@ -92,65 +97,110 @@ def prune_heavy(bits: int, weight: NDArray[np.int64], weight_limit: int, lists: 
             _prune(q, bits, weight, weight_limit, lists)
 
 
-@kernel
-def list_tile(
-    tile: Tile,
-    by: Placing,
-    first_row: int,
-    positive_start: NDArray[np.int64],
+@inner_kernel
+def _enter(
+    q: int,
+    columns: NDArray[np.int64],
+    places: NDArray[np.int64],
+    first: int,
     identity_of: NDArray[np.int32],
     bits: int,
     weight: NDArray[np.int64],
     weight_limit: int,
     lists: Lists,
+) -> None:
+    """List items of a query in some columns, which come before the positives `places`, numbered from `first` on."""
+    if lists.size[q] + len(columns) > lists.entry.shape[1]:
+        _prune(q, bits, weight, weight_limit, lists)
+        if lists.size[q] + len(columns) > lists.entry.shape[1]:
+            raise AssertionError("a pruned list is longer than it can be")
+    entry, size, n_active, oversized = lists.entry[q], lists.size[q], lists.n_active[q], lists.oversized
+    total = np.int64(0)
+    for c in range(len(columns)):
+        place, identity = places[c] - first, np.int64(identity_of[columns[c]])
+        if place >= n_active:
+            continue
+        if identity < 0:
+            oversized[first + place, -1 - identity] += 1
+        else:
+            entry[size] = (place << bits) | identity
+            total += weight[identity]
+            size += 1
+    lists.size[q] = size
+    lists.weight[q] += total
+
+
+@kernel
+def list_tile(
+    tile: Tile,
+    bands: Bands,
+    pairs: OpenPairs,
+    n_open: int,
+    first_row: int,
     limit: int,
-) -> tuple[int, int]:
-    """List the items of a tile that come before active positives, from row `first_row` on.
+    identity_of: NDArray[np.int32],
+    bits: int,
+    weight: NDArray[np.int64],
+    weight_limit: int,
+    lists: Lists,
+) -> tuple[int, int, int]:
+    """List the items of a tile that come before active positives; pairs that values leave open are added to `pairs`.
 
-    `positive_start` has shape (n_query + 1,).  `identity_of` holds the identity of each column, shape (columns,);
-    oversized group ``g`` is ``-1 - g``.  Entries hold the identity in their low `bits`.  `weight` is the weight of an
-    item of each identity, shape (n_identity,), and a positive with more than `weight_limit` before it is inactive.
-
-    At most `limit` values may lie inside bands.  Returns the number of finished rows, fewer than all if the next one
-    exceeded `limit` (nothing of that one is listed), and of these values.
+    `identity_of` holds the identity of each column, shape (columns,); oversized group ``g`` is ``-1 - g``.  Entries
+    hold the identity in their low `bits`.  `weight` is the weight of an item of each identity, shape (n_identity,), and
+    a positive with more than `weight_limit` before it is inactive.  The other parameters and the result are as in
+    `reid_dist.kernels.counting.count_tile`.
     """
-    n_rows, n_columns = tile.products.shape
-    scratch = make_scratch(tile, by.bands)
+    row = make_row(tile, bands)
+    column, place, room = row.pending.column, row.pending.place, len(pairs.query) - tile.products.shape[1]
+    indptr, positive_start = bands.indptr, bands.positive_start
     # A list is pruned at 1.5 times the limit, so that pruning is rare.
     due = weight_limit + weight_limit // 2
-    decided = 0
-    for i in range(first_row, n_rows):
+    inside = int(np.int64(0))
+    for i in range(first_row, len(tile.query)):
         q = tile.query[i]
+        if lists.weight[q] > due:
+            _prune(q, bits, weight, weight_limit, lists)
         if lists.n_active[q] == 0:
             continue
-        if lists.weight[q] > due or lists.size[q] + n_columns > lists.entry.shape[1]:
-            _prune(q, bits, weight, weight_limit, lists)
-            if lists.n_active[q] == 0:
-                continue
-            if lists.size[q] + n_columns > lists.entry.shape[1]:
-                raise AssertionError("a pruned list is longer than it can be")
-        n_active = lists.n_active[q]
-        n, pairs = place_row(tile, by, i, n_active, scratch)
-        decided += pairs
-        if decided > limit:
-            return i, decided
-        size = lists.size[q]
-        total = np.int64(0)
-        entry = lists.entry[q]
+        if n_open > room:
+            return i, n_open, inside
+        first = indptr[q]
+        # Thresholds beyond that of the last active positive are not needed.
+        last = first_at_least(positive_start, first, indptr[q + 1], positive_start[first] + lists.n_active[q])
+        n, n_open, more = place_row(tile, i, bands, last, limit - inside, row, pairs, n_open)
+        inside += more
+        if n < 0:
+            return i, n_open, inside
         for c in range(n):
-            place = scratch.place[c]
-            identity = np.int64(identity_of[scratch.column[c]])
-            if place >= n_active:
-                continue
-            if identity < 0:
-                lists.oversized[positive_start[q] + place, -1 - identity] += 1
-            else:
-                entry[size] = (place << bits) | identity
-                total += weight[identity]
-                size += 1
-        lists.size[q] = size
-        lists.weight[q] += total
-    return int(n_rows), decided
+            place[c] = positive_start[first + place[c]]
+        own = positive_start[first]
+        _enter(q, column[:n], place[:n], own, identity_of, bits, weight, weight_limit, lists)
+    return len(tile.query), n_open, inside
+
+
+@kernel
+def list_decided(
+    decided: OpenPairs,
+    start: NDArray[np.int64],
+    identity_of: NDArray[np.int32],
+    bits: int,
+    weight: NDArray[np.int64],
+    weight_limit: int,
+    lists: Lists,
+) -> None:
+    """List pairs that are at their places, as `list_tile` does.
+
+    `start` holds the first positive of each query, and `identity_of` the identities of the columns of the block.
+    """
+    query, column, place = decided.query, decided.column, decided.place
+    stop = 0
+    while stop < len(query):
+        first, q = stop, query[stop]
+        while stop < min(len(query), first + LISTED_TOGETHER) and query[stop] == q:
+            stop += 1
+        own = start[q]
+        _enter(q, column[first:stop], place[first:stop], own, identity_of, bits, weight, weight_limit, lists)
 
 
 @kernel

@@ -24,8 +24,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.canonical import falling_at, pair_distance
+from reid_dist.kernels.placing import hide_columns
 from reid_dist.kernels.prefetch import prefetch, request_row
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.tiles import AHEAD, Tile, make_marks, mark_outside, marked_places, read_row, refined
@@ -125,11 +125,7 @@ def collect_rows(tile: Tile, side: Side) -> int:
         reached = read_row(products[i], shift, scale, tile.factor[i], less, level, least, values)
         if reached == 0 and not begins:
             continue
-        stop = side.struck_indptr[q + 1]
-        place = first_at_least(side.struck, side.struck_indptr[q], stop, start)
-        while place < stop and side.struck[place] < start + n_columns:
-            values[side.struck[place] - start] = -np.inf
-            place += 1
+        hide_columns(q, side.struck_indptr, side.struck, start, values)
         if begins:
             if has_labels:
                 for c in range(n_columns):

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from reid_dist.kernels.canonical import GIVEN, PairRows, falling_at, pair_distances, row_distances
+from reid_dist.kernels.canonical import PairRows, falling_at, pair_distances, write_distances
 from reid_dist.kernels.selection import select
 from reid_dist.kernels.settings import inner_kernel, kernel
 
@@ -127,7 +127,7 @@ def settle_one(q: int, lists: Candidates, scratch: Scratch) -> None:
     listed, own = lists.column[q, :size], lists.value[q, :size]
     for c in range(len(columns)):
         columns[c] = listed[c]
-    row_distances(lists.rows, q, columns, distances)
+    write_distances(lists.rows, np.full(size, q), columns, distances)
     for c in range(len(values)):
         values[c] = distances[c]
     largest = select(values, lists.k - 1)
@@ -203,15 +203,11 @@ def settle(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.flo
     Entries beyond the end of a list are not written.
     """
     _sort_columns(lists)
-    rows, swapped = lists.rows, lists.rows.kind != GIVEN and not lists.rows.rescoring.active
-    if swapped:
-        # The distance is the same in both directions, and pairs of a gallery row are consecutive.
-        rows = PairRows(rows.kind, rows.gallery, rows.query, rows.gallery_norm, rows.query_norm)
     for start in range(0, len(lists.size), _SETTLED):
         block = slice(start, start + _SETTLED)
         query, place = np.nonzero(_entries(lists, block))
         column, owner = lists.column[block][query, place].astype(np.int64), query + start
-        found = pair_distances(rows, column, owner) if swapped else pair_distances(rows, owner, column)
+        found = pair_distances(lists.rows, owner, column)
         n = np.bincount(query, minlength=len(lists.size[block]))
         # Left-aligned rows; columns ascend, so that a stable sort is by (distance, column).
         filled = np.arange(n.max(initial=0)) < n[:, None]

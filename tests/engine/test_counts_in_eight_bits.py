@@ -20,7 +20,7 @@ from reid_dist.core.model import GalleryMask, Hidden, Targets
 from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import CountNearer, KeepNearest, Precision, bands, counts
+from reid_dist.engine.reductions import CountNearer, KeepNearest, Precision, bands
 from reid_dist.engine.reductions.base import KnownPairs
 from reid_dist.engine.reductions.costs import OF_INTEGERS
 from reid_dist.engine.screened_pairs import count_screened, screened_words
@@ -42,7 +42,7 @@ def force_path(patch, data, n_pairs=1600):
     rng = np.random.default_rng(data.draw(seeds()))
     mixed = data.draw(st.sampled_from([*([kind] for kind in MULTIPLIED), MULTIPLIED]))
     use_precisions(patch, lambda n: rng.choice(mixed, n))
-    patch.setattr(counts, "OPEN_PAIRS", data.draw(st.sampled_from([0, 1, 20, 1 << 16])))
+    patch.setattr(bands, "OPEN_PAIRS", data.draw(st.sampled_from([0, 1, 20, 1 << 16])))
     given_up = data.draw(st.sampled_from([0.0, 0.01, 0.2, 1.0]))
     spared = data.draw(st.sampled_from([0, 1, 64]))
     patch.setattr(bands, "most_inside", lambda size: int(given_up * size) + spared)

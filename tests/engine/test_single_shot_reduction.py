@@ -29,10 +29,9 @@ from reid_dist.engine.reductions import (
     make_targets,
     pair_rows,
 )
-from reid_dist.engine.reductions.bands import ScreenedTargets
 from reid_dist.engine.reductions.identities import MOST_OVERSIZED, OVERSIZED_ITEMS, oversized_groups
 from reid_dist.engine.reductions.single_shot import ListedItems, inactive_mass, longest_list
-from reid_dist.engine.reductions.tiles import Precision
+from reid_dist.engine.reductions.tiles import Precision, TileView
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import pair_distances, squared_norms
@@ -203,13 +202,13 @@ def test_crowded_bands_are_settled_in_float64(distance: str, monkeypatch: pytest
 
     case = Gallery(side(5), side(400), "no_cameras", distance, SingleShot(8))
     precisions = []
-    read = ScreenedTargets.read
+    read = TileView.read
 
-    def recorded(self, tile, precision):
+    def recorded(self, precision, need):
         precisions.append(precision)
-        return read(self, tile, precision)
+        return read(self, precision, need)
 
-    monkeypatch.setattr(ScreenedTargets, "read", recorded)
+    monkeypatch.setattr(TileView, "read", recorded)
     curves = case.curves(case.lists(150, TileShape(3, 60)))
     assert precisions.count(Precision.WIDE) > 5
     for q, curve in enumerate(curves):

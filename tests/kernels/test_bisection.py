@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reid_dist.kernels.bisection import first_above, first_at_least, first_at_most
+from reid_dist.kernels.bisection import first_at_least, first_at_most
 from tests.compiled import from_python
 
-first_above, first_at_least, first_at_most = map(from_python, (first_above, first_at_least, first_at_most))
+first_at_least, first_at_most = map(from_python, (first_at_least, first_at_most))
 
 NUMBERS = st.integers(-4, 4)
 
@@ -22,9 +22,7 @@ def test_places_are_those_of_bisect(numbers: list[int], wanted: int, one: int, o
     start, stop = sorted(min(each, len(numbers)) for each in (one, other))
     values = np.array(numbers, np.int64)
     assert first_at_least(values, start, stop, wanted) == bisect_left(numbers, wanted, start, stop)
-    assert first_above(values, start, stop, wanted) == bisect_right(numbers, wanted, start, stop)
     # Falling values are their negatives in order.
     assert first_at_most(-values, start, stop, -wanted) == bisect_left(numbers, wanted, start, stop)
     halves = values + 0.5
     assert first_at_least(halves, start, stop, wanted + 0.5) == bisect_left(numbers, wanted, start, stop)
-    assert first_above(halves, start, stop, wanted) == bisect_left(numbers, wanted, start, stop)

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from sampling import examples
 from tiles import Tile, few_valued, tile_of
 
-from reid_dist.core.segments import segment_running_sums
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.kernels.canonical import PairRows, read_only, squared_norms
 from reid_dist.kernels.counting import count_tile, most_of_many
-from reid_dist.kernels.deciding import Bands, RankCounts, decide, make_open_pairs
+from reid_dist.kernels.deciding import APART, Bands, decide, make_open_pairs
 
 
 class Case:
@@ -54,20 +53,30 @@ class Case:
 def count(case: Case, limit: int = 10**9, n_groups: int = 1) -> tuple[int, list[tuple[list[int], ...]]]:
     """Rows that were added, and the counts of every group of columns."""
     tile, bands = case.tile, case.bands
-    n_threshold, n_positive = len(bands.distance), len(bands.positive_row)
-    counts = RankCounts(*(np.zeros((n_groups, n), np.int32) for n in (n_threshold, n_threshold, n_positive)))
+    counts = np.zeros((n_groups, len(bands.positive_row) + 2 * len(bands.distance)), np.int32)
     open_pairs = make_open_pairs(tile.exact.size + tile.shape[1])
     seen, many = tile.seen(case.junk), most_of_many(bands.indptr)
     group_of = case.group_of if n_groups > 1 else case.group_of[:0]
     done, n_open, _ = count_tile(seen, bands, counts, open_pairs, 0, 0, limit, group_of, many)
-    decide(open_pairs, n_open, case.row_of, group_of, bands, tile.rows, counts)
-    found = []
-    for near, tied, before in zip(*counts, strict=True):
-        preceding = []
-        for start, stop in zip(bands.positive_start[:-1], bands.positive_start[1:], strict=True):
-            preceding += np.cumsum(before[start:stop]).tolist()
-        found.append((segment_running_sums(near, bands.indptr).tolist(), tied.tolist(), preceding))
-    return done, found
+    for p in range(decide(open_pairs, n_open, case.row_of, bands, tile.rows, APART)):
+        counts[case.group_of[open_pairs.column[p]] if n_groups > 1 else 0, open_pairs.place[p]] += 1
+    return done, [by_threshold(bands, own.tolist()) for own in counts]
+
+
+def by_threshold(bands: Bands, counts: list[int]) -> tuple[list[int], list[int], list[int]]:
+    """Nearer negatives and tied ones of each threshold, and tied ones before each positive, from counts by place."""
+    near, tied, preceding = [], [], []
+    for q in range(len(bands.indptr) - 1):
+        before = 0
+        for u in range(bands.indptr[q], bands.indptr[q + 1]):
+            start, stop = (int(bands.positive_start[v]) for v in (u, u + 1))
+            before += counts[start + 2 * u]
+            near.append(before)
+            ties = counts[start + 2 * u + 1 : stop + 2 * u + 2]
+            tied.append(sum(ties))
+            preceding += np.cumsum(ties[:-1]).tolist()
+            before += sum(ties)
+    return near, tied, preceding
 
 
 @given(
@@ -124,10 +133,12 @@ def test_values_at_every_threshold(n_positive: int, width: float, one_each: bool
         np.array([0, n]), lower, upper, np.arange(1.0, n + 1), np.arange(n + 1), np.full(n, 10**6), np.zeros(2, int),
         np.empty(0, np.int64),
     )  # fmt: skip
-    counts, none = RankCounts(*(np.zeros((1, n), np.int32) for _ in range(3))), np.empty(0, np.int64)
+    counts, none = np.zeros((1, 3 * n), np.int32), np.empty(0, np.int64)
     rows = PairRows(1, query, gallery, squared_norms(query), squared_norms(gallery))
     tile, open_pairs = tile_of(values[None], np.zeros((1, len(values)))), make_open_pairs(2 * len(values))
     _, n_open, inside = count_tile(tile, bands, counts, open_pairs, 0, 0, 10**9, none, most_of_many(bands.indptr))
-    decide(open_pairs, n_open, np.arange(len(values)), none, bands, rows, counts)
-    assert np.cumsum(counts.near[0]).tolist() == [(values >= low).sum() for low in lower]
+    for p in range(decide(open_pairs, n_open, np.arange(len(values)), bands, rows, APART)):
+        counts[0, open_pairs.place[p]] += 1
+    near, _, _ = by_threshold(bands, counts[0].tolist())
+    assert near == [(values >= low).sum() for low in lower]
     assert inside == n_open == ((values[:, None] >= lower) & (values[:, None] <= upper)).any(axis=1).sum()

@@ -13,9 +13,8 @@ from sampling import examples
 from tiles import Tile, few_valued
 
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.kernels.deciding import APART
+from reid_dist.kernels.deciding import APART, decide, make_open_pairs
 from reid_dist.kernels.groups import GroupPlaces, place_groups
-from reid_dist.kernels.placing import Placing
 
 _N_QUERY, _N_POSITIVE, _N_GROUP = 3, 6, 20
 
@@ -42,11 +41,16 @@ def test_the_place_of_a_group_is_the_least_of_its_items(
     group_of = rng.integers(0, _N_GROUP, n_gallery).astype(np.int32)[np.arange(n_gallery) // run]
     # Eight bytes are read together; all bits are set where no item of a group has come.
     least = np.full((_N_QUERY, -(-_N_GROUP // 8) * 8), 255, np.uint8)
-    start = np.arange(_N_QUERY + 1) * 3 * _N_POSITIVE
-    places = GroupPlaces(least, least.view(np.uint64), np.zeros(start[-1], np.int32), start)
-    seen, placing = tile.seen(none_hidden), Placing(bands, tile.rows, row_of, APART)
-    done, _ = place_groups(seen, placing, 0, group_of, in_runs, places, 10**9)
+    start_of_places = bands.positive_start[bands.indptr] + 2 * bands.indptr
+    counted = np.zeros(start_of_places[-1], np.int32)
+    places = GroupPlaces(least, least.view(np.uint64), counted, start_of_places)
+    pairs = make_open_pairs((_N_QUERY + 1) * n_gallery)
+    seen = tile.seen(none_hidden)
+    done, n_open, _ = place_groups(seen, bands, pairs, 0, 0, 10**9, group_of, in_runs, places)
     assert done == _N_QUERY
+    for p in range(decide(pairs, n_open, row_of, bands, tile.rows, APART)):
+        q, group = pairs.query[p], group_of[pairs.column[p]]
+        least[q, group] = min(int(least[q, group]), pairs.place[p] - start_of_places[q])
     for q in range(_N_QUERY):
         exact, of_positives = tile.exact[q], tile.exact[q, positives[q]]
         thresholds = np.unique(of_positives)

@@ -10,20 +10,17 @@ from sampling import examples
 from tiles import Tile, few_valued
 
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.kernels.canonical import read_only
+from reid_dist.kernels.deciding import make_open_pairs
 from reid_dist.kernels.impostors import (
-    HIDDEN,
     LARGEST_KEY,
     N_PLACES,
     TOUCHED,
     Brackets,
-    ByQuery,
     Screened,
     count_keys,
     falling_keys,
     key_edges,
     split_tile,
-    untallied,
 )
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -67,11 +64,6 @@ class Case:
         for q, columns in enumerate(hidden):
             mine = columns[(columns >= self.start) & (columns < self.start + n_gallery)] - self.start
             self.seen[q, mine] = False
-        before = self.start
-        # The rows of the columns of the block, of which the tile is the last part.
-        gallery = read_only(np.concatenate([gallery[:1].repeat(before, axis=0), gallery]))
-        norm = np.concatenate([np.zeros(before), tile.rows.gallery_norm])
-        self.rows = tile.rows._replace(gallery=gallery, gallery_norm=norm)
         self.screened = Screened(
             tile=tile.seen(kinds, bias_of, column_start=self.start),
             hidden_indptr=np.cumsum([0, *map(len, hidden)]),
@@ -96,7 +88,7 @@ class Case:
             codes[first : last + 1] = TOUCHED
         last = int(high.max(initial=0))
         return Brackets(
-            codes, last, np.zeros(N_PLACES, np.uint16), falling, edges, screen.centre, screen.epsilon, screen.slope
+            codes, last, np.zeros(N_PLACES, np.uint16), falling, screen.centre, screen.epsilon, screen.slope
         )
 
 
@@ -123,7 +115,7 @@ def test_the_histogram_counts_every_pair_once(case: Case) -> None:
     falling = (case.screened.centre[:, None] - values) * case.screened.scale
     expected = np.bincount(falling_keys(falling[case.seen].astype(np.float64)) + LARGEST_KEY, minlength=N_PLACES)
     assert np.array_equal(counts[: 2 * LARGEST_KEY], expected[: 2 * LARGEST_KEY])
-    assert counts[HIDDEN] <= len(case.screened.hidden_column)
+    assert counts.sum() == case.tile.exact[case.screened.counted].size
     occupied = np.flatnonzero(counts[: 2 * LARGEST_KEY])
     if len(occupied):
         assert span.tolist() == occupied[[0, -1]].tolist()
@@ -131,50 +123,52 @@ def test_the_histogram_counts_every_pair_once(case: Case) -> None:
 
 @given(case=cases, data=st.data())
 @settings(max_examples=examples(120))
-def test_brackets_are_counted_by_canonical_distances(case: Case, data: st.DataObject) -> None:
+def test_pairs_outside_brackets_are_counted_and_those_inside_are_open(case: Case, data: st.DataObject) -> None:
     """Edges lie on distances that occur, so that pairs at an edge abound; brackets may be empty, or touch."""
-    exact, rows = case.tile.exact, case.rows
+    exact = case.tile.exact
     occurring = sorted({*np.unique(exact).tolist(), 0.0, float(exact.max()) * 2 + 1})
     n_brackets = data.draw(st.integers(1, 4))
     edges = np.sort(data.draw(st.lists(st.sampled_from(occurring), min_size=2 * n_brackets, max_size=2 * n_brackets)))
-    gaps, found, progress = np.zeros(n_brackets, np.int64), np.full(exact.size, np.nan), np.zeros(2, np.int64)
-    capacity = max(len(case.tile.gallery), data.draw(st.integers(1, exact.size)))
-    collected: list[float] = []
-    n_query = len(case.tile.query)
-    by_query = ByQuery(np.zeros((n_query, 2, n_brackets), np.int32), np.zeros(capacity, np.int64))
-    owners: list[int] = []
+    n_query, n_gallery = exact.shape
+    gaps, tally = np.zeros(n_brackets, np.int64), np.zeros((n_query, 2, n_brackets), np.int32)
+    pairs = make_open_pairs(n_gallery + data.draw(st.integers(0, exact.size)))
+    opened: list[tuple[int, int]] = []
     row = 0
-    while row < len(case.tile.query):
-        # A small buffer is filled, emptied and filled again.
-        brackets, buffer = case.brackets(edges), found[:capacity]
-        row = split_tile(case.screened, brackets, rows, row, 2 * exact.size, gaps, buffer, progress, by_query)
-        assert row >= 0
-        owners += by_query.owner[: progress[0]].tolist()
-        collected += found[: progress[0]].tolist()
-        progress[:] = 0
-    seen = exact[case.seen]
-    region = np.searchsorted(edges, seen, "right")
-    assert sorted(collected) == sorted(seen[region % 2 == 1].tolist())
-    assert gaps.tolist() == [int((region == 2 * gap).sum()) for gap in range(n_brackets)]
-    # The same by query.
+    while row < n_query:
+        # Memory is filled, emptied and filled again.
+        row, n_open, inside = split_tile(case.screened, case.brackets(edges), pairs, 0, row, exact.size, gaps, tally)
+        assert n_open <= inside
+        opened += zip(pairs.query[:n_open].tolist(), (pairs.column[:n_open] - case.start).tolist(), strict=True)
     place = np.where(case.seen, np.searchsorted(edges, exact, "right"), 2 * n_brackets)
-    expected = [[[int((own == 2 * gap + side).sum()) for gap in range(n_brackets)] for side in (0, 1)] for own in place]
-    assert by_query.tally.tolist() == expected
-    inside = [(query, float(exact[query, column])) for query, column in np.argwhere(place % 2 == 1).tolist()]
-    assert sorted(zip(owners, collected, strict=True)) == sorted(inside)
+    assert len(set(opened)) == len(opened)
+    # All pairs inside a bracket are open; each of the others is open or counted.
+    assert set(opened) >= set(map(tuple, np.argwhere(place % 2 == 1).tolist()))
+    for query, column in opened:
+        assert case.seen[query, column]
+        place[query, column] = 2 * n_brackets
+    by_query = [[int((own == 2 * gap).sum()) for gap in range(n_brackets)] for own in place]
+    assert tally[:, 0].tolist() == by_query
+    assert not tally[:, 1].any()
+    assert gaps.tolist() == np.sum(by_query, axis=0).tolist()
+
+
+NOT_BY_QUERY = np.empty((0, 0, 0), np.int32)
 
 
 def test_a_crowded_tile_gives_up() -> None:
+    """Behind the first row that counts, of which more pairs are inside than the limit."""
     case = Case(3, "cosine", np.float32, 600, 1)
+    gaps, pairs = np.zeros(1, np.int64), make_open_pairs(9000)
     brackets = case.brackets(np.array([0.0, 1.0]))
-    gaps, progress = np.zeros(1, np.int64), np.zeros(2, np.int64)
-    assert split_tile(case.screened, brackets, case.rows, 0, 50, gaps, np.empty(9000), progress, untallied()) == -1
+    done, n_open, inside = split_tile(case.screened, brackets, pairs, 0, 0, 50, gaps, NOT_BY_QUERY)
+    assert done == np.flatnonzero(case.screened.counted)[0] + 1
+    assert n_open == inside == case.seen[done - 1].sum() > 50
 
 
 @pytest.mark.parametrize("n_gallery", [1, 512, 513])
 def test_what_lies_beyond_all_brackets_is_passed_over(n_gallery: int) -> None:
     case = Case(4, "euclidean", np.float32, n_gallery, 1000)
-    gaps, progress = np.zeros(1, np.int64), np.zeros(2, np.int64)
+    gaps, pairs = np.zeros(1, np.int64), make_open_pairs(9000)
     brackets = case.brackets(np.array([0.0, 1e-3]))
-    done = split_tile(case.screened, brackets, case.rows, 0, 10**6, gaps, np.empty(9000), progress, untallied())
-    assert (done, gaps.tolist(), progress.tolist()) == (len(case.tile.query), [0], [0, 0])
+    found = split_tile(case.screened, brackets, pairs, 0, 0, 10**6, gaps, NOT_BY_QUERY)
+    assert (found, gaps.tolist()) == ((len(case.tile.query), 0, 0), [0])

@@ -16,15 +16,15 @@ from tiles import Tile, few_valued, tile_of
 
 from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE
 from reid_dist.kernels.canonical import PairRows, bytes_of_given, read_only
-from reid_dist.kernels.deciding import BEFORE, BEHIND, Bands
+from reid_dist.kernels.deciding import BEFORE, BEHIND, Bands, OpenPairs, decide, make_open_pairs
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
 from reid_dist.kernels.expectation import expected_curves
-from reid_dist.kernels.placing import Placing, make_scratch, place_row
-from reid_dist.kernels.single_shot import Listed, Lists, list_tile, prune_heavy
+from reid_dist.kernels.placing import make_row, place_row
+from reid_dist.kernels.single_shot import Listed, Lists, list_decided, list_tile, prune_heavy
 from reid_dist.kernels.trials import ItemTable, OversizedGroups
 from tests.compiled import from_python
 
-make_scratch, place_row = map(from_python, (make_scratch, place_row))
+make_row, place_row = map(from_python, (make_row, place_row))
 
 NONE_OVERSIZED = OversizedGroups(np.empty(0, np.int64), np.empty((0, 0), np.int32))
 SEEDS = st.integers(0, 2**32 - 1)
@@ -54,14 +54,14 @@ class Case:
         self.kept = ~junk
         self.kept[hidden] = False
         # The first column of the tile is column 7 of its block.
-        bands = tile.bands([positives], [hidden], self.row_of, first_column=7)
+        self.bands = tile.bands([positives], [hidden], self.row_of, first_column=7)
         self.tile = tile.seen(junk, column_start=7)
         first = np.arange(7)
         # The rows of the columns of the block, of which the tile begins with the eighth.
         gallery = read_only(np.concatenate([gallery[:1].repeat(7, axis=0), gallery]))
         norm = np.concatenate([np.zeros(7), tile.rows.gallery_norm])
-        rows = tile.rows._replace(gallery=gallery, gallery_norm=norm)
-        self.placing = Placing(bands, rows, np.concatenate([first - 7, self.row_of]), 0)
+        self.rows = tile.rows._replace(gallery=gallery, gallery_norm=norm)
+        self.rows_of_block = np.concatenate([first - 7, self.row_of])
 
     def by_definition(self, n_active: int, ties: int = 0) -> dict[int, int]:
         """Column -> the first positive that it comes before, of the first `n_active`."""
@@ -98,10 +98,17 @@ def test_places_are_those_of_the_definition(
 ) -> None:
     case = Case(seed, name, dtype, n_column, n_positive, values)
     n_active = max(1, math.ceil(share * len(case.in_order)))
-    scratch = make_scratch(case.tile, case.placing.bands)
-    n, decided = place_row(case.tile, case.placing._replace(ties=ties), 0, n_active, scratch)
-    assert 0 <= decided <= n
-    found = dict(zip(scratch.column[:n].tolist(), scratch.place[:n].tolist(), strict=True))
+    bands, row, pairs = case.bands, make_row(case.tile, case.bands), make_open_pairs(n_column)
+    # Up to the threshold of the last active positive.
+    last = int(np.searchsorted(bands.positive_start[:-1], n_active))
+    n, n_open, inside = place_row(case.tile, 0, bands, last, 10**9, row, pairs, 0)
+    assert n_open <= inside <= n_column
+    places = bands.positive_start[row.pending.place[:n]].tolist()
+    found = dict(zip(row.pending.column[:n].tolist(), places, strict=True))
+    n_decided = decide(pairs, n_open, case.rows_of_block, bands, case.rows, ties)
+    columns, places = (pairs.column[:n_decided] - 7).tolist(), pairs.place[:n_decided].tolist()
+    assert not found.keys() & set(columns)
+    found |= dict(zip(columns, places, strict=True))
     assert {column: place for column, place in found.items() if place < n_active} == case.by_definition(n_active, ties)
 
 
@@ -127,7 +134,7 @@ def listed_after(cut: int, limit: int, capacity: int) -> tuple[dict[int, int], i
         np.zeros(1),
         np.zeros(n_column),
     )
-    longest = 0
+    longest, pairs = 0, make_open_pairs(n_column)
     for start in range(0, n_column, cut):
         columns = slice(start, start + cut)
         thresholds = positives.astype(float)
@@ -139,11 +146,14 @@ def listed_after(cut: int, limit: int, capacity: int) -> tuple[dict[int, int], i
         # Identity 6 is an oversized group.
         identity_of = np.where(identity == 6, -1, identity).astype(np.int32)
         tile = tile_of(np.ascontiguousarray(values[:, columns]), np.zeros((1, len(identity))), None, start)
-        done, _ = list_tile(
-            tile, Placing(bands, given, np.arange(n_column), 0), 0, np.array([0, len(positives)]), identity_of, bits,
-            np.arange(1, 8), limit, lists, 10**6,
+        done, n_open, _ = list_tile(
+            tile, bands, pairs, 0, 0, 10**6, identity_of, bits, np.arange(1, 8), limit, lists
         )  # fmt: skip
         assert done == 1
+        of_block = np.concatenate([np.zeros(start, np.int32), identity_of])
+        n_decided = decide(pairs, n_open, np.arange(n_column), bands, given, 0)
+        decided = OpenPairs(*(each[:n_decided] for each in pairs))
+        list_decided(decided, np.array([0, len(positives)]), of_block, bits, np.arange(1, 8), limit, lists)
         longest = max(longest, int(lists.size[0]))
     prune_heavy(bits, np.arange(1, 8), limit, lists)
     entries = Counter(lists.entry[0, : lists.size[0]].tolist())
@@ -183,10 +193,15 @@ def test_a_row_with_a_crowded_band_is_not_listed() -> None:
         np.empty((1, 600), np.int32), np.zeros(1, int), np.zeros(1, int), np.array([n_positive]),
         np.zeros((n_positive, 0), np.int32),
     )  # fmt: skip
-    arguments = np.array([0, n_positive]), np.zeros(300, np.int32), 1, np.ones(1, int), 10**9, lists
-    assert list_tile(case.tile, case.placing, 0, *arguments, 10)[0] == 0
+    arguments = np.zeros(300, np.int32), 1, np.ones(1, int), 10**9, lists
+    pairs = make_open_pairs(600)
+    assert list_tile(case.tile, case.bands, pairs, 0, 0, 10, *arguments)[:2] == (0, 0)
     assert lists.size[0] == 0
-    assert list_tile(case.tile, case.placing, 0, *arguments, 300)[0] == 1
+    done, n_open, _ = list_tile(case.tile, case.bands, pairs, 0, 0, 300, *arguments)
+    assert done == 1
+    n_decided = decide(pairs, n_open, case.rows_of_block, case.bands, case.rows, 0)
+    decided, of_block = OpenPairs(*(each[:n_decided] for each in pairs)), np.zeros(307, np.int32)
+    list_decided(decided, np.array([0, n_positive]), of_block, *arguments[1:])
     assert lists.size[0] == len(case.by_definition(n_positive))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import Labels, RankedQueries
+from reid_dist.core.segments import entry_numbers, segment_offsets
 from reid_dist.engine.outputs.output import JobLabels, JobSizes, QueryBlock
 from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
 from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
@@ -146,15 +147,11 @@ class PartitionMetrics(CountingOutput[PartValues]):
 
 def _only(ranks: RankedQueries, keep: NDArray[np.bool_]) -> RankedQueries:
     """Ranks of the positives in `keep`, with the other positives removed from the gallery; negatives are unchanged."""
-    owner = np.repeat(np.arange(len(ranks.n_relevant)), ranks.n_relevant)
-    number = np.arange(len(ranks.rank)) - np.repeat(ranks.indptr[:-1], ranks.n_relevant)
-    indptr = np.zeros(len(ranks.indptr), np.int64)
-    np.cumsum(np.bincount(owner[keep], minlength=len(indptr) - 1), out=indptr[1:])
-    kept_number = np.arange(indptr[-1]) - np.repeat(indptr[:-1], np.diff(indptr))
+    indptr = segment_offsets(keep)[ranks.indptr]
     flat = ("tied", "tied_before", "row", "distance")
     return replace(
         ranks,
         indptr=indptr,
-        rank=ranks.rank[keep] - number[keep] + kept_number,
+        rank=ranks.rank[keep] - entry_numbers(ranks.indptr)[keep] + entry_numbers(indptr),
         **{name: getattr(ranks, name)[keep] for name in flat},
     )

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import Hidden, Int64, Labels, RankedQueries, Relevance, Targets, Thresholds
+from reid_dist.core.segments import entry_keys, entry_numbers, owner_offsets, segment_offsets, segment_running_sums
+from reid_dist.core.sorted_values import is_among
 from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, QueryBlock
 from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
 from reid_dist.engine.outputs.single_shot_curves import Case, SingleShotCurves
@@ -154,11 +156,11 @@ class GalleryVariants:
         for each in variants:
             own = self._keys(each.hidden.indptr, each.hidden.row)
             # Mostly all are there.
-            added = own[:0] if np.array_equal(own, pairs) else own[~_among(own, pairs)]
+            added = own[:0] if np.array_equal(own, pairs) else own[~is_among(pairs, own)]
             if len(added):
                 pairs = np.sort(np.concatenate([pairs, added]))
         owner, row = np.divmod(pairs, max(1, self.n_gallery))
-        indptr = np.searchsorted(owner, np.arange(n_query + 1))
+        indptr = owner_offsets(owner, n_query)
         return Relevance(
             relevant_indptr=indptr,
             relevant_row=row,
@@ -215,12 +217,10 @@ class GalleryVariants:
         hidden = self._flags(variant.hidden.indptr, variant.hidden.row, *pairs)
         kept = relevant | ~(hidden | self.indexes[place].mask.junk_row[row])
         negative = kept & ~relevant
-        # 0-based positions among the listed items of a query.
-        position = np.arange(len(row)) - np.repeat(indptr[:-1], np.diff(indptr))
         start = items.positive_start
         return RankedQueries(
-            indptr=_running(relevant)[indptr],
-            rank=(listed.rank - position + _before(kept, indptr))[relevant],
+            indptr=segment_offsets(relevant)[indptr],
+            rank=(listed.rank - entry_numbers(indptr) + _before(kept, indptr))[relevant],
             tied=(listed.tied + _in_segment(negative, start))[relevant],
             tied_before=(listed.tied_before + _before(negative, start))[relevant],
             row=row[relevant],
@@ -240,7 +240,7 @@ class GalleryVariants:
 
     def _keys(self, indptr: Int64, row: Int64) -> Int64:
         """Pairs of query ``i`` and gallery rows ``row[indptr[i]:indptr[i + 1]]`` as single numbers."""
-        return np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)) * self.n_gallery + row
+        return entry_keys(indptr, row, self.n_gallery)
 
 
 def single_shot_places(protocols: Sequence[Protocol]) -> list[int]:
@@ -248,31 +248,15 @@ def single_shot_places(protocols: Sequence[Protocol]) -> list[int]:
     return [place for place, protocol in enumerate(protocols) if protocol.cmc_family == "CMC_single_shot"]
 
 
-def _among(some: Int64, known: Int64) -> NDArray[np.bool_]:
-    """Which of some numbers are among ascending ones."""
-    place = np.searchsorted(known, some)
-    found = place < len(known)
-    found[found] = known[place[found]] == some[found]
-    return found
-
-
 def _counts(place: int) -> str:
     return f"ranks of protocol {place}"
 
 
-def _running(flag: NDArray[np.bool_]) -> Int64:
-    """Number of true values before each place and at the end, shape (n + 1,)."""
-    total = np.zeros(len(flag) + 1, np.int64)
-    np.cumsum(flag, out=total[1:])
-    return total
-
-
 def _before(flag: NDArray[np.bool_], indptr: Int64) -> Int64:
     """Number of true values before each place in its segment; shape of `flag`."""
-    total = _running(flag)
-    return total[:-1] - np.repeat(total[indptr[:-1]], np.diff(indptr))
+    return segment_running_sums(flag, indptr) - flag
 
 
 def _in_segment(flag: NDArray[np.bool_], indptr: Int64) -> Int64:
     """Number of true values in the segment of each place; shape of `flag`."""
-    return np.repeat(np.diff(_running(flag)[indptr]), np.diff(indptr))
+    return np.repeat(np.diff(segment_offsets(flag)[indptr]), np.diff(indptr))

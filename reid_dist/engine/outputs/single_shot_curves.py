@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Targets
 from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, Output, QueryBlock
-from reid_dist.engine.plan import Besides
+from reid_dist.engine.plan import OPEN_BYTES, Besides
 from reid_dist.engine.reductions import Identities, ListBefore, ListedItems, SingleShot, combine_lists
 from reid_dist.kernels.deciding import BEFORE, BEHIND
 
@@ -81,7 +81,11 @@ class SingleShotCurves(Output[Float64]):
     def besides(self, sizes: JobSizes) -> Besides:
         """Lists and curves."""
         bytes_per_query = self.shot.query_bytes(_identity_sizes(sizes), sizes.per_query)
-        return Besides(self.n_curves * bytes_per_query, values_per_query=self.n_curves * self.shot.max_rank)
+        return Besides(
+            self.n_curves * bytes_per_query,
+            values_per_query=self.n_curves * self.shot.max_rank,
+            bytes_per_task=self.n_curves * OPEN_BYTES,
+        )
 
 
 def _identity_sizes(sizes: JobSizes) -> NDArray[np.int64]:

@@ -8,7 +8,6 @@ which need, and at what cost, is the table of `reid_dist.engine.reductions.costs
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -17,17 +16,18 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Screen
 from reid_dist.engine.reductions.base import HiddenColumns
-from reid_dist.kernels.canonical import PairRows
-from reid_dist.kernels.deciding import Bands, OpenPairs, RankCounts
-from reid_dist.kernels.impostors import Brackets, ByQuery
-from reid_dist.kernels.placing import Placing
+from reid_dist.kernels.deciding import Bands, OpenPairs
+from reid_dist.kernels.impostors import Brackets
 from reid_dist.kernels.symmetric import Side
 from reid_dist.kernels.tiles import Tile
 
 Int64 = NDArray[np.int64]
 
-Entering = Callable[[Tile, Placing, int, int], tuple[int, int]]
-"""Takes the values of some rows, what they are placed by, the first row and the largest number of open pairs."""
+Advance = tuple[int, int, int]
+"""The first row of some pairs that was not added, and the numbers of open pairs and of values inside bands."""
+
+Entering = Callable[[Tile], Advance]
+"""Adds the values of some pairs."""
 
 
 class Pairs(NamedTuple):
@@ -39,24 +39,19 @@ class Pairs(NamedTuple):
     hidden: HiddenColumns | None = None
 
 
-@dataclass(slots=True)
-class PlacedCounts:
-    """Counts by place and by group of columns, and pairs that values leave open, of all tiles of a block pair."""
+class Rest(NamedTuple):
+    """What is left of some pairs to be added.
 
-    counts: RankCounts
-    # Place of the group of each column among the counts, shape (columns,), int64; empty if all are of the first.
-    group_of: Int64
+    A primitive ends before a row with which more than `limit` values lie inside bands, and before one whose open pairs
+    may find no room.
+    """
+
+    # Receives pairs that values leave open, behind the first `n_open`.
     open: OpenPairs
-    # As of `reid_dist.kernels.counting.count_tile`.
-    many: int | None
-    # Adds the first open pairs, by their number, to the counts.
-    decide: Callable[[OpenPairs, int], None]
-    n_open: int = 0
-
-    def settle(self) -> None:
-        """Decide all open pairs."""
-        self.decide(self.open, self.n_open)
-        self.n_open = 0
+    n_open: int
+    # The first row to add.
+    first: int
+    limit: int
 
 
 class Seen(NamedTuple):
@@ -70,11 +65,7 @@ class Seen(NamedTuple):
 
 
 class Backend(Protocol):
-    """Products of a block pair in one precision.
-
-    Primitives that take `first` and `limit` add rows of the pairs from that one on, until more than `limit` values are
-    left open; they return the number of the first row that was not added, and of these values.
-    """
+    """Products of a block pair in one precision."""
 
     screen: Screen
 
@@ -87,14 +78,18 @@ class Backend(Protocol):
     def errors(self, columns: Int64) -> NDArray[np.float32]:
         """Errors of the values of all queries, as some columns show them, shape (n_query,), rounded up."""
 
-    def place(self, pairs: Pairs, bands: Bands, into: PlacedCounts, first: int, limit: int) -> tuple[int, int]:
-        """Count pairs by the thresholds that they lie between: settled ones in `into.counts`, others in `into.open`.
+    def place(
+        self, pairs: Pairs, bands: Bands, rest: Rest, counts: NDArray[np.int32], group_of: Int64, many: int | None
+    ) -> Advance:
+        """Count pairs by place and by group of columns; other arguments as of `reid_dist.kernels.counting.count_tile`."""
 
-        `into.settle` makes room for more of these.
-        """
+    def enter(self, pairs: Pairs, take: Entering) -> Advance:
+        """Give pairs that may lie before a threshold to `take`."""
 
-    def enter(self, pairs: Pairs, by: Placing, take: Entering, first: int, limit: int) -> tuple[int, int]:
-        """Give the rows that may lie before a threshold to `take`."""
+    def split(
+        self, pairs: Pairs, seen: Seen, brackets: Brackets, rest: Rest, below: Int64, tally: NDArray[np.int32]
+    ) -> Advance:
+        """Count pairs by brackets of distances; other arguments as of `reid_dist.kernels.impostors.split_tile`."""
 
     def nearest(self, pairs: Pairs, side: Side) -> int:
         """Add pairs to the lists of their queries; return the number of values that were looked at singly."""
@@ -104,18 +99,3 @@ class Backend(Protocol):
 
     def histogram(self, pairs: Pairs, seen: Seen, counts: Int64, span: NDArray[np.uint32]) -> None:
         """Count pairs by the keys of their values."""
-
-    def split(
-        self,
-        pairs: Pairs,
-        seen: Seen,
-        brackets: Brackets,
-        rows: PairRows,
-        first: int,
-        limit: int,
-        gaps: Int64,
-        found: NDArray[np.float64],
-        progress: Int64,
-        by_query: ByQuery,
-    ) -> int:
-        """Count pairs by brackets of distances, from row `first` on; see `reid_dist.kernels.impostors.split_tile`."""

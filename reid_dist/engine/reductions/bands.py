@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.core.model import GalleryMask, Targets, cut_rows
+from reid_dist.core.segments import entry_owners
 from reid_dist.engine.distances import Screen
-from reid_dist.engine.reductions.backends import Backend, Pairs
+from reid_dist.engine.plan import OPEN_PAIRS
+from reid_dist.engine.reductions.accumulator import Accumulator
+from reid_dist.engine.reductions.backends import Advance, Backend, Pairs, Rest
 from reid_dist.engine.reductions.base import HiddenColumns
-from reid_dist.engine.reductions.costs import OF_INTEGERS, Need, Precision, cheapest
+from reid_dist.engine.reductions.costs import OF_INTEGERS, Precision, cheapest
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
-from reid_dist.kernels.deciding import Bands
-from reid_dist.kernels.placing import Placing
+from reid_dist.kernels.deciding import Bands, OpenPairs, decide, make_open_pairs
 from reid_dist.kernels.screening import count_in_bands
 
 Int64 = NDArray[np.int64]
 Edges = tuple[NDArray[np.floating], NDArray[np.floating]]
+R = TypeVar("R")
+
+Adding = Callable[[Rest], Advance]
+"""Adds the rest of a tile, as primitives of backends do."""
 
 # Share of pairs inside bands at which a computed tile is left to the next precision.
 _GIVEN_UP = 0.2
@@ -35,29 +44,67 @@ def most_inside(size: int) -> int:
     return int(_GIVEN_UP * size) + 64
 
 
-def read_all(tile: TileView, need: Need, add: Callable[[Precision, int, int], tuple[int, int]]) -> None:
-    """Add all rows of a tile; those with too many pairs inside bands are read in the next precision.
+class DecidingTiles(Accumulator[R]):
+    """Accumulates tiles whose values leave pairs open, which are decided together."""
 
-    `add` adds rows in a precision, from one on, until more than a number of pairs lie inside bands; it returns the
-    number of the first row that was not added, and of these pairs.
-    """
-    precision, done = tile.first(need), 0
-    while True:
-        following = tile.wider(precision, need)
-        done, _ = add(precision, done, tile.size if following is None else most_inside(tile.size))
-        if following is None or done == len(tile.queries):
-            return
-        tile.leave(precision, need)
-        precision = following
+    def __init__(self, pair: BlockPair) -> None:
+        self._pair = pair
+        self._open, self._n_open = make_open_pairs(OPEN_PAIRS + pair.gallery_rows), 0
+
+    @abstractmethod
+    def _adding(self, tile: TileView, precision: Precision) -> Adding:
+        """Read a tile in a precision; return the function that adds its rows."""
+
+    @abstractmethod
+    def _decide(self) -> None:
+        """Decide the open pairs, and add them."""
+
+    def absorb(self, tile: TileView) -> None:
+        """Add one tile; rows with too many pairs inside bands are read in the next precision."""
+        precision, done = tile.first(self.need), 0
+        while True:
+            following, inside = tile.wider(precision, self.need), 0
+            limit = tile.size if following is None else most_inside(tile.size)
+            add = self._adding(tile, precision)
+            while True:
+                done, self._n_open, more = add(Rest(self._open, self._n_open, done, limit - inside))
+                inside += more
+                if done == len(tile.queries) or inside > limit:
+                    break
+                self._decide()
+            if following is None or done == len(tile.queries):
+                return
+            tile.leave(precision, self.need)
+            precision = following
 
 
-class ScreenedTargets:
-    """Thresholds of a block of queries for the tiles of a block pair, which are read for a need."""
+class PlacingTiles(DecidingTiles[R]):
+    """Gives the pairs of a block pair their places among thresholds; see `reid_dist.kernels.deciding`."""
 
-    def __init__(self, targets: Targets, mask: GalleryMask, pair: BlockPair, need: Need) -> None:
-        self._targets, self._pair, self._need = targets, pair, need
+    def __init__(self, targets: Targets, mask: GalleryMask, pair: BlockPair, ties: int) -> None:
+        super().__init__(pair)
+        self._targets, self._ties = targets, ties
         self._hidden = HiddenColumns(targets.hidden, mask, pair.gallery)
         self._bands: dict[DTypeLike, Bands] = {}
+
+    @abstractmethod
+    def _place(self, backend: Backend, pairs: Pairs, bands: Bands, rest: Rest) -> Advance:
+        """Add the rest of some pairs; as `Adding`."""
+
+    @abstractmethod
+    def _enter(self, decided: OpenPairs) -> None:
+        """Add pairs that are at their places."""
+
+    def _adding(self, tile: TileView, precision: Precision) -> Adding:
+        """Read a tile, with columns that are hidden by label."""
+        return partial(self._place, *tile.read(precision, self.need, self._hidden), self.bands(precision))
+
+    def _decide(self) -> None:
+        """Give the open pairs their places, and add them."""
+        bands, numbers = self.bands(Precision.PLAIN), self._pair.gallery.numbers
+        n = decide(self._open, self._n_open, numbers, bands, self._pair.rows, self._ties)
+        self._n_open = 0
+        self._enter(OpenPairs(*(each[:n] for each in self._open)))
 
     def bands(self, precision: Precision) -> Bands:
         """Bands in a precision."""
@@ -77,21 +124,13 @@ class ScreenedTargets:
             )
         return self._bands[screen.dtype]
 
-    def read(self, tile: TileView, precision: Precision) -> tuple[Backend, Pairs]:
-        """What computes a tile in a precision, and its pairs without those that are hidden by label."""
-        return tile.read(precision, self._need, self._hidden)
-
-    def placing(self, precision: Precision, ties: int = 0) -> Placing:
-        """What values in a precision are placed by; see `reid_dist.kernels.placing` for the rule of ties."""
-        return Placing(self.bands(precision), self._pair.rows, self._pair.gallery.numbers, ties)
-
     def _edges(self, screen: Screen) -> Edges:
         """Lower and upper edges of all thresholds."""
         own, squared = self._targets.indptr, self._pair.distance.squared
         lower, upper = (np.empty(own[-1], screen.dtype) for _ in range(2))
         for cut in cut_rows(len(own) - 1, _EDGE_QUERIES):
             # A few queries at a time: edges are computed in float64, with several intermediate arrays.
-            owner = np.repeat(np.arange(cut.start, cut.stop), np.diff(own[cut.start : cut.stop + 1]))
+            owner = entry_owners(own[cut.start : cut.stop + 1]) + cut.start
             here = slice(own[cut.start], own[cut.stop])
             lower[here], upper[here] = screen.edges(owner, self._targets.distance[here], squared)
         return lower, upper

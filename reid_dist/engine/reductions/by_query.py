@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.segments import segment_offsets
 from reid_dist.engine.reductions.key_counts import ordered_keys
-from reid_dist.kernels.impostors import ByQuery
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -53,7 +53,7 @@ class CountsByQuery:
 def join_queries(blocks: Sequence[CountsByQuery]) -> CountsByQuery:
     """Concatenate the counts of blocks of queries."""
     tally = np.concatenate([block.tally for block in blocks])
-    first = np.cumsum([0, *(len(block.tally) for block in blocks)])
+    first = segment_offsets([len(block.tally) for block in blocks])
     known = [block.pairs for block in blocks if block.pairs is not None]
     if len(known) < len(blocks):
         return CountsByQuery(tally, None)
@@ -72,45 +72,37 @@ def add_by_query(parts: Sequence[CountsByQuery], capacity: int) -> CountsByQuery
 
 
 class QueryTally:
-    """Accumulates counts by query, tile by tile; `edges` are those of the brackets as distances."""
+    """Accumulates counts by query; `edges` are those of the brackets as distances, ``lo, hi, lo, hi, …``.
+
+    `tally` is as in `CountsByQuery`: kernels add to it.
+    """
 
     def __init__(self, n_query: int, edges: Float64, capacity: int) -> None:
-        self._tally = np.zeros((n_query, 2, len(edges) // 2), np.int32)
-        self._of_tile = self._tally[:0]
-        self._edges = ordered_keys(edges)
+        self.tally = np.zeros((n_query, 2, len(edges) // 2), np.int32)
+        self._edges = edges
+        keys = ordered_keys(edges)
+        # Brackets may reach from minus infinity to beyond zero: the difference of such keys exceeds 64 bits.
+        self._has_many_keys = keys[1::2] > keys[::2] + 1
         self._capacity = capacity
-        self._pairs: list[tuple[Int64, Int64]] | None = []
-        # Query of each collected distance.
-        self.owner = np.empty(0, np.int64)
+        none = np.empty(0, np.int64)
+        self._pairs: list[tuple[Int64, Int64]] | None = [(none, none)]
 
-    def begin(self, n_rows: int) -> None:
-        """Start a tile, or start it again."""
-        self._of_tile = np.zeros((n_rows, *self._tally.shape[1:]), np.int32)
-
-    def of_tile(self) -> ByQuery:
-        """Argument of the kernel."""
-        return ByQuery(self._of_tile, self.owner)
-
-    def end(self, queries: Int64) -> None:
-        """Add the counts of the tile of some queries."""
-        self._tally[queries] += self._of_tile
-
-    def put_away(self, found: Float64) -> None:
-        """Keep the pairs inside brackets of several keys, unless there are too many."""
+    def add(self, query: Int64, distance: Float64) -> None:
+        """Count pairs, and keep those inside brackets of several keys, unless there are too many."""
+        region = np.searchsorted(self._edges, distance, "right")
+        within = np.flatnonzero(region < len(self._edges))
+        query, distance, side, bracket = query[within], distance[within], region[within] % 2, region[within] // 2
+        np.add.at(self.tally, (query, side, bracket), 1)
         if self._pairs is None:
             return
-        key = ordered_keys(found)
-        bracket = (np.searchsorted(self._edges, key, "right") - 1) // 2
-        # Brackets may reach from minus infinity to beyond zero: the difference of such keys exceeds 64 bits.
-        wide = np.flatnonzero((self._edges[1::2] > self._edges[::2] + 1)[bracket])
-        self._pairs.append((key[wide], self.owner[wide]))
+        kept = np.flatnonzero((side == 1) & self._has_many_keys[bracket])
+        self._pairs.append((ordered_keys(distance[kept]), query[kept]))
         if sum(len(keys) for keys, _ in self._pairs) > self._capacity:
             self._pairs = None
 
     def result(self) -> CountsByQuery:
         """Counts of the block pair."""
-        none = np.empty(0, np.int64)
         if self._pairs is None:
-            return CountsByQuery(self._tally, None)
-        keys, queries = zip((none, none), *self._pairs, strict=True)
-        return CountsByQuery(self._tally, (np.concatenate(keys), np.concatenate(queries)))
+            return CountsByQuery(self.tally, None)
+        keys, queries = zip(*self._pairs, strict=True)
+        return CountsByQuery(self.tally, (np.concatenate(keys), np.concatenate(queries)))

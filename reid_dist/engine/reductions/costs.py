@@ -65,17 +65,16 @@ class Column:
 
 
 _PLACED: Final = frozenset({Need.RANKS, Need.GROUPS, Need.SINGLE_SHOT})
+_DECIDED: Final = _PLACED | {Need.VERIFICATION}
 _EVERY: Final = frozenset(Need)
 _NOT_BINNED: Final = _EVERY - {Need.HISTOGRAM}
-_IN_FLOAT64: Final = _PLACED | {Need.VERIFICATION}
-_RANKS: Final = frozenset({Need.RANKS})
 
 TABLE: Final = {
     Precision.KNOWN: Column("", _PLACED, _PLACED),
-    Precision.INTEGERS: Column("int8", _NOT_BINNED, _RANKS, (0.6, 0.003), (25.0, 0.08)),
-    Precision.RESIDUALS: Column("int8x3", _NOT_BINNED, _RANKS, (1.1, 0.0095), (25.0, 0.08)),
+    Precision.INTEGERS: Column("int8", _NOT_BINNED, _DECIDED, (0.6, 0.003), (25.0, 0.08)),
+    Precision.RESIDUALS: Column("int8x3", _NOT_BINNED, _DECIDED, (1.1, 0.0095), (25.0, 0.08)),
     Precision.PLAIN: Column("float32", _EVERY, _EVERY, (1.0, 0.0155), (40.0, 0.15)),
-    Precision.WIDE: Column("float64", _IN_FLOAT64, _IN_FLOAT64, (2.0, 0.031), (40.0, 0.15)),
+    Precision.WIDE: Column("float64", _DECIDED, _DECIDED, (2.0, 0.031), (40.0, 0.15)),
 }
 """Columns from the cheapest to the one that decides most pairs; a need is served by the next one that serves it."""
 

@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Targets
 from reid_dist.core.segments import segment_running_sums
+from reid_dist.core.sorted_values import is_among
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.plan import OPEN_PAIRS
-from reid_dist.engine.reductions.accumulator import Accumulator
-from reid_dist.engine.reductions.backends import PlacedCounts
-from reid_dist.engine.reductions.bands import ScreenedTargets, read_all
-from reid_dist.engine.reductions.costs import Need, Precision
-from reid_dist.engine.reductions.tiles import BlockPair, TileView
+from reid_dist.engine.reductions.backends import Advance, Backend, Pairs, Rest
+from reid_dist.engine.reductions.bands import PlacingTiles
+from reid_dist.engine.reductions.costs import Need
+from reid_dist.engine.reductions.tiles import BlockPair
 from reid_dist.kernels.counting import most_of_many
-from reid_dist.kernels.deciding import OpenPairs, RankCounts, decide, make_open_pairs
+from reid_dist.kernels.deciding import APART, Bands, OpenPairs
 
 Int64 = NDArray[np.int64]
 
@@ -56,12 +55,6 @@ class SparseCounts:
     place: Int64
     count: Int64
 
-    @classmethod
-    def of(cls, dense: NDArray[np.signedinteger]) -> SparseCounts:
-        """Keep counts other than 0."""
-        place = np.flatnonzero(dense)
-        return cls(place, dense[place].astype(np.int64))
-
     def dense(self, size: int) -> Int64:
         """Return all counts, shape (size,), int64."""
         out = np.zeros(size, np.int64)
@@ -82,8 +75,10 @@ class PartialCounts:
 
     # Negatives nearer than each threshold, shape (n_threshold,), int32 (int64 for galleries beyond 2^31 rows).
     near: NDArray[np.signedinteger]
-    # As in `RankCounts`; nearly always 0, hence sparse.
+    # Negatives at exactly each threshold; nearly always 0, hence sparse.
     tied: SparseCounts
+    # By positive: tied negatives whose gallery row lies between that of the positive before it, within the same
+    # threshold, and its own.  A running sum within the threshold gives the tied negatives that precede it.
     before: SparseCounts
 
     @classmethod
@@ -111,60 +106,60 @@ def add_counts(partials: Sequence[PartialCounts]) -> PartialCounts:
     )
 
 
-def partial_counts(counts: RankCounts, targets: Targets, n_gallery: int) -> PartialCounts:
-    """Counts of kernels in the compact form; `n_gallery` are the rows of the whole gallery."""
-    nearer = segment_running_sums(counts.near, targets.indptr)
-    near: NDArray[np.signedinteger] = nearer
-    if n_gallery <= np.iinfo(np.int32).max:
-        near = nearer.astype(np.int32, copy=False)
-    return PartialCounts(near, SparseCounts.of(counts.tied), SparseCounts.of(counts.before))
+def place_starts(targets: Targets) -> Int64:
+    """First place of every query under ``APART``, and the number of places at the end, shape (n_query + 1,), int64."""
+    return targets.positive_indptr + 2 * targets.indptr
 
 
-class _Counting(Accumulator[GroupedCounts]):
+def counts_of_places(count: NDArray[np.int32], targets: Targets, n_most: int) -> PartialCounts:
+    """Convert counts by place under ``APART``, (n_places,); no sum of them exceeds `n_most`."""
+    start = targets.positive_start
+    nearest = start + 2 * np.arange(len(start))
+    near, rest = count[nearest[:-1]].astype(np.int64), count.copy()
+    rest[nearest[:-1]] = 0
+    place = np.flatnonzero(rest)
+    threshold = np.searchsorted(nearest, place, "right") - 1
+    positive, n_tied = place - 2 * threshold - 1, rest[place].astype(np.int64)
+    tied, comes_before = _add_sparse([SparseCounts(threshold, n_tied)]), positive < start[threshold + 1]
+    # Those tied with the threshold before are nearer than this one.
+    has_next = ~is_among(targets.indptr, tied.place + 1)
+    near[tied.place[has_next] + 1] += tied.count[has_next]
+    nearer = segment_running_sums(near, targets.indptr)
+    fits = n_most <= np.iinfo(np.int32).max
+    return PartialCounts(
+        nearer.astype(np.int32) if fits else nearer, tied, SparseCounts(positive[comes_before], n_tied[comes_before])
+    )
+
+
+class _Counting(PlacingTiles[GroupedCounts]):
     """Accumulator of `CountNearer`."""
 
     need: ClassVar[Need] = Need.RANKS
 
     def __init__(self, reduction: CountNearer, pair: BlockPair) -> None:
-        self._reduction = reduction
-        self._thresholds = thresholds = ScreenedTargets(reduction.targets, reduction.mask, pair, self.need)
-        targets = reduction.targets
+        super().__init__(reduction.targets, reduction.mask, pair, APART)
+        self._n_gallery = len(reduction.mask.junk_row)
         # Groups of the block, and the place of the group of each column; empty for a single group.
-        self._groups, group_of = [0], np.empty(0, np.int64)
+        self._groups, self._group_of = [0], np.empty(0, np.int64)
         if pair.gallery.group is not None:
-            present, group_of = np.unique(pair.gallery.group, return_inverse=True)
+            present, self._group_of = np.unique(pair.gallery.group, return_inverse=True)
             self._groups = present.tolist()
-        sizes = len(targets.distance), len(targets.distance), len(targets.positive_row)
         # A block has far fewer than 2^31 rows.
-        counts = RankCounts(*(np.zeros((len(self._groups), size), np.int32) for size in sizes))
-        room, many = make_open_pairs(OPEN_PAIRS + pair.gallery_rows), most_of_many(targets.indptr)
+        self._counts = np.zeros((len(self._groups), place_starts(reduction.targets)[-1]), np.int32)
+        self._many = most_of_many(reduction.targets.indptr)
 
-        # No method: through it, the accumulator would refer to itself, and keep the blocks until garbage is collected.
-        def settle(pairs: OpenPairs, n: int) -> None:
-            bands = thresholds.bands(Precision.PLAIN)
-            decide(pairs, n, pair.gallery.numbers, group_of, bands, pair.rows, counts)
+    def _place(self, backend: Backend, pairs: Pairs, bands: Bands, rest: Rest) -> Advance:
+        group_of = self._group_of[pairs.columns.start : pairs.columns.stop]
+        return backend.place(pairs, bands, rest, self._counts, group_of, self._many)
 
-        self._placed = PlacedCounts(counts, group_of, room, many, settle)
-
-    @property
-    def precisions(self) -> NDArray[np.uint8]:
-        """First precision of each query."""
-        return self._thresholds.precisions
-
-    def absorb(self, tile: TileView) -> None:
-        """Count one tile."""
-
-        def add(precision: Precision, first: int, limit: int) -> tuple[int, int]:
-            backend, pairs = self._thresholds.read(tile, precision)
-            return backend.place(pairs, self._thresholds.bands(precision), self._placed, first, limit)
-
-        read_all(tile, self.need, add)
+    def _enter(self, decided: OpenPairs) -> None:
+        place = decided.place
+        if len(self._group_of):
+            place = self._group_of[decided.column] * self._counts.shape[1] + place
+        np.add.at(self._counts.reshape(-1), place, np.int32(1))
 
     def result(self) -> GroupedCounts:
         """Return the counts of the block pair."""
-        self._placed.settle()
-        targets, n_gallery = self._reduction.targets, len(self._reduction.mask.junk_row)
-        return {
-            group: partial_counts(RankCounts(*(each[place] for each in self._placed.counts)), targets, n_gallery)
-            for place, group in enumerate(self._groups)
-        }
+        self._decide()
+        counts = zip(self._groups, self._counts, strict=True)
+        return {group: counts_of_places(count, self._targets, self._n_gallery) for group, count in counts}

@@ -12,24 +12,23 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Targets
-from reid_dist.core.segments import segment_running_sums
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import MERGED_AT_ONCE
-from reid_dist.engine.reductions.accumulator import Accumulator
-from reid_dist.engine.reductions.bands import ScreenedTargets, read_all
-from reid_dist.engine.reductions.costs import Need, Precision
-from reid_dist.engine.reductions.counts import PartialCounts, SparseCounts
-from reid_dist.engine.reductions.tiles import BlockPair, TileView
+from reid_dist.engine.reductions.backends import Advance, Backend, Pairs, Rest
+from reid_dist.engine.reductions.bands import PlacingTiles
+from reid_dist.engine.reductions.costs import Need
+from reid_dist.engine.reductions.counts import PartialCounts, counts_of_places, place_starts
+from reid_dist.engine.reductions.tiles import BlockPair
 from reid_dist.kernels.canonical import read_only
-from reid_dist.kernels.deciding import APART
+from reid_dist.kernels.deciding import APART, Bands, OpenPairs
 from reid_dist.kernels.groups import GroupPlaces, count_open, merge_groups, place_groups, settle_groups
-from reid_dist.kernels.placing import Placing
 from reid_dist.kernels.tiles import Tile
 from reid_dist.relevance.groups import Groups
 
@@ -67,7 +66,7 @@ class GroupCounts:
 class CountGroups:
     """Count groups before every relevant group, tied with it, and tied with it at a lower gallery row.
 
-    The places of a query are those of `reid_dist.kernels.placing.place_row` with ``APART``.
+    The places of a query are those of `reid_dist.kernels.deciding` with ``APART``.
     """
 
     # Thresholds of the block of queries.
@@ -80,18 +79,13 @@ class CountGroups:
     groups: Groups
 
     @property
-    def start_of_places(self) -> Int64:
-        """First place of every query, and their number at the end, shape (n_query + 1,), int64."""
-        return self.targets.positive_indptr + 2 * self.targets.indptr
-
-    @property
     def bits(self) -> int:
         """Number of low bits of an entry that hold the group."""
         return _bits(len(self.groups))
 
-    def start(self, pair: BlockPair) -> _Listing:
+    def start(self, pair: BlockPair) -> _Grouping:
         """Make an accumulator for a block pair."""
-        return _Listing(self, pair)
+        return _Grouping(self, pair)
 
 
 def combine_groups(partials: Sequence[GroupCounts], size: Int64) -> GroupCounts:
@@ -140,19 +134,7 @@ def counts_of_groups(merged: GroupCounts, targets: Targets) -> PartialCounts:
     """Convert the result of the whole gallery to counts of groups, as `CountNearer` gives them of items."""
     if len(merged.group):
         raise AssertionError("some blocks of the gallery are missing")
-    count = merged.count.astype(np.int64)
-    # Per threshold: the place of groups that are nearer, then one place before every positive and one behind.
-    opens = targets.positive_start + 2 * np.arange(len(targets.positive_start))
-    nearer = count[opens[:-1]]
-    running = np.concatenate([[0], np.cumsum(count)])
-    tied = running[opens[1:]] - running[opens[:-1] + 1]
-    # Those tied with the threshold before are nearer than this one.
-    nearer[1:] += tied[:-1]
-    first = targets.indptr[:-1][np.diff(targets.indptr) > 0]
-    nearer[first] = count[opens[first]]
-    of_positive = np.repeat(np.arange(len(tied)), np.diff(targets.positive_start))
-    before = count[np.arange(len(targets.positive_row)) + 2 * of_positive + 1]
-    return PartialCounts(segment_running_sums(nearer, targets.indptr), SparseCounts.of(tied), SparseCounts.of(before))
+    return counts_of_places(merged.count, targets, int(merged.count.sum(dtype=np.int64)))
 
 
 def group_bytes(group: Int64, block_rows: int, per_query: float) -> int:
@@ -231,15 +213,15 @@ class _Memory(threading.local):
 _MEMORY = _Memory()
 
 
-class _Listing(Accumulator[GroupCounts]):
+class _Grouping(PlacingTiles[GroupCounts]):
     """Accumulator of `CountGroups`."""
 
     need: ClassVar[Need] = Need.GROUPS
 
     def __init__(self, reduction: CountGroups, pair: BlockPair) -> None:
-        self._reduction, self._pair, gallery = reduction, pair, pair.gallery
-        self._thresholds = ScreenedTargets(reduction.targets, reduction.mask, pair, self.need)
-        self._start = reduction.start_of_places
+        super().__init__(reduction.targets, reduction.mask, pair, APART)
+        self._bits, gallery = reduction.bits, pair.gallery
+        self._start = place_starts(reduction.targets)
         self._most_places = int(np.diff(self._start).max(initial=0))
         # Groups of the block, in the order of their numbers, but those with items elsewhere first.
         groups, of_column = reduction.groups, reduction.groups.of_row[gallery.numbers]
@@ -253,47 +235,43 @@ class _Listing(Accumulator[GroupCounts]):
         n_repeated = int(np.count_nonzero(self._group_of[1:] == self._group_of[:-1]))
         self._in_runs = 4 * n_repeated > len(gallery)
         self._number, self._held = number[order].astype(np.int64), held[order]
-        self._n_open = int(np.count_nonzero(~is_whole))
+        self._n_shared = int(np.count_nonzero(~is_whole))
         self._count = np.zeros(self._start[-1], np.int32)
-        self._places: GroupPlaces | None = None
 
-    @property
-    def precisions(self) -> NDArray[np.uint8]:
-        """First precision of each query."""
-        return self._thresholds.precisions
-
-    def _make_places(self) -> GroupPlaces:
-        """Places of no item."""
+    @cached_property
+    def _places(self) -> GroupPlaces:
+        """Places of the items so far."""
         n_query, width = len(self._start) - 1, -(-(len(self._number) + 1) // 8) * 8
         least = _nowhere(_MEMORY.array((n_query, width), _place_type(self._most_places)))
         return GroupPlaces(least, least.view(np.uint64), self._count, self._start)
 
-    def absorb(self, tile: TileView) -> None:
-        """Add items of one tile."""
-        places = self._places = self._places or self._make_places()
-        group_of = self._group_of[tile.columns.start : tile.columns.stop]
+    def _place(self, backend: Backend, pairs: Pairs, bands: Bands, rest: Rest) -> Advance:
+        group_of = self._group_of[pairs.columns.start : pairs.columns.stop]
 
-        def add(precision: Precision, first: int, limit: int) -> tuple[int, int]:
-            backend, pairs = self._thresholds.read(tile, precision)
-            return backend.enter(pairs, self._thresholds.placing(precision, APART), take, first, limit)
+        def enter(tile: Tile) -> Advance:
+            return place_groups(tile, bands, *rest, group_of, self._in_runs, self._places)
 
-        def take(values: Tile, by: Placing, first: int, limit: int) -> tuple[int, int]:
-            return place_groups(values, by, first, group_of, self._in_runs, places, limit)
+        return backend.enter(pairs, enter)
 
-        read_all(tile, self.need, add)
+    def _enter(self, decided: OpenPairs) -> None:
+        least = self._places.least
+        at = decided.query * least.shape[1] + self._group_of[decided.column]
+        place = decided.place - self._start[decided.query]
+        np.minimum.at(least.reshape(-1), at, place.astype(least.dtype))
 
     def result(self) -> GroupCounts:
         """Return the counts and places of the block pair."""
-        places, n_open, bits = self._places or self._make_places(), self._n_open, self._reduction.bits
+        self._decide()
+        places, n_shared, bits = self._places, self._n_shared, self._bits
         indptr = np.empty(len(self._start), np.int64)
-        count_open(places, n_open, indptr)
+        count_open(places, n_shared, indptr)
         dtype = _entry_type(bits, self._most_places)
         kept = _no_places(places.least)
         first = 0
-        if indptr[-1] * dtype.itemsize > places.least[:, :n_open].nbytes:
-            kept, first = places.least[:, :n_open].copy(), n_open
+        if indptr[-1] * dtype.itemsize > places.least[:, :n_shared].nbytes:
+            kept, first = places.least[:, :n_shared].copy(), n_shared
             indptr[:] = 0
         entry = np.empty(indptr[-1] + 1, dtype)
-        settle_groups(places, first, n_open, self._number, bits, entry)
-        group, held = self._number[:n_open], self._held[:n_open]
+        settle_groups(places, first, n_shared, self._number, bits, entry)
+        group, held = self._number[:n_shared], self._held[:n_shared]
         return GroupCounts(self._count, indptr, entry[:-1], kept, group, held, self._start)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, RowRange, Targets
+from reid_dist.core.segments import entry_owners, owner_offsets
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.trials import ItemTable
 from reid_dist.relevance.groups import Groups
@@ -46,16 +47,14 @@ class Identities:
     def make(cls, pids: Int64, mask: GalleryMask) -> Identities:
         """Number the identities of a gallery, from the pids of all its rows, shape (n_gallery,)."""
         groups = Groups.make(pids, mask)
-        label_indptr = np.zeros(len(groups) + 1, np.int64)
-        label = label_size = np.empty(0, np.int64)
+        owner = label = label_size = np.empty(0, np.int64)
         if mask.label is not None:
             rows = np.flatnonzero(~mask.junk_row)
             kinds, code = np.unique(mask.label[rows], return_inverse=True)
             found, label_size = np.unique(groups.of_row[rows] * len(kinds) + code, return_counts=True)
             owner, code = np.divmod(found, max(1, len(kinds)))
             label = kinds[code]
-            np.cumsum(np.bincount(owner, minlength=len(groups)), out=label_indptr[1:])
-        size = groups.size
+        size, label_indptr = groups.size, owner_offsets(owner, len(groups))
         return cls(groups.value, size, groups.of_row, label_indptr, label, label_size, oversized_groups(size))
 
     def of_queries(self, targets: Targets) -> Int64:
@@ -73,20 +72,18 @@ class Identities:
         owner = identity = np.empty(0, np.int64)
         if hidden.crosses:
             indptr = hidden.indptr[queries.start : queries.stop + 1]
-            owner = np.repeat(np.arange(len(queries)), np.diff(indptr))
+            owner = entry_owners(indptr)
             row = hidden.row[indptr[0] : indptr[-1]]
             identity = self.of_row[row].astype(np.int64)
             others = np.flatnonzero((identity >= 0) & (identity != self.of_queries(targets)[some][owner]))
             others = others[np.lexsort((identity[others], owner[others]))]
             owner, identity = owner[others], identity[others]
-        extra_indptr = np.zeros(len(queries) + 1, np.int64)
-        np.cumsum(np.bincount(owner, minlength=len(queries)), out=extra_indptr[1:])
         return ItemTable(
             size=self.size,
             label_indptr=self.label_indptr,
             label=self.label,
             label_size=self.label_size,
             hidden_label=read_only(np.zeros(len(queries), np.int64) if hidden.label is None else hidden.label[some]),
-            extra_indptr=extra_indptr,
+            extra_indptr=owner_offsets(owner, len(queries)),
             extra_identity=identity,
         )

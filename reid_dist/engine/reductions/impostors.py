@@ -6,9 +6,11 @@ it.  Partial results hold sparse counts, never a distance per pair.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,29 +18,29 @@ from numpy.typing import NDArray
 from reid_dist.core.model import GalleryMask, Hidden
 from reid_dist.engine.distances import Distance, Screen
 from reid_dist.engine.reductions.accumulator import Accumulator
-from reid_dist.engine.reductions.backends import Backend, Pairs, Seen
+from reid_dist.engine.reductions.backends import Advance, Rest, Seen
+from reid_dist.engine.reductions.bands import Adding, DecidingTiles
 from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.by_query import CountsByQuery, QueryTally, add_by_query, join_queries
 from reid_dist.engine.reductions.costs import OF_INTEGERS, Need, Precision, cheapest
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
+from reid_dist.kernels.canonical import pair_distances
 from reid_dist.kernels.impostors import (
     LARGEST_KEY,
     N_PLACES,
     TOUCHED,
     Brackets,
     falling_keys,
-    untallied,
 )
 
 Int64 = NDArray[np.int64]
-R = TypeVar("R")
 
 # Minimal counts kept per bracket.  With two or more, a bracket is always narrower in the next pass.
 FEWEST_COUNTS = 4
 
-# Above these shares of a tile decided pair by pair, the products of the next precision are cheaper.
-_MOST_UNDECIDED = {Precision.INTEGERS: 0.1, Precision.RESIDUALS: 0.05, Precision.PLAIN: 0.02}
+# Queries from which the share of undecided pairs is estimated.
+_SAMPLED_QUERIES = 128
 
 
 # ---- partial results -------------------------------------------------------------------------------------------------
@@ -64,6 +66,8 @@ class BracketCounts:
     below: Int64
     # Counts of the distances inside each bracket, by ordered key.
     inside: tuple[KeyCounts, ...]
+    # Maximal number of these; beyond it, keys of the fullest brackets lose their lowest bits.
+    capacity: int
     # The same by query, if requested.
     by_query: CountsByQuery | None = None
 
@@ -86,25 +90,19 @@ class Visibility:
     scale: FallingScale
 
 
-class _ImpostorTiles(Accumulator[R]):
-    """Reads tiles as impostors are counted in them."""
+class _Visible:
+    """The pairs of a block pair that are counted."""
 
     def __init__(self, visibility: Visibility, pair: BlockPair) -> None:
-        self._visibility, self._pair = visibility, pair
-        self._hidden = HiddenColumns(visibility.hidden, visibility.mask, pair.gallery)
-        self._screen = pair.screen()
+        self._counted = visibility.counted
+        self.hidden = HiddenColumns(visibility.hidden, visibility.mask, pair.gallery)
 
-    @property
-    def precisions(self) -> NDArray[np.uint8]:
-        """First precision of each query."""
-        return np.full(len(self._pair.query), Precision.PLAIN, np.uint8)
-
-    def _seen(self, screen: Screen) -> Seen:
-        """The pairs that are counted, by the values of a screen."""
+    def seen(self, screen: Screen) -> Seen:
+        """These pairs by the values of a screen."""
         return Seen(
-            hidden_indptr=self._hidden.indptr,
-            hidden_column=self._hidden.column,
-            counted=self._visibility.counted,
+            hidden_indptr=self.hidden.indptr,
+            hidden_column=self.hidden.column,
+            counted=self._counted,
             centre=screen.centre.astype(screen.dtype),
             scale=np.full(1, 1.0 / screen.slope, screen.dtype)[0],
         )
@@ -140,27 +138,32 @@ def add_histograms(partials: Sequence[ImpostorHistogram]) -> ImpostorHistogram:
     return ImpostorHistogram(counts, max(partial.error for partial in partials))
 
 
-class _Histogram(_ImpostorTiles[ImpostorHistogram]):
+class _Histogram(Accumulator[ImpostorHistogram]):
     """Accumulator of `CountImpostors`."""
 
     need: ClassVar[Need] = Need.HISTOGRAM
 
     def __init__(self, visibility: Visibility, pair: BlockPair) -> None:
-        super().__init__(visibility, pair)
+        self._pair, self._visible = pair, _Visible(visibility, pair)
         # Few of its pages are touched.
         self._counts = np.zeros(N_PLACES, np.int64)
         self._span = np.array([N_PLACES, 0], np.uint32)
 
+    @property
+    def precisions(self) -> NDArray[np.uint8]:
+        """First precision of each query."""
+        return np.full(len(self._pair.query), Precision.PLAIN, np.uint8)
+
     def absorb(self, tile: TileView) -> None:
         """Count one tile."""
-        backend, pairs = tile.read(tile.first(self.need), self.need, self._hidden)
-        backend.histogram(pairs, self._seen(self._screen), self._counts, self._span)
+        backend, pairs = tile.read(tile.first(self.need), self.need, self._visible.hidden)
+        backend.histogram(pairs, self._visible.seen(backend.screen), self._counts, self._span)
 
     def result(self) -> ImpostorHistogram:
         """Return the counts of visible pairs whose values fit into a float32."""
         first, last = self._span.tolist()
         place = np.flatnonzero(self._counts[first : last + 1]) + first
-        return ImpostorHistogram(KeyCounts(place - LARGEST_KEY, self._counts[place]), _error(self._screen))
+        return ImpostorHistogram(KeyCounts(place - LARGEST_KEY, self._counts[place]), _error(self._pair.screen()))
 
 
 # ---- further passes --------------------------------------------------------------------------------------------------
@@ -174,7 +177,7 @@ class CollectImpostors:
     visibility: Visibility
     # Edges ``lo, hi, lo, hi, …`` of the brackets [lo, hi), ascending canonical distances.
     edges: tuple[float, ...]
-    # Maximal counts of a partial result; beyond it, keys of the fullest brackets lose their lowest bits.
+    # As in `BracketCounts`.
     capacity: int
     # Whether pairs are also counted by query.
     by_query: bool = False
@@ -184,22 +187,22 @@ class CollectImpostors:
         return _Collection(self, pair)
 
 
-def combine_brackets(partials: Sequence[BracketCounts], capacity: int) -> BracketCounts:
-    """Add the counts of different gallery rows for the same queries; `capacity` is that of the reduction."""
+def combine_brackets(partials: Sequence[BracketCounts]) -> BracketCounts:
+    """Add the counts of different gallery rows for the same queries."""
     own = [partial.by_query for partial in partials if partial.by_query is not None]
-    return _added(partials, capacity, add_by_query(own, capacity) if own else None)
+    return _added(partials, add_by_query(own, partials[0].capacity) if own else None)
 
 
-def join_brackets(blocks: Sequence[BracketCounts], capacity: int) -> BracketCounts:
-    """Add the counts of different queries, and concatenate those by query; `capacity` is that of the reduction."""
+def join_brackets(blocks: Sequence[BracketCounts]) -> BracketCounts:
+    """Add the counts of different queries, and concatenate those by query."""
     own = [block.by_query for block in blocks if block.by_query is not None]
-    return _added(blocks, capacity, join_queries(own) if own else None)
+    return _added(blocks, join_queries(own) if own else None)
 
 
-def _added(partials: Sequence[BracketCounts], capacity: int, by_query: CountsByQuery | None) -> BracketCounts:
-    below = np.sum([partial.below for partial in partials], axis=0)
+def _added(partials: Sequence[BracketCounts], by_query: CountsByQuery | None) -> BracketCounts:
+    below, capacity = np.sum([partial.below for partial in partials], axis=0), partials[0].capacity
     inside = zip(*(partial.inside for partial in partials), strict=True)
-    return BracketCounts(below, _fitted([add_key_counts(parts) for parts in inside], capacity), by_query)
+    return BracketCounts(below, _fitted([add_key_counts(parts) for parts in inside], capacity), capacity, by_query)
 
 
 def _fitted(inside: Sequence[KeyCounts], capacity: int) -> tuple[KeyCounts, ...]:
@@ -209,143 +212,113 @@ def _fitted(inside: Sequence[KeyCounts], capacity: int) -> tuple[KeyCounts, ...]
     return tuple(counts.shrunk(share) for counts in inside)
 
 
-class _Collection(_ImpostorTiles[BracketCounts]):
+class _Table(NamedTuple):
+    """Places of keys among brackets; see `Brackets`."""
+
+    at_place: NDArray[np.uint16]
+    first_edge: NDArray[np.uint16]
+    last_place: int
+
+
+# Block pairs of a job mostly share it, for three precisions.
+@lru_cache(maxsize=6)
+def _make_table(falling: tuple[float, ...], slack: tuple[float, ...], error: float) -> _Table:
+    """Mark every key as certainly in a gap, or as in or near a bracket with edges `falling`."""
+    edges = np.array(falling)
+    width = error + 2.0**-22 * np.abs(edges) + np.array(slack)
+    sign = np.tile([-1.0, 1.0], len(edges) // 2)
+    with np.errstate(over="ignore"):
+        place = falling_keys(edges + sign * width) + LARGEST_KEY
+    begin, at_place, first_edge = 0, np.empty(N_PLACES, np.uint16), np.zeros(N_PLACES, np.uint16)
+    for gap, (first, last) in enumerate(zip(place[::2].tolist(), place[1::2].tolist(), strict=True)):
+        at_place[begin:first] = gap + 1
+        at_place[max(begin, first) : last + 1] = TOUCHED
+        # Keys that the bracket before does not touch lie beyond it.
+        first_edge[max(begin, first) : last + 1] = 2 * gap
+        begin = max(begin, last + 1)
+    at_place[begin:] = len(place) // 2 + 1
+    return _Table(at_place, first_edge, begin - 1)
+
+
+def _rounded_up(error: float) -> float:
+    """Round a positive number up to one with four leading bits, so that similar errors share a table."""
+    fraction, exponent = math.frexp(error)
+    return math.ldexp(math.ceil(16.0 * fraction), exponent - 4)
+
+
+class _Collection(DecidingTiles[BracketCounts]):
     """Accumulator of `CollectImpostors`."""
 
     need: ClassVar[Need] = Need.VERIFICATION
 
     def __init__(self, reduction: CollectImpostors, pair: BlockPair) -> None:
-        super().__init__(reduction.visibility, pair)
-        self._capacity = reduction.capacity
+        super().__init__(pair)
+        self._visible, self._capacity = _Visible(reduction.visibility, pair), reduction.capacity
         self._distance = np.array(reduction.edges, np.float64)
         scale = reduction.visibility.scale
         self._falling, self._slack = scale.falling(self._distance), scale.error(self._distance)
-        self._at_place = np.empty(N_PLACES, np.uint16)
-        self._last_place, self._filled = 0, (self._screen, -1.0)
-        self._extra = dict.fromkeys(Precision, 0.0)
-        n_bracket = len(reduction.edges) // 2
         nothing = KeyCounts(np.empty(0, np.int64), np.empty(0, np.int64))
-        self._counts = BracketCounts(np.zeros(n_bracket, np.int64), (nothing,) * n_bracket)
-        self._found = np.empty(0)
+        self._below = np.zeros(len(reduction.edges) // 2, np.int64)
+        self._inside = (nothing,) * len(self._below)
         self._by_query = None if not reduction.by_query else QueryTally(len(pair.query), self._distance, self._capacity)
-        # Number of distances in use, and number of decided pairs of the current tile.
-        self._progress = np.zeros(2, np.int64)
 
     @property
     def precisions(self) -> NDArray[np.uint8]:
         """First precision of each query: that of least cost, from the share of the pairs near brackets."""
-        pair, found = self._pair, super().precisions
+        pair, found = self._pair, np.full(len(self._pair.query), Precision.PLAIN, np.uint8)
         if pair.integers is None:
             return found
-        screen, rows = self._screen, pair.sampled_rows
-        fall = (screen.centre[:, None] - pair.sample(rows)) / screen.slope
+        screen, rows = pair.screen(), pair.sampled_rows
+        every = slice(None, None, -(-len(found) // _SAMPLED_QUERIES))
+        fall = (screen.centre[every, None] - pair.sample(rows)[every]) / screen.slope
 
         def inside(kind: Precision) -> NDArray[np.float64]:
-            width = ((screen.epsilon + pair.errors(kind, rows)) / screen.slope)[:, None]
+            width = ((screen.epsilon + pair.errors(kind, rows)) / screen.slope)[every, None]
             edges = np.searchsorted(self._falling, fall - width), np.searchsorted(self._falling, fall + width)
             return np.array([((edges[0] != edges[1]) | (edges[0] % 2 == 1)).mean()])
 
         found[:] = cheapest((*OF_INTEGERS, Precision.PLAIN), pair.gallery.features.shape[1], inside)
         return found
 
-    def _fill_places(self, screen: Screen, extra: float) -> None:
-        """Mark every key as certainly in a gap, or as in or near a bracket."""
-        if (screen, extra) == self._filled:
-            return
-        self._filled = screen, extra
-        error = _error(screen, extra) + 2.0**-22 * np.abs(self._falling) + self._slack
-        sign = np.tile([-1.0, 1.0], len(self._falling) // 2)
-        with np.errstate(over="ignore"):
-            place = falling_keys(self._falling + sign * error) + LARGEST_KEY
-        begin, self._first_edge = 0, np.zeros(N_PLACES, np.uint16)
-        for gap, (first, last) in enumerate(zip(place[::2].tolist(), place[1::2].tolist(), strict=True)):
-            self._at_place[begin:first] = gap + 1
-            self._at_place[max(begin, first) : last + 1] = TOUCHED
-            # Keys that the bracket before does not touch lie beyond it.
-            self._first_edge[max(begin, first) : last + 1] = 2 * gap
-            begin = max(begin, last + 1)
-        self._at_place[begin:] = len(place) // 2 + 1
-        self._last_place = begin - 1
-
-    def absorb(self, tile: TileView) -> None:
-        """Add one tile; one with too many undecided pairs is read in the next precision."""
-        precision: Precision | None = min(tile.first(self.need), Precision.PLAIN)
-        while precision is not None and not self._add(tile, precision):
-            # Others that read the tile need not read it in float64.
-            if precision in OF_INTEGERS:
-                tile.leave(precision, self.need)
-            precision = tile.wider(precision, self.need)
-
-    def _add(self, tile: TileView, precision: Precision) -> bool:
-        """Add a tile in a precision; whether few enough pairs were undecided."""
-        backend, pairs = tile.read(precision, self.need, self._hidden)
-        # The largest so far: the table is filled anew when it grows.
-        self._extra[precision] = max(self._extra[precision], backend.error(pairs))
-        self._fill_places(backend.screen, self._extra[precision])
-        gaps = np.zeros_like(self._counts.below)
-        if self._by_query is not None:
-            self._by_query.begin(len(tile.queries))
-        row = 0
-        if tile.wider(precision, self.need) is not None:
-            limit = int(_MOST_UNDECIDED[precision] * tile.size) + 64
-            # Capacity for all pairs up to the limit, so that no distance is counted before the tile is complete.
-            kept = self._make_room(limit + 2 * len(tile.columns))
-            row = self._split(backend, pairs, 0, limit, gaps)
-            if row < 0:
-                self._progress[0] = kept
-                return False
-        while row < len(tile.queries):
-            # All pairs may be inside brackets; the distances are counted whenever memory is full.
-            self._make_room(len(tile.columns))
-            row = self._split(backend, pairs, row, tile.size, gaps)
-        if self._by_query is not None:
-            self._by_query.end(tile.queries)
-        self._counts = BracketCounts(self._counts.below + gaps, self._counts.inside)
-        return True
-
-    def _split(self, backend: Backend, pairs: Pairs, row: int, limit: int, gaps: Int64) -> int:
-        """Count pairs from query `row` of the tile on."""
+    def _adding(self, tile: TileView, precision: Precision) -> Adding:
+        """Read a tile, with the table of its keys."""
+        backend, pairs = tile.read(precision, self.need, self._visible.hidden)
         screen = backend.screen
+        error = _rounded_up(_error(screen, backend.error(pairs)))
+        table = _make_table(tuple(self._falling.tolist()), tuple(self._slack.tolist()), error)
         brackets = Brackets(
-            at_place=self._at_place,
-            last_place=self._last_place,
-            first_edge=self._first_edge,
+            at_place=table.at_place,
+            last_place=table.last_place,
+            first_edge=table.first_edge,
             falling=self._falling,
-            distance=self._distance,
             centre=screen.centre,
             epsilon=screen.epsilon + screen.slope * self._slack.max(initial=0.0),
             slope=screen.slope,
-            exact=screen.exact,
         )
-        self._progress[1] = 0
-        own = untallied() if self._by_query is None else self._by_query.of_tile()
-        seen, rows = self._seen(screen), self._pair.rows
-        return backend.split(pairs, seen, brackets, rows, row, limit, gaps, self._found, self._progress, own)
+        tally = np.empty((0, 0, 0), np.int32) if self._by_query is None else self._by_query.tally
+        seen = self._visible.seen(screen)
 
-    def _make_room(self, n_pairs: int) -> int:
-        """Ensure capacity for `n_pairs` more distances; return the number of those in use."""
-        if len(self._found) - self._progress[0] < n_pairs:
-            self._put_away()
-            if len(self._found) < n_pairs:
-                self._found = np.empty(n_pairs)
-                if self._by_query is not None:
-                    self._by_query.owner = np.empty(n_pairs, np.int64)
-        return int(self._progress[0])
+        def add(rest: Rest) -> Advance:
+            return backend.split(pairs, seen, brackets, rest, self._below, tally)
 
-    def _put_away(self) -> None:
-        """Convert the collected distances to counts."""
-        found = np.sort(self._found[: self._progress[0]])
+        return add
+
+    def _decide(self) -> None:
+        """Count the open pairs by their distances."""
+        query, column = self._open.query[: self._n_open], self._open.column[: self._n_open]
+        self._n_open = 0
+        distance = pair_distances(self._pair.rows, query, column)
         if self._by_query is not None:
-            self._by_query.put_away(self._found[: self._progress[0]])
-        self._progress[0] = 0
-        ends = np.searchsorted(found, self._distance, "left").tolist()
-        fresh = [
-            KeyCounts.of(ordered_keys(found[start:stop])) for start, stop in zip(ends[::2], ends[1::2], strict=True)
-        ]
-        added = [add_key_counts([old, new]) for old, new in zip(self._counts.inside, fresh, strict=True)]
-        self._counts = BracketCounts(self._counts.below, _fitted(added, self._capacity))
+            self._by_query.add(query, distance)
+        distance.sort()
+        ends = np.searchsorted(distance, self._distance, "left")
+        self._below += np.diff(ends, prepend=0)[::2]
+        fresh = [KeyCounts.of(ordered_keys(distance[start:stop])) for start, stop in ends.reshape(-1, 2).tolist()]
+        added = [add_key_counts([old, new]) for old, new in zip(self._inside, fresh, strict=True)]
+        self._inside = _fitted(added, self._capacity)
 
     def result(self) -> BracketCounts:
         """Return the counts of the block pair."""
-        self._put_away()
-        return self._counts if self._by_query is None else replace(self._counts, by_query=self._by_query.result())
+        self._decide()
+        by_query = None if self._by_query is None else self._by_query.result()
+        return BracketCounts(self._below, self._inside, self._capacity, by_query)

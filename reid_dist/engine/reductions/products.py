@@ -15,13 +15,11 @@ from reid_dist.engine.distances import Screen, Values
 from reid_dist.engine.distances.integers import IntegerProduct
 from reid_dist.engine.distances.quantised import IntegerRows, slack_of
 from reid_dist.engine.distances.residuals import ResidualRows
-from reid_dist.engine.reductions.backends import Entering, Pairs, PlacedCounts, Seen
+from reid_dist.engine.reductions.backends import Advance, Entering, Pairs, Rest, Seen
 from reid_dist.engine.reductions.screens import RescoredScreen
-from reid_dist.kernels.canonical import PairRows
 from reid_dist.kernels.counting import count_tile
 from reid_dist.kernels.deciding import Bands
-from reid_dist.kernels.impostors import Brackets, ByQuery, Screened, count_keys, split_tile
-from reid_dist.kernels.placing import Placing
+from reid_dist.kernels.impostors import Brackets, Screened, count_keys, split_tile
 from reid_dist.kernels.residuals import add_residuals
 from reid_dist.kernels.symmetric import Side, collect_both, collect_rows
 from reid_dist.kernels.tiles import Tile
@@ -88,22 +86,23 @@ class TileProducts(ABC):
         """Errors of the values of all queries, as some columns show them, shape (n_query,), rounded up."""
         return np.zeros(self.screen.shape[0], np.float32)
 
-    def place(self, pairs: Pairs, bands: Bands, into: PlacedCounts, first: int, limit: int) -> tuple[int, int]:
-        """Count pairs by the thresholds that they lie between."""
-        tile, inside = self.tile(pairs), 0
-        group_of = into.group_of[pairs.columns.start : pairs.columns.stop]
-        while True:
-            first, into.n_open, more = count_tile(
-                tile, bands, into.counts, into.open, into.n_open, first, limit - inside, group_of, into.many
-            )
-            inside += more
-            if first == len(pairs.queries) or inside > limit:
-                return first, inside
-            into.settle()
+    def place(
+        self, pairs: Pairs, bands: Bands, rest: Rest, counts: NDArray[np.int32], group_of: Int64, many: int | None
+    ) -> Advance:
+        """Count pairs by place and by group of columns."""
+        found: Advance = count_tile(self.tile(pairs), bands, counts, *rest, group_of, many)
+        return found
 
-    def enter(self, pairs: Pairs, by: Placing, take: Entering, first: int, limit: int) -> tuple[int, int]:
-        """Give all rows to `take`."""
-        return take(self.tile(pairs), by, first, limit)
+    def enter(self, pairs: Pairs, take: Entering) -> Advance:
+        """Give all pairs to `take`."""
+        return take(self.tile(pairs))
+
+    def split(
+        self, pairs: Pairs, seen: Seen, brackets: Brackets, rest: Rest, below: Int64, tally: NDArray[np.int32]
+    ) -> Advance:
+        """Count pairs by brackets of distances."""
+        found: Advance = split_tile(Screened(self.tile(pairs), *seen), brackets, *rest, below, tally)
+        return found
 
     def nearest(self, pairs: Pairs, side: Side) -> int:
         """Add pairs to the lists of their queries; return the number of refined values."""
@@ -116,23 +115,6 @@ class TileProducts(ABC):
     def histogram(self, pairs: Pairs, seen: Seen, counts: Int64, span: NDArray[np.uint32]) -> None:
         """Count pairs by the keys of their values."""
         count_keys(Screened(self.tile(pairs), *seen), counts, span)
-
-    def split(
-        self,
-        pairs: Pairs,
-        seen: Seen,
-        brackets: Brackets,
-        rows: PairRows,
-        first: int,
-        limit: int,
-        gaps: Int64,
-        found: NDArray[np.float64],
-        progress: Int64,
-        by_query: ByQuery,
-    ) -> int:
-        """Count pairs by brackets of distances."""
-        screened = Screened(self.tile(pairs), *seen)
-        return split_tile(screened, brackets, rows, first, limit, gaps, found, progress, by_query)
 
 
 class FloatProducts(TileProducts):

@@ -21,29 +21,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, RowRange, Targets
+from reid_dist.core.segments import segment_offsets
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import MERGED_AT_ONCE
-from reid_dist.engine.reductions.accumulator import Accumulator
-from reid_dist.engine.reductions.bands import ScreenedTargets, read_all
-from reid_dist.engine.reductions.costs import Need, Precision
+from reid_dist.engine.reductions.backends import Advance, Backend, Pairs, Rest
+from reid_dist.engine.reductions.bands import PlacingTiles
+from reid_dist.engine.reductions.costs import Need
 from reid_dist.engine.reductions.identities import Identities, oversized_groups
-from reid_dist.engine.reductions.tiles import BlockPair, TileView
+from reid_dist.engine.reductions.tiles import BlockPair
+from reid_dist.kernels.deciding import Bands, OpenPairs
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
 from reid_dist.kernels.expectation import expected_curves
-from reid_dist.kernels.placing import Placing
 from reid_dist.kernels.single_shot import (
+    LISTED_TOGETHER,
     Listed,
     Lists,
     add_weights,
     copy_active,
     count_active,
+    list_decided,
     list_tile,
     prune,
     prune_heavy,
@@ -172,7 +175,7 @@ class ListBefore:
     identities: Identities
     # Largest rank, draws and seed.
     shot: SingleShot
-    # Rule of ties; see `reid_dist.kernels.deciding.ScreenedTile`.
+    # Rule of ties; see `reid_dist.kernels.deciding`.
     ties: int = 0
 
     @property
@@ -185,9 +188,9 @@ class ListBefore:
         """Weight of preceding items, in units of 2^-32, beyond which a positive is inactive."""
         return _weight_limit(self.shot)
 
-    def start(self, pair: BlockPair) -> _Listing:
+    def start(self, pair: BlockPair) -> _ListingBefore:
         """Make an accumulator for a block pair."""
-        return _Listing(self, pair)
+        return _ListingBefore(self, pair)
 
     @property
     def bits(self) -> int:
@@ -249,8 +252,7 @@ def _join(parts: Sequence[Listed], bits: int, n_active: Int64) -> tuple[Int64, N
     size = np.zeros(len(n_active), np.int64)
     for part in parts:
         count_active(part, bits, n_active, size)
-    indptr = np.zeros(len(n_active) + 1, np.int64)
-    np.cumsum(size, out=indptr[1:])
+    indptr = segment_offsets(size)
     entry = np.empty(indptr[-1], parts[0].entry.dtype)
     filled = indptr[:-1].copy()
     for part in parts:
@@ -258,78 +260,56 @@ def _join(parts: Sequence[Listed], bits: int, n_active: Int64) -> tuple[Int64, N
     return indptr, entry
 
 
-class _Listing(Accumulator[ListedItems]):
+class _ListingBefore(PlacingTiles[ListedItems]):
     """Accumulator of `ListBefore`."""
 
     need: ClassVar[Need] = Need.SINGLE_SHOT
 
     def __init__(self, reduction: ListBefore, pair: BlockPair) -> None:
-        self._reduction, self._pair, gallery = reduction, pair, pair.gallery
-        self._n_column = len(gallery)
-        targets, identities = reduction.targets, reduction.identities
-        self._thresholds = ScreenedTargets(targets, reduction.mask, pair, self.need)
-        self._start = targets.positive_indptr
-        self._weight = reduction.weight
+        targets, identities, gallery = reduction.targets, reduction.identities, pair.gallery
+        super().__init__(targets, reduction.mask, pair, reduction.ties)
+        self._reduction, self._start = reduction, targets.positive_indptr
         place_of = np.full(len(identities.pid), -1, np.int32)
         place_of[identities.oversized] = np.arange(len(identities.oversized))
         column = identities.of_row[gallery.numbers]
         # Oversized groups have negative numbers; the number of junk rows is never read.
         group = place_of[column] if len(place_of) else column
         self._identity_of = np.where(group >= 0, -1 - group, column).astype(np.int32)
-        self._oversized = np.zeros((len(targets.positive_row), len(identities.oversized)), np.int32)
-        self._lists: Lists | None = None
+        self._weighing = reduction.bits, reduction.weight, reduction.weight_limit
 
-    def _make_lists(self, n_column: int) -> Lists:
-        """Create empty lists; their memory is allocated as they grow."""
-        longest = longest_list(self._reduction.identities.size, inactive_mass(self._reduction.shot.max_rank))
-        most = np.diff(self._start)
-        n_query = len(most)
+    @cached_property
+    def _lists(self) -> Lists:
+        """Lists of the items so far; their memory is allocated as they grow."""
+        identities, most = self._reduction.identities, np.diff(self._start)
+        longest = longest_list(identities.size, inactive_mass(self._reduction.shot.max_rank))
+        n_query, n_column = len(most), self._pair.gallery_rows
         # A pruned list, a tile, and another list so that pruning is rare; at most the whole block.
-        capacity = min(self._n_column, 2 * longest + n_column)
+        capacity = min(len(self._identity_of), 2 * longest + max(n_column, LISTED_TOGETHER))
         return Lists(
             entry=np.empty((n_query, capacity), _entry_type(self._reduction.bits, int(most.max(initial=0)))),
             size=np.zeros(n_query, np.int64),
             weight=np.zeros(n_query, np.int64),
             n_active=most.copy(),
-            oversized=self._oversized,
+            oversized=np.zeros((len(self._targets.positive_row), len(identities.oversized)), np.int32),
         )
 
-    @property
-    def precisions(self) -> NDArray[np.uint8]:
-        """First precision of each query."""
-        return self._thresholds.precisions
+    def _place(self, backend: Backend, pairs: Pairs, bands: Bands, rest: Rest) -> Advance:
+        identity_of = self._identity_of[pairs.columns.start : pairs.columns.stop]
 
-    def absorb(self, tile: TileView) -> None:
-        """List items of one tile."""
-        # The first tile of a block is the widest.
-        lists = self._lists = self._lists or self._make_lists(len(tile.columns))
-        reduction, identity_of = self._reduction, self._identity_of[tile.columns.start : tile.columns.stop]
+        def enter(tile: Tile) -> Advance:
+            return list_tile(tile, bands, *rest, identity_of, *self._weighing, self._lists)
 
-        def add(precision: Precision, first: int, limit: int) -> tuple[int, int]:
-            backend, pairs = self._thresholds.read(tile, precision)
-            return backend.enter(pairs, self._thresholds.placing(precision, reduction.ties), take, first, limit)
+        return backend.enter(pairs, enter)
 
-        def take(values: Tile, by: Placing, first: int, limit: int) -> tuple[int, int]:
-            return list_tile(
-                values,
-                by,
-                first,
-                self._start,
-                identity_of,
-                reduction.bits,
-                self._weight,
-                reduction.weight_limit,
-                lists,
-                limit,
-            )
-
-        read_all(tile, self.need, add)
+    def _enter(self, decided: OpenPairs) -> None:
+        list_decided(decided, self._start, self._identity_of, *self._weighing, self._lists)
 
     def result(self) -> ListedItems:
         """Return the lists of the block pair."""
-        lists = self._lists or self._make_lists(0)
-        prune_heavy(self._reduction.bits, self._weight, self._reduction.weight_limit, lists)
+        self._decide()
+        lists, bits = self._lists, self._reduction.bits
+        prune_heavy(*self._weighing, lists)
         begin = np.arange(len(lists.size)) * lists.entry.shape[1]
         listed = Listed(lists.entry.reshape(-1), begin, begin + lists.size, lists.n_active)
-        indptr, entry = _join([listed], self._reduction.bits, lists.n_active)
+        indptr, entry = _join([listed], bits, lists.n_active)
         return ListedItems(indptr, entry, lists.n_active, lists.weight, lists.oversized, self._start)

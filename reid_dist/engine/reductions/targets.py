@@ -17,7 +17,14 @@ from reid_dist.core.model import (
     Targets,
     Thresholds,
 )
-from reid_dist.core.segments import owners, segment_running_sums
+from reid_dist.core.segments import (
+    entry_numbers,
+    entry_owners,
+    owner_offsets,
+    owners,
+    run_offsets,
+    segment_running_sums,
+)
 from reid_dist.engine.reductions.counts import PartialCounts
 
 Int64 = NDArray[np.int64]
@@ -47,12 +54,11 @@ def make_thresholds(relevance: Relevance, distance: Float64) -> Thresholds:
 def group_targets(relevance: Relevance, distance: Float64, *, first_alone: bool) -> Targets:
     """Thresholds of groups with a positive, or of the first of each query, from the distances of all of their items."""
     members = _members(relevance)
-    owner = np.repeat(np.arange(relevance.n_query), np.diff(members.indptr))
+    owner = entry_owners(members.indptr)
     # The items of one threshold are those of a group, or of all groups of a query; the nearest comes first.
     keys: list[NDArray[Any]] = [distance, owner] if first_alone else [distance, members.group, owner]
     order = np.lexsort(keys)
-    opens = np.ones(len(order), np.bool_)
-    opens[1:] = np.logical_or.reduce([np.diff(key[order]) != 0 for key in keys[1:]])
+    opens = run_offsets(*(key[order] for key in keys[1:]))[:-1]
     # Positions of the nearest items, in the order of queries and gallery rows.
     rows = np.sort(order[opens])
     grouped = replace(
@@ -69,19 +75,15 @@ def make_targets(relevance: Relevance, distance: Float64) -> Targets:
 
     `distance` holds the canonical distances of ``relevance.relevant_row``.
     """
-    n_query = relevance.n_query
-    owner = np.repeat(np.arange(n_query), np.diff(relevance.relevant_indptr))
+    owner = entry_owners(relevance.relevant_indptr)
     order = _by_distance(distance, owner, relevance.relevant_indptr)
     distance, row = distance[order], relevance.relevant_row[order]
-    opens = np.ones(len(row), bool)
-    opens[1:] = (distance[1:] != distance[:-1]) | (owner[1:] != owner[:-1])
-    start = np.flatnonzero(opens)
-    indptr = np.zeros(n_query + 1, np.int64)
-    np.cumsum(np.bincount(owner[start], minlength=n_query), out=indptr[1:])
+    # Positives of one query at one distance share a threshold.
+    start = run_offsets(distance, owner)
     return Targets(
-        indptr=indptr,
-        distance=distance[start],
-        positive_start=np.append(start, len(row)),
+        indptr=owner_offsets(owner[start[:-1]], relevance.n_query),
+        distance=distance[start[:-1]],
+        positive_start=start,
         positive_row=row,
         hidden=relevance.hidden,
     )
@@ -122,10 +124,9 @@ def rank(relevance: Relevance, targets: Targets, counts: PartialCounts) -> Ranke
     size = np.diff(targets.positive_start)
     near = np.repeat(counts.near.astype(np.int64), size)
     preceding = segment_running_sums(counts.before.dense(len(targets.positive_row)), targets.positive_start)
-    position = np.arange(len(targets.positive_row)) - np.repeat(indptr[:-1], np.diff(indptr))
     return RankedQueries(
         indptr=indptr,
-        rank=1 + near + preceding + position,
+        rank=1 + near + preceding + entry_numbers(indptr),
         tied=np.repeat(counts.tied.dense(len(targets.distance)), size),
         tied_before=preceding,
         row=targets.positive_row,

@@ -24,9 +24,9 @@ def test_every_need_is_served_from_every_precision_on(need: Need, known: bool) -
         assert found == (first if first in chain else later[0] if later else chain[-1])
 
 
-def test_known_pairs_are_beside_products_of_integers_for_ranks_alone() -> None:
+def test_known_pairs_are_beside_products_of_integers_where_open_pairs_are_decided() -> None:
     served = {need for need in Need if TABLE[Precision.INTEGERS].serves(need, known=True)}
-    assert served == {Need.RANKS}
+    assert served == {Need.RANKS, Need.GROUPS, Need.SINGLE_SHOT, Need.VERIFICATION}
 
 
 def test_needs_of_one_pass_read_what_serves_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,11 +30,11 @@ from reid_dist.engine.reductions import (
     TileView,
     Visibility,
     add_histograms,
+    bands,
     combine_brackets,
     costs,
     ordered_keys,
 )
-from reid_dist.engine.reductions import impostors as impostors_of_tiles
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.engine.verification import Level, Pairs, ThresholdSearch, crossings, wanted_levels
 from reid_dist.errors import DamagedStoreError
@@ -157,9 +157,8 @@ def test_levels_are_found_exactly(seed, kind, name, n_query, n_gallery, dim, cap
             use_integers(patch)
             # Products of integers cost least, wherever the pairs lie; tiles are left to float32 at once or never.
             patch.setattr(costs, "cost_of", lambda precision, dim, share: int(precision) + 0.0 * share)
-            for precision in costs.OF_INTEGERS:
-                most = data.draw(st.sampled_from([-1.0, 0.1, 1.0]))
-                patch.setitem(impostors_of_tiles._MOST_UNDECIDED, precision, most)
+            most = data.draw(st.sampled_from([0, 50, 10**9]))
+            patch.setattr(bands, "most_inside", lambda size: most)
         found, _ = search_through(problem, levels, genuine, len(impostors), capacity, cuts, tile)
     for level in levels:
         crossing = found[level]
