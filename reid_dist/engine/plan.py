@@ -52,8 +52,8 @@ _BYTES_PER_COUNT = 16 * (2 * MERGED_AT_ONCE + 4)
 _MOST_COUNTS = 2**18
 _FEWEST_COUNTS = 2**12
 _ALL_COUNTS = 2**22
-# Bytes of the lookup tables by key; few of their pages are touched.
-_KEY_TABLES = 8 * 2**20
+# Bytes of the lookup tables by key, which threads share.
+_KEY_TABLES = 16 * 2**20
 # Pairs inside bands that are decided together.
 OPEN_PAIRS = 2**16
 # Typical maximal number of keys in a histogram of distances.

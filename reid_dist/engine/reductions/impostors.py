@@ -6,9 +6,11 @@ it.  Partial results hold sparse counts, never a distance per pair.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +40,9 @@ R = TypeVar("R")
 
 # Minimal counts kept per bracket.  With two or more, a bracket is always narrower in the next pass.
 FEWEST_COUNTS = 4
+
+# Queries from which the share of undecided pairs is estimated.
+_SAMPLED_QUERIES = 128
 
 # Above these shares of a tile decided pair by pair, the products of the next precision are cheaper.
 _MOST_UNDECIDED = {Precision.INTEGERS: 0.1, Precision.PLAIN: 0.02}
@@ -212,6 +217,40 @@ def _fitted(inside: Sequence[KeyCounts], capacity: int) -> tuple[KeyCounts, ...]
     return tuple(counts.shrunk(share) for counts in inside)
 
 
+class _Table(NamedTuple):
+    """Places of keys among brackets; see `Brackets`."""
+
+    at_place: NDArray[np.uint16]
+    first_edge: NDArray[np.uint16]
+    last_place: int
+
+
+# Block pairs of a job mostly share it, for two precisions.
+@lru_cache(maxsize=4)
+def _make_table(falling: tuple[float, ...], slack: tuple[float, ...], error: float) -> _Table:
+    """Mark every key as certainly in a gap, or as in or near a bracket with edges `falling`."""
+    edges = np.array(falling)
+    width = error + 2.0**-22 * np.abs(edges) + np.array(slack)
+    sign = np.tile([-1.0, 1.0], len(edges) // 2)
+    with np.errstate(over="ignore"):
+        place = falling_keys(edges + sign * width) + LARGEST_KEY
+    begin, at_place, first_edge = 0, np.empty(N_PLACES, np.uint16), np.zeros(N_PLACES, np.uint16)
+    for gap, (first, last) in enumerate(zip(place[::2].tolist(), place[1::2].tolist(), strict=True)):
+        at_place[begin:first] = gap + 1
+        at_place[max(begin, first) : last + 1] = TOUCHED
+        # Keys that the bracket before does not touch lie beyond it.
+        first_edge[max(begin, first) : last + 1] = 2 * gap
+        begin = max(begin, last + 1)
+    at_place[begin:] = len(place) // 2 + 1
+    return _Table(at_place, first_edge, begin - 1)
+
+
+def _rounded_up(error: float) -> float:
+    """Round a positive number up to one with four leading bits, so that similar errors share a table."""
+    fraction, exponent = math.frexp(error)
+    return math.ldexp(math.ceil(16.0 * fraction), exponent - 4)
+
+
 class _Collection(_ImpostorTiles[BracketCounts]):
     """Accumulator of `CollectImpostors`."""
 
@@ -221,8 +260,7 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         self._distance = np.array(reduction.edges, np.float64)
         scale = reduction.visibility.scale
         self._falling, self._slack = scale.falling(self._distance), scale.error(self._distance)
-        self._at_place = np.empty(N_PLACES, np.uint16)
-        self._last_place, self._extra, self._filled = 0, 0.0, (self._screen, -1.0)
+        self._extra = 0.0
         n_bracket = len(reduction.edges) // 2
         nothing = KeyCounts(np.empty(0, np.int64), np.empty(0, np.int64))
         self._counts = BracketCounts(np.zeros(n_bracket, np.int64), (nothing,) * n_bracket)
@@ -238,35 +276,17 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         if pair.integers is None:
             return found
         screen, rows = self._screen, pair.sampled_rows
-        fall = (screen.centre[:, None] - pair.sample(rows)) / screen.slope
+        every = slice(None, None, -(-len(found) // _SAMPLED_QUERIES))
+        fall = (screen.centre[every, None] - pair.sample(rows)[every]) / screen.slope
         inside = []
         for extra in (pair.errors(rows), 0.0):
-            width = ((screen.epsilon + extra) / screen.slope)[:, None]
+            width = ((screen.epsilon + extra) / screen.slope)[every, None]
             edges = np.searchsorted(self._falling, fall - width), np.searchsorted(self._falling, fall + width)
             inside.append(float(((edges[0] != edges[1]) | (edges[0] % 2 == 1)).mean()))
         dim = pair.gallery.features.shape[1]
         if cost_of(Precision.INTEGERS, dim, inside[0]) < cost_of(Precision.PLAIN, dim, inside[1]):
             found[:] = Precision.INTEGERS
         return found
-
-    def _fill_places(self, screen: Screen, extra: float) -> None:
-        """Mark every key as certainly in a gap, or as in or near a bracket."""
-        if (screen, extra) == self._filled:
-            return
-        self._filled = screen, extra
-        error = _error(screen, extra) + 2.0**-22 * np.abs(self._falling) + self._slack
-        sign = np.tile([-1.0, 1.0], len(self._falling) // 2)
-        with np.errstate(over="ignore"):
-            place = falling_keys(self._falling + sign * error) + LARGEST_KEY
-        begin, self._first_edge = 0, np.zeros(N_PLACES, np.uint16)
-        for gap, (first, last) in enumerate(zip(place[::2].tolist(), place[1::2].tolist(), strict=True)):
-            self._at_place[begin:first] = gap + 1
-            self._at_place[max(begin, first) : last + 1] = TOUCHED
-            # Keys that the bracket before does not touch lie beyond it.
-            self._first_edge[max(begin, first) : last + 1] = 2 * gap
-            begin = max(begin, last + 1)
-        self._at_place[begin:] = len(place) // 2 + 1
-        self._last_place = begin - 1
 
     def absorb(self, tile: TileView) -> None:
         """Add one tile; one with too many undecided pairs is read in the next precision."""
@@ -280,9 +300,10 @@ class _Collection(_ImpostorTiles[BracketCounts]):
     def _add(self, tile: TileView, precision: Precision) -> bool:
         """Add a tile in a precision; whether few enough pairs were undecided."""
         screen, screened = self._screened(tile, precision)
-        # The largest so far: the table is filled anew when it grows.
+        # The largest so far: the table changes when it grows.
         self._extra = max(self._extra, float(screened.tile.extra.max(initial=0.0)))
-        self._fill_places(screen, self._extra if precision is Precision.INTEGERS else 0.0)
+        error = _rounded_up(_error(screen, self._extra if precision is Precision.INTEGERS else 0.0))
+        self._table = _make_table(tuple(self._falling.tolist()), tuple(self._slack.tolist()), error)
         gaps = np.zeros_like(self._counts.below)
         if self._by_query is not None:
             self._by_query.begin(len(tile.queries))
@@ -307,9 +328,9 @@ class _Collection(_ImpostorTiles[BracketCounts]):
     def _split(self, screen: Screen, screened: Screened, row: int, limit: int, gaps: Int64) -> int:
         """Call the kernel, from query `row` of the tile on."""
         brackets = Brackets(
-            at_place=self._at_place,
-            last_place=self._last_place,
-            first_edge=self._first_edge,
+            at_place=self._table.at_place,
+            last_place=self._table.last_place,
+            first_edge=self._table.first_edge,
             falling=self._falling,
             distance=self._distance,
             centre=screen.centre,
