@@ -92,7 +92,8 @@ def summary_task(
 ) -> dict[int, Any]:
     """Summaries of a block of queries, by the places of the outputs that are prepared."""
     block = _block(job, rows, relevance, targets)
-    return {place: output.summary(block) for place, output in enumerate(job.outputs) if output.prepares}
+    with one_blas_thread():
+        return {place: output.summary(block) for place, output in enumerate(job.outputs) if output.prepares}
 
 
 def prepare_task(job: SearchJob, summaries: Sequence[Mapping[int, Any]]) -> Prepared:

@@ -146,7 +146,8 @@ def test_brackets_that_are_known_before_the_pass(sides) -> None:
     """Impostors around distances, counted in the pass that ranks."""
     edges = (-np.inf, 20.0, 60.0, 60.5, 61.0, 90.0)
     job = job_of(sides)
-    results = run_job(replace(job, outputs=(*job.outputs, ImpostorBrackets(edges, 2**12, by_query=True))), here())
+    job = replace(job, plan=replace(job.plan, bracket_counts=2**12))
+    results = run_job(replace(job, outputs=(*job.outputs, ImpostorBrackets(edges, by_query=True))), here())
     assert results.of(NearerThanShare).tolist() == by_definition(sides, 0.5)
     counts, (distance, _, negative) = results.of(ImpostorBrackets), pairs_of(sides)
     inside = [np.unique(distance[negative & (distance >= low) & (distance < high)], return_counts=True)

@@ -116,8 +116,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("engine/reductions/nearest.py", "(hidden.crosses or reduction.strikes)", "hidden.crosses"),
         (
             "engine/reductions/impostors.py",
-            "BracketCounts(self._counts.below + gaps, self._counts.inside)",
-            "BracketCounts(self._counts.below - gaps, self._counts.inside)",
+            "below=self._counts.below + gaps)",
+            "below=self._counts.below - gaps)",
         ),
         ("engine/reductions/impostors.py", ": last + 1] = 2 * gap", ": last + 1] = 2 * gap + 2"),
         ("engine/reductions/identities.py", "np.flatnonzero((identity >= 0) &", "np.flatnonzero((identity > 0) &"),

@@ -71,6 +71,8 @@ class BracketCounts:
     below: Int64
     # Counts of the distances inside each bracket, by ordered key.
     inside: tuple[KeyCounts, ...]
+    # Maximal number of these; beyond it, keys of the fullest brackets lose their lowest bits.
+    capacity: int
     # The same by query, if requested.
     by_query: CountsByQuery | None = None
 
@@ -182,7 +184,7 @@ class CollectImpostors:
     visibility: Visibility
     # Edges ``lo, hi, lo, hi, …`` of the brackets [lo, hi), ascending canonical distances.
     edges: tuple[float, ...]
-    # Maximal counts of a partial result; beyond it, keys of the fullest brackets lose their lowest bits.
+    # As in `BracketCounts`.
     capacity: int
     # Whether pairs are also counted by query.
     by_query: bool = False
@@ -192,22 +194,22 @@ class CollectImpostors:
         return _Collection(self, pair)
 
 
-def combine_brackets(partials: Sequence[BracketCounts], capacity: int) -> BracketCounts:
-    """Add the counts of different gallery rows for the same queries; `capacity` is that of the reduction."""
+def combine_brackets(partials: Sequence[BracketCounts]) -> BracketCounts:
+    """Add the counts of different gallery rows for the same queries."""
     own = [partial.by_query for partial in partials if partial.by_query is not None]
-    return _added(partials, capacity, add_by_query(own, capacity) if own else None)
+    return _added(partials, add_by_query(own, partials[0].capacity) if own else None)
 
 
-def join_brackets(blocks: Sequence[BracketCounts], capacity: int) -> BracketCounts:
-    """Add the counts of different queries, and concatenate those by query; `capacity` is that of the reduction."""
+def join_brackets(blocks: Sequence[BracketCounts]) -> BracketCounts:
+    """Add the counts of different queries, and concatenate those by query."""
     own = [block.by_query for block in blocks if block.by_query is not None]
-    return _added(blocks, capacity, join_queries(own) if own else None)
+    return _added(blocks, join_queries(own) if own else None)
 
 
-def _added(partials: Sequence[BracketCounts], capacity: int, by_query: CountsByQuery | None) -> BracketCounts:
-    below = np.sum([partial.below for partial in partials], axis=0)
+def _added(partials: Sequence[BracketCounts], by_query: CountsByQuery | None) -> BracketCounts:
+    below, capacity = np.sum([partial.below for partial in partials], axis=0), partials[0].capacity
     inside = zip(*(partial.inside for partial in partials), strict=True)
-    return BracketCounts(below, _fitted([add_key_counts(parts) for parts in inside], capacity), by_query)
+    return BracketCounts(below, _fitted([add_key_counts(parts) for parts in inside], capacity), capacity, by_query)
 
 
 def _fitted(inside: Sequence[KeyCounts], capacity: int) -> tuple[KeyCounts, ...]:
@@ -263,7 +265,7 @@ class _Collection(_ImpostorTiles[BracketCounts]):
         self._extra = 0.0
         n_bracket = len(reduction.edges) // 2
         nothing = KeyCounts(np.empty(0, np.int64), np.empty(0, np.int64))
-        self._counts = BracketCounts(np.zeros(n_bracket, np.int64), (nothing,) * n_bracket)
+        self._counts = BracketCounts(np.zeros(n_bracket, np.int64), (nothing,) * n_bracket, self._capacity)
         self._found = np.empty(0)
         self._by_query = None if not reduction.by_query else QueryTally(len(pair.query), self._distance, self._capacity)
         # Number of distances in use, and number of decided pairs of the current tile.
@@ -322,7 +324,7 @@ class _Collection(_ImpostorTiles[BracketCounts]):
             row = self._split(screen, screened, row, tile.size, gaps)
         if self._by_query is not None:
             self._by_query.end(tile.queries)
-        self._counts = BracketCounts(self._counts.below + gaps, self._counts.inside)
+        self._counts = replace(self._counts, below=self._counts.below + gaps)
         return True
 
     def _split(self, screen: Screen, screened: Screened, row: int, limit: int, gaps: Int64) -> int:
@@ -363,7 +365,7 @@ class _Collection(_ImpostorTiles[BracketCounts]):
             KeyCounts.of(ordered_keys(found[start:stop])) for start, stop in zip(ends[::2], ends[1::2], strict=True)
         ]
         added = [add_key_counts([old, new]) for old, new in zip(self._counts.inside, fresh, strict=True)]
-        self._counts = BracketCounts(self._counts.below, _fitted(added, self._capacity))
+        self._counts = replace(self._counts, inside=_fitted(added, self._capacity))
 
     def result(self) -> BracketCounts:
         """Return the counts of the block pair."""
