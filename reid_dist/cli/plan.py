@@ -174,7 +174,7 @@ def command(
     reading = 0.0 if read_rate is None else plan.bytes_read / (read_rate * 1e9)
     seconds = max(_tile_seconds(plan, rates, n_threads) + listing, reading)
     least = seconds
-    if gflops is None and not plan.bracket_counts:
+    if gflops is None and plan.passes == 1:
         saving = replace(rates, product=max(0.0, rates.product - policy.seconds_saved(plan.gallery.dim)))
         least = max(_tile_seconds(plan, saving, n_threads) + listing, reading)
     if read_rate is not None:
@@ -195,7 +195,11 @@ def command(
         "read": f"{byte_size(plan.bytes_read)}, at most {byte_size(plan.bytes_read_by(n_workers))} a worker",
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products",
         "products": _products_line(plan, policy),
-        **({"passes": "2 as a rule: thresholds over all pairs are searched for"} if plan.bracket_counts else {}),
+        **(
+            {"passes": f"{plan.passes} as a rule: thresholds over all pairs are searched for"}
+            if plan.bracket_counts
+            else {}
+        ),
         "time": f"{rough_duration(n_splits * seconds)}{in_all} on {speed}"
         + _least_words(n_splits * least, n_splits * seconds),
     }
@@ -312,8 +316,8 @@ def _as_fast(rates: R, factor: float) -> R:
 
 
 def _tile_seconds(plan: Plan, rates: Rates, n_threads: int) -> float:
-    """Time of products plus a tenth for the rest, twice where thresholds are searched for."""
-    passes = 2.2 if plan.bracket_counts else 1.1
+    """Time of the products of all passes plus a tenth for the rest."""
+    passes = 1.1 * plan.passes
     # Some threads wait if the number of tasks is no multiple of theirs.
     uneven = -(-plan.n_tasks // n_threads) * n_threads / plan.n_tasks
     return passes * rates.product * plan.query.n_rows * plan.gallery.n_rows * uneven / n_threads + _STARTING

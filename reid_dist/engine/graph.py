@@ -5,7 +5,9 @@ Data flow per block of queries ``q`` and gallery block ``g``::
     relevance(q) ─┬─ relevant(q, g) for every g ── targets(q) ─┬─ tiles(q, g) for every g ── merge in a tree ── final(q)
                   └──────────────────────────────────────────┘
 
-Relevance and targets are there as far as outputs need them.  Tasks exchange labels, thresholds, counts and lists.
+Relevance and targets are there as far as outputs need them.  Where an output is prepared, ``summary(q)`` follows
+``targets(q)``, and the tiles follow one task ``prepared`` of the summaries of all blocks.  Tasks exchange labels,
+thresholds, counts and lists.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ from reid_dist.engine.tasks import (
     kept_tile_task,
     merge_task,
     piece_task,
-    read_partials_task,
+    prepare_task,
     relevance_task,
     relevant_task,
+    summary_task,
     targets_task,
     tile_task,
 )
@@ -44,6 +47,8 @@ def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> Ta
     pair_rows_per_task = blocks_per_task * job.plan.gallery_block
     # One listing for all partial results: on S3, checking each would be a request of its own.
     done = frozenset[str]() if stage is None else stage.done()
+    blocks, summaries = [], []
+    prepares = any(output.prepares for output in job.outputs)
     for block, rows in enumerate(cut_rows(job.plan.query.n_rows, job.plan.query_block)):
         at = f"{job.token}-{block}"
         relevance = targets = None
@@ -56,21 +61,26 @@ def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> Ta
                     for place, cut in enumerate(cut_rows(job.plan.gallery.n_rows, pair_rows_per_task))
                 ]
                 targets = graph.add(f"targets-{at}", targets_task, job, rows, relevance, parts)
+        blocks.append((at, rows, relevance, targets))
+        if prepares:
+            summaries.append(graph.add(f"summary-{at}", summary_task, job, rows, relevance, targets, stage="pairs"))
+    prepared = graph.add(f"prepared-{job.token}", prepare_task, job, summaries) if prepares else None
+    for block, (at, rows, relevance, targets) in enumerate(blocks):
         # Tile tasks depend on the relevance only if a reduction covers queries without positives.
         seen = relevance if any(output.reads_relevance for output in job.outputs) else None
         partials = []
         for place, cut in gallery_blocks:
             key, part = f"sweep-{at}-{place}", f"sweep-{block:05d}-{place:05d}"
-            work = (job, rows, cut, seen, targets)
+            work = (job, rows, cut, seen, targets, prepared)
             if stage is None:
                 graph.add(key, tile_task, *work, stage=job.tile_stage)
-            elif part in done:
-                graph.add(key, read_partials_task, stage, part, job)
             else:
-                graph.add(key, kept_tile_task, stage, part, *work, stage=job.tile_stage)
+                is_done = part in done
+                counted = None if is_done else job.tile_stage
+                graph.add(key, kept_tile_task, stage, part, is_done, *work, stage=counted)
             partials.append(key)
         merged = graph.add_tree(f"merge-{at}", merge_task, job, leaves=partials)
-        of_block = (rows, relevance, targets, merged)
+        of_block = (rows, relevance, targets, merged, prepared)
         pieces = [
             [
                 graph.add(f"piece-{at}-{place}-{number}", piece_task, job, place, *of_block, cut)

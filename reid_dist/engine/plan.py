@@ -52,8 +52,10 @@ _BYTES_PER_COUNT = 16 * (2 * MERGED_AT_ONCE + 4)
 _MOST_COUNTS = 2**18
 _FEWEST_COUNTS = 2**12
 _ALL_COUNTS = 2**22
-# Bytes of the lookup tables by key; few of their pages are touched.
-_KEY_TABLES = 8 * 2**20
+# Bytes of the lookup tables by key, which threads share.
+_KEY_TABLES = 16 * 2**20
+# Bytes of relevance and thresholds per relevant pair.
+_BYTES_PER_WAITING = 56
 # Pairs inside bands that a reduction decides together, and the bytes that they and their bounds take.
 OPEN_PAIRS = 2**16
 OPEN_BYTES = 40 * OPEN_PAIRS
@@ -111,6 +113,10 @@ class Plan:
     result_bytes: int
     # Maximal counts in a partial result of the search for thresholds over all pairs; 0 without such a search.
     bracket_counts: int = 0
+    # Passes over all pairs, as a rule.
+    passes: int = 1
+    # Whether outputs are prepared from summaries of all blocks of queries, before the first tile.
+    prepares: bool = False
 
     @property
     def n_query_blocks(self) -> int:
@@ -144,12 +150,13 @@ class Plan:
 
     @property
     def n_graph_tasks(self) -> int:
-        """Number of tasks of the whole graph: relevance, relevant pairs, thresholds, tiles, merges and results."""
+        """Number of tasks of the whole graph: relevance, relevant pairs, thresholds, tiles, merges and so on."""
         # Each level counts the results of the merges of the level before; the last merge has one result.
         merges = sum(self.merged[1:]) + 1
         pairs = -(-2 * self.n_threads // self.n_query_blocks)
         per_block = -(-self.n_gallery_blocks // -(-self.n_gallery_blocks // pairs))
-        return self.n_query_blocks * (3 + per_block + self.n_gallery_blocks + merges)
+        summaries = self.n_query_blocks + 1 if self.prepares else 0
+        return self.n_query_blocks * (3 + per_block + self.n_gallery_blocks + merges) + summaries
 
     @property
     def graph_bytes(self) -> int:
@@ -162,7 +169,7 @@ class Plan:
 
     @property
     def flop(self) -> int:
-        """Floating-point operations of all products: two per pair and feature."""
+        """Floating-point operations of all products of a pass: two per pair and feature."""
         return 2 * self.query.n_rows * self.gallery.n_rows * self.query.dim
 
     @property
@@ -189,6 +196,10 @@ class Besides:
     merges_slowly: bool = False
     # Additional bytes of a task of any blocks.
     bytes_per_task: int = 0
+    # Passes over all pairs, as a rule.
+    passes: int = 1
+    # Whether outputs are prepared from summaries of all blocks of queries.
+    prepares: bool = False
 
     def __add__(self, other: Besides) -> Besides:
         """Return the sum of both requirements."""
@@ -200,6 +211,8 @@ class Besides:
             self.pairs or other.pairs,
             self.merges_slowly or other.merges_slowly,
             self.bytes_per_task + other.bytes_per_task,
+            max(self.passes, other.passes),
+            self.prepares or other.prepares,
         )
 
 
@@ -362,9 +375,24 @@ def make_plan(
     query_block, gallery_block = _even_blocks(query, gallery, query_block, gallery_block, tile, n_threads, unit)
     # Rank, ties, row and distance of every positive, and further values; once in blocks and once concatenated.
     result = 2 * query.n_rows * (int(32 * relevant_per_query) + 40 + 8 * besides.values_per_query)
+    if besides.prepares:
+        # Relevance and thresholds of all queries wait for the outputs.
+        result += int(query.n_rows * relevant_per_query * _BYTES_PER_WAITING)
     task = projected(query_block, gallery_block)
     if pairs:
         n_blocks = -(-query.n_rows // query_block)
         counts = max(_FEWEST_COUNTS, min(counts, _ALL_COUNTS // n_blocks))
         result += 32 * min(n_blocks * (counts + _HISTOGRAM_KEYS), query.n_rows * gallery.n_rows)
-    return Plan(query, gallery, tile, query_block, gallery_block, n_threads, task, result, counts)
+    return Plan(
+        query,
+        gallery,
+        tile,
+        query_block,
+        gallery_block,
+        n_threads,
+        task,
+        result,
+        counts,
+        besides.passes,
+        besides.prepares,
+    )

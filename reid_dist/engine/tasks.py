@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import Relevance, RowRange, Thresholds
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.job_labels import labels_of
 from reid_dist.engine.jobs import EvaluationJob, SearchJob
-from reid_dist.engine.outputs import JobLabels, QueryBlock
+from reid_dist.engine.outputs import JobLabels, Output, QueryBlock
 from reid_dist.engine.reductions import FeatureBlock, make_thresholds, relevant_places
 from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened, count_screened
 from reid_dist.engine.tile_loop import run_tiles
@@ -30,6 +31,12 @@ Partials = dict[str, Any]
 
 SCREENED = "screened"
 """Pairs by kind of product."""
+
+Prepared = tuple[Output[Any], ...] | None
+"""The outputs of a job as they are prepared before the tiles; None for a job without such outputs."""
+
+# Name, among kept partial results, of the fingerprint of the outputs as they were prepared.
+_PREPARED = "prepared"
 
 
 def relevance_task(job: EvaluationJob, rows: RowRange, truth: GroundTruth | None) -> Relevance:
@@ -77,15 +84,41 @@ def _block(
     targets: Thresholds | None,
     piece: RowRange | None = None,
 ) -> QueryBlock:
-    return QueryBlock(job.scorer, labels_of(job), rows, relevance, targets, piece)
+    return QueryBlock(job.scorer, labels_of(job), rows, relevance, targets, piece, job.plan.bracket_counts)
+
+
+def summary_task(
+    job: SearchJob, rows: RowRange, relevance: Relevance | None, targets: Thresholds | None
+) -> dict[int, Any]:
+    """Summaries of a block of queries, by the places of the outputs that are prepared."""
+    block = _block(job, rows, relevance, targets)
+    with one_blas_thread():
+        return {place: output.summary(block) for place, output in enumerate(job.outputs) if output.prepares}
+
+
+def prepare_task(job: SearchJob, summaries: Sequence[Mapping[int, Any]]) -> Prepared:
+    """Prepare the outputs of a job from the summaries of all blocks of queries, in order."""
+    return tuple(
+        output.prepared([of_block[place] for of_block in summaries]) if output.prepares else output
+        for place, output in enumerate(job.outputs)
+    )
+
+
+def _outputs(job: SearchJob, prepared: Prepared) -> tuple[Output[Any], ...]:
+    return job.outputs if prepared is None else prepared
 
 
 def tile_task(
-    job: SearchJob, rows: RowRange, gallery_rows: RowRange, relevance: Relevance | None, targets: Thresholds | None
+    job: SearchJob,
+    rows: RowRange,
+    gallery_rows: RowRange,
+    relevance: Relevance | None,
+    targets: Thresholds | None,
+    prepared: Prepared = None,
 ) -> Partials:
     """Compute the partial results of a block pair."""
     block = _block(job, rows, relevance, targets)
-    wanted = {name: each for output in job.outputs for name, each in output.reductions(block).items()}
+    wanted = {name: each for output in _outputs(job, prepared) for name, each in output.reductions(block).items()}
     with one_blas_thread(), count_screened() as screened:
         gallery = _grouped(job, job.scorer.open_gallery(gallery_rows), block.labels)
         query = job.scorer.meet(job.scorer.open_query(rows, gallery_rows), gallery)
@@ -104,26 +137,26 @@ def _merged(job: SearchJob, labels: JobLabels, partials: Sequence[Partials]) -> 
 def kept_tile_task(
     stage: Stage,
     part: str,
+    is_done: bool,
     job: SearchJob,
     rows: RowRange,
     gallery_rows: RowRange,
     relevance: Relevance | None,
     targets: Thresholds | None,
+    prepared: Prepared = None,
 ) -> Partials:
-    """Compute and store the partial results of a block pair, or read them if they are stored.
+    """Compute and store the partial results of a block pair, or read them if an earlier run stored them (`is_done`).
 
-    They are stored already if a worker was lost after writing them and Dask runs the task again.
+    They are stored already, too, if a worker was lost after writing them and Dask runs the task again.  Those of
+    outputs that were prepared otherwise are computed again: they count around other distances.
     """
-    if stage.has(part):
-        return read_partials_task(stage, part, job)
-    partials = tile_task(job, rows, gallery_rows, relevance, targets)
-    stage.write(part, encode(partials))
-    return partials
-
-
-def read_partials_task(stage: Stage, part: str, job: SearchJob) -> Partials:
-    """Read the partial results of a block pair that an earlier run stored."""
-    partials: Partials = decode(stage.read(part), [kind for output in job.outputs for kind in output.stored])
+    made_for = fingerprint(prepared)
+    if is_done or stage.has(part):
+        kept: Partials = decode(stage.read(part), [kind for output in job.outputs for kind in output.stored])
+        if kept.pop(_PREPARED) == made_for:
+            return kept
+    partials = tile_task(job, rows, gallery_rows, relevance, targets, prepared)
+    stage.write(part, encode(partials | {_PREPARED: made_for}))
     return partials
 
 
@@ -147,10 +180,11 @@ def piece_task(
     relevance: Relevance | None,
     targets: Thresholds | None,
     merged: Mapping[str, Any],
+    prepared: Prepared,
     queries: RowRange,
 ) -> Any:
     """Finish the output at a place of the job for some queries of a block."""
-    return job.outputs[place].finish(_block(job, rows, relevance, targets, queries), merged)
+    return _outputs(job, prepared)[place].finish(_block(job, rows, relevance, targets, queries), merged)
 
 
 def finish_task(
@@ -159,12 +193,13 @@ def finish_task(
     relevance: Relevance | None,
     targets: Thresholds | None,
     merged: Mapping[str, Any],
+    prepared: Prepared,
     pieces: Sequence[Sequence[Any]],
 ) -> tuple[list[Any], ScreenedPairs]:
     """Finish all outputs for a block of queries; `pieces` are those of each output, mostly none."""
     block = _block(job, rows, relevance, targets)
     results = [
         output.join(own) if own else output.finish(block, merged)
-        for output, own in zip(job.outputs, pieces, strict=True)
+        for output, own in zip(_outputs(job, prepared), pieces, strict=True)
     ]
     return results, merged[SCREENED]

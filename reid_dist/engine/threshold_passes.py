@@ -1,4 +1,4 @@
-"""Repeated passes over all pairs until every verification threshold is exact."""
+"""Passes over all pairs until every verification threshold is exact: one as a rule, two for the ROC."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ from reid_dist.engine.task_graph import Execution
 from reid_dist.engine.verification import (
     Crossing,
     Level,
+    LevelBrackets,
+    Pairs,
     ThresholdSearch,
     Verification,
+    guesses_of_histogram,
     make_verification,
     n_nearest,
     needs_pairs,
@@ -30,7 +33,7 @@ from reid_dist.engine.verification import (
     verify_pairs,
     wanted_levels,
 )
-from reid_dist.metrics.definitions import Metric
+from reid_dist.metrics.definitions import PAIRS, Metric
 from reid_dist.relevance.assignment import junk_rows
 from reid_dist.relevance.ground_truth import GroundTruth
 
@@ -41,9 +44,11 @@ Float64 = NDArray[np.float64]
 def verification_outputs(metrics: Sequence[Metric], roc: bool) -> tuple[Output[Any], ...]:
     """Outputs of the main pass for verification and open-set metrics and the ROC."""
     probes = needs_probes(metrics) or n_nearest(metrics) > 0
+    names = tuple(metric.name for metric in metrics if metric.family.needs == PAIRS)
     return (
         *([NearestNegatives(n_nearest(metrics))] if probes else []),
-        *([ImpostorDistances()] if needs_pairs(metrics, roc) else []),
+        # The brackets of so many levels would hold too many pairs: those of a histogram are narrower.
+        *([ImpostorDistances()] if roc else [LevelBrackets(names)] if names else []),
     )
 
 
@@ -56,7 +61,7 @@ def count_impostors(
     by_query: bool = False,
 ) -> BracketCounts:
     """Count the impostors of a job around brackets of distances exactly, in a pass of their own."""
-    brackets = ImpostorBrackets(edges, job.plan.bracket_counts, by_query)
+    brackets = ImpostorBrackets(edges, by_query)
     return run_job(replace(job, outputs=(brackets,), tile_stage="verification"), execution, truth).of(ImpostorBrackets)
 
 
@@ -77,7 +82,7 @@ def verify(
     execution: Execution,
     truth: GroundTruth | None,
 ) -> Verification | None:
-    """Compute verification and open-set metrics, with further passes over all pairs as needed (mostly one).
+    """Compute verification and open-set metrics, with further passes over all pairs as needed.
 
     `job` and `results` belong to the main pass, and `ranked` are its ranks; metrics of other kinds are ignored.
     Returns None if nothing is requested or no query is valid.  Raises `InputError` if there are no impostors or no
@@ -86,13 +91,19 @@ def verify(
     if not verification_outputs(metrics, roc) or not len(ranked.rank):
         return None
     found: dict[Level, Crossing] = {}
-    histogram, probes = results.get(ImpostorDistances), results.get(NearestNegatives)
-    if histogram is not None:
-        search = _search(job, ranked, histogram, wanted_levels(metrics, roc, pairs_of(ranked)))
+    if needs_pairs(metrics, roc):
+        pairs = pairs_of(ranked)
+        levels = wanted_levels(metrics, roc, pairs.n_genuine, pairs.n_impostor)
+        sampled = results.get(LevelBrackets)
+        if sampled is None:
+            search = _search(job, pairs, results.of(ImpostorDistances), levels)
+        else:
+            search = ThresholdSearch(sampled.guesses, pairs.genuine)
+            search.update(sampled.counts)
         while edges := search.edges:
             search.update(count_impostors(job, edges, execution, truth))
         found = search.found
-    return make_verification(metrics, roc, ranked, probes, found)
+    return make_verification(metrics, roc, ranked, results.get(NearestNegatives), found)
 
 
 @dataclass(frozen=True)
@@ -119,7 +130,8 @@ def verify_by_query(
     Mostly in one pass; where very many pairs lie about a threshold, in one more.  Otherwise as `verify`.
     """
     pairs = pairs_of(ranked)
-    search = _search(job, ranked, histogram, wanted_levels(metrics, False, pairs), np.unique(distances))
+    levels = wanted_levels(metrics, False, pairs.n_genuine, pairs.n_impostor)
+    search = _search(job, pairs, histogram, levels, np.unique(distances))
     edges = search.edges
     first = count_impostors(job, edges, execution, truth, by_query=True)
     search.update(first)
@@ -143,10 +155,11 @@ def verify_by_query(
 
 def _search(
     job: EvaluationJob,
-    ranked: RankedQueries,
+    pairs: Pairs,
     histogram: ImpostorHistogram,
     levels: Sequence[Level],
     beside: Float64 | None = None,
 ) -> ThresholdSearch:
-    pairs = pairs_of(ranked)
-    return ThresholdSearch(levels, pairs.genuine, pairs.n_impostor, histogram, job.scorer.falling_scale, beside)
+    scale = job.scorer.falling_scale
+    guesses = guesses_of_histogram(levels, pairs.genuine, pairs.n_impostor, histogram, scale)
+    return ThresholdSearch(guesses, pairs.genuine, beside)

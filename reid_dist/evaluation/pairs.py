@@ -186,7 +186,7 @@ def evaluate_pairs(
     distances = _distances(near, far, rows, measure, progress or (lambda _done, _all: None))
     impostor = np.sort(distances[~is_same])
     counted_pairs = Pairs(np.sort(distances[is_same]), len(impostor))
-    levels = wanted_levels(wanted, roc, counted_pairs) if needs_pairs(wanted, roc) else []
+    levels = wanted_levels(wanted, roc, counted_pairs.n_genuine, len(impostor)) if needs_pairs(wanted, roc) else []
     crossings = {level: crossing_of(level, impostor, counted_pairs.genuine) for level in levels}
     found = verify_pairs(wanted, roc, counted_pairs, crossings)
     return PairResult(

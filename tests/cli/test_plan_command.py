@@ -18,9 +18,10 @@ from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import _build
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs import Ranks
-from reid_dist.engine.plan import SetShape, make_plan
+from reid_dist.engine.plan import Besides, SetShape, make_plan
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.scorers import FeatureScorer
+from reid_dist.engine.verification import LevelBrackets
 from reid_dist.errors import PlanError
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.relevance.protocols import PROTOCOLS
@@ -72,15 +73,28 @@ def test_a_plan_has_memory_and_reads_of_each_worker(reid_dist, pipeline: Path, t
 @pytest.mark.parametrize("sizes", [(40, 200), (20_000, 3_000), (3_000, 400_000)])
 def test_the_graph_has_the_tasks_and_the_size_of_its_plan(stores, n_threads: int, sizes: tuple[int, int]) -> None:
     query, gallery = (SetShape(n, 512, 4, min(n, 8192)) for n in sizes)
-    plan = make_plan(query, gallery, n_threads=n_threads, relevant_per_query=5.0)
     near, far = (FeatureSet.open(store) for store in stores)
     scorer = FeatureScorer(near, far, DISTANCES.get("cosine"))
-    job = EvaluationJob(near, far, scorer, plan, (Ranks(),), protocol=PROTOCOLS.get("market1501"))
-    graph = _build(job, None, None)
-    assert len(graph.tasks) == plan.n_graph_tasks
-    # What all tasks share is sent once, and weighs in a graph of few tasks alone.
-    sent = len(pickle.dumps(graph.tasks)) - len(pickle.dumps(job))
-    assert sent / 2 - 500 < plan.graph_bytes < 2 * sent + 500
+    for outputs in ((Ranks(),), (Ranks(), LevelBrackets(("EER",)))):
+        besides = Besides(prepares=len(outputs) > 1)
+        plan = make_plan(query, gallery, n_threads=n_threads, relevant_per_query=5.0, besides=besides)
+        job = EvaluationJob(near, far, scorer, plan, outputs, protocol=PROTOCOLS.get("market1501"))
+        graph = _build(job, None, None)
+        assert len(graph.tasks) == plan.n_graph_tasks
+        # What all tasks share is sent once, and weighs in a graph of few tasks alone.
+        sent = len(pickle.dumps(graph.tasks)) - len(pickle.dumps(job))
+        assert sent / 2 - 500 < plan.graph_bytes < 2 * sent + 500
+
+
+def test_passes_of_a_plan(reid_dist, pipeline: Path) -> None:
+    """Thresholds of a few rates come with the ranks; those of the ROC need a pass of their own."""
+    words = ("plan", pipeline, "--threads", 1, "--gflops", "1e-6", "--set", "metrics=[mAP,TAR@FAR=0.01,EER]")
+    one, two = (printed(reid_dist(*words, "--set", f"roc={roc}").out) for roc in ("false", "true"))
+    assert one["passes"].startswith("1 as a rule")
+    assert two["passes"].startswith("2 as a rule")
+    minutes = [int(shown["time"].split()[1]) for shown in (one, two)]
+    assert minutes == [7, 14]
+    assert "passes" not in printed(reid_dist("plan", pipeline).out)
 
 
 @pytest.mark.slow
@@ -124,7 +138,7 @@ def test_time_with_products_of_integers(reid_dist, pipeline: Path, monkeypatch: 
     shown = printed(reid_dist(*words).out)["time"]
     assert shown.startswith(f"{whole} on ")
     assert shown.endswith(f"; {rough_duration(0.25 * 1.1 * 40 * 200 + 2.0)} where int8 decides nearly all pairs")
-    for more in (("--gflops", "1"), ("--set", "metrics=[TAR@FAR=1e-2]")):
+    for more in (("--gflops", "1"), ("--set", "roc=true")):
         assert "int8" not in printed(reid_dist(*words, *more).out)["time"]
     monkeypatch.setenv("REID_DIST_SCREEN", "float32")
     assert "int8" not in printed(reid_dist(*words).out)["time"]

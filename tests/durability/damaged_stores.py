@@ -286,6 +286,7 @@ _PLAIN = (
     ("--topk", "5", "--ties"),
     ("--protocol", "cuhk03"),
     ("--roc", "--metric", "mAP,TAR@FAR=0.01"),
+    ("--metric", "mAP,TAR@FAR=0.01,EER"),
     ("--metric", "DIR@FAR=0.1,CMC@1"),
     ("--metric", "CMC@1,CMC@5"),
     ("--collapse", "CMC:pid"),

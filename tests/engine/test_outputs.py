@@ -55,6 +55,26 @@ class NearerThanShare(Output[np.ndarray]):
         return counts[block.queries.start : block.queries.stop]
 
 
+@dataclass(frozen=True)
+class NearerThanTypical(NearerThanShare):
+    """Negatives of every query nearer than a share of the median, over all queries, of those distances."""
+
+    prepares = True
+
+    typical: float = np.nan
+
+    def summary(self, block) -> np.ndarray:
+        items = block.thresholds.items
+        return items.distance[items.indptr[1:][np.diff(items.indptr) > 0] - 1]
+
+    def prepared(self, summaries) -> NearerThanTypical:
+        return replace(self, typical=float(np.median(np.concatenate(summaries))))
+
+    def _targets(self, block) -> Targets:
+        targets = super()._targets(block)
+        return replace(targets, distance=np.full(len(targets.distance), self.share * self.typical))
+
+
 @pytest.fixture
 def sides(tmp_path) -> tuple[FeatureSet, FeatureSet]:
     """Sums of squares of small whole numbers are exact; some queries have no positive, and many pairs are tied."""
@@ -111,11 +131,23 @@ def test_in_threads(sides, query_block: int, gallery_block: int) -> None:
     assert alone.get(NearerThanShare) is None
 
 
+@pytest.mark.parametrize(("query_block", "gallery_block"), [(30, 200), (12, 64)])
+def test_an_output_that_depends_on_all_queries_is_prepared(sides, query_block: int, gallery_block: int) -> None:
+    job = job_of(sides, 0.5, query_block, gallery_block)
+    found = run_job(replace(job, outputs=(Ranks(), NearerThanTypical(0.6))), here())
+    distance, relevant, negative = pairs_of(sides)
+    level = 0.6 * np.median([distance[q][relevant[q]].max() for q in range(N_QUERY) if relevant[q].any()])
+    expected = [int((distance[q][negative[q]] < level).sum()) if relevant[q].any() else -1 for q in range(N_QUERY)]
+    assert found.of(NearerThanTypical).tolist() == expected
+    assert len(set(expected)) > 5
+
+
 def test_brackets_that_are_known_before_the_pass(sides) -> None:
     """Impostors around distances, counted in the pass that ranks."""
     edges = (-np.inf, 20.0, 60.0, 60.5, 61.0, 90.0)
     job = job_of(sides)
-    results = run_job(replace(job, outputs=(*job.outputs, ImpostorBrackets(edges, 2**12, by_query=True))), here())
+    job = replace(job, plan=replace(job.plan, bracket_counts=2**12))
+    results = run_job(replace(job, outputs=(*job.outputs, ImpostorBrackets(edges, by_query=True))), here())
     assert results.of(NearerThanShare).tolist() == by_definition(sides, 0.5)
     counts, (distance, _, negative) = results.of(ImpostorBrackets), pairs_of(sides)
     inside = [np.unique(distance[negative & (distance >= low) & (distance < high)], return_counts=True)

@@ -33,6 +33,7 @@ from reid_dist.engine.reductions import (
     SingleShot,
     Visibility,
     bands,
+    costs,
     group_targets,
     make_targets,
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 from reid_dist.engine.outputs.output import JobLabels, JobSizes, Merge, Output, QueryBlock
@@ -27,7 +26,8 @@ from reid_dist.relevance.protocols import REASONS
 _HISTOGRAM, _BRACKETS = "impostors", "brackets"
 
 
-def _visibility(block: QueryBlock) -> Visibility:
+def visibility_of(block: QueryBlock) -> Visibility:
+    """Visibility of the impostors of a block of queries."""
     counted = block.relevance.reason != REASONS.index("camera_not_counted")
     scorer, mask = block.scorer, block.labels.mask
     return Visibility(block.relevance.hidden, mask, counted, scorer.distance, scorer.falling_scale)
@@ -42,7 +42,7 @@ class ImpostorDistances(Output[ImpostorHistogram]):
 
     def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
         """The histogram of a block pair."""
-        return {_HISTOGRAM: CountImpostors(_visibility(block))}
+        return {_HISTOGRAM: CountImpostors(visibility_of(block))}
 
     def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
         """Sums."""
@@ -53,8 +53,8 @@ class ImpostorDistances(Output[ImpostorHistogram]):
         return add_histograms(parts)
 
     def besides(self, sizes: JobSizes) -> Besides:
-        """The histogram, and the counts of the passes that follow."""
-        return Besides(pairs=True)
+        """The histogram, and the counts of the pass that follows."""
+        return Besides(pairs=True, passes=2)
 
 
 @dataclass(frozen=True)
@@ -66,20 +66,19 @@ class ImpostorBrackets(Output[BracketCounts]):
 
     # As in `CollectImpostors`.
     edges: tuple[float, ...]
-    capacity: int
     by_query: bool = False
 
     def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
         """Counts of a block pair."""
-        return {_BRACKETS: CollectImpostors(_visibility(block), self.edges, self.capacity, self.by_query)}
+        return {_BRACKETS: CollectImpostors(visibility_of(block), self.edges, block.bracket_counts, self.by_query)}
 
     def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
         """Sums, bracket by bracket."""
-        return {_BRACKETS: partial(combine_brackets, capacity=self.capacity)}
+        return {_BRACKETS: combine_brackets}
 
     def join(self, parts: Sequence[BracketCounts]) -> BracketCounts:
         """Sums, and counts by query one after the other."""
-        return join_brackets(parts, self.capacity)
+        return join_brackets(parts)
 
     def besides(self, sizes: JobSizes) -> Besides:
         """Counts."""

@@ -6,6 +6,9 @@ For a block of queries, with the method of the output that takes part::
                                                                 │
     all blocks (`join`) ── the block, in pieces if that is expensive (`finish`) ── merged in a tree (`merges`)
 
+An output whose tiles depend on all queries `prepares`: before the first tile, each block gives a `summary`, and
+`prepared` makes of these the output that takes the place of this one.
+
 Outputs of a job share its tiles.  Two of them may share a reduction: then both give it the same name.
 """
 
@@ -14,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +95,8 @@ class QueryBlock:
     known: Thresholds | None = None
     # Positions of the queries that are finished; None for all.
     piece: RowRange | None = None
+    # Maximal counts of distances in a partial result: `Plan.bracket_counts`.
+    bracket_counts: int = 0
 
     @property
     def relevance(self) -> Relevance:
@@ -137,6 +142,8 @@ class Output(Generic[R]):
     reads_relevance: ClassVar[bool] = False
     # Whether it needs thresholds: distances of all listed pairs.
     reads_thresholds: ClassVar[bool] = False
+    # Whether it is prepared from summaries of all blocks of queries.
+    prepares: ClassVar[bool] = False
     # Dataclasses in its partial results, which are stored in workspaces.
     stored: ClassVar[tuple[type, ...]] = ()
     # Queries that are finished by one task of their own, if that is expensive; None for those of a block.
@@ -149,6 +156,14 @@ class Output(Generic[R]):
     def thresholds(self, block: QueryBlock, distance: Float64) -> Thresholds:
         """Thresholds of a block, with what this output adds to them; `distance` belongs to `Relevance.listed`."""
         return block.thresholds
+
+    def summary(self, block: QueryBlock) -> Any:
+        """What this output is prepared from, for a block with the relevance and the thresholds that the job has."""
+        raise AssertionError(f"{type(self).__name__} is not prepared")
+
+    def prepared(self, summaries: Sequence[Any]) -> Self:
+        """Return the output with what follows from the summaries of all blocks, in order: the same in every process."""
+        return self
 
     def row_groups(self, labels: JobLabels) -> NDArray[np.int64] | None:
         """Group of every gallery row, (n_gallery,), for separate counts; None if there are none."""

@@ -18,7 +18,7 @@ from reid_dist.engine.reductions.impostors import (
     combine_brackets,
     join_brackets,
 )
-from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, distance_of, ordered_keys
+from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, distance_of, ordered_keys
 from reid_dist.engine.reductions.nearest import KeepNearest
 from reid_dist.engine.reductions.screens import screen_pairs
 from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot, combine_lists
@@ -86,6 +86,7 @@ __all__ = [
     "Visibility",
     "add_counts",
     "add_histograms",
+    "add_key_counts",
     "append_unranked",
     "combine_brackets",
     "combine_groups",

@@ -81,7 +81,7 @@ class Backend(Protocol):
     def place(
         self, pairs: Pairs, bands: Bands, rest: Rest, counts: NDArray[np.int32], group_of: Int64, many: int | None
     ) -> Advance:
-        """Count pairs by place and by group of columns; other arguments as of `reid_dist.kernels.counting.count_tile`."""
+        """Count pairs by place and by group of columns; others as of `reid_dist.kernels.counting.count_tile`."""
 
     def enter(self, pairs: Pairs, take: Entering) -> Advance:
         """Give pairs that may lie before a threshold to `take`."""

@@ -1,6 +1,13 @@
 """Verification and open-set search: thresholds over all pairs or probes, and acceptance rates under them."""
 
-from reid_dist.engine.verification.crossings import Crossing, Level, ThresholdSearch, crossing_of
+from reid_dist.engine.verification.crossings import (
+    Crossing,
+    Level,
+    ThresholdSearch,
+    crossing_of,
+    guesses_of_histogram,
+)
+from reid_dist.engine.verification.level_brackets import LevelBrackets
 from reid_dist.engine.verification.measures import (
     ROC_RATES,
     Pairs,
@@ -21,10 +28,12 @@ __all__ = [
     "ROC_RATES",
     "Crossing",
     "Level",
+    "LevelBrackets",
     "Pairs",
     "ThresholdSearch",
     "Verification",
     "crossing_of",
+    "guesses_of_histogram",
     "identification_rates",
     "make_verification",
     "n_nearest",

@@ -3,15 +3,14 @@ r"""Search for exact thresholds without storing all distances.
 The result of the search is a *level*: the smallest distance ``t`` at which ``a I(t) + b G(t) >= c``, where ``I(t)`` and
 ``G(t)`` count the impostors and the genuine pairs at distance ``t`` or nearer.  With ``a, b, c = 1, 0, k`` that is the
 k-th smallest impostor distance; with ``a, b, c = P, N, N P`` for P genuine pairs and N impostors it is where a ROC of
-steps has passed FAR = 1 - TAR.  All genuine distances are in memory, sorted.  Impostors are available as the histogram
-of the first pass and as counts of brackets in later passes (`reid_dist.engine.reductions.impostors`).
+steps has passed FAR = 1 - TAR.  All genuine distances are in memory, sorted.  Impostors are available as counts of
+brackets of distances in one pass or several (`reid_dist.engine.reductions.impostors`).
 
 *Correctness for every guess.*  Counts of a bracket and of the gaps around it are exact.  They determine for any bracket
 whether the level lies in it, nearer or farther, so a wrong guess costs another pass and does not change the result.
-The first guess follows from the histogram: the whole bin, widened by the bound on screening errors, if it holds few
-pairs; otherwise a small part of it, around the level for evenly distributed pairs in the bin.  Screening errors are far
-smaller than their bound, and symmetric, so that this guess is nearly always right.  Otherwise, the second guess is the
-whole bin, and the third is the range not yet excluded.
+Guesses come from a sample of pairs before the first pass (`reid_dist.engine.verification.sampling`), or from a
+histogram of all pairs, made in the first pass (`guesses_of_histogram`); after the last guess, the bracket is the range
+not yet excluded.
 
 *Termination.*  A bracket that holds more distances than a partial result may count is counted by keys without their
 lowest bits, and the key that holds the level is the bracket of the next pass: with four keys or more it is narrower by
@@ -21,7 +20,7 @@ half at least, and a float64 has 64 bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -52,7 +51,7 @@ _SHARE_OF_ERROR = 1 / 64
 
 # Distances are finite, so that infinity can be an exclusive upper edge.
 _FIRST, _LAST = ordered_keys(np.array([-np.inf, np.inf])).tolist()
-_EVERYTHING: Range = (_FIRST, _LAST)
+EVERYTHING: Range = (_FIRST, _LAST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +67,10 @@ class Level:
     def reached(self, n_impostor: int, n_genuine: int) -> bool:
         """Whether these numbers of pairs reach the level."""
         return self.per_impostor * n_impostor + self.per_genuine * n_genuine >= self.wanted
+
+
+Guesses = Mapping[Level, tuple[Range, ...]]
+"""Brackets that may contain each level, the most probable first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ def crossing_of(level: Level, impostor: Float64, genuine: Float64) -> Crossing:
     def is_reached(place: int) -> bool:
         return level.reached(up_to(impostor, distances[place]), up_to(genuine, distances[place]))
 
-    distance = float(distances[_first(len(distances), is_reached)])
+    distance = float(distances[first_place(len(distances), is_reached)])
     return Crossing(distance, int(np.searchsorted(impostor, distance, "left")), up_to(impostor, distance))
 
 
@@ -125,27 +128,17 @@ class _Open:
 
 
 class ThresholdSearch:
-    """Search for levels in several passes; each is reached by all pairs together.
+    """Search for levels in passes over all pairs; each is reached by all pairs together.
 
-    `genuine` are the distances of all genuine pairs, ascending, shape (n,); `histogram` holds impostor distances of the
-    first pass, and `scale` converts distances to its falling values.  The next pass also has a bracket at each of the
-    distances `beside`.
+    `guesses` are brackets that may contain a level, the most probable first; `genuine` are the distances of all genuine
+    pairs, ascending, shape (n,).  The first pass also has a bracket at each of the distances `beside`.
     """
 
-    def __init__(
-        self,
-        levels: Iterable[Level],
-        genuine: Float64,
-        n_impostor: int,
-        histogram: ImpostorHistogram,
-        scale: FallingScale,
-        beside: Float64 | None = None,
-    ) -> None:
+    def __init__(self, guesses: Guesses, genuine: Float64, beside: Float64 | None = None) -> None:
         # Crossings of the levels found so far.
         self.found: dict[Level, Crossing] = {}
         self._genuine = ordered_keys(genuine)
-        bins = _Bins(histogram, genuine, n_impostor, scale)
-        self._open = {level: _Open(_EVERYTHING, bins.guesses(level)) for level in levels}
+        self._open = {level: _Open(EVERYTHING, of_level) for level, of_level in guesses.items()}
         keys = ordered_keys(np.empty(0) if beside is None else beside).tolist()
         self._beside: list[Range] = [(key, key + 1) for key in keys]
 
@@ -216,14 +209,16 @@ class ThresholdSearch:
             key = int(keys[place])
             return max(key << shift, bracket[0]), min((key + 1) << shift, bracket[1])
 
-        place = _first(len(keys), lambda at: level.reached(nearer(at, "right"), self._genuine_below(range_of(at)[1])))
+        place = first_place(
+            len(keys), lambda at: level.reached(nearer(at, "right"), self._genuine_below(range_of(at)[1]))
+        )
         if shift:
             return range_of(place), None
         distance = distance_of(int(keys[place]))
         return range_of(place), Crossing(distance, nearer(place, "left"), nearer(place, "right"))
 
 
-def _first(size: int, holds: Callable[[int], bool]) -> int:
+def first_place(size: int, holds: Callable[[int], bool]) -> int:
     """Find the first of `size` positions at which a monotone predicate holds; `size` if it never holds."""
     start, stop = 0, size
     while start < stop:
@@ -233,6 +228,22 @@ def _first(size: int, holds: Callable[[int], bool]) -> int:
         else:
             start = middle + 1
     return start
+
+
+def guesses_of_histogram(
+    levels: Iterable[Level], genuine: Float64, n_impostor: int, histogram: ImpostorHistogram, scale: FallingScale
+) -> Guesses:
+    """Brackets that may contain levels, from a histogram of all impostors.
+
+    The first is the whole bin, widened by the bound on screening errors, if it holds few pairs; otherwise a small part
+    of it, around the level for evenly distributed pairs in the bin.  Screening errors are far smaller than their bound,
+    and symmetric, so that this guess is nearly always right.  Otherwise, the second is the whole bin.
+
+    `genuine` are the distances of all genuine pairs, ascending, shape (n,); `scale` converts distances to the falling
+    values of the histogram.
+    """
+    bins = _Bins(histogram, genuine, n_impostor, scale)
+    return {level: bins.guesses(level) for level in levels}
 
 
 class _Bins:
@@ -252,7 +263,9 @@ class _Bins:
     def guesses(self, level: Level) -> tuple[Range, ...]:
         """Brackets that may contain a level, the most probable first."""
         n_bins = len(self._key)
-        at = _first(n_bins, lambda at: level.reached(int(self._before[at + 1]), self._genuine_below(self._high[at])))
+        at = first_place(
+            n_bins, lambda at: level.reached(int(self._before[at + 1]), self._genuine_below(self._high[at]))
+        )
         if at == n_bins:
             last = self._high[-1] if n_bins else -np.inf
             return (self._range(last - self._error_at(last), np.inf),)
@@ -294,7 +307,7 @@ class _Bins:
             return (wanted - int(self._before[at])) / count
 
         # Between two genuine pairs only impostors are added; at a genuine pair the count may jump past the level.
-        passed = _first(len(places), lambda place: share(start + place + 1) <= places[place])
+        passed = first_place(len(places), lambda place: share(start + place + 1) <= places[place])
         middle = share(start + passed)
         if passed < len(places):
             middle = min(middle, float(places[passed]))

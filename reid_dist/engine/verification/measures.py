@@ -103,20 +103,20 @@ def _order_statistic(rate: Fraction, number: int) -> int:
     return math.floor(rate * number) + 1
 
 
-def _level(rate: Fraction, pairs: Pairs) -> Level | None:
+def _level(rate: Fraction, n_impostor: int) -> Level | None:
     """Level of the threshold for a false accept rate; None if all pairs are accepted."""
-    number = _order_statistic(rate, pairs.n_impostor)
-    return Level(1, 0, number) if number <= pairs.n_impostor else None
+    number = _order_statistic(rate, n_impostor)
+    return Level(1, 0, number) if number <= n_impostor else None
 
 
-def _equal_error(pairs: Pairs) -> Level:
+def _equal_error(n_genuine: int, n_impostor: int) -> Level:
     """Level at which FAR + TAR reaches 1, scaled by the product of the numbers of genuine pairs and impostors."""
-    return Level(pairs.n_genuine, pairs.n_impostor, pairs.n_genuine * pairs.n_impostor)
+    return Level(n_genuine, n_impostor, n_genuine * n_impostor)
 
 
-def wanted_levels(metrics: Sequence[Metric], roc: bool, pairs: Pairs) -> list[Level]:
+def wanted_levels(metrics: Sequence[Metric], roc: bool, n_genuine: int, n_impostor: int) -> list[Level]:
     """Levels to find among all pairs, each once; raises `InputError` if there are no impostors."""
-    if not pairs.n_impostor:
+    if not n_impostor:
         names = [metric.name for metric in metrics if metric.family.needs == PAIRS] or ["the ROC"]
         raise InputError(
             f"{', '.join(names)}: there are no impostor pairs, every gallery row visible to a query is relevant to "
@@ -124,10 +124,12 @@ def wanted_levels(metrics: Sequence[Metric], roc: bool, pairs: Pairs) -> list[Le
         )
     levels = []
     for metric in metrics:
-        if metric.family.needs == PAIRS:
-            levels.append(_level(metric.false_accept_rate, pairs) if metric.family.takes_share else _equal_error(pairs))
+        if metric.family.needs == PAIRS and metric.family.takes_share:
+            levels.append(_level(metric.false_accept_rate, n_impostor))
+        elif metric.family.needs == PAIRS:
+            levels.append(_equal_error(n_genuine, n_impostor))
     if roc:
-        levels += [_level(Fraction(rate), pairs) for rate in ROC_RATES]
+        levels += [_level(Fraction(rate), n_impostor) for rate in ROC_RATES]
     return list(dict.fromkeys(level for level in levels if level is not None))
 
 
@@ -169,7 +171,7 @@ def verify_pairs(
     curves: dict[str, Float64] = {}
 
     def threshold_at(rate: Fraction) -> float:
-        level = _level(rate, pairs)
+        level = _level(rate, pairs.n_impostor)
         return math.inf if level is None else crossings[level].distance
 
     for metric in metrics:
@@ -177,7 +179,7 @@ def verify_pairs(
             thresholds[metric.name] = threshold_at(metric.false_accept_rate)
             values[metric.name] = pairs.accepted(thresholds[metric.name])
         elif metric.family.needs == PAIRS:
-            crossing = crossings[_equal_error(pairs)]
+            crossing = crossings[_equal_error(pairs.n_genuine, pairs.n_impostor)]
             thresholds[metric.name] = crossing.distance
             values[metric.name] = float(_equal_error_rate(pairs, crossing))
     if roc:

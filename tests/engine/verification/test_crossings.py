@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pytest
@@ -36,7 +35,7 @@ from reid_dist.engine.reductions import (
     ordered_keys,
 )
 from reid_dist.engine.tile_loop import run_tiles
-from reid_dist.engine.verification import Level, Pairs, ThresholdSearch, crossings, wanted_levels
+from reid_dist.engine.verification import Level, ThresholdSearch, crossings, guesses_of_histogram, wanted_levels
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.kernels.impostors import falling_keys
@@ -106,12 +105,13 @@ def search_through(problem, levels, genuine, n_impostor, capacity, cuts, tile):
     """Search to the end; return the crossings and the number of passes."""
     histogram = problem.reduce(CountImpostors(problem.visibility()), add_histograms, cuts, tile)
     assert histogram.counts.total == n_impostor
-    search = ThresholdSearch(levels, genuine, n_impostor, histogram, FallingScale(problem.distance.squared))
+    scale = FallingScale(problem.distance.squared)
+    search = ThresholdSearch(guesses_of_histogram(levels, genuine, n_impostor, histogram, scale), genuine)
     n_passes = 0
     while edges := search.edges:
         assert list(edges) == sorted(edges)
         reduction = CollectImpostors(problem.visibility(), edges, capacity)
-        counts = problem.reduce(reduction, partial(combine_brackets, capacity=capacity), cuts, tile)
+        counts = problem.reduce(reduction, combine_brackets, cuts, tile)
         assert sum(map(len, counts.inside)) <= max(capacity, 4 * len(counts.inside))
         search.update(counts)
         n_passes += 1
@@ -149,7 +149,7 @@ def test_levels_are_found_exactly(seed, kind, name, n_query, n_gallery, dim, cap
     genuine, impostors = np.sort(exact[problem.genuine]), exact[~problem.hidden]
     assume(len(genuine))
     assume(len(impostors))
-    levels = wanted_levels(parse_metrics(METRICS), True, Pairs(genuine, len(impostors)))
+    levels = wanted_levels(parse_metrics(METRICS), True, len(genuine), len(impostors))
     cuts = sorted(data.draw(st.lists(st.integers(0, n_gallery), max_size=2)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(crossings, "FEW_PAIRS", few)
@@ -170,7 +170,7 @@ def test_genuine_distances_lose_as_many_bits_as_the_keys_beside_them(seed):
     """Clusters, whose few keys leave out many bits: the equal error rate lies at a genuine pair among them."""
     problem = Problem.make(seed, "clusters", "euclidean", 8, 700, 3)
     genuine, impostors = np.sort(problem.exact[problem.genuine]), problem.exact[~problem.hidden]
-    (level,) = wanted_levels(parse_metrics(["EER"]), False, Pairs(genuine, len(impostors)))
+    (level,) = wanted_levels(parse_metrics(["EER"]), False, len(genuine), len(impostors))
     found, _ = search_through(problem, [level], genuine, len(impostors), 1, [], (512, 2048))
     crossing = found[level]
     assert (crossing.distance, crossing.nearer, crossing.up_to) == by_definition(level, genuine, impostors)
@@ -181,7 +181,7 @@ def test_one_pass_is_enough_as_a_rule():
     problem = Problem.make(7, "normal", "cosine", 60, 6000, 64)
     exact = problem.exact
     genuine, impostors = np.sort(exact[problem.genuine]), np.sort(exact[~problem.hidden])
-    levels = wanted_levels(parse_metrics(METRICS), True, Pairs(genuine, len(impostors)))
+    levels = wanted_levels(parse_metrics(METRICS), True, len(genuine), len(impostors))
     found, n_passes = search_through(problem, levels, genuine, len(impostors), 2**18, [2500], (512, 2048))
     assert n_passes == 1
     for level in levels:
@@ -198,7 +198,7 @@ def test_a_crowded_tile_is_screened_again(monkeypatch):
     problem = Problem.make(9, "collapsed", "cosine", 20, 700, 30)
     exact = problem.exact
     genuine, impostors = np.sort(exact[problem.genuine]), np.sort(exact[~problem.hidden])
-    levels = wanted_levels(parse_metrics(METRICS), True, Pairs(genuine, len(impostors)))
+    levels = wanted_levels(parse_metrics(METRICS), True, len(genuine), len(impostors))
     times = []
     read = TileView.read
     monkeypatch.setattr(
@@ -226,7 +226,7 @@ def test_the_histogram_brackets_every_level(impostors, genuine, error, squared, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(crossings, "FEW_PAIRS", few)
         bins = crossings._Bins(histogram, genuine, len(impostors), FallingScale(squared))
-        for level in wanted_levels(parse_metrics(METRICS), True, Pairs(genuine, len(impostors))):
+        for level in wanted_levels(parse_metrics(METRICS), True, len(genuine), len(impostors)):
             low, high = bins.guesses(level)[-1]
             at = ordered_keys(np.array([by_definition(level, genuine, impostors)[0]]))[0]
             # Squares, and roots of them, are rounded.
@@ -235,16 +235,13 @@ def test_the_histogram_brackets_every_level(impostors, genuine, error, squared, 
 
 
 def test_contradicting_counts_are_refused():
+    genuine, histogram = np.array([1.0]), ImpostorHistogram(KeyCounts.of(falling_keys(np.ones(5))), 1e-3)
     search = ThresholdSearch(
-        [Level(1, 0, 1)],
-        np.array([1.0]),
-        5,
-        ImpostorHistogram(KeyCounts.of(falling_keys(np.ones(5))), 1e-3),
-        FallingScale(False),
+        guesses_of_histogram([Level(1, 0, 1)], genuine, 5, histogram, FallingScale(False)), genuine
     )
     none = KeyCounts.of(np.empty(0, np.int64))
     n_brackets = len(search.edges) // 2
-    impossible = BracketCounts(np.zeros(n_brackets, np.int64), (none,) * n_brackets)
+    impossible = BracketCounts(np.zeros(n_brackets, np.int64), (none,) * n_brackets, 4)
     # No pair nearer than the bracket and none in it: the level is farther, where no pair is either.
     search.update(impossible)
     with pytest.raises(DamagedStoreError, match="an input was changed while in use"):

@@ -78,7 +78,8 @@ def verified(queries: list[Query], names: list[str], roc: bool = False, uncounte
     metrics, pairs = parse_metrics(names), pairs_by_definition(queries)
     ranked, probes = result_of(queries, uncounted)
     impostor, genuine = np.array(pairs.impostor), np.array(pairs.genuine)
-    levels = wanted_levels(metrics, roc, pairs_of(ranked)) if needs_pairs(metrics, roc) else []
+    pairs = pairs_of(ranked)
+    levels = wanted_levels(metrics, roc, pairs.n_genuine, pairs.n_impostor) if needs_pairs(metrics, roc) else []
     crossings = {each: crossing_of(each, impostor, genuine) for each in levels}
     return make_verification(metrics, roc, ranked, probes, crossings)
 

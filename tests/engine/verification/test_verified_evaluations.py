@@ -37,23 +37,25 @@ ASKED = ["mAP", "TAR@FAR=0.01", "TAR@FAR=0.5", "EER", "DIR@FAR=0.2"]
 
 
 @cache
-def plain_report(distance="sqeuclidean"):
-    return evaluate(*sets(), distance=distance, metrics=ASKED, roc=True)
+def plain_report(distance="sqeuclidean", roc=True):
+    return evaluate(*sets(), distance=distance, metrics=ASKED, roc=roc)
 
 
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("chunk_rows", [5, 64, 300])
 def test_chunks_do_not_matter(chunk_rows):
-    report = evaluate(*sets(), distance="sqeuclidean", metrics=ASKED, roc=True, chunk_rows=chunk_rows)
-    assert report.result_digest == plain_report().result_digest
-    assert report.verification == plain_report().verification
+    for roc in (True, False):
+        report = evaluate(*sets(), distance="sqeuclidean", metrics=ASKED, roc=roc, chunk_rows=chunk_rows)
+        assert report.result_digest == plain_report(roc=roc).result_digest
+        assert report.verification == plain_report().verification
 
 
-def test_capacity_does_not_matter(monkeypatch):
+@pytest.mark.parametrize("roc", [True, False])
+def test_capacity_does_not_matter(monkeypatch, roc):
     monkeypatch.setattr(plan, "_MOST_COUNTS", 5)
     monkeypatch.setattr(plan, "_FEWEST_COUNTS", 5)
-    report = evaluate(*sets(), distance="sqeuclidean", metrics=ASKED, roc=True, chunk_rows=100)
-    assert report.result_digest == plain_report().result_digest
+    report = evaluate(*sets(), distance="sqeuclidean", metrics=ASKED, roc=roc, chunk_rows=100)
+    assert report.result_digest == plain_report(roc=roc).result_digest
     assert report.verification == plain_report().verification
 
 
@@ -105,7 +107,7 @@ class Stages(Progress):
 
 def test_passes_are_a_stage_of_their_own():
     recorded = Stages()
-    report = evaluate(*sets(), metrics=["EER"], progress=recorded)
+    report = evaluate(*sets(), metrics=["EER"], roc=True, progress=recorded)
     assert [list(totals) for totals in recorded.started][:2] == [["pairs", "sweep"], ["verification"]]
     assert "verification" in recorded.done
     assert list(report.timing) == ["plan", "pairs", "sweep", "verification", "metrics", "total"]
@@ -113,7 +115,8 @@ def test_passes_are_a_stage_of_their_own():
     assert sum(report.timing.values()) - report.timing["total"] <= report.timing["total"] * 1.01
 
 
-def test_given_distances_of_any_size():
+@pytest.mark.parametrize("roc", [True, False])
+def test_given_distances_of_any_size(roc):
     """Negative ones, zeros of both signs, and some that a float32 cannot hold."""
     rng = np.random.default_rng(3)
     palette = np.array([-1e300, -1e39, -2.5, -1e-300, -0.0, 0.0, 1e-300, 0.7, 0.7000000000000001, 1e20, 1e39, 1e300])
@@ -126,7 +129,7 @@ def test_given_distances_of_any_size():
         LabelledRows(pids[0]),
         protocol="no_cameras",
         metrics=METRICS,
-        roc=True,
+        roc=roc,
         chunk_rows=64,
     )
     same = pids[1][:, None] == pids[0]

@@ -1,0 +1,218 @@
+"""Thresholds of a few metrics from the pass that ranks: sample, brackets, wrong guesses and interrupted runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from exact_products import use_integers
+from oracles import verification as oracle
+from passes import Count
+
+import reid_dist.engine.tasks as tasks
+import reid_dist.engine.verification.sampling as sampling
+from reid_dist import FeatureSet, evaluate
+from reid_dist.core.environment import has_integers
+from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.graph import run_job
+from reid_dist.engine.jobs import EvaluationJob
+from reid_dist.engine.outputs import Ranks
+from reid_dist.engine.plan import TileShape, make_plan
+from reid_dist.engine.reductions import KeyCounts, ordered_keys
+from reid_dist.engine.scorers import FeatureScorer
+from reid_dist.engine.task_graph import Execution, Progress
+from reid_dist.engine.verification import Level, LevelBrackets
+from reid_dist.engine.verification.sampling import Sample, guesses_of_sample, sampled_rows
+from reid_dist.relevance.protocols import PROTOCOLS
+from reid_dist.stores import Workspace
+
+NAMES = ("TAR@FAR=0", "TAR@FAR=1e-3", "TAR@FAR=0.2", "TAR@FAR=1", "EER")
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory) -> tuple[FeatureSet, FeatureSet]:
+    """Sums of squares of small whole numbers are exact; two cameras, junk, queries without a positive."""
+    rng, folder = np.random.default_rng(3), tmp_path_factory.mktemp("sides")
+    centres = rng.integers(-6, 7, (40, 24))
+    for name, n in (("query", 90), ("gallery", 700)):
+        pids = rng.integers(-1, 40 if name == "query" else 36, n)
+        features = (centres[pids] + rng.integers(-5, 6, (n, 24))).astype(np.float32)
+        FeatureSet.from_arrays(features, pids, rng.integers(0, 2, n)).save(folder / f"{name}.zarr", chunk_rows=64)
+    return FeatureSet.open(folder / "query.zarr"), FeatureSet.open(folder / "gallery.zarr")
+
+
+@pytest.fixture(scope="module")
+def pairs(sides) -> oracle.Pairs:
+    query, gallery = sides
+    near, far = (each.read(0, each.n_rows).astype(int) for each in sides)
+    same, same_camera = query.pids[:, None] == gallery.pids, query.camids[:, None] == gallery.camids
+    junk = (gallery.pids == -1) | (same & same_camera)
+    return oracle.pairs_of(((near[:, None] - far) ** 2).sum(axis=-1), same & ~junk, junk)
+
+
+def assert_exact(report, pairs) -> None:
+    for name in NAMES[:-1]:
+        rate = name.partition("=")[2]
+        assert report.verification["thresholds"][name] == oracle.threshold_at(pairs.impostor, rate)
+        assert report.metrics[name] == float(oracle.tar_at_far(pairs, rate))
+    assert report.metrics["EER"] == float(oracle.equal_error_rate(pairs))
+
+
+def job_of(sides, query_block: int = 32, gallery_block: int = 192) -> EvaluationJob:
+    scorer = FeatureScorer(*sides, DISTANCES.get("sqeuclidean"))
+    plan = make_plan(*scorer.shapes, n_threads=2)
+    plan = replace(
+        plan, query_block=query_block, gallery_block=gallery_block, tile=TileShape(20, 50), bracket_counts=2**12
+    )
+    return EvaluationJob(*sides, scorer, plan, (Ranks(), LevelBrackets(NAMES)), protocol=PROTOCOLS.get("market1501"))
+
+
+def here(**options) -> Execution:
+    return Execution(**{"client": None, "n_threads": 2, "progress": Progress(), **options})
+
+
+# ---- evaluations -----------------------------------------------------------------------------------------------------
+
+
+def asked(sides, **options):
+    return evaluate(*sides, distance="sqeuclidean", metrics=["mAP", *NAMES], **options)
+
+
+@pytest.mark.parametrize("chunk_rows", [None, 64])
+def test_one_pass_gives_ranks_and_thresholds(sides, pairs, chunk_rows) -> None:
+    count = Count()
+    report = asked(sides, chunk_rows=chunk_rows, progress=count)
+    assert_exact(report, pairs)
+    assert [list(totals) for totals in count.passes] == [["pairs", "sweep"]]
+    assert "verification" not in report.timing
+
+
+@pytest.mark.skipif(not has_integers(), reason="needs ONNX Runtime")
+def test_ranks_stay_in_eight_bits(sides, pairs, monkeypatch) -> None:
+    use_integers(monkeypatch)
+    report = asked(sides)
+    assert_exact(report, pairs)
+    assert "ranks: int8" in report.environment["products"] or report.environment["products"] == "int8"
+
+
+@pytest.mark.parametrize(("deviations", "most"), [(0.0, 16.0), (0.0, 0.0), (-8.0, -8.0)])
+def test_brackets_that_miss_cost_further_passes(sides, pairs, monkeypatch, deviations, most) -> None:
+    monkeypatch.setattr(sampling, "_DEVIATIONS", (deviations,))
+    monkeypatch.setattr(sampling, "_MOST_DEVIATIONS", most)
+    count = Count()
+    assert_exact(asked(sides, progress=count), pairs)
+    assert [list(totals) for totals in count.passes[1:]] == [["verification"]] * (len(count.passes) - 1)
+    assert len(count.passes) > 1
+
+
+def test_a_sample_of_other_pairs_gives_the_same(sides, pairs, monkeypatch) -> None:
+    """Whatever is sampled, such as the first rows alone."""
+    monkeypatch.setattr(sampling, "_stretches", lambda n, length, stream: [sampling.RowRange(0, length)] * 16)
+    assert_exact(asked(sides), pairs)
+
+
+@pytest.mark.slow
+def test_on_a_cluster(sides, pairs, two_workers) -> None:
+    count = Count()
+    assert_exact(asked(sides, client=two_workers, progress=count), pairs)
+    assert len(count.passes) == 1
+
+
+# ---- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def test_brackets_do_not_depend_on_blocks(sides) -> None:
+    found = [run_job(job_of(sides, *blocks), here()).of(LevelBrackets) for blocks in ((32, 192), (90, 700), (7, 64))]
+    assert found[0].guesses == found[1].guesses == found[2].guesses
+    # The threshold of FAR = 1 accepts all pairs.
+    assert len(found[0].guesses) == len(NAMES) - 1
+    assert found[0].counts.below.tolist() == found[1].counts.below.tolist() == found[2].counts.below.tolist()
+
+
+@pytest.mark.parametrize("has_same_brackets", [True, False])
+def test_an_interrupted_job_is_resumed(sides, tmp_path, monkeypatch, has_same_brackets: bool) -> None:
+    """Partial results around other brackets, as of another sample, are computed again."""
+    workspace, real, done = Workspace.at(tmp_path / "workspace"), tasks.tile_task, []
+
+    def failing(*arguments):
+        if len(done) >= 5:
+            raise KeyboardInterrupt
+        done.append(real(*arguments))
+        return done[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tasks, "tile_task", failing)
+        if not has_same_brackets:
+            patched.setattr(sampling, "_SEED", 1)
+        job = job_of(sides)
+        with pytest.raises(KeyboardInterrupt):
+            run_job(replace(job, plan=replace(job.plan, n_threads=1)), here(workspace=workspace))
+    computed = []
+    monkeypatch.setattr(tasks, "tile_task", lambda *arguments: computed.append(arguments) or real(*arguments))
+    found = run_job(job_of(sides), here(workspace=workspace))
+    assert len(computed) == 12 - 5 * has_same_brackets
+    alone = run_job(job_of(sides), here())
+    assert found.of(LevelBrackets).guesses == alone.of(LevelBrackets).guesses
+    assert found.of(LevelBrackets).counts.below.tolist() == alone.of(LevelBrackets).counts.below.tolist()
+    assert found.of(Ranks).rank.tolist() == alone.of(Ranks).rank.tolist()
+
+
+# ---- the sample ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n_query", "n_gallery"), [(1, 1), (1, 10**6), (3, 50), (200, 3), (1000, 100_000), (10**6, 10**7)]
+)
+def test_sampled_rows_lie_in_the_sets(n_query: int, n_gallery: int) -> None:
+    rows = sampled_rows(n_query, n_gallery)
+    assert all(0 <= near.start < near.stop <= n_query for near, _, _ in rows)
+    assert all(0 <= far.start < far.stop <= n_gallery for _, far, _ in rows)
+    n_pairs = sum(len(near) * len(range(far.start, far.stop, step)) for near, far, step in rows)
+    assert n_pairs <= max(2**14, n_query * n_gallery / 256)
+    assert n_pairs <= 2**20
+    if n_gallery >= 10**5:
+        assert n_pairs >= 10**4
+        assert len({far.start for _, far, _ in rows}) == len(rows)
+
+
+def test_brackets_hold_their_levels() -> None:
+    """Groups that differ from each other by chance, as their rows are alike: hardly any level is missed."""
+    missed, share = [], []
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        # Each group has its own shift; the pairs that it stands for are drawn from all shifts.
+        groups = tuple(rng.normal(shift, 1.0, 1500) for shift in rng.normal(0.0, 0.15, 16))
+        every = np.sort(rng.normal(rng.normal(0.0, 0.15, 100_000), 1.0))
+        genuine = np.sort(rng.normal(-3.0, 1.0, 2000))
+        sample = Sample(groups, len(every), KeyCounts.of(ordered_keys(genuine)).shrunk(2**9), 2**18)
+        rates = [Level(1, 0, int(rate * len(every)) + 1) for rate in (0.0, 1e-4, 1e-3, 0.02, 0.3)]
+        levels = [*rates, Level(len(genuine), len(every), len(genuine) * len(every))]
+        at = np.union1d(every, genuine)
+        n_impostor, n_genuine = (np.searchsorted(each, at, "right") for each in (every, genuine))
+        for level, ((low, high), (widest, farthest)) in guesses_of_sample(levels, sample).items():
+            assert widest <= low < high <= farthest
+            reached = level.per_impostor * n_impostor + level.per_genuine * n_genuine >= level.wanted
+            (key,) = ordered_keys(at[[int(np.argmax(reached))]]).tolist()
+            missed.append(not low <= key < high)
+            first, last = np.searchsorted(ordered_keys(every), [low, high])
+            share.append((last - first) / len(every))
+    assert len(missed) == 150
+    assert sum(missed) <= 1
+    # Brackets of few impostors hold few pairs.
+    assert max(share[::6]) < 5e-3
+    # Where memory is short, brackets are narrower.
+    wide, narrow = (dict(guesses_of_sample(levels, replace(sample, most_counts=most))) for most in (2**18, 1))
+    assert all(
+        narrow[level][0][1] - narrow[level][0][0] < wide[level][0][1] - wide[level][0][0] for level in levels[2:]
+    )
+
+
+def test_few_rows_are_sampled_whole() -> None:
+    """Levels of tied distances, and of a single one."""
+    for groups in ((np.ones(5),), (np.ones(3), np.full(4, 2.0)), (np.empty(0), np.array([0.5]))):
+        every = np.concatenate(groups)
+        sample = Sample(groups, len(every), KeyCounts.of(ordered_keys(np.array([0.7, 1.0]))), 2**18)
+        for wanted in range(1, len(every) + 1):
+            (((low, high), _),) = guesses_of_sample([Level(1, 0, wanted)], sample).values()
+            assert low <= int(ordered_keys(np.sort(every)[[wanted - 1]])[0]) < high
