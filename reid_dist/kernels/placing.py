@@ -193,5 +193,6 @@ def place_row(
     n_known = take_known(tile, q, values, row.known, row.known_value) if len(tile.known) > 0 else 0
     n_pending = note_all(values, lowest, row)
     # Bands of integers are so wide that most values lie in one.
-    are_open = tile.products.dtype != values.dtype and n_pending <= FEW_REFINED
+    narrow = tile.products.dtype == values.dtype
+    are_open = n_pending <= FEW_REFINED and not narrow
     return settle_row(tile, i, n_pending, n_known, are_open, limit, row, lower, upper, bands, last, pairs, n)
