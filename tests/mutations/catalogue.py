@@ -104,7 +104,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("engine/reductions/products.py", "            into.settle()\n", "            into.n_open = 0\n"),
         ("engine/reductions/bands.py", "done, _ = add(precision, done,", "done, _ = add(precision, 0,"),
         ("engine/reductions/accumulator.py", "np.maximum.reduce(own)", "np.minimum.reduce(own)"),
-        ("engine/reductions/accumulator.py", "(each > Precision.NOTHING, raised", "(each > Precision.KNOWN, raised"),
+        ("engine/reductions/costs.py", "frozenset({Need.RANKS})", "_PLACED"),
         (
             "engine/reductions/targets.py",
             "(distance[1:] != distance[:-1]) | (owner[1:] != owner[:-1])",
