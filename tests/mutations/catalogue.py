@@ -120,7 +120,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("engine/reductions/bands.py", "                self._decide()\n", "                self._n_open = 0\n"),
         ("engine/reductions/bands.py", "add(self._n_open, done, limit", "add(self._n_open, 0, limit"),
         ("engine/reductions/accumulator.py", "np.maximum.reduce(own)", "np.minimum.reduce(own)"),
-        ("engine/reductions/accumulator.py", "(each > Precision.NOTHING, raised", "(each > Precision.KNOWN, raised"),
+        ("engine/reductions/costs.py", "frozenset({Need.RANKS})", "_PLACED"),
         (
             "engine/reductions/targets.py",
             "start = run_offsets(distance, owner)",
