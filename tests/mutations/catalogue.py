@@ -77,7 +77,6 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "lower[u] - extra, upper[u] + extra",
             "lower[u] - extra, upper[u]",
         ),
-        ("kernels/deciding.py", "if ties == BEHIND:", "if ties == BEFORE:"),
         ("kernels/symmetric.py", "value = refined(near[q], far[c]) - less[c]", "value = refined(near[q], far[c])"),
         (
             "kernels/symmetric.py",
