@@ -79,7 +79,6 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         ("kernels/residuals.py", "np.int32(second[c] - crossed_shift[c])", "np.int32(second[c] - shift[c])"),
         ("kernels/residuals.py", "left[i], total[i] = bounds[i, 1], 0", "left[i], total[i] = 0.0, 0"),
-        ("kernels/deciding.py", "if ties == BEHIND:", "if ties == BEFORE:"),
         ("kernels/symmetric.py", "value = refined(near[q], far[c]) - less[c]", "value = refined(near[q], far[c])"),
         (
             "kernels/symmetric.py",
@@ -118,7 +117,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "transpose_integers(self._whole.integers, columns",
         ),
         ("engine/reductions/bands.py", "                self._decide()\n", "                self._n_open = 0\n"),
-        ("engine/reductions/bands.py", "add(self._n_open, done, limit", "add(self._n_open, 0, limit"),
+        ("engine/reductions/bands.py", "Rest(self._open, self._n_open, done,", "Rest(self._open, self._n_open, 0,"),
         ("engine/reductions/accumulator.py", "np.maximum.reduce(own)", "np.minimum.reduce(own)"),
         ("engine/reductions/costs.py", "frozenset({Need.RANKS})", "_PLACED"),
         (
