@@ -277,8 +277,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
     "verification": [
         (
             "engine/verification/measures.py",
-            "return Level(1, 0, number) if number <= pairs.n_impostor else None",
-            "return Level(1, 0, number) if number < pairs.n_impostor else None",
+            "return Level(1, 0, number) if number <= n_impostor else None",
+            "return Level(1, 0, number) if number < n_impostor else None",
         ),
         (
             "engine/verification/measures.py",
