@@ -204,9 +204,9 @@ def test_crowded_bands_are_settled_in_float64(distance: str, monkeypatch: pytest
     precisions = []
     read = TileView.read
 
-    def recorded(self, precision, need):
+    def recorded(self, precision, *others):
         precisions.append(precision)
-        return read(self, precision, need)
+        return read(self, precision, *others)
 
     monkeypatch.setattr(TileView, "read", recorded)
     curves = case.curves(case.lists(150, TileShape(3, 60)))

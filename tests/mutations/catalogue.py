@@ -119,7 +119,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("engine/reductions/bands.py", "                self._decide()\n", "                self._n_open = 0\n"),
         ("engine/reductions/bands.py", "Rest(self._open, self._n_open, done,", "Rest(self._open, self._n_open, 0,"),
         ("engine/reductions/accumulator.py", "np.maximum.reduce(own)", "np.minimum.reduce(own)"),
-        ("engine/reductions/costs.py", "frozenset({Need.RANKS})", "_PLACED"),
+        ("engine/reductions/costs.py", '"int8", _NOT_BINNED, _DECIDED', '"int8", _NOT_BINNED, _NOT_BINNED'),
         (
             "engine/reductions/targets.py",
             "start = run_offsets(distance, owner)",
