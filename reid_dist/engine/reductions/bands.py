@@ -152,7 +152,8 @@ class PlacingTiles(DecidingTiles[R]):
             numbers = {kind: int((found == kind).sum()) for kind in (*OF_INTEGERS, Precision.PLAIN)}
             most = max(numbers, key=lambda kind: numbers[kind])
             for kind, number in numbers.items():
-                if number < _FEWEST:
+                # Three products, and both integers of every gallery row.
+                if number < (3 * _FEWEST if kind is Precision.RESIDUALS else _FEWEST):
                     found[found == kind] = most
         # Under re-ranked distances, known pairs may be all that matters.
         lowest = np.full(len(found), np.inf)
