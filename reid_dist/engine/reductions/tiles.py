@@ -28,7 +28,7 @@ from reid_dist.engine.screened_pairs import note_screened
 
 Int64 = NDArray[np.int64]
 
-_SAMPLED_ROWS = 64
+_SAMPLED_ROWS = 32
 
 
 class BlockPair:
