@@ -38,9 +38,18 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import Steps, fill_steps, make_steps, place
 from reid_dist.kernels.deciding import APART, Bands, OpenPairs, place_before
-from reid_dist.kernels.placing import FEW_REFINED, Row, hide_columns, make_row, note_all, settle_row, take_known
+from reid_dist.kernels.placing import (
+    FEW_REFINED,
+    Row,
+    hide_columns,
+    make_row,
+    note_all,
+    note_marked,
+    settle_row,
+    take_known,
+)
 from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
-from reid_dist.kernels.tiles import Tile, mark_between, read_row
+from reid_dist.kernels.tiles import Tile, read_row
 
 # Values that a table places together.
 _BLOCK = 512
@@ -62,9 +71,8 @@ def _compare(
     placed: NDArray[np.int32],
 ) -> int:
     """Count the values at each threshold, and note those inside bands as pending; return the number of these."""
-    pending = row.pending
-    n_pending = int(np.int64(0))
-    nearer = int(np.int64(0))
+    flags, nearer = row.marks.flags, int(np.int64(0))
+    flags[: len(values)] = 0
     for u in range(len(lower)):
         least, most = lower[u], upper[u]
         reached = passed = np.int32(0)
@@ -75,14 +83,10 @@ def _compare(
         certain = max(int(passed), nearer)
         placed[0, u] = certain - nearer
         nearer = int(reached)
-        if nearer == certain:
-            continue
-        for p in range(mark_between(values, least, most, row.marks)):
-            column = row.marks.places[p]
-            value = values[column]
-            pending.column[n_pending], pending.place[n_pending], pending.value[n_pending] = column, u, value
-            n_pending += int(u == 0 or value < lower[u - 1])
-    return n_pending
+        if nearer > certain:
+            for k in range(len(values)):
+                flags[k] |= np.uint8((values[k] >= least) & (values[k] <= most))
+    return note_marked(values, row)
 
 
 @inner_kernel

@@ -17,7 +17,7 @@ from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.deciding import Bands, OpenPairs
 from reid_dist.kernels.prefetch import request_row
 from reid_dist.kernels.settings import inlined_kernel, inner_kernel
-from reid_dist.kernels.tiles import AHEAD, Marks, Tile, make_marks, mark_outside, read_row, refined
+from reid_dist.kernels.tiles import AHEAD, Marks, Tile, make_marks, mark_outside, marked_places, read_row, refined
 
 # Up to so many values that reach the farthest threshold, all are refined.
 FEW_REFINED = 64
@@ -94,8 +94,15 @@ def take_known(
 @inlined_kernel
 def note_all(values: NDArray[np.floating], lowest: np.floating, row: Row) -> int:
     """Note all values that reach the farthest threshold as pending; return their number."""
+    mark_outside(values, lowest, lowest + np.float32(np.nan), row.marks)
+    return note_marked(values, row)
+
+
+@inlined_kernel
+def note_marked(values: NDArray[np.floating], row: Row) -> int:
+    """Note all values that are marked as pending; return their number."""
     pending = row.pending
-    n = mark_outside(values, lowest, lowest + np.float32(np.nan), row.marks)
+    n = marked_places(row.marks)
     for p in range(n):
         column = row.marks.places[p]
         pending.column[p], pending.place[p], pending.value[p] = column, 0, values[column]

@@ -133,7 +133,8 @@ def collect_rows(tile: Tile, side: Side) -> int:
                         values[c] = -np.inf
             _begin(q, extra, values, side, groups)
             level, least = list_level[q] - extra, lower_bounds[q] + extra
-        n_places = mark_outside(values, level, least, marks)
+        mark_outside(values, level, least, marks)
+        n_places = marked_places(marks)
         for p in range(n_places):
             c = places[p]
             value = values[c]

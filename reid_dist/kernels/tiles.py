@@ -115,18 +115,8 @@ def marked_places(marks: Marks) -> int:
 
 
 @inlined_kernel
-def mark_outside(values: NDArray[np.floating], level: np.floating, least: np.floating, marks: Marks) -> int:
-    """Find the values that reach a level or do not exceed `least`; as `marked_places`."""
+def mark_outside(values: NDArray[np.floating], level: np.floating, least: np.floating, marks: Marks) -> None:
+    """Set the flags of the values that reach a level or do not exceed `least`, and clear the others."""
     flags = marks.flags
     for c in range(len(values)):
         flags[c] = np.uint8((values[c] >= level) | (values[c] <= least))
-    return marked_places(marks)
-
-
-@inlined_kernel
-def mark_between(values: NDArray[np.floating], least: np.floating, most: np.floating, marks: Marks) -> int:
-    """Find the values from `least` to `most`; as `marked_places`."""
-    flags = marks.flags
-    for c in range(len(values)):
-        flags[c] = np.uint8((values[c] >= least) & (values[c] <= most))
-    return marked_places(marks)
