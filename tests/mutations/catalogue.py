@@ -40,7 +40,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "        n_positive = positive_start[q + 1] - positive_start[q]\n        if n_positive == 1:\n",
         ),
         ("kernels/counting.py", "certain = max(int(passed), nearer)", "certain = int(passed)"),
-        ("kernels/counting.py", "if nearer == certain:", "if nearer <= certain + 1:"),
+        ("kernels/counting.py", "if nearer > certain:", "if nearer < certain:"),
         ("kernels/vector_code.py", "builder.sub(dim, whole)", "builder.sub(dim, dim)"),
         ("kernels/counting.py", "lowest = lowers[last - 1] - extra", "lowest = lowers[last - 1]"),
         ("kernels/counting.py", "lower[u] - extra, upper[u] + extra", "lower[u] - extra, upper[u]"),
