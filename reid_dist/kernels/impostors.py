@@ -200,6 +200,7 @@ def split_tile(
     at_place, first_edge = brackets.at_place, brackets.first_edge
     last_place = np.uint32(brackets.last_place)
     known, known_value = np.empty(n_columns + 1, np.int64), np.empty(n_columns + 1, values.dtype)
+    narrow = tile.products.dtype == values.dtype
     room, inside, i = len(pairs.query) - n_columns, 0, first_row
     while i < n_rows and n_open <= room and inside <= limit:
         q = tile.query[i]
@@ -253,7 +254,7 @@ def split_tile(
                     near, far = _edges_around(brackets, q, value, more, first_edge[here[k]])
                     may_be_inside = near != far or near % 2 == 1
                     inside += int(may_be_inside)
-                    if more > 0 and may_be_inside:
+                    if may_be_inside and not narrow:
                         value, more = refined(tile.near[q], tile.far[column]) - less[column], np.float64(0.0)
                         near, far = _edges_around(brackets, q, value, more, first_edge[here[k]])
                         may_be_inside = near != far or near % 2 == 1

@@ -135,7 +135,8 @@ def settle_row(
     q = tile.query[i]
     first = bands.indptr[q]
     lower, upper = bands.lower[first:last], bands.upper[first:last]
-    extra = tile.extra[i]
+    # What values with residuals leave inside is decided as fast as it would be refined.
+    narrow = tile.products.dtype == row.values.dtype
     columns, places, values = row.pending.column, row.pending.place, row.pending.value
     column_start = tile.column_start
     less, near_rows, far = tile.bias[tile.bias_of[i]], tile.near, tile.far
@@ -155,7 +156,7 @@ def settle_row(
         inside += 1
         if inside > limit:
             return -1, before, inside
-        if extra > 0:
+        if not narrow:
             if p + AHEAD < n_pending:
                 request_row(far[columns[p + AHEAD]])
             value = refined(near_rows[q], far[columns[p]]) - less[columns[p]]

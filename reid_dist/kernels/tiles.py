@@ -3,8 +3,8 @@
 A tile holds products of prepared rows: of float32 or float64 numbers, or of eight-bit integers, with residuals or
 without.  A row of it becomes screening values, larger is nearer, in a buffer that stays in the first-level cache; all
 that follows is the same for products of every kind.  Values in eight bits differ from those of exact products by up to
-a number per query, *extra*; one that it leaves undecided is *refined*: computed in float32, as one of a float32 tile
-would be.
+a number per query, *extra*; one of integers without residuals that it leaves undecided is *refined*: computed in
+float32, as one of a float32 tile would be.
 """
 
 from __future__ import annotations
