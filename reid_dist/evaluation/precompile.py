@@ -29,6 +29,7 @@ from reid_dist.evaluation.operating.run import operating_points
 from reid_dist.evaluation.search import nearest
 from reid_dist.kernels.machine_code import compiled_kernels
 from reid_dist.kernels.settings import require_room
+from reid_dist.kernels.warmup import compile_examples
 from reid_dist.metrics.definitions import NEAREST, PAIRS, PROBES, RANKS, example_names
 from reid_dist.stores import DistanceBlock, FeatureSet
 
@@ -224,6 +225,8 @@ def _with_integers(query: FeatureSet, gallery: FeatureSet) -> None:
     policy = Policy.in_force()
     if policy != UNFORCED or policy.integer_product() is None:
         return
+    # Small sets may be read with residuals alone.
+    compile_examples("integers")
     with forcing("int8"):
         nearest(gallery, gallery, k=4, chunk_rows=_TILE)
         nearest(query, gallery, k=4, chunk_rows=_TILE)
