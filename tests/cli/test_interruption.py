@@ -167,7 +167,8 @@ def assert_interrupted(process: subprocess.Popen[str], seconds: float = 60, numb
     assert process.returncode == 128 + number, err
     assert out == ""
     assert "Traceback" not in err
-    shown = [line for line in err.splitlines() if line and "tasks" not in line and "compiling" not in line]
+    progress = ("tasks", "compiling", "making")
+    shown = [line for line in err.splitlines() if line and not any(word in line for word in progress)]
     assert len(shown) == 1, err
     (message,) = shown
     wait_until(lambda: not group(process.pid), "the end of all processes", 10)
