@@ -20,7 +20,10 @@ _PACKAGES = ("numpy", "numba", "dask", "distributed", "zarr")
 
 
 SCREEN_VARIABLE: Final = "REID_DIST_SCREEN"
-"""Environment variable that forces the products to screen with: ``float32`` or ``int8``."""
+"""Environment variable that forces the products to screen with: ``float32``, ``int8`` or ``cuda``."""
+
+TORCH_DEVICE_VARIABLE: Final = "REID_DIST_TORCH_DEVICE"
+"""Environment variable that names another device of torch than ``cuda``, for tests."""
 
 
 @cache

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Final
 
 from reid_dist.clusters.settings import forced_products
-from reid_dist.core.environment import SCREEN_VARIABLE
+from reid_dist.core.environment import SCREEN_VARIABLE, TORCH_DEVICE_VARIABLE
+from reid_dist.engine.distances.devices import TorchDevice, device_of
 from reid_dist.engine.distances.integers import PROVIDERS, IntegerProduct, exact_product, seconds_saved
 from reid_dist.errors import InputError
 
-_PRODUCTS: Final = ("float32", "int8")
+_PRODUCTS: Final = ("float32", "int8", "cuda")
+
+# Multiplications of a block pair from which on a device is used: below, its preparation takes longer.
+_WORTH_A_DEVICE: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +25,12 @@ class Policy:
     It is no part of the identity of a job or of its partial results.
     """
 
-    # Products that all blocks are read from, ``float32`` or ``int8``; None for the cheaper ones.
+    # Products that all blocks are read from, ``float32``, ``int8`` or ``cuda``; None for the cheaper ones.
     forced: str | None = None
     # Provider of products of integers, one of `PROVIDERS`.
     integers: str = "onnxruntime"
+    # Device of torch for products, where it is worth it; None for none.
+    torch_device: str | None = "cuda"
 
     @classmethod
     def in_force(cls, screen: str | None = None) -> Policy:
@@ -33,20 +40,32 @@ class Policy:
         """
         forced = forced_products() or screen
         if forced not in (None, *_PRODUCTS):
-            raise InputError(f"{SCREEN_VARIABLE} is {forced!r}; it may be float32 or int8, or unset for the faster one")
-        return cls(forced)
+            raise InputError(
+                f"{SCREEN_VARIABLE} is {forced!r}; it may be float32, int8 or cuda, or unset for the faster one"
+            )
+        return cls(forced, torch_device=os.environ.get(TORCH_DEVICE_VARIABLE) or "cuda")
+
+    def device(self, n_multiplications: int) -> TorchDevice | None:
+        """Device for a block pair with so many multiplications; None where there is none, or it is not worth it."""
+        is_forced = self.forced == "cuda"
+        if self.torch_device is None or (self.forced is not None and not is_forced):
+            return None
+        if not is_forced and n_multiplications < _WORTH_A_DEVICE:
+            return None
+        device = device_of(self.torch_device)
+        return None if device is None or device.is_lost else device
 
     @property
     def may_use_integers(self) -> bool:
         """Whether products of integers are installed here, and float32 is not forced; they may still be inexact."""
-        return self.forced != "float32" and PROVIDERS.get(self.integers).is_installed()
+        return self.forced in (None, "int8") and PROVIDERS.get(self.integers).is_installed()
 
     def integer_product(self) -> IntegerProduct | None:
         """The product of integers of this process; None for products in float32.
 
         Raises `InputError` if integers are forced and cannot be used.
         """
-        if self.forced == "float32":
+        if self.forced in ("float32", "cuda"):
             return None
         product = exact_product(self.integers)
         if product is None and self.forced == "int8":
@@ -67,7 +86,7 @@ class Policy:
 
     def describe(self) -> dict[str, str | None]:
         """Return the policy for a report."""
-        return {"forced": self.forced, "integers": self.integers}
+        return {"forced": self.forced, "integers": self.integers, "torch_device": self.torch_device}
 
 
 UNFORCED: Final = Policy()

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-KINDS: Final = ("int8", "int8x3", "float32", "float64")
+KINDS: Final = ("int8", "int8x3", "float32", "float64", "float32 on cuda", "float64 on cuda")
 """Kinds of products: of eight-bit integers, three of these, which take residuals into account, and others."""
 
 ScreenedPairs = dict[str, int]

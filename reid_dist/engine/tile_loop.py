@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.distances import Distance
+from reid_dist.engine.distances.devices import DeviceLostError
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import UNFORCED, Policy
 from reid_dist.engine.reductions import FeatureBlock, Reduction, Seed, Surroundings
@@ -17,6 +19,10 @@ from reid_dist.engine.reductions.costs import ListWork, Need, Precision
 from reid_dist.engine.reductions.surroundings import Listing, listed_in, unknown
 from reid_dist.engine.reductions.tiles import Batch, BlockPair, TileView
 from reid_dist.kernels.canonical import read_only
+
+_LOG: Final = logging.getLogger("reid_dist")
+
+T = TypeVar("T")
 
 
 def run_tiles(
@@ -32,7 +38,20 @@ def run_tiles(
     Queries of one first precision share tiles.  It is the widest that a reduction prefers for the query.  Raises
     `InputError` if the policy forces products of integers that this process lacks.
     """
-    pair = BlockPair(query, gallery, distance, tile, policy)
+    needs = [reduction.need for reduction in reductions]
+    return _until_computed(lambda: _run(BlockPair(query, gallery, distance, tile, policy, needs), reductions))
+
+
+def _until_computed(compute: Callable[[], T]) -> T:
+    """Compute a block pair again, elsewhere, if the device that it was computed on is lost."""
+    while True:
+        try:
+            return compute()
+        except DeviceLostError as error:
+            _LOG.warning("%s cannot be used any more; its pairs are computed on the CPU", error)
+
+
+def _run(pair: BlockPair, reductions: Sequence[Reduction[Any]]) -> list[Any]:
     accumulators = [reduction.start(pair) for reduction in reductions]
     first = first_precisions(pair, accumulators)
     batches = [
@@ -41,7 +60,7 @@ def run_tiles(
         for queries in [np.flatnonzero(first == kind)]
         for rows in cut_rows(len(queries), pair.query_rows)
     ]
-    for columns in cut_rows(len(gallery), pair.gallery_rows):
+    for columns in cut_rows(len(pair.gallery), pair.gallery_rows):
         for batch in batches:
             view = TileView(pair, batch, columns)
             for accumulator in accumulators:
@@ -66,7 +85,19 @@ def run_symmetric_tiles(
     blocks: items within `Seed.reach` are listed; those beyond may be missing.  Errors are those of
     `run_tiles`.
     """
-    pair = BlockPair(first, first if second is None else second, distance, TileShape(tile_rows, tile_rows), policy)
+    tile, other = TileShape(tile_rows, tile_rows), first if second is None else second
+
+    def compute() -> list[Surroundings]:
+        pair = BlockPair(first, other, distance, tile, policy, [Need.NEIGHBOURS])
+        return _run_symmetric(pair, k, seeds, is_same=second is None, farthest=farthest)
+
+    return _until_computed(compute)
+
+
+def _run_symmetric(
+    pair: BlockPair, k: int, seeds: tuple[Seed, Seed] | None, *, is_same: bool, farthest: bool
+) -> list[Surroundings]:
+    first, second, policy = pair.query, None if is_same else pair.gallery, pair.policy
     batches = [
         Batch(np.arange(cut.start, cut.stop), listed_in(pair, k, 0.5 if second is None else 1.0))
         for cut in cut_rows(len(first), pair.query_rows)

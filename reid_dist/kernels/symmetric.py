@@ -61,7 +61,7 @@ class Side(NamedTuple):
 
 
 @inner_kernel
-def _reach_farther(side: Side, item: int, other: int) -> None:
+def reach_farther(side: Side, item: int, other: int) -> None:
     """Compare a pair with the item's largest distance, and lower the bound when it is larger."""
     lists = side.lists
     distance = pair_distance(lists.rows, item, other)
@@ -74,7 +74,7 @@ def _reach_farther(side: Side, item: int, other: int) -> None:
 
 
 @inner_kernel
-def _is_long(size: int, k: int, lag: int, capacity: int) -> bool:
+def is_long(size: int, k: int, lag: int, capacity: int) -> bool:
     """Whether a list has become so long that it is thinned."""
     return size >= k + lag and (size & (lag - 1) == 0 or size == capacity)
 
@@ -152,10 +152,10 @@ def collect_rows(tile: Tile, side: Side) -> int:
                 size = list_size[q]
                 list_value[q, size], list_column[q, size] = value, start + c
                 list_size[q] = size + 1
-                if _is_long(size + 1, k, lag, capacity):
+                if is_long(size + 1, k, lag, capacity):
                     shorten(q, lists, scratch)
             if value <= lower_bounds[q]:
-                _reach_farther(side, q, start + c)
+                reach_farther(side, q, start + c)
     return n_refined
 
 
@@ -219,16 +219,16 @@ def collect_both(tile: Tile, row_side: Side, column_side: Side) -> int:
                 size = row_size[row]
                 row_value[row, size], row_column[row, size] = mine, column
                 row_size[row] = size + 1
-                if _is_long(size + 1, row_k, lag, row_capacity):
+                if is_long(size + 1, row_k, lag, row_capacity):
                     shorten(row, row_lists, scratch)
             if theirs >= column_level[c]:
                 size = column_size[column]
                 column_value[column, size], column_column[column, size] = theirs, row
                 column_size[column] = size + 1
-                if _is_long(size + 1, column_k, lag, column_capacity):
+                if is_long(size + 1, column_k, lag, column_capacity):
                     shorten(column, column_lists, scratch)
             if mine <= row_least[row]:
-                _reach_farther(row_side, row, column)
+                reach_farther(row_side, row, column)
             if theirs <= column_least[c]:
-                _reach_farther(column_side, column, row)
+                reach_farther(column_side, column, row)
     return n_refined

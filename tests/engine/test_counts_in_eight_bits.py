@@ -45,7 +45,7 @@ def force_path(patch, data, n_pairs=1600):
     patch.setattr(bands, "OPEN_PAIRS", data.draw(st.sampled_from([0, 1, 20, 1 << 16])))
     given_up = data.draw(st.sampled_from([0.0, 0.01, 0.2, 1.0]))
     spared = data.draw(st.sampled_from([0, 1, 64]))
-    patch.setattr(bands, "most_inside", lambda size: int(given_up * size) + spared)
+    patch.setattr(bands, "most_inside", lambda size, _, given_up=given_up: int(given_up * size) + spared)
 
 
 def csr(lists):
@@ -416,7 +416,7 @@ def test_tiles_that_integers_leave_open_are_read_with_residuals(monkeypatch):
     found, policy = {}, free_integers(monkeypatch)
     for most in (100, 0):
         use_precisions(monkeypatch, lambda n: np.full(n, Precision.INTEGERS))
-        monkeypatch.setattr(bands, "most_inside", lambda size, most=most: most)
+        monkeypatch.setattr(bands, "most_inside", lambda size, given_up, most=most: most)
         with count_screened() as screened:
             (counted,) = run_tiles(near, far, cosine, TileShape(8, 100), [reduction], policy)
         assert_counts(counted, expected, reduction)

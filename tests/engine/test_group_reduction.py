@@ -133,7 +133,7 @@ def test_every_precision_gives_one_result(monkeypatch, precisions):
     use_precisions(monkeypatch, lambda n: np.random.default_rng(0).choice(precisions, n))
     for spread, dim, most in ((1, 300, None), (3, 5, 0), (3, 5, 10)):
         if most is not None:
-            monkeypatch.setattr(bands, "most_inside", lambda size, most=most: most)
+            monkeypatch.setattr(bands, "most_inside", lambda size, given_up, most=most: most)
         case = Case(3, n_gallery=400, n_groups=60, spread=spread, dim=dim)
         case.assert_right(case.ranks(case.combine(case.partials([0, 150, 400], TileShape(5, 90)))))
 

@@ -143,7 +143,7 @@ def test_each_gives_what_it_gives_alone(seed, is_reranked, tile, data):
         mixed = data.draw(st.sampled_from([MULTIPLIED[:1], MULTIPLIED[1:2], MULTIPLIED]))
         use_precisions(patch, lambda n: rng.choice(mixed, n))
         most = data.draw(st.sampled_from([0, 5, 10**9]))
-        patch.setattr(bands, "most_inside", lambda size: most)
+        patch.setattr(bands, "most_inside", lambda size, given_up: most)
         patch.setattr(bands, "OPEN_PAIRS", data.draw(st.sampled_from([0, 1 << 16])))
         together = problem.run(names, shape)
     for name in names:

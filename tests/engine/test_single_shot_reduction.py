@@ -182,7 +182,7 @@ def test_every_precision_gives_one_result(precisions, monkeypatch: pytest.Monkey
     use_precisions(monkeypatch, lambda n: np.random.default_rng(0).choice(precisions, n))
     case = Gallery(*crowded(23), shot=SingleShot(4))
     for most in (10**9, 20, 0):
-        monkeypatch.setattr(bands, "most_inside", lambda size, most=most: most)
+        monkeypatch.setattr(bands, "most_inside", lambda size, given_up, most=most: most)
         for q, curve in enumerate(case.curves(case.lists(130, TileShape(4, 50)))):
             if np.diff(case.targets.positive_indptr)[q]:
                 assert curve == pytest.approx([float(value) for value in case.by_definition(q, 4)], abs=1e-13)

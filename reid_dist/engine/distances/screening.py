@@ -70,6 +70,16 @@ class Mirrored(NamedTuple):
     row_bias: Values
 
 
+class Affine(NamedTuple):
+    """Rows as they are stored, and how they are prepared: ``(rows - centre) * factor``."""
+
+    # Shape (n, dim), float32.
+    rows: Rows
+    # Shape (dim,), float32, and (n,), float64; None for rows that are not centred, or not scaled.
+    centre: Rows | None = None
+    factor: Float64 | None = None
+
+
 class Screen(ABC):
     """Screening of a block of queries against a block of gallery rows.
 
@@ -118,6 +128,14 @@ class Screen(ABC):
     @abstractmethod
     def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
         """Prepare some gallery rows in `out`, shape (n, dim); return it and the bias, shape (n,)."""
+
+    def affine(self, rows: slice | Int64, *, of_gallery: bool) -> Affine:
+        """How some rows of either side are prepared, for products that are computed elsewhere."""
+        raise AssertionError("a screen that does not multiply prepares no rows")
+
+    def bias(self, rows: slice | Int64) -> Values:
+        """Bias of some gallery rows, shape (n,), in the dtype of the products."""
+        raise AssertionError("a screen that does not multiply prepares no rows")
 
     @property
     def _n_roundings(self) -> int:
@@ -212,7 +230,16 @@ class UnitScreen(Screen):
     def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
         """Scale gallery rows; the bias is 0."""
         scale_rows(read_only(self._gallery[rows]), self._inverse_length(self._gallery_norm[rows]), out)
-        return out, np.zeros(len(out), self.dtype)
+        return out, self.bias(rows)
+
+    def affine(self, rows: slice | Int64, *, of_gallery: bool) -> Affine:
+        """Scaled rows."""
+        own, norm = (self._gallery, self._gallery_norm) if of_gallery else (self._query, self._query_norm)
+        return Affine(own[rows], factor=self._inverse_length(norm[rows]))
+
+    def bias(self, rows: slice | Int64) -> Values:
+        """None."""
+        return np.zeros(len(self._gallery_norm[rows]), self.dtype)
 
 
 class CentredScreen(Screen):
@@ -267,7 +294,15 @@ class CentredScreen(Screen):
     def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
         """Centre gallery rows; the bias is half their squared norms."""
         subtract_centre(read_only(self._gallery[rows]), self._centre, out)
-        return out, self._half[rows].astype(self.dtype)
+        return out, self.bias(rows)
+
+    def affine(self, rows: slice | Int64, *, of_gallery: bool) -> Affine:
+        """Centred rows."""
+        return Affine((self._gallery if of_gallery else self._query)[rows], centre=self._centre)
+
+    def bias(self, rows: slice | Int64) -> Values:
+        """Half the squared norms of the centred rows."""
+        return self._half[rows].astype(self.dtype)
 
 
 class GivenScreen(Screen):

@@ -14,7 +14,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.engine.reductions.costs import TABLE, Need, Precision, serving
+from reid_dist.engine.reductions.costs import Need, Precision, serving
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 
 R_co = TypeVar("R_co", covariant=True)
@@ -43,6 +43,9 @@ class Accumulator(ABC, Generic[R_co]):
 class Reduction(Protocol[R_co]):
     """A reduction of tiles to a small partial result."""
 
+    # What it reads pairs for.
+    need: ClassVar[Need]
+
     def start(self, pair: BlockPair) -> Accumulator[R_co]:
         """Make an accumulator for a block pair."""
 
@@ -55,7 +58,7 @@ def first_precisions(pair: BlockPair, accumulators: list[Accumulator[object]]) -
     own = [accumulator.precisions for accumulator in accumulators]
     first: NDArray[np.uint8] = np.maximum.reduce(own)
     for accumulator, each in zip(accumulators, own, strict=True):
-        served = [serving(kind, accumulator.need, known=pair.has_known) for kind in TABLE]
-        raised = np.maximum([Precision.NOTHING, *served], [Precision.NOTHING, *TABLE]).astype(np.uint8)
+        served = [serving(kind, accumulator.need, pair.table, known=pair.has_known) for kind in Precision]
+        raised = np.maximum(served, [*Precision]).astype(np.uint8)
         first = np.where(each > Precision.NOTHING, raised[first], first)
     return first

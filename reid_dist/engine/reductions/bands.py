@@ -29,8 +29,8 @@ R = TypeVar("R")
 Adding = Callable[[Rest], Advance]
 """Adds the rest of a tile, as primitives of backends do."""
 
-# Share of pairs inside bands at which a computed tile is left to the next precision.
-_GIVEN_UP = 0.2
+# Pairs inside bands that are always looked at.
+_SPARED = 64
 
 # Fewer queries than these are not worth products of their own, which would take long for so few.
 _FEWEST = 64
@@ -39,9 +39,9 @@ _FEWEST = 64
 _EDGE_QUERIES = 256
 
 
-def most_inside(size: int) -> int:
+def most_inside(size: int, given_up: float) -> int:
     """Pairs of a tile of `size` pairs that are looked at one by one before it is read in the next precision."""
-    return int(_GIVEN_UP * size) + 64
+    return int(given_up * size) + _SPARED
 
 
 class DecidingTiles(Accumulator[R]):
@@ -64,7 +64,7 @@ class DecidingTiles(Accumulator[R]):
         precision, done = tile.first(self.need), 0
         while True:
             following, inside = tile.wider(precision, self.need), 0
-            limit = tile.size if following is None else most_inside(tile.size)
+            limit = tile.size if following is None else most_inside(tile.size, tile.given_up(precision))
             add = self._adding(tile, precision)
             while True:
                 done, self._n_open, more = add(Rest(self._open, self._n_open, done, limit - inside))
@@ -148,7 +148,7 @@ class PlacingTiles(DecidingTiles[R]):
             kinds: tuple[Precision, ...] = (Precision.PLAIN, Precision.WIDE)
             if pair.integers is not None:
                 kinds = OF_INTEGERS if pair.policy.forced == "int8" else (*OF_INTEGERS, *kinds)
-            found[:] = cheapest(kinds, pair.gallery.features.shape[1], self._share_inside())
+            found[:] = cheapest(kinds, pair.gallery.features.shape[1], self._share_inside(), pair.table)
             numbers = {kind: int((found == kind).sum()) for kind in (*OF_INTEGERS, Precision.PLAIN)}
             most = max(numbers, key=lambda kind: numbers[kind])
             for kind, number in numbers.items():

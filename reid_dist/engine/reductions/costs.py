@@ -7,7 +7,7 @@ same path on every machine that has these products.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final, TypeVar
@@ -58,6 +58,8 @@ class Column:
     # Of a pair of a tile, and of a pair that is looked at singly: a constant, and a number per element of the rows.
     per_pair: tuple[float, float] = (0.0, 0.0)
     per_open: tuple[float, float] = (0.0, 0.0)
+    # Share of pairs inside bands at which a computed tile is left to the next precision.
+    given_up: float = 0.2
 
     def serves(self, need: Need, *, known: bool) -> bool:
         """Whether it serves a need; `known` are pairs of known distance among those that are read."""
@@ -69,7 +71,9 @@ _DECIDED: Final = _PLACED | {Need.VERIFICATION}
 _EVERY: Final = frozenset(Need)
 _NOT_BINNED: Final = _EVERY - {Need.HISTOGRAM}
 
-TABLE: Final = {
+Table = Mapping[Precision, Column]
+
+TABLE: Final[Table] = {
     Precision.KNOWN: Column("", _PLACED, _PLACED),
     Precision.INTEGERS: Column("int8", _NOT_BINNED, _DECIDED, (0.6, 0.003), (25.0, 0.08)),
     Precision.RESIDUALS: Column("int8x3", _NOT_BINNED, _DECIDED, (1.1, 0.0095), (25.0, 0.08)),
@@ -77,6 +81,16 @@ TABLE: Final = {
     Precision.WIDE: Column("float64", _DECIDED, _DECIDED, (2.0, 0.031), (40.0, 0.15)),
 }
 """Columns from the cheapest to the one that decides most pairs; a need is served by the next one that serves it."""
+
+ON_DEVICE: Final[Table] = {
+    Precision.KNOWN: TABLE[Precision.KNOWN],
+    Precision.PLAIN: Column("float32 on cuda", _EVERY, _EVERY, (0.006, 4e-5), (40.0, 0.15), given_up=2e-4),
+    Precision.WIDE: Column("float64 on cuda", _DECIDED, _DECIDED, (0.012, 8e-5), (40.0, 0.15)),
+}
+"""The same for products on a device, whose open pairs are decided by a thread of the CPU."""
+
+REDUCED_ON_DEVICE: Final = frozenset({Need.RANKS, Need.LISTS, Need.NEIGHBOURS})
+"""Needs for which values do not leave a device, unless some pairs have known distances."""
 
 OF_INTEGERS: Final = (Precision.INTEGERS, Precision.RESIDUALS)
 """Precisions in eight bits: values that they leave undecided are refined, and tiles may hold known pairs apart."""
@@ -94,14 +108,17 @@ def _at(cost: tuple[float, float], dim: int) -> float:
     return cost[0] + cost[1] * dim
 
 
-def cost_of(precision: Precision, dim: int, share: S) -> S:
+def cost_of(precision: Precision, dim: int, share: S, table: Table = TABLE) -> S:
     """Cost of a pair of rows of `dim` elements where a share of the pairs is left open."""
-    column = TABLE[precision]
+    column = table[precision]
     return _at(column.per_pair, dim) + _at(column.per_open, dim) * share
 
 
 def cheapest(
-    kinds: Sequence[Precision], dim: int, share_open: Callable[[Precision], NDArray[np.float64]]
+    kinds: Sequence[Precision],
+    dim: int,
+    share_open: Callable[[Precision], NDArray[np.float64]],
+    table: Table = TABLE,
 ) -> NDArray[np.uint8]:
     """Precision of least cost of each query, shape (n,).
 
@@ -109,26 +126,26 @@ def cheapest(
     for one that could be the cheapest of no query.
     """
     first, *others = kinds
-    least = cost_of(first, dim, share_open(first))
+    least = cost_of(first, dim, share_open(first), table)
     found = np.full(len(least), first, np.uint8)
     for kind in others:
-        if (cost_of(kind, dim, 0.0) < least).any():
-            cost = cost_of(kind, dim, share_open(kind))
+        if (cost_of(kind, dim, 0.0, table) < least).any():
+            cost = cost_of(kind, dim, share_open(kind), table)
             found[cost < least] = kind
             least = np.minimum(least, cost)
     return found
 
 
-def following(precision: Precision, need: Need, dim: int, *, known: bool) -> Precision | None:
+def following(precision: Precision, need: Need, dim: int, table: Table = TABLE, *, known: bool) -> Precision | None:
     """The next precision that serves a need, and costs no more than float32 if it is of integers; None behind all."""
-    most = cost_of(Precision.PLAIN, dim, 0.0)
-    wider = (each for each in TABLE if each > precision and TABLE[each].serves(need, known=known))
-    return next((each for each in wider if each not in OF_INTEGERS or cost_of(each, dim, 0.0) < most), None)
+    most = cost_of(Precision.PLAIN, dim, 0.0, table)
+    wider = (each for each in table if each > precision and table[each].serves(need, known=known))
+    return next((each for each in wider if each not in OF_INTEGERS or cost_of(each, dim, 0.0, table) < most), None)
 
 
-def serving(precision: Precision, need: Need, *, known: bool) -> Precision:
+def serving(precision: Precision, need: Need, table: Table = TABLE, *, known: bool) -> Precision:
     """The precision if it serves a need, or else the next one that does; the widest that does, behind the last."""
-    served = [each for each in TABLE if TABLE[each].serves(need, known=known)]
+    served = [each for each in table if table[each].serves(need, known=known)]
     return next((each for each in served if each >= precision), served[-1])
 
 

@@ -30,6 +30,8 @@ class CountNearer:
     A partial result is a mapping from group of gallery rows to the counts of that group.
     """
 
+    need: ClassVar[Need] = Need.RANKS
+
     # Thresholds of the block of queries.
     targets: Targets
     # Gallery rows hidden from queries.
@@ -134,7 +136,7 @@ def counts_of_places(count: NDArray[np.int32], targets: Targets, n_most: int) ->
 class _Counting(PlacingTiles[GroupedCounts]):
     """Accumulator of `CountNearer`."""
 
-    need: ClassVar[Need] = Need.RANKS
+    need: ClassVar[Need] = CountNearer.need
 
     def __init__(self, reduction: CountNearer, pair: BlockPair) -> None:
         super().__init__(reduction.targets, reduction.mask, pair, APART)

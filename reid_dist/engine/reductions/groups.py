@@ -69,6 +69,8 @@ class CountGroups:
     The places of a query are those of `reid_dist.kernels.deciding` with ``APART``.
     """
 
+    need: ClassVar[Need] = Need.GROUPS
+
     # Thresholds of the block of queries.
     targets: Targets
     # Gallery rows hidden from all queries.
@@ -216,7 +218,7 @@ _MEMORY = _Memory()
 class _Grouping(PlacingTiles[GroupCounts]):
     """Accumulator of `CountGroups`."""
 
-    need: ClassVar[Need] = Need.GROUPS
+    need: ClassVar[Need] = CountGroups.need
 
     def __init__(self, reduction: CountGroups, pair: BlockPair) -> None:
         super().__init__(reduction.targets, reduction.mask, pair, APART)

@@ -124,6 +124,8 @@ def _error(screen: Screen, extra: float = 0.0) -> float:
 class CountImpostors:
     """Compute a histogram of the screened distances of all impostors."""
 
+    need: ClassVar[Need] = Need.HISTOGRAM
+
     # Visibility of impostors.
     visibility: Visibility
 
@@ -141,7 +143,7 @@ def add_histograms(partials: Sequence[ImpostorHistogram]) -> ImpostorHistogram:
 class _Histogram(Accumulator[ImpostorHistogram]):
     """Accumulator of `CountImpostors`."""
 
-    need: ClassVar[Need] = Need.HISTOGRAM
+    need: ClassVar[Need] = CountImpostors.need
 
     def __init__(self, visibility: Visibility, pair: BlockPair) -> None:
         self._pair, self._visible = pair, _Visible(visibility, pair)
@@ -172,6 +174,8 @@ class _Histogram(Accumulator[ImpostorHistogram]):
 @dataclass(frozen=True, slots=True)
 class CollectImpostors:
     """Count impostors exactly: those between brackets of distances, and those inside by distance."""
+
+    need: ClassVar[Need] = Need.VERIFICATION
 
     # Visibility of impostors.
     visibility: Visibility
@@ -249,7 +253,7 @@ def _rounded_up(error: float) -> float:
 class _Collection(DecidingTiles[BracketCounts]):
     """Accumulator of `CollectImpostors`."""
 
-    need: ClassVar[Need] = Need.VERIFICATION
+    need: ClassVar[Need] = CollectImpostors.need
 
     def __init__(self, reduction: CollectImpostors, pair: BlockPair) -> None:
         super().__init__(pair)

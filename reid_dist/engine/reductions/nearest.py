@@ -26,6 +26,8 @@ Float64 = NDArray[np.float64]
 class KeepNearest:
     """Keep the k nearest gallery rows of every query by (distance, gallery row), those of its own label left out."""
 
+    need: ClassVar[Need] = Need.LISTS
+
     # Length of the lists.
     k: int
     # Registered, re-ranked or precomputed distance.
@@ -59,7 +61,7 @@ def _merge(one: Neighbours, other: Neighbours) -> Neighbours:
 class _Nearest(Accumulator[Neighbours]):
     """Accumulator of `KeepNearest`."""
 
-    need: ClassVar[Need] = Need.LISTS
+    need: ClassVar[Need] = KeepNearest.need
 
     def __init__(self, reduction: KeepNearest, pair: BlockPair) -> None:
         self._pair, self._k = pair, reduction.k

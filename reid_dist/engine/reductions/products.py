@@ -50,8 +50,8 @@ class PreparedColumns:
 class TileProducts(ABC):
     """A backend whose products are tiles in memory; see `reid_dist.engine.reductions.backends.Backend`."""
 
-    def __init__(self, prepared: PreparedColumns) -> None:
-        self.screen, self.prepared = prepared.screen, prepared
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
         self._latest: tuple[Int64, RowRange, Tile] | None = None
         # The same without columns that are hidden, for the latest pairs.
         self._shown: tuple[Pairs, Tile] | None = None
@@ -117,12 +117,34 @@ class TileProducts(ABC):
         count_keys(Screened(self.tile(pairs), *seen), counts, span)
 
 
+def float_tile(values: Values, bias: Values, queries: Int64, column_start: int) -> Tile:
+    """A tile of products in float32 or float64."""
+    (n, m), one = values.shape, values.dtype.type
+    return Tile(
+        products=values,
+        shift=np.zeros(m, values.dtype),
+        scale=np.full(m, one(1)),
+        factor=np.full(n, one(1)),
+        extra=np.zeros(n, values.dtype),
+        near=_NO_ROWS,
+        far=_NO_ROWS,
+        bias=bias[None],
+        bias_of=np.zeros(n, np.int64),
+        query=queries,
+        column_start=column_start,
+        known_indptr=_NO_KNOWN[0],
+        known_column=_NO_KNOWN[1],
+        known=_NO_KNOWN[2],
+        first_known=0,
+    )
+
+
 class FloatProducts(TileProducts):
     """Products in float32 or float64, or none, with known pairs written into them."""
 
     def __init__(self, prepared: PreparedColumns, size: int, *, multiplies: bool = True) -> None:
-        super().__init__(prepared)
-        self._multiplies = multiplies
+        super().__init__(prepared.screen)
+        self.prepared, self._multiplies = prepared, multiplies
         self._scratch: Values = np.empty(size, prepared.screen.dtype)
 
     def prepare(self, columns: RowRange) -> None:
@@ -139,24 +161,7 @@ class FloatProducts(TileProducts):
         else:
             values[:] = -np.inf
         self.screen.correct(queries, columns.start, bias, values)
-        one = values.dtype.type
-        return Tile(
-            products=values,
-            shift=np.zeros(m, values.dtype),
-            scale=np.full(m, one(1)),
-            factor=np.full(n, one(1)),
-            extra=np.zeros(n, values.dtype),
-            near=_NO_ROWS,
-            far=_NO_ROWS,
-            bias=bias[None],
-            bias_of=np.zeros(n, np.int64),
-            query=queries,
-            column_start=columns.start,
-            known_indptr=_NO_KNOWN[0],
-            known_column=_NO_KNOWN[1],
-            known=_NO_KNOWN[2],
-            first_known=0,
-        )
+        return float_tile(values, bias, queries, columns.start)
 
 
 class IntegerProducts(TileProducts):
@@ -166,8 +171,8 @@ class IntegerProducts(TileProducts):
     """
 
     def __init__(self, prepared: PreparedColumns, product: IntegerProduct, size: int) -> None:
-        super().__init__(prepared)
-        screen = self.screen
+        super().__init__(prepared.screen)
+        self.prepared, screen = prepared, self.screen
         n_query, _, dim = screen.shape
         self.every = np.arange(n_query)
         # Prepared queries, and quantised ones; quantised rows of the current columns.
@@ -226,8 +231,8 @@ class ResidualProducts(TileProducts):
     """Products of integers with residuals, in float32; see `reid_dist.engine.distances.residuals`."""
 
     def __init__(self, whole: IntegerProducts, size: int) -> None:
-        super().__init__(whole.prepared)
-        self._whole = whole
+        super().__init__(whole.screen)
+        self.prepared, self._whole = whole.prepared, whole
         self._own = self._other = ResidualRows(whole.near, whole.own)
         self._crossed, self._scratch = np.empty(size, np.int32), np.empty(size, np.float32)
         self._right = np.empty((2 * whole.near.shape[1], 0), np.int8)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.engine.distances import Distance, Screen, Values
+from reid_dist.engine.distances.screening import Affine
 from reid_dist.kernels.canonical import LOWEST, PairRows
 from reid_dist.kernels.rescoring import add_values, falling_values, known_values, put_values
 
@@ -66,6 +67,14 @@ class RescoredScreen(Screen):
     def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
         """Prepare gallery rows as in the plain screen."""
         return self._plain.gallery_tile(rows, out)
+
+    def affine(self, rows: slice | Int64, *, of_gallery: bool) -> Affine:
+        """Rows as in the plain screen."""
+        return self._plain.affine(rows, of_gallery=of_gallery)
+
+    def bias(self, rows: slice | Int64) -> Values:
+        """Bias as in the plain screen."""
+        return self._plain.bias(rows)
 
     def prepare_queries(self, queries: slice | Int64, out: Values) -> None:
         """Prepare queries as in the plain screen."""

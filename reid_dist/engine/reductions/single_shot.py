@@ -165,6 +165,8 @@ class ListedItems:
 class ListBefore:
     """List the items before every active positive, and compute the single-shot CMC from the lists."""
 
+    need: ClassVar[Need] = Need.SINGLE_SHOT
+
     # Thresholds of the block of queries.
     targets: Targets
     # Gallery rows hidden from queries.
@@ -263,7 +265,7 @@ def _join(parts: Sequence[Listed], bits: int, n_active: Int64) -> tuple[Int64, N
 class _ListingBefore(PlacingTiles[ListedItems]):
     """Accumulator of `ListBefore`."""
 
-    need: ClassVar[Need] = Need.SINGLE_SHOT
+    need: ClassVar[Need] = ListBefore.need
 
     def __init__(self, reduction: ListBefore, pair: BlockPair) -> None:
         targets, identities, gallery = reduction.targets, reduction.identities, pair.gallery

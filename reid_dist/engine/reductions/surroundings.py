@@ -123,6 +123,8 @@ class Listing:
 def listed_in(pair: BlockPair, k: int, share: float = 1.0) -> Precision:
     """First precision of lists of `k` items, of which a share of the pairs is compared per product."""
     n_gallery, dim = pair.gallery.features.shape
+    if pair.device is not None:
+        return Precision.PLAIN
     pays = pay_for_lists(share * n_gallery, dim, k, pair.policy) and pair.integers is not None
     return Precision.INTEGERS if pays else Precision.PLAIN
 
@@ -147,6 +149,8 @@ class ListingTiles:
 class SurroundQueries:
     """Keep the k nearest gallery rows of every query, and its largest distance."""
 
+    need: ClassVar[Need] = Need.NEIGHBOURS
+
     # Length of the lists.
     k: int
     # Registered distance.
@@ -162,7 +166,7 @@ class SurroundQueries:
 class _QuerySide(Accumulator[Surroundings]):
     """Accumulator of `SurroundQueries`."""
 
-    need: ClassVar[Need] = Need.NEIGHBOURS
+    need: ClassVar[Need] = SurroundQueries.need
 
     def __init__(self, reduction: SurroundQueries, pair: BlockPair) -> None:
         self._pair = pair

@@ -8,6 +8,7 @@ again in the next one.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cached_property
 
 import numpy as np
@@ -15,16 +16,28 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange, even_rows
 from reid_dist.engine.distances import Distance, Screen, Values
+from reid_dist.engine.distances.devices import TorchDevice
 from reid_dist.engine.distances.integers import IntegerProduct
 from reid_dist.engine.distances.quantised import product_for
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import UNFORCED, Policy
 from reid_dist.engine.reductions.backends import Backend, Pairs
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, pair_rows
-from reid_dist.engine.reductions.costs import TABLE, Need, Precision, following, serving
+from reid_dist.engine.reductions.costs import (
+    ON_DEVICE,
+    REDUCED_ON_DEVICE,
+    TABLE,
+    Need,
+    Precision,
+    Table,
+    following,
+    serving,
+)
+from reid_dist.engine.reductions.device_products import DeviceProducts
 from reid_dist.engine.reductions.products import FloatProducts, IntegerProducts, PreparedColumns, ResidualProducts
 from reid_dist.engine.reductions.screens import screen_pairs
 from reid_dist.engine.screened_pairs import note_screened
+from reid_dist.kernels.canonical import GIVEN
 
 Int64 = NDArray[np.int64]
 
@@ -44,6 +57,8 @@ class BlockPair:
         Queries and gallery rows of a tile.
     policy
         What decides the products.
+    device
+        Where they are computed; None for this process.
     """
 
     def __init__(
@@ -53,8 +68,13 @@ class BlockPair:
         distance: Distance,
         tile: TileShape,
         policy: Policy = UNFORCED,
+        needs: Collection[Need] = (),
     ) -> None:
         self.query, self.gallery, self.distance, self.policy = query, gallery, distance, policy
+        self.device = self._device_for(needs)
+        if self.device is not None:
+            is_reduced = REDUCED_ON_DEVICE.issuperset(needs) and query.reranked is None
+            tile = TileShape(*self.device.tile(is_reduced=is_reduced))
         self.rows = pair_rows(distance, query, gallery)
         # The last tile of a block would be short otherwise, and short products are slow.
         self.query_rows, self.gallery_rows = even_rows(len(query), tile.query), even_rows(len(gallery), tile.gallery)
@@ -65,12 +85,26 @@ class BlockPair:
     @cached_property
     def integers(self) -> IntegerProduct | None:
         """Integer products of the pair; None where float32 is preferred.  InputError where forced ones are missing."""
+        if self.device is not None:
+            return None
         # Graph distances that are added to plain ones are added in float32.
         return None if self.rows.rescoring.active and self._is_mixed else product_for(self.screen(), self.policy)
 
     @property
     def _is_mixed(self) -> bool:
         return self.rows.rescoring.mixed or self.rows.rescoring.weight == 0.0
+
+    def _device_for(self, needs: Collection[Need]) -> TorchDevice | None:
+        """Device of the policy for a pair that is read for some needs."""
+        known = self.query.reranked
+        if not needs or self.distance.kind == GIVEN or (known is not None and (known.mixed or known.weight == 0.0)):
+            return None
+        return self.policy.device(len(self.query) * len(self.gallery) * self.gallery.features.shape[1])
+
+    @property
+    def table(self) -> Table:
+        """Costs of products where they are computed."""
+        return TABLE if self.device is None else ON_DEVICE
 
     def screen(self, precision: Precision = Precision.PLAIN) -> Screen:
         """Screen of a precision: that of all but the widest is the one of float32, up to `Tile.extra`."""
@@ -100,7 +134,9 @@ class BlockPair:
         """What computes the pairs in a precision."""
         if precision not in self._backends:
             size = self.query_rows * self.gallery_rows
-            if precision is Precision.INTEGERS:
+            if self.device is not None and precision is not Precision.KNOWN:
+                self._backends[precision] = DeviceProducts(self.screen(precision), self.rows, self.device)
+            elif precision is Precision.INTEGERS:
                 self._backends[precision] = self._whole
             elif precision is Precision.RESIDUALS:
                 self._backends[precision] = ResidualProducts(self._whole, size)
@@ -169,20 +205,25 @@ class TileView:
 
     def read(self, precision: Precision, need: Need, hidden: HiddenColumns | None = None) -> tuple[Backend, Pairs]:
         """What computes the pairs in a precision, and those to compute for a need, which are counted for the report."""
-        name = TABLE[precision].name
+        name = self._pair.table[precision].name
         if name and not self._pair.screen().exact:
             note_screened(need, name, self.size)
         return self._pair.backend(precision), Pairs(self.queries, self.columns, hidden)
 
     def first(self, need: Need) -> Precision:
         """The first precision in which a need is served."""
-        return serving(self.precision, need, known=self._pair.has_known)
+        return serving(self.precision, need, self._pair.table, known=self._pair.has_known)
 
     def wider(self, precision: Precision, need: Need) -> Precision | None:
         """The next precision that serves a need; None behind the last."""
         if precision is Precision.KNOWN or self._pair.screen().exact:
             return None
-        return following(precision, need, self._pair.gallery.features.shape[1], known=self._pair.has_known)
+        pair = self._pair
+        return following(precision, need, pair.gallery.features.shape[1], pair.table, known=pair.has_known)
+
+    def given_up(self, precision: Precision) -> float:
+        """Share of pairs inside bands at which the next precision is preferred."""
+        return self._pair.table[precision].given_up
 
     def leave(self, precision: Precision, need: Need) -> None:
         """Read further tiles of these queries in the next precision that serves a need."""

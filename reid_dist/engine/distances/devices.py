@@ -1,0 +1,179 @@
+"""Devices of torch: what products on a GPU need of it.
+
+Nothing of torch is imported before a device is asked for.  The same code runs on torch's own CPU device, so that it can
+be tested without a GPU.
+
+*Trust.*  Products are IEEE float32 or float64: reduced precision (TF32) is switched off while they are computed, and a
+product that would show it is tested at the first use of a device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import importlib.util
+import threading
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.errors import RunFailedError
+
+# Pairs of a tile: 640 MB of values and marks, of which two tiles are there at a time.
+_MOST_PAIRS: Final = 1 << 27
+_FEWEST_PAIRS: Final = 1 << 16
+_AT_ONCE: Final = 2
+_QUERY_ROWS: Final = 8192
+_COPIED_TILE: Final = (2048, 8192)
+
+# Pairs of a sample that is checked by canonical distances: one of so many, and at least so many per tile.
+SAMPLED_ONE_OF: Final = 1_000_000
+LEAST_SAMPLED: Final = 64
+
+
+class DeviceLostError(Exception):
+    """A device that cannot be used any more; what it computed last is computed again elsewhere."""
+
+
+class TorchDevice:
+    """A device of torch, and the turns in which threads of this process use it.
+
+    Attributes
+    ----------
+    torch
+        The module.
+    name, driver
+        The device and its driver, as reports name them.
+    """
+
+    def __init__(self, where: str) -> None:
+        self.torch: Any = importlib.import_module("torch")
+        self.where = self.torch.device(where)
+        self.is_cuda = self.where.type == "cuda"
+        self.name = str(self.torch.cuda.get_device_name(self.where)) if self.is_cuda else "CPU of torch"
+        self.driver = f"CUDA {self.torch.version.cuda}, torch {self.torch.__version__}"
+        self.is_lost = False
+        self._most_pairs = _MOST_PAIRS
+        self._turns = threading.BoundedSemaphore(_AT_ONCE)
+        self._exact = threading.Lock()
+        self._n_exact = 0
+        self._precision = "ieee"
+
+    def tile(self, *, is_reduced: bool) -> tuple[int, int]:
+        """Queries and gallery rows of a tile, at most; `is_reduced` says that its values do not leave the device."""
+        return (_QUERY_ROWS, max(1, self._most_pairs // _QUERY_ROWS)) if is_reduced else _COPIED_TILE
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait for a turn: few tiles are on the device at a time, whatever the number of threads.
+
+        Raises `DeviceLostError` where the device cannot be used any more.
+        """
+        with self._turns:
+            if self.is_lost:
+                raise DeviceLostError(self.name)
+            try:
+                yield
+            except self.torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                if not self.is_cuda:
+                    raise
+                self.is_lost = True
+                raise DeviceLostError(f"{self.name}: {str(error).splitlines()[0]}") from error
+
+    def halve(self) -> bool:
+        """Give memory back after too large a tile; whether smaller ones are worth a try."""
+        if self.is_cuda:
+            self.torch.cuda.empty_cache()
+        self._most_pairs //= 2
+        return self._most_pairs >= _FEWEST_PAIRS
+
+    @property
+    def most_pairs(self) -> int:
+        """Pairs of a tile, at most; fewer after the device ran out of memory."""
+        return self._most_pairs
+
+    @contextlib.contextmanager
+    def exactly(self) -> Iterator[None]:
+        """Compute products in the precision of their numbers; the setting of the process returns behind the last."""
+        if not self.is_cuda:
+            yield
+            return
+        settings = self.torch.backends.cuda.matmul
+        name, full = ("fp32_precision", "ieee") if hasattr(settings, "fp32_precision") else ("allow_tf32", False)
+        with self._exact:
+            if not self._n_exact:
+                self._precision = getattr(settings, name)
+                setattr(settings, name, full)
+            self._n_exact += 1
+        try:
+            yield
+        finally:
+            with self._exact:
+                self._n_exact -= 1
+                if not self._n_exact:
+                    setattr(settings, name, self._precision)
+
+    def upload(self, array: NDArray[Any]) -> Any:
+        """Copy an array to the device."""
+        staged = self.torch.empty(array.shape, dtype=self._dtype(array.dtype), pin_memory=self.is_cuda)
+        staged.numpy()[...] = array
+        return staged.to(self.where, non_blocking=True)
+
+    def download(self, tensor: Any) -> NDArray[Any]:
+        """Copy a tensor of the device to an array."""
+        found: NDArray[Any] = tensor.cpu().numpy()
+        return found
+
+    def _dtype(self, dtype: np.dtype[Any]) -> Any:
+        return getattr(self.torch, np.dtype(dtype).name)
+
+    def test(self) -> None:
+        """Multiply numbers whose products are exact in float32, but not in a narrower format.
+
+        Raises `RunFailedError` where a product differs.
+        """
+        rng = np.random.default_rng(0)
+        left, right = (rng.integers(-2047, 2048, (n, 3)).astype(np.float32) for n in (65, 257))
+        for dtype in (np.float32, np.float64):
+            a, b = (self.upload(each.astype(dtype)) for each in (left, right))
+            with self.exactly():
+                found = self.download(self.torch.mm(a, b.T))
+            if not np.array_equal(found, left.astype(np.float64) @ right.astype(np.float64).T):
+                raise RunFailedError(
+                    f"products of {self.name} ({self.driver}) are not exact where {np.dtype(dtype)} is; "
+                    "compute on the CPU (--device cpu), and look for a setting that lowers their precision"
+                )
+
+
+def has_driver() -> bool:
+    """Whether a driver of CUDA is installed and finds a device; nothing of torch is imported."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        count = ctypes.c_int(0)
+        return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+    except (OSError, AttributeError):
+        return False
+
+
+@cache
+def device_of(where: str) -> TorchDevice | None:
+    """A device by its name in torch, tested at the first call; None if this process cannot use it.
+
+    Raises `RunFailedError` as `TorchDevice.test`.
+    """
+    if importlib.util.find_spec("torch") is None or (where.startswith("cuda") and not has_driver()):
+        return None
+    try:
+        device = TorchDevice(where)
+        if device.is_cuda and not device.torch.cuda.is_available():
+            return None
+        device.test()
+    except (RuntimeError, AssertionError, ImportError, OSError):
+        return None
+    return device
