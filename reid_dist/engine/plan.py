@@ -26,13 +26,27 @@ DEFAULT_MEMORY = 2 * 2**30
 # Partial results per merge: few enough to start early, enough for a flat tree.
 MERGED_AT_ONCE = 8
 
-# Target operations per task: some tenths of a second, against about a millisecond of scheduling.
-_TASK_FLOP = 3.0e10
 # A scheduler takes up to a millisecond per task of any size, and would limit large clusters.
 _MOST_TASKS = 10_000
-_MOST_QUERY_ROWS = 8192
-_MOST_GALLERY_ROWS = 65536
+
 _TASKS_PER_THREAD, _FEW_TASKS_PER_THREAD = 8, 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a task is at most."""
+
+    # Target operations: some tenths of a second, against about a millisecond of scheduling.
+    task_flop: float
+    most_query_rows: int
+    most_gallery_rows: int
+    tasks_per_thread: int
+
+
+_ON_CPU = _Work(3.0e10, 8192, 65536, _TASKS_PER_THREAD)
+# Threads read and decide; the device computes for all of them.
+_ON_DEVICE = _Work(1.0e12, 65536, 262144, 1)
+
 # Queries whose products with a gallery row take as long as its preparation for a block: more if these are products of
 # integers, fewer in float32.
 _PREPARATION = 400
@@ -324,18 +338,20 @@ def make_plan(
     names limits that would.
     """
     tile = DEFAULT_TILE if chunk_rows is None else TileShape(chunk_rows, chunk_rows)
-    query_block = min(query.n_rows, _MOST_QUERY_ROWS)
+    chosen = policy or Policy.in_force()
+    work = _ON_DEVICE if chosen.expects_device(query.n_rows * gallery.n_rows * query.dim) else _ON_CPU
+    query_block = min(query.n_rows, work.most_query_rows)
     # This memory does not decrease with smaller gallery blocks.
     pairs = besides.pairs
     fitting = memory_per_thread // (2 * max(1, besides.bytes_per_query))
     if fitting < query_block:
         query_block = max(1, fitting // tile.query * tile.query or fitting)
     # Enough tasks to keep all threads busy to the end, each large enough to outweigh its scheduling.
-    flop = max(_TASK_FLOP, 2.0 * query.n_rows * gallery.n_rows * query.dim / _MOST_TASKS)
+    flop = max(work.task_flop, 2.0 * query.n_rows * gallery.n_rows * query.dim / _MOST_TASKS)
     wanted = flop / (2.0 * query_block * query.dim)
-    per_thread = _FEW_TASKS_PER_THREAD if besides.merges_slowly else _TASKS_PER_THREAD
+    per_thread = min(work.tasks_per_thread, _FEW_TASKS_PER_THREAD if besides.merges_slowly else _TASKS_PER_THREAD)
     balanced = gallery.n_rows * -(-query.n_rows // query_block) / (per_thread * n_threads)
-    rows = max(1, min(int(wanted), int(balanced), _MOST_GALLERY_ROWS))
+    rows = max(1, min(int(wanted), int(balanced), work.most_gallery_rows))
     if besides.bytes_per_pair:
         rows = max(1, min(rows, _MOST_HELD_PAIRS // query_block))
     chunk = min(gallery.chunk_rows, gallery.n_rows)
@@ -350,7 +366,7 @@ def make_plan(
     # At most an eighth of the memory: a search with fewer counts takes more passes, with the same result.
     counts = max(_FEWEST_COUNTS, min(_MOST_COUNTS, memory_per_thread // (8 * _BYTES_PER_COUNT))) if pairs else 0
 
-    integers = (policy or Policy.in_force()).may_use_integers
+    integers = chosen.may_use_integers
 
     def projected(query_rows: int, gallery_rows: int) -> int:
         task = _task_bytes(query, gallery, tile, query_rows, gallery_rows, relevant_per_query, integers=integers)

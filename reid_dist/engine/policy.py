@@ -8,7 +8,7 @@ from typing import Final
 
 from reid_dist.clusters.settings import forced_products
 from reid_dist.core.environment import SCREEN_VARIABLE, TORCH_DEVICE_VARIABLE
-from reid_dist.engine.distances.devices import TorchDevice, device_of
+from reid_dist.engine.distances.devices import TorchDevice, device_of, may_have
 from reid_dist.engine.distances.integers import PROVIDERS, IntegerProduct, exact_product, seconds_saved
 from reid_dist.errors import InputError
 
@@ -45,12 +45,16 @@ class Policy:
             )
         return cls(forced, torch_device=os.environ.get(TORCH_DEVICE_VARIABLE) or "cuda")
 
+    def expects_device(self, n_multiplications: int) -> bool:
+        """Whether a block pair with so many multiplications is computed on a device, as far as that is known here."""
+        where = self.torch_device
+        if where is None or self.forced not in (None, "cuda"):
+            return False
+        return (self.forced == "cuda" or n_multiplications >= _WORTH_A_DEVICE) and may_have(where)
+
     def device(self, n_multiplications: int) -> TorchDevice | None:
         """Device for a block pair with so many multiplications; None where there is none, or it is not worth it."""
-        is_forced = self.forced == "cuda"
-        if self.torch_device is None or (self.forced is not None and not is_forced):
-            return None
-        if not is_forced and n_multiplications < _WORTH_A_DEVICE:
+        if self.torch_device is None or not self.expects_device(n_multiplications):
             return None
         device = device_of(self.torch_device)
         return None if device is None or device.is_lost else device

@@ -151,8 +151,13 @@ class TorchDevice:
                 )
 
 
-def has_driver() -> bool:
-    """Whether a driver of CUDA is installed and finds a device; nothing of torch is imported."""
+@cache
+def may_have(where: str) -> bool:
+    """Whether torch is installed, and for CUDA a driver that finds a device; nothing of torch is imported."""
+    return importlib.util.find_spec("torch") is not None and (not where.startswith("cuda") or _has_driver())
+
+
+def _has_driver() -> bool:
     try:
         driver = ctypes.CDLL("libcuda.so.1")
         count = ctypes.c_int(0)
@@ -167,7 +172,7 @@ def device_of(where: str) -> TorchDevice | None:
 
     Raises `RunFailedError` as `TorchDevice.test`.
     """
-    if importlib.util.find_spec("torch") is None or (where.startswith("cuda") and not has_driver()):
+    if not may_have(where):
         return None
     try:
         device = TorchDevice(where)

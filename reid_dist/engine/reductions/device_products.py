@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,13 +38,29 @@ from reid_dist.kernels.symmetric import Side
 from reid_dist.kernels.tiles import Tile
 
 Int64 = NDArray[np.int64]
+T = TypeVar("T")
 Tensor = Any
 """A tensor of torch, which has no types where torch is not installed."""
 
-_NO_BIAS = np.empty(0, np.float32)
-
 # Groups of columns whose largest values bound the nearest items, at least; and per item of a list.
 _LEAST_GROUPS, _GROUPS_PER_NEIGHBOUR = 256, 4
+
+
+class _Sample(NamedTuple):
+    """Some values of a tile: their rows and columns, int64, and the values."""
+
+    row: Int64
+    column: Int64
+    value: NDArray[np.floating]
+
+
+class _Entries(NamedTuple):
+    """Values that pass a level, by row and column, int32, and a sample of all."""
+
+    sample: _Sample
+    row: NDArray[np.int32]
+    column: NDArray[np.int32]
+    value: NDArray[np.floating]
 
 
 @dataclass
@@ -129,18 +145,22 @@ class DeviceProducts(TileProducts):
                 return torch.mm(near, self._far.T)
             return torch.addmm(self.device.upload(-bias), near, self._far.T)
 
-    def _check(self, values: Tensor, queries: Int64, bias: NDArray[np.floating] | None) -> None:
-        """Compare a sample of values with canonical distances.
-
-        Raises `RunFailedError` where one is farther from them than the bound.
-        """
+    def _sample(self, values: Tensor) -> _Sample:
+        """Some values of a tile; those of hidden pairs are infinite."""
         n, m = values.shape
-        rng = np.random.default_rng((n, m, self._columns.start, int(queries[0])))
+        rng = np.random.default_rng((n, m, self._columns.start))
         size = max(LEAST_SAMPLED, n * m // SAMPLED_ONE_OF)
         row, column = rng.integers(0, n, size), rng.integers(0, m, size)
-        shown = self.device.download(values[self.device.upload(row), self.device.upload(column)]).astype(np.float64)
-        if bias is None:
-            shown = (shown.astype(self.screen.dtype) - self._bias[column]).astype(np.float64)
+        device = self.device
+        return _Sample(row, column, device.download(values[device.upload(row), device.upload(column)]))
+
+    def _check(self, sample: _Sample, queries: Int64, bias: NDArray[np.floating] | None = None) -> None:
+        """Compare a sample with canonical distances; `bias` is what has not been subtracted.
+
+        Raises `RunFailedError` where a value is farther from them than the bound.
+        """
+        row, column, value = sample
+        shown = (value if bias is None else value - bias[column]).astype(np.float64)
         visible, query = np.isfinite(shown), queries[row]
         distance = pair_distances(self._plain, query, self._columns.start + column)
         falling = falling_values(self._plain, query, distance, 0.0)
@@ -154,17 +174,19 @@ class DeviceProducts(TileProducts):
                 "results cannot be trusted; compute on the CPU (--device cpu), and test the device"
             )
 
-    def _in_pieces(self, n_rows: int, compute: Callable[[slice], None]) -> None:
-        """Compute the rows of a tile, in pieces that the device has memory for.
+    def _in_pieces(self, n_rows: int, compute: Callable[[slice], T], take: Callable[[slice, T], bool]) -> None:
+        """Compute the rows of a tile on the device, in pieces that it has memory for, and take what comes back.
 
-        Raises `RunFailedError` if it has not even for small ones.
+        Rows are taken without a turn, until `take` returns false.  Raises `RunFailedError` if the device has not even
+        memory for small pieces.
         """
         start, step = 0, max(1, n_rows)
         while start < n_rows:
             step = min(step, max(1, self.device.most_pairs // max(1, len(self._columns))))
+            rows = slice(start, min(start + step, n_rows))
             try:
                 with self.device.turn():
-                    compute(slice(start, min(start + step, n_rows)))
+                    found = compute(rows)
             except self.device.torch.OutOfMemoryError as error:
                 if not self.device.halve():
                     raise RunFailedError(
@@ -172,18 +194,25 @@ class DeviceProducts(TileProducts):
                         "processes that use it, or compute on the CPU (--device cpu)"
                     ) from error
                 continue
+            if not take(rows, found):
+                return
             start += step
 
     def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
         """Products of some queries and columns, in memory of this process."""
         values = np.empty((len(queries), len(columns)), self.screen.dtype)
 
-        def compute(rows: slice) -> None:
+        def compute(rows: slice) -> _Sample:
             products = self._products(queries, rows, None)
-            self._check(products, queries[rows], None)
             values[rows] = self.device.download(products)
+            return self._sample(products)
 
-        self._in_pieces(len(queries), compute)
+        def take(rows: slice, sample: _Sample) -> bool:
+            self._check(sample, queries[rows], self._bias)
+            return True
+
+        self.prepare(columns)
+        self._in_pieces(len(queries), compute, take)
         self.screen.correct(queries, columns.start, self._bias, values)
         return float_tile(values, self._bias, queries, columns.start)
 
@@ -257,43 +286,43 @@ class DeviceProducts(TileProducts):
         parts: list[tuple[Int64, Int64, Int64]] = []
         n_inside, stop = 0, len(queries)
 
-        def compute(rows: slice) -> None:
-            nonlocal n_inside, stop
-            if stop < rows.start:
-                return
-            bias, shown = self._seen(hidden, queries)
+        def compute(rows: slice) -> tuple[_Sample, tuple[Int64, ...], int, int, Int64, Int64]:
+            bias, kinds = self._seen(hidden, queries)
             values = self._products(queries, rows, bias)
-            self._check(values, queries[rows], bias)
-            thresholds = self._thresholds_of(bands, queries, rows)
+            sample, thresholds = self._sample(values), self._thresholds_of(bands, queries, rows)
             self._hide(values, bands, (bands.hidden_indptr, bands.hidden_column), queries, rows)
-            row, column = self._entries(values >= thresholds.lowest[:, None], shown, rows)
+            row, column = self._entries(values >= thresholds.lowest[:, None], kinds, rows)
             value = values[row, column]
             del values
             key = (row << 32) | torch.searchsorted(thresholds.sorted, -value)
             threshold = torch.searchsorted(thresholds.keys, key)
             is_open = value <= thresholds.upper[threshold]
-            opened = [device.download(each[is_open]) for each in (row, column, threshold)]
-            sums = np.cumsum(np.bincount(opened[0], minlength=rows.stop - rows.start))
-            fits = int(np.searchsorted(sums, rest.limit - n_inside, "right"))
-            passed = ~is_open
-            if fits < rows.stop - rows.start:
-                passed &= row < fits
-            passed = torch.nonzero(passed)[:, 0]
+            opened = device.download(row[is_open])
+            sums = np.cumsum(np.bincount(opened, minlength=rows.stop - rows.start))
+            # Rows up to one with which more pairs are open than is worth it.
+            n_fitting = int(np.searchsorted(sums, rest.limit - n_inside, "right"))
+            n_kept = int(sums[n_fitting - 1]) if n_fitting else 0
+            passed = torch.nonzero(~is_open & (row < n_fitting))[:, 0]
             place = threshold[passed]
             if len(group_of):
-                group = device.upload(group_of)[column[passed]]
-                place = group * thresholds.n + place
+                place = device.upload(group_of)[column[passed]] * thresholds.n + place
             found = device.download(torch.bincount(place, minlength=n_groups * thresholds.n))
-            # Positives between them make places of thresholds differ.
-            counts[:, place_of[thresholds.place]] += found.reshape(n_groups, -1).astype(np.int32)
-            n_kept = int(sums[fits - 1]) if fits else 0
-            inside = int(sums[-1]) if len(sums) else 0
-            parts.append((opened[0][:n_kept] + rows.start, opened[1][:n_kept], thresholds.place[opened[2][:n_kept]]))
-            if fits < rows.stop - rows.start:
-                stop = rows.start + fits
-            n_inside += inside
+            others = (device.download(each[is_open])[:n_kept] for each in (column, threshold))
+            entries = (opened[:n_kept], *others)
+            return sample, entries, n_fitting, int(sums[-1]), found, thresholds.place
 
-        self._in_pieces(len(queries), compute)
+        def take(rows: slice, given: tuple[_Sample, tuple[Int64, ...], int, int, Int64, Int64]) -> bool:
+            nonlocal n_inside, stop
+            sample, (row, column, threshold), n_fitting, inside, found, numbers = given
+            self._check(sample, queries[rows])
+            # Positives between them make places of thresholds differ.
+            counts[:, place_of[numbers]] += found.reshape(n_groups, -1).astype(np.int32)
+            parts.append((row + rows.start, column, numbers[threshold]))
+            n_inside += inside
+            stop = rows.start + n_fitting
+            return bool(n_fitting == rows.stop - rows.start)
+
+        self._in_pieces(len(queries), compute, take)
         row, column, threshold = (np.concatenate(each) for each in zip(*parts, strict=True))
         offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(queries)))])
         return _Placed(pairs, queries[row], columns.start + column, threshold, offsets, stop, n_inside)
@@ -317,22 +346,32 @@ class DeviceProducts(TileProducts):
         queries, columns, hidden = pairs
         self.prepare(columns)
 
-        def compute(rows: slice) -> None:
-            bias, shown = self._seen(hidden, queries)
+        def compute(rows: slice) -> _Entries:
+            bias, kinds = self._seen(hidden, queries)
             values, own = self._products(queries, rows, bias), queries[rows]
-            self._check(values, own, bias)
+            sample = self._sample(values)
             self._hide(values, side, (side.struck_indptr, side.struck), queries, rows)
-            self._begin(values, own, side, None if shown is None else (shown[0][rows], shown[1]))
+            self._begin(values, own, side, None if kinds is None else (kinds[0][rows], kinds[1]))
             marks = values >= device.upload(side.lists.level[own])[:, None]
             if not np.isnan(side.lower_bound[own]).all():
                 marks |= values <= device.upload(side.lower_bound[own])[:, None]
-            row, column = self._entries(marks, shown, rows)
-            value = device.download(values[row, column])
-            item, other = own[device.download(row)].astype(np.int32), device.download(column.int()) + columns.start
-            enter_rows(item, other, value, _NO_BIAS.astype(value.dtype), side)
+            return self._found(sample, values, *self._entries(marks, kinds, rows))
 
-        self._in_pieces(len(queries), compute)
+        def take(rows: slice, found: _Entries) -> bool:
+            own = queries[rows]
+            self._check(found.sample, own)
+            item, other = own[found.row].astype(np.int32), found.column + np.int32(columns.start)
+            enter_rows(item, other, found.value, np.empty(0, found.value.dtype), side)
+            return True
+
+        self._in_pieces(len(queries), compute, take)
         return 0
+
+    def _found(self, sample: _Sample, values: Tensor, row: Tensor, column: Tensor) -> _Entries:
+        """Values at some places, on the CPU."""
+        return _Entries(
+            sample, *(self.device.download(each) for each in (row.int(), column.int(), values[row, column]))
+        )
 
     def _begin(self, values: Tensor, own: Int64, side: Side, shown: tuple[Tensor, Tensor] | None) -> None:
         """Set the levels of lists that have none from the largest values of groups of columns."""
@@ -374,10 +413,10 @@ class DeviceProducts(TileProducts):
         self.prepare(columns)
         there = slice(columns.start, columns.stop)
 
-        def compute(rows: slice) -> None:
+        def compute(rows: slice) -> _Entries:
             own = queries[rows]
             values = self._products(queries, rows, None)
-            self._check(values, own, None)
+            sample = self._sample(values)
             less_column, less_row = far.bias[there], near.bias[own]
             mine = values - device.upload(less_column) if less_column.any() else values
             marks = mine >= device.upload(near.lists.level[own])[:, None]
@@ -389,11 +428,15 @@ class DeviceProducts(TileProducts):
             if not np.isnan(far.lower_bound[there]).all():
                 marks |= theirs <= device.upload(far.lower_bound[there])
             del theirs
-            row, column = torch.nonzero(marks).unbind(1)
-            value = device.download(values[row, column])
-            item, other = own[device.download(row)].astype(np.int32), device.download(column.int()) + columns.start
-            enter_rows(item, other, value, far.bias, near)
-            enter_rows(other, item, value, near.bias, far)
+            return self._found(sample, values, *torch.nonzero(marks).unbind(1))
 
-        self._in_pieces(len(queries), compute)
+        def take(rows: slice, found: _Entries) -> bool:
+            own = queries[rows]
+            self._check(found.sample, own, far.bias[there])
+            item, other = own[found.row].astype(np.int32), found.column + np.int32(columns.start)
+            enter_rows(item, other, found.value, far.bias, near)
+            enter_rows(other, item, found.value, near.bias, far)
+            return True
+
+        self._in_pieces(len(queries), compute, take)
         return 0
