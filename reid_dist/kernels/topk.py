@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from reid_dist.kernels.canonical import PairRows, falling_at, pair_distances, write_distances
+from reid_dist.kernels.canonical import PairRows, falling_at, write_distances
 from reid_dist.kernels.selection import select
 from reid_dist.kernels.settings import inner_kernel, kernel
 
@@ -36,8 +36,8 @@ GROUPS_PER_NEIGHBOUR = 3
 # Entries between two thinnings of a list: at least so many, a power of two, and this part of k.
 _LEAST_LAG, _LAGS_PER_LIST = 16, 4
 
-# Lists that are settled together.
-_SETTLED = 1024
+# Entries of a list that are sorted by insertion.
+_RUN = 16
 
 
 class Candidates(NamedTuple):
@@ -197,40 +197,54 @@ def first_level(values: NDArray[np.floating], wanted: int, groups: NDArray[np.fl
     return values.dtype.type(select(groups, len(groups) - wanted))
 
 
+@kernel
 def settle(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.float64]) -> None:
     """Write the k nearest columns by (canonical distance, column) to `index` and `distance`, shapes (n_query, k).
 
     Entries beyond the end of a list are not written.
     """
-    _sort_columns(lists)
-    for start in range(0, len(lists.size), _SETTLED):
-        block = slice(start, start + _SETTLED)
-        query, place = np.nonzero(_entries(lists, block))
-        column, owner = lists.column[block][query, place].astype(np.int64), query + start
-        found = pair_distances(lists.rows, owner, column)
-        n = np.bincount(query, minlength=len(lists.size[block]))
-        # Left-aligned rows; columns ascend, so that a stable sort is by (distance, column).
-        filled = np.arange(n.max(initial=0)) < n[:, None]
-        columns, distances = np.zeros(filled.shape, np.int64), np.full(filled.shape, np.inf)
-        columns[filled], distances[filled] = column, found
-        order = np.argsort(distances, axis=1, kind="stable")[:, : lists.k]
-        kept = filled[:, : lists.k]
-        index[block, : kept.shape[1]][kept] = np.take_along_axis(columns, order, 1)[kept]
-        distance[block, : kept.shape[1]][kept] = np.take_along_axis(distances, order, 1)[kept]
-
-
-@kernel
-def _sort_columns(lists: Candidates) -> None:
+    capacity = lists.value.shape[1]
+    scratch, place, other = make_scratch(capacity), np.empty(capacity, np.int64), np.empty(capacity, np.int64)
     for q in range(len(lists.size)):
         sort_by_column(q, lists)
+        if lists.size[q] > lists.k:
+            thin(q, lists, scratch)
+        size = lists.size[q]
+        columns, distances, listed = scratch.column[:size], scratch.distance[:size], lists.column[q, :size]
+        for c in range(len(columns)):
+            columns[c] = listed[c]
+        write_distances(lists.rows, np.full(size, q), columns, distances)
+        order = _order_of(distances, place, other)
+        for c in range(min(lists.k, size)):
+            index[q, c], distance[q, c] = columns[order[c]], distances[order[c]]
 
 
-def _entries(lists: Candidates, block: slice) -> NDArray[np.bool_]:
-    """Whether entries of some lists are used and not more than two bands below the k-th best value."""
-    size, epsilon = lists.size[block, None], lists.epsilon[block, None]
-    # Most lists have room for more entries than they hold.
-    used = np.arange(max(lists.k, int(size.max(initial=0)))) < size
-    value = np.where(used, lists.value[block, : used.shape[1]], -np.inf)
-    best = np.partition(value, -lists.k, axis=1)[:, -lists.k, None]
-    edge = best.astype(np.float64) - 2.0 * epsilon
-    return used & (value >= edge - np.abs(edge) * 2.0**-22 - 2.0**-125)
+@inner_kernel
+def _order_of(distances: NDArray[np.float64], place: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Places of some distances in ascending order, equal ones in the order given: one of two pieces of memory for it.
+
+    Runs of a few are sorted by insertion, and merged.
+    """
+    n = len(distances)
+    for start in range(0, n, _RUN):
+        for p in range(start, min(start + _RUN, n)):
+            value, at = distances[p], p
+            while at > start and distances[place[at - 1]] > value:
+                place[at] = place[at - 1]
+                at -= 1
+            place[at] = p
+    width = _RUN
+    while width < n:
+        for start in range(0, n, 2 * width):
+            middle, stop = min(start + width, n), min(start + 2 * width, n)
+            a, b = start, middle
+            for p in range(start, stop):
+                if b == stop or (a < middle and distances[place[a]] <= distances[place[b]]):
+                    other[p] = place[a]
+                    a += 1
+                else:
+                    other[p] = place[b]
+                    b += 1
+        place, other = other, place
+        width *= 2
+    return place
