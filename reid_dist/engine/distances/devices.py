@@ -26,6 +26,7 @@ from reid_dist.errors import RunFailedError
 # Pairs of a tile: 640 MB of values and marks, of which two tiles are there at a time.
 _MOST_PAIRS: Final = 1 << 27
 _FEWEST_PAIRS: Final = 1 << 16
+_BYTES_PER_PAIR: Final = 16
 _AT_ONCE: Final = 2
 _QUERY_ROWS: Final = 8192
 _COPIED_TILE: Final = (2048, 8192)
@@ -65,7 +66,17 @@ class TorchDevice:
 
     def tile(self, *, is_reduced: bool) -> tuple[int, int]:
         """Queries and gallery rows of a tile, at most; `is_reduced` says that its values do not leave the device."""
-        return (_QUERY_ROWS, max(1, self._most_pairs // _QUERY_ROWS)) if is_reduced else _COPIED_TILE
+        if not is_reduced:
+            return _COPIED_TILE
+        return _QUERY_ROWS, max(1, min(self._most_pairs, self._fitting_pairs()) // _QUERY_ROWS)
+
+    def _fitting_pairs(self) -> int:
+        """Pairs of a tile that find room in memory that nobody uses, of which half is left to others."""
+        if not self.is_cuda:
+            return _MOST_PAIRS
+        cuda = self.torch.cuda
+        free = cuda.mem_get_info(self.where)[0] + cuda.memory_reserved(self.where) - cuda.memory_allocated(self.where)
+        return max(_FEWEST_PAIRS, int(free / (2 * _AT_ONCE * _BYTES_PER_PAIR)))
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -93,11 +104,6 @@ class TorchDevice:
         self._most_pairs //= 2
         return self._most_pairs >= _FEWEST_PAIRS
 
-    @property
-    def most_pairs(self) -> int:
-        """Pairs of a tile, at most; fewer after the device ran out of memory."""
-        return self._most_pairs
-
     @contextlib.contextmanager
     def exactly(self) -> Iterator[None]:
         """Compute products in the precision of their numbers; the setting of the process returns behind the last."""
@@ -120,18 +126,18 @@ class TorchDevice:
                     setattr(settings, name, self._precision)
 
     def upload(self, array: NDArray[Any]) -> Any:
-        """Copy an array to the device."""
-        staged = self.torch.empty(array.shape, dtype=self._dtype(array.dtype), pin_memory=self.is_cuda)
-        staged.numpy()[...] = array
-        return staged.to(self.where, non_blocking=True)
+        """Copy an array to the device.
+
+        Arrays outlive the call, or have been copied by the driver when it returns; torch takes writeable ones alone.
+        """
+        given = array if array.flags.writeable and array.flags.c_contiguous else array.copy()
+        copied = self.torch.from_numpy(given)
+        return copied.to(self.where, non_blocking=True) if self.is_cuda else copied.clone()
 
     def download(self, tensor: Any) -> NDArray[Any]:
         """Copy a tensor of the device to an array."""
         found: NDArray[Any] = tensor.cpu().numpy()
         return found
-
-    def _dtype(self, dtype: np.dtype[Any]) -> Any:
-        return getattr(self.torch, np.dtype(dtype).name)
 
     def test(self) -> None:
         """Multiply numbers whose products are exact in float32, but not in a narrower format.

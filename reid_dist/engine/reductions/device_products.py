@@ -97,35 +97,54 @@ class _Thresholds:
         self.lowest = device.upload(lowest)
 
 
+class UploadedRows:
+    """The latest rows of both sides on a device, for products in several precisions."""
+
+    def __init__(self, device: TorchDevice) -> None:
+        self._device = device
+        self._latest: dict[type, tuple[RowRange | Int64, Tensor]] = {}
+
+    def read(self, rows: NDArray[np.floating], key: RowRange | Int64) -> Tensor:
+        """Rows as they are stored; `key` are columns, or the queries themselves."""
+        side = type(key)
+        latest = self._latest.get(side)
+        if latest is None or (latest[0] != key if isinstance(key, RowRange) else latest[0] is not key):
+            self._latest[side] = key, self._device.upload(rows)
+        return self._latest[side][1]
+
+
 class DeviceProducts(TileProducts):
     """Products on a device; see `reid_dist.engine.reductions.backends.Backend`.
 
     Places and lists are found there.  For other needs, and where some pairs have known distances, tiles come back.
     """
 
-    def __init__(self, screen: Screen, rows: PairRows, device: TorchDevice) -> None:
+    def __init__(self, screen: Screen, rows: PairRows, device: TorchDevice, uploaded: UploadedRows) -> None:
         super().__init__(screen)
         self.device, self._rows = device, rows
         # Products are those of the plain distance.
         self._plain = rows._replace(rescoring=PLAIN)
         self._dtype = getattr(device.torch, screen.dtype.name)
-        self._columns, self._far = RowRange(0, 0), device.upload(np.empty((0, 0), screen.dtype))
+        self._uploaded = uploaded
+        self._columns, self._far = RowRange(0, 0), None
         self._bias: NDArray[np.floating] = np.empty(0, screen.dtype)
         self._near: tuple[Int64, Tensor] | None = None
         self._thresholds: list[_Thresholds] = []
         self._hidden: tuple[Bands | Side, Tensor, Tensor] | None = None
         self._placed: _Placed | None = None
+        # Rows and columns of the sample of a tile of some shape, and their places on the device.
+        self._sampled: dict[tuple[int, int], tuple[Int64, Int64, Tensor]] = {}
 
     def prepare(self, columns: RowRange) -> None:
         """Prepare gallery rows, unless they are the latest."""
         if columns != self._columns:
             here = slice(columns.start, columns.stop)
-            self._far = self._upload(self.screen.affine(here, of_gallery=True))
+            self._far = self._prepared(self.screen.affine(here, of_gallery=True), columns)
             self._bias, self._columns = self.screen.bias(here), columns
 
-    def _upload(self, affine: Affine) -> Tensor:
+    def _prepared(self, affine: Affine, key: RowRange | Int64) -> Tensor:
         """Rows on the device, prepared in float64 and rounded once, as kernels of the CPU do."""
-        rows, device = self.device.upload(affine.rows).double(), self.device
+        rows, device = self._uploaded.read(affine.rows, key).double(), self.device
         if affine.centre is not None:
             rows -= device.upload(affine.centre).double()
         if affine.factor is not None:
@@ -134,7 +153,7 @@ class DeviceProducts(TileProducts):
 
     def _query_rows(self, queries: Int64) -> Tensor:
         if self._near is None or self._near[0] is not queries:
-            self._near = queries, self._upload(self.screen.affine(queries, of_gallery=False))
+            self._near = queries, self._prepared(self.screen.affine(queries, of_gallery=False), queries)
         return self._near[1]
 
     def _products(self, queries: Int64, rows: slice, bias: NDArray[np.floating] | None) -> Tensor:
@@ -148,11 +167,12 @@ class DeviceProducts(TileProducts):
     def _sample(self, values: Tensor) -> _Sample:
         """Some values of a tile; those of hidden pairs are infinite."""
         n, m = values.shape
-        rng = np.random.default_rng((n, m, self._columns.start))
-        size = max(LEAST_SAMPLED, n * m // SAMPLED_ONE_OF)
-        row, column = rng.integers(0, n, size), rng.integers(0, m, size)
-        device = self.device
-        return _Sample(row, column, device.download(values[device.upload(row), device.upload(column)]))
+        if (n, m) not in self._sampled:
+            rng, size = np.random.default_rng((n, m)), max(LEAST_SAMPLED, n * m // SAMPLED_ONE_OF)
+            places = rng.integers(0, n, size), rng.integers(0, m, size)
+            self._sampled[n, m] = *places, self.device.upload(places[0] * m + places[1])
+        row, column, place = self._sampled[n, m]
+        return _Sample(row, column, self.device.download(values.view(-1)[place]))
 
     def _check(self, sample: _Sample, queries: Int64, bias: NDArray[np.floating] | None = None) -> None:
         """Compare a sample with canonical distances; `bias` is what has not been subtracted.
@@ -174,29 +194,35 @@ class DeviceProducts(TileProducts):
                 "results cannot be trusted; compute on the CPU (--device cpu), and test the device"
             )
 
-    def _in_pieces(self, n_rows: int, compute: Callable[[slice], T], take: Callable[[slice, T], bool]) -> None:
+    def _in_pieces(
+        self, n_rows: int, columns: RowRange, compute: Callable[[slice], T], take: Callable[[slice, T], bool]
+    ) -> None:
         """Compute the rows of a tile on the device, in pieces that it has memory for, and take what comes back.
 
         Rows are taken without a turn, until `take` returns false.  Raises `RunFailedError` if the device has not even
         memory for small pieces.
         """
-        start, step = 0, max(1, n_rows)
+        start, step = 0, n_rows
         while start < n_rows:
-            step = min(step, max(1, self.device.most_pairs // max(1, len(self._columns))))
             rows = slice(start, min(start + step, n_rows))
             try:
                 with self.device.turn():
+                    self.prepare(columns)
                     found = compute(rows)
-            except self.device.torch.OutOfMemoryError as error:
-                if not self.device.halve():
-                    raise RunFailedError(
-                        f"{self.device.name} has no memory for tiles of {step} x {len(self._columns)} rows; end other "
-                        "processes that use it, or compute on the CPU (--device cpu)"
-                    ) from error
-                continue
-            if not take(rows, found):
-                return
-            start += step
+            except self.device.torch.OutOfMemoryError:
+                found = None
+            # Behind the handler, nothing refers to what was computed any more.
+            if found is not None:
+                if not take(rows, found):
+                    return
+                start += step
+            elif not self.device.halve():
+                raise RunFailedError(
+                    f"{self.device.name} has no memory for tiles of {step} x {len(columns)} rows; end other processes "
+                    "that use it, or compute on the CPU (--device cpu)"
+                )
+            else:
+                step = max(1, step // 2)
 
     def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
         """Products of some queries and columns, in memory of this process."""
@@ -211,8 +237,7 @@ class DeviceProducts(TileProducts):
             self._check(sample, queries[rows], self._bias)
             return True
 
-        self.prepare(columns)
-        self._in_pieces(len(queries), compute, take)
+        self._in_pieces(len(queries), columns, compute, take)
         self.screen.correct(queries, columns.start, self._bias, values)
         return float_tile(values, self._bias, queries, columns.start)
 
@@ -280,7 +305,6 @@ class DeviceProducts(TileProducts):
         """Count the pairs whose values decide, up to a row with which too many do not."""
         device, torch = self.device, self.device.torch
         queries, columns, hidden = pairs
-        self.prepare(columns)
         n_groups = max(1, len(counts))
         place_of = bands.positive_start[:-1] + 2 * np.arange(len(bands.positive_start) - 1)
         parts: list[tuple[Int64, Int64, Int64]] = []
@@ -322,7 +346,7 @@ class DeviceProducts(TileProducts):
             stop = rows.start + n_fitting
             return bool(n_fitting == rows.stop - rows.start)
 
-        self._in_pieces(len(queries), compute, take)
+        self._in_pieces(len(queries), columns, compute, take)
         row, column, threshold = (np.concatenate(each) for each in zip(*parts, strict=True))
         offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(queries)))])
         return _Placed(pairs, queries[row], columns.start + column, threshold, offsets, stop, n_inside)
@@ -344,7 +368,6 @@ class DeviceProducts(TileProducts):
             return super().nearest(pairs, side)
         device = self.device
         queries, columns, hidden = pairs
-        self.prepare(columns)
 
         def compute(rows: slice) -> _Entries:
             bias, kinds = self._seen(hidden, queries)
@@ -364,7 +387,7 @@ class DeviceProducts(TileProducts):
             enter_rows(item, other, found.value, np.empty(0, found.value.dtype), side)
             return True
 
-        self._in_pieces(len(queries), compute, take)
+        self._in_pieces(len(queries), columns, compute, take)
         return 0
 
     def _found(self, sample: _Sample, values: Tensor, row: Tensor, column: Tensor) -> _Entries:
@@ -410,7 +433,6 @@ class DeviceProducts(TileProducts):
         """Add pairs of different items to the lists of queries and of columns."""
         device, torch = self.device, self.device.torch
         queries, columns, _ = pairs
-        self.prepare(columns)
         there = slice(columns.start, columns.stop)
 
         def compute(rows: slice) -> _Entries:
@@ -438,5 +460,5 @@ class DeviceProducts(TileProducts):
             enter_rows(other, item, found.value, near.bias, far)
             return True
 
-        self._in_pieces(len(queries), compute, take)
+        self._in_pieces(len(queries), columns, compute, take)
         return 0

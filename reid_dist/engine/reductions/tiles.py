@@ -33,7 +33,7 @@ from reid_dist.engine.reductions.costs import (
     following,
     serving,
 )
-from reid_dist.engine.reductions.device_products import DeviceProducts
+from reid_dist.engine.reductions.device_products import DeviceProducts, UploadedRows
 from reid_dist.engine.reductions.products import FloatProducts, IntegerProducts, PreparedColumns, ResidualProducts
 from reid_dist.engine.reductions.screens import screen_pairs
 from reid_dist.engine.screened_pairs import note_screened
@@ -81,6 +81,7 @@ class BlockPair:
         self._screens: dict[type, Screen] = {}
         self._prepared: dict[Screen, PreparedColumns] = {}
         self._backends: dict[Precision, Backend] = {}
+        self._rows_there: UploadedRows | None = None
 
     @cached_property
     def integers(self) -> IntegerProduct | None:
@@ -135,7 +136,9 @@ class BlockPair:
         if precision not in self._backends:
             size = self.query_rows * self.gallery_rows
             if self.device is not None and precision is not Precision.KNOWN:
-                self._backends[precision] = DeviceProducts(self.screen(precision), self.rows, self.device)
+                self._backends[precision] = DeviceProducts(
+                    self.screen(precision), self.rows, self.device, self._uploaded(self.device)
+                )
             elif precision is Precision.INTEGERS:
                 self._backends[precision] = self._whole
             elif precision is Precision.RESIDUALS:
@@ -144,6 +147,12 @@ class BlockPair:
                 multiplies = precision is not Precision.KNOWN
                 self._backends[precision] = FloatProducts(self._columns(precision), size, multiplies=multiplies)
         return self._backends[precision]
+
+    def _uploaded(self, device: TorchDevice) -> UploadedRows:
+        """Rows on the device, which all precisions share."""
+        if self._rows_there is None:
+            self._rows_there = UploadedRows(device)
+        return self._rows_there
 
     @property
     def has_known(self) -> bool:
