@@ -102,15 +102,20 @@ class UploadedRows:
 
     def __init__(self, device: TorchDevice) -> None:
         self._device = device
-        self._latest: dict[type, tuple[RowRange | Int64, Tensor]] = {}
+        self._near: tuple[Int64, Tensor] | None = None
+        self._far: tuple[RowRange, Tensor] | None = None
 
-    def read(self, rows: NDArray[np.floating], key: RowRange | Int64) -> Tensor:
-        """Rows as they are stored; `key` are columns, or the queries themselves."""
-        side = type(key)
-        latest = self._latest.get(side)
-        if latest is None or (latest[0] != key if isinstance(key, RowRange) else latest[0] is not key):
-            self._latest[side] = key, self._device.upload(rows)
-        return self._latest[side][1]
+    def near(self, queries: Int64, rows: NDArray[np.floating]) -> Tensor:
+        """Rows of some queries as they are stored."""
+        if self._near is None or self._near[0] is not queries:
+            self._near = queries, self._device.upload(rows)
+        return self._near[1]
+
+    def far(self, columns: RowRange, rows: NDArray[np.floating]) -> Tensor:
+        """Gallery rows as they are stored."""
+        if self._far is None or self._far[0] != columns:
+            self._far = columns, self._device.upload(rows)
+        return self._far[1]
 
 
 class DeviceProducts(TileProducts):
@@ -126,7 +131,8 @@ class DeviceProducts(TileProducts):
         self._plain = rows._replace(rescoring=PLAIN)
         self._dtype = getattr(device.torch, screen.dtype.name)
         self._uploaded = uploaded
-        self._columns, self._far = RowRange(0, 0), None
+        self._columns = RowRange(0, 0)
+        self._far: Tensor = None
         self._bias: NDArray[np.floating] = np.empty(0, screen.dtype)
         self._near: tuple[Int64, Tensor] | None = None
         self._thresholds: list[_Thresholds] = []
@@ -139,12 +145,13 @@ class DeviceProducts(TileProducts):
         """Prepare gallery rows, unless they are the latest."""
         if columns != self._columns:
             here = slice(columns.start, columns.stop)
-            self._far = self._prepared(self.screen.affine(here, of_gallery=True), columns)
+            affine = self.screen.affine(here, of_gallery=True)
+            self._far = self._prepared(self._uploaded.far(columns, affine.rows), affine)
             self._bias, self._columns = self.screen.bias(here), columns
 
-    def _prepared(self, affine: Affine, key: RowRange | Int64) -> Tensor:
+    def _prepared(self, stored: Tensor, affine: Affine) -> Tensor:
         """Rows on the device, prepared in float64 and rounded once, as kernels of the CPU do."""
-        rows, device = self._uploaded.read(affine.rows, key).double(), self.device
+        rows, device = stored.double(), self.device
         if affine.centre is not None:
             rows -= device.upload(affine.centre).double()
         if affine.factor is not None:
@@ -153,7 +160,8 @@ class DeviceProducts(TileProducts):
 
     def _query_rows(self, queries: Int64) -> Tensor:
         if self._near is None or self._near[0] is not queries:
-            self._near = queries, self._prepared(self.screen.affine(queries, of_gallery=False), queries)
+            affine = self.screen.affine(queries, of_gallery=False)
+            self._near = queries, self._prepared(self._uploaded.near(queries, affine.rows), affine)
         return self._near[1]
 
     def _products(self, queries: Int64, rows: slice, bias: NDArray[np.floating] | None) -> Tensor:
