@@ -15,6 +15,9 @@ from reid_dist.cli.events import OPTION
 if TYPE_CHECKING:
     from reid_dist.clusters import ClusterConfig, EarlyCluster
 
+# Key of the device in the context of a command.
+_DEVICE = "reid_dist.device"
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 INPUTS: Final = "Inputs"
@@ -185,8 +188,13 @@ observation_options = _together(
 )
 
 
+def _note_device(context: click.Context, _: click.Parameter, given: str | None) -> None:
+    """Keep the device for `choose_cluster`."""
+    context.meta[_DEVICE] = given
+
+
 def _cluster_options(*, example: str, usual: str) -> Callable[[F], F]:
-    """Add ``--workers`` and ``--cluster``; `usual` is what runs without them."""
+    """Add ``--workers``, ``--cluster`` and ``--device``; `usual` is what runs without a cluster."""
     file = f"Cluster file, such as cluster_configs/{example}. Without one: {usual}."
     return _together(
         option(
@@ -197,6 +205,15 @@ def _cluster_options(*, example: str, usual: str) -> Callable[[F], F]:
             help="Worker processes of the local cluster.",
         ),
         option("--cluster", "cluster_file", group=RESOURCES, type=_path, metavar="FILE", help=file),
+        option(
+            "--device",
+            group=RESOURCES,
+            type=click.Choice(["auto", "cpu", "cuda"]),
+            callback=_note_device,
+            expose_value=False,
+            help="Where products are computed: auto takes a GPU where torch finds one and the job is worth it. "
+            "Results do not depend on it. Default: that of the cluster file, or auto.",
+        ),
     )
 
 
@@ -294,6 +311,22 @@ def options_in_threads(what: str) -> Callable[[F], Callable[..., Any]]:
 
 
 def choose_cluster(cluster_file: Path | None, workers: int | None, *, in_threads: bool = False) -> ClusterConfig:
+    """Cluster of ``--cluster``, ``--workers`` and ``--device``; see `_choose_cluster`.
+
+    Raises `InputError` for a GPU of this machine that cannot be used.
+    """
+    device = click.get_current_context().meta.get(_DEVICE)
+    cluster = _choose_cluster(cluster_file, workers, in_threads=in_threads)
+    if device is not None:
+        cluster = cluster.model_copy(update={"device": device})
+    if cluster.device == "cuda" and cluster.kind in ("threads", "local"):
+        from reid_dist.engine.policy import require_device
+
+        require_device()
+    return cluster
+
+
+def _choose_cluster(cluster_file: Path | None, workers: int | None, *, in_threads: bool) -> ClusterConfig:
     """Cluster of ``--cluster`` and ``--workers``; prepares local workers, and may end a process that only serves.
 
     Without both, it is a local one, or threads of this process.

@@ -132,7 +132,7 @@ def command(
         if threads is not None or memory_gib is not None:
             raise click.UsageError("--threads and --memory-per-thread are given by --cluster; give one or the other")
         cluster = read_cluster(cluster_file)
-        size, policy = cluster_size(cluster), Policy.in_force(cluster.screen)
+        size, policy = cluster_size(cluster), Policy.in_force(cluster.screen, cluster.device)
         n_threads, memory = size.n_threads, planned_memory(size.memory_per_thread)
     else:
         # Threads of a number of their own are those of other machines.

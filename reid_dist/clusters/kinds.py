@@ -43,6 +43,10 @@ class Described(BaseModel):
         description="Products to screen with, on all workers; by default the faster one on each. "
         f"{SCREEN_VARIABLE} comes first.",
     )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto",
+        description="Where workers compute products: auto takes a GPU where torch finds one and the job is worth it.",
+    )
 
 
 class Threads(Described):

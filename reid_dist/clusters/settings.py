@@ -21,7 +21,10 @@ PAGES = (
 )
 """Pages of a scheduler with a dashboard: Dask's own but for the one that passes requests on to any other address."""
 
-_SCREEN = "reid-dist.screen"
+_SCREEN, _DEVICE = "reid-dist.screen", "reid-dist.device"
+
+AUTO = "auto"
+"""The choice of a device that leaves it open."""
 
 _PATIENCE, _DEFAULT_PATIENCE, _ENDLESS = "distributed.scheduler.no-workers-timeout", "5 minutes", "36500 days"
 
@@ -77,14 +80,18 @@ def in_force(own: Mapping[str, Any], pages: Sequence[str] = ()) -> Iterator[None
 
 
 @contextlib.contextmanager
-def forcing(screen: str | None) -> Iterator[None]:
-    """Force the products of jobs that this process defines, unless the environment does; None leaves the choice."""
-    if screen is None:
+def forcing(screen: str | None, device: str = AUTO) -> Iterator[None]:
+    """Force the products of jobs that this process defines, unless the environment does, and where they are computed.
+
+    None and ``auto`` leave the choice.
+    """
+    forced = {key: value for key, value in ((_SCREEN, screen), (_DEVICE, device)) if value not in (None, AUTO)}
+    if not forced:
         yield
         return
     import dask
 
-    with dask.config.set({_SCREEN: screen}):
+    with dask.config.set(forced):
         yield
 
 
@@ -93,6 +100,14 @@ def forced_products() -> str | None:
     import dask
 
     found: str | None = os.environ.get(SCREEN_VARIABLE) or dask.config.get(_SCREEN, None)
+    return found
+
+
+def wanted_device() -> str:
+    """Where products of jobs are computed: ``auto``, ``cpu`` or ``cuda``."""
+    import dask
+
+    found: str = dask.config.get(_DEVICE, AUTO)
     return found
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from dataclasses import dataclass
 from typing import Final
 
-from reid_dist.clusters.settings import forced_products
+from reid_dist.clusters.settings import AUTO, forced_products, wanted_device
 from reid_dist.core.environment import SCREEN_VARIABLE, TORCH_DEVICE_VARIABLE
 from reid_dist.engine.distances.devices import TorchDevice, device_of, may_have
 from reid_dist.engine.distances.integers import PROVIDERS, IntegerProduct, exact_product, seconds_saved
@@ -33,8 +34,8 @@ class Policy:
     torch_device: str | None = "cuda"
 
     @classmethod
-    def in_force(cls, screen: str | None = None) -> Policy:
-        """Policy of the jobs that this process defines now; `screen` is forced unless something else is.
+    def in_force(cls, screen: str | None = None, device: str = AUTO) -> Policy:
+        """Policy of the jobs that this process defines now; `screen` and `device` are forced unless others are.
 
         Raises `InputError` if the environment forces unknown products.
         """
@@ -43,7 +44,12 @@ class Policy:
             raise InputError(
                 f"{SCREEN_VARIABLE} is {forced!r}; it may be float32, int8 or cuda, or unset for the faster one"
             )
-        return cls(forced, torch_device=os.environ.get(TORCH_DEVICE_VARIABLE) or "cuda")
+        wanted = wanted_device()
+        chosen = device if wanted == AUTO else wanted
+        if forced is None and chosen == "cuda":
+            forced = "cuda"
+        where = None if chosen == "cpu" and forced != "cuda" else _device_name()
+        return cls(forced, torch_device=where)
 
     def expects_device(self, n_multiplications: int) -> bool:
         """Whether a block pair with so many multiplications is computed on a device, as far as that is known here."""
@@ -90,7 +96,23 @@ class Policy:
 
     def describe(self) -> dict[str, str | None]:
         """Return the policy for a report."""
-        return {"forced": self.forced, "integers": self.integers, "torch_device": self.torch_device}
+        return {"forced": self.forced, "integers": self.integers, "device": self.torch_device}
+
+
+def _device_name() -> str:
+    return os.environ.get(TORCH_DEVICE_VARIABLE) or "cuda"
+
+
+def require_device() -> None:
+    """Raise `InputError` unless this process can use the device for products."""
+    where = _device_name()
+    if importlib.util.find_spec("torch") is None:
+        raise InputError("--device cuda needs torch, which is not installed: pip install 'reid-dist[cuda]'")
+    if not may_have(where) or device_of(where) is None:
+        raise InputError(
+            "--device cuda finds no GPU that torch can use here: look at nvidia-smi and at torch.cuda.is_available(), "
+            "or leave it out to compute on the CPU"
+        )
 
 
 UNFORCED: Final = Policy()

@@ -57,7 +57,7 @@ def test_the_library_sends_no_events(tmp_path):
 def test_unknown_products_and_providers_are_refused(monkeypatch):
     monkeypatch.setenv(SCREEN_VARIABLE, "int4")
     rows = bare(np.eye(5, dtype=np.float32))
-    with pytest.raises(InputError, match="REID_DIST_SCREEN is 'int4'; it may be float32 or int8"):
+    with pytest.raises(InputError, match="REID_DIST_SCREEN is 'int4'; it may be float32, int8 or cuda"):
         nearest(rows, rows, k=2)
     with pytest.raises(UnknownNameError, match="onnxruntime"):
         Policy(None, "onnx").integer_product()

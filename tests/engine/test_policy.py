@@ -100,7 +100,8 @@ def test_workers_with_integers_and_without(two_workers: Client, sides: Sides) ->
     assert again.environment["products"] == "int8"
     assert {each.result_digest for each in (alone, mixed, plain, again)} == {alone.result_digest}
     forced = [each.environment["policy"] for each in (alone, mixed, plain, again)]
-    assert forced == [{"forced": which, "integers": "onnxruntime"} for which in (None, None, "float32", "int8")]
+    common = {"integers": "onnxruntime", "device": "cuda"}
+    assert forced == [{"forced": which, **common} for which in (None, None, "float32", "int8")]
 
 
 def test_a_job_takes_the_same_path_twice(monkeypatch: pytest.MonkeyPatch) -> None:

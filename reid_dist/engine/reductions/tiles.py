@@ -33,7 +33,8 @@ from reid_dist.engine.reductions.costs import (
     following,
     serving,
 )
-from reid_dist.engine.reductions.device_products import DeviceProducts, UploadedRows
+from reid_dist.engine.reductions.device_products import DeviceProducts
+from reid_dist.engine.reductions.device_tiles import UploadedRows
 from reid_dist.engine.reductions.products import FloatProducts, IntegerProducts, PreparedColumns, ResidualProducts
 from reid_dist.engine.reductions.screens import screen_pairs
 from reid_dist.engine.screened_pairs import note_screened

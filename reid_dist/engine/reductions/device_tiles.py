@@ -1,0 +1,229 @@
+"""Tiles of products on a device, by torch.
+
+Rows of both sides are uploaded once, and prepared there.  Values are those of the CPU up to the same bounds, which hold
+for every order of summation.
+
+*Memory.*  A tile that is too large for the memory of the device is computed in parts.
+
+*Trust.*  A sample of the values of every tile is compared with canonical distances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.model import RowRange
+from reid_dist.core.segments import entry_owners
+from reid_dist.engine.distances import Screen
+from reid_dist.engine.distances.devices import LEAST_SAMPLED, SAMPLED_ONE_OF, TorchDevice
+from reid_dist.engine.distances.screening import Affine
+from reid_dist.engine.reductions.base import HiddenColumns
+from reid_dist.engine.reductions.products import TileProducts, float_tile
+from reid_dist.errors import RunFailedError
+from reid_dist.kernels.canonical import PLAIN, PairRows, pair_distances
+from reid_dist.kernels.deciding import Bands
+from reid_dist.kernels.rescoring import falling_values
+from reid_dist.kernels.symmetric import Side
+from reid_dist.kernels.tiles import Tile
+
+Int64 = NDArray[np.int64]
+T = TypeVar("T")
+Tensor = Any
+"""A tensor of torch, which has no types where torch is not installed."""
+
+
+class Sample(NamedTuple):
+    """Some values of a tile: their rows and columns, int64, and the values."""
+
+    row: Int64
+    column: Int64
+    value: NDArray[np.floating]
+
+
+class UploadedRows:
+    """The latest rows of both sides on a device, for products in several precisions."""
+
+    def __init__(self, device: TorchDevice) -> None:
+        self._device = device
+        self._near: tuple[Int64, Tensor] | None = None
+        self._far: tuple[RowRange, Tensor] | None = None
+
+    def near(self, queries: Int64, rows: NDArray[np.floating]) -> Tensor:
+        """Rows of some queries as they are stored."""
+        if self._near is None or self._near[0] is not queries:
+            self._near = queries, self._device.upload(rows)
+        return self._near[1]
+
+    def far(self, columns: RowRange, rows: NDArray[np.floating]) -> Tensor:
+        """Gallery rows as they are stored."""
+        if self._far is None or self._far[0] != columns:
+            self._far = columns, self._device.upload(rows)
+        return self._far[1]
+
+
+class DeviceTiles(TileProducts):
+    """Products on a device, which come back as tiles."""
+
+    def __init__(self, screen: Screen, rows: PairRows, device: TorchDevice, uploaded: UploadedRows) -> None:
+        super().__init__(screen)
+        self.device, self._rows = device, rows
+        # Products are those of the plain distance.
+        self._plain = rows._replace(rescoring=PLAIN)
+        self._dtype = getattr(device.torch, screen.dtype.name)
+        self._uploaded = uploaded
+        self._columns = RowRange(0, 0)
+        self._far: Tensor = None
+        self._bias: NDArray[np.floating] = np.empty(0, screen.dtype)
+        self._near: tuple[Int64, Tensor] | None = None
+        self._hidden: tuple[Bands | Side, Tensor, Tensor] | None = None
+        # Rows and columns of the sample of a tile of some shape, and their places on the device.
+        self._sampled: dict[tuple[int, int], tuple[Int64, Int64, Tensor]] = {}
+
+    def prepare(self, columns: RowRange) -> None:
+        """Prepare gallery rows, unless they are the latest."""
+        if columns != self._columns:
+            here = slice(columns.start, columns.stop)
+            affine = self.screen.affine(here, of_gallery=True)
+            self._far = self._prepared(self._uploaded.far(columns, affine.rows), affine)
+            self._bias, self._columns = self.screen.bias(here), columns
+
+    def _prepared(self, stored: Tensor, affine: Affine) -> Tensor:
+        """Rows on the device, prepared in float64 and rounded once, as kernels of the CPU do."""
+        rows, device = stored.double(), self.device
+        if affine.centre is not None:
+            rows -= device.upload(affine.centre).double()
+        if affine.factor is not None:
+            rows *= device.upload(affine.factor)[:, None]
+        return rows.to(self._dtype)
+
+    def _query_rows(self, queries: Int64) -> Tensor:
+        if self._near is None or self._near[0] is not queries:
+            affine = self.screen.affine(queries, of_gallery=False)
+            self._near = queries, self._prepared(self._uploaded.near(queries, affine.rows), affine)
+        return self._near[1]
+
+    def _products(self, queries: Int64, rows: slice, bias: NDArray[np.floating] | None) -> Tensor:
+        """Products of some rows of a tile, less a bias unless it is 0."""
+        torch, near = self.device.torch, self._query_rows(queries)[rows]
+        with self.device.exactly():
+            if bias is None or not bias.any():
+                return torch.mm(near, self._far.T)
+            return torch.addmm(self.device.upload(-bias), near, self._far.T)
+
+    def _sample(self, values: Tensor) -> Sample:
+        """Some values of a tile; those of hidden pairs are infinite."""
+        n, m = values.shape
+        if (n, m) not in self._sampled:
+            rng, size = np.random.default_rng((n, m)), max(LEAST_SAMPLED, n * m // SAMPLED_ONE_OF)
+            places = rng.integers(0, n, size), rng.integers(0, m, size)
+            self._sampled[n, m] = *places, self.device.upload(places[0] * m + places[1])
+        row, column, place = self._sampled[n, m]
+        return Sample(row, column, self.device.download(values.view(-1)[place]))
+
+    def _check(self, sample: Sample, queries: Int64, bias: NDArray[np.floating] | None = None) -> None:
+        """Compare a sample with canonical distances; `bias` is what has not been subtracted.
+
+        Raises `RunFailedError` where a value is farther from them than the bound.
+        """
+        row, column, value = sample
+        shown = (value if bias is None else value - bias[column]).astype(np.float64)
+        visible, query = np.isfinite(shown), queries[row]
+        distance = pair_distances(self._plain, query, self._columns.start + column)
+        falling = falling_values(self._plain, query, distance, 0.0)
+        right = self.screen.centre[query] - self.screen.slope * falling
+        wrong = np.flatnonzero(visible & ~(np.abs(shown - right) <= self.screen.epsilon[query]))
+        if len(wrong):
+            at = wrong[0]
+            raise RunFailedError(
+                f"{self.device.name} ({self.device.driver}) computed {float(shown[at])!r} where {float(right[at])!r} "
+                f"is right, which differs by more than the bound {float(self.screen.epsilon[query[at]]):.3g}: its "
+                "results cannot be trusted; compute on the CPU (--device cpu), and test the device"
+            )
+
+    def _in_pieces(
+        self, n_rows: int, columns: RowRange, compute: Callable[[slice], T], take: Callable[[slice, T], bool]
+    ) -> None:
+        """Compute the rows of a tile on the device, in pieces that it has memory for, and take what comes back.
+
+        Rows are taken without a turn, until `take` returns false.  Raises `RunFailedError` if the device has not even
+        memory for small pieces.
+        """
+        start, step = 0, n_rows
+        while start < n_rows:
+            rows = slice(start, min(start + step, n_rows))
+            try:
+                with self.device.turn():
+                    self.prepare(columns)
+                    found = compute(rows)
+            except self.device.torch.OutOfMemoryError:
+                found = None
+            # Behind the handler, nothing refers to what was computed any more.
+            if found is not None:
+                if not take(rows, found):
+                    return
+                start += step
+            elif not self.device.halve():
+                raise RunFailedError(
+                    f"{self.device.name} has no memory for tiles of {step} x {len(columns)} rows; end other processes "
+                    "that use it, or compute on the CPU (--device cpu)"
+                )
+            else:
+                step = max(1, step // 2)
+
+    def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
+        """Products of some queries and columns, in memory of this process."""
+        values = np.empty((len(queries), len(columns)), self.screen.dtype)
+
+        def compute(rows: slice) -> Sample:
+            products = self._products(queries, rows, None)
+            values[rows] = self.device.download(products)
+            return self._sample(products)
+
+        def take(rows: slice, sample: Sample) -> bool:
+            self._check(sample, queries[rows], self._bias)
+            return True
+
+        self._in_pieces(len(queries), columns, compute, take)
+        self.screen.correct(queries, columns.start, self._bias, values)
+        return float_tile(values, self._bias, queries, columns.start)
+
+    def _seen(self, hidden: HiddenColumns | None, queries: Int64) -> tuple[NDArray[np.floating], Tensor | None]:
+        """Bias of the columns, infinite for those that are hidden from all queries; and those hidden by kind of query.
+
+        The second are the places of the kinds of the rows, and marks, shape (kinds, columns); None for a single kind.
+        """
+        if hidden is None:
+            return self._bias, None
+        bias, bias_of = hidden.bias(self._bias, self._columns, queries)
+        if len(bias) == 1:
+            return bias[0], None
+        return self._bias, (self.device.upload(bias_of), self.device.upload(np.isinf(bias)))
+
+    def _hide(
+        self, values: Tensor, key: Bands | Side, listed: tuple[Int64, Int64], queries: Int64, rows: slice
+    ) -> None:
+        """Set the values of single pairs to minus infinity."""
+        torch, device = self.device.torch, self.device
+        if self._hidden is None or self._hidden[0] is not key:
+            self._hidden = key, device.upload(entry_owners(listed[0])), device.upload(listed[1][: listed[0][-1]])
+        _, owner, column = self._hidden
+        if not len(column):
+            return
+        row_of = np.full(self.screen.shape[0], -1)
+        row_of[queries[rows]] = np.arange(len(values))
+        row, place = device.upload(row_of)[owner], column - self._columns.start
+        here = torch.nonzero((row >= 0) & (place >= 0) & (place < values.shape[1]))[:, 0]
+        values[row[here], place[here]] = -torch.inf
+
+    def _entries(self, marks: Tensor, shown: Tensor | None, rows: slice) -> tuple[Tensor, Tensor]:
+        """Rows and columns of marked values, in order, that are not hidden by kind."""
+        row, column = self.device.torch.nonzero(marks).unbind(1)
+        if shown is None:
+            return row, column
+        kind_of, is_hidden = shown
+        seen = ~is_hidden[kind_of[rows][row], column]
+        return row[seen], column[seen]
