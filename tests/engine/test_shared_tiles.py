@@ -4,123 +4,25 @@ from __future__ import annotations
 
 import gc
 import weakref
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from exact_products import use_integers, use_precisions
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from row_blocks import block_of, canonical_matrix
 from sampling import examples
+from tile_problems import Problem, content
 
-from reid_dist.core.model import GalleryMask, Hidden, Labels
-from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import (
-    CollectImpostors,
-    CountGroups,
-    CountImpostors,
-    CountNearer,
-    FallingScale,
-    Identities,
-    KeepNearest,
-    KnownPairs,
-    ListBefore,
-    ListedItems,
     Precision,
-    SingleShot,
-    Visibility,
     bands,
     costs,
-    group_targets,
-    make_targets,
 )
 from reid_dist.engine.reductions.costs import OF_INTEGERS
-from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.impostors import key_edges
-from reid_dist.relevance.assignment import GalleryIndex, assign_relevance
-from reid_dist.relevance.groups import GroupIndex
-from reid_dist.relevance.protocols import PROTOCOLS
 
 MULTIPLIED = (Precision.INTEGERS, Precision.RESIDUALS, Precision.PLAIN, Precision.WIDE)
-COSINE = DISTANCES.get("cosine")
-
-
-class Problem:
-    """Queries, a gallery, and reductions of different thresholds."""
-
-    def __init__(self, seed: int, is_reranked: bool) -> None:
-        rng = np.random.default_rng(seed)
-        n_query, n_gallery, dim = 12, 90, int(rng.choice([3, 40]))
-        centres = rng.normal(size=(6, dim))
-        pids = [rng.integers(0, 6, n) for n in (n_query, n_gallery)]
-        rows = [centres[pid] + rng.choice([0.1, 1.0]) * rng.normal(size=(len(pid), dim)) for pid in pids]
-        rows[1][rng.integers(0, n_gallery, 30)] = rows[1][rng.integers(0, n_gallery)]
-        near, self.far = block_of(rows[0]), block_of(rows[1])
-        if is_reranked:
-            # Known pairs are nearer than all others, as where neighbours are shared.
-            shares = rng.random((n_query, n_gallery)) < rng.choice([0.05, 0.5])
-            indptr, known = np.concatenate([[0], np.cumsum(shares.sum(axis=1))]), rng.integers(1, 9, shares.sum()) / 10
-            near = replace(
-                near, reranked=KnownPairs(0.3, False, np.full(n_query, 2.0), indptr, np.nonzero(shares)[1], known)
-            )
-        self.near, self.exact = near, canonical_matrix(near, self.far, COSINE)
-        labels = [Labels(pid, rng.integers(0, 3, len(pid)), np.arange(len(pid))) for pid in pids]
-        labels[1] = replace(labels[1], columns={"track": rng.integers(0, 25, n_gallery)})
-        rules = PROTOCOLS.get("cuhk03")
-        index = GalleryIndex(labels[1], rules)
-        relevance = assign_relevance(rules, labels[0], index)
-        tracks = GroupIndex(labels[1], "track", index.mask)
-        members = tracks.with_members(relevance, listed=False)
-
-        def distances(indptr, row):
-            return self.exact[np.repeat(np.arange(n_query), np.diff(indptr)), row]
-
-        targets = make_targets(relevance, distances(relevance.relevant_indptr, relevance.relevant_row))
-        groups = group_targets(members, distances(*members.listed), first_alone=False)
-        # The same positives at a third of their distances: thresholds among other pairs.
-        nearer = replace(targets, distance=targets.distance / 3)
-        scale = FallingScale(False, 0.3, 1.0, 2.0) if is_reranked else FallingScale(False)
-        seen = Visibility(targets.hidden, index.mask, np.ones(n_query, bool), COSINE, scale)
-        edges = np.quantile(self.exact, [0.05, 0.1, 0.5, 0.6]).tolist()
-        none = Hidden(np.zeros(n_query + 1, np.int64), np.empty(0, np.int64), None, False)
-        self.reductions = {
-            "counts": CountNearer(targets, index.mask, COSINE),
-            "nearer": CountNearer(nearer, index.mask, COSINE),
-            "groups": CountGroups(groups, index.mask, COSINE, tracks.groups),
-            "single-shot": ListBefore(
-                targets, index.mask, COSINE, Identities.make(pids[1], index.mask), SingleShot(5)
-            ),
-            "single-shot of nearer": ListBefore(
-                nearer, index.mask, COSINE, Identities.make(pids[1], index.mask), SingleShot(5)
-            ),
-            "lists": KeepNearest(4, COSINE, none, GalleryMask(np.arange(n_gallery) % 7 == 0, None)),
-            "impostors": CollectImpostors(seen, tuple(edges), 1000),
-            "histogram": CountImpostors(seen),
-        }  # fmt: skip
-
-    def run(self, names, tile):
-        found = run_tiles(
-            self.near, self.far, COSINE, tile, [self.reductions[name] for name in names], policy=Policy.in_force()
-        )
-        return dict(zip(names, found, strict=True))
-
-
-def content(found):
-    """Everything in a partial result, as nested lists; entries of single-shot lists are in no order."""
-    if isinstance(found, ListedItems):
-        owner = np.repeat(np.arange(len(found.active)), np.diff(found.indptr))
-        found = replace(found, entry=found.entry[np.lexsort((found.entry, owner))])
-    if isinstance(found, np.ndarray):
-        return found.tolist()
-    if isinstance(found, dict):
-        return {key: content(value) for key, value in found.items()}
-    if isinstance(found, tuple | list):
-        return [content(each) for each in found]
-    slots = getattr(type(found), "__slots__", None)
-    return {name: content(getattr(found, name)) for name in slots} if slots else found
 
 
 @settings(max_examples=examples(60))

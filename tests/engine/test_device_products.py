@@ -1,0 +1,247 @@
+"""Products on a device of torch, here on torch's own CPU device: the same results, bit for bit."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from row_blocks import hard_rows
+from sampling import examples
+from strategies import seeds
+from tile_problems import Problem, content
+
+from reid_dist import FeatureSet, evaluate, nearest
+from reid_dist.clusters.settings import forcing
+from reid_dist.core.environment import SCREEN_VARIABLE, TORCH_DEVICE_VARIABLE
+from reid_dist.engine import policy
+from reid_dist.engine.distances import devices
+from reid_dist.engine.distances.devices import TorchDevice, device_of
+from reid_dist.engine.plan import TileShape
+from reid_dist.engine.policy import Policy, require_device
+from reid_dist.engine.reductions import bands
+from reid_dist.engine.reductions.device_tiles import DeviceTiles
+from reid_dist.errors import InputError, RunFailedError
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+
+@contextlib.contextmanager
+def on_device(tile=None):
+    """Compute on torch's CPU device, in tiles of some rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SCREEN_VARIABLE, "cuda")
+        patch.setenv(TORCH_DEVICE_VARIABLE, "cpu")
+        if tile is not None:
+            patch.setattr(TorchDevice, "tile", lambda self, *, is_reduced: tile)
+        yield patch
+
+
+@contextlib.contextmanager
+def in_float32():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SCREEN_VARIABLE, "float32")
+        yield
+
+
+@settings(max_examples=examples(40))
+@given(
+    seed=seeds(),
+    is_reranked=st.booleans(),
+    tile=st.sampled_from([(3, 17), (5, 64), (64, 200)]),
+    most=st.sampled_from([0, 5, 10**9]),
+    room=st.sampled_from([0, 1 << 16]),
+)
+def test_every_reduction(seed, is_reranked, tile, most, room):
+    """Whatever is open at once, and whatever is read again in float64."""
+    problem, shape = Problem(seed, is_reranked), TileShape(*tile)
+    with in_float32():
+        alone = {name: problem.run([name], shape)[name] for name in problem.reductions}
+    with on_device(tile) as patch:
+        patch.setattr(bands, "most_inside", lambda size, given_up: most)
+        patch.setattr(bands, "OPEN_PAIRS", room)
+        for name in problem.reductions:
+            if name != "histogram":
+                assert content(problem.run([name], shape)[name]) == content(alone[name]), name
+        together = problem.run([*problem.reductions], shape)
+    for name, found in together.items():
+        if name != "histogram":
+            assert content(found) == content(alone[name]), name
+
+
+OPTIONS = (
+    {"topk": 3},
+    {"metrics": ["mAP", "DIR@FAR=0.1"]},
+    {"metrics": ["mAP", "EER", "TAR@FAR=0.01"], "roc": True},
+    {"protocol": "cuhk03"},
+    {"collapse": "camid"},
+    {"rerank": "k_reciprocal(k1=4,k2=2)"},
+    {"expand": "aqe(k=2)"},
+    {"ties": True},
+)
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize("name", ["cosine", "euclidean", "sqeuclidean"])
+@settings(max_examples=examples(12), deadline=None)
+@given(data=st.data())
+def test_same_report_as_in_float32(name, data):
+    n = data.draw(st.integers(40, 160))
+    rows = data.draw(hard_rows(n, data.draw(st.sampled_from((1, 7, 64, 512))), name))
+    rng = np.random.default_rng(data.draw(seeds()))
+    if data.draw(st.booleans()):
+        rows = np.clip(rows, -6e4, 6e4).astype(np.float16)
+    if name == "cosine":
+        rows = rows[np.abs(rows).max(axis=1) > 0]
+    assume(len(rows) > 20)
+    pids, camids = rng.integers(-1, 5, len(rows)), rng.integers(0, 3, len(rows))
+    pids[:2], camids[:2] = 1, (4, 5)
+    options = data.draw(st.sampled_from([each for each in OPTIONS if name == "cosine" or "expand" not in each]))
+    items = FeatureSet.from_arrays(rows, pids, camids)
+    others = FeatureSet.from_arrays(rows[::-1], pids)
+
+    def found():
+        report = evaluate(items, items, distance=name, **options)
+        lists = nearest(items, others, k=4, distance=name)
+        own = nearest(items, items, k=4, distance=name)
+        return report, [each.tobytes() for lists in (lists, own) for each in (lists.index, lists.distance)]
+
+    with in_float32():
+        report, lists = found()
+    with on_device(data.draw(st.sampled_from([None, (16, 24), (64, 64)]))):
+        there, lists_there = found()
+    assert there.result_digest == report.result_digest
+    assert lists_there == lists
+    assert "on cuda" in there.environment["products"]
+
+
+def sets(n=300, dim=16):
+    rng = np.random.default_rng(3)
+    centres, pids = rng.normal(size=(20, dim)), rng.integers(0, 20, n)
+    rows = (centres[pids] + rng.normal(size=(n, dim))).astype(np.float32)
+    return FeatureSet.from_arrays(rows, pids, rng.integers(0, 4, n))
+
+
+def test_memory_that_is_too_small_for_a_tile(monkeypatch):
+    """A tile is computed in halves, and these in halves, until they find room; the results are the same."""
+    items = sets()
+    with in_float32():
+        right, lists = evaluate(items, items), nearest(items, items, k=5)
+    real, sizes = DeviceTiles._products, []
+
+    def products(tiles, queries, rows, bias):
+        sizes.append(rows.stop - rows.start)
+        if sizes[-1] > 40:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return real(tiles, queries, rows, bias)
+
+    monkeypatch.setattr(DeviceTiles, "_products", products)
+    monkeypatch.setattr(devices, "_FEWEST_PAIRS", 1)
+    monkeypatch.setattr(device_of("cpu"), "_most_pairs", 1 << 27)
+    with on_device():
+        assert evaluate(items, items).result_digest == right.result_digest
+        assert nearest(items, items, k=5).distance.tobytes() == lists.distance.tobytes()
+    assert max(sizes) == 300
+    assert min(sizes) <= 37
+
+
+def test_memory_for_nothing(monkeypatch):
+    def products(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(DeviceTiles, "_products", products)
+    monkeypatch.setattr(device_of("cpu"), "_most_pairs", 1 << 27)
+    with on_device(), pytest.raises(RunFailedError, match=r"has no memory for tiles of .* rows; end other processes"):
+        evaluate(sets(), sets())
+
+
+def test_wrong_products_end_the_run(monkeypatch):
+    """Values that are farther off than their bounds are found in a sample, before any result."""
+    real = DeviceTiles._products
+    monkeypatch.setattr(DeviceTiles, "_products", lambda *given: real(*given) * (1 + 2.0**-12))
+    for compute in (
+        lambda: evaluate(sets(), sets()),
+        lambda: evaluate(sets(), sets(), metrics=["EER"]),
+        lambda: nearest(sets(), sets(), k=3),
+        lambda: nearest(sets(), sets(200), k=3),
+    ):
+        with on_device(), pytest.raises(RunFailedError, match=r"torch .* which differs by more than the bound"):
+            compute()
+
+
+def test_a_device_that_is_lost(monkeypatch, caplog):
+    """The pairs that it had are computed on the CPU, and all that follow."""
+    items = sets()
+    with in_float32():
+        right = evaluate(items, items, rerank="k_reciprocal(k1=4,k2=2)")
+    device, real, calls = device_of("cpu"), DeviceTiles._products, []
+
+    def products(*given):
+        calls.append(1)
+        if len(calls) == 2:
+            raise RuntimeError("CUDA error: unspecified launch failure\nand more")
+        return real(*given)
+
+    monkeypatch.setattr(DeviceTiles, "_products", products)
+    monkeypatch.setattr(device, "is_cuda", True)
+    monkeypatch.setattr(device, "is_lost", False)
+    monkeypatch.setattr(device, "_fitting_pairs", lambda: 1 << 20)
+    monkeypatch.setattr(device, "upload", lambda array: torch.tensor(array))
+    with on_device(), caplog.at_level(logging.WARNING, "reid_dist"):
+        found = evaluate(items, items, rerank="k_reciprocal(k1=4,k2=2)")
+    assert found.result_digest == right.result_digest
+    (warning,) = (each.getMessage() for each in caplog.records)
+    assert "unspecified launch failure cannot be used any more; its pairs are computed on the CPU" in warning
+    assert len(calls) == 2
+
+
+def test_a_device_of_lower_precision_is_refused(monkeypatch):
+    real = torch.mm
+    monkeypatch.setattr(torch, "mm", lambda a, b: real(a.bfloat16(), b.bfloat16()).to(a.dtype))
+    with pytest.raises(RunFailedError, match=r"products of CPU of torch .* are not exact where float32 is"):
+        TorchDevice("cpu").test()
+
+
+def test_the_precision_of_the_process_returns(monkeypatch):
+    device, settings = TorchDevice("cpu"), torch.backends.cuda.matmul
+    monkeypatch.setattr(device, "is_cuda", True)
+    before = settings.fp32_precision
+    try:
+        settings.fp32_precision = "tf32"
+        with device.exactly():
+            with device.exactly():
+                assert settings.fp32_precision == "ieee"
+            assert settings.fp32_precision == "ieee"
+        assert settings.fp32_precision == "tf32"
+    finally:
+        settings.fp32_precision = before
+
+
+def test_where_products_are_computed(monkeypatch):
+    monkeypatch.setenv(TORCH_DEVICE_VARIABLE, "cpu")
+    many, few = 1 << 40, 1000
+    free = Policy.in_force()
+    assert free.device(many) is device_of("cpu")
+    assert free.device(few) is None
+    with forcing(None, "cpu"):
+        assert Policy.in_force().device(many) is None
+    with forcing(None, "cuda"):
+        forced = Policy.in_force()
+        assert forced.device(few) is device_of("cpu")
+        assert forced.integer_product() is None
+    with forcing("int8", "cuda"):
+        assert Policy.in_force().device(many) is None
+    assert Policy.in_force(None, "cpu").torch_device is None
+
+
+def test_a_device_that_is_not_there(monkeypatch):
+    monkeypatch.setattr(policy, "may_have", lambda where: False)
+    assert Policy.in_force().device(1 << 40) is None
+    with pytest.raises(InputError, match="--device cuda finds no GPU that torch can use here"):
+        require_device()
+    monkeypatch.setattr(policy.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"needs torch, which is not installed: pip install 'reid-dist\[cuda\]'"):
+        require_device()
