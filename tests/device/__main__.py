@@ -183,8 +183,9 @@ class Run:
             self.n_wrong += 1
             self.row(name, "FAILED", done.stderr.strip().splitlines()[-1:])
             return
-        products = json.loads(done.stdout)["environment"]["products"]
-        self.row(name, f"{taken:.1f} s", products, "whole process from Zarr")
+        report = json.loads(done.stdout)
+        phases = ", ".join(f"{phase} {spent:.1f}" for phase, spent in report["timing"].items() if spent >= 0.1)
+        self.row(name, f"{taken:.1f} s", report["environment"]["products"], f"whole process from Zarr; {phases}")
 
     def stored(self) -> None:
         """Whole processes over stores."""
