@@ -240,7 +240,7 @@ def test_where_products_are_computed(monkeypatch):
 def test_a_device_that_is_not_there(monkeypatch):
     monkeypatch.setattr(policy, "may_have", lambda where: False)
     assert Policy.in_force().device(1 << 40) is None
-    with pytest.raises(InputError, match="--device cuda finds no GPU that torch can use here"):
+    with pytest.raises(InputError, match="--device cuda finds no GPU and driver here"):
         require_device()
     monkeypatch.setattr(policy.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"needs torch, which is not installed: pip install 'reid-dist\[cuda\]'"):

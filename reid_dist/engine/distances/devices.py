@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import importlib
 import importlib.util
+import os
 import threading
 from collections.abc import Iterator
 from functools import cache
@@ -23,12 +24,12 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import RunFailedError
 
-# Pairs of a tile: 640 MB of values and marks, of which two tiles are there at a time.
-_MOST_PAIRS: Final = 1 << 27
+# Pairs of a tile: 1.3 GB of values and marks, of which two tiles are there at a time.
+_MOST_PAIRS: Final = 1 << 28
 _FEWEST_PAIRS: Final = 1 << 16
 _BYTES_PER_PAIR: Final = 16
 _AT_ONCE: Final = 2
-_QUERY_ROWS: Final = 8192
+_QUERY_ROWS: Final = 16384
 _COPIED_TILE: Final = (2048, 8192)
 
 # Pairs of a sample that is checked by canonical distances: one of so many, and at least so many per tile.
@@ -164,12 +165,18 @@ def may_have(where: str) -> bool:
 
 
 def _has_driver() -> bool:
+    """Ask the library of the driver's management: CUDA, once begun, is of no use to processes that are forked."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return False
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
-        count = ctypes.c_int(0)
-        return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+        driver, count = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_uint(0)
+        if driver.nvmlInit_v2() != 0:
+            return False
+        is_counted = driver.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0
+        driver.nvmlShutdown()
     except (OSError, AttributeError):
         return False
+    return is_counted and count.value > 0
 
 
 @cache

@@ -159,7 +159,8 @@ class PlacingTiles(DecidingTiles[R]):
         lowest = np.full(len(found), np.inf)
         has = np.flatnonzero(own[1:] > own[:-1])
         lowest[has] = self.bands(Precision.PLAIN).lower[own[has + 1] - 1]
-        found[~screen.needs_product(lowest)] = Precision.KNOWN
+        if Precision.KNOWN in pair.table:
+            found[~screen.needs_product(lowest)] = Precision.KNOWN
         found[own[1:] == own[:-1]] = Precision.NOTHING
         return found
 

@@ -83,14 +83,13 @@ TABLE: Final[Table] = {
 """Columns from the cheapest to the one that decides most pairs; a need is served by the next one that serves it."""
 
 ON_DEVICE: Final[Table] = {
-    Precision.KNOWN: TABLE[Precision.KNOWN],
-    Precision.PLAIN: Column("float32 on cuda", _EVERY, _EVERY, (0.006, 4e-5), (40.0, 0.15), given_up=2e-4),
-    Precision.WIDE: Column("float64 on cuda", _DECIDED, _DECIDED, (0.012, 8e-5), (40.0, 0.15)),
+    Precision.PLAIN: Column("float32 on cuda", _EVERY, _EVERY, (0.006, 4e-5), (5.0, 0.02), given_up=4e-3),
+    Precision.WIDE: Column("float64 on cuda", _DECIDED, _DECIDED, (0.012, 8e-5), (5.0, 0.02)),
 }
-"""The same for products on a device, whose open pairs are decided by a thread of the CPU."""
+"""The same for products on a device, which some eight threads of the CPU share that decide open pairs."""
 
 REDUCED_ON_DEVICE: Final = frozenset({Need.RANKS, Need.LISTS, Need.NEIGHBOURS})
-"""Needs for which values do not leave a device, unless some pairs have known distances."""
+"""Needs for which values do not leave a device."""
 
 OF_INTEGERS: Final = (Precision.INTEGERS, Precision.RESIDUALS)
 """Precisions in eight bits: values that they leave undecided are refined, and tiles may hold known pairs apart."""

@@ -7,7 +7,7 @@ listed on the device, and entered on the CPU.
 order of value, and each value by the first one that is not nearer.  With the query before this number, both are integer
 keys, among which one search finds the nearest threshold that a value reaches.
 
-For other needs, and where some pairs have known distances, tiles come back.
+For other needs, tiles come back.
 """
 
 from __future__ import annotations
@@ -89,8 +89,6 @@ class DeviceProducts(DeviceTiles):
         self, pairs: Pairs, bands: Bands, rest: Rest, counts: NDArray[np.int32], group_of: Int64, many: int | None
     ) -> Advance:
         """Count pairs by place and by group of columns."""
-        if self._rows.rescoring.active:
-            return super().place(pairs, bands, rest, counts, group_of, many)
         if self._placed is None or self._placed.pairs is not pairs:
             self._placed = self._place(pairs, bands, rest, counts, group_of)
         placed = self._placed
@@ -121,7 +119,8 @@ class DeviceProducts(DeviceTiles):
             bias, kinds = self._seen(hidden, queries)
             values = self._products(queries, rows, bias)
             sample, thresholds = self._sample(values), self._thresholds_of(bands, queries, rows)
-            self._hide(values, bands, (bands.hidden_indptr, bands.hidden_column), queries, rows)
+            self._put_known(values, queries[rows])
+            self._hide(values, bands, (bands.hidden_indptr, bands.hidden_column), queries[rows])
             row, column = self._entries(values >= thresholds.lowest[:, None], kinds, rows)
             value = values[row, column]
             del values
@@ -171,8 +170,6 @@ class DeviceProducts(DeviceTiles):
 
     def nearest(self, pairs: Pairs, side: Side) -> int:
         """Add pairs to the lists of their queries."""
-        if self._rows.rescoring.active:
-            return super().nearest(pairs, side)
         device = self.device
         queries, columns, hidden = pairs
 
@@ -180,7 +177,8 @@ class DeviceProducts(DeviceTiles):
             bias, kinds = self._seen(hidden, queries)
             values, own = self._products(queries, rows, bias), queries[rows]
             sample = self._sample(values)
-            self._hide(values, side, (side.struck_indptr, side.struck), queries, rows)
+            self._put_known(values, own)
+            self._hide(values, side, (side.struck_indptr, side.struck), own)
             self._begin(values, own, side, None if kinds is None else (kinds[0][rows], kinds[1]))
             marks = values >= device.upload(side.lists.level[own])[:, None]
             if not np.isnan(side.lower_bound[own]).all():

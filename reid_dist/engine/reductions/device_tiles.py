@@ -20,9 +20,10 @@ from reid_dist.core.model import RowRange
 from reid_dist.core.segments import entry_owners
 from reid_dist.engine.distances import Screen
 from reid_dist.engine.distances.devices import LEAST_SAMPLED, SAMPLED_ONE_OF, TorchDevice
-from reid_dist.engine.distances.screening import Affine
+from reid_dist.engine.distances.screening import Affine, consecutive
 from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.products import TileProducts, float_tile
+from reid_dist.engine.reductions.screens import RescoredScreen
 from reid_dist.errors import RunFailedError
 from reid_dist.kernels.canonical import PLAIN, PairRows, pair_distances
 from reid_dist.kernels.deciding import Bands
@@ -44,19 +45,36 @@ class Sample(NamedTuple):
     value: NDArray[np.floating]
 
 
+class _SinglePairs:
+    """Listed pairs of a block pair on a device."""
+
+    def __init__(self, device: TorchDevice, indptr: Int64, column: Int64) -> None:
+        self._device, n = device, int(indptr[-1])
+        self._owner, self._column = device.upload(entry_owners(indptr)), device.upload(column[:n])
+
+    def within(self, queries: Int64, columns: RowRange, n_query: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows and columns in a tile of the pairs that are in it, and their places in the list."""
+        row_of = np.full(n_query, -1)
+        row_of[queries] = np.arange(len(queries))
+        row, column = self._device.upload(row_of)[self._owner], self._column - columns.start
+        inside = (row >= 0) & (column >= 0) & (column < len(columns))
+        place = self._device.torch.nonzero(inside)[:, 0]
+        return row[place], column[place], place
+
+
 class UploadedRows:
     """The latest rows of both sides on a device, for products in several precisions."""
 
     def __init__(self, device: TorchDevice) -> None:
         self._device = device
-        self._near: tuple[Int64, Tensor] | None = None
+        self._near: Tensor | None = None
         self._far: tuple[RowRange, Tensor] | None = None
 
-    def near(self, queries: Int64, rows: NDArray[np.floating]) -> Tensor:
-        """Rows of some queries as they are stored."""
-        if self._near is None or self._near[0] is not queries:
-            self._near = queries, self._device.upload(rows)
-        return self._near[1]
+    def near(self, rows: NDArray[np.floating]) -> Tensor:
+        """All queries as they are stored."""
+        if self._near is None:
+            self._near = self._device.upload(rows)
+        return self._near
 
     def far(self, columns: RowRange, rows: NDArray[np.floating]) -> Tensor:
         """Gallery rows as they are stored."""
@@ -78,8 +96,9 @@ class DeviceTiles(TileProducts):
         self._columns = RowRange(0, 0)
         self._far: Tensor = None
         self._bias: NDArray[np.floating] = np.empty(0, screen.dtype)
-        self._near: tuple[Int64, Tensor] | None = None
-        self._hidden: tuple[Bands | Side, Tensor, Tensor] | None = None
+        self._near: Tensor | None = None
+        self._hidden: tuple[Bands | Side, _SinglePairs] | None = None
+        self._known: tuple[_SinglePairs, Tensor] | None = None
         # Rows and columns of the sample of a tile of some shape, and their places on the device.
         self._sampled: dict[tuple[int, int], tuple[Int64, Int64, Tensor]] = {}
 
@@ -101,14 +120,16 @@ class DeviceTiles(TileProducts):
         return rows.to(self._dtype)
 
     def _query_rows(self, queries: Int64) -> Tensor:
-        if self._near is None or self._near[0] is not queries:
-            affine = self.screen.affine(queries, of_gallery=False)
-            self._near = queries, self._prepared(self._uploaded.near(queries, affine.rows), affine)
-        return self._near[1]
+        """Prepared rows of some queries."""
+        if self._near is None:
+            affine = self.screen.affine(slice(None), of_gallery=False)
+            self._near = self._prepared(self._uploaded.near(affine.rows), affine)
+        place = consecutive(queries)
+        return self._near[place if isinstance(place, slice) else self.device.upload(place)]
 
     def _products(self, queries: Int64, rows: slice, bias: NDArray[np.floating] | None) -> Tensor:
         """Products of some rows of a tile, less a bias unless it is 0."""
-        torch, near = self.device.torch, self._query_rows(queries)[rows]
+        torch, near = self.device.torch, self._query_rows(queries[rows])
         with self.device.exactly():
             if bias is None or not bias.any():
                 return torch.mm(near, self._far.T)
@@ -203,21 +224,24 @@ class DeviceTiles(TileProducts):
             return bias[0], None
         return self._bias, (self.device.upload(bias_of), self.device.upload(np.isinf(bias)))
 
-    def _hide(
-        self, values: Tensor, key: Bands | Side, listed: tuple[Int64, Int64], queries: Int64, rows: slice
-    ) -> None:
+    def _hide(self, values: Tensor, key: Bands | Side, listed: tuple[Int64, Int64], queries: Int64) -> None:
         """Set the values of single pairs to minus infinity."""
-        torch, device = self.device.torch, self.device
         if self._hidden is None or self._hidden[0] is not key:
-            self._hidden = key, device.upload(entry_owners(listed[0])), device.upload(listed[1][: listed[0][-1]])
-        _, owner, column = self._hidden
-        if not len(column):
+            self._hidden = key, _SinglePairs(self.device, *listed)
+        row, column, _ = self._hidden[1].within(queries, self._columns, self.screen.shape[0])
+        values[row, column] = -self.device.torch.inf
+
+    def _put_known(self, values: Tensor, queries: Int64) -> None:
+        """Overwrite the values of pairs of known distance, unless they are hidden."""
+        if not isinstance(self.screen, RescoredScreen):
             return
-        row_of = np.full(self.screen.shape[0], -1)
-        row_of[queries[rows]] = np.arange(len(values))
-        row, place = device.upload(row_of)[owner], column - self._columns.start
-        here = torch.nonzero((row >= 0) & (place >= 0) & (place < values.shape[1]))[:, 0]
-        values[row[here], place[here]] = -torch.inf
+        if self._known is None:
+            indptr, column, known = self.screen.known_pairs
+            pairs = _SinglePairs(self.device, indptr, column - self.screen.first_column)
+            self._known = pairs, self.device.upload(known.astype(self.screen.dtype))
+        row, column, place = self._known[0].within(queries, self._columns, self.screen.shape[0])
+        hidden = values[row, column] == -self.device.torch.inf
+        values[row, column] = self._known[1][place].masked_fill(hidden, -self.device.torch.inf)
 
     def _entries(self, marks: Tensor, shown: Tensor | None, rows: slice) -> tuple[Tensor, Tensor]:
         """Rows and columns of marked values, in order, that are not hidden by kind."""

@@ -74,7 +74,7 @@ class BlockPair:
         self.query, self.gallery, self.distance, self.policy = query, gallery, distance, policy
         self.device = self._device_for(needs)
         if self.device is not None:
-            is_reduced = REDUCED_ON_DEVICE.issuperset(needs) and query.reranked is None
+            is_reduced = REDUCED_ON_DEVICE.issuperset(needs)
             tile = TileShape(*self.device.tile(is_reduced=is_reduced))
         self.rows = pair_rows(distance, query, gallery)
         # The last tile of a block would be short otherwise, and short products are slow.
@@ -136,7 +136,7 @@ class BlockPair:
         """What computes the pairs in a precision."""
         if precision not in self._backends:
             size = self.query_rows * self.gallery_rows
-            if self.device is not None and precision is not Precision.KNOWN:
+            if self.device is not None:
                 self._backends[precision] = DeviceProducts(
                     self.screen(precision), self.rows, self.device, self._uploaded(self.device)
                 )
