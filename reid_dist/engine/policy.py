@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+import threading
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +13,7 @@ from reid_dist.clusters.settings import AUTO, forced_products, wanted_device
 from reid_dist.core.environment import SCREEN_VARIABLE, TORCH_DEVICE_VARIABLE
 from reid_dist.engine.distances.devices import TorchDevice, device_of, may_have
 from reid_dist.engine.distances.integers import PROVIDERS, IntegerProduct, exact_product, seconds_saved
-from reid_dist.errors import InputError
+from reid_dist.errors import InputError, RunFailedError
 
 _PRODUCTS: Final = ("float32", "int8", "cuda")
 
@@ -65,6 +67,11 @@ class Policy:
         device = device_of(self.torch_device)
         return None if device is None or device.is_lost else device
 
+    def load_device(self, n_multiplications: int) -> None:
+        """Begin to load the device for such a block pair in a thread, beside the reading that comes first."""
+        if self.torch_device is not None and self.expects_device(n_multiplications):
+            threading.Thread(target=_load, args=[self.torch_device], name="early device", daemon=True).start()
+
     @property
     def may_use_integers(self) -> bool:
         """Whether products of integers are installed here, and float32 is not forced; they may still be inexact."""
@@ -97,6 +104,12 @@ class Policy:
     def describe(self) -> dict[str, str | None]:
         """Return the policy for a report."""
         return {"forced": self.forced, "integers": self.integers, "device": self.torch_device}
+
+
+def _load(where: str) -> None:
+    # Tasks report what is wrong.
+    with contextlib.suppress(RunFailedError):
+        device_of(where)
 
 
 def _device_name() -> str:

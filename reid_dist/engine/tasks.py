@@ -41,6 +41,7 @@ _PREPARED = "prepared"
 
 def relevance_task(job: EvaluationJob, rows: RowRange, truth: GroundTruth | None) -> Relevance:
     """Assign relevance to a block of queries: by labels, or by the lists of the block."""
+    job.policy.load_device(len(rows) * job.plan.gallery_block * job.plan.query.dim)
     if truth is None:
         labels = labels_of(job)
         relevance = assign_relevance(job.protocol, labels.query.take(rows), labels.index)

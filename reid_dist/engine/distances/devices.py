@@ -32,6 +32,8 @@ _AT_ONCE: Final = 2
 _QUERY_ROWS: Final = 16384
 _COPIED_TILE: Final = (2048, 8192)
 
+_LOADING: Final = threading.Lock()
+
 # Pairs of a sample that is checked by canonical distances: one of so many, and at least so many per tile.
 SAMPLED_ONE_OF: Final = 1_000_000
 LEAST_SAMPLED: Final = 64
@@ -179,12 +181,18 @@ def _has_driver() -> bool:
     return is_counted and count.value > 0
 
 
-@cache
 def device_of(where: str) -> TorchDevice | None:
     """A device by its name in torch, tested at the first call; None if this process cannot use it.
 
     Raises `RunFailedError` as `TorchDevice.test`.
     """
+    # Threads that come together take turns on one device.
+    with _LOADING:
+        return _device_of(where)
+
+
+@cache
+def _device_of(where: str) -> TorchDevice | None:
     if not may_have(where):
         return None
     try:

@@ -14,9 +14,10 @@ TILE_ROWS = 1024
 MOST_SEEDS = 6
 """Largest number of block pairs whose lists seed the bounds of another pair: further ones tighten bounds little."""
 
-_MOST_BLOCK_ROWS = 40960
+_MOST_BLOCK_ROWS, _MOST_BLOCK_ROWS_ON_DEVICE = 40960, 131072
 # Most blocks per square root of the number of threads.  In times of a pair of blocks: the comparison of a block with
 # itself, and what threads wait for the last pair.  Tiles of a block whose products take as long as its lists.
+_BLOCKS_PER_ROOT_ON_DEVICE = 2
 _BLOCKS_PER_ROOT, _OWN, _WAITED, _TILES_OF_LISTS = 4.5, 0.6, 0.5, 2
 
 
@@ -76,24 +77,39 @@ def block_bytes(block_rows: int, dim: int, k: int) -> int:
 
 
 def choose_two_block_rows(
-    sizes: tuple[int, int], dim: int, k: int, n_threads: int, memory_per_thread: int, chunk_rows: int | None
+    sizes: tuple[int, int],
+    dim: int,
+    k: int,
+    n_threads: int,
+    memory_per_thread: int,
+    chunk_rows: int | None,
+    *,
+    on_device: bool = False,
 ) -> tuple[int, int]:
     """Rows of a block of items and of one of candidates, where only the items have lists.
 
     Every block of candidates costs a list of each item, however few rows it has.
     """
     items, candidates = (
-        choose_block_rows(n, dim, length, n_threads, memory_per_thread // 2, chunk_rows)
+        choose_block_rows(n, dim, length, n_threads, memory_per_thread // 2, chunk_rows, on_device=on_device)
         for n, length in zip(sizes, (k, 2), strict=True)
     )
     return items, candidates
 
 
 def choose_block_rows(
-    n_items: int, dim: int, k: int, n_threads: int, memory_per_thread: int, chunk_rows: int | None
+    n_items: int,
+    dim: int,
+    k: int,
+    n_threads: int,
+    memory_per_thread: int,
+    chunk_rows: int | None,
+    *,
+    on_device: bool = False,
 ) -> int:
     """Rows of a block: bounded by memory, and few enough to occupy all threads.
 
+    They are more where a device compares them for all threads: these settle lists, once per pair of blocks.
     Raises `PlanError` if the smallest block exceeds `memory_per_thread`.
     """
     tile = rows_of_a_tile(chunk_rows)
@@ -103,8 +119,10 @@ def choose_block_rows(
         rounds = math.ceil(n_blocks * (n_blocks - 1) / 2 / n_threads) + _OWN * n_blocks / n_threads + _WAITED
         return rounds / (n_blocks**2 / 2 / n_threads) * (1 + _TILES_OF_LISTS * tile * n_blocks / n_items)
 
-    n_blocks = min(range(2, math.ceil(_BLOCKS_PER_ROOT * math.sqrt(n_threads)) + 1), key=relative_time)
-    rows = max(tile, min(_MOST_BLOCK_ROWS, -(-n_items // n_blocks)))
+    most = math.ceil((_BLOCKS_PER_ROOT_ON_DEVICE if on_device else _BLOCKS_PER_ROOT) * math.sqrt(n_threads))
+    n_blocks = min(range(2, most + 1), key=relative_time)
+    most_rows = _MOST_BLOCK_ROWS_ON_DEVICE if on_device else _MOST_BLOCK_ROWS
+    rows = max(tile, min(most_rows, -(-n_items // n_blocks)))
     while block_bytes(rows, dim, k) > memory_per_thread and rows > 64:
         rows = max(64, rows // 2)
     needed = block_bytes(rows, dim, k)

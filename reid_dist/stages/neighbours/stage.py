@@ -83,10 +83,11 @@ def _find(
     if ready is not None:
         return ready
     limits = where.n_threads, where.memory_per_thread, where.chunk_rows
+    on_device = where.policy.expects_device(items.n_items * candidates.n_items * items.dim)
     if is_symmetric:
-        rows = (choose_block_rows(items.n_items, items.dim, k, *limits), 0)
+        rows = (choose_block_rows(items.n_items, items.dim, k, *limits, on_device=on_device), 0)
     else:
-        rows = choose_two_block_rows((items.n_items, candidates.n_items), items.dim, k, *limits)
+        rows = choose_two_block_rows((items.n_items, candidates.n_items), items.dim, k, *limits, on_device=on_device)
     plan: dict[str, Any] = {
         "k": k,
         "block_rows": rows[0],
