@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from reid_dist.engine.plan import SetShape
 from reid_dist.stages.neighbours.items import PAIR_ROWS
@@ -59,7 +60,7 @@ def plan_rerank(
 
     The limits are those of `reid_dist.engine.plan.make_plan`; raises `PlanError` if a task exceeds them.
     """
-    limits = {"n_threads": n_threads, "memory_per_thread": memory_per_thread}
+    limits: dict[str, Any] = {"n_threads": n_threads, "memory_per_thread": memory_per_thread}
     if isinstance(spec, Top):
         return _plan_heads(query, gallery, spec, limits, chunk_rows)
     alone = spec.gallery_alone
@@ -97,7 +98,7 @@ def plan_rerank(
 
 
 def _plan_heads(
-    query: SetShape, gallery: SetShape, spec: Top, limits: dict[str, int], chunk_rows: int | None
+    query: SetShape, gallery: SetShape, spec: Top, limits: dict[str, Any], chunk_rows: int | None
 ) -> RerankPlan:
     """Plan a re-ranking of the gallery rows next to each query alone."""
     m = min(spec.m, gallery.n_rows)
