@@ -256,6 +256,24 @@ def test_crowded_tiles_give_the_same():
     assert_points(found, expected)
 
 
+@pytest.mark.parametrize("chunk_rows", [None, 64])
+@pytest.mark.parametrize("seed", [2, 5])
+def test_thresholds_that_first_brackets_miss(seed, chunk_rows):
+    """A few rows are so long that errors of screening exceed most distances: brackets are found in later passes."""
+    rng = np.random.default_rng(seed)
+    near, far = rng.normal(size=(40, 1)), rng.normal(size=(400, 1)) * 10.0 ** rng.integers(-8, 8, (400, 1))
+    query = ItemSet(near.astype(np.float32), rng.integers(0, 5, 40))
+    gallery = ItemSet(far.astype(np.float32), rng.integers(0, 5, 400))
+    # Of one element: no sum has an order.
+    distances = (query.features.astype(np.float64) - gallery.features.astype(np.float64).T) ** 2
+    expected = BruteForce(query, gallery, distances, "no_cameras")
+    options = {"protocol": "no_cameras", "distance": "sqeuclidean", "confidence": None, "chunk_rows": chunk_rows}
+    found = points_of(query, gallery, far=["0.001", "0.01", "0.2"], fpir=[], **options)
+    for name, pairs in (("FAR", expected.pairs.impostor), ("TAR", expected.pairs.genuine)):
+        at = found.table["threshold"]
+        assert found.table[name].tolist() == (np.searchsorted(pairs, at) / len(pairs)).tolist()
+
+
 @pytest.mark.parametrize(("n", "most"), [(33_000, None), (200, 6)])
 def test_very_many_thresholds(n, most, monkeypatch):
     """Also more than the numbers of gaps that a table of keys holds."""
