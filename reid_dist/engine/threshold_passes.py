@@ -127,7 +127,8 @@ def verify_by_query(
 ) -> tuple[Verification, ImpostorsNearer]:
     """Verify over pairs, and count the impostors of every query nearer than finite `distances` and the thresholds.
 
-    Mostly in one pass; where very many pairs lie about a threshold, in one more.  Otherwise as `verify`.
+    Mostly in one pass; in further ones where very many pairs lie about a threshold, or a guess missed it.  Otherwise
+    as `verify`.
     """
     pairs = pairs_of(ranked)
     levels = wanted_levels(metrics, False, pairs.n_genuine, pairs.n_impostor)

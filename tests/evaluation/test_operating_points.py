@@ -18,6 +18,7 @@ from strategies import crowded_sets, problems_for, scattered_sets, seeds
 
 from reid_dist import FeatureSet, OperatingPoints, evaluate, nearest, operating_points, reranked_distances
 from reid_dist.engine import plan
+from reid_dist.engine.reductions import impostors
 from reid_dist.errors import InputError
 from reid_dist.evaluation.operating.bins import even_edges, quantile_edges
 from reid_dist.metrics.confidence import interval_of_magnitudes
@@ -253,6 +254,40 @@ def test_crowded_tiles_give_the_same():
     expected = BruteForce(query, gallery, canonical_distances(query.features, gallery.features, "sqeuclidean"))
     found = points_of(query, gallery, distance="sqeuclidean", far=FAR)
     assert_points(found, expected)
+
+
+@pytest.mark.parametrize("chunk_rows", [None, 64])
+@pytest.mark.parametrize("seed", [2, 5])
+def test_thresholds_that_first_brackets_miss(seed, chunk_rows):
+    """A few rows are so long that errors of screening exceed most distances: brackets are found in later passes."""
+    rng = np.random.default_rng(seed)
+    near, far = rng.normal(size=(40, 1)), rng.normal(size=(400, 1)) * 10.0 ** rng.integers(-8, 8, (400, 1))
+    query = ItemSet(near.astype(np.float32), rng.integers(0, 5, 40))
+    gallery = ItemSet(far.astype(np.float32), rng.integers(0, 5, 400))
+    # Of one element: no sum has an order.
+    distances = (query.features.astype(np.float64) - gallery.features.astype(np.float64).T) ** 2
+    expected = BruteForce(query, gallery, distances, "no_cameras")
+    options = {"protocol": "no_cameras", "distance": "sqeuclidean", "confidence": None, "chunk_rows": chunk_rows}
+    found = points_of(query, gallery, far=["0.001", "0.01", "0.2"], fpir=[], **options)
+    for name, pairs in (("FAR", expected.pairs.impostor), ("TAR", expected.pairs.genuine)):
+        at = found.table["threshold"]
+        assert found.table[name].tolist() == (np.searchsorted(pairs, at) / len(pairs)).tolist()
+
+
+@pytest.mark.parametrize(("n", "most"), [(33_000, None), (200, 6)])
+def test_very_many_thresholds(n, most, monkeypatch):
+    """Also more than the numbers of gaps that a table of keys holds."""
+    if most is not None:
+        monkeypatch.setattr(impostors, "_MOST_GAPS", most)
+    query, gallery = scattered_sets(9, 300, 5, seed=9, n_pids=15)
+    expected = BruteForce(query, gallery, canonical_distances(query.features, gallery.features, "cosine"))
+    thresholds = np.random.default_rng(n).uniform(-0.1, 2.1, n)
+    found = points_of(query, gallery, far=[], fpir=[], thresholds=thresholds.tolist(), confidence=None)
+    own = np.array([point.startswith("T=") for point in found.table["point"]])
+    at = found.table["threshold"][own]
+    assert np.array_equal(at, np.sort(thresholds))
+    for name, pairs in (("FAR", expected.pairs.impostor), ("TAR", expected.pairs.genuine)):
+        assert found.table[name][own].tolist() == (np.searchsorted(pairs, at) / len(pairs)).tolist()
 
 
 def test_reranked_distances():

@@ -134,7 +134,13 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "self._below += np.diff(ends, prepend=0)[::2]",
             "self._below -= np.diff(ends, prepend=0)[::2]",
         ),
-        ("engine/reductions/impostors.py", ": last + 1] = 2 * gap", ": last + 1] = 2 * gap + 2"),
+        ("engine/reductions/impostors.py", "min(2 * gap, _MOST_GAPS)", "min(2 * gap + 2, _MOST_GAPS)"),
+        (
+            "engine/reductions/impostors.py",
+            "at_place[begin:first] = gap + 1 if fits else TOUCHED",
+            "at_place[begin:first] = 1",
+        ),
+        ("engine/reductions/by_query.py", "or (place[off_edges] % 2 == 0).any()", "or False"),
         ("engine/reductions/identities.py", "np.flatnonzero((identity >= 0) &", "np.flatnonzero((identity > 0) &"),
     ],
     "relevance": [

@@ -1,6 +1,5 @@
 """Reductions of tiles to small partial results that merge."""
 
-from reid_dist.core.model import Neighbours
 from reid_dist.engine.reductions.accumulator import Accumulator, Reduction
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, KnownPairs, pair_rows
 from reid_dist.engine.reductions.by_query import CountsByQuery
@@ -39,21 +38,7 @@ from reid_dist.engine.reductions.targets import (
 )
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 
-PARTIAL_RESULTS = (
-    BracketCounts,
-    CountsByQuery,
-    GroupCounts,
-    ImpostorHistogram,
-    KeyCounts,
-    ListedItems,
-    Neighbours,
-    PartialCounts,
-    SparseCounts,
-)
-"""Dataclasses that occur in partial results."""
-
 __all__ = [
-    "PARTIAL_RESULTS",
     "Accumulator",
     "BlockPair",
     "BracketCounts",

@@ -28,8 +28,8 @@ class CountsByQuery:
     def nearer(self, edges: Int64, points: Int64) -> Int64 | None:
         """Number of impostors of each query nearer than each point, shape (n_query, n_point), int64.
 
-        `edges` are the ordered keys ``lo, hi, lo, hi, …`` of the brackets, `points` those of edges or of distances
-        inside brackets.  None if the pairs inside are not known.
+        `edges` are the ordered keys ``lo, hi, lo, hi, …`` of the brackets, `points` those of distances.  None if a
+        point lies in a gap, or inside a bracket whose pairs are not known.
         """
         before = np.zeros((len(self.tally), len(edges) + 1), np.int64)
         before[:, 1::2], before[:, 2::2] = self.tally[:, 0], self.tally[:, 1]
@@ -37,13 +37,13 @@ class CountsByQuery:
         # The lower edge of a bracket follows its gap.
         place = np.searchsorted(edges, points, "right")
         found = before[:, place]
-        inside = np.flatnonzero((place % 2 == 1) & (edges[np.maximum(place - 1, 0)] != points))
-        if not len(inside):
+        off_edges = np.flatnonzero((place == 0) | (edges[np.maximum(place - 1, 0)] != points))
+        if not len(off_edges):
             return found
-        if self.pairs is None:
+        if self.pairs is None or (place[off_edges] % 2 == 0).any():
             return None
         key, query = self.pairs
-        for at in inside.tolist():
+        for at in off_edges.tolist():
             low = edges[place[at] - 1]
             own = query[(key >= low) & (key < points[at])]
             found[:, at] += np.bincount(own, minlength=len(found))

@@ -39,6 +39,9 @@ Int64 = NDArray[np.int64]
 # Minimal counts kept per bracket.  With two or more, a bracket is always narrower in the next pass.
 FEWEST_COUNTS = 4
 
+# Gaps whose numbers fit into a table of places, an even number: edges are counted by the same type.
+_MOST_GAPS = 2**16 - 2
+
 # Queries from which the share of undecided pairs is estimated.
 _SAMPLED_QUERIES = 128
 
@@ -235,13 +238,19 @@ def _make_table(falling: tuple[float, ...], slack: tuple[float, ...], error: flo
         place = falling_keys(edges + sign * width) + LARGEST_KEY
     begin, at_place, first_edge = 0, np.empty(N_PLACES, np.uint16), np.zeros(N_PLACES, np.uint16)
     for gap, (first, last) in enumerate(zip(place[::2].tolist(), place[1::2].tolist(), strict=True)):
-        at_place[begin:first] = gap + 1
+        # Of a gap whose number does not fit, all values are read.
+        fits = gap < _MOST_GAPS
+        at_place[begin:first] = gap + 1 if fits else TOUCHED
         at_place[max(begin, first) : last + 1] = TOUCHED
         # Keys that the bracket before does not touch lie beyond it.
-        first_edge[max(begin, first) : last + 1] = 2 * gap
+        first_edge[max(begin, first) if fits else begin : last + 1] = min(2 * gap, _MOST_GAPS)
         begin = max(begin, last + 1)
-    at_place[begin:] = len(place) // 2 + 1
-    return _Table(at_place, first_edge, begin - 1)
+    n_gaps = len(place) // 2
+    if n_gaps < _MOST_GAPS:
+        at_place[begin:] = n_gaps + 1
+        return _Table(at_place, first_edge, begin - 1)
+    at_place[begin:], first_edge[begin:] = TOUCHED, _MOST_GAPS
+    return _Table(at_place, first_edge, N_PLACES - 1)
 
 
 def _rounded_up(error: float) -> float:
