@@ -82,8 +82,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("kernels/symmetric.py", "value = refined(near[q], far[c]) - less[c]", "value = refined(near[q], far[c])"),
         (
             "kernels/symmetric.py",
-            "if not (value + extra >= list_level[q] or value - extra <= lower_bounds[q]):",
-            "if not (value >= list_level[q] or value - extra <= lower_bounds[q]):",
+            "(value + extra >= list_level[q] and value < first)",
+            "(value >= list_level[q] and value < first)",
         ),
         ("kernels/symmetric.py", "(theirs + extra >= column_level[c])", "(theirs >= column_level[c])"),
         ("kernels/symmetric.py", "(theirs - extra <= column_least[c])", "(theirs <= column_least[c])"),
