@@ -118,7 +118,7 @@ def collect_rows(tile: Tile, side: Side) -> int:
     list_level, lower_bounds, list_value, list_column = lists.level, side.lower_bound, lists.value, lists.column
     list_size, k, capacity = lists.size, lists.k, lists.value.shape[1]
     label, other_label, near, far = side.label, side.other_label, tile.near, tile.far
-    products, shift, scale, bias = tile.products, tile.shift, tile.scale, tile.bias
+    products, shift, scale, bias, spared = tile.products, tile.shift, tile.scale, tile.bias, tile.spared
     has_labels = len(label) > 0
     lowest, highest = np.finfo(values.dtype).min, np.finfo(values.dtype).max
     infinite, unknown = values.dtype.type(np.inf), values.dtype.type(np.nan)
@@ -150,8 +150,9 @@ def collect_rows(tile: Tile, side: Side) -> int:
                 c = places[p]
                 value = values[c]
                 # Thresholds change meanwhile.
-                is_near = turn == 0 or (value + extra >= list_level[q] and value < first)
-                if not (is_near or value - extra <= lower_bounds[q]):
+                error = extra - spared[c]
+                is_near = turn == 0 or (value + error >= list_level[q] and value < first)
+                if not (is_near or value - error <= lower_bounds[q]):
                     continue
                 if value == -np.inf or (has_labels and label[q] == other_label[start + c]):
                     continue
@@ -197,21 +198,23 @@ def collect_both(tile: Tile, row_side: Side, column_side: Side) -> int:
         row_value.shape[1],
         column_value.shape[1],
     )
-    products, shift, scale, near, far = tile.products, tile.shift, tile.scale, tile.near, tile.far
+    products, shift, scale, spared = tile.products, tile.shift, tile.scale, tile.spared
+    near, far = tile.near, tile.far
     label, other_label = row_side.label, row_side.other_label
     has_labels = len(label) > 0
     number, floating = products.dtype.type, values.dtype.type
     n_refined = 0
     for i in range(len(tile.query)):
         row, extra, factor = tile.query[i], tile.extra[i], tile.factor[i]
-        level, least, own = row_level[row] - extra, row_least[row] + extra, row_bias[row]
+        level, least, own = row_level[row], row_least[row], row_bias[row]
         source = products[i]
         for c in range(n_columns):
             values[c] = floating(number(source[c] - shift[c])) * (scale[c] * factor)
         for c in range(n_columns):
             mine, theirs = values[c] - bias[c], values[c] - own
-            reaches = (mine >= level) | (theirs + extra >= column_level[c])
-            flags[c] = np.uint8(reaches | (mine <= least) | (theirs - extra <= column_least[c]))
+            error = extra - spared[c]
+            reaches = (mine + error >= level) | (theirs + error >= column_level[c])
+            flags[c] = np.uint8(reaches | (mine - error <= least) | (theirs - error <= column_least[c]))
         n_places = marked_places(marks)
         for p in range(n_places):
             c = places[p]

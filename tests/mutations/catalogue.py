@@ -82,12 +82,13 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("kernels/symmetric.py", "value = refined(near[q], far[c]) - less[c]", "value = refined(near[q], far[c])"),
         (
             "kernels/symmetric.py",
-            "(value + extra >= list_level[q] and value < first)",
+            "(value + error >= list_level[q] and value < first)",
             "(value >= list_level[q] and value < first)",
         ),
-        ("kernels/symmetric.py", "(theirs + extra >= column_level[c])", "(theirs >= column_level[c])"),
-        ("kernels/symmetric.py", "(theirs - extra <= column_least[c])", "(theirs <= column_least[c])"),
+        ("kernels/symmetric.py", "(theirs + error >= column_level[c])", "(theirs >= column_level[c])"),
+        ("kernels/symmetric.py", "(theirs - error <= column_least[c])", "(theirs <= column_least[c])"),
         ("kernels/symmetric.py", "band = 2.0 * lists.epsilon[q] + np.float64(extra)", "band = 2.0 * lists.epsilon[q]"),
+        ("engine/distances/quantised.py", "self.bounds[rows, 0].min()", "self.bounds[rows, 0].max()"),
         (
             "kernels/symmetric.py",
             "        hide_columns(q, side.struck_indptr, side.struck, start, values)\n",
