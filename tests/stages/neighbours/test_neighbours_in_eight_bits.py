@@ -317,6 +317,18 @@ def test_first_rows_nearer_than_all_others(k):
         np.testing.assert_array_equal(listed.distance, expected.distance)
 
 
+@pytest.mark.parametrize("name", DISTANCES)
+def test_rows_that_may_be_the_nearest_and_the_farthest_are_listed_once(name):
+    """All distances lie within the errors of their values."""
+    rng = np.random.default_rng(6)
+    rows = rng.normal(size=64) + 0.1 * rng.normal(size=(60, 64))
+    distance, near, far = REGISTERED.get(name), block_of(rows[:4]), block_of(rows[4:], 100)
+    expected = plain_surroundings(canonical_matrix(near, far, distance), far.numbers, 3)
+    reduction = SurroundQueries(3, distance)
+    (found,) = run_tiles(near, far, distance, TileShape(64, 64), [reduction], policy=Policy.in_force())
+    assert_same(found, expected)
+
+
 # -------------------------------------------------------------------------------------------------- whole searches
 
 
