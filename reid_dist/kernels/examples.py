@@ -95,5 +95,5 @@ def _side() -> Side:
 
 def _tile(products: NDArray[np.number]) -> Tile:
     ints, floats, rows = np.empty(1, np.int64), np.empty(1, np.float32), np.empty((1, 1), np.float32)
-    own, known = (products, np.empty(1, products.dtype), floats, floats, floats), (ints, ints, np.empty(1), 0)
+    own, known = (products, np.empty(1, products.dtype), floats, floats, floats, floats), (ints, ints, np.empty(1), 0)
     return Tile(*own, rows, rows, rows, ints, ints, 0, *known)

@@ -37,6 +37,7 @@ from reid_dist.kernels.topk import (
     lowered,
     make_scratch,
     shorten,
+    thin,
 )
 
 
@@ -80,10 +81,13 @@ def is_long(size: int, k: int, lag: int, capacity: int) -> bool:
 
 
 @inner_kernel
-def _begin(q: int, extra: np.floating, values: NDArray[np.floating], side: Side, groups: NDArray[np.floating]) -> None:
+def _begin(
+    q: int, extra: np.floating, values: NDArray[np.floating], side: Side, groups: NDArray[np.floating]
+) -> np.floating:
     """Set the thresholds of an item that has none from the values of its first columns, whose errors are `extra`.
 
-    One value more than `k` is used, as an item may be compared with itself.
+    Returns a number that more than `k` values reach, as an item may be compared with itself, and few others; infinity
+    for few values.
     """
     lists = side.lists
     lowest, highest = np.finfo(values.dtype).min, np.finfo(values.dtype).max
@@ -97,6 +101,7 @@ def _begin(q: int, extra: np.floating, values: NDArray[np.floating], side: Side,
             # What is left out is minus infinity.
             least = min(least, values[c] if values[c] >= lowest else highest)
         side.lower_bound[q] = min(-lowered(-np.float64(least) - band), np.float64(highest))
+    return level if level > lowest else values.dtype.type(np.inf)
 
 
 @kernel
@@ -113,9 +118,10 @@ def collect_rows(tile: Tile, side: Side) -> int:
     list_level, lower_bounds, list_value, list_column = lists.level, side.lower_bound, lists.value, lists.column
     list_size, k, capacity = lists.size, lists.k, lists.value.shape[1]
     label, other_label, near, far = side.label, side.other_label, tile.near, tile.far
-    products, shift, scale, bias = tile.products, tile.shift, tile.scale, tile.bias
+    products, shift, scale, bias, spared = tile.products, tile.shift, tile.scale, tile.bias, tile.spared
     has_labels = len(label) > 0
     lowest, highest = np.finfo(values.dtype).min, np.finfo(values.dtype).max
+    infinite, unknown = values.dtype.type(np.inf), values.dtype.type(np.nan)
     n_refined = 0
     for i in range(len(tile.query)):
         q, extra = tile.query[i], tile.extra[i]
@@ -126,36 +132,45 @@ def collect_rows(tile: Tile, side: Side) -> int:
         if reached == 0 and not begins:
             continue
         hide_columns(q, side.struck_indptr, side.struck, start, values)
+        first = infinite
         if begins:
             if has_labels:
                 for c in range(n_columns):
                     if label[q] == other_label[start + c]:
                         values[c] = -np.inf
-            _begin(q, extra, values, side, groups)
-            level, least = list_level[q] - extra, lower_bounds[q] + extra
-        mark_outside(values, level, least, marks)
-        n_places = marked_places(marks)
-        for p in range(n_places):
-            c = places[p]
-            value = values[c]
-            # Thresholds change meanwhile.
-            if not (value + extra >= list_level[q] or value - extra <= lower_bounds[q]):
-                continue
-            if value == -np.inf or (has_labels and label[q] == other_label[start + c]):
-                continue
-            if extra > 0:
-                n_refined += 1
-                if p + AHEAD < n_places:
-                    request_row(far[places[p + AHEAD]])
-                value = refined(near[q], far[c]) - less[c]
-            if value >= list_level[q]:
-                size = list_size[q]
-                list_value[q, size], list_column[q, size] = value, start + c
-                list_size[q] = size + 1
-                if is_long(size + 1, k, lag, capacity):
-                    shorten(q, lists, scratch)
-            if value <= lower_bounds[q]:
-                reach_farther(side, q, start + c)
+            first = _begin(q, extra, values, side, groups)
+        # Where a list begins, its largest values raise the level for all others.
+        for turn in range(int(first == infinite), 2):
+            level, least = first, unknown
+            if turn == 1:
+                level, least = list_level[q] - extra, lower_bounds[q] + extra
+            mark_outside(values, level, least, marks)
+            n_places = marked_places(marks)
+            for p in range(n_places):
+                c = places[p]
+                value = values[c]
+                # Thresholds change meanwhile.
+                error = extra - spared[c]
+                is_near = turn == 0 or (value + error >= list_level[q] and value < first)
+                if not (is_near or value - error <= lower_bounds[q]):
+                    continue
+                if value == -np.inf or (has_labels and label[q] == other_label[start + c]):
+                    continue
+                if extra > 0:
+                    n_refined += 1
+                    if p + AHEAD < n_places:
+                        request_row(far[places[p + AHEAD]])
+                    value = refined(near[q], far[c]) - less[c]
+                if is_near and value >= list_level[q]:
+                    size = list_size[q]
+                    list_value[q, size], list_column[q, size] = value, start + c
+                    list_size[q] = size + 1
+                    if is_long(size + 1, k, lag, capacity):
+                        shorten(q, lists, scratch)
+                if value <= lower_bounds[q]:
+                    reach_farther(side, q, start + c)
+            if turn == 0 and list_size[q] >= k:
+                thin(q, lists, scratch)
     return n_refined
 
 
@@ -183,21 +198,23 @@ def collect_both(tile: Tile, row_side: Side, column_side: Side) -> int:
         row_value.shape[1],
         column_value.shape[1],
     )
-    products, shift, scale, near, far = tile.products, tile.shift, tile.scale, tile.near, tile.far
+    products, shift, scale, spared = tile.products, tile.shift, tile.scale, tile.spared
+    near, far = tile.near, tile.far
     label, other_label = row_side.label, row_side.other_label
     has_labels = len(label) > 0
     number, floating = products.dtype.type, values.dtype.type
     n_refined = 0
     for i in range(len(tile.query)):
         row, extra, factor = tile.query[i], tile.extra[i], tile.factor[i]
-        level, least, own = row_level[row] - extra, row_least[row] + extra, row_bias[row]
+        level, least, own = row_level[row], row_least[row], row_bias[row]
         source = products[i]
         for c in range(n_columns):
             values[c] = floating(number(source[c] - shift[c])) * (scale[c] * factor)
         for c in range(n_columns):
             mine, theirs = values[c] - bias[c], values[c] - own
-            reaches = (mine >= level) | (theirs + extra >= column_level[c])
-            flags[c] = np.uint8(reaches | (mine <= least) | (theirs - extra <= column_least[c]))
+            error = extra - spared[c]
+            reaches = (mine + error >= level) | (theirs + error >= column_level[c])
+            flags[c] = np.uint8(reaches | (mine - error <= least) | (theirs - error <= column_least[c]))
         n_places = marked_places(marks)
         for p in range(n_places):
             c = places[p]

@@ -37,6 +37,8 @@ class Tile(NamedTuple):
     # How far a value may be from that of exact products, shape (rows,); 0 for products of floating-point rows, whose
     # errors the bands of thresholds contain.
     extra: NDArray[np.floating]
+    # How much less than `extra` the values of a column are off at least, shape (columns,).
+    spared: NDArray[np.floating]
     # Prepared rows of all queries of the block, shape (n_query, dim), and of the columns, (columns, dim), float32, of
     # which single values are computed; without rows if none is.
     near: NDArray[np.float32]

@@ -14,6 +14,7 @@ is settled, so that the result is canonical and does not depend on tiles.
 
 *First values.*  If the largest values of n groups of columns are above some level, at least n values are above it; with
 many groups, few of them have two such values.  So the first row of values sets a level before any of them is listed.
+The values above it are listed before all others: for values of integers, the level that they leave is much higher.
 
 *Values of integers* that reach the level when it is lowered by their error are refined (`reid_dist.kernels.tiles`), and
 listed as those of float32 are.

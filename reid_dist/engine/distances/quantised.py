@@ -9,11 +9,14 @@ r"""Products of rows in eight bits, exact as integers, and a bound on how far th
 
 The integers themselves are exact: those of the left rows are made unsigned by adding 127, a term is at most ``2 * 127 *
 127``, and rows with more than 2^31 / (4 * 127 * 127) elements are not quantised: the sums of two products are exact as
-well.  Of the columns of a tile, the largest lengths are taken, so that there is one bound per query and tile.
+well.  Of the columns of a tile, the largest lengths are taken, so that there is one bound per query and tile.  A column
+``y`` is *spared* the difference of the largest ``|e_y|`` and its own, times the shortest ``|x|`` of the tile: lists,
+which take one value in hundreds, compare it with the narrower bound.
 
 *Roundings*, of unit roundoff ``u = 2^-24``.  A value is an integer, converted, times two scales, less a bias: four
-roundings of at most ``m = (|x| + |e_x|) (|y| + |e_y|)`` or of the bias, and edges are moved by the bound with one more.
-Together these are less than the ``2^-18 m`` and the ``2^-20`` of the largest bias that are added to the bound.
+roundings of at most ``m = (|x| + |e_x|) (|y| + |e_y|)`` or of the bias.  Edges are moved by the bound with one more,
+from which what a column is spared is subtracted with another.  Together these are less than the ``2^-18 m`` and the
+``2^-20`` of the largest bias that are added to the bound.
 
 *Compilation.*  The kernels take some seconds to compile.  Blocks are left to float32 until a process beside the workers
 has compiled them, which it begins to do when the first block is.
@@ -86,6 +89,11 @@ class IntegerRows:
         length, residual = self.bounds[rows].T
         span = columns.largest.sum()
         return raised(residual * span + length * columns.largest[1] + self.rounding(rows, columns) + slack)
+
+    def spared(self, rows: Int64, columns: IntegerRows) -> NDArray[np.float32]:
+        """How much less than `error` the values of each column are off at least, shape (n,), rounded down."""
+        less = (1.0 - 2.0**-20) * (columns.largest[1] - columns.bounds[:, 1])
+        return np.asarray(self.bounds[rows, 0].min() * less, np.float32)
 
     def rounding(self, rows: Int64, columns: IntegerRows) -> Float64:
         """Bound on the roundings of values of some rows against columns, shape (n,)."""

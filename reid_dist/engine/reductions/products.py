@@ -126,6 +126,7 @@ def float_tile(values: Values, bias: Values, queries: Int64, column_start: int) 
         scale=np.full(m, one(1)),
         factor=np.full(n, one(1)),
         extra=np.zeros(n, values.dtype),
+        spared=np.zeros(m, values.dtype),
         near=_NO_ROWS,
         far=_NO_ROWS,
         bias=bias[None],
@@ -205,6 +206,7 @@ class IntegerProducts(TileProducts):
             scale=self.other.scale,
             factor=self.own.scale[queries],
             extra=self.own.error(queries, self.other, self.slack),
+            spared=self.own.spared(queries, self.other),
             near=self.near,
             far=far,
             bias=bias[None],
@@ -257,6 +259,7 @@ class ResidualProducts(TileProducts):
             scale=np.ones(m, np.float32),
             factor=np.ones(n, np.float32),
             extra=self._own.error(queries, self._other, self._whole.slack),
+            spared=np.zeros(m, np.float32),
         )
 
     def errors(self, columns: Int64) -> NDArray[np.float32]:

@@ -49,14 +49,14 @@ def forced(monkeypatch):
 
 
 def values_of(near, far, name, queries, columns, precision=Precision.INTEGERS):
-    """Screening values of a tile of integers, what they are off by, in extended precision, and the bound on that."""
+    """Screening values of a tile of integers, what they are off by, in extended precision, and the bounds on that."""
     pair = BlockPair(near, far, REGISTERED.get(name), TileShape(len(near), len(far)), policy=Policy.in_force())
     tile, screen = pair.backend(precision).tile(Pairs(queries, columns)), pair.screen()
     rows, bias = screen.gallery_tile(slice(columns.start, columns.stop), np.empty_like(tile.far))
     exact = screen.query_rows(queries).astype(np.longdouble) @ rows.astype(np.longdouble).T - bias
     # As kernels compute them.
     value = (tile.products - tile.shift).astype(np.float32) * (tile.scale * tile.factor[:, None]) - tile.bias[0]
-    return value, value - exact, tile.extra
+    return value, value - exact, tile.extra[:, None] - tile.spared
 
 
 @pytest.mark.quick_cases(4)
@@ -69,9 +69,22 @@ def test_products_lie_within_their_bounds(name, precision, data):
     near, far = map(block_of, data.draw(hard_blocks(name)))
     columns = RowRange(*sorted(data.draw(st.sampled_from([(0, len(far)), (len(far) // 2, len(far)), (0, 1)]))))
     queries = np.arange(len(near))[:: data.draw(st.sampled_from([1, 2]))]
-    value, off, extra = values_of(near, far, name, queries, columns, precision)
+    value, off, bound = values_of(near, far, name, queries, columns, precision)
     assert np.isfinite(value).all()
-    assert (np.abs(off) <= extra[:, None]).all()
+    assert (np.abs(off) <= bound).all()
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+def test_bounds_are_those_of_each_column(name):
+    """Of no column are they smaller than without the others; and hardly larger where rows have one length."""
+    rng = np.random.default_rng(5)
+    near, far = (block_of(rng.normal(size=(n, 64)) * rng.uniform(0.2, 5, size=(n, 1))) for n in (7, 40))
+    queries = np.arange(7)
+    _, _, together = values_of(near, far, name, queries, RowRange(0, 40))
+    alone = [values_of(near, far, name, queries, RowRange(c, c + 1))[2] for c in range(40)]
+    ratio = together / np.concatenate(alone, axis=1)
+    assert ratio.min() > 1 - 1e-6
+    assert name != "cosine" or ratio.max() < 1.05
 
 
 @pytest.mark.parametrize(("precision", "most"), [(Precision.INTEGERS, 0.03), (Precision.RESIDUALS, 0.0003)])
@@ -79,8 +92,8 @@ def test_products_lie_within_their_bounds(name, precision, data):
 def test_bounds_are_narrow_where_they_can_be(name, precision, most):
     rng = np.random.default_rng(0)
     near, far = block_of(rng.normal(size=(9, 512))), block_of(rng.normal(size=(300, 512)))
-    _, _, extra = values_of(near, far, name, np.arange(9), RowRange(0, 300), precision)
-    assert np.median(extra) < (most if name == "cosine" else most * 512)
+    _, _, bound = values_of(near, far, name, np.arange(9), RowRange(0, 300), precision)
+    assert np.median(bound) < (most if name == "cosine" else most * 512)
 
 
 @settings(max_examples=examples(60))
@@ -197,8 +210,8 @@ def nearest_at_the_edge(dim, *, of_columns=False):
 def test_level_at_the_edge_of_a_bound(dim):
     """The errors of these values reach 98 % of their bounds."""
     near, far = (block_of(rows) for rows in rows_at_the_edge(dim, 1.0))
-    _, off, extra = values_of(near, far, "cosine", np.arange(1), RowRange(0, 1))
-    assert 0.98 * extra[0] < -off[0, 0] <= extra[0]
+    _, off, bound = values_of(near, far, "cosine", np.arange(1), RowRange(0, 1))
+    assert 0.98 * bound[0, 0] < -off[0, 0] <= bound[0, 0]
     for of_columns in (False, True):
         index, found, expected = nearest_at_the_edge(dim, of_columns=of_columns)
         assert index == [[10]]
@@ -302,6 +315,18 @@ def test_first_rows_nearer_than_all_others(k):
         assert_same(found, expected)
         np.testing.assert_array_equal(listed.index, expected.index)
         np.testing.assert_array_equal(listed.distance, expected.distance)
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+def test_rows_that_may_be_the_nearest_and_the_farthest_are_listed_once(name):
+    """All distances lie within the errors of their values."""
+    rng = np.random.default_rng(6)
+    rows = rng.normal(size=64) + 0.1 * rng.normal(size=(60, 64))
+    distance, near, far = REGISTERED.get(name), block_of(rows[:4]), block_of(rows[4:], 100)
+    expected = plain_surroundings(canonical_matrix(near, far, distance), far.numbers, 3)
+    reduction = SurroundQueries(3, distance)
+    (found,) = run_tiles(near, far, distance, TileShape(64, 64), [reduction], policy=Policy.in_force())
+    assert_same(found, expected)
 
 
 # -------------------------------------------------------------------------------------------------- whole searches
