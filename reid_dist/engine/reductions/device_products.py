@@ -3,10 +3,6 @@
 Values are compared with the thresholds or levels of their queries, in the same type as on the CPU.  Those that pass are
 listed on the device, and entered on the CPU.
 
-*Places.*  The values that reach the farthest threshold of their query are listed.  Thresholds of a tile are numbered in
-order of value, and each value by the first one that is not nearer.  With the query before this number, both are integer
-keys, among which one search finds the nearest threshold that a value reaches.
-
 For other needs, tiles come back.
 """
 
@@ -18,11 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.segments import entry_owners, take_segments
 from reid_dist.engine.distances import Screen
 from reid_dist.engine.distances.devices import TorchDevice
+from reid_dist.engine.reductions import scans
 from reid_dist.engine.reductions.backends import Advance, Pairs, Rest
 from reid_dist.engine.reductions.device_tiles import DeviceTiles, Sample, Tensor, UploadedRows
+from reid_dist.engine.reductions.scans import Kinds, Listed, Thresholds
+from reid_dist.engine.reductions.scans import Side as Marking
 from reid_dist.kernels.canonical import PairRows
 from reid_dist.kernels.deciding import Bands
 from reid_dist.kernels.entries import enter_rows
@@ -58,31 +56,12 @@ class _Placed:
     inside: int
 
 
-class _Thresholds:
-    """Thresholds of the queries of a tile on the device."""
-
-    def __init__(self, device: TorchDevice, bands: Bands, queries: Int64) -> None:
-        torch = device.torch
-        indptr, self.place = take_segments(bands.indptr, queries)
-        owner = entry_owners(indptr)
-        self.n, self.queries, self.bands = len(self.place), queries, bands
-        lower = device.upload(-bands.lower[self.place])
-        self.upper = device.upload(bands.upper[self.place])
-        # Falling values rise within a query; each is numbered by its place among all.
-        self.sorted = torch.sort(lower).values
-        self.keys = (device.upload(owner) << 32) | torch.searchsorted(self.sorted, lower)
-        has = indptr[1:] > indptr[:-1]
-        lowest = np.full(len(queries), np.inf, bands.lower.dtype)
-        lowest[has] = bands.lower[self.place[indptr[1:][has] - 1]]
-        self.lowest = device.upload(lowest)
-
-
 class DeviceProducts(DeviceTiles):
     """Products on a device; see `reid_dist.engine.reductions.backends.Backend`."""
 
     def __init__(self, screen: Screen, rows: PairRows, device: TorchDevice, uploaded: UploadedRows) -> None:
         super().__init__(screen, rows, device, uploaded)
-        self._thresholds: list[_Thresholds] = []
+        self._thresholds: list[Thresholds] = []
         self._placed: _Placed | None = None
 
     def place(
@@ -108,45 +87,39 @@ class DeviceProducts(DeviceTiles):
 
     def _place(self, pairs: Pairs, bands: Bands, rest: Rest, counts: NDArray[np.int32], group_of: Int64) -> _Placed:
         """Count the pairs whose values decide, up to a row with which too many do not."""
-        device, torch = self.device, self.device.torch
+        device = self.device
         queries, columns, hidden = pairs
         n_groups = max(1, len(counts))
         place_of = bands.positive_start[:-1] + 2 * np.arange(len(bands.positive_start) - 1)
         parts: list[tuple[Int64, Int64, Int64]] = []
         n_inside, stop = 0, len(queries)
 
-        def compute(rows: slice) -> tuple[Sample, tuple[Int64, ...], int, int, Int64, Int64]:
-            bias, kinds = self._seen(hidden, queries)
+        def compute(rows: slice) -> tuple[Sample, tuple[Int64, ...], int, int, NDArray[np.int32], Int64]:
+            bias, kinds = self._seen(hidden, queries[rows])
             values = self._products(queries, rows, bias)
             sample, thresholds = self._sample(values), self._thresholds_of(bands, queries, rows)
             self._put_known(values, queries[rows])
             self._hide(values, bands, (bands.hidden_indptr, bands.hidden_column), queries[rows])
-            row, column = self._entries(values >= thresholds.lowest[:, None], kinds, rows)
-            value = values[row, column]
+            found, opened = self._placed_values(values, thresholds, kinds, group_of)
             del values
-            key = (row << 32) | torch.searchsorted(thresholds.sorted, -value)
-            threshold = torch.searchsorted(thresholds.keys, key)
-            is_open = value <= thresholds.upper[threshold]
-            opened = device.download(row[is_open])
-            sums = np.cumsum(np.bincount(opened, minlength=rows.stop - rows.start))
+            row = device.download(opened.row)
+            sums = np.cumsum(np.bincount(row, minlength=rows.stop - rows.start))
             # Rows up to one with which more pairs are open than is worth it.
             n_fitting = int(np.searchsorted(sums, rest.limit - n_inside, "right"))
             n_kept = int(sums[n_fitting - 1]) if n_fitting else 0
-            passed = torch.nonzero(~is_open & (row < n_fitting))[:, 0]
-            place = threshold[passed]
-            if len(group_of):
-                place = device.upload(group_of)[column[passed]] * thresholds.n + place
-            found = device.download(torch.bincount(place, minlength=n_groups * thresholds.n))
-            others = (device.download(each[is_open])[:n_kept] for each in (column, threshold))
-            entries = (opened[:n_kept], *others)
-            return sample, entries, n_fitting, int(sums[-1]), found, thresholds.place
+            numbers = np.zeros((n_groups, len(thresholds.place)), np.int32)
+            numbers.reshape(-1)[: len(found)] = device.download(found)
+            numbers[:, thresholds.indptr[n_fitting] :] = 0
+            column, threshold = (device.download(each)[:n_kept] for each in (opened.column, opened.what))
+            entries = (row[:n_kept], column, threshold)
+            return sample, entries, n_fitting, int(sums[-1]), numbers, thresholds.place
 
-        def take(rows: slice, given: tuple[Sample, tuple[Int64, ...], int, int, Int64, Int64]) -> bool:
+        def take(rows: slice, given: tuple[Sample, tuple[Int64, ...], int, int, NDArray[np.int32], Int64]) -> bool:
             nonlocal n_inside, stop
             sample, (row, column, threshold), n_fitting, inside, found, numbers = given
             self._check(sample, queries[rows])
             # Positives between them make places of thresholds differ.
-            counts[:, place_of[numbers]] += found.reshape(n_groups, -1).astype(np.int32)
+            counts[:, place_of[numbers]] += found
             parts.append((row + rows.start, column, numbers[threshold]))
             n_inside += inside
             stop = rows.start + n_fitting
@@ -157,14 +130,14 @@ class DeviceProducts(DeviceTiles):
         offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(queries)))])
         return _Placed(pairs, queries[row], columns.start + column, threshold, offsets, stop, n_inside)
 
-    def _thresholds_of(self, bands: Bands, queries: Int64, rows: slice) -> _Thresholds:
+    def _thresholds_of(self, bands: Bands, queries: Int64, rows: slice) -> Thresholds:
         """Thresholds of some queries of a tile, which further tiles mostly need again."""
         whole = rows.stop - rows.start == len(queries)
         if not whole:
-            return _Thresholds(self.device, bands, queries[rows])
+            return Thresholds(self.device, bands, queries[rows])
         found = next((each for each in self._thresholds if each.bands is bands and each.queries is queries), None)
         if found is None:
-            found = _Thresholds(self.device, bands, queries)
+            found = Thresholds(self.device, bands, queries)
             self._thresholds.append(found)
         return found
 
@@ -174,16 +147,15 @@ class DeviceProducts(DeviceTiles):
         queries, columns, hidden = pairs
 
         def compute(rows: slice) -> _Entries:
-            bias, kinds = self._seen(hidden, queries)
+            bias, kinds = self._seen(hidden, queries[rows])
             values, own = self._products(queries, rows, bias), queries[rows]
             sample = self._sample(values)
             self._put_known(values, own)
             self._hide(values, side, (side.struck_indptr, side.struck), own)
-            self._begin(values, own, side, None if kinds is None else (kinds[0][rows], kinds[1]))
-            marks = values >= device.upload(side.lists.level[own])[:, None]
-            if not np.isnan(side.lower_bound[own]).all():
-                marks |= values <= device.upload(side.lower_bound[own])[:, None]
-            return self._found(sample, values, *self._entries(marks, kinds, rows))
+            self._begin(values, own, side, kinds)
+            level, least = (device.upload(each[own]) for each in (side.lists.level, side.lower_bound))
+            of_rows = Marking(level, least, level)
+            return self._found(sample, self._marked_values(values, of_rows, None, kinds))
 
         def take(rows: slice, found: _Entries) -> bool:
             own = queries[rows]
@@ -195,11 +167,24 @@ class DeviceProducts(DeviceTiles):
         self._in_pieces(len(queries), columns, compute, take)
         return 0
 
-    def _found(self, sample: Sample, values: Tensor, row: Tensor, column: Tensor) -> _Entries:
-        """Values at some places, on the CPU."""
-        return _Entries(
-            sample, *(self.device.download(each) for each in (row.int(), column.int(), values[row, column]))
-        )
+    def _placed_values(
+        self, values: Tensor, thresholds: Thresholds, kinds: Kinds, group_of: Int64
+    ) -> tuple[Tensor, Listed]:
+        """Place values, by a fused kernel where there is one."""
+        fused = None if len(group_of) else scans.fused_kernels(self.device)
+        found = None if fused is None else fused.place(self.device, values, thresholds, kinds)
+        return scans.place(self.device, values, thresholds, kinds, group_of) if found is None else found
+
+    def _marked_values(self, values: Tensor, rows: Marking, columns: Marking | None, kinds: Kinds) -> Listed:
+        """Mark values, by a fused kernel where there is one."""
+        fused = scans.fused_kernels(self.device)
+        found = None if fused is None else fused.mark(self.device, values, rows, columns, kinds)
+        return scans.mark(self.device, values, rows, columns, kinds) if found is None else found
+
+    def _found(self, sample: Sample, listed: Listed) -> _Entries:
+        """Marked values on the CPU."""
+        row, column, value = listed
+        return _Entries(sample, *(self.device.download(each) for each in (row.int(), column.int(), value)))
 
     def _begin(self, values: Tensor, own: Int64, side: Side, shown: tuple[Tensor, Tensor] | None) -> None:
         """Set the levels of lists that have none from the largest values of groups of columns."""
@@ -236,7 +221,7 @@ class DeviceProducts(DeviceTiles):
 
     def nearest_both_ways(self, pairs: Pairs, near: Side, far: Side) -> int:
         """Add pairs of different items to the lists of queries and of columns."""
-        device, torch = self.device, self.device.torch
+        device = self.device
         queries, columns, _ = pairs
         there = slice(columns.start, columns.stop)
 
@@ -244,18 +229,12 @@ class DeviceProducts(DeviceTiles):
             own = queries[rows]
             values = self._products(queries, rows, None)
             sample = self._sample(values)
-            less_column, less_row = far.bias[there], near.bias[own]
-            mine = values - device.upload(less_column) if less_column.any() else values
-            marks = mine >= device.upload(near.lists.level[own])[:, None]
-            if not np.isnan(near.lower_bound[own]).all():
-                marks |= mine <= device.upload(near.lower_bound[own])[:, None]
-            del mine
-            theirs = values - device.upload(less_row)[:, None] if less_row.any() else values
-            marks |= theirs >= device.upload(far.lists.level[there])
-            if not np.isnan(far.lower_bound[there]).all():
-                marks |= theirs <= device.upload(far.lower_bound[there])
-            del theirs
-            return self._found(sample, values, *torch.nonzero(marks).unbind(1))
+            sides = (near, own), (far, there)
+            rows_of, columns_of = (
+                Marking(*(device.upload(each[at]) for each in (side.lists.level, side.lower_bound, side.bias)))
+                for side, at in sides
+            )
+            return self._found(sample, self._marked_values(values, rows_of, columns_of, None))
 
         def take(rows: slice, found: _Entries) -> bool:
             own = queries[rows]

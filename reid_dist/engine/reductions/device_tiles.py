@@ -242,12 +242,3 @@ class DeviceTiles(TileProducts):
         row, column, place = self._known[0].within(queries, self._columns, self.screen.shape[0])
         hidden = values[row, column] == -self.device.torch.inf
         values[row, column] = self._known[1][place].masked_fill(hidden, -self.device.torch.inf)
-
-    def _entries(self, marks: Tensor, shown: Tensor | None, rows: slice) -> tuple[Tensor, Tensor]:
-        """Rows and columns of marked values, in order, that are not hidden by kind."""
-        row, column = self.device.torch.nonzero(marks).unbind(1)
-        if shown is None:
-            return row, column
-        kind_of, is_hidden = shown
-        seen = ~is_hidden[kind_of[rows][row], column]
-        return row[seen], column[seen]

@@ -1,0 +1,212 @@
+"""Reading tiles on a device: values are placed among thresholds, or those that pass levels are listed.
+
+Written in operations of torch, several passes over a tile each.  `reid_dist.engine.reductions.fused_kernels` does the
+same in one pass, where Triton is installed; its kernels decline what exceeds their memory.
+
+*Places.*  The values that reach the farthest threshold of their query are listed.  Thresholds of a tile are numbered in
+order of value, and each value by the first one that is not nearer.  With the row before this number, both are integer
+keys, among which one search finds the nearest threshold that a value reaches.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import os
+import threading
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reid_dist.core.segments import entry_owners, take_segments
+from reid_dist.engine.distances.devices import TorchDevice
+from reid_dist.kernels.deciding import Bands
+
+Int64 = NDArray[np.int64]
+Tensor = Any
+
+_LOG: Final = logging.getLogger("reid_dist")
+_TESTING: Final = threading.Lock()
+
+Kinds = tuple[Tensor, Tensor] | None
+"""The kind of each row, and marks of the columns that are hidden from each kind; None where none is."""
+
+
+class Listed(NamedTuple):
+    """Pairs of a tile in order of rows and columns, and a number of each: a threshold, or the value."""
+
+    row: Tensor
+    column: Tensor
+    what: Tensor
+
+
+class Side(NamedTuple):
+    """What marks the values of one side of a tile: tensors by row, or by column."""
+
+    # A value less the bias of the other side is listed that reaches the level, or does not exceed the lower bound (NaN
+    # for none).
+    level: Tensor
+    least: Tensor
+    bias: Tensor
+
+
+class Thresholds:
+    """Thresholds of the queries of a tile, on the device.
+
+    Attributes
+    ----------
+    place
+        Their places among those of the block, shape (n,), int64.
+    indptr
+        Offsets of those of each row, shape (rows + 1,), int64.
+    bands, queries
+        What they are made of.
+    """
+
+    def __init__(self, device: TorchDevice, bands: Bands, queries: Int64) -> None:
+        self._device, self.queries, self.bands = device, queries, bands
+        self.indptr, self.place = take_segments(bands.indptr, queries)
+        # Edges fall within a query.
+        self.lower, self.upper = (device.upload(edges[self.place]) for edges in (bands.lower, bands.upper))
+
+    @property
+    def most(self) -> int:
+        """Most thresholds of a query."""
+        return int(np.diff(self.indptr).max(initial=0))
+
+    @cached_property
+    def offsets(self) -> Tensor:
+        """`indptr` on the device, int32."""
+        return self._device.upload(self.indptr.astype(np.int32))
+
+    @cached_property
+    def lowest(self) -> Tensor:
+        """The lower edge of the farthest threshold of each row; infinite without thresholds."""
+        found = np.full(len(self.queries), np.inf, self.bands.lower.dtype)
+        has = self.indptr[1:] > self.indptr[:-1]
+        found[has] = self.bands.lower[self.place[self.indptr[1:][has] - 1]]
+        return self._device.upload(found)
+
+    @cached_property
+    def keys(self) -> tuple[Tensor, Tensor]:
+        """Falling values of all thresholds, sorted, and the keys of the thresholds."""
+        torch = self._device.torch
+        ordered = torch.sort(-self.lower).values
+        owner = self._device.upload(entry_owners(self.indptr))
+        return ordered, (owner << 32) | torch.searchsorted(ordered, -self.lower)
+
+
+def place(device: TorchDevice, values: Tensor, of: Thresholds, kinds: Kinds, group_of: Int64) -> tuple[Tensor, Listed]:
+    """Count values by group of columns and nearest threshold that they pass, and list the pairs inside bands.
+
+    Counts have shape (n_groups * n_thresholds,) at least as far as the last one that is not 0; `group_of` is empty for
+    one group.
+    """
+    torch = device.torch
+    row, column = _seen(torch.nonzero(values >= of.lowest[:, None]), kinds)
+    value, (ordered, keys) = values[row, column], of.keys
+    threshold = torch.searchsorted(keys, (row << 32) | torch.searchsorted(ordered, -value))
+    is_open = value <= of.upper[threshold]
+    passed = torch.nonzero(~is_open)[:, 0]
+    at = threshold[passed]
+    if len(group_of):
+        at = device.upload(group_of)[column[passed]] * len(of.place) + at
+    return torch.bincount(at), Listed(row[is_open], column[is_open], threshold[is_open])
+
+
+def mark(device: TorchDevice, values: Tensor, rows: Side, columns: Side | None, kinds: Kinds) -> Listed:
+    """List the values that pass levels of rows, and of columns unless they are None.
+
+    Without columns, values have no bias.
+    """
+    torch = device.torch
+    mine = values
+    if columns is not None and bool(columns.bias.any()):
+        mine = values - columns.bias
+    marks = mine >= rows.level[:, None]
+    if not bool(torch.isnan(rows.least).all()):
+        marks |= mine <= rows.least[:, None]
+    del mine
+    if columns is not None:
+        theirs = values - rows.bias[:, None] if bool(rows.bias.any()) else values
+        marks |= theirs >= columns.level
+        if not bool(torch.isnan(columns.least).all()):
+            marks |= theirs <= columns.least
+        del theirs
+    row, column = _seen(torch.nonzero(marks), kinds)
+    return Listed(row, column, values[row, column])
+
+
+def _seen(pairs: Tensor, kinds: Kinds) -> tuple[Tensor, Tensor]:
+    """Rows and columns of pairs, shape (n, 2), that are not hidden by kind."""
+    row, column = pairs.unbind(1)
+    if kinds is None:
+        return row, column
+    seen = ~kinds[1][kinds[0][row], column]
+    return row[seen], column[seen]
+
+
+def fused_kernels(device: TorchDevice) -> Any:
+    """The module of fused kernels, which is tested at its first use on a device; None without Triton there."""
+    with _TESTING:
+        if not device.is_tested:
+            device.is_tested, device.fused = True, _tested(device)
+        return device.fused
+
+
+def _tested(device: TorchDevice) -> Any:
+    """The module of fused kernels, if they give what the operations of torch give."""
+    interprets = os.environ.get("TRITON_INTERPRET") == "1"
+    if importlib.util.find_spec("triton") is None or not (device.is_cuda or interprets):
+        return None
+    rng, dtypes = np.random.default_rng(0), (np.float32, np.float64)
+    try:
+        fused = importlib.import_module("reid_dist.engine.reductions.fused_kernels")
+        agrees = all(_agrees(device, fused, rng, np.dtype(dtype)) for dtype in dtypes)
+    # Whatever a compiler raises, torch does the same.
+    except Exception as error:
+        _LOG.warning("kernels of Triton cannot be used on %s, operations of torch are: %s", device.name, error)
+        return None
+    if not agrees:
+        _LOG.warning("kernels of Triton are wrong on %s, operations of torch are used", device.name)
+    return fused if agrees else None
+
+
+def _agrees(device: TorchDevice, fused: Any, rng: np.random.Generator, dtype: np.dtype[Any]) -> bool:
+    """Whether fused kernels agree with torch on values full of ties."""
+    torch, n, m = device.torch, 9, 1500
+    values = device.upload(rng.integers(-20, 20, (n, m)).astype(dtype))
+    values[rng.integers(0, n, 50), rng.integers(0, m, 50)] = -torch.inf
+    indptr = np.cumsum([0, 0, *rng.integers(1, 70, n - 1)])
+    edges = np.concatenate([np.sort(rng.integers(-15, 18, size))[::-1] for size in np.diff(indptr)]).astype(dtype)
+    none = np.empty(0, np.int64)
+    bands = Bands(indptr, edges, edges + dtype.type(1), edges, none, none, none, none)
+    thresholds = Thresholds(device, bands, np.arange(n))
+    hidden = device.upload(rng.integers(0, 3, n)), device.upload(rng.random((3, m)) < 0.3)
+    between = ((8, 19), (-19, -15), (0, 3))
+    rows, columns = (
+        Side(*(device.upload(rng.integers(*limits, size).astype(dtype)) for limits in between)) for size in (n, m)
+    )
+    for kinds in (None, hidden):
+        counts, listed = place(device, values, thresholds, kinds, none)
+        found = fused.place(device, values, thresholds, kinds)
+        if found is None or not _equal(torch, listed, found[1]):
+            return False
+        padded = torch.zeros_like(found[0])
+        padded[: len(counts)] = counts.int()
+        if not torch.equal(padded, found[0]):
+            return False
+        for others in (None, columns):
+            right = mark(device, values, rows, others, kinds)
+            seen = right.what > -torch.inf
+            marked = fused.mark(device, values, rows, others, kinds)
+            if marked is None or not _equal(torch, Listed(*(each[seen] for each in right)), marked):
+                return False
+    return True
+
+
+def _equal(torch: Any, one: Listed, other: Listed) -> bool:
+    return all(bool(torch.equal(a.double(), b.double())) for a, b in zip(one, other, strict=True))
