@@ -97,6 +97,7 @@ class Run:
     def labelled(self, n_query: int, n_gallery: int, dim: int, spread: float, n_pids: int) -> tuple[FeatureSet, ...]:
         """Both sides of an evaluation, around one centre per identity."""
         rng = np.random.default_rng(0)
+        n_pids = min(n_pids, n_gallery // 4)
         centres = rng.standard_normal((n_pids, dim), np.float32)
         sides = []
         for n in (n_query, n_gallery):

@@ -8,7 +8,10 @@ where Triton is installed.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
+import threading
 from typing import Any, Final
 
 from reid_dist.engine.distances.devices import TorchDevice
@@ -20,6 +23,11 @@ tl: Any = importlib.import_module("triton.language")
 Tensor = Any
 
 _BLOCK: Final = 1024
+
+# Its interpreter, for tests without a GPU, runs one kernel at a time.
+_ALONE: Final[contextlib.AbstractContextManager[object]] = (
+    threading.Lock() if os.environ.get("TRITON_INTERPRET") == "1" else contextlib.nullcontext()
+)
 
 # Thresholds of a query at most, for which values are counted by a histogram of each block.
 _MOST_THRESHOLDS: Final = 1023
@@ -140,12 +148,13 @@ def place(device: TorchDevice, values: Tensor, of: Thresholds, kinds: Kinds) -> 
     counts = torch.zeros(len(of.place), dtype=torch.int32, device=values.device)
     room = _Room(torch, values, torch.int32)
     kind_of, is_hidden = _kinds(torch, values, kinds)
-    _place[room.grid](
-        values, of.lower, of.upper, of.offsets, kind_of, is_hidden, counts,
-        room.n, room.at, room.what, values.shape[1], len(room.at),
-        HAS_KINDS=kinds is not None, STEPS=max(1, most.bit_length()),
-        BINS=max(_LEAST_BINS, triton.next_power_of_2(most + 1)), BLOCK=_BLOCK,
-    )  # fmt: skip
+    with _ALONE:
+        _place[room.grid](
+            values, of.lower, of.upper, of.offsets, kind_of, is_hidden, counts,
+            room.n, room.at, room.what, values.shape[1], len(room.at),
+            HAS_KINDS=kinds is not None, STEPS=max(1, most.bit_length()),
+            BINS=max(_LEAST_BINS, triton.next_power_of_2(most + 1)), BLOCK=_BLOCK,
+        )  # fmt: skip
     listed = room.listed()
     return None if listed is None else (counts, listed)
 
@@ -155,11 +164,12 @@ def mark(device: TorchDevice, values: Tensor, rows: Side, columns: Side | None, 
     torch = device.torch
     room = _Room(torch, values, values.dtype)
     kind_of, is_hidden = _kinds(torch, values, kinds)
-    _mark[room.grid](
-        values, *rows, *(rows if columns is None else columns), kind_of, is_hidden,
-        room.n, room.at, room.what, values.shape[1], len(room.at),
-        HAS_KINDS=kinds is not None, BOTH=columns is not None, BLOCK=_BLOCK,
-    )  # fmt: skip
+    with _ALONE:
+        _mark[room.grid](
+            values, *rows, *(rows if columns is None else columns), kind_of, is_hidden,
+            room.n, room.at, room.what, values.shape[1], len(room.at),
+            HAS_KINDS=kinds is not None, BOTH=columns is not None, BLOCK=_BLOCK,
+        )  # fmt: skip
     return room.listed()
 
 
