@@ -26,6 +26,10 @@ TORCH_DEVICE_VARIABLE: Final = "REID_DIST_TORCH_DEVICE"
 """Environment variable that names another device of torch than ``cuda``, for tests."""
 
 
+TRITON_VARIABLE: Final = "REID_DIST_TRITON"
+"""Environment variable that, if it is 1, lets kernels of Triton read tiles on a device."""
+
+
 @cache
 def has_integers() -> bool:
     """Whether the package is installed that multiplies eight-bit integers."""

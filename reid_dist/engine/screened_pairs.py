@@ -8,8 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-KINDS: Final = ("int8", "int8x3", "float32", "float64", "float32 on cuda", "float64 on cuda")
-"""Kinds of products: of eight-bit integers, three of these, which take residuals into account, and others."""
+KINDS: Final = ("int8", "int8x3", "float32", "float64")
+"""Kinds of products: of eight-bit integers, three of these, which take residuals into account, and others.
+
+Those of a device have its name, as in ``"float32 on NVIDIA H200"``.
+"""
 
 ScreenedPairs = dict[str, int]
 """Pairs by need and kind of product, as ``"ranks, int8"``."""
@@ -50,6 +53,12 @@ def add_screened(parts: Iterable[Mapping[str, int]]) -> ScreenedPairs:
     return dict(total)
 
 
+def _order(kind: str) -> tuple[str, int]:
+    """Kinds of this machine's processors come first, from the narrowest."""
+    name, _, device = kind.partition(" on ")
+    return device, KINDS.index(name)
+
+
 def screened_words(counts: Mapping[str, int]) -> str:
     """Shares of the kinds in words, for each need unless they are the same for all; empty without pairs.
 
@@ -57,7 +66,8 @@ def screened_words(counts: Mapping[str, int]) -> str:
     """
     words: dict[str, str] = {}
     for need in sorted({key.partition(", ")[0] for key in counts}):
-        own = {kind: counts[f"{need}, {kind}"] for kind in KINDS if counts.get(f"{need}, {kind}")}
+        found = {key.removeprefix(f"{need}, ") for key, n in counts.items() if n and key.startswith(f"{need}, ")}
+        own = {kind: counts[f"{need}, {kind}"] for kind in sorted(found, key=_order)}
         if len(own) < 2:
             words[need] = "".join(own)
         else:

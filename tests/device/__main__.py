@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from reid_dist import FeatureSet, evaluate, nearest
-from reid_dist.core.environment import SCREEN_VARIABLE, TORCH_DEVICE_VARIABLE, cpu_model, usable_cores
+from reid_dist.core.environment import SCREEN_VARIABLE, TORCH_DEVICE_VARIABLE, TRITON_VARIABLE, cpu_model, usable_cores
 from reid_dist.engine.distances.devices import TorchDevice, device_of
 
 K = 21
@@ -223,6 +223,12 @@ def main() -> int:
     began = time.perf_counter()
     run.digests()
     for section in (run.in_memory, run.market, run.neighbours, run.stored):
+        with products("cuda"):
+            section()
+    run.row("with kernels of Triton")
+    os.environ[TRITON_VARIABLE] = "1"
+    run.digests()
+    for section in (run.in_memory, run.market, run.neighbours):
         with products("cuda"):
             section()
     run.row("all", f"{time.perf_counter() - began:.0f} s", f"{run.n_wrong} wrong")

@@ -36,7 +36,7 @@ _LOADING: Final = threading.Lock()
 
 # Pairs of a sample that is checked by canonical distances: one of so many, and at least so many per tile.
 SAMPLED_ONE_OF: Final = 1_000_000
-LEAST_SAMPLED: Final = 64
+LEAST_SAMPLED: Final = 1024
 
 
 class DeviceLostError(Exception):

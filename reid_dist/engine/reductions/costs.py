@@ -83,8 +83,8 @@ TABLE: Final[Table] = {
 """Columns from the cheapest to the one that decides most pairs; a need is served by the next one that serves it."""
 
 ON_DEVICE: Final[Table] = {
-    Precision.PLAIN: Column("float32 on cuda", _EVERY, _EVERY, (0.006, 4e-5), (5.0, 0.02), given_up=4e-3),
-    Precision.WIDE: Column("float64 on cuda", _DECIDED, _DECIDED, (0.012, 8e-5), (5.0, 0.02)),
+    Precision.PLAIN: Column("float32", _EVERY, _EVERY, (0.006, 4e-5), (5.0, 0.02), given_up=4e-3),
+    Precision.WIDE: Column("float64", _DECIDED, _DECIDED, (0.012, 8e-5), (5.0, 0.02)),
 }
 """The same for products on a device, which some eight threads of the CPU share that decide open pairs."""
 

@@ -217,7 +217,8 @@ class TileView:
         """What computes the pairs in a precision, and those to compute for a need, which are counted for the report."""
         name = self._pair.table[precision].name
         if name and not self._pair.screen().exact:
-            note_screened(need, name, self.size)
+            device = self._pair.device
+            note_screened(need, name if device is None else f"{name} on {device.name}", self.size)
         return self._pair.backend(precision), Pairs(self.queries, self.columns, hidden)
 
     def first(self, need: Need) -> Precision:
