@@ -230,6 +230,11 @@ def _products_line(plan: Plan, policy: Policy) -> str:
     """The products that are read, and what those of integers would bring for a large job."""
     if policy.forced == "float32":
         return "float32, as is forced"
+    if policy.expects_device(plan.flop // 2):
+        from reid_dist.engine.distances.devices import MOST_DEVICE_BYTES
+
+        memory = byte_size(MOST_DEVICE_BYTES)
+        return f"float32 and float64 on a GPU, in {memory} of its memory besides its rows; the time is that of the CPU"
     if policy.may_use_integers:
         has = policy.integer_product() is not None
         return "int8 where they decide most pairs, float32 for the others" if has else "float32, which is faster here"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ class Rates:
 
 def calibrate(dim: int, distance: Distance, k: int, policy: Policy = UNFORCED) -> Rates:
     """Time products and symmetric tile loops of random rows of `dim` features, with one thread, in about a second."""
+    policy = replace(policy, torch_device=None)
     rng = np.random.default_rng(0)
     features = rng.standard_normal((2 * _ROWS, dim), dtype=np.float32)
     with one_blas_thread():
@@ -69,7 +70,7 @@ def calibrate_lists(
 
     `block_rows` are the rows of a gallery block, `product` the seconds per pair of rows as in `Rates`.
     """
-    n_gallery = min(block_rows, _MOST_BLOCK_ROWS)
+    policy, n_gallery = replace(policy, torch_device=None), min(block_rows, _MOST_BLOCK_ROWS)
     features = np.random.default_rng(0).standard_normal((_LISTED_ROWS + n_gallery, dim), dtype=np.float32)
     norm = squared_norms(features)
     query, gallery = (

@@ -117,6 +117,12 @@ def test_products_of_a_plan(reid_dist, pipeline: Path, tmp_path: Path, monkeypat
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text("kind: threads\nscreen: float32\n")
     assert printed(reid_dist("plan", pipeline, "--cluster", cluster).out)["products"] == "float32, as is forced"
+    with monkeypatch.context() as patch:
+        # As where torch and a driver are installed; nothing of torch is imported.
+        patch.setattr("reid_dist.engine.policy.may_have", lambda where: True)
+        cluster.write_text("kind: threads\ndevice: cuda\n")
+        there = printed(reid_dist("plan", pipeline, "--cluster", cluster).out)["products"]
+    assert there.startswith("float32 and float64 on a GPU")
     monkeypatch.setattr(Policy, "may_use_integers", False)
     assert printed(reid_dist("plan", pipeline).out)["products"] == "float32"
     without = make_plan(shape(2000), shape(20_000), n_threads=1).task_bytes

@@ -24,11 +24,13 @@ from numpy.typing import NDArray
 
 from reid_dist.errors import RunFailedError
 
-# Pairs of a tile: 1.3 GB of values and marks, of which two tiles are there at a time.
-_MOST_PAIRS: Final = 1 << 28
+# Pairs of a tile: 1 GB of values and marks, of which two tiles are there at a time.
+_MOST_PAIRS: Final = 3 << 26
 _FEWEST_PAIRS: Final = 1 << 16
 _BYTES_PER_PAIR: Final = 16
 _AT_ONCE: Final = 2
+MOST_DEVICE_BYTES: Final = _AT_ONCE * 5 * _MOST_PAIRS
+"""Bytes of values and marks of the tiles that a process has on a device at a time."""
 _QUERY_ROWS: Final = 16384
 _COPIED_TILE: Final = (2048, 8192)
 

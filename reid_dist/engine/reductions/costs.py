@@ -164,11 +164,15 @@ class ListWork:
         plain = cost_of(Precision.PLAIN, dim, 0.0)
         self._saved = {kind: _SPENT * (plain - cost_of(kind, dim, 0.0)) for kind in OF_INTEGERS}
         self._entry = _at(TABLE[Precision.INTEGERS].per_open, dim) + _PER_ENTRY
-        self._left = self._entry * (_LEAST_ENTRIES + _MOST_BEGUN * n_begun)
+        self._left = self._given = self._entry * (_LEAST_ENTRIES + _MOST_BEGUN * n_begun)
 
     def exceeds(self, precision: Precision, n_refined: int, n_pairs: int) -> bool:
         """Add values that were refined, and pairs that were compared; whether the next precision is faster."""
         if precision not in OF_INTEGERS:
             return False
         self._left += self._saved[precision] * n_pairs - self._entry * n_refined
-        return self._left < 0 and not self._is_forced
+        if self._left >= 0 or self._is_forced:
+            return False
+        # The next precision is given as much.
+        self._left = self._given
+        return True

@@ -270,6 +270,7 @@ class _Collection(DecidingTiles[BracketCounts]):
         self._distance = np.array(reduction.edges, np.float64)
         scale = reduction.visibility.scale
         self._falling, self._slack = scale.falling(self._distance), scale.error(self._distance)
+        self._edges = tuple(self._falling.tolist()), tuple(self._slack.tolist())
         nothing = KeyCounts(np.empty(0, np.int64), np.empty(0, np.int64))
         self._below = np.zeros(len(reduction.edges) // 2, np.int64)
         self._inside = (nothing,) * len(self._below)
@@ -298,7 +299,7 @@ class _Collection(DecidingTiles[BracketCounts]):
         backend, pairs = tile.read(precision, self.need, self._visible.hidden)
         screen = backend.screen
         error = _rounded_up(_error(screen, backend.error(pairs)))
-        table = _make_table(tuple(self._falling.tolist()), tuple(self._slack.tolist()), error)
+        table = _make_table(*self._edges, error)
         brackets = Brackets(
             at_place=table.at_place,
             last_place=table.last_place,
