@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -45,7 +46,8 @@ class Ending:
 
 def ending_of(error: BaseException) -> Ending | None:
     """Ending of an error that reached the top; None for a defect of the package, which gets a traceback."""
-    interrupt = _interrupt_behind(error)
+    interrupt = _behind(error, lambda each: isinstance(each, KeyboardInterrupt))
+    _Process.is_short = _behind(error, lambda each: isinstance(each, MemoryError) or bool(shortage(each))) is not None
     if interrupt is not None:
         return interruption(str(interrupt))
     if isinstance(error, click.Abort):
@@ -90,11 +92,11 @@ def interruption(kept: str = "") -> Ending:
     return Ending(signals.exit_code(ABORTED), click.ClickException(f"{name}; {kept}" if kept else f"{name}."))
 
 
-def _interrupt_behind(error: BaseException | None) -> KeyboardInterrupt | None:
-    """The KeyboardInterrupt that caused an error, if any: interrupted code may raise other errors."""
+def _behind(error: BaseException | None, is_wanted: Callable[[BaseException], bool]) -> BaseException | None:
+    """The first error of a kind among an error and what caused it: interrupted code may raise other errors."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
-        if isinstance(error, KeyboardInterrupt):
+        if is_wanted(error):
             return error
         seen.add(id(error))
         error = error.__cause__ or error.__context__
@@ -107,6 +109,8 @@ class _Process:
     temporary: Path | None = None
     reported = False
     code: int | None = None
+    # Whether memory or another resource of this process ran short.
+    is_short = False
 
 
 def prepare() -> None:
@@ -158,10 +162,10 @@ def leave(code: int) -> NoReturn:
     """End the process of a command with an exit code, unless a signal sets another.
 
     After an interruption, threads may run long tasks.  The interpreter would wait for them at its end; the process ends
-    without waiting.
+    without waiting.  So it does where resources ran short: a compiler in another thread may not survive that.
     """
     signals.stop_raising()
-    if code != ABORTED and signals.received() is None:
+    if code != ABORTED and signals.received() is None and not _Process.is_short:
         _Process.code = code
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):

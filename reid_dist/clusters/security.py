@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import datetime
 import ipaddress
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,7 +74,13 @@ def certificates_on_disk(config: Secured, folder: Path) -> Iterator[Security | N
 @contextlib.contextmanager
 def new_certificates(folder: Path) -> Iterator[Security]:
     """Certificates made for one run, in files of mode 0600 in a directory of mode 0700 that is removed at the end."""
-    with tempfile.TemporaryDirectory(prefix="certificates-", dir=folder, ignore_cleanup_errors=True) as place:
+    with contextlib.ExitStack() as stack:
+        place = tempfile.mkdtemp(prefix="certificates-", dir=folder)
+        remove = partial(shutil.rmtree, place, ignore_errors=True)
+        # A process that is ended at once calls its exit handlers, also while this context is being left.
+        atexit.register(remove)
+        stack.callback(atexit.unregister, remove)
+        stack.callback(remove)
         paths = {}
         for name, text in _made().items():
             path = Path(place, f"{name}.pem")

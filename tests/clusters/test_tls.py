@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -165,3 +166,33 @@ def test_certificates_of_a_run_hold_whatever_the_clock_is_set_to(tmp_path: Path,
             ["openssl", "verify", "-attime", at, "-CAfile", *files], capture_output=True, text=True, check=False
         )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+_ENDED_AT_ONCE = """
+import os, shutil, sys, threading, time
+from pathlib import Path
+from reid_dist.cli import ending
+from reid_dist.clusters.security import new_certificates
+
+real = shutil.rmtree
+
+def slow(*given, **options):
+    if threading.current_thread() is threading.main_thread():
+        threading.Thread(target=end).start()
+        time.sleep(600)
+    real(*given, **options)
+
+def end():
+    ending._end_at_once("as where it takes too long")
+    os._exit(7)
+
+shutil.rmtree = slow
+with new_certificates(Path(sys.argv[1])):
+    pass
+"""
+
+
+def test_keys_do_not_outlast_a_process_that_is_ended_while_it_removes_them(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", _ENDED_AT_ONCE, str(tmp_path)], timeout=60, capture_output=True)
+    assert done.returncode == 7, done.stderr
+    assert list(tmp_path.iterdir()) == []

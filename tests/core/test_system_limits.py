@@ -157,3 +157,22 @@ def test_an_absent_library_stays_one() -> None:
     missing = ImportError("libcuda.so.1: cannot open shared object file: No such file or directory")
     assert shortage(missing) is None
     assert shortage(ModuleNotFoundError("No module named 'h5py'")) is None
+
+
+@pytest.mark.parametrize("error", ["MemoryError()", "RunFailedError('no memory') from MemoryError()"])
+def test_no_thread_is_waited_for_where_memory_ran_short(error: str) -> None:
+    """It may compile, which does not survive that: the exit code is that of the command."""
+    program = f"""
+import threading, time
+from reid_dist.cli import ending
+from reid_dist.errors import RunFailedError
+
+threading.Thread(target=time.sleep, args=[600]).start()
+ending.prepare()
+try:
+    raise {error}
+except Exception as found:
+    ended = ending.ending_of(found)
+ending.leave(ended.code)
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 3
