@@ -88,7 +88,7 @@ class DeviceTiles(TileProducts):
 
     def __init__(self, screen: Screen, rows: PairRows, device: TorchDevice, uploaded: UploadedRows) -> None:
         super().__init__(screen)
-        self.device, self._rows = device, rows
+        self.device = device
         # Products are those of the plain distance.
         self._plain = rows._replace(rescoring=PLAIN)
         self._dtype = getattr(device.torch, screen.dtype.name)
