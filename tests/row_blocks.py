@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from hypothesis import assume
 from hypothesis import strategies as st
 from strategies import KINDS, features, seeds
 
@@ -78,3 +79,18 @@ def halve_bounds(monkeypatch):
     """Halve the bounds of products of eight-bit integers, with residuals and without."""
     for rows in (IntegerRows, ResidualRows):
         monkeypatch.setattr(rows, "error", lambda *given, whole=rows.error: whole(*given) * np.float32(0.5))
+
+
+def labelled_hard_rows(data, name):
+    """Some of these rows in float32 or float16, with identities and cameras; one query at least has a relevant item."""
+    n = data.draw(st.integers(40, 160))
+    rows = data.draw(hard_rows(n, data.draw(st.sampled_from((1, 7, 64, 512))), name))
+    rng = np.random.default_rng(data.draw(seeds()))
+    if data.draw(st.booleans()):
+        rows = np.clip(rows, -6e4, 6e4).astype(np.float16)
+    if name == "cosine":
+        rows = rows[np.abs(rows).max(axis=1) > 0]
+    assume(len(rows) > 20)
+    pids, camids = rng.integers(-1, 5, len(rows)), rng.integers(0, 3, len(rows))
+    pids[:2], camids[:2] = 1, (4, 5)
+    return rows, pids, camids

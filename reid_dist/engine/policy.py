@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from reid_dist.clusters.settings import AUTO, forced_products, wanted_device
-from reid_dist.core.environment import SCREEN_VARIABLE, TORCH_DEVICE_VARIABLE
+from reid_dist.core.environment import SCREEN_VARIABLE, TORCH_DEVICE_VARIABLE, TRITON_VARIABLE
 from reid_dist.engine.distances.devices import TorchDevice, device_of, may_have
 from reid_dist.engine.distances.integers import PROVIDERS, IntegerProduct, exact_product, seconds_saved
 from reid_dist.errors import InputError, RunFailedError
@@ -34,6 +34,8 @@ class Policy:
     integers: str = "onnxruntime"
     # Device of torch for products, where it is worth it; None for none.
     torch_device: str | None = "cuda"
+    # Whether kernels of Triton read the tiles of a device, where they can be compiled: they have not been timed yet.
+    triton: bool = False
 
     @classmethod
     def in_force(cls, screen: str | None = None, device: str = AUTO) -> Policy:
@@ -51,7 +53,7 @@ class Policy:
         if forced is None and chosen == "cuda":
             forced = "cuda"
         where = None if chosen == "cpu" and forced != "cuda" else _device_name()
-        return cls(forced, torch_device=where)
+        return cls(forced, torch_device=where, triton=os.environ.get(TRITON_VARIABLE) == "1")
 
     def expects_device(self, n_multiplications: int) -> bool:
         """Whether a block pair with so many multiplications is computed on a device, as far as that is known here."""
@@ -101,9 +103,9 @@ class Policy:
         """CPU seconds per pair of rows of `dim` elements that integers save where they decide it; 0 if unused."""
         return 0.0 if self.integer_product() is None else seconds_saved(self.integers, dim)
 
-    def describe(self) -> dict[str, str | None]:
+    def describe(self) -> dict[str, str | bool | None]:
         """Return the policy for a report."""
-        return {"forced": self.forced, "integers": self.integers, "device": self.torch_device}
+        return {"forced": self.forced, "integers": self.integers, "device": self.torch_device, "triton": self.triton}
 
 
 def _load(where: str) -> None:

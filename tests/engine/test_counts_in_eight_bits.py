@@ -10,7 +10,14 @@ from exact_products import begin_with_integers, free_integers, use_integers, use
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from reference import DISTANCES
-from row_blocks import block_of, canonical_matrix, halve_bounds, hard_blocks, hard_rows, rows_at_the_edge
+from row_blocks import (
+    block_of,
+    canonical_matrix,
+    halve_bounds,
+    hard_blocks,
+    labelled_hard_rows,
+    rows_at_the_edge,
+)
 from sampling import examples
 from strategies import seeds
 
@@ -274,16 +281,7 @@ def test_lists_without_hidden_rows(name, seed, k, tile, data):
 @settings(max_examples=examples(12), deadline=None)
 @given(data=st.data())
 def test_same_report_as_in_float32(name, data):
-    n = data.draw(st.integers(40, 160))
-    rows = data.draw(hard_rows(n, data.draw(st.sampled_from((1, 7, 64, 512))), name))
-    rng = np.random.default_rng(data.draw(seeds()))
-    if data.draw(st.booleans()):
-        rows = np.clip(rows, -6e4, 6e4).astype(np.float16)
-    if name == "cosine":
-        rows = rows[np.abs(rows).max(axis=1) > 0]
-    assume(len(rows) > 20)
-    pids, camids = rng.integers(-1, 5, len(rows)), rng.integers(0, 3, len(rows))
-    pids[:2], camids[0] = 1, 5
+    rows, pids, camids = labelled_hard_rows(data, name)
     # One list beside the counts, of all gallery rows or of those that a query without relevant ones sees.
     topk, metrics = data.draw(st.sampled_from([(None, []), (3, []), (None, ["DIR@FAR=0.1"])]))
     found, lists = {}, {}

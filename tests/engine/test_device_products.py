@@ -11,9 +11,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from exact_products import use_precisions
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from row_blocks import hard_rows
+from row_blocks import labelled_hard_rows
 from sampling import examples
 from strategies import seeds
 from tile_problems import Problem, content
@@ -26,7 +27,7 @@ from reid_dist.engine.distances import devices
 from reid_dist.engine.distances.devices import TorchDevice, device_of
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy, require_device
-from reid_dist.engine.reductions import bands, scans
+from reid_dist.engine.reductions import Precision, bands, scans
 from reid_dist.engine.reductions.device_tiles import DeviceTiles
 from reid_dist.errors import InputError, RunFailedError
 
@@ -56,7 +57,7 @@ def in_float32():
     seed=seeds(),
     is_reranked=st.booleans(),
     tile=st.sampled_from([(3, 17), (5, 64), (64, 200)]),
-    most=st.sampled_from([0, 5, 10**9]),
+    most=st.sampled_from([0, 5, 40, 10**9]),
     room=st.sampled_from([0, 1 << 16]),
 )
 def test_every_reduction(seed, is_reranked, tile, most, room):
@@ -66,6 +67,8 @@ def test_every_reduction(seed, is_reranked, tile, most, room):
         alone = {name: problem.run([name], shape)[name] for name in problem.reductions}
     with on_device(tile) as patch:
         patch.setattr(bands, "most_inside", lambda size, given_up: most)
+        # Tiles are read in float32 first, and from some row on in float64.
+        use_precisions(patch, lambda n: np.full(n, Precision.PLAIN))
         patch.setattr(bands, "OPEN_PAIRS", room)
         for name in problem.reductions:
             if name != "histogram":
@@ -93,16 +96,7 @@ OPTIONS = (
 @settings(max_examples=examples(12), deadline=None)
 @given(data=st.data())
 def test_same_report_as_in_float32(name, data):
-    n = data.draw(st.integers(40, 160))
-    rows = data.draw(hard_rows(n, data.draw(st.sampled_from((1, 7, 64, 512))), name))
-    rng = np.random.default_rng(data.draw(seeds()))
-    if data.draw(st.booleans()):
-        rows = np.clip(rows, -6e4, 6e4).astype(np.float16)
-    if name == "cosine":
-        rows = rows[np.abs(rows).max(axis=1) > 0]
-    assume(len(rows) > 20)
-    pids, camids = rng.integers(-1, 5, len(rows)), rng.integers(0, 3, len(rows))
-    pids[:2], camids[:2] = 1, (4, 5)
+    rows, pids, camids = labelled_hard_rows(data, name)
     options = data.draw(st.sampled_from([each for each in OPTIONS if name == "cosine" or "expand" not in each]))
     items = FeatureSet.from_arrays(rows, pids, camids)
     others = FeatureSet.from_arrays(rows[::-1], pids)
@@ -239,6 +233,9 @@ def test_where_products_are_computed(monkeypatch):
     with forcing("int8", "cuda"):
         assert Policy.in_force().device(many) is None
     assert Policy.in_force(None, "cpu").torch_device is None
+    assert not Policy.in_force().triton
+    monkeypatch.setenv(TRITON_VARIABLE, "1")
+    assert Policy.in_force().triton
 
 
 def test_a_device_that_is_not_there(monkeypatch):
@@ -298,6 +295,6 @@ from reid_dist.engine.distances.devices import device_of
 from reid_dist.engine.reductions import scans
 print(scans.fused_kernels(device_of("cpu")).__name__)
 """
-    chosen = {"TRITON_INTERPRET": "1", TRITON_VARIABLE: "1"}
-    done = subprocess.run([sys.executable, "-c", program], env=os.environ | chosen, capture_output=True, text=True)
+    chosen = os.environ | {"TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, "-c", program], env=chosen, capture_output=True, text=True)
     assert done.stdout.strip() == "reid_dist.engine.reductions.fused_kernels", done.stderr

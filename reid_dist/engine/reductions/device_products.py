@@ -59,8 +59,11 @@ class _Placed:
 class DeviceProducts(DeviceTiles):
     """Products on a device; see `reid_dist.engine.reductions.backends.Backend`."""
 
-    def __init__(self, screen: Screen, rows: PairRows, device: TorchDevice, uploaded: UploadedRows) -> None:
+    def __init__(
+        self, screen: Screen, rows: PairRows, device: TorchDevice, uploaded: UploadedRows, *, triton: bool
+    ) -> None:
         super().__init__(screen, rows, device, uploaded)
+        self._fused = scans.fused_kernels(device) if triton else None
         self._thresholds: list[Thresholds] = []
         self._placed: _Placed | None = None
 
@@ -125,7 +128,8 @@ class DeviceProducts(DeviceTiles):
             stop = rows.start + n_fitting
             return bool(n_fitting == rows.stop - rows.start)
 
-        self._in_pieces(len(queries), columns, compute, take)
+        # Rows before it were added in another precision.
+        self._in_pieces(len(queries), columns, compute, take, rest.first)
         row, column, threshold = (np.concatenate(each) for each in zip(*parts, strict=True))
         offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(queries)))])
         return _Placed(pairs, queries[row], columns.start + column, threshold, offsets, stop, n_inside)
@@ -171,13 +175,13 @@ class DeviceProducts(DeviceTiles):
         self, values: Tensor, thresholds: Thresholds, kinds: Kinds, group_of: Int64
     ) -> tuple[Tensor, Listed]:
         """Place values, by a fused kernel where there is one."""
-        fused = None if len(group_of) else scans.fused_kernels(self.device)
+        fused = None if len(group_of) else self._fused
         found = None if fused is None else fused.place(self.device, values, thresholds, kinds)
         return scans.place(self.device, values, thresholds, kinds, group_of) if found is None else found
 
     def _marked_values(self, values: Tensor, rows: Marking, columns: Marking | None, kinds: Kinds) -> Listed:
         """Mark values, by a fused kernel where there is one."""
-        fused = scans.fused_kernels(self.device)
+        fused = self._fused
         found = None if fused is None else fused.mark(self.device, values, rows, columns, kinds)
         return scans.mark(self.device, values, rows, columns, kinds) if found is None else found
 

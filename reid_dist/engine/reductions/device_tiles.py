@@ -166,14 +166,19 @@ class DeviceTiles(TileProducts):
             )
 
     def _in_pieces(
-        self, n_rows: int, columns: RowRange, compute: Callable[[slice], T], take: Callable[[slice, T], bool]
+        self,
+        n_rows: int,
+        columns: RowRange,
+        compute: Callable[[slice], T],
+        take: Callable[[slice, T], bool],
+        first: int = 0,
     ) -> None:
-        """Compute the rows of a tile on the device, in pieces that it has memory for, and take what comes back.
+        """Compute the rows of a tile from `first` on, in pieces that the device has memory for; take what comes back.
 
         Rows are taken without a turn, until `take` returns false.  Raises `RunFailedError` if the device has not even
         memory for small pieces.
         """
-        start, step = 0, n_rows
+        start, step = first, n_rows - first
         while start < n_rows:
             rows = slice(start, min(start + step, n_rows))
             try:

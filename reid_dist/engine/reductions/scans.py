@@ -21,7 +21,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.environment import TRITON_VARIABLE
 from reid_dist.core.segments import entry_owners, take_segments
 from reid_dist.engine.distances.devices import TorchDevice
 from reid_dist.kernels.deciding import Bands
@@ -151,12 +150,7 @@ def _seen(pairs: Tensor, kinds: Kinds) -> tuple[Tensor, Tensor]:
 
 
 def fused_kernels(device: TorchDevice) -> Any:
-    """The module of fused kernels, which is tested at its first use on a device; None unless they are asked for.
-
-    They have not been timed on a GPU: until they are known to pay, `TRITON_VARIABLE` asks for them.
-    """
-    if os.environ.get(TRITON_VARIABLE) != "1":
-        return None
+    """The module of fused kernels, which is tested at its first use on a device; None where they cannot be used."""
     with _TESTING:
         if not device.is_tested:
             device.is_tested, device.fused = True, _tested(device)

@@ -138,7 +138,11 @@ class BlockPair:
             size = self.query_rows * self.gallery_rows
             if self.device is not None:
                 self._backends[precision] = DeviceProducts(
-                    self.screen(precision), self.rows, self.device, self._uploaded(self.device)
+                    self.screen(precision),
+                    self.rows,
+                    self.device,
+                    self._uploaded(self.device),
+                    triton=self.policy.triton,
                 )
             elif precision is Precision.INTEGERS:
                 self._backends[precision] = self._whole
