@@ -55,8 +55,8 @@ def _sum_products(
         i = query_index[done]
         after = done + 1 if done + 1 < len(sums) and query_index[done + 1] == i else done
         if after + 2 < len(sums):
-            request_row(gallery[gallery_index[after + 1]])
-            request_row(gallery[gallery_index[after + 2]])
+            request_row(gallery, gallery_index[after + 1])
+            request_row(gallery, gallery_index[after + 2])
         sums[done], sums[after] = two_single_dots(query[i], gallery[gallery_index[done]], gallery[gallery_index[after]])
         done = after + 1
 

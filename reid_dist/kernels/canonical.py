@@ -197,14 +197,14 @@ def _distances_from(
     if kind != COSINE:
         for p in range(len(index)):
             if p + 1 < len(index):
-                request_row(rows[index[p + 1]])
+                request_row(rows, index[p + 1])
             total = squared_difference(x, rows[index[p]])
             distances[p] = math.sqrt(total) if kind == EUCLIDEAN else total
         return
     for p in range(1, len(index), 2):
         if p + 2 < len(index):
-            request_row(rows[index[p + 1]])
-            request_row(rows[index[p + 2]])
+            request_row(rows, index[p + 1])
+            request_row(rows, index[p + 2])
         j, k = index[p - 1], index[p]
         first, second = two_dots(x, rows[j], rows[k])
         distances[p - 1] = _cosine(first, xx, norms[j])

@@ -16,10 +16,9 @@ from reid_dist.kernels.lists import listed_distances, merge_lists
 from reid_dist.kernels.quantising import quantise_rows
 from reid_dist.kernels.reciprocal import SparseRows, gaussian_rows, mean_rows, reciprocal_sets
 from reid_dist.kernels.rescoring import known_values, mixed_values, put_values
-from reid_dist.kernels.residuals import add_residuals, quantise_residuals
 from reid_dist.kernels.screening import band_edges, count_in_bands
 from reid_dist.kernels.symmetric import Side, collect_both, collect_rows
-from reid_dist.kernels.tiles import Tile
+from reid_dist.kernels.tiles import Tile, add_residuals
 from reid_dist.kernels.topk import make_candidates
 
 Example = tuple[Any, tuple[Any, ...]]
@@ -66,10 +65,9 @@ def integers() -> Iterator[Example]:
     yield collect_rows, (_tile(products), side)
     yield collect_both, (_tile(products), side, side)
     floats, integers = np.empty(1, np.float32), np.empty(1, np.int32)
-    rows, small, bounds = np.empty((1, 1), np.float32), np.empty((1, 1), np.int8), np.empty((1, 2))
-    yield quantise_residuals, (rows, small, floats, bounds, small, np.empty(1), integers)
+    rows, small, bounds = np.empty((1, 1), np.float32), np.empty((1, 2), np.int8), np.empty((1, 3))
     yield add_residuals, (products, products, integers, integers, floats, floats, rows)
-    yield quantise_rows, (rows, small, floats, bounds, integers)
+    yield quantise_rows, (rows, small, floats, bounds, products)
 
 
 def _counting(products: NDArray[np.number]) -> Example:
@@ -94,6 +92,6 @@ def _side() -> Side:
 
 
 def _tile(products: NDArray[np.number]) -> Tile:
-    ints, floats, rows = np.empty(1, np.int64), np.empty(1, np.float32), np.empty((1, 1), np.float32)
-    own, known = (products, np.empty(1, products.dtype), floats, floats, floats, floats), (ints, ints, np.empty(1), 0)
-    return Tile(*own, rows, rows, rows, ints, ints, 0, *known)
+    ints, floats, rows = np.empty(1, np.int64), np.empty(1, np.float32), np.empty((1, 1), np.int8)
+    own = products, np.empty(1, products.dtype), floats, floats, floats, floats, floats
+    return Tile(*own, rows, rows, np.empty((1, 1), np.float32), ints, ints, 0, ints, ints, np.empty(1), 0)

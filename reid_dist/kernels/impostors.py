@@ -255,7 +255,10 @@ def split_tile(
                     may_be_inside = near != far or near % 2 == 1
                     inside += int(may_be_inside)
                     if may_be_inside and not narrow:
-                        value, more = refined(tile.near[q], tile.far[column]) - less[column], np.float64(0.0)
+                        product = tile.products[i, column] - tile.shift[column]
+                        scale = tile.scale[column] * tile.factor[i]
+                        value = refined(product, tile.near, q, tile.far, column, scale) - less[column]
+                        more = np.float64(tile.fine[i])
                         near, far = _edges_around(brackets, q, value, more, first_edge[here[k]])
                         may_be_inside = near != far or near % 2 == 1
                     if may_be_inside:

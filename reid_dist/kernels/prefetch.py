@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.instructions import write_out
-from reid_dist.kernels.settings import inner_kernel, with_compiler
+from reid_dist.kernels.settings import inlined_kernel, with_compiler
 
 LINE = 64
 """Bytes that one request brings, on nearly all processors."""
 
-# Lines of a row that are requested: the processor itself requests those that follow lines in use.
+# Lines of a row of floating-point numbers that are requested: the processor itself requests those that follow.
 _FIRST_LINES = 4
 
 _READ, _KEEP, _DATA = 0, 3, 1
@@ -23,11 +23,18 @@ def prefetch(values: NDArray[np.generic], place: int) -> None:
     """Request the cache line of an element of a C-ordered array, by its place among all elements."""
 
 
-@inner_kernel
-def request_row(row: NDArray[np.float32]) -> None:
-    """Request the first cache lines of a row, at most; beyond its end, a request does nothing."""
+@inlined_kernel
+def request_row(rows: NDArray[np.number], row: int) -> None:
+    """Request the first cache lines of a row, at most; beyond the end of all rows, a request does nothing."""
     for line in range(_FIRST_LINES):
-        prefetch(row, line * (LINE // 4))
+        prefetch(rows, row * rows.shape[1] + line * (LINE // rows.itemsize))
+
+
+@inlined_kernel
+def request_integers(rows: NDArray[np.int8], row: int) -> None:
+    """Request all cache lines of a row."""
+    for place in range(0, rows.shape[1], LINE):
+        prefetch(rows, row * rows.shape[1] + place)
 
 
 @with_compiler

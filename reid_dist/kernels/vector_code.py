@@ -22,22 +22,17 @@ Terms = Callable[[Any, Sequence[Any]], Sequence[Any]]
 
 
 class Arithmetic(NamedTuple):
-    """Types of terms and of sums, and the builder's operations by name; a conversion that is not needed is None.
-
-    With `in_pairs`, terms of two neighbouring elements are added to one lane: processors have an instruction for it.
-    """
+    """Types of terms and of sums, and the builder's operations by name; a conversion that is not needed is None."""
 
     element: Any
     convert: str | None
     add: str
     returned: Any
     convert_back: str | None
-    in_pairs: bool = False
 
 
 DOUBLE: Final = Arithmetic(_DOUBLE, "fpext", "fadd", _DOUBLE, None)
 SINGLE: Final = Arithmetic(_FLOAT, None, "fadd", _DOUBLE, "fpext")
-INTEGER: Final = Arithmetic(_I32, "sext", "add", ir.IntType(64), "sext", in_pairs=True)
 
 
 def write_out_sums(
@@ -74,7 +69,7 @@ class _Sums:
         self._builder, self._arithmetic, self._terms = builder, arithmetic, terms
         self._rows, self._dim, self._run = rows, dim, run
         self._add = getattr(builder, arithmetic.add)
-        self._lanes = run // 2 if arithmetic.in_pairs else run
+        self._lanes = run
 
     def write(self, n_sums: int) -> list[Any]:
         """Append the code; return the sums."""
@@ -86,7 +81,7 @@ class _Sums:
         whole = builder.mul(n_runs, run)
         with loop(builder, n_runs) as number:
             for total, term in zip(sums, self._terms_at(builder.mul(number, run), self._run), strict=True):
-                total.set(self._add(total.get(), self._paired(term)))
+                total.set(self._add(total.get(), term))
         # A vector that is addressed by element stays in memory: these are others.
         ends = [Variable(builder, zero) for _ in range(n_sums)]
         with builder.if_then(builder.icmp_unsigned("!=", whole, dim), likely=False):
@@ -109,18 +104,11 @@ class _Sums:
     def _loaded(self, row: ArrayOperand, place: Any, n: int) -> Any:
         """Some elements of a row, converted."""
         builder, stored, wanted = self._builder, row.element, self._arithmetic.element
-        # Rows may begin at any element.
-        align = 1 if stored == ir.IntType(8) else 4
         if n > 1:
             stored, wanted = ir.VectorType(stored, n), ir.VectorType(wanted, n)
-        value = builder.load(row.address(builder, place), align=align, typ=stored)
+        value = builder.load(row.address(builder, place), align=4, typ=stored)
         convert = self._arithmetic.convert
         return value if convert is None else getattr(builder, convert)(value, wanted)
-
-    def _paired(self, terms: Any) -> Any:
-        if not self._arithmetic.in_pairs:
-            return terms
-        return self._add(self._chosen(terms, range(0, self._run, 2)), self._chosen(terms, range(1, self._run, 2)))
 
     def _folded(self, lanes: Any) -> Any:
         n = self._lanes

@@ -21,9 +21,6 @@ from reid_dist.kernels.settings import with_compiler
 LANES: Final = 32
 """Partial sums, a power of two."""
 
-# Elements of eight bits that are multiplied together.
-_BYTES: Final = 32
-
 
 def _summed(terms: NDArray[np.floating]) -> float:
     """Sum of terms in the order of this module, in their type."""
@@ -63,24 +60,15 @@ def squared_difference(x: NDArray[np.float32], y: NDArray[np.float32]) -> float:
     return _summed(difference * difference)
 
 
-def crossed_dots(near: NDArray[np.int8], far: NDArray[np.int8]) -> tuple[int, int]:
-    """Products of the first row of one array and the second of another, and of the second and the first; exact.
-
-    Both have shape (2, dim), with less than 2^17 elements a row.
-    """
-    wide = near.astype(np.int64)
-    return int(wide[0] @ far[1]), int(wide[1] @ far[0])
-
-
 @with_compiler
 def _write_out() -> None:
     from numba import types
 
-    from reid_dist.kernels.vector_code import DOUBLE, INTEGER, SINGLE, write_out_sums
+    from reid_dist.kernels.vector_code import DOUBLE, SINGLE, write_out_sums
 
     # Untyped.
     two: Any = types.UniTuple
-    number, numbers, integers = types.float64, two(types.float64, 2), two(types.int64, 2)
+    number, numbers = types.float64, two(types.float64, 2)
 
     def products(builder: Any, rows: Sequence[Any]) -> list[Any]:
         return [builder.fmul(rows[0], other) for other in rows[1:]]
@@ -89,12 +77,8 @@ def _write_out() -> None:
         difference = builder.fsub(*rows)
         return [builder.fmul(difference, difference)]
 
-    def crossed(builder: Any, rows: Sequence[Any]) -> list[Any]:
-        return [builder.mul(rows[0], rows[3]), builder.mul(rows[1], rows[2])]
-
     write_out_sums(dot, lambda x, y: number, DOUBLE, products, run=LANES, n_sums=1)
     write_out_sums(two_dots, lambda x, y, z: numbers, DOUBLE, products, run=LANES, n_sums=2)
     write_out_sums(single_dot, lambda x, y: number, SINGLE, products, run=LANES, n_sums=1)
     write_out_sums(two_single_dots, lambda x, y, z: numbers, SINGLE, products, run=LANES, n_sums=2)
     write_out_sums(squared_difference, lambda x, y: number, DOUBLE, squares, run=LANES, n_sums=1)
-    write_out_sums(crossed_dots, lambda near, far: integers, INTEGER, crossed, run=_BYTES, n_sums=2)

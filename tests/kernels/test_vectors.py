@@ -14,7 +14,6 @@ from sampling import examples
 from reid_dist.kernels.settings import kernel
 from reid_dist.kernels.vectors import (
     LANES,
-    crossed_dots,
     dot,
     single_dot,
     squared_difference,
@@ -31,12 +30,6 @@ def sums(x: Any, y: Any, z: Any) -> Any:
     first, second = two_dots(x, y, z)
     third, fourth = two_single_dots(x, y, z)
     return dot(x, y), first, second, single_dot(x, y), third, fourth, squared_difference(x, y)
-
-
-@kernel
-def crossed(near: Any, far: Any) -> Any:
-    """Sums of integers."""
-    return crossed_dots(near, far)
 
 
 def in_order(x: Rows, y: Rows, term: Callable[[Any, Any], Any], number: type[np.floating]) -> float:
@@ -78,19 +71,6 @@ def test_numbers_that_are_not_finite_stay_so() -> None:
     found = sums(*rows)
     assert np.isnan([found[0], found[1], found[3], found[4], found[6]]).all()
     assert found[2] == found[5] == np.inf
-
-
-@pytest.mark.parametrize("dim", [0, 1, 2, 15, 16, 31, 32, 33, 64, 95, 512, 517, 4099])
-def test_integers_are_exact_at_their_limits(dim: int) -> None:
-    rng = np.random.default_rng(dim)
-    for near, far in (
-        (np.full((2, dim), 127, np.int8), np.full((2, dim), -127, np.int8)),
-        (np.full((2, dim), -127, np.int8), np.full((2, dim), -127, np.int8)),
-        tuple(rng.integers(-127, 128, (2, 2, dim)).astype(np.int8)),
-    ):
-        one = sum(int(a) * int(b) for a, b in zip(near[0], far[1], strict=True))
-        two = sum(int(a) * int(b) for a, b in zip(near[1], far[0], strict=True))
-        assert crossed(near, far) == (one, two) == crossed.py_func(near, far)
 
 
 def test_rows_that_are_not_together_in_memory_are_refused() -> None:

@@ -75,7 +75,7 @@ Table = Mapping[Precision, Column]
 
 TABLE: Final[Table] = {
     Precision.KNOWN: Column("", _PLACED, _PLACED),
-    Precision.INTEGERS: Column("int8", _NOT_BINNED, _DECIDED, (0.6, 0.003), (25.0, 0.08)),
+    Precision.INTEGERS: Column("int8", _NOT_BINNED, _DECIDED, (0.6, 0.003), (18.0, 0.04)),
     Precision.RESIDUALS: Column("int8x3", _NOT_BINNED, _DECIDED, (1.1, 0.0095), (25.0, 0.08)),
     Precision.PLAIN: Column("float32", _EVERY, _EVERY, (1.0, 0.0155), (40.0, 0.15)),
     Precision.WIDE: Column("float64", _DECIDED, _DECIDED, (2.0, 0.031), (40.0, 0.15)),
