@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.deciding import OpenPairs
 from reid_dist.kernels.placing import hide_columns, take_known
-from reid_dist.kernels.settings import inner_kernel, kernel
+from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
 from reid_dist.kernels.tiles import Tile, read_row, refined
 
 BLOCK = 512
@@ -78,7 +78,7 @@ class Screened(NamedTuple):
     counted: NDArray[np.bool_]
     # Screening value of distance 0, shape (n_query,), in the type of the tile.
     centre: NDArray[np.floating]
-    # One over the slope, in the type of the tile; a power of two.
+    # One over how much a screening value falls per unit, in the type of the tile; a power of two.
     scale: np.floating
 
 
@@ -97,8 +97,6 @@ class Brackets(NamedTuple):
     # Screening value of distance 0, and half width of the band, of each query, shape (n_query,), float64.
     centre: NDArray[np.float64]
     epsilon: NDArray[np.float64]
-    # How much a screening value falls per unit.
-    slope: float
 
 
 @inner_kernel
@@ -152,23 +150,47 @@ def count_keys(screened: Screened, counts: NDArray[np.int64], span: NDArray[np.u
     span[0], span[1] = first, last
 
 
-@inner_kernel
+@inlined_kernel
 def _edges_from(edges: NDArray[np.float64], value: float, start: int) -> int:
-    """Count the edges that are at most a value, the first `start` of which are known to be; mostly no other is."""
-    count = int(start)
-    while count < len(edges) and edges[count] <= value:
+    """Count the edges that are at most a value, the first `start` of which are known to be; mostly one more, or none.
+
+    The last edge is NaN.
+    """
+    count = start + int(edges[start] <= value)
+    while edges[count] <= value:
         count += 1
     return count
 
 
-@inner_kernel
-def _edges_around(brackets: Brackets, q: int, value: np.floating, extra: float, first: int) -> tuple[int, int]:
-    """Count the edges that a pair with a screening value is certainly not before, and that it may not be before."""
-    fall = brackets.centre[q] - np.float64(value)
+@inlined_kernel
+def _edges_around(
+    edges: NDArray[np.float64], centre: float, width: float, scale: float, value: float, first: int
+) -> tuple[int, int]:
+    """Count the edges that a pair with a screening value is certainly not before, and that it may not be before.
+
+    A value is off by `width`, roundings of this function aside.
+    """
+    fall = centre - value
     # Covers the roundings of this line and of the edges, in float64.
-    width = brackets.epsilon[q] + extra + 2.0**-50 * (abs(brackets.centre[q]) + abs(fall))
-    near = _edges_from(brackets.falling, (fall - width) / brackets.slope, first)
-    return near, _edges_from(brackets.falling, (fall + width) / brackets.slope, near)
+    off = width + 2.0**-50 * (abs(centre) + abs(fall))
+    near = _edges_from(edges, (fall - off) * scale, first)
+    return near, _edges_from(edges, (fall + off) * scale, near)
+
+
+@inlined_kernel
+def _pass(
+    at_place: NDArray[np.uint16],
+    places: NDArray[np.uint32],
+    k: np.uint64,
+    passed: NDArray[np.int64],
+    touched: NDArray[np.int64],
+    n_touched: np.uint64,
+) -> np.uint64:
+    """Count value `k` in its gap, and note it if it must be read; return the number of noted ones."""
+    gap = np.uint64(at_place[np.uint64(places[k])])
+    passed[gap] += 1
+    touched[n_touched] = k
+    return n_touched + np.uint64(gap == TOUCHED)
 
 
 @kernel
@@ -191,9 +213,11 @@ def split_tile(
     """
     tile, column_start = screened.tile, screened.tile.column_start
     n_rows, n_columns = tile.products.shape
-    values, falling = np.empty(n_columns, tile.scale.dtype), np.empty(BLOCK, np.float32)
+    # Behind the columns, up to a multiple of four, as if hidden.
+    padded = np.full((n_columns + 3) // 4 * 4, -np.inf, tile.scale.dtype)
+    values, falling = padded[:n_columns], np.empty(BLOCK, np.float32)
     places = np.empty(BLOCK, np.uint32)
-    pending = np.empty(BLOCK // 4 + 1, np.int64)
+    touched = np.empty(BLOCK + 1, np.int64)
     # Element TOUCHED takes the values that are read; four counters each, for neighbours mostly share a gap.
     passed = np.zeros((4, len(gaps) + 2), np.int64)
     passed0, passed1, passed2, passed3 = passed[0], passed[1], passed[2], passed[3]
@@ -201,7 +225,8 @@ def split_tile(
     last_place = np.uint32(brackets.last_place)
     known, known_value = np.empty(n_columns + 1, np.int64), np.empty(n_columns + 1, values.dtype)
     narrow = tile.products.dtype == values.dtype
-    room, inside, i = len(pairs.query) - n_columns, 0, first_row
+    edges, scale = np.append(brackets.falling, np.nan), np.float64(screened.scale)
+    room, inside, i = len(pairs.query) - n_columns, int(np.int64(0)), first_row
     while i < n_rows and n_open <= room and inside <= limit:
         q = tile.query[i]
         if not screened.counted[q]:
@@ -209,67 +234,48 @@ def split_tile(
             continue
         less, none = tile.bias[tile.bias_of[i]], values.dtype.type(np.nan)
         read_row(tile.products[i], tile.shift, tile.scale, tile.factor[i], less, none, none, values)
-        extra = np.float64(tile.extra[i])
+        extra, centre, epsilon = np.float64(tile.extra[i]), brackets.centre[q], brackets.epsilon[q]
         hide_columns(q, screened.hidden_indptr, screened.hidden_column, column_start, values)
         n_known = take_known(tile, q, values, known, known_value) if len(tile.known) > 0 else 0
-        for start in range(0, n_columns, BLOCK):
-            stop = min(start + BLOCK, n_columns)
+        for start in range(0, len(padded), BLOCK):
+            stop = min(start + BLOCK, len(padded))
             here = places[: stop - start]
-            _find_places(values[start:stop], screened.centre[q], screened.scale, falling[: stop - start], here)
+            _find_places(padded[start:stop], screened.centre[q], screened.scale, falling[: stop - start], here)
             reached = np.int32(0)
             for k in range(len(here)):
                 reached += np.int32(here[k] <= last_place)
             if reached == 0:
                 continue
-            fours = len(here) // 4
-            n_pending = np.uint64(0)
-            for four in range(fours):
-                at = np.uint64(four) * np.uint64(4)
-                gap0 = np.uint64(at_place[np.uint64(here[at])])
-                gap1 = np.uint64(at_place[np.uint64(here[at + np.uint64(1)])])
-                gap2 = np.uint64(at_place[np.uint64(here[at + np.uint64(2)])])
-                gap3 = np.uint64(at_place[np.uint64(here[at + np.uint64(3)])])
-                passed0[gap0] += 1
-                passed1[gap1] += 1
-                passed2[gap2] += 1
-                passed3[gap3] += 1
-                if gap0 == TOUCHED or gap1 == TOUCHED or gap2 == TOUCHED or gap3 == TOUCHED:
-                    pending[n_pending] = four * 4
-                    n_pending += np.uint64(1)
-            for p in range(np.int64(n_pending) + 1):
-                # The last iteration takes the rest of a block whose length is no multiple of four.
-                left_over = p == np.int64(n_pending)
-                begin = fours * 4 if left_over else pending[p]
-                for k in range(begin, len(here) if left_over else begin + 4):
-                    gap = at_place[here[k]]
-                    if gap != TOUCHED:
-                        if left_over:
-                            passed0[gap] += 1
-                        continue
-                    column = start + k
-                    value, more = values[column], extra
-                    if value == -np.inf:
-                        # Hidden; brackets may reach as far as that.
-                        continue
-                    near, far = _edges_around(brackets, q, value, more, first_edge[here[k]])
-                    may_be_inside = near != far or near % 2 == 1
-                    inside += int(may_be_inside)
-                    if may_be_inside and not narrow:
-                        value, more = refined(tile.near[q], tile.far[column]) - less[column], np.float64(0.0)
-                        near, far = _edges_around(brackets, q, value, more, first_edge[here[k]])
-                        may_be_inside = near != far or near % 2 == 1
-                    if may_be_inside:
-                        pairs.query[n_open], pairs.column[n_open] = q, column_start + column
-                        n_open += 1
-                    else:
-                        passed0[near // 2 + 1] += 1
+            n_touched = np.uint64(0)
+            for k in range(0, len(here), 4):
+                at = np.uint64(k)
+                n_touched = _pass(at_place, here, at, passed0, touched, n_touched)
+                n_touched = _pass(at_place, here, at + np.uint64(1), passed1, touched, n_touched)
+                n_touched = _pass(at_place, here, at + np.uint64(2), passed2, touched, n_touched)
+                n_touched = _pass(at_place, here, at + np.uint64(3), passed3, touched, n_touched)
+            for p in range(np.int64(n_touched)):
+                k = touched[p]
+                column = start + k
+                first, value = int(first_edge[here[k]]), padded[column]
+                if value == -np.inf:
+                    # Hidden; brackets may reach as far as that.
+                    continue
+                near, far = _edges_around(edges, centre, epsilon + extra, scale, np.float64(value), first)
+                may_be_inside = int(near != far) | near % 2
+                inside += may_be_inside
+                if not narrow and may_be_inside:
+                    value = refined(tile.near[q], tile.far[column]) - less[column]
+                    near, far = _edges_around(edges, centre, epsilon, scale, np.float64(value), first)
+                    may_be_inside = int(near != far) | near % 2
+                pairs.query[n_open], pairs.column[n_open] = q, column_start + column
+                n_open += may_be_inside
+                passed0[near // 2 + 1] += 1 - may_be_inside
         for p in range(n_known):
-            near, far = _edges_around(brackets, q, known_value[p], np.float64(0.0), 0)
-            if near != far or near % 2 == 1:
-                pairs.query[n_open], pairs.column[n_open] = q, column_start + known[p]
-                n_open += 1
-            else:
-                passed0[near // 2 + 1] += 1
+            near, far = _edges_around(edges, centre, epsilon, scale, np.float64(known_value[p]), 0)
+            may_be_inside = int(near != far) | near % 2
+            pairs.query[n_open], pairs.column[n_open] = q, column_start + known[p]
+            n_open += may_be_inside
+            passed0[near // 2 + 1] += 1 - may_be_inside
         for gap in range(len(gaps)):
             nearer = passed0[gap + 1] + passed1[gap + 1] + passed2[gap + 1] + passed3[gap + 1]
             gaps[gap] += nearer

@@ -87,9 +87,7 @@ class Case:
         for first, last in zip(low, high, strict=True):
             codes[first : last + 1] = TOUCHED
         last = int(high.max(initial=0))
-        return Brackets(
-            codes, last, np.zeros(N_PLACES, np.uint16), falling, screen.centre, screen.epsilon, screen.slope
-        )
+        return Brackets(codes, last, np.zeros(N_PLACES, np.uint16), falling, screen.centre, screen.epsilon)
 
 
 cases = st.builds(

@@ -307,7 +307,6 @@ class _Collection(DecidingTiles[BracketCounts]):
             falling=self._falling,
             centre=screen.centre,
             epsilon=screen.epsilon + screen.slope * self._slack.max(initial=0.0),
-            slope=screen.slope,
         )
         tally = np.empty((0, 0, 0), np.int32) if self._by_query is None else self._by_query.tally
         seen = self._visible.seen(screen)
