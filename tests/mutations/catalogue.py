@@ -142,7 +142,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "at_place[begin:first] = gap + 1 if fits else TOUCHED",
             "at_place[begin:first] = 1",
         ),
-        ("engine/reductions/by_query.py", "or (place[off_edges] % 2 == 0).any()", "or False"),
+        ("engine/threshold_passes.py", "dtype=np.int64)[:, ::2]", "dtype=np.int64)[:, 1::2]"),
         ("engine/reductions/identities.py", "np.flatnonzero((identity >= 0) &", "np.flatnonzero((identity > 0) &"),
     ],
     "relevance": [
@@ -297,8 +297,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("engine/verification/measures.py", "return roc or any(", "return roc and any("),
         (
             "engine/verification/crossings.py",
-            'Crossing(distance, nearer(place, "left"), nearer(place, "right"))',
-            'Crossing(distance, nearer(place, "left"), nearer(place, "left"))',
+            'nearer(place, "left"), nearer(place, "right"))',
+            'nearer(place, "left"), nearer(place, "left"))',
         ),
         ("engine/reductions/key_counts.py", "+ slack) / self.weight, LOWEST)", "+ slack) / self.weight, -np.inf)"),
         (

@@ -1,12 +1,6 @@
 """Verification and open-set search: thresholds over all pairs or probes, and acceptance rates under them."""
 
-from reid_dist.engine.verification.crossings import (
-    Crossing,
-    Level,
-    ThresholdSearch,
-    crossing_of,
-    guesses_of_histogram,
-)
+from reid_dist.engine.verification.crossings import Crossing, Level, ThresholdSearch, crossings_of
 from reid_dist.engine.verification.level_brackets import LevelBrackets
 from reid_dist.engine.verification.measures import (
     ROC_RATES,
@@ -32,8 +26,7 @@ __all__ = [
     "Pairs",
     "ThresholdSearch",
     "Verification",
-    "crossing_of",
-    "guesses_of_histogram",
+    "crossings_of",
     "identification_rates",
     "make_verification",
     "n_nearest",

@@ -14,7 +14,7 @@ from reid_dist.core.model import Neighbours, RankedQueries
 from reid_dist.engine.outputs import Probes
 from reid_dist.engine.verification import (
     ROC_RATES,
-    crossing_of,
+    crossings_of,
     identification_rates,
     make_verification,
     needs_pairs,
@@ -80,8 +80,7 @@ def verified(queries: list[Query], names: list[str], roc: bool = False, uncounte
     impostor, genuine = np.array(pairs.impostor), np.array(pairs.genuine)
     pairs = pairs_of(ranked)
     levels = wanted_levels(metrics, roc, pairs.n_genuine, pairs.n_impostor) if needs_pairs(metrics, roc) else []
-    crossings = {each: crossing_of(each, impostor, genuine) for each in levels}
-    return make_verification(metrics, roc, ranked, probes, crossings)
+    return make_verification(metrics, roc, ranked, probes, crossings_of(levels, impostor, genuine))
 
 
 @given(queries=QUERIES)
