@@ -294,7 +294,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "return float(self.non_mated[number - 1]) if number < len",
         ),
         ("engine/verification/measures.py", "sums = near[0] + near[1],", "sums = near[0] - near[1],"),
-        ("engine/verification/measures.py", "return roc or any(", "return roc and any("),
+        ("engine/verification/measures.py", "return roc or bool(", "return roc and bool("),
         (
             "engine/verification/crossings.py",
             'nearer(place, "left"), nearer(place, "right"))',

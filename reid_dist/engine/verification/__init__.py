@@ -13,7 +13,6 @@ from reid_dist.engine.verification.measures import (
     needs_probes,
     pairs_of,
     refuse_without_unknown,
-    thresholds_of_probes,
     verify_pairs,
     wanted_levels,
 )
@@ -34,7 +33,6 @@ __all__ = [
     "needs_probes",
     "pairs_of",
     "refuse_without_unknown",
-    "thresholds_of_probes",
     "verify_pairs",
     "wanted_levels",
 ]
