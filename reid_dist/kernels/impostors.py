@@ -1,9 +1,10 @@
 r"""Impostor distances by the hundred million: a histogram of screening values, and exact counts around chosen places.
 
-Thresholds of verification are order statistics of the distances of all kept negatives.  They are found in passes over
-the tiles, none of which keeps a list of all distances:
+Thresholds of verification are order statistics of the distances of all kept negatives.  They are found without a list
+of all distances:
 
-1.  `count_keys` makes a histogram of *screened* distances.  It locates each order statistic approximately.
+1.  `count_keys` makes a histogram of the *screened* distances of a sample.  It locates each order statistic
+    approximately.
 2.  `split_tile` takes a few brackets ``[lo, hi)`` of canonical distances.  It counts the pairs between them, and lists
     those inside or near one, which are then decided by their canonical distances.  Counts are exact, so a bracket that
     misses its order statistic is recognised, and they give the side on which the order statistic lies.
@@ -15,7 +16,7 @@ count downwards from zero.
 
 *Speed.*  The keys of 512 values are computed in loops without a branch, over slices, which LLVM makes vector code of.
 Then one look-up per value follows, in a table of which the hot part lies in the first-level cache: the count of the
-key, or the gap between brackets that contains it (or a mark that the value must be read).
+key, or the gap between brackets that contains it, with a mark if the value must be read.
 
 *Certainty.*  A key determines the gap of a pair when it is farther from the brackets than the error of screening; see
 `reid_dist.engine.reductions.impostors`.  Other pairs are compared again in float64 with the error of their own query,
@@ -43,8 +44,8 @@ DROPPED_BITS = 11
 LARGEST_KEY = 0x7F800000 >> DROPPED_BITS
 N_PLACES = 2 * LARGEST_KEY + 1
 
-# Entry of the table of gaps for keys whose values are read; other entries are one more than the number of a gap.
-TOUCHED = 0
+# Added to the entry of a key whose values are read.
+NEEDS_VALUE = 1
 
 
 def falling_keys(falling: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -85,13 +86,11 @@ class Screened(NamedTuple):
 class Brackets(NamedTuple):
     """Brackets of distances in the units of a tile."""
 
-    # By place of key: ``TOUCHED``, or one more than the number of a gap; gap ``g`` has ``g``
-    # brackets below it.  Shape (N_PLACES,), uint16.
-    at_place: NDArray[np.uint16]
-    # The last place that is touched.
+    # By place of key: the number of edges that are certainly not above its values, which is even, and ``NEEDS_VALUE``
+    # if others may be.  Shape (N_PLACES,), uint32.
+    at_place: NDArray[np.uint32]
+    # The last place with that mark.
     last_place: int
-    # By touched place, edges that are certainly not above its values; shape (N_PLACES,), uint16.
-    first_edge: NDArray[np.uint16]
     # Edges of the brackets in falling values, ascending: ``lo, hi, lo, hi, …``; shape (2 n_bracket,), float64.
     falling: NDArray[np.float64]
     # Screening value of distance 0, and half width of the band, of each query, shape (n_query,), float64.
@@ -179,18 +178,18 @@ def _edges_around(
 
 @inlined_kernel
 def _pass(
-    at_place: NDArray[np.uint16],
+    at_place: NDArray[np.uint32],
     places: NDArray[np.uint32],
     k: np.uint64,
     passed: NDArray[np.int64],
-    touched: NDArray[np.int64],
-    n_touched: np.uint64,
+    unclear: NDArray[np.int64],
+    n: np.uint64,
 ) -> np.uint64:
-    """Count value `k` in its gap, and note it if it must be read; return the number of noted ones."""
-    gap = np.uint64(at_place[np.uint64(places[k])])
-    passed[gap] += 1
-    touched[n_touched] = k
-    return n_touched + np.uint64(gap == TOUCHED)
+    """Count value `k` at its entry, and note it behind `n` others if it must be read; return the number of these."""
+    entry = np.uint64(at_place[np.uint64(places[k])])
+    passed[entry] += 1
+    unclear[n] = k
+    return n + entry % np.uint64(2)
 
 
 @kernel
@@ -217,12 +216,11 @@ def split_tile(
     padded = np.full((n_columns + 3) // 4 * 4, -np.inf, tile.scale.dtype)
     values, falling = padded[:n_columns], np.empty(BLOCK, np.float32)
     places = np.empty(BLOCK, np.uint32)
-    touched = np.empty(BLOCK + 1, np.int64)
-    # Element TOUCHED takes the values that are read; four counters each, for neighbours mostly share a gap.
-    passed = np.zeros((4, len(gaps) + 2), np.int64)
+    unclear = np.empty(BLOCK + 1, np.int64)
+    # By entry; four counters each, for neighbours mostly share a gap.
+    passed = np.zeros((4, 2 * len(gaps) + 1), np.int64)
     passed0, passed1, passed2, passed3 = passed[0], passed[1], passed[2], passed[3]
-    at_place, first_edge = brackets.at_place, brackets.first_edge
-    last_place = np.uint32(brackets.last_place)
+    at_place, last_place = brackets.at_place, np.uint32(brackets.last_place)
     known, known_value = np.empty(n_columns + 1, np.int64), np.empty(n_columns + 1, values.dtype)
     narrow = tile.products.dtype == values.dtype
     edges, scale = np.append(brackets.falling, np.nan), np.float64(screened.scale)
@@ -246,17 +244,17 @@ def split_tile(
                 reached += np.int32(here[k] <= last_place)
             if reached == 0:
                 continue
-            n_touched = np.uint64(0)
+            n_unclear = np.uint64(0)
             for k in range(0, len(here), 4):
                 at = np.uint64(k)
-                n_touched = _pass(at_place, here, at, passed0, touched, n_touched)
-                n_touched = _pass(at_place, here, at + np.uint64(1), passed1, touched, n_touched)
-                n_touched = _pass(at_place, here, at + np.uint64(2), passed2, touched, n_touched)
-                n_touched = _pass(at_place, here, at + np.uint64(3), passed3, touched, n_touched)
-            for p in range(np.int64(n_touched)):
-                k = touched[p]
+                n_unclear = _pass(at_place, here, at, passed0, unclear, n_unclear)
+                n_unclear = _pass(at_place, here, at + np.uint64(1), passed1, unclear, n_unclear)
+                n_unclear = _pass(at_place, here, at + np.uint64(2), passed2, unclear, n_unclear)
+                n_unclear = _pass(at_place, here, at + np.uint64(3), passed3, unclear, n_unclear)
+            for p in range(np.int64(n_unclear)):
+                k = unclear[p]
                 column = start + k
-                first, value = int(first_edge[here[k]]), padded[column]
+                first, value = int(at_place[here[k]]) - NEEDS_VALUE, padded[column]
                 if value == -np.inf:
                     # Hidden; brackets may reach as far as that.
                     continue
@@ -269,15 +267,15 @@ def split_tile(
                     may_be_inside = int(near != far) | near % 2
                 pairs.query[n_open], pairs.column[n_open] = q, column_start + column
                 n_open += may_be_inside
-                passed0[near // 2 + 1] += 1 - may_be_inside
+                passed0[near] += 1 - may_be_inside
         for p in range(n_known):
             near, far = _edges_around(edges, centre, epsilon, scale, np.float64(known_value[p]), 0)
             may_be_inside = int(near != far) | near % 2
             pairs.query[n_open], pairs.column[n_open] = q, column_start + known[p]
             n_open += may_be_inside
-            passed0[near // 2 + 1] += 1 - may_be_inside
+            passed0[near] += 1 - may_be_inside
         for gap in range(len(gaps)):
-            nearer = passed0[gap + 1] + passed1[gap + 1] + passed2[gap + 1] + passed3[gap + 1]
+            nearer = passed[:, 2 * gap].sum()
             gaps[gap] += nearer
             if len(tally):
                 tally[q, 0, gap] += np.int32(nearer)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,22 +25,13 @@ from reid_dist.engine.reductions.costs import OF_INTEGERS, Need, Precision, chea
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.canonical import pair_distances
-from reid_dist.kernels.impostors import (
-    LARGEST_KEY,
-    N_PLACES,
-    TOUCHED,
-    Brackets,
-    falling_keys,
-)
+from reid_dist.kernels.impostors import LARGEST_KEY, N_PLACES, NEEDS_VALUE, Brackets, falling_keys
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 # Minimal counts kept per bracket.  With two or more, a bracket is always narrower in the next pass.
 FEWEST_COUNTS = 4
-
-# Gaps whose numbers fit into a table of places, an even number: edges are counted by the same type.
-_MOST_GAPS = 2**16 - 2
 
 # Queries from which the share of undecided pairs is estimated.
 _SAMPLED_QUERIES = 128
@@ -83,20 +74,16 @@ class Visibility:
     distance: Distance
     scale: FallingScale
 
+    def columns(self, pair: BlockPair) -> HiddenColumns:
+        """Columns of a block pair that are hidden from its queries."""
+        return HiddenColumns(self.hidden, self.mask, pair.gallery)
 
-class _Visible:
-    """The pairs of a block pair that are counted."""
-
-    def __init__(self, visibility: Visibility, pair: BlockPair) -> None:
-        self._counted = visibility.counted
-        self.hidden = HiddenColumns(visibility.hidden, visibility.mask, pair.gallery)
-
-    def seen(self, screen: Screen) -> Seen:
-        """These pairs by the values of a screen."""
+    def seen(self, hidden: HiddenColumns, screen: Screen) -> Seen:
+        """The pairs that are counted, by the values of a screen."""
         return Seen(
-            hidden_indptr=self.hidden.indptr,
-            hidden_column=self.hidden.column,
-            counted=self._counted,
+            hidden_indptr=hidden.indptr,
+            hidden_column=hidden.column,
+            counted=self.counted,
             centre=screen.centre.astype(screen.dtype),
             scale=np.full(1, 1.0 / screen.slope, screen.dtype)[0],
         )
@@ -137,7 +124,7 @@ class _Histogram(Accumulator[KeyCounts]):
     need: ClassVar[Need] = CountImpostors.need
 
     def __init__(self, visibility: Visibility, pair: BlockPair) -> None:
-        self._pair, self._visible = pair, _Visible(visibility, pair)
+        self._pair, self._visibility, self._hidden = pair, visibility, visibility.columns(pair)
         # Few of its pages are touched.
         self._counts = np.zeros(N_PLACES, np.int64)
         self._span = np.array([N_PLACES, 0], np.uint32)
@@ -149,8 +136,8 @@ class _Histogram(Accumulator[KeyCounts]):
 
     def absorb(self, tile: TileView) -> None:
         """Count one tile."""
-        backend, pairs = tile.read(tile.first(self.need), self.need, self._visible.hidden)
-        backend.histogram(pairs, self._visible.seen(backend.screen), self._counts, self._span)
+        backend, pairs = tile.read(tile.first(self.need), self.need, self._hidden)
+        backend.histogram(pairs, self._visibility.seen(self._hidden, backend.screen), self._counts, self._span)
 
     def result(self) -> KeyCounts:
         """Return the counts of visible pairs whose values fit into a float32."""
@@ -209,38 +196,23 @@ def _added_inside(parts: Sequence[Sequence[KeyCounts]], capacity: int) -> tuple[
     return tuple(counts.shrunk(share) for counts in inside)
 
 
-class _Table(NamedTuple):
-    """Places of keys among brackets; see `Brackets`."""
-
-    at_place: NDArray[np.uint16]
-    first_edge: NDArray[np.uint16]
-    last_place: int
-
-
 # Block pairs of a job mostly share it, for three precisions.
 @lru_cache(maxsize=6)
-def _make_table(falling: tuple[float, ...], slack: tuple[float, ...], error: float) -> _Table:
-    """Mark every key as certainly in a gap, or as in or near a bracket with edges `falling`."""
+def _make_table(falling: tuple[float, ...], slack: tuple[float, ...], error: float) -> tuple[NDArray[np.uint32], int]:
+    """Entries of all keys around brackets with edges `falling`, and the last place with a mark; see `Brackets`."""
     edges = np.array(falling)
     width = error + 2.0**-22 * np.abs(edges) + np.array(slack)
     sign = np.tile([-1.0, 1.0], len(edges) // 2)
     with np.errstate(over="ignore"):
         place = falling_keys(edges + sign * width) + LARGEST_KEY
-    begin, at_place, first_edge = 0, np.empty(N_PLACES, np.uint16), np.zeros(N_PLACES, np.uint16)
-    for gap, (first, last) in enumerate(zip(place[::2].tolist(), place[1::2].tolist(), strict=True)):
-        # Of a gap whose number does not fit, all values are read.
-        fits = gap < _MOST_GAPS
-        at_place[begin:first] = gap + 1 if fits else TOUCHED
-        at_place[max(begin, first) : last + 1] = TOUCHED
+    begin, at_place = 0, np.empty(N_PLACES, np.uint32)
+    for bracket, (first, last) in enumerate(place.reshape(-1, 2).tolist()):
+        at_place[begin:first] = 2 * bracket
         # Keys that the bracket before does not touch lie beyond it.
-        first_edge[max(begin, first) if fits else begin : last + 1] = min(2 * gap, _MOST_GAPS)
+        at_place[max(begin, first) : last + 1] = 2 * bracket + NEEDS_VALUE
         begin = max(begin, last + 1)
-    n_gaps = len(place) // 2
-    if n_gaps < _MOST_GAPS:
-        at_place[begin:] = n_gaps + 1
-        return _Table(at_place, first_edge, begin - 1)
-    at_place[begin:], first_edge[begin:] = TOUCHED, _MOST_GAPS
-    return _Table(at_place, first_edge, N_PLACES - 1)
+    at_place[begin:] = len(edges)
+    return at_place, begin - 1
 
 
 def _rounded_up(error: float) -> float:
@@ -256,9 +228,10 @@ class _Collection(DecidingTiles[BracketCounts]):
 
     def __init__(self, reduction: CollectImpostors, pair: BlockPair) -> None:
         super().__init__(pair)
-        self._visible, self._capacity = _Visible(reduction.visibility, pair), reduction.capacity
+        self._visibility, self._capacity = reduction.visibility, reduction.capacity
+        self._hidden = self._visibility.columns(pair)
         self._distance = np.array(reduction.edges, np.float64)
-        scale = reduction.visibility.scale
+        scale = self._visibility.scale
         self._falling, self._slack = scale.falling(self._distance), scale.error(self._distance)
         self._edges = tuple(self._falling.tolist()), tuple(self._slack.tolist())
         self._below = np.zeros(len(reduction.edges) // 2, np.int64)
@@ -289,19 +262,18 @@ class _Collection(DecidingTiles[BracketCounts]):
 
     def _adding(self, tile: TileView, precision: Precision) -> Adding:
         """Read a tile, with the table of its keys."""
-        backend, pairs = tile.read(precision, self.need, self._visible.hidden)
+        backend, pairs = tile.read(precision, self.need, self._hidden)
         screen = backend.screen
         error = _rounded_up(_error(screen, backend.error(pairs)))
-        table = _make_table(*self._edges, error)
+        at_place, last_place = _make_table(*self._edges, error)
         brackets = Brackets(
-            at_place=table.at_place,
-            last_place=table.last_place,
-            first_edge=table.first_edge,
+            at_place=at_place,
+            last_place=last_place,
             falling=self._falling,
             centre=screen.centre,
             epsilon=screen.epsilon + screen.slope * self._slack.max(initial=0.0),
         )
-        seen = self._visible.seen(screen)
+        seen = self._visibility.seen(self._hidden, screen)
 
         def add(rest: Rest) -> Advance:
             return backend.split(pairs, seen, brackets, rest, self._below, self._tally)
