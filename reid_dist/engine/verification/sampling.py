@@ -47,7 +47,7 @@ _MOST_STEP = 8
 _SEED = 0
 
 # Standard deviations of the error that brackets allow for, the most that memory has room for.
-_DEVIATIONS = (3.5, 3.0, 2.5)
+_DEVIATIONS = (3.5, 3.0, 2.5, 2.0)
 # Fewer sampled impostors say little about how much groups differ.
 _FEW_NEAREST = 64
 
