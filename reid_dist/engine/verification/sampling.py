@@ -1,9 +1,10 @@
 r"""Brackets around levels that are known before the tiles, from a histogram of a sample of pairs.
 
-*The sample* consists of groups: some queries in a row, with every few of some gallery rows in a row.  Rows of an
-identity or of a camera are often neighbours and alike, so that the pairs of a group are no independent draws, but the
-groups nearly are: the spread of their counts gives the error of the sample.  Which rows these are follows from the
-numbers of rows alone.
+*The sample* consists of groups: some queries, every so many of the set, with every so many of some gallery rows in a
+row.  Rows of an identity or of a camera are often neighbours and alike: few of them are in one group.  Queries differ
+more than anything else, and each is in two groups, so that all count alike; the difference of the two, which does not
+depend on how queries differ, gives the error of the sample.  Which rows these are follows from the numbers of rows
+alone.
 
 *A bracket* holds the distances at which a level may be reached, given that the true number of impostors at a distance
 or nearer differs from the estimate by at most some standard deviations.  Between the edges of a bin of the histogram,
@@ -15,6 +16,7 @@ computed one by one: their number falls with the root of that of sampled pairs.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,16 +36,18 @@ from reid_dist.kernels.splitmix import stream_outputs
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-# Groups of pairs, from whose spread the error is estimated; a store reads a chunk of each side for every group.
-_N_GROUPS = 16
+# Groups of pairs, one and another half of which share their queries, and stretches of gallery rows, each of which is
+# read for some groups.
+_N_GROUPS, _N_STRETCHES = 16, 4
+_HALF = _N_GROUPS // 2
 # Pairs of the sample: so many times the two thirds' power of the number of all pairs, each counted with the standard
 # deviations of the levels, within limits.
 _SAMPLED = 12.0
 _FEWEST_PAIRS, _MOST_SHARE = 2**14, 1 / 16
+# Gallery rows that are read for a sampled one.
+_MOST_STEP = 8
 # Share of false accepts that an equal error rate is taken for, as long as nothing is known.
 _USUAL_ERROR_RATE = 0.1
-# Gallery rows that are read for a sampled one: of a chunk of a store, all are read.
-_MOST_STEP = 8
 _SEED = 0
 
 # Standard deviations of the error that brackets allow for, the most that memory has room for.
@@ -78,55 +82,56 @@ def join_samples(blocks: Sequence[Sample]) -> Sample:
     )
 
 
-def sampled_rows(n_query: int, n_gallery: int, levels: Sequence[Level]) -> list[tuple[RowRange, RowRange, int]]:
-    """Query rows and gallery rows of every group of the sample, and the step between those of the gallery."""
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rows of both sides, of which all pairs are sampled: queries, and places in a stretch of gallery rows; int64."""
+
+    queries: Int64
+    stretch: RowRange
+    places: Int64
+
+
+def sampled_groups(n_query: int, n_gallery: int, levels: Sequence[Level]) -> list[Group]:
+    """All groups of the sample; those of a stretch follow each other."""
     n_pairs = n_query * n_gallery
     shares = np.array([_USUAL_ERROR_RATE if each.per_genuine else each.wanted / n_pairs for each in levels])
     error = float(np.sqrt(shares * np.maximum(1.0 - shares, 0.0)).sum())
     most = max(_MOST_SHARE * n_pairs, _FEWEST_PAIRS)
     wanted = int(min(max(_SAMPLED * (error * n_pairs) ** (2 / 3), _FEWEST_PAIRS), most)) // _N_GROUPS
-    near = min(math.isqrt(wanted), max(1, n_query // _N_GROUPS))
+    near = min(math.isqrt(wanted), max(1, n_query // _HALF))
     far = min(wanted // near, max(1, n_gallery // _N_GROUPS))
-    near = min(wanted // far, max(1, n_query // _N_GROUPS))
-    step = min(_MOST_STEP, max(1, n_gallery // _N_GROUPS // far))
-    # Sets are often in one order, and queries nearest to rows at their own place: other places are compared.
-    order = np.argsort(stream_outputs(_SEED, np.arange(_N_GROUPS)))
-    ours, theirs = _stretches(n_query, near, 1), _stretches(n_gallery, far * step, 2)
-    return [(rows, theirs[place], step) for rows, place in zip(ours, order.tolist(), strict=True)]
-
-
-def _stretches(n_rows: int, length: int, stream: int) -> list[RowRange]:
-    """Some rows in a row from every part of a set, at a place of the part that is drawn."""
-    bounds = np.arange(_N_GROUPS + 1) * (n_rows - length + 1) // _N_GROUPS
+    near = min(wanted // far, max(1, n_query // _HALF))
+    stride, step = n_query // near, max(1, min(n_gallery // (_N_STRETCHES * far), _MOST_STEP))
+    bounds = np.arange(_N_STRETCHES + 1) * (n_gallery - far * step + 1) // _N_STRETCHES
     places = np.maximum(np.diff(bounds), 1).astype(np.uint64)
-    drawn = stream_outputs(_SEED, np.arange(_N_GROUPS) + stream * _N_GROUPS) % places
-    return [RowRange(start, start + length) for start in (bounds[:-1] + drawn.astype(np.int64)).tolist()]
+    starts = bounds[:-1] + (stream_outputs(_SEED, np.arange(_N_STRETCHES)) % places).astype(np.int64)
+    return [
+        Group(
+            np.arange(group % _HALF * stride // _HALF, n_query, stride)[:near],
+            RowRange(start, start + far * step),
+            np.arange(group % step, far * step, step),
+        )
+        for group, start in enumerate(np.repeat(starts, _N_GROUPS // _N_STRETCHES).tolist())
+    ]
 
 
 def sample_block(block: QueryBlock, n_query: int, levels: Sequence[Level]) -> Sample:
     """Sampled pairs of a block of the `n_query` queries of the job; `levels` are those expected."""
     seen, items, scale = visibility_of(block), block.thresholds.items, block.scorer.falling_scale
-    groups = []
-    for near, far, step in sampled_rows(n_query, block.labels.index.n_gallery, levels):
-        start, stop = max(near.start, block.rows.start), min(near.stop, block.rows.stop)
-        rows = RowRange(start, max(start, stop))
-        groups.append(_counts(block, rows, far, step) if len(rows) else KeyCounts.of(np.empty(0, np.int64)))
+    counts = []
+    groups = sampled_groups(n_query, block.labels.index.n_gallery, levels)
+    for stretch, those in itertools.groupby(groups, lambda group: group.stretch):
+        gallery = block.scorer.open_gallery(stretch)
+        query = block.scorer.meet(block.scorer.open_query(block.rows, stretch), gallery)
+        for group in those:
+            place = group.queries - block.rows.start
+            place = place[(place >= 0) & (place < len(query))]
+            impostors = CountImpostors(replace(seen, hidden=seen.hidden.take(place), counted=seen.counted[place]))
+            rows = query.take(place), gallery.take(group.places)
+            counts += run_tiles(*rows, block.scorer.distance, DEFAULT_TILE, [impostors])
     n_impostor = int((block.relevance.n_kept - np.diff(block.relevance.relevant_indptr))[seen.counted].sum())
     genuine = np.repeat(scale.falling(items.distance), np.diff(items.positive_start))
-    return Sample(tuple(groups), KeyCounts.of(falling_keys(genuine)), n_impostor, block.bracket_counts, scale)
-
-
-def _counts(block: QueryBlock, rows: RowRange, gallery_rows: RowRange, step: int) -> KeyCounts:
-    """Impostors among some queries of a block and every `step`-th of some gallery rows, by key."""
-    scorer, seen = block.scorer, visibility_of(block)
-    gallery = scorer.open_gallery(gallery_rows)
-    query = scorer.meet(scorer.open_query(rows, gallery_rows), gallery)
-    gallery = gallery.take(np.arange(0, len(gallery), step)) if step > 1 else gallery
-    place = np.arange(rows.start, rows.stop) - block.rows.start
-    impostors = CountImpostors(replace(seen, hidden=seen.hidden.take(place), counted=seen.counted[place]))
-    found: KeyCounts
-    (found,) = run_tiles(query, gallery, scorer.distance, DEFAULT_TILE, [impostors])
-    return found
+    return Sample(tuple(counts), KeyCounts.of(falling_keys(genuine)), n_impostor, block.bracket_counts, scale)
 
 
 def edges_of_sample(levels: Sequence[Level], sample: Sample) -> tuple[float, ...]:
@@ -149,9 +154,9 @@ class _Bins:
         keys = np.unique(np.concatenate([each.key for each in (*sample.groups, sample.genuine)]))
         largest = float(np.finfo(np.float32).max)
         self._low, self._high = (np.clip(edges, -largest, largest) for edges in key_edges(keys))
-        of_groups = np.array([_up_to(group, keys) for group in sample.groups if len(group)] or [np.zeros(len(keys))])
+        of_groups = np.array([_up_to(group, keys) for group in sample.groups])
         found = of_groups.sum(axis=0)
-        size, n_groups = float(found[-1]), len(of_groups)
+        size = float(found[-1])
         # Impostors that a sampled one stands for.
         scale = sample.n_impostor / max(size, 1.0)
         self._n_impostor, self._scale, self._found = sample.n_impostor, scale, found
@@ -160,7 +165,8 @@ class _Bins:
         # Variance of the number of sampled impostors: of independent pairs, and of groups, if that is larger.
         alone = found * (1.0 - self._share)
         rest = of_groups - np.outer(of_groups[:, -1], self._share)
-        ratio = (rest * rest).sum(axis=0) * (n_groups / max(n_groups - 1, 1)) / np.maximum(alone, 1.0)
+        between = rest[: len(rest) // 2] - rest[len(rest) // 2 :]
+        ratio = (between * between).sum(axis=0) / np.maximum(alone, 1.0)
         few = min(int(np.searchsorted(found, _FEW_NEAREST)), len(found) - 1)
         ratio[:few] = ratio[few]
         self._variance = alone * np.maximum(ratio, 1.0)

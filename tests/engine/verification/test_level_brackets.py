@@ -23,7 +23,7 @@ from reid_dist.engine.reductions import FallingScale, KeyCounts
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Execution, Progress
 from reid_dist.engine.verification import ROC_RATES, Level, LevelBrackets
-from reid_dist.engine.verification.sampling import Sample, edges_of_sample, sampled_rows
+from reid_dist.engine.verification.sampling import Sample, edges_of_sample, sampled_groups
 from reid_dist.kernels.impostors import falling_keys
 from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.stores import Workspace
@@ -114,7 +114,8 @@ def test_brackets_that_miss_cost_further_passes(sides, pairs, monkeypatch) -> No
 
 def test_a_sample_of_other_pairs_gives_the_same(sides, pairs, monkeypatch) -> None:
     """Whatever is sampled, such as the first rows alone."""
-    monkeypatch.setattr(sampling, "_stretches", lambda n, length, stream: [sampling.RowRange(0, length)] * 16)
+    first = sampling.Group(np.arange(3), sampling.RowRange(0, 40), np.arange(40))
+    monkeypatch.setattr(sampling, "sampled_groups", lambda *_: [first] * 16)
     assert_exact(asked(sides), pairs)
 
 
@@ -176,16 +177,42 @@ def test_an_interrupted_job_is_resumed(sides, tmp_path, monkeypatch, has_same_br
 def test_sampled_rows_lie_in_the_sets(n_query: int, n_gallery: int) -> None:
     number = {}
     for share in (1e-4, 0.5):
-        rows = sampled_rows(n_query, n_gallery, [Level(1, 0, int(share * n_query * n_gallery) + 1)])
-        assert all(0 <= near.start < near.stop <= n_query for near, _, _ in rows)
-        assert all(0 <= far.start < far.stop <= n_gallery for _, far, _ in rows)
-        number[share] = sum(len(near) * len(range(far.start, far.stop, step)) for near, far, step in rows)
+        groups = sampled_groups(n_query, n_gallery, [Level(1, 0, int(share * n_query * n_gallery) + 1)])
+        queries = np.concatenate([group.queries for group in groups])
+        rows = np.concatenate([group.stretch.start + group.places for group in groups])
+        assert 0 <= queries.min() <= queries.max() < n_query
+        assert 0 <= rows.min() <= rows.max() < n_gallery
+        assert all(group.places.max() < len(group.stretch) for group in groups)
+        number[share] = sum(len(group.queries) * len(group.places) for group in groups)
         assert number[share] <= max(2**14, n_query * n_gallery / 16)
         if n_gallery >= 10**5:
             assert number[share] >= 10**4
-            assert len({far.start for _, far, _ in rows}) == len(rows)
+            # No pair is sampled twice; a query is in two groups, if there are many.
+            assert len(np.unique(rows)) == len(rows)
+            assert np.unique(queries, return_counts=True)[1].tolist() == [16 if n_query == 1 else 2] * len(set(queries))
     # Few impostors lie about a threshold of few, whatever the error of the sample.
     assert n_query * n_gallery < 10**8 or number[0.5] > 10 * number[1e-4]
+
+
+def test_unlike_queries_and_neighbours_of_one_identity_do_not_widen_brackets() -> None:
+    """Sorted by identity, as data sets are stored; some queries are near to all rows, others to none."""
+    rng = np.random.default_rng(0)
+    pids = np.repeat(np.arange(200), 20), np.repeat(np.arange(200), 2)
+    centres = rng.normal(size=(201, 32))
+    gallery, query = (centres[own] + rng.normal(size=(len(own), 32)) for own in pids)
+    query += rng.normal(size=(400, 1)) * centres[200]
+    gallery += centres[200]
+    order = rng.permutation(400), rng.permutation(4000)
+    found = {}
+    for name, (near, far) in {"sorted": (slice(None), slice(None)), "shuffled": order}.items():
+        sides = (FeatureSet.from_arrays(each[rows].astype(np.float32), own[rows]) for each, own, rows in
+                 ((query, pids[1], near), (gallery, pids[0], far)))  # fmt: skip
+        job = job_of(tuple(sides), 400, 4000)
+        job = replace(job, protocol=PROTOCOLS.get("no_cameras"), outputs=(LevelBrackets(names=("TAR@FAR=0.3",)),))
+        found[name] = run_job(replace(job, plan=replace(job.plan, bracket_counts=2**20)), here()).of(LevelBrackets)
+    inside = {name: sum(each.total for each in counts.inside) for name, counts in found.items()}
+    assert inside["sorted"] < 2 * inside["shuffled"]
+    assert 1000 < inside["shuffled"] < 400 * 4000 / 20
 
 
 def keys_of(distance) -> KeyCounts:
