@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import RowRange
+from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.outputs import QueryBlock, visibility_of
 from reid_dist.engine.plan import DEFAULT_TILE
 from reid_dist.engine.reductions import CountImpostors, FallingScale, KeyCounts, add_key_counts, ordered_keys
@@ -44,6 +44,8 @@ _HALF = _N_GROUPS // 2
 # deviations of the levels, within limits.
 _SAMPLED = 12.0
 _FEWEST_PAIRS, _MOST_SHARE = 2**14, 1 / 16
+# Bytes of the gallery rows that are in memory at once, with what queries hold for them.
+_READ_BYTES = 2**25
 # Gallery rows that are read for a sampled one.
 _MOST_STEP = 8
 # Share of false accepts that an equal error rate is taken for, as long as nothing is known.
@@ -117,21 +119,31 @@ def sampled_groups(n_query: int, n_gallery: int, levels: Sequence[Level]) -> lis
 
 def sample_block(block: QueryBlock, n_query: int, levels: Sequence[Level]) -> Sample:
     """Sampled pairs of a block of the `n_query` queries of the job; `levels` are those expected."""
-    seen, items, scale = visibility_of(block), block.thresholds.items, block.scorer.falling_scale
-    counts = []
-    groups = sampled_groups(n_query, block.labels.index.n_gallery, levels)
-    for stretch, those in itertools.groupby(groups, lambda group: group.stretch):
-        gallery = block.scorer.open_gallery(stretch)
-        query = block.scorer.meet(block.scorer.open_query(block.rows, stretch), gallery)
-        for group in those:
-            place = group.queries - block.rows.start
-            place = place[(place >= 0) & (place < len(query))]
-            impostors = CountImpostors(replace(seen, hidden=seen.hidden.take(place), counted=seen.counted[place]))
-            rows = query.take(place), gallery.take(group.places)
-            counts += run_tiles(*rows, block.scorer.distance, DEFAULT_TILE, [impostors])
+    seen, items, scorer = visibility_of(block), block.thresholds.items, block.scorer
+    groups, scale = sampled_groups(n_query, block.labels.index.n_gallery, levels), scorer.falling_scale
+    counts = [[KeyCounts.of(np.empty(0, np.int64))] for _ in groups]
+    bytes_per_row = 4 * scorer.shapes[1].dim + len(block.rows) * scorer.bytes_per_pair
+    for stretch, those in itertools.groupby(enumerate(groups), lambda numbered: numbered[1].stretch):
+        of_stretch = list(those)
+        for cut in cut_rows(len(stretch), max(1, _READ_BYTES // bytes_per_row)):
+            here = RowRange(stretch.start + cut.start, stretch.start + cut.stop)
+            gallery = scorer.open_gallery(here)
+            query = scorer.meet(scorer.open_query(block.rows, here), gallery)
+            for number, group in of_stretch:
+                near, far = _within(group.queries, block.rows), _within(group.places, cut)
+                if len(near) and len(far):
+                    impostors = CountImpostors(replace(seen, hidden=seen.hidden.take(near), counted=seen.counted[near]))
+                    rows = query.take(near), gallery.take(far)
+                    counts[number] += run_tiles(*rows, scorer.distance, DEFAULT_TILE, [impostors])
     n_impostor = int((block.relevance.n_kept - np.diff(block.relevance.relevant_indptr))[seen.counted].sum())
     genuine = np.repeat(scale.falling(items.distance), np.diff(items.positive_start))
-    return Sample(tuple(counts), KeyCounts.of(falling_keys(genuine)), n_impostor, block.bracket_counts, scale)
+    groups_found = tuple(map(add_key_counts, counts))
+    return Sample(groups_found, KeyCounts.of(falling_keys(genuine)), n_impostor, block.bracket_counts, scale)
+
+
+def _within(places: Int64, rows: RowRange) -> Int64:
+    """Places in a range of rows, from its start."""
+    return places[(places >= rows.start) & (places < rows.stop)] - rows.start
 
 
 def edges_of_sample(levels: Sequence[Level], sample: Sample) -> tuple[float, ...]:
