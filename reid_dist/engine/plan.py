@@ -63,7 +63,7 @@ _BYTES_PER_TASK = 80
 # Counts around thresholds over all pairs: 16 bytes each, in partial results that wait to be merged and twice in the
 # result; with limits for a partial result, and for those of all blocks of queries together.
 _BYTES_PER_COUNT = 16 * (2 * MERGED_AT_ONCE + 4)
-_MOST_COUNTS = 2**18
+_MOST_COUNTS = 2**20
 _FEWEST_COUNTS = 2**12
 _ALL_COUNTS = 2**22
 # Bytes of the lookup tables by key, which threads share.

@@ -150,13 +150,13 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "self._below += np.diff(ends, prepend=0)[::2]",
             "self._below -= np.diff(ends, prepend=0)[::2]",
         ),
-        ("engine/reductions/impostors.py", "min(2 * gap, _MOST_GAPS)", "min(2 * gap + 2, _MOST_GAPS)"),
+        ("engine/reductions/impostors.py", "2 * bracket + NEEDS_VALUE", "2 * bracket + 2 + NEEDS_VALUE"),
         (
             "engine/reductions/impostors.py",
-            "at_place[begin:first] = gap + 1 if fits else TOUCHED",
-            "at_place[begin:first] = 1",
+            "at_place[begin:first] = 2 * bracket",
+            "at_place[begin:first] = 0",
         ),
-        ("engine/reductions/by_query.py", "or (place[off_edges] % 2 == 0).any()", "or False"),
+        ("engine/threshold_passes.py", "dtype=np.int64)[:, ::2]", "dtype=np.int64)[:, 1::2]"),
         ("engine/reductions/identities.py", "np.flatnonzero((identity >= 0) &", "np.flatnonzero((identity > 0) &"),
     ],
     "relevance": [
@@ -308,11 +308,11 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "return float(self.non_mated[number - 1]) if number < len",
         ),
         ("engine/verification/measures.py", "sums = near[0] + near[1],", "sums = near[0] - near[1],"),
-        ("engine/verification/measures.py", "return roc or any(", "return roc and any("),
+        ("engine/verification/measures.py", "return roc or bool(", "return roc and bool("),
         (
             "engine/verification/crossings.py",
-            'Crossing(distance, nearer(place, "left"), nearer(place, "right"))',
-            'Crossing(distance, nearer(place, "left"), nearer(place, "left"))',
+            'nearer(place, "left"), nearer(place, "right"))',
+            'nearer(place, "left"), nearer(place, "left"))',
         ),
         ("engine/reductions/key_counts.py", "+ slack) / self.weight, LOWEST)", "+ slack) / self.weight, -np.inf)"),
         (

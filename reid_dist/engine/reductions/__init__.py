@@ -2,7 +2,6 @@
 
 from reid_dist.engine.reductions.accumulator import Accumulator, Reduction
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, KnownPairs, pair_rows
-from reid_dist.engine.reductions.by_query import CountsByQuery
 from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts
 from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, combine_groups, counts_of_groups, group_bytes
@@ -11,9 +10,7 @@ from reid_dist.engine.reductions.impostors import (
     BracketCounts,
     CollectImpostors,
     CountImpostors,
-    ImpostorHistogram,
     Visibility,
-    add_histograms,
     combine_brackets,
     join_brackets,
 )
@@ -46,14 +43,12 @@ __all__ = [
     "CountGroups",
     "CountImpostors",
     "CountNearer",
-    "CountsByQuery",
     "FallingScale",
     "FeatureBlock",
     "GroupCounts",
     "GroupedCounts",
     "HiddenColumns",
     "Identities",
-    "ImpostorHistogram",
     "KeepNearest",
     "KeyCounts",
     "KnownPairs",
@@ -70,7 +65,6 @@ __all__ = [
     "TileView",
     "Visibility",
     "add_counts",
-    "add_histograms",
     "add_key_counts",
     "append_unranked",
     "combine_brackets",
