@@ -55,7 +55,7 @@ def reranking() -> Iterator[Example]:
     floats, tile = np.empty(1, np.float32), np.empty((1, 1), np.float32)
     yield known_values, (_rows(), float64s, value)
     yield band_edges, (ints, float64s, float64s, float64s, value, value, value, floats, floats)
-    yield put_values, (ints, ints, ints, float64s, n, floats, tile)
+    yield put_values, (ints, ints, ints, float64s, n, floats, float64s, tile)
     yield count_in_bands, (tile, ints, floats, _bands(), float64s)
 
 

@@ -16,10 +16,12 @@ from numpy.typing import DTypeLike, NDArray
 from reid_dist.engine.distances import Distance, Screen, Values
 from reid_dist.engine.distances.screening import ExactScreen
 from reid_dist.kernels.canonical import LOWEST, PairRows
-from reid_dist.kernels.rescoring import add_values, falling_values, known_values, put_values
+from reid_dist.kernels.rescoring import falling_values, known_values, put_values
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
+
+_NO_LIMIT = np.empty(0)
 
 
 def screen_pairs(distance: Distance, pairs: PairRows, dtype: DTypeLike) -> Screen:
@@ -48,10 +50,12 @@ class RescoredScreen(Screen):
         first = rescoring.indptr[0]
         self._column, self.first_column = rescoring.column[first : rescoring.indptr[-1]], rescoring.first_column
         self._indptr = rescoring.indptr - first
+        # Of values that are added to those of a tile.
+        self._limit = _NO_LIMIT
         # A known value is rounded once with the bias added and once with it subtracted; the largest bias is assumed.
-        self._limit = plain.centre - plain.slope * LOWEST * rescoring.scale
         if rescoring.mixed:
             # A sum with a cosine similarity, which is below 2, is rounded once; none exceeds the limit.
+            self._limit = plain.centre - plain.slope * LOWEST * rescoring.scale
             largest = np.minimum(largest, np.abs(self._limit)) + 2.0
         epsilon = plain.epsilon + 2.5 * np.finfo(plain.dtype).eps * (largest + plain.largest_bias)
         near = plain.near._replace(epsilon=epsilon)
@@ -76,10 +80,7 @@ class RescoredScreen(Screen):
     def correct(self, queries: Int64, column_start: int, bias: Values, values: Values) -> None:
         """Write the known pairs, or add what they are nearer by."""
         first = column_start + self.first_column
-        if self._pairs.rescoring.mixed:
-            add_values(queries, *self.known_pairs, first, self._limit, values)
-        else:
-            put_values(queries, *self.known_pairs, first, bias, values)
+        put_values(queries, *self.known_pairs, first, bias, self._limit, values)
 
     def edges(self, query: Int64, distance: Float64, squared: bool) -> tuple[Values, Values]:
         """Convert distances to plain ones, widened by a bound on rounding errors, and return the edges of those."""
@@ -103,4 +104,4 @@ class _UnweightedScreen(ExactScreen):
         """Write the known pairs."""
         rescoring = self._rescoring
         first = column_start + rescoring.first_column
-        put_values(queries, rescoring.indptr, rescoring.column, -rescoring.value, first, bias, values)
+        put_values(queries, rescoring.indptr, rescoring.column, -rescoring.value, first, bias, _NO_LIMIT, values)
