@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from reid_dist.kernels.canonical import PairRows, read_only
 from reid_dist.kernels.counting import count_tile
 from reid_dist.kernels.deciding import Bands, decide, make_open_pairs
+from reid_dist.kernels.exponential import exponentials
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs
 from reid_dist.kernels.lists import listed_distances, merge_lists
 from reid_dist.kernels.quantising import quantise_rows
-from reid_dist.kernels.reciprocal import SparseRows, gaussian_rows, mean_rows, reciprocal_sets
+from reid_dist.kernels.reciprocal import SparseRows, mean_rows, reciprocal_sets
 from reid_dist.kernels.rescoring import known_values, mixed_values, put_values
 from reid_dist.kernels.residuals import add_residuals, quantise_residuals
 from reid_dist.kernels.screening import band_edges, count_in_bands
@@ -46,7 +47,7 @@ def reranking() -> Iterator[Example]:
     yield reciprocal_sets, (listed, n, n, n, n, False)
     yield _MERGED
     yield listed_distances, (ints, member, listed, distance)
-    yield gaussian_rows, (ints, member, float64s, False)
+    yield exponentials, (float64s,)
     yield mean_rows, (table, ints, rows)
     yield overlap_pairs, (rows, rows, ints, ints, False)
     yield mixed_values, (0.0, False, float64s, float64s, float64s)

@@ -15,10 +15,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.segments import entry_owners
 from reid_dist.kernels.arrays import filled, lengthened, sort
 from reid_dist.kernels.bisection import first_at_least
-from reid_dist.kernels.exponential import fixed_exp
-from reid_dist.kernels.settings import inner_kernel, kernel
+from reid_dist.kernels.exponential import exponentials
+from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
 
 # Relation of an item to the one whose set is collected.
 _RECIPROCAL = 1
@@ -89,6 +90,25 @@ def _add_candidate(
     return end
 
 
+@inlined_kernel
+def _grow(
+    index: NDArray[np.int32],
+    half: int,
+    inclusive: bool,
+    state: NDArray[np.uint8],
+    member: NDArray[np.int32],
+    n_reciprocal: int,
+) -> int:
+    """Add the sets of the reciprocal members to these, sort all, and clear their marks; return their number."""
+    n = n_reciprocal
+    for m in range(n_reciprocal):
+        n = _add_candidate(index, member[m], half, inclusive, state, member, n)
+    for m in range(n):
+        state[member[m]] = 0
+    sort(member[:n])
+    return n
+
+
 @kernel
 def reciprocal_sets(
     index: NDArray[np.int32], start: int, stop: int, n_near: int, n_half: int, inclusive: bool
@@ -114,14 +134,7 @@ def reciprocal_sets(
             member = lengthened(member, n, len(member) + len(member) // 2 + most)
         own = member[n:]
         n_reciprocal = _mark_reciprocal(index, i, near, state, own)
-        n_own = n_reciprocal
-        for m in range(n_reciprocal):
-            n_own = _add_candidate(index, own[m], half, inclusive, state, own, n_own)
-        found = own[:n_own]
-        for m in range(len(found)):
-            state[found[m]] = 0
-        sort(found)
-        n += n_own
+        n += _grow(index, half, inclusive, state, own, n_reciprocal)
         indptr[i - start + 1] = n
     return indptr, lengthened(member, n, n)
 
@@ -157,19 +170,13 @@ def grown_sets(
                 state[j] = _RECIPROCAL
                 found[n_reciprocal] = j
                 n_reciprocal += 1
-        n_found = n_reciprocal
-        for c in range(n_reciprocal):
-            n_found = _add_candidate(index, found[c], half, inclusive, state, found, n_found)
-        for c in range(n_found):
-            state[found[c]] = 0
-        sort(found[:n_found])
-        found[n_found] = own
-        n += n_found + 1
+        n += _grow(index, half, inclusive, state, found, n_reciprocal)
+        member[n] = own
+        n += 1
         indptr[q + 1] = n
     return indptr, lengthened(member, n, n)
 
 
-@kernel
 def gaussian_rows(
     indptr: NDArray[np.int64], member: NDArray[np.int32], scaled: NDArray[np.float64], normalised: bool
 ) -> SparseRows:
@@ -178,24 +185,18 @@ def gaussian_rows(
     With `normalised`, each row is divided by its sum, added up by ascending member; a row whose weights are all 0
     remains.
     """
-    value = np.empty(len(member), np.float64)
-    for i in range(len(indptr) - 1):
-        row = value[indptr[i] : indptr[i + 1]]
-        distance = scaled[indptr[i] : indptr[i + 1]]
-        total = 0.0
-        for m in range(len(row)):
-            row[m] = fixed_exp(-distance[m])
-            total += row[m]
-        if normalised and total > 0.0:
-            for m in range(len(row)):
-                row[m] /= total
+    value = exponentials(-scaled)
+    if normalised:
+        owner = entry_owners(indptr)
+        # Adds one value after the other, where `np.add.reduceat` and `np.sum` add in pairs.
+        total = np.bincount(owner, value, len(indptr) - 1)[owner]
+        np.divide(value, total, out=value, where=total > 0.0)
     return SparseRows(indptr, member, value)
 
 
-@kernel
 def binary_rows(indptr: NDArray[np.int64], member: NDArray[np.int32]) -> SparseRows:
     """Weights 1 for the members of sets; see `gaussian_rows`."""
-    return SparseRows(indptr, member, filled(np.empty(len(member), np.float64), 1))
+    return SparseRows(indptr, member, np.ones(len(member)))
 
 
 @inner_kernel
