@@ -48,7 +48,7 @@ def reranking() -> Iterator[Example]:
     yield _MERGED
     yield listed_distances, (ints, member, listed, distance)
     yield exponentials, (float64s,)
-    yield mean_rows, (table, ints, rows)
+    yield mean_rows, (table, rows)
     yield overlap_pairs, (rows, rows, ints, ints, False)
     yield mixed_values, (0.0, False, float64s, float64s, float64s)
     yield overlap_block, (rows, rows, n, False)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from reid_dist.core.segments import entry_owners
 from reid_dist.kernels.arrays import filled, lengthened, sort
-from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.exponential import exponentials
 from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
 
@@ -200,20 +199,6 @@ def binary_rows(indptr: NDArray[np.int64], member: NDArray[np.int32]) -> SparseR
 
 
 @inner_kernel
-def place_of(rows: NDArray[np.int64], item: int) -> int:
-    """Position of an item in ascending numbers."""
-    # Whole ranges are common.
-    place = item - rows[0] if len(rows) else -1
-    if 0 <= place < len(rows) and rows[place] == item:
-        return int(place)
-    # A typed zero: the type of a literal is its value, and another compilation.
-    place = first_at_least(rows, int(np.int64(0)), len(rows), item)
-    if place == len(rows) or rows[place] != item:
-        raise KeyError("a row to be averaged is not among the source rows")
-    return place
-
-
-@inner_kernel
 def add_row(
     column: NDArray[np.int32],
     value: NDArray[np.float64],
@@ -251,13 +236,12 @@ def add_row(
 
 
 @kernel
-def mean_rows(first: NDArray[np.int64], rows: NDArray[np.int64], source: SparseRows) -> SparseRows:
-    """Means of some rows of a source, added up in the order of `first`; empty where all are -1.
+def mean_rows(row: NDArray[np.int64], source: SparseRows) -> SparseRows:
+    """Means of some rows of a source, added up in order; empty where all are -1.
 
-    `first`, shape (n, k2), holds the items of each mean, -1 for none.  `rows`, shape (m,), ascending, are the items of
-    the rows of `source`; a KeyError names an item that is not among them.
+    `row`, shape (n, k2), holds the rows of each mean, -1 for none.
     """
-    n_rows, k2 = first.shape
+    n_rows, k2 = row.shape
     indptr = filled(np.empty(n_rows + 1, np.int64), 0)
     # An estimate; made longer where it is too short.
     column = np.empty(n_rows * 64, np.int32)
@@ -270,8 +254,8 @@ def mean_rows(first: NDArray[np.int64], rows: NDArray[np.int64], source: SparseR
         n_places = 0
         most = 0
         for k in range(k2):
-            if first[i, k] >= 0:
-                place = place_of(rows, first[i, k])
+            place = row[i, k]
+            if place >= 0:
                 places[n_places] = place
                 n_places += 1
                 most += source.indptr[place + 1] - source.indptr[place]
