@@ -162,12 +162,17 @@ class Plan:
         return tuple(levels)
 
     @property
+    def pair_rows(self) -> int:
+        """Gallery rows of a task of relevant pairs: they are few, and tasks are enough for all threads."""
+        tasks = -(-2 * self.n_threads // self.n_query_blocks)
+        return -(-self.n_gallery_blocks // tasks) * self.gallery_block
+
+    @property
     def n_graph_tasks(self) -> int:
         """Number of tasks of the whole graph: relevance, relevant pairs, thresholds, tiles, merges and so on."""
         # Each level counts the results of the merges of the level before; the last merge has one result.
         merges = sum(self.merged[1:]) + 1
-        pairs = -(-2 * self.n_threads // self.n_query_blocks)
-        per_block = -(-self.n_gallery_blocks // -(-self.n_gallery_blocks // pairs))
+        per_block = -(-self.gallery.n_rows // self.pair_rows)
         summaries = self.n_query_blocks + 1 if self.prepares else 0
         return self.n_query_blocks * (3 + per_block + self.n_gallery_blocks + merges) + summaries
 

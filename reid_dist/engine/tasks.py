@@ -32,6 +32,9 @@ Partials = dict[str, Any]
 SCREENED = "screened"
 """Pairs by kind of product."""
 
+Block = tuple[RowRange, Relevance | None, Thresholds | None]
+"""Rows of a block of queries, their relevance and their thresholds, as far as outputs need them."""
+
 Prepared = tuple[Output[Any], ...] | None
 """The outputs of a job as they are prepared before the tiles; None for a job without such outputs."""
 
@@ -48,7 +51,7 @@ def relevance_task(job: EvaluationJob, rows: RowRange, truth: GroundTruth | None
     else:
         relevance = assign_listed_relevance(job.protocol, truth, job.gallery.n_rows)
     for output in job.outputs:
-        relevance = output.relevance(_block(job, rows, relevance, None))
+        relevance = output.relevance(_block(job, (rows, relevance, None)))
     return relevance
 
 
@@ -74,25 +77,17 @@ def targets_task(
         distance[place] = values
     thresholds = make_thresholds(relevance, distance)
     for output in job.outputs:
-        thresholds = output.thresholds(_block(job, rows, relevance, thresholds), distance)
+        thresholds = output.thresholds(_block(job, (rows, relevance, thresholds)), distance)
     return thresholds
 
 
-def _block(
-    job: SearchJob,
-    rows: RowRange,
-    relevance: Relevance | None,
-    targets: Thresholds | None,
-    piece: RowRange | None = None,
-) -> QueryBlock:
-    return QueryBlock(job.scorer, labels_of(job), rows, relevance, targets, piece, job.plan.bracket_counts)
+def _block(job: SearchJob, known: Block, piece: RowRange | None = None) -> QueryBlock:
+    return QueryBlock(job.scorer, labels_of(job), *known, piece, job.plan.bracket_counts)
 
 
-def summary_task(
-    job: SearchJob, rows: RowRange, relevance: Relevance | None, targets: Thresholds | None
-) -> dict[int, Any]:
+def summary_task(job: SearchJob, known: Block) -> dict[int, Any]:
     """Summaries of a block of queries, by the places of the outputs that are prepared."""
-    block = _block(job, rows, relevance, targets)
+    block = _block(job, known)
     with one_blas_thread():
         return {place: output.summary(block) for place, output in enumerate(job.outputs) if output.prepares}
 
@@ -109,30 +104,15 @@ def _outputs(job: SearchJob, prepared: Prepared) -> tuple[Output[Any], ...]:
     return job.outputs if prepared is None else prepared
 
 
-def tile_task(
-    job: SearchJob,
-    rows: RowRange,
-    gallery_rows: RowRange,
-    relevance: Relevance | None,
-    targets: Thresholds | None,
-    prepared: Prepared = None,
-) -> Partials:
+def tile_task(job: SearchJob, known: Block, gallery_rows: RowRange, prepared: Prepared = None) -> Partials:
     """Compute the partial results of a block pair."""
-    block = _block(job, rows, relevance, targets)
+    block = _block(job, known)
     wanted = {name: each for output in _outputs(job, prepared) for name, each in output.reductions(block).items()}
     with one_blas_thread(), count_screened() as screened:
         gallery = _grouped(job, job.scorer.open_gallery(gallery_rows), block.labels)
-        query = job.scorer.meet(job.scorer.open_query(rows, gallery_rows), gallery)
+        query = job.scorer.meet(job.scorer.open_query(block.rows, gallery_rows), gallery)
         found = run_tiles(query, gallery, job.distance, job.plan.tile, [*wanted.values()], job.policy)
     return {SCREENED: screened} | dict(zip(wanted, found, strict=True))
-
-
-def _merged(job: SearchJob, labels: JobLabels, partials: Sequence[Partials]) -> Partials:
-    """Merge partial results by the merges of the outputs."""
-    merges = {name: merge for output in job.outputs for name, merge in output.merges(labels).items()}
-    if len(partials) == 1:
-        return {name: partials[0][name] for name in merges}
-    return {name: merge([partial[name] for partial in partials]) for name, merge in merges.items()}
 
 
 def kept_tile_task(
@@ -140,10 +120,8 @@ def kept_tile_task(
     part: str,
     is_done: bool,
     job: SearchJob,
-    rows: RowRange,
+    known: Block,
     gallery_rows: RowRange,
-    relevance: Relevance | None,
-    targets: Thresholds | None,
     prepared: Prepared = None,
 ) -> Partials:
     """Compute and store the partial results of a block pair, or read them if an earlier run stored them (`is_done`).
@@ -156,7 +134,7 @@ def kept_tile_task(
         kept: Partials = decode(stage.read(part), [kind for output in job.outputs for kind in output.stored])
         if kept.pop(_PREPARED) == made_for:
             return kept
-    partials = tile_task(job, rows, gallery_rows, relevance, targets, prepared)
+    partials = tile_task(job, known, gallery_rows, prepared)
     stage.write(part, encode(partials | {_PREPARED: made_for}))
     return partials
 
@@ -169,36 +147,27 @@ def _grouped(job: SearchJob, gallery: FeatureBlock, labels: JobLabels) -> Featur
 
 
 def merge_task(job: SearchJob, partials: Sequence[Partials]) -> Partials:
-    """Merge partial results of different gallery blocks."""
-    screened = add_screened(partial[SCREENED] for partial in partials)
-    return {SCREENED: screened} | _merged(job, labels_of(job), partials)
+    """Merge partial results of different gallery blocks, by the merges of the outputs."""
+    merged = {SCREENED: add_screened(partial[SCREENED] for partial in partials)}
+    for output in job.outputs:
+        for name, merge in output.merges(labels_of(job)).items():
+            parts = [partial[name] for partial in partials]
+            merged[name] = parts[0] if len(parts) == 1 else merge(parts)
+    return merged
 
 
 def piece_task(
-    job: SearchJob,
-    place: int,
-    rows: RowRange,
-    relevance: Relevance | None,
-    targets: Thresholds | None,
-    merged: Mapping[str, Any],
-    prepared: Prepared,
-    queries: RowRange,
+    job: SearchJob, place: int, known: Block, merged: Mapping[str, Any], prepared: Prepared, queries: RowRange
 ) -> Any:
     """Finish the output at a place of the job for some queries of a block."""
-    return _outputs(job, prepared)[place].finish(_block(job, rows, relevance, targets, queries), merged)
+    return _outputs(job, prepared)[place].finish(_block(job, known, queries), merged)
 
 
 def finish_task(
-    job: SearchJob,
-    rows: RowRange,
-    relevance: Relevance | None,
-    targets: Thresholds | None,
-    merged: Mapping[str, Any],
-    prepared: Prepared,
-    pieces: Sequence[Sequence[Any]],
+    job: SearchJob, known: Block, merged: Mapping[str, Any], prepared: Prepared, pieces: Sequence[Sequence[Any]]
 ) -> tuple[list[Any], ScreenedPairs]:
     """Finish all outputs for a block of queries; `pieces` are those of each output, mostly none."""
-    block = _block(job, rows, relevance, targets)
+    block = _block(job, known)
     results = [
         output.join(own) if own else output.finish(block, merged)
         for output, own in zip(_outputs(job, prepared), pieces, strict=True)
