@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.errors import InputError
-from reid_dist.kernels.canonical import read_only
+from reid_dist.kernels.canonical import PairRows, read_only
 from reid_dist.kernels.screening import band_edges, centred_squared_norms, prepare_rows
 
 Rows = NDArray[np.floating]
@@ -175,15 +175,10 @@ class Screen:
 
 
 class UnitScreen(Screen):
-    """Rows scaled to length 1; a screening value is a cosine similarity.  Zero rows stay zero, at similarity 0.
+    """Rows scaled to length 1; a screening value is a cosine similarity.  Zero rows stay zero, at similarity 0."""
 
-    Rows are float32, with their canonical squared norms.
-    """
-
-    def __init__(
-        self, query: Rows, gallery: Rows, query_norm: Float64, gallery_norm: Float64, dtype: DTypeLike = np.float32
-    ) -> None:
-        kind, dim = np.dtype(dtype), gallery.shape[1]
+    def __init__(self, pairs: PairRows, dtype: DTypeLike = np.float32) -> None:
+        kind, dim = np.dtype(dtype), pairs.gallery.shape[1]
         error = _gamma(dim + 8, _ROUNDOFF[kind]) + _gamma(2 * dim + 32, 2.0**-53) + (2 * dim + 4) * _TINY[kind]
 
         def side(rows: Rows, norm: Float64) -> ScreenedRows:
@@ -192,20 +187,18 @@ class UnitScreen(Screen):
                 factor = np.where(norm > 0, 1.0 / np.sqrt(norm), 0.0)
             return ScreenedRows(rows, np.ones(n), np.full(n, error), np.zeros(n, kind), factor=factor)
 
-        super().__init__(side(query, query_norm), side(gallery, gallery_norm), 1.0, kind)
+        super().__init__(side(pairs.query, pairs.query_norm), side(pairs.gallery, pairs.gallery_norm), 1.0, kind)
 
 
 class CentredScreen(Screen):
     """Rows less the mean of the gallery block; a screening value is ``(|x - m|^2 - d^2) / 2``.
 
-    Arguments are those of `UnitScreen`.  Raises `InputError` for rows whose norms are so large that squares exceed the
-    range of float32.
+    Raises `InputError` for rows whose norms are so large that squares exceed the range of float32.
     """
 
-    def __init__(
-        self, query: Rows, gallery: Rows, query_norm: Float64, gallery_norm: Float64, dtype: DTypeLike = np.float32
-    ) -> None:
-        longest = float(np.sqrt(max(query_norm.max(initial=0.0), gallery_norm.max(initial=0.0))))
+    def __init__(self, pairs: PairRows, dtype: DTypeLike = np.float32) -> None:
+        query, gallery = pairs.query, pairs.gallery
+        longest = float(np.sqrt(max(pairs.query_norm.max(initial=0.0), pairs.gallery_norm.max(initial=0.0))))
         if longest > _LARGEST_NORM:
             raise InputError(
                 f"Euclidean distances would overflow: the longest row has norm {longest:.3g}, the limit is "
@@ -244,8 +237,10 @@ class ExactScreen(Screen):
 
     exact = True
 
-    def __init__(self, query: Rows, gallery: Rows) -> None:
-        near, far = (ScreenedRows(rows, *(np.zeros(len(rows)) for _ in range(3))) for rows in (query, gallery))
+    def __init__(self, pairs: PairRows, _: DTypeLike = np.float64) -> None:
+        self.pairs = pairs
+        sides = pairs.query, pairs.gallery
+        near, far = (ScreenedRows(rows, *(np.zeros(len(rows)) for _ in range(3))) for rows in sides)
         super().__init__(near, far, 1.0, np.float64)
 
     def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
@@ -265,15 +260,12 @@ class GivenScreen(ExactScreen):
     `reid_dist.kernels.canonical.bytes_of_given`.
     """
 
-    def __init__(self, query: Rows, gallery: Rows, *_: object) -> None:
-        super().__init__(query, gallery)
-        self._distances, self._places = query.view(np.float64), gallery.view(np.float64)
-
     def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
         """Copy the positions of the rows; the bias is 0."""
-        out[:, :1] = self._places[rows]
+        out[:, :1] = self.pairs.gallery.view(np.float64)[rows]
         return out, self.far.bias[rows]
 
     def multiply(self, queries: Int64, matrix: Values, out: Values) -> None:
         """Write the negated distances of the pairs."""
-        np.negative(self._distances[queries[:, None], matrix[:, 0].astype(np.int64)], out=out)
+        distances = self.pairs.query.view(np.float64)
+        np.negative(distances[queries[:, None], matrix[:, 0].astype(np.int64)], out=out)

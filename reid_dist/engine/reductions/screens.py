@@ -28,7 +28,7 @@ def screen_pairs(distance: Distance, pairs: PairRows, dtype: DTypeLike) -> Scree
     """Create the screen of a block pair with products of a dtype."""
     if pairs.rescoring.active and pairs.rescoring.weight == 0.0:
         return _UnweightedScreen(pairs)
-    screen = distance.screen(pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm, dtype)
+    screen = distance.screen(pairs, dtype)
     return RescoredScreen(screen, pairs) if pairs.rescoring.active else screen
 
 
@@ -92,16 +92,12 @@ class RescoredScreen(Screen):
 class _UnweightedScreen(ExactScreen):
     """Screen for distances of weight 0: one value for all pairs except known ones, without products."""
 
-    def __init__(self, pairs: PairRows) -> None:
-        super().__init__(pairs.query, pairs.gallery)
-        self._rescoring = pairs.rescoring
-
     def multiply(self, queries: Int64, matrix: Values, out: Values) -> None:
         """Write the distance of pairs without shared neighbours."""
-        out[:] = -self._rescoring.apart
+        out[:] = -self.pairs.rescoring.apart
 
     def correct(self, queries: Int64, column_start: int, bias: Values, values: Values) -> None:
         """Write the known pairs."""
-        rescoring = self._rescoring
+        rescoring = self.pairs.rescoring
         first = column_start + rescoring.first_column
         put_values(queries, rescoring.indptr, rescoring.column, -rescoring.value, first, bias, _NO_LIMIT, values)
