@@ -15,7 +15,7 @@ from reid_dist.kernels.exponential import exponentials
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs
 from reid_dist.kernels.lists import listed_distances, merge_lists
 from reid_dist.kernels.quantising import quantise_rows
-from reid_dist.kernels.reciprocal import SparseRows, mean_rows, reciprocal_sets
+from reid_dist.kernels.reciprocal import SparseRows, grown_sets, mean_rows, reciprocal_items
 from reid_dist.kernels.rescoring import known_values, mixed_values, put_values
 from reid_dist.kernels.residuals import add_residuals, quantise_residuals
 from reid_dist.kernels.screening import band_edges, count_in_bands
@@ -44,7 +44,8 @@ def reranking() -> Iterator[Example]:
     ints, member, float64s = np.empty(1, np.int64), np.empty(1, np.int32), np.empty(1, np.float64)
     table, listed, distance = np.empty((1, 1), np.int64), np.empty((1, 1), np.int32), np.empty((1, 1))
     rows = SparseRows(ints, member, float64s)
-    yield reciprocal_sets, (listed, n, n, n, n, False)
+    yield reciprocal_items, (listed, n, n, n)
+    yield grown_sets, (listed, listed, n, False, n)
     yield _MERGED
     yield listed_distances, (ints, member, listed, distance)
     yield exponentials, (float64s,)

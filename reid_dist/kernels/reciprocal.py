@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from reid_dist.core.segments import entry_owners
 from reid_dist.kernels.arrays import filled, lengthened, sort
 from reid_dist.kernels.exponential import exponentials
-from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
+from reid_dist.kernels.settings import inner_kernel, kernel
 
 # Relation of an item to the one whose set is collected.
 _RECIPROCAL = 1
@@ -43,21 +43,6 @@ def _names(index: NDArray[np.int32], row: int, length: int, item: int) -> bool:
         if index[row, place] == item:
             return True
     return False
-
-
-@inner_kernel
-def _mark_reciprocal(
-    index: NDArray[np.int32], i: int, length: int, state: NDArray[np.uint8], member: NDArray[np.int32]
-) -> int:
-    """Collect ``R(i, length)`` in `member`, in list order, and mark it in `state`; return its size."""
-    n = 0
-    for place in range(length):
-        j = int(index[i, place])
-        if j >= 0 and state[j] == 0 and _names(index, j, length, i):
-            state[j] = _RECIPROCAL
-            member[n] = j
-            n += 1
-    return n
 
 
 @inner_kernel
@@ -89,26 +74,17 @@ def _add_candidate(
     return end
 
 
-@inlined_kernel
-def _grow(
-    index: NDArray[np.int32],
-    half: int,
-    inclusive: bool,
-    state: NDArray[np.uint8],
-    member: NDArray[np.int32],
-    n_reciprocal: int,
-) -> int:
-    """Add the sets of the reciprocal members to these, sort all, and clear their marks; return their number."""
-    n = n_reciprocal
-    for m in range(n_reciprocal):
-        n = _add_candidate(index, member[m], half, inclusive, state, member, n)
-    for m in range(n):
-        state[member[m]] = 0
-    sort(member[:n])
-    return n
-
-
 @kernel
+def reciprocal_items(index: NDArray[np.int32], start: int, stop: int, length: int) -> NDArray[np.int32]:
+    """First `length` neighbours of items `start` to `stop`, shape (stop - start, length); -1 for one not reciprocal."""
+    found = np.empty((stop - start, length), np.int32)
+    for i in range(start, stop):
+        for place in range(length):
+            j = int(index[i, place])
+            found[i - start, place] = j if j >= 0 and _names(index, j, length, i) else -1
+    return found
+
+
 def reciprocal_sets(
     index: NDArray[np.int32], start: int, stop: int, n_near: int, n_half: int, inclusive: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -121,33 +97,21 @@ def reciprocal_sets(
     Returns the begin of the set of each item, shape (stop - start + 1,), int64, and the members, ascending, int32.
     """
     near = max(min(n_near, index.shape[1]), 0)
-    half = max(min(n_half, index.shape[1]), 0)
-    most = near * (half + 1) + 1
-    indptr = filled(np.empty(stop - start + 1, np.int64), 0)
-    # An estimate; made longer where it is too short.
-    member = np.empty((stop - start) * near + most, np.int32)
-    state = filled(np.empty(index.shape[0], np.uint8), 0)
-    n = 0
-    for i in range(start, stop):
-        if n + most > len(member):
-            member = lengthened(member, n, len(member) + len(member) // 2 + most)
-        own = member[n:]
-        n_reciprocal = _mark_reciprocal(index, i, near, state, own)
-        n += _grow(index, half, inclusive, state, own, n_reciprocal)
-        indptr[i - start + 1] = n
-    return indptr, lengthened(member, n, n)
+    return grown_sets(index, reciprocal_items(index, start, stop, near), n_half, inclusive, -1)
 
 
 @kernel
 def grown_sets(
-    index: NDArray[np.int32], reciprocal: NDArray[np.integer], n_half: int, inclusive: bool, own: int
+    index: NDArray[np.int32], reciprocal: NDArray[np.int32], n_half: int, inclusive: bool, own: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Collect ``R*`` of some items that are not in the table: each occurs in its own set alone.
+    """Collect ``R*`` of some items from ``R(i, k1)``.
 
     `index` is the table; `n_half` and `inclusive` are as in `reciprocal_sets`.  Row ``q`` of `reciprocal`, shape (n,
-    m), holds the items of ``R(q, k1)`` without ``q``, each once, -1 after the last.  An item adds nothing as a
-    candidate of its own set, as its half list is part of ``R``.  `own`, larger than any number in the table, denotes
-    each item in its own set.
+    m), holds the items of ``R(q, k1)``, each once, and -1 for no item.
+
+    Items that are not in the table have a number `own` larger than any there, each in its own set alone; `reciprocal`
+    holds their ``R`` without themselves, as an item adds nothing as a candidate of its own set: its half list is part
+    of ``R``.  Otherwise, `own` is -1.
 
     Returns the begin of the set of each item, shape (n + 1,), int64, and the members, ascending, int32, `own` last.
     """
@@ -155,6 +119,7 @@ def grown_sets(
     half = max(min(n_half, index.shape[1]), 0)
     most = (m + 1) * (half + 1) + 1
     indptr = filled(np.empty(n_sets + 1, np.int64), 0)
+    # An estimate; made longer where it is too short.
     member = np.empty(n_sets * (m + 1) + most, np.int32)
     state = filled(np.empty(index.shape[0], np.uint8), 0)
     n = 0
@@ -169,9 +134,16 @@ def grown_sets(
                 state[j] = _RECIPROCAL
                 found[n_reciprocal] = j
                 n_reciprocal += 1
-        n += _grow(index, half, inclusive, state, found, n_reciprocal)
-        member[n] = own
-        n += 1
+        n_found = n_reciprocal
+        for c in range(n_reciprocal):
+            n_found = _add_candidate(index, found[c], half, inclusive, state, found, n_found)
+        for c in range(n_found):
+            state[found[c]] = 0
+        sort(found[:n_found])
+        if own >= 0:
+            found[n_found] = own
+            n_found += 1
+        n += n_found
         indptr[q + 1] = n
     return indptr, lengthened(member, n, n)
 
