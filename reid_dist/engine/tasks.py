@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import Relevance, RowRange, Thresholds
 from reid_dist.engine.blas import one_blas_thread
-from reid_dist.engine.job_labels import labels_of
 from reid_dist.engine.jobs import EvaluationJob, SearchJob
 from reid_dist.engine.outputs import JobLabels, Output, QueryBlock
 from reid_dist.engine.reductions import FeatureBlock, make_thresholds, relevant_places
@@ -46,7 +45,7 @@ def relevance_task(job: EvaluationJob, rows: RowRange, truth: GroundTruth | None
     """Assign relevance to a block of queries: by labels, or by the lists of the block."""
     job.policy.load_device(len(rows) * job.plan.gallery_block * job.plan.query.dim)
     if truth is None:
-        labels = labels_of(job)
+        labels = job.labels
         relevance = assign_relevance(job.protocol, labels.query.take(rows), labels.index)
     else:
         relevance = assign_listed_relevance(job.protocol, truth, job.gallery.n_rows)
@@ -82,7 +81,7 @@ def targets_task(
 
 
 def _block(job: SearchJob, known: Block, piece: RowRange | None = None) -> QueryBlock:
-    return QueryBlock(job.scorer, labels_of(job), *known, piece, job.plan.bracket_counts)
+    return QueryBlock(job.scorer, job.labels, *known, piece, job.plan.bracket_counts)
 
 
 def summary_task(job: SearchJob, known: Block) -> dict[int, Any]:
@@ -150,7 +149,7 @@ def merge_task(job: SearchJob, partials: Sequence[Partials]) -> Partials:
     """Merge partial results of different gallery blocks, by the merges of the outputs."""
     merged = {SCREENED: add_screened(partial[SCREENED] for partial in partials)}
     for output in job.outputs:
-        for name, merge in output.merges(labels_of(job)).items():
+        for name, merge in output.merges(job.labels).items():
             parts = [partial[name] for partial in partials]
             merged[name] = parts[0] if len(parts) == 1 else merge(parts)
     return merged

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Hidden, RowRange
-from reid_dist.core.segments import take_segments
 from reid_dist.engine.distances import Distance
 from reid_dist.kernels.canonical import PLAIN, PairRows, Rescoring, bytes_of_given, read_only
 
@@ -53,28 +52,9 @@ class FeatureBlock:
         return len(self.numbers)
 
     def take(self, place: Int64) -> FeatureBlock:
-        """Select rows by position, ascending, shape (m,)."""
-        known = self.reranked
-        if known is not None:
-            indptr, at = take_segments(known.indptr, place)
-            known = known._replace(
-                scale=known.scale[place], indptr=indptr, column=known.column[at], value=known.value[at]
-            )
-        return FeatureBlock(
-            self.numbers[place],
-            self.features[place],
-            self.norm[place],
-            None if self.group is None else self.group[place],
-            reranked=known,
-            label=None if self.label is None else self.label[place],
-        )
-
-    def part(self, rows: slice) -> FeatureBlock:
-        """Consecutive rows as a block, not copied."""
-        label = None if self.label is None else self.label[rows]
-        return replace(
-            self, numbers=self.numbers[rows], features=self.features[rows], norm=self.norm[rows], label=label
-        )
+        """Select rows without re-ranked distances by position, ascending, shape (m,)."""
+        group, label = (None if each is None else each[place] for each in (self.group, self.label))
+        return FeatureBlock(self.numbers[place], self.features[place], self.norm[place], group, label=label)
 
     def find(self, row: Int64) -> tuple[Int64, Int64]:
         """Find rows of the set, in any order, in the block.
