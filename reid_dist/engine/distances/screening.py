@@ -31,8 +31,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.errors import InputError
-from reid_dist.kernels.canonical import PairRows, read_only
-from reid_dist.kernels.screening import band_edges, centred_squared_norms, prepare_rows
+from reid_dist.kernels.canonical import SQEUCLIDEAN, PairRows, pair_distances, read_only
+from reid_dist.kernels.screening import prepare_rows
 
 Rows = NDArray[np.floating]
 Values = NDArray[np.floating]
@@ -167,11 +167,17 @@ class Screen:
 
     def _band(self, query: Int64, falling: Float64) -> tuple[Values, Values]:
         """Edges around the screening values of `falling`: distances, or squared distances."""
-        limits = np.finfo(self.dtype)
-        lower, upper = (np.empty(len(query), self.dtype) for _ in range(2))
+        limits, middle, fall = np.finfo(self.dtype), self.centre[query], self.slope * falling
+        # Covers the roundings of these lines, in float64.
+        half = self.epsilon[query] + 2.0**-50 * (np.abs(middle) + np.abs(fall))
+        lower, upper = middle - fall - half, middle - fall + half
+        # A whole step outward exceeds the largest error of rounding to nearest.
         step, tiny = float(limits.eps), float(limits.smallest_subnormal)
-        band_edges(query, falling, self.centre, self.epsilon, self.slope, step, tiny, lower, upper)
-        return lower, upper
+        lower -= np.abs(lower) * step + tiny
+        upper += np.abs(upper) * step + tiny
+        # Edges beyond all numbers of the type are infinite.
+        with np.errstate(over="ignore"):
+            return lower.astype(self.dtype), upper.astype(self.dtype)
 
 
 class UnitScreen(Screen):
@@ -207,7 +213,7 @@ class CentredScreen(Screen):
         # Any centre is correct; the mean of a sample is near enough to that of the block.
         origin = gallery[:: max(1, len(gallery) // _SAMPLE)].mean(axis=0, dtype=np.float64).astype(np.float32)
         # Half the squared norms of centred rows: the bias of a row as a column, and the value of distance 0 from it.
-        near, far = (centred_squared_norms(rows, origin) / 2.0 for rows in (query, gallery))
+        near, far = (_squared_distances(rows, origin) / 2.0 for rows in (query, gallery))
 
         def side(rows: Rows, half: Float64, others: Float64) -> ScreenedRows:
             error = _centred_error(half, others, len(origin), np.dtype(dtype))
@@ -215,6 +221,13 @@ class CentredScreen(Screen):
 
         largest = float(max(near.max(initial=0.0), far.max(initial=0.0)))
         super().__init__(side(query, near, far), side(gallery, far, near), 0.5, dtype, largest)
+
+
+def _squared_distances(rows: Rows, origin: Rows) -> Float64:
+    """Squared distances of rows from a point, shape (n,), float64."""
+    one, every = read_only(origin[None]), np.arange(len(rows))
+    pairs = PairRows(SQEUCLIDEAN, read_only(rows), one, np.empty(len(rows)), np.empty(1))
+    return pair_distances(pairs, every, np.zeros_like(every))
 
 
 def _centred_error(half: Float64, others: Float64, dim: int, dtype: np.dtype[Any]) -> Float64:
