@@ -16,8 +16,8 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import Relevance, RowRange, Thresholds
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.jobs import EvaluationJob, SearchJob
-from reid_dist.engine.outputs import JobLabels, Output, QueryBlock
-from reid_dist.engine.reductions import FeatureBlock, make_thresholds, relevant_places
+from reid_dist.engine.outputs import Output, QueryBlock
+from reid_dist.engine.reductions import make_thresholds, relevant_places
 from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened, count_screened
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.relevance.assignment import assign_listed_relevance, assign_relevance
@@ -106,9 +106,14 @@ def _outputs(job: SearchJob, prepared: Prepared) -> tuple[Output[Any], ...]:
 def tile_task(job: SearchJob, known: Block, gallery_rows: RowRange, prepared: Prepared = None) -> Partials:
     """Compute the partial results of a block pair."""
     block = _block(job, known)
+    of_outputs = (output.row_groups(block.labels) for output in job.outputs)
+    # Groups of the rows of the gallery, for separate counts.
+    group_of = next((groups for groups in of_outputs if groups is not None), None)
     wanted = {name: each for output in _outputs(job, prepared) for name, each in output.reductions(block).items()}
     with one_blas_thread(), count_screened() as screened:
-        gallery = _grouped(job, job.scorer.open_gallery(gallery_rows), block.labels)
+        gallery = job.scorer.open_gallery(gallery_rows)
+        if group_of is not None:
+            gallery = replace(gallery, group=group_of[gallery.numbers])
         query = job.scorer.meet(job.scorer.open_query(block.rows, gallery_rows), gallery)
         found = run_tiles(query, gallery, job.distance, job.plan.tile, [*wanted.values()], job.policy)
     return {SCREENED: screened} | dict(zip(wanted, found, strict=True))
@@ -136,13 +141,6 @@ def kept_tile_task(
     partials = tile_task(job, known, gallery_rows, prepared)
     stage.write(part, encode(partials | {_PREPARED: made_for}))
     return partials
-
-
-def _grouped(job: SearchJob, gallery: FeatureBlock, labels: JobLabels) -> FeatureBlock:
-    """Give the rows of a block their groups, for separate counts."""
-    of_outputs = (output.row_groups(labels) for output in job.outputs)
-    group_of = next((groups for groups in of_outputs if groups is not None), None)
-    return gallery if group_of is None else replace(gallery, group=group_of[gallery.numbers])
 
 
 def merge_task(job: SearchJob, partials: Sequence[Partials]) -> Partials:

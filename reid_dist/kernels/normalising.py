@@ -107,24 +107,24 @@ def _subtract(row: Float64, factor: float, other: Float64, first: int) -> None:
 
 
 def eigenvectors_of(matrix: Float64) -> tuple[Float64, Float64]:
-    """Eigenvalues, ascending, shape (dim,), and eigenvectors, the rows of (dim, dim), of a symmetric matrix."""
-    values, vectors = _turned(matrix)
+    """Eigenvalues, ascending, shape (dim,), and eigenvectors, the rows of (dim, dim), of a symmetric matrix.
+
+    Only the upper triangle is read.
+    """
+    is_lower = np.tri(len(matrix), k=-1, dtype=np.bool_)
+    values, vectors = _turned(np.where(is_lower, matrix.T, matrix))
     order = np.argsort(values, kind="stable")
     return values[order], vectors[order]
 
 
 @kernel
-def _turned(matrix: Float64) -> tuple[Float64, Float64]:
-    """Eigenvalues and eigenvectors in no particular order.
+def _turned(left: Float64) -> tuple[Float64, Float64]:
+    """Eigenvalues and eigenvectors of a symmetric matrix, which is overwritten, in no particular order.
 
     Householder's reduction to a tridiagonal matrix and implicit QL steps with Wilkinson's shift (Golub and Van Loan,
-    Matrix Computations, section 8.3).  Only the upper triangle is read.
+    Matrix Computations, section 8.3).
     """
-    dim = matrix.shape[0]
-    left = matrix.copy()
-    for i in range(dim):
-        for j in range(i):
-            left[i, j] = left[j, i]
+    dim = left.shape[0]
     vectors = np.eye(dim)
     diagonal, beside = np.zeros(dim), np.zeros(dim)
     factors = np.zeros(dim)
