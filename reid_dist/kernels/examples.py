@@ -18,7 +18,7 @@ from reid_dist.kernels.quantising import quantise_rows
 from reid_dist.kernels.reciprocal import SparseRows, grown_sets, mean_rows, reciprocal_items
 from reid_dist.kernels.rescoring import known_values, mixed_values, put_values
 from reid_dist.kernels.residuals import add_residuals, quantise_residuals
-from reid_dist.kernels.screening import count_in_bands
+from reid_dist.kernels.screening import band_edges, count_in_bands
 from reid_dist.kernels.symmetric import Side, collect_both, collect_rows
 from reid_dist.kernels.tiles import Tile
 from reid_dist.kernels.topk import make_candidates
@@ -56,6 +56,7 @@ def reranking() -> Iterator[Example]:
     # For the first tasks that count ranks: a core would be idle while a worker compiled these.
     floats, tile = np.empty(1, np.float32), np.empty((1, 1), np.float32)
     yield known_values, (_rows(), float64s, value)
+    yield band_edges, (ints, float64s, float64s, float64s, value, value, value, floats, floats)
     yield put_values, (ints, ints, ints, float64s, n, floats, float64s, tile)
     yield count_in_bands, (tile, ints, floats, _bands(), float64s)
 

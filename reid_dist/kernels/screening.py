@@ -1,4 +1,4 @@
-"""Rows prepared for screening, and values inside the bands around thresholds.
+"""Rows prepared for screening, and edges of the bands around thresholds.
 
 Prepared rows need not be canonical.  They only have to stay within the rounding errors of
 ``reid_dist.engine.distances``: two roundings per element for scaled rows, one for centred rows.
@@ -28,6 +28,46 @@ def prepare_rows(
         scale = factor[i]
         for k in range(len(source)):
             target[k] = (np.float64(source[k]) - np.float64(origin[k])) * scale
+
+
+@kernel
+def band_edges(
+    query: NDArray[np.int64],
+    falling: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    epsilon: NDArray[np.float64],
+    slope: float,
+    step: float,
+    tiny: float,
+    lower: NDArray[np.floating],
+    upper: NDArray[np.floating],
+) -> None:
+    """Write the edges around ``centre - slope * falling``, rounded outward to the type of the tiles.
+
+    `query` holds the query of each value, shape (n,), sorted; `centre`, `epsilon` and `slope` are as in
+    `reid_dist.engine.distances.Screen`.  `step` is the largest relative distance of adjacent numbers in the type of the
+    tiles, and `tiny` the smallest positive one.  `lower` and `upper` have shape (n,).
+    """
+    start = 0
+    while start < len(query):
+        # Query by query: the loop over the values of one query is vectorised.
+        i = query[start]
+        stop = start + 1
+        while stop < len(query) and query[stop] == i:
+            stop += 1
+        far, low, high = falling[start:stop], lower[start:stop], upper[start:stop]
+        middle, slack = centre[i], epsilon[i]
+        for p in range(len(far)):
+            fall = slope * far[p]
+            value = middle - fall
+            # Covers the roundings of these lines, in float64.
+            half = slack + 2.0**-50 * (abs(middle) + abs(fall))
+            near = value + half
+            value -= half
+            # A whole step outward exceeds the largest error of rounding to nearest.
+            low[p] = value - (abs(value) * step + tiny)
+            high[p] = near + (abs(near) * step + tiny)
+        start = stop
 
 
 @kernel

@@ -32,7 +32,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import SQEUCLIDEAN, PairRows, pair_distances, read_only
-from reid_dist.kernels.screening import prepare_rows
+from reid_dist.kernels.screening import band_edges, prepare_rows
 
 Rows = NDArray[np.floating]
 Values = NDArray[np.floating]
@@ -167,17 +167,11 @@ class Screen:
 
     def _band(self, query: Int64, falling: Float64) -> tuple[Values, Values]:
         """Edges around the screening values of `falling`: distances, or squared distances."""
-        limits, middle, fall = np.finfo(self.dtype), self.centre[query], self.slope * falling
-        # Covers the roundings of these lines, in float64.
-        half = self.epsilon[query] + 2.0**-50 * (np.abs(middle) + np.abs(fall))
-        lower, upper = middle - fall - half, middle - fall + half
-        # A whole step outward exceeds the largest error of rounding to nearest.
+        limits = np.finfo(self.dtype)
+        lower, upper = (np.empty(len(query), self.dtype) for _ in range(2))
         step, tiny = float(limits.eps), float(limits.smallest_subnormal)
-        lower -= np.abs(lower) * step + tiny
-        upper += np.abs(upper) * step + tiny
-        # Edges beyond all numbers of the type are infinite.
-        with np.errstate(over="ignore"):
-            return lower.astype(self.dtype), upper.astype(self.dtype)
+        band_edges(query, falling, self.centre, self.epsilon, self.slope, step, tiny, lower, upper)
+        return lower, upper
 
 
 class UnitScreen(Screen):
