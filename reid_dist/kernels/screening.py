@@ -16,7 +16,7 @@ from reid_dist.kernels.settings import kernel
 
 @kernel
 def prepare_rows(
-    rows: NDArray[np.float32], origin: NDArray[np.float32], factor: NDArray[np.float64], out: NDArray[np.floating]
+    rows: NDArray[np.float32], origin: NDArray[np.float64], factor: NDArray[np.float64], out: NDArray[np.floating]
 ) -> None:
     """Write ``(rows - origin) * factor`` to `out`, computed in float64 and rounded to its type.
 
@@ -27,7 +27,7 @@ def prepare_rows(
         target = out[i]
         scale = factor[i]
         for k in range(len(source)):
-            target[k] = (np.float64(source[k]) - np.float64(origin[k])) * scale
+            target[k] = (np.float64(source[k]) - origin[k]) * scale
 
 
 @kernel

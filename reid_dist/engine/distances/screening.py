@@ -80,7 +80,7 @@ class ScreenedRows(NamedTuple):
     def prepare(self, rows: slice | Int64, out: Values) -> None:
         """Write some prepared rows to `out`, shape (m, dim), in the dtype of the products."""
         some, dim = read_only(self.rows[rows]), self.rows.shape[1]
-        origin = np.zeros(dim, np.float32) if self.origin is None else self.origin
+        origin = np.zeros(dim) if self.origin is None else self.origin.astype(np.float64)
         prepare_rows(some, origin, np.ones(len(some)) if self.factor is None else self.factor[rows], out)
 
 
