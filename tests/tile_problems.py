@@ -18,7 +18,6 @@ from reid_dist.engine.reductions import (
     FallingScale,
     Identities,
     KeepNearest,
-    KnownPairs,
     ListBefore,
     ListedItems,
     SingleShot,
@@ -27,6 +26,7 @@ from reid_dist.engine.reductions import (
     make_targets,
 )
 from reid_dist.engine.tile_loop import run_tiles
+from reid_dist.kernels.canonical import Rescoring
 from reid_dist.relevance.assignment import GalleryIndex, assign_relevance
 from reid_dist.relevance.groups import GroupIndex
 from reid_dist.relevance.protocols import PROTOCOLS
@@ -50,7 +50,7 @@ class Problem:
             shares = rng.random((n_query, n_gallery)) < rng.choice([0.05, 0.5])
             indptr, known = np.concatenate([[0], np.cumsum(shares.sum(axis=1))]), rng.integers(1, 9, shares.sum()) / 10
             near = replace(
-                near, reranked=KnownPairs(0.3, False, np.full(n_query, 2.0), indptr, np.nonzero(shares)[1], known)
+                near, reranked=Rescoring(True, 0.3, False, np.full(n_query, 2.0), indptr, np.nonzero(shares)[1], known)
             )
         self.near, self.exact = near, canonical_matrix(near, self.far, COSINE)
         labels = [Labels(pid, rng.integers(0, 3, len(pid)), np.arange(len(pid))) for pid in pids]

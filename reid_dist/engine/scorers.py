@@ -115,18 +115,18 @@ class FeatureScorer(Scorer):
 
     def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
         """Read query rows."""
-        return self._with_labels(read_block(self.query, rows), 0, rows)
+        return self._open(0, rows)
 
     def open_gallery(self, rows: RowRange) -> FeatureBlock:
         """Read gallery rows."""
-        return self._with_labels(read_block(self.gallery, rows), 1, rows)
+        return self._open(1, rows)
 
-    def _with_labels(self, block: FeatureBlock, side: int, rows: RowRange) -> FeatureBlock:
+    def _open(self, side: int, rows: RowRange) -> FeatureBlock:
+        both = self.query, self.gallery
+        block = read_block(both[side], rows)
         if self.exclude is None:
             return block
-        return replace(
-            block, label=joint_labels(self.exclude, (self.query, self.gallery))[side][rows.start : rows.stop]
-        )
+        return replace(block, label=joint_labels(self.exclude, both)[side][rows.start : rows.stop])
 
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
         """Read the gallery rows singly, some thousand at a time; see `Scorer.pair_distances`."""

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
 from reid_dist.engine.graph import run_job
-from reid_dist.engine.job_labels import set_labels
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs import ImpostorBrackets, NearestNegatives, Output, Results
 from reid_dist.engine.reductions import BracketCounts
@@ -64,9 +63,9 @@ def count_impostors(
 def refuse_early(job: EvaluationJob, metrics: Sequence[Metric]) -> None:
     """Raise `InputError` for open-set metrics where the labels give every query its identity in the gallery."""
     if any(metric.family.needs_unknown for metric in metrics):
-        gallery = set_labels(job, job.gallery)
+        query, gallery = job.label_sets
         known = gallery.pids[~junk_rows(gallery, job.protocol)]
-        refuse_without_unknown(metrics, set_labels(job, job.query).pids, known)
+        refuse_without_unknown(metrics, query.pids, known)
 
 
 def verify(

@@ -53,16 +53,14 @@ class Rescoring(NamedTuple):
     column: NDArray[np.int64]
     value: NDArray[np.float64]
     # Column of the first gallery row of the block.
-    first_column: int
+    first_column: int = 0
     # Graph distance of pairs without a given value; mixed with the plain distance.
     apart: float = 1.0
     # Whether given values are graph distances, mixed with the plain distance as well.
     mixed: bool = False
 
 
-PLAIN = Rescoring(
-    False, 1.0, False, np.empty(0), np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.float64), 0
-)
+PLAIN = Rescoring(False, 1.0, False, np.empty(0), np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
 
 
 class PairRows(NamedTuple):
@@ -116,13 +114,9 @@ def plain_distance(kind: int, x: NDArray[np.float32], y: NDArray[np.float32], xx
     if kind == GIVEN:
         return _given(x, y)
     if kind == COSINE:
-        if xx == 0.0 or yy == 0.0:
-            return 1.0
         return _cosine(dot(x, y), xx, yy)
     total = squared_difference(x, y)
-    if kind == EUCLIDEAN:
-        return math.sqrt(total)
-    return total
+    return math.sqrt(total) if kind == EUCLIDEAN else total
 
 
 @inner_kernel

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from reid_dist.kernels.canonical import PairRows, read_only
 from reid_dist.kernels.counting import count_tile
 from reid_dist.kernels.deciding import Bands, decide, make_open_pairs
+from reid_dist.kernels.exponential import exponentials
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs
 from reid_dist.kernels.lists import listed_distances, merge_lists
 from reid_dist.kernels.quantising import quantise_rows
-from reid_dist.kernels.reciprocal import SparseRows, gaussian_rows, mean_rows, reciprocal_sets
+from reid_dist.kernels.reciprocal import SparseRows, grown_sets, mean_rows, reciprocal_items
 from reid_dist.kernels.rescoring import known_values, mixed_values, put_values
 from reid_dist.kernels.screening import band_edges, count_in_bands
 from reid_dist.kernels.symmetric import Side, collect_both, collect_rows
@@ -42,11 +43,12 @@ def reranking() -> Iterator[Example]:
     ints, member, float64s = np.empty(1, np.int64), np.empty(1, np.int32), np.empty(1, np.float64)
     table, listed, distance = np.empty((1, 1), np.int64), np.empty((1, 1), np.int32), np.empty((1, 1))
     rows = SparseRows(ints, member, float64s)
-    yield reciprocal_sets, (listed, n, n, n, n, False)
+    yield reciprocal_items, (listed, n, n, n)
+    yield grown_sets, (listed, listed, n, False, n)
     yield _MERGED
     yield listed_distances, (ints, member, listed, distance)
-    yield gaussian_rows, (ints, member, float64s, False)
-    yield mean_rows, (table, ints, rows)
+    yield exponentials, (float64s,)
+    yield mean_rows, (table, rows)
     yield overlap_pairs, (rows, rows, ints, ints, False)
     yield mixed_values, (0.0, False, float64s, float64s, float64s)
     yield overlap_block, (rows, rows, n, False)
@@ -54,7 +56,7 @@ def reranking() -> Iterator[Example]:
     floats, tile = np.empty(1, np.float32), np.empty((1, 1), np.float32)
     yield known_values, (_rows(), float64s, value)
     yield band_edges, (ints, float64s, float64s, float64s, value, value, value, floats, floats)
-    yield put_values, (ints, ints, ints, float64s, n, floats, tile)
+    yield put_values, (ints, ints, ints, float64s, n, floats, float64s, tile)
     yield count_in_bands, (tile, ints, floats, _bands(), float64s)
 
 

@@ -53,7 +53,7 @@ class Tile:
         i, j = np.divmod(np.arange(len(query) * len(gallery)), len(gallery))
         self.exact = pair_distances(self.rows, i, j).reshape(self.shape)
         screened = np.float32 if dtype is np.int32 else dtype
-        self.screen: Screen = distance.screen(query, gallery, *norms, screened)
+        self.screen: Screen = distance.screen(self.rows, screened)
         prepared = np.empty(gallery.shape, self.screen.dtype)
         self._matrix, self.bias = self.screen.gallery_tile(slice(0, len(gallery)), prepared)
         self.product = np.empty(self.shape, self.screen.dtype)

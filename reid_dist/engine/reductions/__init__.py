@@ -1,7 +1,7 @@
 """Reductions of tiles to small partial results that merge."""
 
 from reid_dist.engine.reductions.accumulator import Accumulator, Reduction
-from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, KnownPairs, pair_rows
+from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, pair_rows
 from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts
 from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, combine_groups, counts_of_groups, group_bytes
@@ -51,7 +51,6 @@ __all__ = [
     "Identities",
     "KeepNearest",
     "KeyCounts",
-    "KnownPairs",
     "ListBefore",
     "ListedItems",
     "PartialCounts",

@@ -20,7 +20,7 @@ from reid_dist.core.model import RowRange
 from reid_dist.core.segments import entry_owners
 from reid_dist.engine.distances import Screen
 from reid_dist.engine.distances.devices import LEAST_SAMPLED, SAMPLED_ONE_OF, TorchDevice
-from reid_dist.engine.distances.screening import Affine, consecutive
+from reid_dist.engine.distances.screening import ScreenedRows, consecutive
 from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.products import TileProducts, float_tile
 from reid_dist.engine.reductions.screens import RescoredScreen
@@ -105,25 +105,24 @@ class DeviceTiles(TileProducts):
     def prepare(self, columns: RowRange) -> None:
         """Prepare gallery rows, unless they are the latest."""
         if columns != self._columns:
-            here = slice(columns.start, columns.stop)
-            affine = self.screen.affine(here, of_gallery=True)
-            self._far = self._prepared(self._uploaded.far(columns, affine.rows), affine)
-            self._bias, self._columns = self.screen.bias(here), columns
+            here, far = slice(columns.start, columns.stop), self.screen.far
+            self._far = self._prepared(self._uploaded.far(columns, far.rows[here]), far, here)
+            self._bias, self._columns = far.bias[here], columns
 
-    def _prepared(self, stored: Tensor, affine: Affine) -> Tensor:
-        """Rows on the device, prepared in float64 and rounded once, as kernels of the CPU do."""
+    def _prepared(self, stored: Tensor, side: ScreenedRows, here: slice) -> Tensor:
+        """Some rows on the device, prepared in float64 and rounded once, as kernels of the CPU do."""
         rows, device = stored.double(), self.device
-        if affine.centre is not None:
-            rows -= device.upload(affine.centre).double()
-        if affine.factor is not None:
-            rows *= device.upload(affine.factor)[:, None]
+        if side.origin is not None:
+            rows -= device.upload(side.origin).double()
+        if side.factor is not None:
+            rows *= device.upload(side.factor[here])[:, None]
         return rows.to(self._dtype)
 
     def _query_rows(self, queries: Int64) -> Tensor:
         """Prepared rows of some queries."""
         if self._near is None:
-            affine = self.screen.affine(slice(None), of_gallery=False)
-            self._near = self._prepared(self._uploaded.near(affine.rows), affine)
+            near = self.screen.near
+            self._near = self._prepared(self._uploaded.near(near.rows), near, slice(None))
         place = consecutive(queries)
         return self._near[place if isinstance(place, slice) else self.device.upload(place)]
 

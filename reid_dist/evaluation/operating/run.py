@@ -20,7 +20,6 @@ from reid_dist.core.numeric import is_number
 from reid_dist.engine.checks import check_client, check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import run_job
-from reid_dist.engine.job_labels import set_labels
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs import NearestNegatives, Output, Positives, held_by_queries
 from reid_dist.engine.scorers import Scorer
@@ -265,8 +264,7 @@ def _count(
     results = run_job(job, execution, checked.truth)
     ranked, probes = results.of(Positives), results.of(NearestNegatives)
     if not len(ranked.rank):
-        labels = set_labels(job, job.query), set_labels(job, job.gallery)
-        raise InputError(explain_no_valid_query(*visible, labels, job.protocol, QueryCounts(ranked).invalid))
+        raise InputError(explain_no_valid_query(*visible, job.label_sets, job.protocol, QueryCounts(ranked).invalid))
     counted = ranked.reason != _NOT_COUNTED
     metrics = Wanted.metrics(
         _supported(DEFAULT_FAR, int((ranked.n_kept - ranked.n_relevant)[counted].sum()), wanted.far),
