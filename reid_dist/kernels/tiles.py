@@ -81,7 +81,7 @@ def read_row(
     return int(reached)
 
 
-@inner_kernel
+@inlined_kernel
 def refined(near: NDArray[np.float32], far: NDArray[np.float32]) -> np.floating:
     """Product of two prepared rows as in a float32 tile, no bias subtracted."""
     return np.float32(single_dot(near, far))
