@@ -109,7 +109,7 @@ def run_options(
                 from reid_dist.kernels.warmup import warmup
 
                 # First, so that it runs beside the imports of this process.
-                warmup(reranks=bool(given["rerank"]))
+                warmup()
             cluster = choose_cluster(cluster_file, workers, in_threads=usual)
             return function(run=RunOptions(cluster=cluster, performance_page=performance_report, **own), **given)
 

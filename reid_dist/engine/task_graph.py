@@ -32,7 +32,7 @@ from reid_dist.engine.plan import DEFAULT_MEMORY, MERGED_AT_ONCE
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened
 from reid_dist.errors import ReidDistError, RunFailedError
-from reid_dist.kernels.compilations import compiled_spans, listen
+from reid_dist.kernels.compilations import LISTENERS, compiled_spans
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 # Workers import this module with their tasks.
-listen(report_to_scheduler)
+LISTENERS.append(report_to_scheduler)
 
 # Without a span of its own, every evaluation gets a new one, and scheduler and workers keep statistics of each for as
 # long as they run.

@@ -19,7 +19,8 @@ from reid_dist.core.environment import has_integers
 from reid_dist.engine.distances.integers import exact_product
 from reid_dist.engine.policy import UNFORCED, Policy
 from reid_dist.errors import InputError
-from reid_dist.kernels.warmup import compile_examples
+from reid_dist.evaluation.precompile import warm_up
+from reid_dist.kernels.warmup import INTEGERS
 from reid_dist.reports import Report
 
 pytest.importorskip("onnxruntime")
@@ -29,7 +30,7 @@ pytest.importorskip("onnxruntime")
 def unforced(monkeypatch: pytest.MonkeyPatch) -> None:
     """No products are forced, and kernels of integers are on disk, here and for workers."""
     monkeypatch.delenv("REID_DIST_SCREEN", raising=False)
-    compile_examples("integers")
+    warm_up(INTEGERS)
 
 
 Sides = tuple[FeatureSet, FeatureSet]

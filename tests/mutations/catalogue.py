@@ -41,7 +41,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         ("kernels/counting.py", "certain = max(int(passed), nearer)", "certain = int(passed)"),
         ("kernels/counting.py", "if nearer > certain:", "if nearer < certain:"),
-        ("kernels/vector_code.py", "builder.sub(dim, whole)", "builder.sub(dim, dim)"),
+        ("kernels/vectors.py", "for i in range(n_turns * _TURN, dim):", "for i in range(dim, dim):"),
         ("kernels/counting.py", "lowest = lowers[last - 1] - extra", "lowest = lowers[last - 1]"),
         ("kernels/counting.py", "lower[u] - extra, upper[u] + extra", "lower[u] - extra, upper[u]"),
         (
