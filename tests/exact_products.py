@@ -51,7 +51,7 @@ def use_precisions(monkeypatch, choose):
     def chosen(thresholds):
         found, pair = estimated(thresholds), thresholds._pair
         wanted = np.asarray(choose(len(found)), np.uint8)
-        if pair.integers is None:
+        if not pair.has_integers:
             wanted = np.maximum(wanted, Precision.PLAIN)
         if pair.screen().exact:
             wanted = np.minimum(wanted, Precision.PLAIN)

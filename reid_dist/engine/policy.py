@@ -10,10 +10,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from reid_dist.clusters.settings import AUTO, forced_products, wanted_device
-from reid_dist.core.environment import SCREEN_VARIABLE, TORCH_DEVICE_VARIABLE, TRITON_VARIABLE
+from reid_dist.core.environment import (
+    DEVICE_INTEGERS_VARIABLE,
+    SCREEN_VARIABLE,
+    TORCH_DEVICE_VARIABLE,
+    TRITON_VARIABLE,
+)
 from reid_dist.engine.distances.devices import TorchDevice, device_of, may_have
 from reid_dist.engine.distances.integers import PROVIDERS, IntegerProduct, exact_product, seconds_saved
 from reid_dist.errors import InputError, RunFailedError
+from reid_dist.kernels.warmup import compile_examples
 
 _PRODUCTS: Final = ("float32", "int8", "cuda")
 
@@ -34,6 +40,8 @@ class Policy:
     integers: str = "onnxruntime"
     # Device of torch for products, where it is worth it; None for none.
     torch_device: str | None = "cuda"
+    # Whether the device multiplies eight-bit integers; None to time both products, on that device.
+    device_integers: bool | None = None
     # Whether kernels of Triton read the tiles of a device, where they can be compiled: they have not been timed yet.
     triton: bool = False
 
@@ -53,7 +61,9 @@ class Policy:
         if forced is None and chosen == "cuda":
             forced = "cuda"
         where = None if chosen == "cpu" and forced != "cuda" else _device_name()
-        return cls(forced, torch_device=where, triton=os.environ.get(TRITON_VARIABLE) == "1")
+        chosen_integers = {"1": True, "0": False}.get(os.environ.get(DEVICE_INTEGERS_VARIABLE, ""))
+        triton = os.environ.get(TRITON_VARIABLE) == "1"
+        return cls(forced, torch_device=where, device_integers=chosen_integers, triton=triton)
 
     def expects_device(self, n_multiplications: int) -> bool:
         """Whether a block pair with so many multiplications is computed on a device, as far as that is known here."""
@@ -68,6 +78,12 @@ class Policy:
             return None
         device = device_of(self.torch_device)
         return None if device is None or device.is_lost else device
+
+    def uses_integers_of(self, device: TorchDevice, dim: int) -> bool:
+        """Whether a device multiplies integers for rows of `dim` elements: chosen, or faster there."""
+        if self.device_integers is False or not device.has_integers:
+            return False
+        return self.device_integers is True or device.rates(dim).integers_pay
 
     def load_device(self, n_multiplications: int) -> None:
         """Begin to load the device for such a block pair in a thread, beside the reading that comes first."""
@@ -105,13 +121,15 @@ class Policy:
 
     def describe(self) -> dict[str, str | bool | None]:
         """Return the policy for a report."""
-        return {"forced": self.forced, "integers": self.integers, "device": self.torch_device, "triton": self.triton}
+        device = {"device": self.torch_device, "device_integers": self.device_integers, "triton": self.triton}
+        return {"forced": self.forced, "integers": self.integers, **device}
 
 
 def _load(where: str) -> None:
     # Tasks report what is wrong.
     with contextlib.suppress(RunFailedError):
-        device_of(where)
+        if device_of(where) is not None:
+            compile_examples("device")
 
 
 def _device_name() -> str:

@@ -149,6 +149,7 @@ def _jobs(folder: Path) -> Iterator[Callable[[], Any]]:
 
     Rows in memory are read-only arrays; rows of a store are made by reading, and float16 is converted by it.
     """
+    yield partial(compile_examples, "device")
     usual = _sets(20, (40, 300))
     stored = _stored(usual, folder / "usual")
     for query, gallery in (stored, usual):

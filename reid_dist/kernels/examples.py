@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from reid_dist.kernels.canonical import PairRows, read_only
 from reid_dist.kernels.counting import count_tile
 from reid_dist.kernels.deciding import Bands, decide, make_open_pairs
+from reid_dist.kernels.entries import enter_rows
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs
 from reid_dist.kernels.lists import listed_distances, merge_lists
 from reid_dist.kernels.quantising import quantise_rows
@@ -70,6 +71,12 @@ def integers() -> Iterator[Example]:
     yield quantise_residuals, (rows, small, floats, bounds, small, np.empty(1), integers)
     yield add_residuals, (products, products, integers, integers, floats, floats, rows)
     yield quantise_rows, (rows, small, floats, bounds, integers)
+
+
+def device() -> Iterator[Example]:
+    """Kernels of products on a device, besides those of an evaluation."""
+    found, floats = np.empty(1, np.int32), np.empty(1, np.float32)
+    yield enter_rows, (found, found, floats, floats, _side())
 
 
 def _counting(products: NDArray[np.number]) -> Example:

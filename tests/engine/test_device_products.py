@@ -21,13 +21,19 @@ from tile_problems import Problem, content
 
 from reid_dist import FeatureSet, evaluate, nearest
 from reid_dist.clusters.settings import forcing
-from reid_dist.core.environment import SCREEN_VARIABLE, TORCH_DEVICE_VARIABLE, TRITON_VARIABLE
+from reid_dist.core.environment import (
+    DEVICE_INTEGERS_VARIABLE,
+    SCREEN_VARIABLE,
+    TORCH_DEVICE_VARIABLE,
+    TRITON_VARIABLE,
+)
 from reid_dist.engine import policy
 from reid_dist.engine.distances import devices
 from reid_dist.engine.distances.devices import TorchDevice, device_of
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy, require_device
-from reid_dist.engine.reductions import Precision, bands, scans
+from reid_dist.engine.reductions import Precision, bands, scans, surroundings
+from reid_dist.engine.reductions.device_integers import DeviceIntegers
 from reid_dist.engine.reductions.device_tiles import DeviceTiles
 from reid_dist.errors import InputError, RunFailedError
 
@@ -35,11 +41,15 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 
 @contextlib.contextmanager
-def on_device(tile=None):
-    """Compute on torch's CPU device, in tiles of some rows."""
+def on_device(tile=None, *, integers=False):
+    """Compute on torch's CPU device, in tiles of some rows, from integers as often as they serve or not at all."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SCREEN_VARIABLE, "cuda")
         patch.setenv(TORCH_DEVICE_VARIABLE, "cpu")
+        patch.setenv(DEVICE_INTEGERS_VARIABLE, str(int(integers)))
+        if integers:
+            use_precisions(patch, lambda n: np.full(n, Precision.INTEGERS))
+            patch.setattr(surroundings, "pay_for_lists", lambda *_: True)
         if tile is not None:
             patch.setattr(TorchDevice, "tile", lambda self, *, is_reduced: tile)
         yield patch
@@ -59,16 +69,18 @@ def in_float32():
     tile=st.sampled_from([(3, 17), (5, 64), (64, 200)]),
     most=st.sampled_from([0, 5, 40, 10**9]),
     room=st.sampled_from([0, 1 << 16]),
+    integers=st.booleans(),
 )
-def test_every_reduction(seed, is_reranked, tile, most, room):
+def test_every_reduction(seed, is_reranked, tile, most, room, integers):
     """Whatever is open at once, and whatever is read again in float64."""
     problem, shape = Problem(seed, is_reranked), TileShape(*tile)
     with in_float32():
         alone = {name: problem.run([name], shape)[name] for name in problem.reductions}
-    with on_device(tile) as patch:
+    with on_device(tile, integers=integers) as patch:
         patch.setattr(bands, "most_inside", lambda size, given_up: most)
-        # Tiles are read in float32 first, and from some row on in float64.
-        use_precisions(patch, lambda n: np.full(n, Precision.PLAIN))
+        # Tiles are read in the first precision, and from some row on in the next one.
+        if not integers:
+            use_precisions(patch, lambda n: np.full(n, Precision.PLAIN))
         patch.setattr(bands, "OPEN_PAIRS", room)
         for name in problem.reductions:
             if name != "histogram":
@@ -109,11 +121,13 @@ def test_same_report_as_in_float32(name, data):
 
     with in_float32():
         report, lists = found()
-    with on_device(data.draw(st.sampled_from([None, (16, 24), (64, 64)]))):
+    integers = data.draw(st.booleans())
+    with on_device(data.draw(st.sampled_from([None, (16, 24), (64, 64)])), integers=integers):
         there, lists_there = found()
     assert there.result_digest == report.result_digest
     assert lists_there == lists
     assert "on CPU of torch" in there.environment["products"]
+    assert ("int8" in there.environment["products"]) <= integers
 
 
 def sets(n=300, dim=16):
@@ -154,6 +168,90 @@ def test_memory_for_nothing(monkeypatch):
     monkeypatch.setattr(device_of("cpu"), "_most_pairs", 1 << 27)
     with on_device(), pytest.raises(RunFailedError, match=r"has no memory for tiles of .* rows; end other processes"):
         evaluate(sets(), sets())
+
+
+def run_in_eight_bits():
+    """Ranks, lists, and neighbours both ways; the products that were read, by need."""
+    items, others = sets(), sets(200)
+    report = evaluate(items, items, rerank="k_reciprocal(k1=4,k2=2)")
+    found = [report.result_digest]
+    for each in (nearest(items, others, k=3), nearest(items, items, k=3)):
+        found += [each.index.tobytes(), each.distance.tobytes()]
+    return found, report.environment["products"]
+
+
+def test_what_is_read_in_eight_bits():
+    with in_float32():
+        right, _ = run_in_eight_bits()
+    with on_device(integers=True):
+        found, products = run_in_eight_bits()
+    assert found == right
+    words = dict(each.split(": ") for each in products.split("; "))
+    assert words["neighbours"] == "int8 on CPU of torch"
+    assert words["ranks"].startswith("int8 on CPU of torch")
+
+
+def test_a_wrong_bound_of_integers_ends_the_run(monkeypatch):
+    """Integers that are farther off than their bound are found in a sample of a tile."""
+    real = DeviceIntegers._errors
+    monkeypatch.setattr(DeviceIntegers, "_errors", lambda *given: np.float32(0.01) * real(*given))
+    items = sets(dim=64)
+    for compute in (
+        lambda: evaluate(items, items),
+        lambda: nearest(items, items, k=3),
+        lambda: nearest(items, sets(200, 64), k=3),
+    ):
+        with on_device(integers=True), pytest.raises(RunFailedError, match=r"which differs by more than the bound"):
+            compute()
+
+
+def test_wrong_refined_values_end_the_run(monkeypatch):
+    real = DeviceIntegers._refined
+    monkeypatch.setattr(DeviceIntegers, "_refined", lambda *given: real(*given) * (1 + 2.0**-12))
+    for compute in (lambda: evaluate(sets(), sets()), lambda: nearest(sets(), sets(), k=3)):
+        with on_device(integers=True), pytest.raises(RunFailedError, match=r"which differs by more than the bound"):
+            compute()
+
+
+@pytest.mark.parametrize("fault", ["missing", "wrong", "refused"])
+def test_a_device_without_integers_computes_in_float32(fault, monkeypatch):
+    real = torch._int_mm
+
+    def saturated(near, far):
+        return real(near, far).clamp(max=32767)
+
+    def refused(near, far):
+        raise RuntimeError("CUBLAS_STATUS_NOT_SUPPORTED")
+
+    if fault == "missing":
+        monkeypatch.delattr(torch, "_int_mm")
+    else:
+        monkeypatch.setattr(torch, "_int_mm", saturated if fault == "wrong" else refused)
+    device = TorchDevice("cpu")
+    device.test()
+    assert not device.has_integers
+    assert not device.rates(16).integers_pay
+    monkeypatch.setattr(policy, "device_of", lambda where: device)
+    with in_float32():
+        right = evaluate(sets(), sets()).result_digest
+    with on_device(integers=True):
+        report = evaluate(sets(), sets())
+    assert report.result_digest == right
+    assert report.environment["products"] == "float32 on CPU of torch"
+
+
+def test_integers_are_used_where_they_are_faster(monkeypatch):
+    device = device_of("cpu")
+    assert device.has_integers
+    rates = device.rates(8)
+    assert 0 < rates.float32 < np.inf
+    assert 0 < rates.int8 < np.inf
+    assert device.rates(8) is rates
+    for fast, slow, pays in ((1.0, 0.5, True), (1.0, 0.9, False)):
+        monkeypatch.setitem(device._rates, 8, devices.Rates(fast, slow))
+        assert Policy().uses_integers_of(device, 8) is pays
+    assert Policy(device_integers=True).uses_integers_of(device, 8)
+    assert not Policy(device_integers=False).uses_integers_of(device, 8)
 
 
 def test_wrong_products_end_the_run(monkeypatch):
@@ -286,6 +384,33 @@ def test_fused_kernels_are_compared_with_torch(fault, dtype):
     assert found == (fault is None)
 
 
+def run_alone(program, **variables):
+    """What a program prints in a process of its own."""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.slow
+def test_kernels_of_lists_are_compiled_ahead():
+    program = """
+import numpy as np
+from reid_dist import FeatureSet, nearest
+from reid_dist.kernels.entries import enter_rows
+from reid_dist.kernels.warmup import compile_examples
+compile_examples("device")
+before = len(enter_rows.signatures)
+rows = np.random.default_rng(0).normal(size=(90, 8)).astype(np.float32)
+items, others = FeatureSet.from_arrays(rows, np.arange(90)), FeatureSet.from_arrays(rows[::2], np.arange(45))
+for each in (items, others):
+    nearest(items, each, k=3)
+print(before, len(enter_rows.signatures))
+"""
+    forced = {SCREEN_VARIABLE: "cuda", TORCH_DEVICE_VARIABLE: "cpu"}
+    assert run_alone(program, **forced) == "1 1"
+
+
 @pytest.mark.slow
 def test_kernels_of_triton_agree_with_torch():
     """By its interpreter, which has to be chosen before it is imported."""
@@ -295,6 +420,4 @@ from reid_dist.engine.distances.devices import device_of
 from reid_dist.engine.reductions import scans
 print(scans.fused_kernels(device_of("cpu")).__name__)
 """
-    chosen = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, "-c", program], env=chosen, capture_output=True, text=True)
-    assert done.stdout.strip() == "reid_dist.engine.reductions.fused_kernels", done.stderr
+    assert run_alone(program, TRITON_INTERPRET="1") == "reid_dist.engine.reductions.fused_kernels"

@@ -40,7 +40,39 @@ from reid_dist.kernels.warmup import lacks_integers
 _LEAST_QUERIES, _LEAST_ROWS = 256, 2048
 
 
-class IntegerRows:
+class QuantisedRows:
+    """Bounds of rows in eight bits, wherever the integers are.
+
+    Attributes
+    ----------
+    bounds
+        Upper bounds of the lengths of rows and residuals, shape (n, 2), float64.
+    largest
+        The largest of either, shape (2,), float64.
+    """
+
+    def __init__(self, bounds: Float64) -> None:
+        self.bounds = bounds
+        self.largest: Float64 = bounds.max(axis=0, initial=0.0)
+
+    def error(self, rows: Int64, columns: QuantisedRows, slack: float) -> NDArray[np.float32]:
+        """Bound on the errors of the values of some rows against columns, shape (n,), rounded up."""
+        length, residual = self.bounds[rows].T
+        span = columns.largest.sum()
+        return raised(residual * span + length * columns.largest[1] + self.rounding(rows, columns) + slack)
+
+    def spared(self, rows: Int64, columns: QuantisedRows) -> NDArray[np.float32]:
+        """How much less than `error` the values of each column are off at least, shape (n,), rounded down."""
+        less = (1.0 - 2.0**-20) * (columns.largest[1] - columns.bounds[:, 1])
+        return np.asarray(self.bounds[rows, 0].min() * less, np.float32)
+
+    def rounding(self, rows: Int64, columns: QuantisedRows) -> Float64:
+        """Bound on the roundings of values of some rows against columns, shape (n,)."""
+        found: Float64 = 2.0**-18 * self.bounds[rows].sum(axis=1) * columns.largest.sum()
+        return found
+
+
+class IntegerRows(QuantisedRows):
     """Prepared rows, shape (n, dim), float32, in eight bits.
 
     Attributes
@@ -51,10 +83,6 @@ class IntegerRows:
         Shape (n, dim), int8.
     scale
         Shape (n,), float32.
-    bounds
-        Upper bounds of the lengths of rows and residuals, shape (n, 2), float64.
-    largest
-        The largest of either, shape (2,), float64.
     shift
         Share of the offset of unsigned rows in products with these rows, shape (n,), int32.
     """
@@ -64,9 +92,9 @@ class IntegerRows:
         self.product = product
         self.integers = np.empty(prepared.shape, np.int8)
         self.scale, total = np.empty(n, np.float32), np.empty(n, np.int32)
-        self.bounds = np.empty((n, 2))
-        quantise_rows(prepared, self.integers, self.scale, self.bounds, total)
-        self.largest = self.bounds.max(axis=0, initial=0.0)
+        bounds = np.empty((n, 2))
+        quantise_rows(prepared, self.integers, self.scale, bounds, total)
+        super().__init__(bounds)
         self.shift = np.int32(LARGEST_INTEGER) * total
 
     def transposed(self) -> NDArray[np.int8]:
@@ -83,22 +111,6 @@ class IntegerRows:
     def unsigned(self, rows: Int64) -> NDArray[np.uint8]:
         """The integers of some rows by ascending places, made unsigned, shape (n, dim)."""
         return self._unsigned[consecutive(rows)]
-
-    def error(self, rows: Int64, columns: IntegerRows, slack: float) -> NDArray[np.float32]:
-        """Bound on the errors of the values of some rows against columns, shape (n,), rounded up."""
-        length, residual = self.bounds[rows].T
-        span = columns.largest.sum()
-        return raised(residual * span + length * columns.largest[1] + self.rounding(rows, columns) + slack)
-
-    def spared(self, rows: Int64, columns: IntegerRows) -> NDArray[np.float32]:
-        """How much less than `error` the values of each column are off at least, shape (n,), rounded down."""
-        less = (1.0 - 2.0**-20) * (columns.largest[1] - columns.bounds[:, 1])
-        return np.asarray(self.bounds[rows, 0].min() * less, np.float32)
-
-    def rounding(self, rows: Int64, columns: IntegerRows) -> Float64:
-        """Bound on the roundings of values of some rows against columns, shape (n,)."""
-        found: Float64 = 2.0**-18 * self.bounds[rows].sum(axis=1) * columns.largest.sum()
-        return found
 
 
 def raised(bound: Float64) -> NDArray[np.float32]:

@@ -11,6 +11,7 @@ for every order of summation.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -43,6 +44,8 @@ class Sample(NamedTuple):
     row: Int64
     column: Int64
     value: NDArray[np.floating]
+    # How far they may be off, beyond the bound of the screen.
+    error: NDArray[np.floating] | float = 0.0
 
 
 class _SinglePairs:
@@ -96,7 +99,6 @@ class DeviceTiles(TileProducts):
         self._columns = RowRange(0, 0)
         self._far: Tensor = None
         self._bias: NDArray[np.floating] = np.empty(0, screen.dtype)
-        self._near: Tensor | None = None
         self._hidden: tuple[Bands | Side, _SinglePairs] | None = None
         self._known: tuple[_SinglePairs, Tensor] | None = None
         # Rows and columns of the sample of a tile of some shape, and their places on the device.
@@ -119,49 +121,52 @@ class DeviceTiles(TileProducts):
             rows *= device.upload(affine.factor)[:, None]
         return rows.to(self._dtype)
 
-    def _query_rows(self, queries: Int64) -> Tensor:
-        """Prepared rows of some queries."""
-        if self._near is None:
-            affine = self.screen.affine(slice(None), of_gallery=False)
-            self._near = self._prepared(self._uploaded.near(affine.rows), affine)
+    @cached_property
+    def _near(self) -> Tensor:
+        """Prepared rows of all queries."""
+        affine = self.screen.affine(slice(None), of_gallery=False)
+        return self._prepared(self._uploaded.near(affine.rows), affine)
+
+    def _at(self, queries: Int64) -> slice | Tensor:
+        """Places of some queries among all, on the device."""
         place = consecutive(queries)
-        return self._near[place if isinstance(place, slice) else self.device.upload(place)]
+        return place if isinstance(place, slice) else self.device.upload(place)
 
     def _products(self, queries: Int64, rows: slice, bias: NDArray[np.floating] | None) -> Tensor:
         """Products of some rows of a tile, less a bias unless it is 0."""
-        torch, near = self.device.torch, self._query_rows(queries[rows])
+        torch, near = self.device.torch, self._near[self._at(queries[rows])]
         with self.device.exactly():
             if bias is None or not bias.any():
                 return torch.mm(near, self._far.T)
             return torch.addmm(self.device.upload(-bias), near, self._far.T)
 
-    def _sample(self, values: Tensor) -> Sample:
-        """Some values of a tile; those of hidden pairs are infinite."""
+    def _sample(self, values: Tensor, errors: NDArray[np.floating] | None = None) -> Sample:
+        """Some values of a tile; those of hidden pairs are infinite.  `errors` are those of its rows."""
         n, m = values.shape
         if (n, m) not in self._sampled:
             rng, size = np.random.default_rng((n, m)), max(LEAST_SAMPLED, n * m // SAMPLED_ONE_OF)
             places = rng.integers(0, n, size), rng.integers(0, m, size)
             self._sampled[n, m] = *places, self.device.upload(places[0] * m + places[1])
         row, column, place = self._sampled[n, m]
-        return Sample(row, column, self.device.download(values.view(-1)[place]))
+        return Sample(row, column, self.device.download(values.view(-1)[place]), 0.0 if errors is None else errors[row])
 
     def _check(self, sample: Sample, queries: Int64, bias: NDArray[np.floating] | None = None) -> None:
         """Compare a sample with canonical distances; `bias` is what has not been subtracted.
 
         Raises `RunFailedError` where a value is farther from them than the bound.
         """
-        row, column, value = sample
+        row, column, value, error = sample
         shown = (value if bias is None else value - bias[column]).astype(np.float64)
         visible, query = np.isfinite(shown), queries[row]
         distance = pair_distances(self._plain, query, self._columns.start + column)
         falling = falling_values(self._plain, query, distance, 0.0)
-        right = self.screen.centre[query] - self.screen.slope * falling
-        wrong = np.flatnonzero(visible & ~(np.abs(shown - right) <= self.screen.epsilon[query]))
+        right, bound = self.screen.centre[query] - self.screen.slope * falling, self.screen.epsilon[query] + error
+        wrong = np.flatnonzero(visible & ~(np.abs(shown - right) <= bound))
         if len(wrong):
             at = wrong[0]
             raise RunFailedError(
                 f"{self.device.name} ({self.device.driver}) computed {float(shown[at])!r} where {float(right[at])!r} "
-                f"is right, which differs by more than the bound {float(self.screen.epsilon[query[at]]):.3g}: its "
+                f"is right, which differs by more than the bound {float(bound[at]):.3g}: its "
                 "results cannot be trusted; compute on the CPU (--device cpu), and test the device"
             )
 
@@ -181,24 +186,36 @@ class DeviceTiles(TileProducts):
         start, step = first, n_rows - first
         while start < n_rows:
             rows = slice(start, min(start + step, n_rows))
-            try:
-                with self.device.turn():
-                    self.prepare(columns)
-                    found = compute(rows)
-            except self.device.torch.OutOfMemoryError:
-                found = None
-            # Behind the handler, nothing refers to what was computed any more.
-            if found is not None:
-                if not take(rows, found):
-                    return
-                start += step
-            elif not self.device.halve():
-                raise RunFailedError(
-                    f"{self.device.name} has no memory for tiles of {step} x {len(columns)} rows; end other processes "
-                    "that use it, or compute on the CPU (--device cpu)"
-                )
-            else:
+
+            def piece(rows: slice = rows) -> T:
+                self.prepare(columns)
+                return compute(rows)
+
+            found = self._in_turn(piece, step, len(columns))
+            if found is None:
                 step = max(1, step // 2)
+            elif not take(rows, found):
+                return
+            else:
+                start += step
+
+    def _in_turn(self, compute: Callable[[], T], n_rows: int, n_columns: int) -> T | None:
+        """What is computed in a turn; None where memory is too short, and is worth another try with less.
+
+        Raises `RunFailedError` if it is not.
+        """
+        try:
+            with self.device.turn():
+                return compute()
+        except self.device.torch.OutOfMemoryError:
+            pass
+        # Behind the handler, nothing refers to what was computed any more.
+        if self.device.halve():
+            return None
+        raise RunFailedError(
+            f"{self.device.name} has no memory for tiles of {n_rows} x {n_columns} rows; end other processes "
+            "that use it, or compute on the CPU (--device cpu)"
+        )
 
     def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
         """Products of some queries and columns, in memory of this process."""
@@ -236,14 +253,19 @@ class DeviceTiles(TileProducts):
         row, column, _ = self._hidden[1].within(queries, self._columns, self.screen.shape[0])
         values[row, column] = -self.device.torch.inf
 
-    def _put_known(self, values: Tensor, queries: Int64) -> None:
-        """Overwrite the values of pairs of known distance, unless they are hidden."""
+    def _known_of(self, values: Tensor, queries: Int64) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Rows and columns of pairs of known distance, and their values: minus infinity where they are hidden."""
         if not isinstance(self.screen, RescoredScreen):
-            return
+            return None
         if self._known is None:
             indptr, column, known = self.screen.known_pairs
             pairs = _SinglePairs(self.device, indptr, column - self.screen.first_column)
             self._known = pairs, self.device.upload(known.astype(self.screen.dtype))
         row, column, place = self._known[0].within(queries, self._columns, self.screen.shape[0])
         hidden = values[row, column] == -self.device.torch.inf
-        values[row, column] = self._known[1][place].masked_fill(hidden, -self.device.torch.inf)
+        return row, column, self._known[1][place].masked_fill(hidden, -self.device.torch.inf)
+
+    def _put_known(self, values: Tensor, queries: Int64) -> None:
+        """Overwrite the values of pairs of known distance, unless they are hidden."""
+        if (known := self._known_of(values, queries)) is not None:
+            values[known[0], known[1]] = known[2]
