@@ -284,7 +284,7 @@ def test_a_device_that_is_lost(monkeypatch, caplog):
     monkeypatch.setattr(DeviceTiles, "_products", products)
     monkeypatch.setattr(device, "is_cuda", True)
     monkeypatch.setattr(device, "is_lost", False)
-    monkeypatch.setattr(device, "_fitting_pairs", lambda: 1 << 20)
+    monkeypatch.setattr(device, "free_bytes", lambda: 1 << 26)
     monkeypatch.setattr(device, "upload", lambda array: torch.tensor(array))
     with on_device(), caplog.at_level(logging.WARNING, "reid_dist"):
         found = evaluate(items, items, rerank="k_reciprocal(k1=4,k2=2)")

@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.engine.distances.device_rows import ResidentRows, Uploads
 from reid_dist.errors import RunFailedError
 from reid_dist.kernels.quantising import LARGEST_INTEGER
 
@@ -98,6 +99,8 @@ class TorchDevice:
         self._n_exact = 0
         self._precision = "ieee"
         self.has_integers = False
+        self.uploads = Uploads(self.torch, self.where)
+        self.resident = ResidentRows(self)
         self._timing = threading.Lock()
         self._rates: dict[int, Rates] = {}
 
@@ -111,11 +114,20 @@ class TorchDevice:
 
     def _fitting_pairs(self) -> int:
         """Pairs of a tile that find room in memory that nobody uses, of which half is left to others."""
+        return max(_FEWEST_PAIRS, self.free_bytes() // (2 * _AT_ONCE * _BYTES_PER_PAIR))
+
+    def free_bytes(self) -> int:
+        """Memory that this process could still use, now; that of torch's CPU device is that of its tiles."""
         if not self.is_cuda:
-            return _MOST_PAIRS
+            return 2 * _AT_ONCE * _BYTES_PER_PAIR * _MOST_PAIRS
         cuda = self.torch.cuda
-        free = cuda.mem_get_info(self.where)[0] + cuda.memory_reserved(self.where) - cuda.memory_allocated(self.where)
-        return max(_FEWEST_PAIRS, int(free / (2 * _AT_ONCE * _BYTES_PER_PAIR)))
+        unused = cuda.memory_reserved(self.where) - cuda.memory_allocated(self.where)
+        return int(cuda.mem_get_info(self.where)[0] + unused)
+
+    def give_back(self) -> None:
+        """Return memory that this process does not use to others."""
+        if self.is_cuda:
+            self.torch.cuda.empty_cache()
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -138,8 +150,8 @@ class TorchDevice:
 
     def halve(self) -> bool:
         """Give memory back after too large a tile; whether smaller ones are worth a try."""
-        if self.is_cuda:
-            self.torch.cuda.empty_cache()
+        self.resident.forget()
+        self.give_back()
         self._most_pairs //= 2
         return self._most_pairs >= _FEWEST_PAIRS
 
@@ -313,4 +325,20 @@ def _device_of(where: str) -> TorchDevice | None:
         device.test()
     except (RuntimeError, AssertionError, ImportError, OSError):
         return None
+    _LOADED.append(device)
     return device
+
+
+# Devices that this process has used.
+_LOADED: Final[list[TorchDevice]] = []
+
+
+def are_loaded() -> bool:
+    """Whether this process has a device."""
+    return bool(_LOADED)
+
+
+def forget_rows() -> None:
+    """Let the rows go that have stayed on devices for further tasks: none follows at once."""
+    for device in _LOADED:
+        device.resident.forget()

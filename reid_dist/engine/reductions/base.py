@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import GalleryMask, Hidden, RowRange
 from reid_dist.core.segments import take_segments
 from reid_dist.engine.distances import Distance
+from reid_dist.engine.distances.device_rows import StoredRows
 from reid_dist.kernels.canonical import PLAIN, PairRows, Rescoring, bytes_of_given, read_only
 
 Int64 = NDArray[np.int64]
@@ -70,6 +71,8 @@ class FeatureBlock:
     reranked: KnownPairs | None = None
     # Labels, shape (n,), int64: rows of equal labels are in no list of nearest rows of each other.  None for all rows.
     label: Int64 | None = None
+    # The rows as they are stored, where a device may take them.
+    stored: StoredRows | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", read_only(self.features))
@@ -103,7 +106,12 @@ class FeatureBlock:
         """Consecutive rows as a block, not copied."""
         label = None if self.label is None else self.label[rows]
         return replace(
-            self, numbers=self.numbers[rows], features=self.features[rows], norm=self.norm[rows], label=label
+            self,
+            numbers=self.numbers[rows],
+            features=self.features[rows],
+            norm=self.norm[rows],
+            label=label,
+            stored=None,
         )
 
     def find(self, row: Int64) -> tuple[Int64, Int64]:

@@ -1,7 +1,7 @@
 """Tiles of products on a device, by torch.
 
-Rows of both sides are uploaded once, and prepared there.  Values are those of the CPU up to the same bounds, which hold
-for every order of summation.
+Rows of both sides are uploaded once, as they are stored, and prepared there.  Values are those of the CPU up to the
+same bounds, which hold for every order of summation.
 
 *Memory.*  A tile that is too large for the memory of the device is computed in parts.
 
@@ -22,7 +22,7 @@ from reid_dist.core.segments import entry_owners
 from reid_dist.engine.distances import Screen
 from reid_dist.engine.distances.devices import LEAST_SAMPLED, SAMPLED_ONE_OF, TorchDevice
 from reid_dist.engine.distances.screening import Affine, consecutive
-from reid_dist.engine.reductions.base import HiddenColumns
+from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns
 from reid_dist.engine.reductions.products import TileProducts, float_tile
 from reid_dist.engine.reductions.screens import RescoredScreen
 from reid_dist.errors import RunFailedError
@@ -66,23 +66,37 @@ class _SinglePairs:
 
 
 class UploadedRows:
-    """The latest rows of both sides on a device, for products in several precisions."""
+    """The rows of both sides on a device, for products in several precisions.
 
-    def __init__(self, device: TorchDevice) -> None:
-        self._device = device
-        self._near: Tensor | None = None
+    Blocks that are read from a set stay there while there is room.
+    """
+
+    def __init__(self, device: TorchDevice, query: FeatureBlock, gallery: FeatureBlock) -> None:
+        self._device, self._query, self._gallery = device, query, gallery
         self._far: tuple[RowRange, Tensor] | None = None
 
-    def near(self, rows: NDArray[np.floating]) -> Tensor:
+    @cached_property
+    def near(self) -> Tensor:
         """All queries as they are stored."""
-        if self._near is None:
-            self._near = self._device.upload(rows)
-        return self._near
+        return self._whole(self._query)
 
-    def far(self, columns: RowRange, rows: NDArray[np.floating]) -> Tensor:
+    @cached_property
+    def _block(self) -> Tensor:
+        return self._whole(self._gallery)
+
+    def _whole(self, block: FeatureBlock) -> Tensor:
+        stored = block.stored
+        return self._device.uploads.send(block.features) if stored is None else self._device.resident.get(stored)
+
+    def far(self, columns: RowRange) -> Tensor:
         """Gallery rows as they are stored."""
+        here, stored = slice(columns.start, columns.stop), self._gallery.stored
         if self._far is None or self._far[0] != columns:
-            self._far = columns, self._device.upload(rows)
+            if stored is not None and self._device.resident.fits(stored):
+                self._far = columns, self._block[here]
+            else:
+                rows = self._gallery.features if stored is None else stored.rows
+                self._far = columns, self._device.uploads.send(rows[here])
         return self._far[1]
 
 
@@ -109,7 +123,7 @@ class DeviceTiles(TileProducts):
         if columns != self._columns:
             here = slice(columns.start, columns.stop)
             affine = self.screen.affine(here, of_gallery=True)
-            self._far = self._prepared(self._uploaded.far(columns, affine.rows), affine)
+            self._far = self._prepared(self._uploaded.far(columns), affine)
             self._bias, self._columns = self.screen.bias(here), columns
 
     def _prepared(self, stored: Tensor, affine: Affine) -> Tensor:
@@ -125,7 +139,7 @@ class DeviceTiles(TileProducts):
     def _near(self) -> Tensor:
         """Prepared rows of all queries."""
         affine = self.screen.affine(slice(None), of_gallery=False)
-        return self._prepared(self._uploaded.near(affine.rows), affine)
+        return self._prepared(self._uploaded.near, affine)
 
     def _at(self, queries: Int64) -> slice | Tensor:
         """Places of some queries among all, on the device."""

@@ -169,7 +169,7 @@ class BlockPair:
     def _uploaded(self, device: TorchDevice) -> UploadedRows:
         """Rows on the device, which all precisions share."""
         if self._rows_there is None:
-            self._rows_there = UploadedRows(device)
+            self._rows_there = UploadedRows(device, self.query, self.gallery)
         return self._rows_there
 
     @property
