@@ -50,7 +50,7 @@ def connect(config: Cluster, *, reranks: bool = False, early: EarlyCluster | Non
     it has been started.
     Raises `ClusterError` if it cannot be started or reached in time, and `InputError` if a package is not installed.
     """
-    with forcing(config.screen, config.device), _connected(config, reranks, early) as client:
+    with forcing(config.screen, config.device, gpus=config.expects_gpus), _connected(config, reranks, early) as client:
         yield client
 
 

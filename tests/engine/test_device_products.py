@@ -339,11 +339,28 @@ def test_where_products_are_computed(monkeypatch):
 def test_a_device_that_is_not_there(monkeypatch):
     monkeypatch.setattr(policy, "may_have", lambda where: False)
     assert Policy.in_force().device(1 << 40) is None
-    with pytest.raises(InputError, match="--device cuda finds no GPU and driver here"):
+    with pytest.raises(InputError, match="finds no GPU and driver here: look at nvidia-smi, or leave out --device"):
         require_device()
     monkeypatch.setattr(policy.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"needs torch, which is not installed: pip install 'reid-dist\[cuda\]'"):
         require_device()
+
+
+def test_a_forced_gpu_that_is_not_there_is_named_once(monkeypatch, caplog):
+    """The job goes on, with the same digest."""
+    with in_float32():
+        right = evaluate(sets(), sets()).result_digest
+    monkeypatch.setattr(policy, "may_have", lambda where: False)
+    policy._warn_of_none.cache_clear()
+    monkeypatch.setenv(SCREEN_VARIABLE, "cuda")
+    with caplog.at_level(logging.WARNING, "reid_dist"):
+        for _ in range(2):
+            assert evaluate(sets(), sets()).result_digest == right
+        assert Policy.in_force(gpus=True).on_workers
+    (warning,) = (each.getMessage() for each in caplog.records)
+    assert "products on a GPU are forced" in warning
+    assert "the CPU computes them" in warning
+    policy._warn_of_none.cache_clear()
 
 
 def right_kernels():

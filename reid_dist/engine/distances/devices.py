@@ -11,11 +11,9 @@ where this torch or device lacks them, or computes others, float32 is used.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import importlib.util
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +23,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.gpus import visible_gpus
 from reid_dist.engine.distances.device_rows import ResidentRows, Uploads
 from reid_dist.errors import RunFailedError
 from reid_dist.kernels.quantising import LARGEST_INTEGER
@@ -36,8 +35,6 @@ _MOST_PAIRS: Final = 3 << 26
 _FEWEST_PAIRS: Final = 1 << 16
 _BYTES_PER_PAIR: Final = 16
 _AT_ONCE: Final = 2
-MOST_DEVICE_BYTES: Final = _AT_ONCE * 5 * _MOST_PAIRS
-"""Bytes of values and marks of the tiles that a process has on a device at a time."""
 _QUERY_ROWS: Final = 16384
 _COPIED_TILE: Final = (2048, 8192)
 
@@ -66,6 +63,22 @@ class Rates(NamedTuple):
     def integers_pay(self) -> bool:
         """Whether tiles of integers are faster."""
         return self.int8 < _WORTH_INTEGERS * self.float32
+
+
+# Of a GPU that cannot be asked: of a data centre, but none of the latest.
+_ASSUMED_FLOPS, _ASSUMED_READING_S = 25e12, 1e-11
+# Of an element of a row: as it is stored, prepared and in eight bits, and in float64 while it is prepared.
+_BYTES_PER_ELEMENT: Final = 4 + 4 + 1 + 8
+
+
+def assumed_seconds(dim: int) -> float:
+    """Seconds per pair of rows of `dim` elements that a GPU is assumed to take which cannot be timed."""
+    return 2 * dim / _ASSUMED_FLOPS + _ASSUMED_READING_S
+
+
+def device_bytes(n_rows: int, dim: int) -> int:
+    """Memory that a process takes of a device at most, for tasks of so many rows, besides rows that stay for others."""
+    return _AT_ONCE * (_BYTES_PER_PAIR * _MOST_PAIRS + n_rows * dim * _BYTES_PER_ELEMENT)
 
 
 class DeviceLostError(Exception):
@@ -286,22 +299,7 @@ class TorchDevice:
 @cache
 def may_have(where: str) -> bool:
     """Whether torch is installed, and for CUDA a driver that finds a device; nothing of torch is imported."""
-    return importlib.util.find_spec("torch") is not None and (not where.startswith("cuda") or _has_driver())
-
-
-def _has_driver() -> bool:
-    """Ask the library of the driver's management: CUDA, once begun, is of no use to processes that are forked."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return False
-    try:
-        driver, count = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_uint(0)
-        if driver.nvmlInit_v2() != 0:
-            return False
-        is_counted = driver.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0
-        driver.nvmlShutdown()
-    except (OSError, AttributeError):
-        return False
-    return is_counted and count.value > 0
+    return importlib.util.find_spec("torch") is not None and (not where.startswith("cuda") or bool(visible_gpus()))
 
 
 def device_of(where: str) -> TorchDevice | None:
