@@ -91,6 +91,39 @@ def test_every_reduction(seed, is_reranked, tile, most, room, integers):
             assert content(found) == content(alone[name]), name
 
 
+@settings(max_examples=examples(20))
+@given(seed=seeds(), is_reranked=st.booleans(), tile=st.sampled_from([(3, 17), (64, 200)]))
+def test_a_histogram_counts_the_same_pairs(seed, is_reranked, tile):
+    """Roundings move a value to the next key at most."""
+    problem = Problem(seed, is_reranked)
+    with in_float32():
+        right = problem.run(["histogram"], TileShape(*tile))["histogram"]
+    with on_device(tile):
+        found = problem.run(["histogram"], TileShape(*tile))["histogram"]
+    assert found.error == right.error
+    assert found.counts.total == right.counts.total
+
+    def up_to(counts, keys):
+        return np.concatenate([[0], np.cumsum(counts.count)])[np.searchsorted(counts.key, keys, "right")]
+
+    keys = np.union1d(right.counts.key, found.counts.key)
+    assert (up_to(right.counts, keys - 1) <= up_to(found.counts, keys)).all()
+    assert (up_to(found.counts, keys) <= up_to(right.counts, keys + 1)).all()
+
+
+def test_verification_is_counted_on_the_device(monkeypatch):
+    """No tile comes back: not for a histogram, nor for brackets, by query or not."""
+    options = {"metrics": ["mAP", "EER", "TAR@FAR=0.01"], "roc": True}
+    with in_float32():
+        right = evaluate(sets(), sets(), **options).result_digest
+    monkeypatch.setattr(DeviceTiles, "_multiply", None)
+    with on_device():
+        report = evaluate(sets(), sets(), **options)
+    assert report.result_digest == right
+    words = {each.partition(":")[0] for each in report.environment["products"].split("; ")}
+    assert words == {"float32 on CPU of torch"} or {"histogram", "verification"} <= words
+
+
 OPTIONS = (
     {"topk": 3},
     {"metrics": ["mAP", "DIR@FAR=0.1"]},

@@ -84,16 +84,18 @@ TABLE: Final[Table] = {
 }
 """Columns from the cheapest to the one that decides most pairs; a need is served by the next one that serves it."""
 
-_REDUCED: Final = frozenset({Need.RANKS, Need.LISTS, Need.NEIGHBOURS})
+_IN_EIGHT_BITS: Final = frozenset({Need.RANKS, Need.LISTS, Need.NEIGHBOURS})
 
 ON_DEVICE: Final[Table] = {
-    Precision.INTEGERS: Column("int8", _REDUCED, frozenset({Need.RANKS}), (0.008, 3e-6), (0.5, 0.01), given_up=4e-3),
+    Precision.INTEGERS: Column(
+        "int8", _IN_EIGHT_BITS, frozenset({Need.RANKS}), (0.008, 3e-6), (0.5, 0.01), given_up=4e-3
+    ),
     Precision.PLAIN: Column("float32", _EVERY, _EVERY, (0.006, 4e-5), (5.0, 0.02), given_up=4e-3),
     Precision.WIDE: Column("float64", _DECIDED, _DECIDED, (0.012, 8e-5), (5.0, 0.02)),
 }
 """The same for products on a device, which some eight threads of the CPU share that decide open pairs."""
 
-REDUCED_ON_DEVICE: Final = _REDUCED
+REDUCED_ON_DEVICE: Final = _IN_EIGHT_BITS | {Need.HISTOGRAM, Need.VERIFICATION}
 """Needs for which values do not leave a device."""
 
 ON_DEVICE_WITHOUT_INTEGERS: Final[Table] = {

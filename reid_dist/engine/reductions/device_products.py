@@ -1,4 +1,4 @@
-"""The backend of a device: places and lists are found there by torch, and counts and open pairs come back.
+"""The backend of a device: places, gaps and lists are found there by torch, and counts and open pairs come back.
 
 Values are compared with the thresholds or levels of their queries, in the same type as on the CPU.  Those that pass are
 listed on the device, and entered on the CPU.
@@ -8,6 +8,7 @@ For other needs, tiles come back.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,14 +17,16 @@ from numpy.typing import NDArray
 
 from reid_dist.engine.distances import Screen
 from reid_dist.engine.distances.devices import TorchDevice
-from reid_dist.engine.reductions import scans
-from reid_dist.engine.reductions.backends import Advance, Pairs, Rest
+from reid_dist.engine.reductions import device_keys, scans
+from reid_dist.engine.reductions.backends import Advance, Pairs, Rest, Seen
+from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.device_tiles import DeviceTiles, Sample, Tensor, UploadedRows
 from reid_dist.engine.reductions.scans import Kinds, Listed, Thresholds
 from reid_dist.engine.reductions.scans import Side as Marking
 from reid_dist.kernels.canonical import PairRows
 from reid_dist.kernels.deciding import Bands
 from reid_dist.kernels.entries import enter_rows
+from reid_dist.kernels.impostors import Brackets
 from reid_dist.kernels.symmetric import Side
 
 Int64 = NDArray[np.int64]
@@ -77,6 +80,14 @@ class _Placed:
     stop: int
     inside: int
 
+    @classmethod
+    def of(cls, pairs: Pairs, parts: list[tuple[Int64, Int64, Int64]], stop: int, inside: int) -> _Placed:
+        """Join open pairs: their rows and columns in the tile, and thresholds."""
+        queries, columns, _ = pairs
+        row, column, threshold = (np.concatenate(each) for each in zip(*parts, strict=True))
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(queries)))])
+        return cls(pairs, queries[row], columns.start + column, threshold, offsets, stop, inside)
+
 
 class DeviceProducts(DeviceTiles):
     """Products on a device; see `reid_dist.engine.reductions.backends.Backend`."""
@@ -87,16 +98,20 @@ class DeviceProducts(DeviceTiles):
         super().__init__(screen, rows, device, uploaded)
         self._fused = scans.fused_kernels(device) if triton else None
         self._thresholds: list[Thresholds] = []
+        self._table: device_keys.Table | None = None
         self._placed: _Placed | None = None
 
     def place(
         self, pairs: Pairs, bands: Bands, rest: Rest, counts: NDArray[np.int32], group_of: Int64, many: int | None
     ) -> Advance:
         """Count pairs by place and by group of columns."""
+        return self._advance(pairs, rest, lambda: self._place(pairs, bands, rest, counts, group_of))
+
+    def _advance(self, pairs: Pairs, rest: Rest, place: Callable[[], _Placed]) -> Advance:
+        """Hand over the open pairs of as many rows as find room; `place` finds those of all rows at once."""
         if self._placed is None or self._placed.pairs is not pairs:
-            self._placed = self._place(pairs, bands, rest, counts, group_of)
+            self._placed = place()
         placed = self._placed
-        # As many rows as find room.
         room = len(rest.open.query) - rest.n_open
         first = rest.first
         stop = int(np.searchsorted(placed.offsets, placed.offsets[first] + room, "right")) - 1
@@ -123,7 +138,7 @@ class DeviceProducts(DeviceTiles):
             bias, kinds = self._seen(hidden, queries[rows])
             values, own = self._products(queries, rows, bias), queries[rows]
             sample, thresholds = self._sample(values, self._errors(own)), self._thresholds_of(bands, queries, rows)
-            self._hide(values, bands, (bands.hidden_indptr, bands.hidden_column), own)
+            self._hide(values, bands.hidden_indptr, bands.hidden_column, own)
             placing = self._placed_values(values, own, thresholds, kinds, group_of, rest.limit - n_inside)
             del values
             numbers = np.zeros((n_groups, len(thresholds.place)), np.int32)
@@ -147,9 +162,7 @@ class DeviceProducts(DeviceTiles):
 
         # Rows before it were added in another precision.
         self._in_pieces(len(queries), columns, compute, take, rest.first)
-        row, column, threshold = (np.concatenate(each) for each in zip(*parts, strict=True))
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(queries)))])
-        return _Placed(pairs, queries[row], columns.start + column, threshold, offsets, stop, n_inside)
+        return _Placed.of(pairs, parts, stop, n_inside)
 
     def _thresholds_of(self, bands: Bands, queries: Int64, rows: slice) -> Thresholds:
         """Thresholds of some queries of a tile, which further tiles mostly need again."""
@@ -172,7 +185,7 @@ class DeviceProducts(DeviceTiles):
             bias, kinds = self._seen(hidden, queries[rows])
             values, own = self._products(queries, rows, bias), queries[rows]
             sample = self._sample(values, self._errors(own))
-            self._hide(values, side, (side.struck_indptr, side.struck), own)
+            self._hide(values, side.struck_indptr, side.struck, own)
             self._put_known(values, own)
             self._begin(values, own, side, kinds)
             level, least = (device.upload(each[own]) for each in (side.lists.level, side.lower_bound))
@@ -209,10 +222,93 @@ class DeviceProducts(DeviceTiles):
         fused = None if len(group_of) else self._fused
         found = None if fused is None else fused.place(self.device, values, thresholds, kinds)
         counts, opened = scans.place(self.device, values, thresholds, kinds, group_of) if found is None else found
-        sums = np.cumsum(np.bincount(self.device.download(opened.row), minlength=len(values)))
+        opened, n_fitting, n_inside = self._fitting(opened, len(values), limit)
+        return Placing(counts, opened, n_fitting, n_inside)
+
+    def _fitting(self, opened: Listed, n_rows: int, limit: int) -> tuple[Listed, int, int]:
+        """Open pairs of the rows up to one with which they exceed a limit; how many rows that is, and all pairs."""
+        sums = np.cumsum(np.bincount(self.device.download(opened.row), minlength=n_rows))
         n_fitting = int(np.searchsorted(sums, limit, "right"))
         n_kept = int(sums[n_fitting - 1]) if n_fitting else 0
-        return Placing(counts, Listed(*(each[:n_kept] for each in opened)), n_fitting, int(sums[-1]))
+        return Listed(*(each[:n_kept] for each in opened)), n_fitting, int(sums[-1])
+
+    def error(self, pairs: Pairs) -> float:
+        """None beyond that of the screen: these values are not in eight bits."""
+        return 0.0
+
+    def _impostors(
+        self, queries: Int64, rows: slice, hidden: HiddenColumns | None, seen: Seen
+    ) -> tuple[Tensor, Sample]:
+        """Values of some rows of a tile, minus infinity for all pairs that are not counted, and a sample of them."""
+        torch, own = self.device.torch, queries[rows]
+        bias, kinds = self._seen(hidden, own)
+        values = self._products(queries, rows, bias)
+        sample = self._sample(values)
+        self._hide(values, seen.hidden_indptr, seen.hidden_column, own)
+        self._put_known(values, own)
+        if kinds is not None:
+            values.masked_fill_(kinds[1][kinds[0]], -torch.inf)
+        values[self.device.upload(np.flatnonzero(~seen.counted[own]))] = -torch.inf
+        return values, sample
+
+    def histogram(self, pairs: Pairs, seen: Seen, counts: Int64, span: NDArray[np.uint32]) -> None:
+        """Count pairs by the keys of their values."""
+        queries, columns, hidden = pairs
+
+        def compute(rows: slice) -> tuple[Sample, int, Int64]:
+            values, sample = self._impostors(queries, rows, hidden, seen)
+            return (sample, *device_keys.count_keys(self.device, values, seen, queries[rows]))
+
+        def take(rows: slice, given: tuple[Sample, int, Int64]) -> bool:
+            sample, first, found = given
+            self._check(sample, queries[rows])
+            if len(found):
+                counts[first : first + len(found)] += found
+                span[:] = min(span[0], first), max(span[1], first + len(found) - 1)
+            return True
+
+        self._in_pieces(len(queries), columns, compute, take)
+
+    def split(
+        self, pairs: Pairs, seen: Seen, brackets: Brackets, rest: Rest, below: Int64, tally: NDArray[np.int32]
+    ) -> Advance:
+        """Count pairs by brackets of distances."""
+        return self._advance(pairs, rest, lambda: self._split(pairs, seen, brackets, rest, below, tally))
+
+    def _split(
+        self, pairs: Pairs, seen: Seen, brackets: Brackets, rest: Rest, below: Int64, tally: NDArray[np.int32]
+    ) -> _Placed:
+        """Count the pairs whose values lie between brackets, up to a row with too many others."""
+        device, (queries, columns, hidden) = self.device, pairs
+        parts: list[tuple[Int64, Int64, Int64]] = []
+        n_inside, stop, by_row = 0, len(queries), bool(len(tally))
+        if self._table is None or self._table.brackets.at_place is not brackets.at_place:
+            self._table = device_keys.Table.of(device, brackets)
+        table = self._table
+
+        def compute(rows: slice) -> tuple[Sample, list[Int64], int, int, Int64]:
+            values, sample = self._impostors(queries, rows, hidden, seen)
+            found = device_keys.split(device, values, seen, table, queries[rows])
+            del values
+            opened, n_fitting, inside = self._fitting(found.opened, rows.stop - rows.start, rest.limit - n_inside)
+            counts = device_keys.count_gaps(device, found, n_fitting, len(below), by_row=by_row)
+            return sample, [device.download(each) for each in opened], n_fitting, inside, counts
+
+        def take(rows: slice, given: tuple[Sample, list[Int64], int, int, Int64]) -> bool:
+            nonlocal n_inside, stop
+            sample, (row, column, what), n_fitting, inside, counts = given
+            self._check(sample, queries[rows])
+            if by_row:
+                tally[queries[rows][:n_fitting], 0] += counts.astype(np.int32)
+                counts = counts.sum(axis=0)
+            below[:] += counts
+            parts.append((row + rows.start, column, what))
+            n_inside += inside
+            stop = rows.start + n_fitting
+            return bool(n_fitting == rows.stop - rows.start)
+
+        self._in_pieces(len(queries), columns, compute, take, rest.first)
+        return _Placed.of(pairs, parts, stop, n_inside)
 
     def _marked_values(
         self, values: Tensor, own: Int64, rows: Marking, columns: Marking | None, kinds: Kinds

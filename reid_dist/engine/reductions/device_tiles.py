@@ -27,9 +27,7 @@ from reid_dist.engine.reductions.products import TileProducts, float_tile
 from reid_dist.engine.reductions.screens import RescoredScreen
 from reid_dist.errors import RunFailedError
 from reid_dist.kernels.canonical import PLAIN, PairRows, pair_distances
-from reid_dist.kernels.deciding import Bands
 from reid_dist.kernels.rescoring import falling_values
-from reid_dist.kernels.symmetric import Side
 from reid_dist.kernels.tiles import Tile
 
 Int64 = NDArray[np.int64]
@@ -113,7 +111,8 @@ class DeviceTiles(TileProducts):
         self._columns = RowRange(0, 0)
         self._far: Tensor = None
         self._bias: NDArray[np.floating] = np.empty(0, screen.dtype)
-        self._hidden: tuple[Bands | Side, _SinglePairs] | None = None
+        # By the identity of their columns, which are kept with them.
+        self._hidden: dict[int, tuple[Int64, _SinglePairs]] = {}
         self._known: tuple[_SinglePairs, Tensor] | None = None
         # Rows and columns of the sample of a tile of some shape, and their places on the device.
         self._sampled: dict[tuple[int, int], tuple[Int64, Int64, Tensor]] = {}
@@ -260,11 +259,11 @@ class DeviceTiles(TileProducts):
             return bias[0], None
         return self._bias, (self.device.upload(bias_of), self.device.upload(np.isinf(bias)))
 
-    def _hide(self, values: Tensor, key: Bands | Side, listed: tuple[Int64, Int64], queries: Int64) -> None:
-        """Set the values of single pairs to minus infinity."""
-        if self._hidden is None or self._hidden[0] is not key:
-            self._hidden = key, _SinglePairs(self.device, *listed)
-        row, column, _ = self._hidden[1].within(queries, self._columns, self.screen.shape[0])
+    def _hide(self, values: Tensor, indptr: Int64, hidden: Int64, queries: Int64) -> None:
+        """Set the values of single pairs to minus infinity: listed columns of each query."""
+        if id(hidden) not in self._hidden:
+            self._hidden[id(hidden)] = hidden, _SinglePairs(self.device, indptr, hidden)
+        row, column, _ = self._hidden[id(hidden)][1].within(queries, self._columns, self.screen.shape[0])
         values[row, column] = -self.device.torch.inf
 
     def _known_of(self, values: Tensor, queries: Int64) -> tuple[Tensor, Tensor, Tensor] | None:
