@@ -19,7 +19,7 @@ from reid_dist.core.environment import (
     TORCH_DEVICE_VARIABLE,
     TRITON_VARIABLE,
 )
-from reid_dist.engine.distances.devices import TorchDevice, assumed_seconds, device_of, may_have
+from reid_dist.engine.distances.devices import DeviceLostError, TorchDevice, assumed_seconds, device_of, may_have
 from reid_dist.engine.distances.integers import PROVIDERS, IntegerProduct, exact_product, seconds_saved
 from reid_dist.errors import InputError, RunFailedError
 from reid_dist.kernels.warmup import compile_examples
@@ -101,11 +101,11 @@ class Policy:
 
     def device_seconds(self, dim: int) -> tuple[float, bool]:
         """Seconds of a device per pair of rows of `dim` elements, and whether they were measured, here."""
-        device = None if self.torch_device is None else device_of(self.torch_device)
-        if device is None:
-            return assumed_seconds(dim), False
-        rates = device.rates(dim)
-        found = rates.int8 if self.uses_integers_of(device, dim) else rates.float32
+        device, found = None if self.torch_device is None else device_of(self.torch_device), math.inf
+        with contextlib.suppress(DeviceLostError):
+            if device is not None:
+                rates = device.rates(dim)
+                found = rates.int8 if self.uses_integers_of(device, dim) else rates.float32
         return (found, True) if found < math.inf else (assumed_seconds(dim), False)
 
     def load_device(self, n_multiplications: int) -> None:

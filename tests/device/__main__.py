@@ -255,7 +255,6 @@ def main() -> int:
             if TRITON_VARIABLE not in variables or variables[DEVICE_INTEGERS_VARIABLE] == "1":
                 run.digests()
             run.in_memory()
-            run.market()
             run.neighbours(250_000)
     run.row("all", f"{time.perf_counter() - began:.0f} s", f"{run.n_wrong} wrong")
     return 1 if run.n_wrong else 0

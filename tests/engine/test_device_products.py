@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -191,6 +192,34 @@ def test_memory_that_is_too_small_for_a_tile(monkeypatch):
         assert nearest(items, items, k=5).distance.tobytes() == lists.distance.tobytes()
     assert max(sizes) == 300
     assert min(sizes) <= 37
+
+
+def test_halved_tiles_grow_with_the_next_block_pairs(monkeypatch):
+    device = device_of("cpu")
+    monkeypatch.setattr(device, "_most_pairs", devices._MOST_PAIRS)
+    whole = device.tile(is_reduced=True)
+    assert device.halve()
+    assert device.halve()
+    sizes = [device.tile(is_reduced=True)[1] for _ in range(3)]
+    assert sizes == [whole[1] // 2, whole[1], whole[1]]
+
+
+def test_times_for_a_plan(monkeypatch):
+    device = device_of("cpu")
+    here = Policy(torch_device="cpu")
+    monkeypatch.setitem(device._rates, 8, devices.Rates(2e-9, 1e-9))
+    assert here.device_seconds(8) == (1e-9, True)
+    assert replace(here, device_integers=False).device_seconds(8) == (2e-9, True)
+
+    def no_memory(dim):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(device, "_time", no_memory)
+    assert not device.rates(9).integers_pay
+    for policy_of_plan, dim in ((here, 9), (Policy(torch_device=None), 8)):
+        seconds, is_measured = policy_of_plan.device_seconds(dim)
+        assert not is_measured
+        assert 0 < seconds < 1e-9
 
 
 def test_memory_for_nothing(monkeypatch):

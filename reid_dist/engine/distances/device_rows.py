@@ -141,13 +141,12 @@ class ResidentRows:
             self._is_watched = False
             if not is_idle:
                 self._watch()
-        if is_idle:
-            self.forget()
+        if is_idle and self.forget():
+            self._device.give_back()
 
-    def forget(self) -> None:
-        """Let all rows go that no task uses."""
+    def forget(self) -> bool:
+        """Let all rows go that no task uses; whether there were any."""
         with self._lock:
             had = bool(self._rows)
             self._rows.clear()
-        if had:
-            self._device.give_back()
+        return had

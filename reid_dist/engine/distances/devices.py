@@ -223,11 +223,15 @@ class TorchDevice:
         return values
 
     def rates(self, dim: int) -> Rates:
-        """Seconds per pair of rows of `dim` elements: the shortest of three tiles each, timed at the first call."""
+        """Seconds per pair of rows of `dim` elements: the shortest of three tiles each, timed at the first call.
+
+        Raises `DeviceLostError` as `turn`.
+        """
         with self._timing:
             if dim not in self._rates:
                 try:
-                    found = self._time(dim)
+                    with self.turn():
+                        found = self._time(dim)
                 except self.torch.OutOfMemoryError:
                     return Rates(np.inf, np.inf)
                 _LOG.info("%s, rows of %d elements, seconds a pair: %s", self.name, dim, found)

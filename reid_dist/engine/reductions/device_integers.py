@@ -30,8 +30,8 @@ from reid_dist.kernels.tiles import Tile
 Int64 = NDArray[np.int64]
 
 # Elements that are quantised at once, in float64, and of rows whose products are computed singly at once.
-_QUANTISED_AT_ONCE: Final = 1 << 24
-_REFINED_AT_ONCE: Final = 1 << 26
+_QUANTISED_AT_ONCE: Final = 1 << 22
+_REFINED_AT_ONCE: Final = 1 << 24
 
 
 class IntegersOnDevice(QuantisedRows):
