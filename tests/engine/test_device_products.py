@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from device_runs import use_device
 from exact_products import use_precisions
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +24,6 @@ from tile_problems import Problem, content
 from reid_dist import FeatureSet, evaluate, nearest
 from reid_dist.clusters.settings import forcing
 from reid_dist.core.environment import (
-    DEVICE_INTEGERS_VARIABLE,
     SCREEN_VARIABLE,
     TORCH_DEVICE_VARIABLE,
     TRITON_VARIABLE,
@@ -33,7 +33,7 @@ from reid_dist.engine.distances import devices
 from reid_dist.engine.distances.devices import TorchDevice, device_of
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy, require_device
-from reid_dist.engine.reductions import Precision, bands, scans, surroundings
+from reid_dist.engine.reductions import Precision, bands, scans
 from reid_dist.engine.reductions.device_integers import DeviceIntegers
 from reid_dist.engine.reductions.device_tiles import DeviceTiles
 from reid_dist.errors import InputError, RunFailedError
@@ -45,14 +45,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 def on_device(tile=None, *, integers=False):
     """Compute on torch's CPU device, in tiles of some rows, from integers as often as they serve or not at all."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(SCREEN_VARIABLE, "cuda")
-        patch.setenv(TORCH_DEVICE_VARIABLE, "cpu")
-        patch.setenv(DEVICE_INTEGERS_VARIABLE, str(int(integers)))
+        use_device(patch, tile, integers=integers)
         if integers:
             use_precisions(patch, lambda n: np.full(n, Precision.INTEGERS))
-            patch.setattr(surroundings, "pay_for_lists", lambda *_: True)
-        if tile is not None:
-            patch.setattr(TorchDevice, "tile", lambda self, *, is_reduced: tile)
         yield patch
 
 
