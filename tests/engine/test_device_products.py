@@ -227,21 +227,22 @@ def test_memory_for_nothing(monkeypatch):
         evaluate(sets(), sets())
 
 
-def run_in_eight_bits():
+def run_in_eight_bits(distance):
     """Ranks, lists, and neighbours both ways; the products that were read, by need."""
     items, others = sets(), sets(200)
-    report = evaluate(items, items, rerank="k_reciprocal(k1=4,k2=2)")
+    report = evaluate(items, items, rerank="k_reciprocal(k1=4,k2=2)", distance=distance)
     found = [report.result_digest]
-    for each in (nearest(items, others, k=3), nearest(items, items, k=3)):
+    for each in (nearest(items, others, k=3, distance=distance), nearest(items, items, k=3, distance=distance)):
         found += [each.index.tobytes(), each.distance.tobytes()]
     return found, report.environment["products"]
 
 
-def test_what_is_read_in_eight_bits():
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_what_is_read_in_eight_bits(distance):
     with in_float32():
-        right, _ = run_in_eight_bits()
+        right, _ = run_in_eight_bits(distance)
     with on_device(integers=True):
-        found, products = run_in_eight_bits()
+        found, products = run_in_eight_bits(distance)
     assert found == right
     words = dict(each.split(": ") for each in products.split("; "))
     assert words["neighbours"] == "int8 on CPU of torch"
