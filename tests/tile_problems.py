@@ -15,6 +15,7 @@ from reid_dist.engine.reductions import (
     CountGroups,
     CountImpostors,
     CountNearer,
+    CountsByQuery,
     FallingScale,
     Identities,
     KeepNearest,
@@ -84,6 +85,7 @@ class Problem:
             ),
             "lists": KeepNearest(4, COSINE, none, GalleryMask(np.arange(n_gallery) % 7 == 0, None)),
             "impostors": CollectImpostors(seen, tuple(edges), 1000),
+            "impostors by query": CollectImpostors(seen, tuple(edges), 1000, by_query=True),
             "histogram": CountImpostors(seen),
         }  # fmt: skip
 
@@ -95,10 +97,13 @@ class Problem:
 
 
 def content(found):
-    """Everything in a partial result, as nested lists; entries of single-shot lists are in no order."""
+    """Everything in a partial result, as nested lists; entries of lists, and pairs by query, are in no order."""
     if isinstance(found, ListedItems):
         owner = np.repeat(np.arange(len(found.active)), np.diff(found.indptr))
         found = replace(found, entry=found.entry[np.lexsort((found.entry, owner))])
+    if isinstance(found, CountsByQuery) and found.pairs is not None:
+        order = np.lexsort(found.pairs)
+        found = replace(found, pairs=tuple(each[order] for each in found.pairs))
     if isinstance(found, np.ndarray):
         return found.tolist()
     if isinstance(found, dict):

@@ -49,7 +49,7 @@ def connect(config: Cluster, *, early: EarlyCluster | None = None) -> Iterator[C
     `early` is the cluster if it has been started.
     Raises `ClusterError` if it cannot be started or reached in time, and `InputError` if a package is not installed.
     """
-    with forcing(config.screen, config.device), _connected(config, early) as client:
+    with forcing(config.screen, config.device, gpus=config.expects_gpus), _connected(config, early) as client:
         yield client
 
 

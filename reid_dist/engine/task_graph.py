@@ -28,6 +28,7 @@ from reid_dist.core.address_space import more_memory
 from reid_dist.core.clocks import steady_time
 from reid_dist.core.model import RowRange
 from reid_dist.engine.blas import one_blas_thread
+from reid_dist.engine.distances.devices import forget_rows
 from reid_dist.engine.plan import DEFAULT_MEMORY, MERGED_AT_ONCE
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened
@@ -218,6 +219,9 @@ def _run_here(graph: TaskGraph, n_threads: int, progress: Progress) -> list[Any]
             f"this process ran out of memory ({str(error) or 'no more is given to it'}): "
             + more_memory("choose a smaller --chunk-rows, or fewer threads")
         ) from error
+    finally:
+        # Memory of a GPU is left to what this process does next.
+        forget_rows()
 
 
 @contextlib.contextmanager

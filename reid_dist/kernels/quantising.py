@@ -33,7 +33,7 @@ ROUNDOFF = 2.0**-24
 # A float32 number of less than 2^22 plus this is rounded to an integer, half to even; `np.rint` is a call each.
 ROUNDER = np.float32(1.5 * 2**23)
 # Rows of smaller elements are their own residuals: their squares would underflow.
-_SMALLEST = np.float32(1e-15)
+SMALLEST = np.float32(1e-15)
 
 FINER = 2 * LARGEST_INTEGER
 """Steps of residuals in one of rows."""
@@ -85,7 +85,7 @@ def quantise_rows(
             bits_of_largest = max(bits_of_largest, bits[k] & np.int32(0x7FFFFFFF))
         single[0] = bits_of_largest
         largest = single.view(np.float32)[0]
-        if not largest > _SMALLEST:
+        if not largest > SMALLEST:
             for k in range(dim):
                 coarse[k] = fine[k] = 0
             scale[i] = 0.0

@@ -120,8 +120,14 @@ def test_products_of_a_plan(reid_dist, pipeline: Path, tmp_path: Path, monkeypat
         # As where torch and a driver are installed; nothing of torch is imported.
         patch.setattr("reid_dist.engine.policy.may_have", lambda where: True)
         cluster.write_text("kind: threads\ndevice: cuda\n")
-        there = printed(reid_dist("plan", pipeline, "--cluster", cluster).out)["products"]
-    assert there.startswith("float32 and float64 on a GPU")
+        there = printed(reid_dist("plan", pipeline, "--cluster", cluster).out)
+        cluster.write_text(
+            "kind: slurm\njobs: 5\ncores: 4\nprocesses: 2\ngpus: 2\nmemory: 8GiB\nwalltime: 01:00:00\ndevice: cuda\n"
+        )
+        jobs = printed(reid_dist("plan", pipeline, "--cluster", cluster).out)
+    for shown, number in ((there, "1 GPU"), (jobs, "10 GPUs")):
+        assert shown["products"].startswith("float32 and float64 on a GPU")
+        assert re.match(rf"at most \d\S* GiB of memory, .* on {number} in products \(", shown["gpu"])
     monkeypatch.setattr(Policy, "may_use_integers", False)
     assert printed(reid_dist("plan", pipeline).out)["products"] == "float32"
     without = make_plan(shape(2000), shape(20_000), n_threads=1).task_bytes

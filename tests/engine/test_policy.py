@@ -101,7 +101,8 @@ def test_workers_with_integers_and_without(two_workers: Client, sides: Sides) ->
     assert again.environment["products"] == "int8"
     assert {each.result_digest for each in (alone, mixed, plain, again)} == {alone.result_digest}
     forced = [each.environment["policy"] for each in (alone, mixed, plain, again)]
-    common = {"integers": "onnxruntime", "device": "cuda", "triton": False}
+    common = {"integers": "onnxruntime", "device": "cuda", "on_workers": False, "device_integers": None}
+    common["triton"] = False
     assert forced == [{"forced": which, **common} for which in (None, None, "float32", "int8")]
 
 

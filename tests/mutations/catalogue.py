@@ -387,6 +387,59 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("reports/browse/server.py", "not hmac.compare_digest(path[1], self.server.token)", "not path[1]"),
         ("reports/browse/subject.py", "loss=-pair.difference", "loss=pair.difference"),
     ],
+    "device": [
+        (
+            "engine/reductions/device_integers.py",
+            "wide = thresholds.widened(device.upload(self._errors(own)))",
+            "wide = thresholds",
+        ),
+        ("engine/reductions/device_integers.py", "rows.level - of_row", "rows.level"),
+        ("engine/reductions/device_integers.py", "columns.level - most", "columns.level"),
+        ("engine/reductions/device_integers.py", "columns.least + most", "columns.least"),
+        (
+            "engine/reductions/device_integers.py",
+            "self._refined(own, row, column) - bias[column]",
+            "self._refined(own, row, column)",
+        ),
+        ("engine/reductions/device_integers.py", "value -= self.device.upload(self._bias)[column]", "value -= 0"),
+        (
+            "engine/reductions/device_integers.py",
+            "            values[known[0], known[1]] = -torch.inf\n",
+            "            pass\n",
+        ),
+        (
+            "engine/reductions/device_integers.py",
+            "refined.what >= thresholds.lowest[refined.row]",
+            "refined.what > -torch.inf",
+        ),
+        ("engine/reductions/device_integers.py", "(rows - whole * scale).norm(dim=1)", "(rows - rows).norm(dim=1)"),
+        ("engine/reductions/device_products.py", "+ (0.0 if errors is None else errors)", ""),
+        (
+            "engine/reductions/device_products.py",
+            "            numbers[:, thresholds.indptr[placing.n_fitting] :] = 0\n",
+            "",
+        ),
+        (
+            "engine/reductions/device_products.py",
+            "            values.masked_fill_(kinds[1][kinds[0]], -torch.inf)\n",
+            "            pass\n",
+        ),
+        (
+            "engine/reductions/device_tiles.py",
+            "self._known[1][place].masked_fill(hidden, -self.device.torch.inf)",
+            "self._known[1][place]",
+        ),
+        ("engine/reductions/scans.py", "self.lower - more, self.upper + more", "self.lower - more, self.upper"),
+        (
+            "engine/reductions/scans.py",
+            "visible = ~kinds[1][kinds[0][pairs[0]], pairs[1]]",
+            "visible = kinds[0][pairs[0]] >= 0",
+        ),
+        ("engine/reductions/device_keys.py", "places < 2 * LARGEST_KEY", "places <= 2 * LARGEST_KEY"),
+        ("engine/reductions/device_keys.py", "near[which] // 2 + 1", "near[which] // 2"),
+        ("engine/reductions/device_keys.py", "(near != far) | (near % 2 == 1)", "near != far"),
+        ("clusters/own_gpu.py", "gpus[int(number[0]) % len(gpus) if number else 0]", "gpus[0]"),
+    ],
 }
 
 MUTATIONS: Final[tuple[Mutation, ...]] = tuple(

@@ -55,7 +55,40 @@ from reid_dist.kernels.warmup import lacks_integers
 _LEAST_QUERIES, _LEAST_ROWS = 256, 2048
 
 
-class IntegerRows:
+class QuantisedRows:
+    """Bounds of rows in eight bits, wherever the integers are.
+
+    Attributes
+    ----------
+    bounds
+        Upper bounds of the lengths of rows and of residuals, and of what is left of these where they are in eight bits
+        themselves, shape (n, 2) or (n, 3), float64.
+    largest
+        The largest of each, shape (2,) or (3,), float64.
+    """
+
+    def __init__(self, bounds: Float64) -> None:
+        self.bounds = bounds
+        self.largest: Float64 = bounds.max(axis=0, initial=0.0)
+
+    def error(self, rows: Int64, columns: QuantisedRows, slack: float) -> NDArray[np.float32]:
+        """Bound on the errors of the values of some rows against columns, shape (n,), rounded up."""
+        length, residual = self.bounds[consecutive(rows), :2].T
+        longest, most = columns.largest[:2]
+        return _raised(residual * (longest + most) + length * most + self._rounding(rows, columns) + slack)
+
+    def spared(self, rows: Int64, columns: QuantisedRows) -> NDArray[np.float32]:
+        """How much less than `error` the values of each column are off at least, shape (n,), rounded down."""
+        less = (1.0 - 2.0**-20) * (columns.largest[1] - columns.bounds[:, 1])
+        return np.asarray(self.bounds[consecutive(rows), 0].min() * less, np.float32)
+
+    def _rounding(self, rows: Int64, columns: QuantisedRows) -> Float64:
+        """Bound on the roundings of values of some rows against columns, shape (n,)."""
+        found: Float64 = 2.0**-18 * self.bounds[consecutive(rows), :2].sum(axis=1) * columns.largest[:2].sum()
+        return found
+
+
+class IntegerRows(QuantisedRows):
     """Prepared rows, shape (n, dim), float32, in eight bits, and their residuals in eight bits.
 
     Attributes
@@ -66,10 +99,6 @@ class IntegerRows:
         The integers of rows, and behind them those of residuals, shape (n, 2 dim), int8.
     scale
         Shape (n,), float32.
-    bounds
-        Upper bounds of the lengths of rows, of residuals and of what is left of these, shape (n, 3), float64.
-    largest
-        The largest of each, shape (3,), float64.
     shift, crossed_shift
         Share of the offset of unsigned rows in products with these rows, and of those with residuals of the other side,
         both ways, shape (n,), int32.
@@ -80,9 +109,9 @@ class IntegerRows:
         self.product = product
         self.both = np.empty((n, 2 * dim), np.int8)
         self.scale, total = np.empty(n, np.float32), np.empty((n, 2), np.int32)
-        self.bounds = np.empty((n, 3))
-        quantise_rows(prepared, self.both, self.scale, self.bounds, total)
-        self.largest = self.bounds.max(axis=0, initial=0.0)
+        bounds = np.empty((n, 3))
+        quantise_rows(prepared, self.both, self.scale, bounds, total)
+        super().__init__(bounds)
         self.shift, self.crossed_shift = np.int32(LARGEST_INTEGER) * np.cumsum(total, axis=1, dtype=np.int32).T.copy()
 
     @property
@@ -123,28 +152,12 @@ class IntegerRows:
         """Do the same for products of rows with residuals of the other side, the sums of both ways."""
         self.product.multiply(self._crossed_unsigned[consecutive(rows)], other.crossed_columns, out)
 
-    def error(self, rows: Int64, columns: IntegerRows, slack: float) -> NDArray[np.float32]:
-        """Bound on the errors of the values of some rows against columns, shape (n,), rounded up."""
-        length, residual, _ = self.bounds[consecutive(rows)].T
-        longest, most, _ = columns.largest
-        return _raised(residual * (longest + most) + length * most + self._rounding(rows, columns) + slack)
-
     def crossed_error(self, rows: Int64, columns: IntegerRows, slack: float) -> NDArray[np.float32]:
         """Bound on the errors of values with residuals, shape (n,), rounded up."""
         length, residual, left = self.bounds[consecutive(rows)].T
         longest, most, most_left = columns.largest
         omitted = left * longest + (length + left) * most_left + (residual + left) * (most + most_left)
         return _raised(omitted + self._rounding(rows, columns) + slack)
-
-    def spared(self, rows: Int64, columns: IntegerRows) -> NDArray[np.float32]:
-        """How much less than `error` the values of each column are off at least, shape (n,), rounded down."""
-        less = (1.0 - 2.0**-20) * (columns.largest[1] - columns.bounds[:, 1])
-        return np.asarray(self.bounds[consecutive(rows), 0].min() * less, np.float32)
-
-    def _rounding(self, rows: Int64, columns: IntegerRows) -> Float64:
-        """Bound on the roundings of values of some rows against columns, shape (n,)."""
-        found: Float64 = 2.0**-18 * self.bounds[consecutive(rows), :2].sum(axis=1) * columns.largest[:2].sum()
-        return found
 
 
 def _raised(bound: Float64) -> NDArray[np.float32]:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Hidden, RowRange
 from reid_dist.engine.distances import Distance
+from reid_dist.engine.distances.device_rows import StoredRows
 from reid_dist.kernels.canonical import PLAIN, PairRows, Rescoring, bytes_of_given, read_only
 
 Int64 = NDArray[np.int64]
@@ -33,6 +34,8 @@ class FeatureBlock:
     reranked: Rescoring | None = None
     # Labels, shape (n,), int64: rows of equal labels are in no list of nearest rows of each other.  None for all rows.
     label: Int64 | None = None
+    # The rows as they are stored, where a device may take them.
+    stored: StoredRows | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", read_only(self.features))

@@ -122,9 +122,7 @@ class Listing:
 def listed_in(pair: BlockPair, k: int, share: float = 1.0) -> Precision:
     """First precision of lists of `k` items, of which a share of the pairs is compared per product."""
     n_gallery, dim = pair.gallery.features.shape
-    if pair.device is not None:
-        return Precision.PLAIN
-    pays = pay_for_lists(share * n_gallery, dim, k, pair.policy) and pair.integers is not None
+    pays = pay_for_lists(share * n_gallery, dim, k, pair.policy) and pair.has_integers
     return Precision.INTEGERS if pays else Precision.PLAIN
 
 
@@ -133,7 +131,7 @@ class ListingTiles:
 
     def __init__(self, pair: BlockPair, listing: Listing, need: Need) -> None:
         self._listing, self._need = listing, need
-        self._work = ListWork(pair.gallery.features.shape[1], listing.k * len(pair.query), pair.policy)
+        self._work = ListWork(pair.gallery.features.shape[1], listing.k * len(pair.query), pair.policy, pair.table)
 
     def absorb(self, tile: TileView, hidden: HiddenColumns | None = None) -> None:
         """Add one tile, without columns that are hidden by label."""
