@@ -15,7 +15,6 @@ from reid_dist.engine.reductions import (
     CountGroups,
     CountImpostors,
     CountNearer,
-    CountsByQuery,
     FallingScale,
     Identities,
     KeepNearest,
@@ -97,13 +96,10 @@ class Problem:
 
 
 def content(found):
-    """Everything in a partial result, as nested lists; entries of lists, and pairs by query, are in no order."""
+    """Everything in a partial result, as nested lists; entries of single-shot lists are in no order."""
     if isinstance(found, ListedItems):
         owner = np.repeat(np.arange(len(found.active)), np.diff(found.indptr))
         found = replace(found, entry=found.entry[np.lexsort((found.entry, owner))])
-    if isinstance(found, CountsByQuery) and found.pairs is not None:
-        order = np.lexsort(found.pairs)
-        found = replace(found, pairs=tuple(each[order] for each in found.pairs))
     if isinstance(found, np.ndarray):
         return found.tolist()
     if isinstance(found, dict):

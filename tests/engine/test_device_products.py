@@ -96,15 +96,14 @@ def test_a_histogram_counts_the_same_pairs(seed, is_reranked, tile):
         right = problem.run(["histogram"], TileShape(*tile))["histogram"]
     with on_device(tile):
         found = problem.run(["histogram"], TileShape(*tile))["histogram"]
-    assert found.error == right.error
-    assert found.counts.total == right.counts.total
+    assert found.total == right.total > 0
 
     def up_to(counts, keys):
         return np.concatenate([[0], np.cumsum(counts.count)])[np.searchsorted(counts.key, keys, "right")]
 
-    keys = np.union1d(right.counts.key, found.counts.key)
-    assert (up_to(right.counts, keys - 1) <= up_to(found.counts, keys)).all()
-    assert (up_to(found.counts, keys) <= up_to(right.counts, keys + 1)).all()
+    keys = np.union1d(right.key, found.key)
+    assert (up_to(right, keys - 1) <= up_to(found, keys)).all()
+    assert (up_to(found, keys) <= up_to(right, keys + 1)).all()
 
 
 @pytest.mark.parametrize("protocol", ["market1501", "cuhk03_separate_cameras"])
