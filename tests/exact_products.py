@@ -51,8 +51,10 @@ def use_precisions(monkeypatch, choose):
     def chosen(thresholds):
         found, pair = estimated(thresholds), thresholds._pair
         wanted = np.asarray(choose(len(found)), np.uint8)
-        if pair.integers is None:
+        if not pair.has_integers:
             wanted = np.maximum(wanted, Precision.PLAIN)
+        # A device has no residuals.
+        wanted = np.where(np.isin(wanted, [*pair.table]), wanted, np.uint8(Precision.PLAIN))
         if pair.screen().exact:
             wanted = np.minimum(wanted, Precision.PLAIN)
         return np.where(found <= Precision.KNOWN, found, wanted).astype(np.uint8)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from strategies import KINDS, features, seeds
 
 from reid_dist.engine.distances.quantised import IntegerRows
-from reid_dist.engine.distances.residuals import ResidualRows
 from reid_dist.engine.reductions import FeatureBlock, pair_rows
 from reid_dist.kernels.canonical import pair_distances, squared_norms
 from reid_dist.kernels.quantising import LARGEST_INTEGER
@@ -77,8 +76,9 @@ def rows_at_the_edge(dim, sign, parts=1):
 
 def halve_bounds(monkeypatch):
     """Halve the bounds of products of eight-bit integers, with residuals and without."""
-    for rows in (IntegerRows, ResidualRows):
-        monkeypatch.setattr(rows, "error", lambda *given, whole=rows.error: whole(*given) * np.float32(0.5))
+    for name in ("error", "crossed_error"):
+        whole = getattr(IntegerRows, name)
+        monkeypatch.setattr(IntegerRows, name, lambda *given, whole=whole: whole(*given) * np.float32(0.5))
 
 
 def labelled_hard_rows(data, name):

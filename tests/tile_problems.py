@@ -15,10 +15,10 @@ from reid_dist.engine.reductions import (
     CountGroups,
     CountImpostors,
     CountNearer,
+    CountsByQuery,
     FallingScale,
     Identities,
     KeepNearest,
-    KnownPairs,
     ListBefore,
     ListedItems,
     SingleShot,
@@ -27,6 +27,7 @@ from reid_dist.engine.reductions import (
     make_targets,
 )
 from reid_dist.engine.tile_loop import run_tiles
+from reid_dist.kernels.canonical import Rescoring
 from reid_dist.relevance.assignment import GalleryIndex, assign_relevance
 from reid_dist.relevance.groups import GroupIndex
 from reid_dist.relevance.protocols import PROTOCOLS
@@ -50,7 +51,7 @@ class Problem:
             shares = rng.random((n_query, n_gallery)) < rng.choice([0.05, 0.5])
             indptr, known = np.concatenate([[0], np.cumsum(shares.sum(axis=1))]), rng.integers(1, 9, shares.sum()) / 10
             near = replace(
-                near, reranked=KnownPairs(0.3, False, np.full(n_query, 2.0), indptr, np.nonzero(shares)[1], known)
+                near, reranked=Rescoring(True, 0.3, False, np.full(n_query, 2.0), indptr, np.nonzero(shares)[1], known)
             )
         self.near, self.exact = near, canonical_matrix(near, self.far, COSINE)
         labels = [Labels(pid, rng.integers(0, 3, len(pid)), np.arange(len(pid))) for pid in pids]
@@ -84,6 +85,7 @@ class Problem:
             ),
             "lists": KeepNearest(4, COSINE, none, GalleryMask(np.arange(n_gallery) % 7 == 0, None)),
             "impostors": CollectImpostors(seen, tuple(edges), 1000),
+            "impostors by query": CollectImpostors(seen, tuple(edges), 1000, by_query=True),
             "histogram": CountImpostors(seen),
         }  # fmt: skip
 
@@ -95,9 +97,12 @@ class Problem:
 
 
 def content(found):
-    """Everything in a partial result, as nested lists; entries of single-shot lists are in no order."""
+    """Everything in a partial result, as nested lists; entries of lists, and pairs by query, are in no order."""
     if isinstance(found, ListedItems):
         found = replace(found, entry=np.sort(found.entry))
+    if isinstance(found, CountsByQuery) and found.pairs is not None:
+        order = np.lexsort(found.pairs)
+        found = replace(found, pairs=tuple(each[order] for each in found.pairs))
     if isinstance(found, np.ndarray):
         return found.tolist()
     if isinstance(found, dict):

@@ -41,17 +41,17 @@ def refuse_unobservable(cluster: ClusterConfig, page: Path | None, *, computes: 
 
 @contextlib.contextmanager
 def observed_cluster(
-    cluster: ClusterConfig, page: Path | None, *, reranks: bool = False, early: EarlyCluster | None = None
+    cluster: ClusterConfig, page: Path | None, *, early: EarlyCluster | None = None
 ) -> Iterator[Client | None]:
     """Start or reach a cluster, print the address of its dashboard, and write a performance report to `page`.
 
-    Yields a client, or None for threads.  If the cluster breaks, the error holds the cause; `reranks` and
-    `early` are as of `connect`.
+    Yields a client, or None for threads.  If the cluster breaks, the error holds the cause; `early` is as of
+    `connect`.
     """
     with contextlib.ExitStack() as stack:
         # Left after the cluster is: a client that closes while it searches for its scheduler logs the most.
         quiet = stack.enter_context(contextlib.ExitStack())
-        client = stack.enter_context(connect(cluster, reranks=reranks, early=early))
+        client = stack.enter_context(connect(cluster, early=early))
         stack.enter_context(cluster_failures(client))
         if client is not None:
             quiet.enter_context(without_logs_of_dask())

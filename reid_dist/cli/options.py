@@ -109,7 +109,7 @@ def run_options(
                 from reid_dist.kernels.warmup import warmup
 
                 # First, so that it runs beside the imports of this process.
-                warmup(reranks=bool(given["rerank"]))
+                warmup()
             cluster = choose_cluster(cluster_file, workers, in_threads=usual)
             return function(run=RunOptions(cluster=cluster, performance_page=performance_report, **own), **given)
 
@@ -319,7 +319,8 @@ def choose_cluster(cluster_file: Path | None, workers: int | None, *, in_threads
     cluster = _choose_cluster(cluster_file, workers, in_threads=in_threads)
     if device is not None:
         cluster = cluster.model_copy(update={"device": device})
-    if cluster.device == "cuda" and cluster.kind in ("threads", "local"):
+    wants_gpu = cluster.device == "cuda" or getattr(cluster, "gpus", None) is not None
+    if wants_gpu and cluster.kind in ("threads", "local"):
         from reid_dist.engine.policy import require_device
 
         require_device()

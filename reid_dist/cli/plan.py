@@ -127,12 +127,14 @@ def command(
     weight = 0.0 if grid is None else next((point.weight for point in grid.points if 0 < point.weight < 1), 1.0)
     models = [parse_model(text) for text in job.fuse or ()]
     query, gallery = fused_sides(FeatureSet.open(job.query), FeatureSet.open(job.gallery), models, weight)
-    size, policy = None, Policy.in_force()
+    size, policy, n_gpus = None, Policy.in_force(), 1
     if cluster_file is not None:
         if threads is not None or memory_gib is not None:
             raise click.UsageError("--threads and --memory-per-thread are given by --cluster; give one or the other")
         cluster = read_cluster(cluster_file)
-        size, policy = cluster_size(cluster), Policy.in_force(cluster.screen, cluster.device)
+        size = cluster_size(cluster)
+        n_gpus = (getattr(cluster, "gpus", None) or 1) * getattr(cluster, "jobs", 1)
+        policy = Policy.in_force(cluster.screen, cluster.device, gpus=cluster.expects_gpus)
         n_threads, memory = size.n_threads, planned_memory(size.memory_per_thread)
     else:
         # Threads of a number of their own are those of other machines.
@@ -195,6 +197,7 @@ def command(
         "read": f"{byte_size(plan.bytes_read)}, at most {byte_size(plan.bytes_read_by(n_workers))} a worker",
         "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products",
         "products": _products_line(plan, policy),
+        **({"gpu": _gpu_line(plan, policy, n_gpus)} if policy.expects_device(plan.flop // 2) else {}),
         **(
             {"passes": f"{plan.passes} as a rule: thresholds over all pairs are searched for"}
             if plan.bracket_counts
@@ -231,10 +234,7 @@ def _products_line(plan: Plan, policy: Policy) -> str:
     if policy.forced == "float32":
         return "float32, as is forced"
     if policy.expects_device(plan.flop // 2):
-        from reid_dist.engine.distances.devices import MOST_DEVICE_BYTES
-
-        memory = byte_size(MOST_DEVICE_BYTES)
-        return f"float32 and float64 on a GPU, in {memory} of its memory besides its rows; the time is that of the CPU"
+        return "float32 and float64 on a GPU, and int8 where it is faster there"
     if policy.may_use_integers:
         has = policy.integer_product() is not None
         return "int8 where they decide most pairs, float32 for the others" if has else "float32, which is faster here"
@@ -243,6 +243,20 @@ def _products_line(plan: Plan, policy: Policy) -> str:
     return (
         "float32; with pip install 'reid-dist[int8]', products of eight-bit integers take some half of the time for "
         "neighbours and lists, and two thirds for ranks of a well-trained model"
+    )
+
+
+def _gpu_line(plan: Plan, policy: Policy, n_gpus: int) -> str:
+    """Memory of a GPU, and its time in products and their comparison: without what threads decide for it."""
+    from reid_dist.engine.distances.devices import device_bytes
+
+    memory = byte_size(device_bytes(plan.query_block + plan.gallery_block, plan.query.dim))
+    seconds, is_measured = policy.device_seconds(plan.query.dim)
+    taken = rough_duration(plan.passes * plan.query.n_rows * plan.gallery.n_rows * seconds / n_gpus)
+    source = "as timed here" if is_measured else "an estimate: no GPU could be timed here"
+    return (
+        f"at most {memory} of memory, and rows in half of what is free; {taken} on {counted(n_gpus, 'GPU')} in "
+        f"products ({source}); the time below is that of the CPU without any"
     )
 
 

@@ -36,7 +36,6 @@ def run_resumable(
     prepare: Callable[[], Computation[R]],
     *,
     on_cluster: bool = True,
-    reranks: bool = False,
     again: str | None = None,
 ) -> R:
     """Compute and save a report as `run_job` does; `again` is the command that resumes it, by default this one."""
@@ -50,7 +49,7 @@ def run_resumable(
         command=words_of_command(),
         resumed_by=again or ("the same command" if run.output is None else "the same command with --resume"),
     )
-    connect = partial(observed_cluster, run.cluster, run.performance_page, reranks=reranks, early=run.early)
+    connect = partial(observed_cluster, run.cluster, run.performance_page, early=run.early)
     return run_job(prepare, to, connect if on_cluster else contextlib.nullcontext, partial(click.echo, err=True))
 
 
@@ -107,7 +106,7 @@ def evaluate_job(job: PipelineJob, run: RunOptions, *, again: str | None = None)
         return run_resumable(run, partial(prepare_splits, job.sides, options, rows_progress, stages))
     # Lists are read here; there is nothing to distribute.
     prepare = partial(prepare_evaluation, job, rows_progress, stages)
-    return run_resumable(run, prepare, on_cluster=job.lists is None, reranks=job.rerank is not None, again=again)
+    return run_resumable(run, prepare, on_cluster=job.lists is None, again=again)
 
 
 def deliver_report(report: Report, *, as_json: bool, output: Path | None) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from reid_dist.clusters.existing import await_workers
 from reid_dist.clusters.fields import memory_bytes
 from reid_dist.clusters.kinds import BatchCluster, LSFCluster, SGECluster, SLURMCluster
+from reid_dist.clusters.own_gpu import OWN_GPU
 from reid_dist.clusters.security import certificates_on_disk
 from reid_dist.clusters.settings import serialized
 from reid_dist.clusters.starting import PRELOADED, private_directory, private_scratch
@@ -56,7 +57,9 @@ _SYSTEMS = {
 def _own_options(config: BatchCluster) -> dict[str, Any]:
     """Options that differ between batch systems."""
     if isinstance(config, SLURMCluster):
+        gpus = None if config.gpus is None else f"gpu:{config.gpus}"
         directives = {"qos": config.qos, "constraint": config.constraint, "reservation": config.reservation}
+        directives["gres"] = gpus
         lines = [f"--{name}={value}" for name, value in directives.items() if value is not None]
         return {"account": config.account, "walltime": config.walltime, "job_extra_directives": lines}
     if isinstance(config, LSFCluster):
@@ -92,6 +95,8 @@ def _options(config: BatchCluster, shared: Path, security: Security | None) -> d
     """Options that all batch systems take."""
     # Workers would serve pages outside TLS.
     words = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0", "--preload-nanny", PRELOADED]
+    if isinstance(config, SLURMCluster) and config.gpus is not None:
+        words += ["--preload-nanny", OWN_GPU]
     if config.lifetime is not None and config.lifetime_stagger is not None:
         words += ["--lifetime", config.lifetime, "--lifetime-stagger", config.lifetime_stagger]
     return {

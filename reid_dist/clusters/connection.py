@@ -43,27 +43,26 @@ def _open(config: Any, *early: EarlyCluster) -> contextlib.AbstractContextManage
 
 
 @contextlib.contextmanager
-def connect(config: Cluster, *, reranks: bool = False, early: EarlyCluster | None = None) -> Iterator[Client | None]:
+def connect(config: Cluster, *, early: EarlyCluster | None = None) -> Iterator[Client | None]:
     """Start or reach a cluster and yield its client, None for threads; end what was started.
 
-    `reranks` chooses the kernels that are compiled meanwhile, if there are none in the cache; `early` is the cluster if
-    it has been started.
+    `early` is the cluster if it has been started.
     Raises `ClusterError` if it cannot be started or reached in time, and `InputError` if a package is not installed.
     """
-    with forcing(config.screen, config.device), _connected(config, reranks, early) as client:
+    with forcing(config.screen, config.device, gpus=config.expects_gpus), _connected(config, early) as client:
         yield client
 
 
 @contextlib.contextmanager
-def _connected(config: Cluster, reranks: bool, early: EarlyCluster | None) -> Iterator[Client | None]:
+def _connected(config: Cluster, early: EarlyCluster | None) -> Iterator[Client | None]:
     integers = forced_products() != "float32"
     if isinstance(config, Threads):
-        warmup(reranks=reranks, integers=integers)
+        warmup(integers=integers)
         yield None
         return
     if isinstance(config, LocalCluster):
         prepare_local_workers()
-        warmup(reranks=reranks, integers=integers)
+        warmup(integers=integers)
         if early is not None:
             with _open(config, early) as client:
                 yield client

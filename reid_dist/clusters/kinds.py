@@ -48,6 +48,11 @@ class Described(BaseModel):
         description="Where workers compute products: auto takes a GPU where torch finds one and the job is worth it.",
     )
 
+    @property
+    def expects_gpus(self) -> bool:
+        """Whether workers have GPUs that this process may lack."""
+        return False
+
 
 class Threads(Described):
     """Threads of this process; no cluster, hence no Dask settings."""
@@ -65,10 +70,19 @@ class LocalCluster(_Distributed):
     """Worker processes on this machine, which listen on loopback and admit only each other."""
 
     kind: Literal["local"]
-    workers: Count | None = Field(default=None, description="Worker processes; by default one per 8 cores.")
+    workers: Count | None = Field(default=None, description="Worker processes; by default one per GPU or 8 cores.")
+    gpus: Count | None = Field(default=None, description="GPUs of this machine, each for a worker of its own.")
     threads_per_worker: Count | None = Field(default=None, description="By default the cores divided by the workers.")
     memory_limit: str = Field(default="auto", description="Per worker, such as 4GiB; auto divides that of the machine.")
     dashboard: Flag = Field(default=False, description="Whether to serve Dask's dashboard on loopback.")
+
+    @model_validator(mode="after")
+    def _one_worker_per_gpu(self) -> LocalCluster:
+        if self.gpus is not None and self.workers not in (None, self.gpus):
+            raise ValueError(
+                f"every GPU has one worker: gpus is {self.gpus}, workers {self.workers}; leave workers out"
+            )
+        return self
 
 
 class Secured(_Distributed):
@@ -81,6 +95,11 @@ class Secured(_Distributed):
         default=False,
         description="Allow unencrypted connections beyond loopback: any process that reaches them can run code.",
     )
+
+    @property
+    def expects_gpus(self) -> bool:
+        """Whether workers have GPUs: the file names them, or asks for their use."""
+        return self.device == "cuda" or getattr(self, "gpus", None) is not None
 
     @property
     def has_certificates(self) -> bool:
@@ -157,9 +176,18 @@ class SLURMCluster(BatchCluster):
     """Workers as SLURM jobs."""
 
     kind: Literal["slurm"]
+    gpus: Count | None = Field(default=None, description="GPUs of a job, one for each of its worker processes.")
     qos: Name | None = None
     constraint: Name | None = None
     reservation: Name | None = None
+
+    @model_validator(mode="after")
+    def _one_process_per_gpu(self) -> SLURMCluster:
+        if self.gpus not in (None, self.processes):
+            raise ValueError(
+                f"every GPU has one worker: gpus is {self.gpus}, processes {self.processes}; make both the same"
+            )
+        return self
 
 
 class PBSCluster(BatchCluster):

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 from reid_dist.clusters.failures import one_line, root_cause
 from reid_dist.clusters.fields import LEAST_MEMORY
 from reid_dist.clusters.kinds import LocalCluster
+from reid_dist.clusters.own_gpu import OWN_GPU
 from reid_dist.clusters.security import new_certificates
 from reid_dist.clusters.settings import in_force, pages_of, without_logs_of_dask
 from reid_dist.clusters.starting import private_scratch
 from reid_dist.core.address_space import more_memory
 from reid_dist.core.environment import default_processes, usable_cores
 from reid_dist.core.formatting import byte_size, counted
+from reid_dist.core.gpus import VISIBLE_VARIABLE, visible_gpus
 from reid_dist.core.limits import shortage, usable_memory
 from reid_dist.core.semaphores import noted_semaphores
 from reid_dist.errors import ClusterError, InputError
@@ -49,7 +51,7 @@ _NANNY_FAILED = "Nanny failed to start"
 def shares(config: LocalCluster) -> tuple[int, int]:
     """Workers of a local cluster, and threads of each."""
     cores = usable_cores()
-    workers = config.workers or default_processes()
+    workers = config.workers or config.gpus or default_processes()
     return workers, config.threads_per_worker or max(1, cores // workers)
 
 
@@ -81,6 +83,16 @@ def _refuse_without_files(workers: int) -> None:
             f"{counted(workers, 'local worker')} need some {needed} open files, and the limit of this process is "
             f"{limit}: raise it (ulimit -n {max(1024, needed)}), or run with fewer --workers or in threads (kind: "
             "threads)"
+        )
+
+
+def _refuse_without_gpus(config: LocalCluster) -> None:
+    """Refuse a cluster of more GPUs than this process may use."""
+    found = visible_gpus()
+    if config.gpus is not None and config.gpus > len(found):
+        raise ClusterError(
+            f"the cluster wants {counted(config.gpus, 'GPU')}, and {len(found) or 'none'} can be used here: look at "
+            f"nvidia-smi and {VISIBLE_VARIABLE}, or change gpus in its file"
         )
 
 
@@ -121,6 +133,7 @@ def local_cluster(config: LocalCluster) -> Iterator[distributed.LocalCluster]:
     # In place of these, Dask would load those of this call alone.
     chosen = dask.config.get("distributed.worker.preload")
     _refuse_without_files(workers)
+    _refuse_without_gpus(config)
     with contextlib.ExitStack() as stack:
         # Until the cluster is closed, also when it could not be started.
         stack.enter_context(without_logs_of_dask())
@@ -140,6 +153,7 @@ def local_cluster(config: LocalCluster) -> Iterator[distributed.LocalCluster]:
                 scheduler_kwargs={"dashboard": config.dashboard},
                 silence_logs=50,
                 preload=["reid_dist.engine.preload", *([chosen] if isinstance(chosen, str) else chosen)],
+                **({} if config.gpus is None else {"preload_nanny": [OWN_GPU]}),
             )
         except (OSError, ValueError, RuntimeError) as error:
             raise ClusterError(_not_started(error, workers, threads)) from error

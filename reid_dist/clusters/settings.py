@@ -21,7 +21,7 @@ PAGES = (
 )
 """Pages of a scheduler with a dashboard: Dask's own but for the one that passes requests on to any other address."""
 
-_SCREEN, _DEVICE = "reid-dist.screen", "reid-dist.device"
+_SCREEN, _DEVICE, _GPUS = "reid-dist.screen", "reid-dist.device", "reid-dist.gpus"
 
 AUTO = "auto"
 """The choice of a device that leaves it open."""
@@ -80,12 +80,13 @@ def in_force(own: Mapping[str, Any], pages: Sequence[str] = ()) -> Iterator[None
 
 
 @contextlib.contextmanager
-def forcing(screen: str | None, device: str = AUTO) -> Iterator[None]:
+def forcing(screen: str | None, device: str = AUTO, *, gpus: bool = False) -> Iterator[None]:
     """Force the products of jobs that this process defines, unless the environment does, and where they are computed.
 
-    None and ``auto`` leave the choice.
+    None and ``auto`` leave the choice.  `gpus` says that workers have GPUs, whether or not this process has.
     """
-    forced = {key: value for key, value in ((_SCREEN, screen), (_DEVICE, device)) if value not in (None, AUTO)}
+    chosen = ((_SCREEN, screen), (_DEVICE, device), (_GPUS, gpus or None))
+    forced = {key: value for key, value in chosen if value not in (None, AUTO)}
     if not forced:
         yield
         return
@@ -109,6 +110,13 @@ def wanted_device() -> str:
 
     found: str = dask.config.get(_DEVICE, AUTO)
     return found
+
+
+def workers_have_gpus() -> bool:
+    """Whether workers of jobs have GPUs, as the cluster file says."""
+    import dask
+
+    return bool(dask.config.get(_GPUS, False))
 
 
 def serialized(own: Mapping[str, Any], pages: Sequence[str] = ()) -> str:

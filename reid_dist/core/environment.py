@@ -25,6 +25,8 @@ SCREEN_VARIABLE: Final = "REID_DIST_SCREEN"
 TORCH_DEVICE_VARIABLE: Final = "REID_DIST_TORCH_DEVICE"
 """Environment variable that names another device of torch than ``cuda``, for tests."""
 
+DEVICE_INTEGERS_VARIABLE: Final = "REID_DIST_DEVICE_INT8"
+"""Environment variable that, if it is 1 or 0, decides whether a device multiplies eight-bit integers."""
 
 TRITON_VARIABLE: Final = "REID_DIST_TRITON"
 """Environment variable that, if it is 1, lets kernels of Triton read tiles on a device."""

@@ -169,22 +169,21 @@ def joined_labels(query: LabelledSet, gallery: LabelledSet, protocol: Protocol, 
 
 
 def _check_joinable(kind: str, query: LabelledSet, gallery: LabelledSet) -> None:
-    """Raise `InputError` if one set has texts and the other whole numbers, as `_check_mixed` does."""
-    near, far = (getattr(each, f"{kind.removesuffix('s')}_names") for each in (query, gallery))
-    if near is None and far is not None:
-        _check_mixed(kind, ("gallery", far), ("query", getattr(query, kind)))
-    elif far is None and near is not None:
-        _check_mixed(kind, ("query", near), ("gallery", getattr(gallery, kind)))
+    """Raise `InputError` if one set has texts and the other whole numbers, unless these are among the texts.
 
-
-def _check_mixed(kind: str, texts: tuple[str, tuple[str, ...]], numbers: tuple[str, NDArray[np.int64]]) -> None:
-    """Raise `InputError` if texts and whole numbers share no label, or a number has two spellings among the texts."""
-    (text_side, names), (number_side, values) = texts, numbers
+    A number must have one spelling among them.
+    """
+    name = f"{kind.removesuffix('s')}_names"
+    texts = [(side, getattr(each, name)) for side, each in (("query", query), ("gallery", gallery))]
+    if (texts[0][1] is None) == (texts[1][1] is None):
+        return
+    (text_side, names), (number_side, _) = texts if texts[1][1] is None else texts[::-1]
     if not numbers_among(names):
         raise InputError(
             f"{kind} of the {text_side} set are texts and of the {number_side} set whole numbers, so none can be "
             "equal; give both sets the same kind of labels"
         )
+    values = getattr(query if number_side == "query" else gallery, kind)
     unclear = np.intersect1d(np.fromiter(ambiguous_numbers(names), dtype=np.int64), values)
     if unclear.size:
         spellings = [name for name in names if numbers_among([name]) == {int(unclear[0])}]

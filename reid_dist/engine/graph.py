@@ -41,10 +41,6 @@ from reid_dist.stores.locks import in_turn
 def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> TaskGraph:
     graph = TaskGraph()
     gallery_blocks = list(enumerate(cut_rows(job.plan.gallery.n_rows, job.plan.gallery_block)))
-    # Relevant pairs are few: each of their tasks takes several gallery blocks, with enough tasks for all threads.
-    tasks_per_block = -(-2 * job.plan.n_threads // job.plan.n_query_blocks)
-    blocks_per_task = -(-len(gallery_blocks) // tasks_per_block)
-    pair_rows_per_task = blocks_per_task * job.plan.gallery_block
     # One listing for all partial results: on S3, checking each would be a request of its own.
     done = frozenset[str]() if stage is None else stage.done()
     blocks, summaries = [], []
@@ -58,20 +54,22 @@ def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> Ta
             if any(output.reads_thresholds for output in job.outputs):
                 parts = [
                     graph.add(f"relevant-{at}-{place}", relevant_task, job, rows, cut, relevance, stage="pairs")
-                    for place, cut in enumerate(cut_rows(job.plan.gallery.n_rows, pair_rows_per_task))
+                    for place, cut in enumerate(cut_rows(job.plan.gallery.n_rows, job.plan.pair_rows))
                 ]
                 targets = graph.add(f"targets-{at}", targets_task, job, rows, relevance, parts)
-        blocks.append((at, rows, relevance, targets))
+        known = [rows, relevance, targets]
+        blocks.append((at, rows, known))
         if prepares:
-            summaries.append(graph.add(f"summary-{at}", summary_task, job, rows, relevance, targets, stage="pairs"))
+            summaries.append(graph.add(f"summary-{at}", summary_task, job, known, stage="pairs"))
     prepared = graph.add(f"prepared-{job.token}", prepare_task, job, summaries) if prepares else None
-    for block, (at, rows, relevance, targets) in enumerate(blocks):
+    reads_relevance = any(output.reads_relevance for output in job.outputs)
+    for block, (at, rows, known) in enumerate(blocks):
         # Tile tasks depend on the relevance only if a reduction covers queries without positives.
-        seen = relevance if any(output.reads_relevance for output in job.outputs) else None
+        seen = known if reads_relevance else [rows, None, known[2]]
         partials = []
         for place, cut in gallery_blocks:
             key, part = f"sweep-{at}-{place}", f"sweep-{block:05d}-{place:05d}"
-            work = (job, rows, cut, seen, targets, prepared)
+            work = (job, seen, cut, prepared)
             if stage is None:
                 graph.add(key, tile_task, *work, stage=job.tile_stage)
             else:
@@ -80,7 +78,7 @@ def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> Ta
                 graph.add(key, kept_tile_task, stage, part, is_done, *work, stage=counted)
             partials.append(key)
         merged = graph.add_tree(f"merge-{at}", merge_task, job, leaves=partials)
-        of_block = (rows, relevance, targets, merged, prepared)
+        of_block = (known, merged, prepared)
         pieces = [
             [
                 graph.add(f"piece-{at}-{place}-{number}", piece_task, job, place, *of_block, cut)

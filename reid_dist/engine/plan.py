@@ -8,7 +8,7 @@ tasks of one block of queries.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from reid_dist.core.formatting import byte_size
 from reid_dist.core.model import even_rows
@@ -17,7 +17,6 @@ from reid_dist.errors import InputError, PlanError
 
 # Rows of a tile, at most.  Its float32 values fit into the last-level cache, and the product, which rearranges the rows
 # of one side once per tile, needs this many of the other: 512 x 2048 rows take a tenth more time.
-DEFAULT_TILE_QUERY = 1024
 DEFAULT_TILE_GALLERY = 1536
 
 # Default memory limit of a plan, in bytes per thread.
@@ -63,7 +62,7 @@ _BYTES_PER_TASK = 80
 # Counts around thresholds over all pairs: 16 bytes each, in partial results that wait to be merged and twice in the
 # result; with limits for a partial result, and for those of all blocks of queries together.
 _BYTES_PER_COUNT = 16 * (2 * MERGED_AT_ONCE + 4)
-_MOST_COUNTS = 2**18
+_MOST_COUNTS = 2**20
 _FEWEST_COUNTS = 2**12
 _ALL_COUNTS = 2**22
 # Bytes of the lookup tables by key, which threads share.
@@ -89,7 +88,7 @@ class TileShape:
             raise InputError(f"chunk_rows must be at least 1, found {min(self.query, self.gallery)}")
 
 
-DEFAULT_TILE = TileShape(DEFAULT_TILE_QUERY, DEFAULT_TILE_GALLERY)
+DEFAULT_TILE = TileShape(1024, DEFAULT_TILE_GALLERY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +162,17 @@ class Plan:
         return tuple(levels)
 
     @property
+    def pair_rows(self) -> int:
+        """Gallery rows of a task of relevant pairs: they are few, and tasks are enough for all threads."""
+        tasks = -(-2 * self.n_threads // self.n_query_blocks)
+        return -(-self.n_gallery_blocks // tasks) * self.gallery_block
+
+    @property
     def n_graph_tasks(self) -> int:
         """Number of tasks of the whole graph: relevance, relevant pairs, thresholds, tiles, merges and so on."""
         # Each level counts the results of the merges of the level before; the last merge has one result.
         merges = sum(self.merged[1:]) + 1
-        pairs = -(-2 * self.n_threads // self.n_query_blocks)
-        per_block = -(-self.n_gallery_blocks // -(-self.n_gallery_blocks // pairs))
+        per_block = -(-self.gallery.n_rows // self.pair_rows)
         summaries = self.n_query_blocks + 1 if self.prepares else 0
         return self.n_query_blocks * (3 + per_block + self.n_gallery_blocks + merges) + summaries
 
@@ -216,18 +220,10 @@ class Besides:
     prepares: bool = False
 
     def __add__(self, other: Besides) -> Besides:
-        """Return the sum of both requirements."""
-        return Besides(
-            self.bytes_per_query + other.bytes_per_query,
-            self.bytes_per_gallery_row + other.bytes_per_gallery_row,
-            self.bytes_per_pair + other.bytes_per_pair,
-            self.values_per_query + other.values_per_query,
-            self.pairs or other.pairs,
-            self.merges_slowly or other.merges_slowly,
-            self.bytes_per_task + other.bytes_per_task,
-            max(self.passes, other.passes),
-            self.prepares or other.prepares,
-        )
+        """Return the sum of both requirements: bytes and values add up, and flags and passes are shared."""
+        shared = "pairs", "merges_slowly", "passes", "prepares"
+        both = {each.name: (getattr(self, each.name), getattr(other, each.name)) for each in fields(self)}
+        return Besides(**{name: max(values) if name in shared else sum(values) for name, values in both.items()})
 
 
 NOTHING_BESIDES = Besides()
@@ -285,38 +281,6 @@ def _longest_tile(n_rows: int, block_rows: int, most: int) -> int:
     return max(even_rows(rows, most) for rows in (block_rows, n_rows % max(1, block_rows)))
 
 
-def _task_bytes(
-    query: SetShape,
-    gallery: SetShape,
-    tile: TileShape,
-    query_rows: int,
-    gallery_rows: int,
-    per_query: float,
-    *,
-    integers: bool,
-) -> int:
-    """Projected peak bytes of one task: blocks as read and prepared, the tile, thresholds and counts."""
-    dim = query.dim
-    # A decoded chunk exists in addition to its block, and float16 values in addition to their widened copy.
-    widening = (4 if gallery.itemsize == 4 else 6) * dim
-    blocks = query_rows * dim * 8 + gallery_rows * widening + min(gallery.chunk_rows, gallery_rows) * dim * 4
-    tile_query = _longest_tile(query.n_rows, query_rows, tile.query)
-    tile_gallery = _longest_tile(gallery.n_rows, gallery_rows, tile.gallery)
-    # Products of a tile: in float32, of integers, of known pairs alone, and in float64 for crowded bands; prepared rows
-    # of both sides in float32 and float64, and copies of queries that share products.
-    values = tile_query * tile_gallery * 20 + tile_gallery * dim * 12 + tile_query * dim * 12
-    if integers:
-        # Both sides in eight bits, and once more unsigned or transposed, with their residuals as well; products with
-        # residuals, of integers and in float32.
-        values += (query_rows + tile_gallery) * dim * 5 + tile_query * dim * 3 + tile_query * tile_gallery * 8
-    # Open pairs of ranks.
-    values += OPEN_BYTES + tile_gallery * 40
-    # Per relevant pair: relevance and targets (56 bytes), edges and counts (20), edges in float64 for crowded bands
-    # (16), sorting buffers, and the counts of the blocks that wait to be merged.
-    thresholds = int(query_rows * per_query * (156 + 8 * MERGED_AT_ONCE)) + query_rows * 64
-    return blocks + values + thresholds
-
-
 def make_plan(
     query: SetShape,
     gallery: SetShape,
@@ -354,26 +318,43 @@ def make_plan(
     rows = max(1, min(int(wanted), int(balanced), work.most_gallery_rows))
     if besides.bytes_per_pair:
         rows = max(1, min(rows, _MOST_HELD_PAIRS // query_block))
-    chunk = min(gallery.chunk_rows, gallery.n_rows)
-    if gallery.chunk_rows < gallery.n_rows:
-        gallery_block = max(1, round(rows / chunk)) * chunk
-    else:
-        step = min(tile.gallery, gallery.n_rows)
-        # Rounded up, few blocks are merged at once.
-        steps = -(-rows // step) if besides.merges_slowly else round(rows / step)
-        gallery_block = min(max(1, steps) * step, gallery.n_rows)
-    smallest = chunk if gallery.chunk_rows < gallery.n_rows else 1
+    chunk, is_chunked = min(gallery.chunk_rows, gallery.n_rows), gallery.chunk_rows < gallery.n_rows
+    step = chunk if is_chunked else min(tile.gallery, gallery.n_rows)
+    # Rounded up, few blocks are merged at once.
+    steps = -(-rows // step) if besides.merges_slowly and not is_chunked else round(rows / step)
+    gallery_block = max(1, steps) * step
+    if not is_chunked:
+        gallery_block = min(gallery_block, gallery.n_rows)
+    smallest = chunk if is_chunked else 1
     # At most an eighth of the memory: a search with fewer counts takes more passes, with the same result.
     counts = max(_FEWEST_COUNTS, min(_MOST_COUNTS, memory_per_thread // (8 * _BYTES_PER_COUNT))) if pairs else 0
 
-    integers = chosen.may_use_integers
+    integers, dim = chosen.may_use_integers, query.dim
 
     def projected(query_rows: int, gallery_rows: int) -> int:
-        task = _task_bytes(query, gallery, tile, query_rows, gallery_rows, relevant_per_query, integers=integers)
-        held = min(counts, query_rows * gallery_rows) * _BYTES_PER_COUNT
-        searching = _KEY_TABLES + OPEN_BYTES + held if pairs else 0
-        rows = query_rows * besides.bytes_per_query + gallery_rows * besides.bytes_per_gallery_row
-        return task + besides.bytes_per_task + rows + query_rows * gallery_rows * besides.bytes_per_pair + searching
+        """Peak bytes of a task: blocks as read and prepared, the tile, thresholds and counts, and what is besides."""
+        # A decoded chunk exists in addition to its block, and float16 values in addition to their widened copy.
+        widening = (4 if gallery.itemsize == 4 else 6) * dim
+        blocks = query_rows * dim * 8 + gallery_rows * widening + min(gallery.chunk_rows, gallery_rows) * dim * 4
+        tile_query = _longest_tile(query.n_rows, query_rows, tile.query)
+        tile_gallery = _longest_tile(gallery.n_rows, gallery_rows, tile.gallery)
+        # Products of a tile: in float32, of integers, of known pairs alone, and in float64 for crowded bands; prepared
+        # rows of both sides in float32 and float64, and copies of queries that share products.
+        values = tile_query * tile_gallery * 20 + tile_gallery * dim * 12 + tile_query * dim * 12
+        if integers:
+            # Both sides in eight bits, and once more unsigned or transposed, with their residuals as well; products
+            # with residuals, of integers and in float32.
+            values += (query_rows + tile_gallery) * dim * 5 + tile_query * dim * 3 + tile_query * tile_gallery * 8
+        # Open pairs of ranks.
+        values += OPEN_BYTES + tile_gallery * 40
+        # Per relevant pair: relevance and targets (56 bytes), edges and counts (20), edges in float64 for crowded bands
+        # (16), sorting buffers, and the counts of the blocks that wait to be merged.
+        thresholds = int(query_rows * relevant_per_query * (156 + 8 * MERGED_AT_ONCE)) + query_rows * 64
+        held = query_rows * besides.bytes_per_query + gallery_rows * besides.bytes_per_gallery_row
+        held += query_rows * gallery_rows * besides.bytes_per_pair + besides.bytes_per_task
+        if pairs:
+            held += _KEY_TABLES + OPEN_BYTES + min(counts, query_rows * gallery_rows) * _BYTES_PER_COUNT
+        return blocks + values + thresholds + held
 
     while projected(query_block, gallery_block) > memory_per_thread:
         if gallery_block >= 2 * smallest:
@@ -387,7 +368,7 @@ def make_plan(
                 f"of {chunk} rows x {gallery.dim} features; give workers more memory per thread, choose a smaller "
                 "chunk_rows, or ingest the gallery again with a smaller --chunk-rows"
             )
-    unit = gallery_block if besides.merges_slowly else chunk if gallery.chunk_rows < gallery.n_rows else _ROWS_STEP
+    unit = gallery_block if besides.merges_slowly else chunk if is_chunked else _ROWS_STEP
     query_block, gallery_block = _even_blocks(query, gallery, query_block, gallery_block, tile, n_threads, unit)
     # Rank, ties, row and distance of every positive, and further values; once in blocks and once concatenated.
     result = 2 * query.n_rows * (int(32 * relevant_per_query) + 40 + 8 * besides.values_per_query)
@@ -399,16 +380,5 @@ def make_plan(
         n_blocks = -(-query.n_rows // query_block)
         counts = max(_FEWEST_COUNTS, min(counts, _ALL_COUNTS // n_blocks))
         result += 32 * min(n_blocks * (counts + _HISTOGRAM_KEYS), query.n_rows * gallery.n_rows)
-    return Plan(
-        query,
-        gallery,
-        tile,
-        query_block,
-        gallery_block,
-        n_threads,
-        task,
-        result,
-        counts,
-        besides.passes,
-        besides.prepares,
-    )
+    blocks = query_block, gallery_block
+    return Plan(query, gallery, tile, *blocks, n_threads, task, result, counts, besides.passes, besides.prepares)

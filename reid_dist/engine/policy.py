@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import logging
+import math
 import os
 import threading
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
-from reid_dist.clusters.settings import AUTO, forced_products, wanted_device
-from reid_dist.core.environment import SCREEN_VARIABLE, TORCH_DEVICE_VARIABLE, TRITON_VARIABLE
-from reid_dist.engine.distances.devices import TorchDevice, device_of, may_have
+from reid_dist.clusters.settings import AUTO, forced_products, wanted_device, workers_have_gpus
+from reid_dist.core.environment import (
+    DEVICE_INTEGERS_VARIABLE,
+    SCREEN_VARIABLE,
+    TORCH_DEVICE_VARIABLE,
+    TRITON_VARIABLE,
+)
+from reid_dist.engine.distances.devices import DeviceLostError, TorchDevice, assumed_seconds, device_of, may_have
 from reid_dist.engine.distances.integers import PROVIDERS, IntegerProduct, exact_product, seconds_saved
 from reid_dist.errors import InputError, RunFailedError
+
+_LOG: Final = logging.getLogger("reid_dist")
 
 _PRODUCTS: Final = ("float32", "int8", "cuda")
 
@@ -34,12 +44,18 @@ class Policy:
     integers: str = "onnxruntime"
     # Device of torch for products, where it is worth it; None for none.
     torch_device: str | None = "cuda"
+    # Whether workers have the device, wherever the job is defined.
+    on_workers: bool = False
+    # Whether the device multiplies eight-bit integers; None to time both products, on that device.
+    device_integers: bool | None = None
     # Whether kernels of Triton read the tiles of a device, where they can be compiled: they have not been timed yet.
     triton: bool = False
 
     @classmethod
-    def in_force(cls, screen: str | None = None, device: str = AUTO) -> Policy:
+    def in_force(cls, screen: str | None = None, device: str = AUTO, *, gpus: bool = False) -> Policy:
         """Policy of the jobs that this process defines now; `screen` and `device` are forced unless others are.
+
+        `gpus` says that workers have GPUs, whether or not this process has.
 
         Raises `InputError` if the environment forces unknown products.
         """
@@ -53,25 +69,47 @@ class Policy:
         if forced is None and chosen == "cuda":
             forced = "cuda"
         where = None if chosen == "cpu" and forced != "cuda" else _device_name()
-        return cls(forced, torch_device=where, triton=os.environ.get(TRITON_VARIABLE) == "1")
+        chosen_integers = {"1": True, "0": False}.get(os.environ.get(DEVICE_INTEGERS_VARIABLE, ""))
+        triton = os.environ.get(TRITON_VARIABLE) == "1"
+        on_workers = where is not None and (gpus or workers_have_gpus())
+        if forced == "cuda" and where is not None and not on_workers and not may_have(where):
+            _warn_of_none(where)
+        return cls(forced, torch_device=where, on_workers=on_workers, device_integers=chosen_integers, triton=triton)
 
     def expects_device(self, n_multiplications: int) -> bool:
         """Whether a block pair with so many multiplications is computed on a device, as far as that is known here."""
-        where = self.torch_device
-        if where is None or self.forced not in (None, "cuda"):
+        return self._is_worth_it(n_multiplications) and (self.on_workers or may_have(self.torch_device or ""))
+
+    def _is_worth_it(self, n_multiplications: int) -> bool:
+        if self.torch_device is None or self.forced not in (None, "cuda"):
             return False
-        return (self.forced == "cuda" or n_multiplications >= _WORTH_A_DEVICE) and may_have(where)
+        return self.forced == "cuda" or n_multiplications >= _WORTH_A_DEVICE
 
     def device(self, n_multiplications: int) -> TorchDevice | None:
         """Device for a block pair with so many multiplications; None where there is none, or it is not worth it."""
-        if self.torch_device is None or not self.expects_device(n_multiplications):
+        if self.torch_device is None or not self._is_worth_it(n_multiplications):
             return None
         device = device_of(self.torch_device)
         return None if device is None or device.is_lost else device
 
+    def uses_integers_of(self, device: TorchDevice, dim: int) -> bool:
+        """Whether a device multiplies integers for rows of `dim` elements: chosen, or faster there."""
+        if self.device_integers is False or not device.has_integers:
+            return False
+        return self.device_integers is True or device.rates(dim).integers_pay
+
+    def device_seconds(self, dim: int) -> tuple[float, bool]:
+        """Seconds of a device per pair of rows of `dim` elements, and whether they were measured, here."""
+        device, found = None if self.torch_device is None else device_of(self.torch_device), math.inf
+        with contextlib.suppress(DeviceLostError):
+            if device is not None:
+                rates = device.rates(dim)
+                found = rates.int8 if self.uses_integers_of(device, dim) else rates.float32
+        return (found, True) if found < math.inf else (assumed_seconds(dim), False)
+
     def load_device(self, n_multiplications: int) -> None:
         """Begin to load the device for such a block pair in a thread, beside the reading that comes first."""
-        if self.torch_device is not None and self.expects_device(n_multiplications):
+        if self.torch_device is not None and self._is_worth_it(n_multiplications) and may_have(self.torch_device):
             threading.Thread(target=_load, args=[self.torch_device], name="early device", daemon=True).start()
 
     @property
@@ -105,7 +143,14 @@ class Policy:
 
     def describe(self) -> dict[str, str | bool | None]:
         """Return the policy for a report."""
-        return {"forced": self.forced, "integers": self.integers, "device": self.torch_device, "triton": self.triton}
+        return {
+            "forced": self.forced,
+            "integers": self.integers,
+            "device": self.torch_device,
+            "on_workers": self.on_workers,
+            "device_integers": self.device_integers,
+            "triton": self.triton,
+        }
 
 
 def _load(where: str) -> None:
@@ -118,14 +163,24 @@ def _device_name() -> str:
     return os.environ.get(TORCH_DEVICE_VARIABLE) or "cuda"
 
 
+@cache
+def _warn_of_none(where: str) -> None:
+    _LOG.warning(
+        "products on a GPU are forced, and torch, a GPU or its driver is missing here (%s): the CPU computes them, "
+        "except on workers that have all three",
+        where,
+    )
+
+
 def require_device() -> None:
     """Raise `InputError` unless this process can use the device for products."""
     where = _device_name()
     if importlib.util.find_spec("torch") is None:
-        raise InputError("--device cuda needs torch, which is not installed: pip install 'reid-dist[cuda]'")
+        raise InputError("a GPU needs torch, which is not installed: pip install 'reid-dist[cuda]'")
     if not may_have(where):
         raise InputError(
-            "--device cuda finds no GPU and driver here: look at nvidia-smi, or leave it out to compute on the CPU"
+            "torch finds no GPU and driver here: look at nvidia-smi, or leave out --device cuda and gpus to compute on "
+            "the CPU"
         )
 
 

@@ -1,4 +1,4 @@
-"""Preloaded by local workers: what their first tasks would load, while they wait for these."""
+"""Preloaded by local workers: the products of integers, which their first tasks would load."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from typing import Any
 
 
 def dask_setup(_: Any) -> None:
-    """Load kernels and the products of integers in a thread."""
-    threading.Thread(target=_load, name="early kernels", daemon=True).start()
+    """Import and test the products of integers in a thread."""
+    threading.Thread(target=_load, name="early products", daemon=True).start()
 
 
 def _load() -> None:
     from reid_dist.engine.policy import Policy
-    from reid_dist.kernels.warmup import load_compiled
 
     # Tasks report what is wrong.
     with contextlib.suppress(Exception):
-        load_compiled()
-        # Imported and tested here, not by the first task.
         Policy.in_force().integer_product()

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange
 from reid_dist.core.segments import order_of_rows, run_offsets
 from reid_dist.engine.distances import GIVEN_DISTANCE, Distance
+from reid_dist.engine.distances.device_rows import StoredRows
+from reid_dist.engine.distances.devices import are_loaded
 from reid_dist.engine.plan import SetShape
 from reid_dist.engine.reductions import FallingScale, FeatureBlock
 from reid_dist.errors import DamagedStoreError
@@ -81,12 +83,16 @@ def read_block(features: FeatureSet, rows: RowRange) -> FeatureBlock:
 
     Raises `DamagedStoreError` if a row is not finite, or the checksum of its chunk differs.
     """
-    block = read_only(features.read(rows.start, rows.stop))
+    raw = features.read_raw(rows.start, rows.stop)
+    block = read_only(raw.astype(np.float32, copy=False))
     norm = squared_norms(block)
     if not np.isfinite(norm).all():
         row = rows.start + int(np.flatnonzero(~np.isfinite(norm))[0])
         raise DamagedStoreError(f"row {row} of {features.uri} is not finite; run `reid-dist check` on it")
-    return FeatureBlock(np.arange(rows.start, rows.stop), block, norm)
+    # Rows in float16 are not kept beside the others for nothing.
+    stored = StoredRows((features.content_digest, rows.start, rows.stop, raw.dtype.name), raw)
+    is_kept = raw.dtype == np.float32 or are_loaded()
+    return FeatureBlock(np.arange(rows.start, rows.stop), block, norm, stored=stored if is_kept else None)
 
 
 @dataclass(frozen=True)
@@ -115,18 +121,18 @@ class FeatureScorer(Scorer):
 
     def open_query(self, rows: RowRange, gallery_rows: RowRange) -> FeatureBlock:
         """Read query rows."""
-        return self._with_labels(read_block(self.query, rows), 0, rows)
+        return self._open(0, rows)
 
     def open_gallery(self, rows: RowRange) -> FeatureBlock:
         """Read gallery rows."""
-        return self._with_labels(read_block(self.gallery, rows), 1, rows)
+        return self._open(1, rows)
 
-    def _with_labels(self, block: FeatureBlock, side: int, rows: RowRange) -> FeatureBlock:
+    def _open(self, side: int, rows: RowRange) -> FeatureBlock:
+        both = self.query, self.gallery
+        block = read_block(both[side], rows)
         if self.exclude is None:
             return block
-        return replace(
-            block, label=joint_labels(self.exclude, (self.query, self.gallery))[side][rows.start : rows.stop]
-        )
+        return replace(block, label=joint_labels(self.exclude, both)[side][rows.start : rows.stop])
 
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
         """Read the gallery rows singly, some thousand at a time; see `Scorer.pair_distances`."""

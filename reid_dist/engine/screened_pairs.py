@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Final
 
 KINDS: Final = ("int8", "int8x3", "float32", "float64")
@@ -18,31 +18,26 @@ ScreenedPairs = dict[str, int]
 """Pairs by need and kind of product, as ``"ranks, int8"``."""
 
 
-class _Counts(threading.local):
-    """Counts of the task that runs in a thread; None outside of tasks that are counted."""
-
-    current: Counter[str] | None = None
-
-
-_COUNTS = _Counts()
+# Counts of the task that runs in a thread; None outside of tasks that are counted.
+_COUNTS: ContextVar[ScreenedPairs | None] = ContextVar("counts of screened pairs", default=None)
 
 
 @contextlib.contextmanager
 def count_screened() -> Iterator[ScreenedPairs]:
     """Count the pairs that are screened in this thread; the yielded counts are complete at the end."""
     counts: ScreenedPairs = {}
-    before, _COUNTS.current = _COUNTS.current, Counter()
+    before = _COUNTS.set(counts)
     try:
         yield counts
-        counts.update(_COUNTS.current)
     finally:
-        _COUNTS.current = before
+        _COUNTS.reset(before)
 
 
 def note_screened(need: str, kind: str, n_pairs: int) -> None:
     """Add pairs that were read from products of a kind for a need: ranks, lists and so on."""
-    if _COUNTS.current is not None and n_pairs:
-        _COUNTS.current[f"{need}, {kind}"] += n_pairs
+    counts, key = _COUNTS.get(), f"{need}, {kind}"
+    if counts is not None and n_pairs:
+        counts[key] = counts.get(key, 0) + n_pairs
 
 
 def add_screened(parts: Iterable[Mapping[str, int]]) -> ScreenedPairs:

@@ -9,6 +9,7 @@ import contextlib
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,11 +28,12 @@ from reid_dist.core.address_space import more_memory
 from reid_dist.core.clocks import steady_time
 from reid_dist.core.model import RowRange
 from reid_dist.engine.blas import one_blas_thread
+from reid_dist.engine.distances.devices import forget_rows
 from reid_dist.engine.plan import DEFAULT_MEMORY, MERGED_AT_ONCE
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened
 from reid_dist.errors import ReidDistError, RunFailedError
-from reid_dist.kernels.compilations import compiled_spans, listen
+from reid_dist.kernels.compilations import LISTENERS, compiled_spans
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
 
 # Workers import this module with their tasks.
-listen(report_to_scheduler)
+LISTENERS.append(report_to_scheduler)
 
 # Without a span of its own, every evaluation gets a new one, and scheduler and workers keep statistics of each for as
 # long as they run.
@@ -154,25 +156,25 @@ class Execution:
 
 @dataclass
 class TaskGraph:
-    """A Dask graph under construction: tasks by key, keys counted by progress, and keys of final tasks in order."""
+    """A Dask graph under construction: tasks by key, stages of those that progress counts, and final tasks in order."""
 
     tasks: dict[Any, tuple[Any, ...]] = field(default_factory=dict)
-    stages: dict[str, list[str]] = field(default_factory=dict)
+    stage_of: dict[str, str] = field(default_factory=dict)
     finals: list[str] = field(default_factory=list)
 
     def add(self, key: str, function: Callable[..., Any], *arguments: Any, stage: str | None = None) -> str:
         """Add a task; arguments that are keys, or lists of keys, are replaced by the results of those tasks."""
         self.tasks[key] = (function, *arguments)
         if stage is not None:
-            self.stages.setdefault(stage, []).append(key)
+            self.stage_of[key] = stage
         return key
 
     def describe(self, key: str) -> str:
         """Describe a task by its stage and its rows or blocks."""
-        stages = [stage for stage, keys in self.stages.items() if key in keys]
-        kind = stages[0] if stages else key.split("-")[0]
+        kind = self.stage_of.get(key, key.split("-")[0])
         arguments = self.tasks[key][1:] if key in self.tasks else ()
-        rows = [each for each in arguments if isinstance(each, RowRange)]
+        lists = (each if isinstance(each, list) else [each] for each in arguments)
+        rows = [each for part in lists for each in part if isinstance(each, RowRange)]
         blocks = [str(each) for each in arguments if isinstance(each, int)]
         sides = ("query", "gallery") if len(rows) > 1 else ("query",)
         where = [f"{side} rows {each.start} to {each.stop - 1}" for side, each in zip(sides, rows, strict=False)]
@@ -197,17 +199,15 @@ def execute(graph: TaskGraph, client: Client | None, n_threads: int, progress: P
 
     Raises `RunFailedError` if the cluster lost the job; the message gives the cause.
     """
-    progress.start({stage: len(keys) for stage, keys in graph.stages.items()})
+    progress.start(dict(Counter(graph.stage_of.values())))
     with compilation_of(client, progress.compiling, progress.compiled):
         return _run_here(graph, n_threads, progress) if client is None else _run_there(graph, client, progress)
 
 
 def _run_here(graph: TaskGraph, n_threads: int, progress: Progress) -> list[Any]:
-    stage_of = {key: stage for stage, keys in graph.stages.items() for key in keys}
-
     def finished(key: str, *_: Any) -> None:
-        if key in stage_of:
-            progress.advance(stage_of[key])
+        if key in graph.stage_of:
+            progress.advance(graph.stage_of[key])
 
     try:
         with one_blas_thread(), Callback(posttask=finished), _threads(n_threads) as pool:
@@ -219,6 +219,9 @@ def _run_here(graph: TaskGraph, n_threads: int, progress: Progress) -> list[Any]
             f"this process ran out of memory ({str(error) or 'no more is given to it'}): "
             + more_memory("choose a smaller --chunk-rows, or fewer threads")
         ) from error
+    finally:
+        # Memory of a GPU is left to what this process does next.
+        forget_rows()
 
 
 @contextlib.contextmanager
@@ -242,11 +245,6 @@ def _threads(n_threads: int) -> Iterator[ThreadPoolExecutor]:
     pool.shutdown()
 
 
-def _one_span() -> contextlib.AbstractContextManager[None]:
-    """Annotate tasks with a span of Dask, unless the caller has one."""
-    return contextlib.nullcontext() if "span" in get_annotations() else annotate(span=_SPAN)
-
-
 def _run_there(graph: TaskGraph, client: Client, progress: Progress) -> list[Any]:
     from distributed import as_completed
 
@@ -254,16 +252,16 @@ def _run_there(graph: TaskGraph, client: Client, progress: Progress) -> list[Any
     code = code_here()
     tasks = {key: (run_alike, code, client.id, *task) for key, task in graph.tasks.items()}
     whole = HighLevelGraph({layer: tasks}, {layer: set()})
-    stage_of_key = {key: stage for stage, keys in graph.stages.items() for key in keys}
     # A task may be both counted by progress and final: it has one future, which is kept.
-    keys = list(dict.fromkeys([*stage_of_key, *graph.finals]))
+    keys = list(dict.fromkeys([*graph.stage_of, *graph.finals]))
     with watched_tasks(client, graph.describe, progress.warn) as watch:
-        with _one_span():
+        # Unless the caller has a span.
+        with contextlib.nullcontext() if "span" in get_annotations() else annotate(span=_SPAN):
             begun = client.compute([Delayed(key, whole, layer=layer) for key in keys], optimize_graph=False)
         futures = dict(zip(keys, begun, strict=True))
         finals = [futures[key] for key in graph.finals]
         kept = set(finals)
-        stage_of = {futures[key]: stage for key, stage in stage_of_key.items()}
+        stage_of = {futures[key]: stage for key, stage in graph.stage_of.items()}
         del futures, begun
         try:
             for future in as_completed(list(stage_of), raise_errors=False, loop=client.loop):

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import Relevance, RowRange, Thresholds
 from reid_dist.engine.blas import one_blas_thread
-from reid_dist.engine.job_labels import labels_of
 from reid_dist.engine.jobs import EvaluationJob, SearchJob
-from reid_dist.engine.outputs import JobLabels, Output, QueryBlock
-from reid_dist.engine.reductions import FeatureBlock, make_thresholds, relevant_places
+from reid_dist.engine.outputs import Output, QueryBlock
+from reid_dist.engine.reductions import make_thresholds, relevant_places
 from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened, count_screened
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.relevance.assignment import assign_listed_relevance, assign_relevance
@@ -32,6 +31,9 @@ Partials = dict[str, Any]
 SCREENED = "screened"
 """Pairs by kind of product."""
 
+Block = tuple[RowRange, Relevance | None, Thresholds | None]
+"""Rows of a block of queries, their relevance and their thresholds, as far as outputs need them."""
+
 Prepared = tuple[Output[Any], ...] | None
 """The outputs of a job as they are prepared before the tiles; None for a job without such outputs."""
 
@@ -43,12 +45,12 @@ def relevance_task(job: EvaluationJob, rows: RowRange, truth: GroundTruth | None
     """Assign relevance to a block of queries: by labels, or by the lists of the block."""
     job.policy.load_device(len(rows) * job.plan.gallery_block * job.plan.query.dim)
     if truth is None:
-        labels = labels_of(job)
+        labels = job.labels
         relevance = assign_relevance(job.protocol, labels.query.take(rows), labels.index)
     else:
         relevance = assign_listed_relevance(job.protocol, truth, job.gallery.n_rows)
     for output in job.outputs:
-        relevance = output.relevance(_block(job, rows, relevance, None))
+        relevance = output.relevance(_block(job, (rows, relevance, None)))
     return relevance
 
 
@@ -74,25 +76,17 @@ def targets_task(
         distance[place] = values
     thresholds = make_thresholds(relevance, distance)
     for output in job.outputs:
-        thresholds = output.thresholds(_block(job, rows, relevance, thresholds), distance)
+        thresholds = output.thresholds(_block(job, (rows, relevance, thresholds)), distance)
     return thresholds
 
 
-def _block(
-    job: SearchJob,
-    rows: RowRange,
-    relevance: Relevance | None,
-    targets: Thresholds | None,
-    piece: RowRange | None = None,
-) -> QueryBlock:
-    return QueryBlock(job.scorer, labels_of(job), rows, relevance, targets, piece, job.plan.bracket_counts)
+def _block(job: SearchJob, known: Block, piece: RowRange | None = None) -> QueryBlock:
+    return QueryBlock(job.scorer, job.labels, *known, piece, job.plan.bracket_counts)
 
 
-def summary_task(
-    job: SearchJob, rows: RowRange, relevance: Relevance | None, targets: Thresholds | None
-) -> dict[int, Any]:
+def summary_task(job: SearchJob, known: Block) -> dict[int, Any]:
     """Summaries of a block of queries, by the places of the outputs that are prepared."""
-    block = _block(job, rows, relevance, targets)
+    block = _block(job, known)
     with one_blas_thread():
         return {place: output.summary(block) for place, output in enumerate(job.outputs) if output.prepares}
 
@@ -109,30 +103,20 @@ def _outputs(job: SearchJob, prepared: Prepared) -> tuple[Output[Any], ...]:
     return job.outputs if prepared is None else prepared
 
 
-def tile_task(
-    job: SearchJob,
-    rows: RowRange,
-    gallery_rows: RowRange,
-    relevance: Relevance | None,
-    targets: Thresholds | None,
-    prepared: Prepared = None,
-) -> Partials:
+def tile_task(job: SearchJob, known: Block, gallery_rows: RowRange, prepared: Prepared = None) -> Partials:
     """Compute the partial results of a block pair."""
-    block = _block(job, rows, relevance, targets)
+    block = _block(job, known)
+    of_outputs = (output.row_groups(block.labels) for output in job.outputs)
+    # Groups of the rows of the gallery, for separate counts.
+    group_of = next((groups for groups in of_outputs if groups is not None), None)
     wanted = {name: each for output in _outputs(job, prepared) for name, each in output.reductions(block).items()}
     with one_blas_thread(), count_screened() as screened:
-        gallery = _grouped(job, job.scorer.open_gallery(gallery_rows), block.labels)
-        query = job.scorer.meet(job.scorer.open_query(rows, gallery_rows), gallery)
+        gallery = job.scorer.open_gallery(gallery_rows)
+        if group_of is not None:
+            gallery = replace(gallery, group=group_of[gallery.numbers])
+        query = job.scorer.meet(job.scorer.open_query(block.rows, gallery_rows), gallery)
         found = run_tiles(query, gallery, job.distance, job.plan.tile, [*wanted.values()], job.policy)
     return {SCREENED: screened} | dict(zip(wanted, found, strict=True))
-
-
-def _merged(job: SearchJob, labels: JobLabels, partials: Sequence[Partials]) -> Partials:
-    """Merge partial results by the merges of the outputs."""
-    merges = {name: merge for output in job.outputs for name, merge in output.merges(labels).items()}
-    if len(partials) == 1:
-        return {name: partials[0][name] for name in merges}
-    return {name: merge([partial[name] for partial in partials]) for name, merge in merges.items()}
 
 
 def kept_tile_task(
@@ -140,10 +124,8 @@ def kept_tile_task(
     part: str,
     is_done: bool,
     job: SearchJob,
-    rows: RowRange,
+    known: Block,
     gallery_rows: RowRange,
-    relevance: Relevance | None,
-    targets: Thresholds | None,
     prepared: Prepared = None,
 ) -> Partials:
     """Compute and store the partial results of a block pair, or read them if an earlier run stored them (`is_done`).
@@ -156,49 +138,33 @@ def kept_tile_task(
         kept: Partials = decode(stage.read(part), [kind for output in job.outputs for kind in output.stored])
         if kept.pop(_PREPARED) == made_for:
             return kept
-    partials = tile_task(job, rows, gallery_rows, relevance, targets, prepared)
+    partials = tile_task(job, known, gallery_rows, prepared)
     stage.write(part, encode(partials | {_PREPARED: made_for}))
     return partials
 
 
-def _grouped(job: SearchJob, gallery: FeatureBlock, labels: JobLabels) -> FeatureBlock:
-    """Give the rows of a block their groups, for separate counts."""
-    of_outputs = (output.row_groups(labels) for output in job.outputs)
-    group_of = next((groups for groups in of_outputs if groups is not None), None)
-    return gallery if group_of is None else replace(gallery, group=group_of[gallery.numbers])
-
-
 def merge_task(job: SearchJob, partials: Sequence[Partials]) -> Partials:
-    """Merge partial results of different gallery blocks."""
-    screened = add_screened(partial[SCREENED] for partial in partials)
-    return {SCREENED: screened} | _merged(job, labels_of(job), partials)
+    """Merge partial results of different gallery blocks, by the merges of the outputs."""
+    merged = {SCREENED: add_screened(partial[SCREENED] for partial in partials)}
+    for output in job.outputs:
+        for name, merge in output.merges(job.labels).items():
+            parts = [partial[name] for partial in partials]
+            merged[name] = parts[0] if len(parts) == 1 else merge(parts)
+    return merged
 
 
 def piece_task(
-    job: SearchJob,
-    place: int,
-    rows: RowRange,
-    relevance: Relevance | None,
-    targets: Thresholds | None,
-    merged: Mapping[str, Any],
-    prepared: Prepared,
-    queries: RowRange,
+    job: SearchJob, place: int, known: Block, merged: Mapping[str, Any], prepared: Prepared, queries: RowRange
 ) -> Any:
     """Finish the output at a place of the job for some queries of a block."""
-    return _outputs(job, prepared)[place].finish(_block(job, rows, relevance, targets, queries), merged)
+    return _outputs(job, prepared)[place].finish(_block(job, known, queries), merged)
 
 
 def finish_task(
-    job: SearchJob,
-    rows: RowRange,
-    relevance: Relevance | None,
-    targets: Thresholds | None,
-    merged: Mapping[str, Any],
-    prepared: Prepared,
-    pieces: Sequence[Sequence[Any]],
+    job: SearchJob, known: Block, merged: Mapping[str, Any], prepared: Prepared, pieces: Sequence[Sequence[Any]]
 ) -> tuple[list[Any], ScreenedPairs]:
     """Finish all outputs for a block of queries; `pieces` are those of each output, mostly none."""
-    block = _block(job, rows, relevance, targets)
+    block = _block(job, known)
     results = [
         output.join(own) if own else output.finish(block, merged)
         for output, own in zip(_outputs(job, prepared), pieces, strict=True)

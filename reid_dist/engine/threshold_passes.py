@@ -1,4 +1,4 @@
-"""Passes over all pairs until every verification threshold is exact: one as a rule, two for the ROC."""
+"""Passes over all pairs until every verification threshold is exact: one as a rule."""
 
 from __future__ import annotations
 
@@ -11,26 +11,22 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
 from reid_dist.engine.graph import run_job
-from reid_dist.engine.job_labels import set_labels
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs import ImpostorBrackets, ImpostorDistances, NearestNegatives, Output, Results
-from reid_dist.engine.reductions import BracketCounts, ImpostorHistogram, distance_of, ordered_keys
+from reid_dist.engine.outputs import ImpostorBrackets, NearestNegatives, Output, Results
+from reid_dist.engine.reductions import BracketCounts
 from reid_dist.engine.task_graph import Execution
 from reid_dist.engine.verification import (
     Crossing,
     Level,
     LevelBrackets,
-    Pairs,
     ThresholdSearch,
     Verification,
-    guesses_of_histogram,
     make_verification,
     n_nearest,
     needs_pairs,
     needs_probes,
     pairs_of,
     refuse_without_unknown,
-    verify_pairs,
     wanted_levels,
 )
 from reid_dist.metrics.definitions import PAIRS, Metric
@@ -47,8 +43,7 @@ def verification_outputs(metrics: Sequence[Metric], roc: bool) -> tuple[Output[A
     names = tuple(metric.name for metric in metrics if metric.family.needs == PAIRS)
     return (
         *([NearestNegatives(n_nearest(metrics))] if probes else []),
-        # The brackets of so many levels would hold too many pairs: those of a histogram are narrower.
-        *([ImpostorDistances()] if roc else [LevelBrackets(names)] if names else []),
+        *([LevelBrackets(names=names, roc=roc)] if names or roc else []),
     )
 
 
@@ -68,9 +63,9 @@ def count_impostors(
 def refuse_early(job: EvaluationJob, metrics: Sequence[Metric]) -> None:
     """Raise `InputError` for open-set metrics where the labels give every query its identity in the gallery."""
     if any(metric.family.needs_unknown for metric in metrics):
-        gallery = set_labels(job, job.gallery)
+        query, gallery = job.label_sets
         known = gallery.pids[~junk_rows(gallery, job.protocol)]
-        refuse_without_unknown(metrics, set_labels(job, job.query).pids, known)
+        refuse_without_unknown(metrics, query.pids, known)
 
 
 def verify(
@@ -93,13 +88,8 @@ def verify(
     found: dict[Level, Crossing] = {}
     if needs_pairs(metrics, roc):
         pairs = pairs_of(ranked)
-        levels = wanted_levels(metrics, roc, pairs.n_genuine, pairs.n_impostor)
-        sampled = results.get(LevelBrackets)
-        if sampled is None:
-            search = _search(job, pairs, results.of(ImpostorDistances), levels)
-        else:
-            search = ThresholdSearch(sampled.guesses, pairs.genuine)
-            search.update(sampled.counts)
+        search = ThresholdSearch(wanted_levels(metrics, roc, pairs.n_genuine, pairs.n_impostor), pairs.genuine)
+        search.update(results.of(LevelBrackets))
         while edges := search.edges:
             search.update(count_impostors(job, edges, execution, truth))
         found = search.found
@@ -116,51 +106,14 @@ class ImpostorsNearer:
     count: Int64
 
 
-def verify_by_query(
-    job: EvaluationJob,
-    ranked: RankedQueries,
-    histogram: ImpostorHistogram,
-    metrics: Sequence[Metric],
-    distances: Float64,
-    execution: Execution,
-    truth: GroundTruth | None,
-) -> tuple[Verification, ImpostorsNearer]:
-    """Verify over pairs, and count the impostors of every query nearer than finite `distances` and the thresholds.
-
-    Mostly in one pass; in further ones where very many pairs lie about a threshold, or a guess missed it.  Otherwise
-    as `verify`.
-    """
-    pairs = pairs_of(ranked)
-    levels = wanted_levels(metrics, False, pairs.n_genuine, pairs.n_impostor)
-    search = _search(job, pairs, histogram, levels, np.unique(distances))
-    edges = search.edges
-    first = count_impostors(job, edges, execution, truth, by_query=True)
-    search.update(first)
-    while more := search.edges:
-        search.update(count_impostors(job, more, execution, truth))
-    found = verify_pairs(metrics, False, pairs, search.found)
-    crossed = [crossing.distance for crossing in search.found.values()]
-    points = np.unique(np.concatenate([distances, np.array(crossed, np.float64)]))
-    keys = ordered_keys(points)
-    nearer = None if first.by_query is None else first.by_query.nearer(ordered_keys(np.array(edges)), keys)
-    if nearer is None:
-        narrow = np.stack([keys, keys + 1], axis=1).ravel()
-        again = count_impostors(
-            job, tuple(distance_of(key) for key in narrow.tolist()), execution, truth, by_query=True
-        ).by_query
-        nearer = None if again is None else again.nearer(narrow, keys)
-    if nearer is None:
-        raise AssertionError("brackets of one key have no pairs inside that are not counted")
-    return found, ImpostorsNearer(points, nearer)
-
-
-def _search(
-    job: EvaluationJob,
-    pairs: Pairs,
-    histogram: ImpostorHistogram,
-    levels: Sequence[Level],
-    beside: Float64 | None = None,
-) -> ThresholdSearch:
-    scale = job.scorer.falling_scale
-    guesses = guesses_of_histogram(levels, pairs.genuine, pairs.n_impostor, histogram, scale)
-    return ThresholdSearch(guesses, pairs.genuine, beside)
+def impostors_nearer(
+    job: EvaluationJob, distances: Float64, execution: Execution, truth: GroundTruth | None
+) -> ImpostorsNearer:
+    """Count the impostors of every query nearer than finite distances, in a pass of their own; errors as `verify`."""
+    points = np.unique(distances)
+    # A bracket of one number at each, so that no pair inside needs to be kept.
+    edges = np.stack([points, np.nextafter(points, np.inf)], axis=1).ravel()
+    found = count_impostors(job, tuple(edges.tolist()), execution, truth, by_query=True).by_query
+    if found is None:
+        raise AssertionError("counts by query were requested")
+    return ImpostorsNearer(points, np.cumsum(found, axis=1, dtype=np.int64)[:, ::2])

@@ -106,7 +106,7 @@ def _run_symmetric(
     far = near
     if second is not None:
         far = Listing(pair, k, unknown(second) if seeds is None else seeds[1], farthest=farthest, of_columns=True)
-    work = ListWork(first.features.shape[1], 0 if seeds is not None else k * len(first), policy)
+    work = ListWork(first.features.shape[1], 0 if seeds is not None else k * len(first), policy, pair.table)
 
     def add(batch: Batch, columns: RowRange) -> None:
         tile = TileView(pair, batch, columns)

@@ -28,9 +28,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.model import Labels
 from reid_dist.core.numeric import is_number
 from reid_dist.core.registry import did_you_mean
-from reid_dist.engine.job_labels import set_labels
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs import PartitionMetrics, Partitions, PartValues
 from reid_dist.errors import InputError, UnknownNameError
@@ -171,9 +171,9 @@ class _Cameras:
     rows: list[NDArray[np.intp]]
 
 
-def _cameras(job: EvaluationJob, labelled: LabelledSet) -> _Cameras:
+def _cameras(labels: Labels, labelled: LabelledSet) -> _Cameras:
     # As both sets number them together, where their cameras are texts; as the set itself does, for their names.
-    joined, own = set_labels(job, labelled).camids, labelled.camids
+    joined, own = labels.camids, labelled.camids
     if joined is None or own is None:
         raise AssertionError("refused without cameras")
     rows = [np.flatnonzero(joined == camera) for camera in np.unique(joined)]
@@ -182,7 +182,7 @@ def _cameras(job: EvaluationJob, labelled: LabelledSet) -> _Cameras:
 
 def _camera_pairs(found: Float64, job: EvaluationJob, metrics: tuple[str, ...], means: _Means) -> dict[str, Any]:
     """Table of values of shape (n_query, n_cameras, metrics)."""
-    near, far = _cameras(job, job.query), _cameras(job, job.gallery)
+    near, far = map(_cameras, job.label_sets, (job.query, job.gallery))
     groups, columns = near.rows, range(len(far.names))
     return {
         "query_camid": near.names,

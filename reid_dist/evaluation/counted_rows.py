@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
-from reid_dist.engine.job_labels import joined_label_set
+from reid_dist.engine.jobs import joined_label_sets
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.relevance.protocols import CAMERA_NOT_COUNTED
 from reid_dist.reports import Report, TopK
@@ -40,8 +40,8 @@ class CountedRows:
         if cameras == (None, None) or not (checked.expand or checked.rerank):
             return None
         sides, rows = [], []
-        for features, counted_cameras in zip((query, gallery), cameras, strict=True):
-            labels = joined_label_set(features, query, gallery, checked.joined, protocol, checked.rows_are_items)
+        both = joined_label_sets(query, gallery, checked.joined, protocol, checked.rows_are_items)
+        for features, labels, counted_cameras in zip((query, gallery), both, cameras, strict=True):
             own = np.arange(features.n_rows)
             if counted_cameras is not None and labels.camids is not None and features.camids is not None:
                 own = np.flatnonzero(np.isin(labels.camids, counted_cameras))

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from reid_dist.core.environment import describe_environment
 from reid_dist.core.model import Labels, RowRange
-from reid_dist.engine.job_labels import joined_label_set
+from reid_dist.engine.jobs import joined_label_sets
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import (
     CheckedOptions,
@@ -81,8 +81,7 @@ def evaluate_lists(
             "top-k lists hold items; evaluate the feature stores or a distance block"
         )
     rows, near = _as_lists(index, distance)
-    of = query, gallery, checked.joined, checked.protocol, checked.rows_are_items
-    labels = joined_label_set(query, *of), joined_label_set(gallery, *of)
+    labels = joined_label_sets(query, gallery, checked.joined, checked.protocol, checked.rows_are_items)
     gallery_labels = GalleryIndex(labels[1], checked.protocol)
     relevance = (
         assign_relevance(checked.protocol, labels[0].take(RowRange(0, query.n_rows)), gallery_labels)

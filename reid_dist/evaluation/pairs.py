@@ -20,7 +20,7 @@ from reid_dist.core.segments import entry_owners, order_of_rows
 from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.scorers import read_block
-from reid_dist.engine.verification import Pairs, crossing_of, needs_pairs, verify_pairs, wanted_levels
+from reid_dist.engine.verification import Pairs, crossings_of, needs_pairs, verify_pairs, wanted_levels
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.metrics.definitions import PAIRS, ByMetric, parse_metrics
@@ -184,11 +184,10 @@ def evaluate_pairs(
     is_same = _same_pids(near, far, rows) if same is None else _checked_same(same, len(rows))
     _refuse_one_kind(is_same, folds)
     distances = _distances(near, far, rows, measure, progress or (lambda _done, _all: None))
-    impostor = np.sort(distances[~is_same])
+    impostor = distances[~is_same]
     counted_pairs = Pairs(np.sort(distances[is_same]), len(impostor))
     levels = wanted_levels(wanted, roc, counted_pairs.n_genuine, len(impostor)) if needs_pairs(wanted, roc) else []
-    crossings = {level: crossing_of(level, impostor, counted_pairs.genuine) for level in levels}
-    found = verify_pairs(wanted, roc, counted_pairs, crossings)
+    found = verify_pairs(wanted, roc, counted_pairs, crossings_of(levels, impostor, counted_pairs.genuine))
     return PairResult(
         metrics=ByMetric(found.metrics),
         thresholds=dict(found.thresholds),

@@ -1,8 +1,8 @@
-"""Compilation of all kernels before the first run: small jobs of every kind, over sets in memory and stored ones.
+"""Compilation of kernels before they are called: small jobs of every kind, over sets in memory and stored ones.
 
 Numba compiles a kernel for the types that it is called with, and for read-only arrays (those of a store, which are
 mapped) apart from writable ones.  Jobs reach the kernels with the types of real runs, which a list of signatures would
-have to repeat.
+have to repeat.  ``python -m reid_dist.evaluation.precompile NAME...`` is the process of a warm-up.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import multiprocessing
-from collections.abc import Callable, Iterator
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,14 +24,14 @@ from reid_dist.clusters.workers import prepare_local_workers
 from reid_dist.core.environment import usable_cores
 from reid_dist.core.temporary import temporary_directory
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.engine.policy import UNFORCED, Policy
+from reid_dist.engine.policy import Policy
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
 from reid_dist.evaluation.operating.run import operating_points
 from reid_dist.evaluation.search import nearest
-from reid_dist.kernels.machine_code import compiled_kernels
+from reid_dist.kernels.machine_code import compiled_kernels, has_record, locked, record
 from reid_dist.kernels.settings import require_room
-from reid_dist.kernels.warmup import compile_examples
+from reid_dist.kernels.warmup import EVALUATION, INTEGERS
 from reid_dist.metrics.definitions import NEAREST, PAIRS, PROBES, RANKS, example_names
 from reid_dist.stores import DistanceBlock, FeatureSet
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 _MOST_PROCESSES: Final = 4
 # Some ten times the longest job.
 _LONGEST_WAIT_S: Final = 120.0
+_LEAST_PRIORITY: Final = 19
 _DIM: Final = 8
 _TILE: Final = 64
 _RERANKING: Final = "k_reciprocal(k1=4,k2=2)"
@@ -191,8 +194,9 @@ def _jobs(folder: Path) -> Iterator[Callable[[], Any]]:
             yield partial(evaluate, query, gallery, collapse="camid")
             yield partial(evaluate, query, gallery, rerank=_RERANKING, protocol="cuhk03")
     for query, gallery in (stored, usual):
-        yield partial(_with_integers, query, gallery)
         yield partial(_with_distances, query, gallery, folder)
+    for name in (EVALUATION, INTEGERS):
+        yield partial(warm_up, name)
 
 
 def _sets(n_identities: int, sizes: tuple[int, int], spread: float = 1.0) -> tuple[FeatureSet, FeatureSet]:
@@ -220,17 +224,20 @@ def _stored(
     return opened[0], opened[1]
 
 
-def _with_integers(query: FeatureSet, gallery: FeatureSet) -> None:
-    """Products of eight-bit integers, where there are any; in this process, of which nothing else is computed."""
-    policy = Policy.in_force()
-    if policy != UNFORCED or policy.integer_product() is None:
+def warm_up(name: str) -> None:
+    """Do the work of a warm-up in this process, unless it has been done."""
+    if has_record(name):
         return
-    # Small sets may be read with residuals alone.
-    compile_examples("integers")
-    with forcing("int8"):
-        nearest(gallery, gallery, k=4, chunk_rows=_TILE)
-        nearest(query, gallery, k=4, chunk_rows=_TILE)
-        evaluate(query, gallery, chunk_rows=_TILE)
+    # Rows enough for products of integers with residuals and without, and as few positives of a query as usual.
+    query, gallery = _sets(200, (40, 3000))
+    integers = name == INTEGERS
+    if not integers or Policy.in_force().may_use_integers:
+        with forcing("int8" if integers else "float32"):
+            nearest(query, gallery, k=4)
+            evaluate(query, gallery, topk=3)
+            if integers:
+                nearest(gallery, gallery, k=4)
+    record(name)
 
 
 def _with_distances(query: FeatureSet, gallery: FeatureSet, folder: Path) -> None:
@@ -245,3 +252,19 @@ def _with_distances(query: FeatureSet, gallery: FeatureSet, folder: Path) -> Non
             evaluate_distances(each, query, gallery, metrics=_EVERY_RANK, topk=3, ties=True, chunk_rows=_TILE)
             evaluate_distances(each, query, gallery, metrics=_PAIRS, chunk_rows=_TILE)
             evaluate_distances(each, query, gallery, collapse="camid", chunk_rows=_TILE)
+
+
+def _main(names: Iterable[str]) -> None:
+    # The process ends right after: collecting garbage would be a tenth of its time.
+    gc.disable()
+    for name in names:
+        if name == INTEGERS:
+            os.nice(_LEAST_PRIORITY)
+        # One process does it, of all that runs have started.
+        with locked(f"warmup-{name}", wait_s=0.0) as is_first:
+            if is_first:
+                warm_up(name)
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from reid_dist.clusters.versions import other_packages
 from reid_dist.core.environment import describe_environment
 from reid_dist.core.model import Neighbours, RankedQueries
-from reid_dist.engine.job_labels import labels_of, set_labels
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs import (
     GroupRanks,
@@ -77,10 +76,9 @@ def make_report(
     protocol, ranked, grouped = job.protocol, ranks.ranked, ranks.grouped
     queries = QueryCounts(ranked)
     if not queries.valid.any():
-        labels = set_labels(job, job.query), set_labels(job, job.gallery)
         from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 
-        raise InputError(explain_no_valid_query(query, gallery, labels, protocol, queries.invalid))
+        raise InputError(explain_no_valid_query(query, gallery, job.label_sets, protocol, queries.invalid))
     of_items, shot = job.output(Ranks), job.output(SingleShotCurves)
     n_nearest = None if of_items is None else of_items.n_nearest
     zero, truth, first_alone = protocol.zero_for_invalid, checked.truth, n_nearest is not None
@@ -340,7 +338,7 @@ def _junk_rows(gallery: LabelledSet, protocol: Protocol) -> int:
 def _topk(job: EvaluationJob, neighbours: Neighbours | None, truth: GroundTruth | None) -> TopK | None:
     if neighbours is None:
         return None
-    labels = labels_of(job)
+    labels = job.labels
     if truth is not None:
         relevance = assign_listed_relevance(job.protocol, truth, job.gallery.n_rows)
     else:

@@ -1,14 +1,13 @@
-"""Weighted sums of feature rows in float64, in a fixed order, and weights of neighbours."""
+"""Weighted sums of rows in float64, in a fixed order, and weights of neighbours."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.exponential import fixed_exp, fixed_power
-from reid_dist.kernels.settings import inner_kernel, kernel
+from reid_dist.kernels.exponential import fixed_power
+from reid_dist.kernels.normalising import row_lengths
+from reid_dist.kernels.settings import kernel
 
 
 @kernel
@@ -25,62 +24,6 @@ def similarity_weights(distance: NDArray[np.float64], alpha: float) -> NDArray[n
     return weights
 
 
-@kernel
-def exponential_weights(distance: NDArray[np.float64], beta: float) -> NDArray[np.float64]:
-    """Weights ``exp(-d / beta)`` of neighbours, shape (n, k); 0 for those at infinity, 1 below distance 0."""
-    weights = np.zeros(distance.shape, np.float64)
-    for i in range(distance.shape[0]):
-        for place in range(distance.shape[1]):
-            if distance[i, place] < np.inf:
-                weights[i, place] = fixed_exp(-max(distance[i, place], 0.0) / beta)
-    return weights
-
-
-@kernel
-def add_graph_sums(
-    index: NDArray[np.integer], weight: NDArray[np.float64], start: int, both: bool, total: NDArray[np.float64]
-) -> None:
-    """Add the weights of lists of neighbours, shape (n, k), to the items listed, list by list.
-
-    With `both`, half of each weight is added to the listed item and half to the one that lists it, from `start` on.
-    """
-    for i in range(index.shape[0]):
-        for place in range(index.shape[1]):
-            if index[i, place] < 0:
-                continue
-            if both:
-                total[index[i, place]] += 0.5 * weight[i, place]
-                total[start + i] += 0.5 * weight[i, place]
-            else:
-                total[index[i, place]] += weight[i, place]
-
-
-@kernel
-def list_sums(weight: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Sums of rows in order, shapes (n, k) and (n,)."""
-    total = np.zeros(weight.shape[0], np.float64)
-    for i in range(weight.shape[0]):
-        for place in range(weight.shape[1]):
-            total[i] += weight[i, place]
-    return total
-
-
-@inner_kernel
-def _add(row: NDArray[np.float32], weight: float, unit: bool, total: NDArray[np.float64]) -> None:
-    """Add a row times its weight to `total`, shape (dim,), float64; scaled to length 1 before if `unit`."""
-    length = 1.0
-    if unit:
-        squared = 0.0
-        for column in range(len(row)):
-            squared += np.float64(row[column]) * np.float64(row[column])
-        if squared == 0.0:
-            return
-        length = math.sqrt(squared)
-    for column in range(len(row)):
-        total[column] += weight * (np.float64(row[column]) / length)
-
-
-@kernel
 def add_rows(
     total: NDArray[np.float64],
     owner: NDArray[np.int64],
@@ -90,22 +33,21 @@ def add_rows(
     unit: bool,
 ) -> None:
     """Add ``weight[e]`` times row ``place[e]`` of `rows` to ``total[owner[e]]`` in order; of length 1 if `unit`."""
-    for entry in range(len(owner)):
-        _add(rows[place[entry]], weight[entry], unit, total[owner[entry]])
+    _add_quotients(total, owner, place, weight, rows, row_lengths(rows) if unit else np.ones(len(rows)))
 
 
 @kernel
-def divided_rows(total: NDArray[np.float64], n_added: NDArray[np.int64], unit: bool) -> NDArray[np.float32]:
-    """Sums scaled to length 1 if `unit`, otherwise divided by numbers of rows, (n,); shape (n, dim), float32."""
-    out = np.empty(total.shape, np.float32)
-    for i in range(total.shape[0]):
-        row = total[i]
-        divisor = float(n_added[i])
-        if unit:
-            squared = 0.0
+def _add_quotients(
+    total: NDArray[np.float64],
+    owner: NDArray[np.int64],
+    place: NDArray[np.int64],
+    weight: NDArray[np.float64],
+    rows: NDArray[np.float32],
+    length: NDArray[np.float64],
+) -> None:
+    """Add weighted rows, divided by their lengths; those of length 0 are left out."""
+    for entry in range(len(owner)):
+        row, own, share, divisor = rows[place[entry]], total[owner[entry]], weight[entry], length[place[entry]]
+        if divisor > 0.0:
             for column in range(len(row)):
-                squared += row[column] * row[column]
-            divisor = math.sqrt(squared) if squared > 0.0 else 1.0
-        for column in range(len(row)):
-            out[i, column] = row[column] / divisor
-    return out
+                own[column] += share * (np.float64(row[column]) / divisor)

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bisection import first_at_most
-from reid_dist.kernels.settings import inner_kernel
+from reid_dist.kernels.settings import inlined_kernel, inner_kernel
 
 BINS = 4096
 
@@ -257,7 +257,7 @@ def place(
     return int(np.int64(kept))
 
 
-@inner_kernel
+@inlined_kernel
 def place_among(lower: NDArray[np.floating], value: Any) -> int:
     """Find the first threshold whose lower edge a value reaches; the number of thresholds for none."""
     if len(lower) > _MANY:
@@ -266,5 +266,5 @@ def place_among(lower: NDArray[np.floating], value: Any) -> int:
     # Edges fall: without branches, which would be unpredictable.
     place = np.int32(0)
     for u in range(len(lower)):
-        place += np.int32(lower[u] > value)
+        place = np.int32(place + np.int32(lower[u] > value))
     return int(place)

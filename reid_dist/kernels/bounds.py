@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, PairRows
 from reid_dist.kernels.prefetch import request_row
 from reid_dist.kernels.settings import inner_kernel
-from reid_dist.kernels.vectors import LANES, two_single_dots
+from reid_dist.kernels.vectors import LANES, single_dot
 
 # Shortest squared length of a row that is bounded.
 _SHORTEST = 2.0**-60
@@ -48,17 +48,12 @@ def _gamma(roundings: float, roundoff: float) -> float:
 def _sum_products(
     rows: PairRows, query_index: NDArray[np.int64], gallery_index: NDArray[np.int64], sums: NDArray[np.float64]
 ) -> None:
-    """Write the sums, in float32, of the products of listed pairs; consecutive pairs of a query two at a time."""
+    """Write the sums, in float32, of the products of listed pairs."""
     query, gallery = rows.query, rows.gallery
-    done = 0
-    while done < len(sums):
-        i = query_index[done]
-        after = done + 1 if done + 1 < len(sums) and query_index[done + 1] == i else done
-        if after + 2 < len(sums):
-            request_row(gallery[gallery_index[after + 1]])
-            request_row(gallery[gallery_index[after + 2]])
-        sums[done], sums[after] = two_single_dots(query[i], gallery[gallery_index[done]], gallery[gallery_index[after]])
-        done = after + 1
+    for p in range(len(sums)):
+        if p + 1 < len(sums):
+            request_row(gallery, gallery_index[p + 1])
+        sums[p] = single_dot(query[query_index[p]], gallery[gallery_index[p]])
 
 
 @inner_kernel

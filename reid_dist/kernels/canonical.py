@@ -22,7 +22,7 @@ from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.bits import float64_at
 from reid_dist.kernels.prefetch import request_row
 from reid_dist.kernels.settings import inner_kernel, kernel
-from reid_dist.kernels.vectors import dot, squared_difference, two_dots
+from reid_dist.kernels.vectors import dot, squared_difference
 
 COSINE = 0
 SQEUCLIDEAN = 1
@@ -34,6 +34,9 @@ GIVEN = 3
 # Lower bound of plain distances in screening, in units of `scale`: those farther below the rescored distance 0 are
 # screened as if they were at this bound.
 LOWEST = -64.0
+
+# Pairs between a request of a row and its use.
+_AHEAD = 2
 
 
 class Rescoring(NamedTuple):
@@ -53,16 +56,14 @@ class Rescoring(NamedTuple):
     column: NDArray[np.int64]
     value: NDArray[np.float64]
     # Column of the first gallery row of the block.
-    first_column: int
+    first_column: int = 0
     # Graph distance of pairs without a given value; mixed with the plain distance.
     apart: float = 1.0
     # Whether given values are graph distances, mixed with the plain distance as well.
     mixed: bool = False
 
 
-PLAIN = Rescoring(
-    False, 1.0, False, np.empty(0), np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.float64), 0
-)
+PLAIN = Rescoring(False, 1.0, False, np.empty(0), np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0, np.float64))
 
 
 class PairRows(NamedTuple):
@@ -116,13 +117,9 @@ def plain_distance(kind: int, x: NDArray[np.float32], y: NDArray[np.float32], xx
     if kind == GIVEN:
         return _given(x, y)
     if kind == COSINE:
-        if xx == 0.0 or yy == 0.0:
-            return 1.0
         return _cosine(dot(x, y), xx, yy)
     total = squared_difference(x, y)
-    if kind == EUCLIDEAN:
-        return math.sqrt(total)
-    return total
+    return math.sqrt(total) if kind == EUCLIDEAN else total
 
 
 @inner_kernel
@@ -184,74 +181,25 @@ def falling_at(rows: PairRows, i: int, distance: float, side: float) -> float:
 
 
 @inner_kernel
-def _distances_from(
-    kind: int,
-    x: NDArray[np.float32],
-    xx: float,
-    rows: NDArray[np.float32],
-    norms: NDArray[np.float64],
-    index: NDArray[np.int64],
-    distances: NDArray[np.float64],
-) -> None:
-    """Write the plain distances of row `x` and rows ``rows[index]``, none of them ``GIVEN``, to `distances`."""
-    if kind != COSINE:
-        for p in range(len(index)):
-            if p + 1 < len(index):
-                request_row(rows[index[p + 1]])
-            total = squared_difference(x, rows[index[p]])
-            distances[p] = math.sqrt(total) if kind == EUCLIDEAN else total
-        return
-    for p in range(1, len(index), 2):
-        if p + 2 < len(index):
-            request_row(rows[index[p + 1]])
-            request_row(rows[index[p + 2]])
-        j, k = index[p - 1], index[p]
-        first, second = two_dots(x, rows[j], rows[k])
-        distances[p - 1] = _cosine(first, xx, norms[j])
-        distances[p] = _cosine(second, xx, norms[k])
-    if len(index) % 2:
-        j = index[-1]
-        distances[-1] = _cosine(dot(x, rows[j]), xx, norms[j])
-
-
-@inner_kernel
-def _run_end(values: NDArray[np.int64], start: int) -> int:
-    """Find the end of the run of equal values that begins at a place."""
-    stop = start + 1
-    while stop < len(values) and values[stop] == values[start]:
-        stop += 1
-    return stop
-
-
-@inner_kernel
 def write_distances(
     rows: PairRows,
     query_index: NDArray[np.int64],
     gallery_index: NDArray[np.int64],
     distances: NDArray[np.float64],
 ) -> None:
-    """Write the canonical distances of listed pairs to `distances`.
-
-    The plain distance is the same in both directions: of consecutive pairs, those of a query are computed together, and
-    those of a gallery row.
-    """
+    """Write the canonical distances of listed pairs to `distances`."""
     # Fields are extracted once: passing the tuple costs as much as a short sum.
     kind, query, gallery, rescoring = rows.kind, rows.query, rows.gallery, rows.rescoring
     query_norm, gallery_norm = rows.query_norm, rows.gallery_norm
-    if kind == GIVEN:
-        for p in range(len(distances)):
-            distances[p] = _given(query[query_index[p]], gallery[gallery_index[p]])
-    done = len(distances) if kind == GIVEN else 0
-    while done < len(distances):
-        i, j, start = query_index[done], gallery_index[done], done
-        done = _run_end(query_index, start)
-        if done > start + 1:
-            index, found = gallery_index[start:done], distances[start:done]
-            _distances_from(kind, query[i], query_norm[i], gallery, gallery_norm, index, found)
+    for p in range(len(distances)):
+        if p + _AHEAD < len(distances):
+            request_row(gallery, gallery_index[p + _AHEAD])
+        i, j = query_index[p], gallery_index[p]
+        if kind == COSINE:
+            # Passing the rows to another kernel costs as much as a short sum, too.
+            distances[p] = _cosine(dot(query[i], gallery[j]), query_norm[i], gallery_norm[j])
         else:
-            done = _run_end(gallery_index, start)
-            index, found = query_index[start:done], distances[start:done]
-            _distances_from(kind, gallery[j], gallery_norm[j], query, query_norm, index, found)
+            distances[p] = plain_distance(kind, query[i], gallery[j], query_norm[i], gallery_norm[j])
     if rescoring.active:
         for p in range(len(distances)):
             distances[p] = _rescored(rescoring, query_index[p], gallery_index[p], distances[p])

@@ -10,8 +10,13 @@ from reid_dist.core.clocks import steady_time
 
 Listener = Callable[[float, float | None], None]
 
+LISTENERS: Final[list[Listener]] = []
+"""Functions that are called in the thread that compiles: with the begin and None, and at the end with begin and end.
+
+Times are in seconds of `steady_time`.
+"""
+
 _SPANS: Final[list[tuple[float, float]]] = []
-_LISTENERS: Final[list[Listener]] = []
 
 
 @contextlib.contextmanager
@@ -28,7 +33,7 @@ def compiling() -> Iterator[None]:
 
 
 def _report(began: float, ended: float | None) -> None:
-    for listener in [*_LISTENERS]:
+    for listener in [*LISTENERS]:
         listener(began, ended)
 
 
@@ -37,20 +42,11 @@ def compiled_spans() -> list[tuple[float, float]]:
     return [*_SPANS]
 
 
-def listen(listener: Listener) -> None:
-    """Call a function at the begin of every compilation of this process, with its time and None, and at its end.
-
-    It is called in the thread that compiles, with begin and end in seconds of `steady_time`.
-    """
-    if listener not in _LISTENERS:
-        _LISTENERS.append(listener)
-
-
 @contextlib.contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Do as `listen` does for a while."""
-    listen(listener)
+    """Have a function called at every compilation of this process for a while."""
+    LISTENERS.append(listener)
     try:
         yield
     finally:
-        _LISTENERS.remove(listener)
+        LISTENERS.remove(listener)

@@ -43,13 +43,13 @@ from reid_dist.kernels.placing import (
     Row,
     hide_columns,
     make_row,
-    note_all,
+    mark_reaching,
     note_marked,
     settle_row,
     take_known,
 )
 from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
-from reid_dist.kernels.tiles import Tile, read_row
+from reid_dist.kernels.tiles import Tile, marked_places, read_row
 
 # Values that a table places together.
 _BLOCK = 512
@@ -77,8 +77,8 @@ def _compare(
         least, most = lower[u], upper[u]
         reached = passed = np.int32(0)
         for k in range(len(values)):
-            reached += np.int32(values[k] >= least)
-            passed += np.int32(values[k] > most)
+            reached = np.int32(reached + np.int32(values[k] >= least))
+            passed = np.int32(passed + np.int32(values[k] > most))
         # Bands may overlap: a value that reaches the threshold before is placed there.
         certain = max(int(passed), nearer)
         placed[0, u] = certain - nearer
@@ -86,7 +86,9 @@ def _compare(
         if nearer > certain:
             for k in range(len(values)):
                 flags[k] |= np.uint8((values[k] >= least) & (values[k] <= most))
-    return note_marked(values, row)
+    n_pending = marked_places(row.marks)
+    note_marked(values, n_pending, row)
+    return n_pending
 
 
 @inner_kernel
@@ -110,7 +112,7 @@ def _count_rows(
     n_columns = tile.products.shape[1]
     # Unpacked once, outside of the loop over rows: passing tuples takes long, and reading their fields some time.
     values, factors, extras, queries = row.values, tile.factor, tile.extra, tile.query
-    products, shift, scale, bias, bias_of = tile.products, tile.shift, tile.scale, tile.bias, tile.bias_of
+    products, shift, scale, less, bias_of = tile.products, tile.shift, tile.scale, row.less, tile.bias_of
     indptr, lowers, uppers, positive_start = bands.indptr, bands.lower, bands.upper, bands.positive_start
     has_known, room, are_grouped = len(tile.known) > 0, len(pairs.query) - n_columns, len(group_of) > 0
     # Bands of integers are so wide that most values lie in one.
@@ -124,7 +126,7 @@ def _count_rows(
         extra = extras[i]
         lowest = lowers[last - 1] - extra
         none = lowest + np.float32(np.nan)
-        reached = read_row(products[i], shift, scale, factors[i], bias[bias_of[i]], lowest, none, values)
+        reached = read_row(products[i], shift, scale, factors[i], less[bias_of[i]], lowest, none, values)
         if reached == 0 and not has_known:
             continue
         if n_open > room:
@@ -136,20 +138,24 @@ def _count_rows(
             lower, upper = row.lower[: last - first], row.upper[: last - first]
         hide_columns(q, bands.hidden_indptr, bands.hidden_column, tile.column_start, values)
         n_known = take_known(tile, q, values, row.known, row.known_value) if has_known else 0
-        placed[:, : last - first + 1] = 0
-        n_pending = int(np.int64(0))
         few = bool(reached <= (_FEW_REACHED if steps is None and narrow else FEW_REFINED))
-        if few or are_grouped or (not narrow and last - first <= _FEW_THRESHOLDS):
-            n_pending = note_all(values, lowest, row)
-        # Without a table, its code is not compiled.
-        elif steps is None or last - first <= _FEW_THRESHOLDS:
-            n_pending = _compare(values, lower, upper, row, placed)
-        else:
-            base, per_bin = fill_steps(lower, upper, values, steps)
-            for start in range(0, n_columns, _BLOCK):
-                block = values[start : min(start + _BLOCK, n_columns)]
-                n_pending = place(block, start, lowest, base, per_bin, steps, placed, row.pending, n_pending)
+        singly = few or are_grouped or (not narrow and last - first <= _FEW_THRESHOLDS)
         are_open = few and not narrow
+        if singly:
+            n_pending = mark_reaching(values, lowest, row)
+            if not are_open:
+                note_marked(values, n_pending, row)
+        else:
+            placed[:, : last - first + 1] = 0
+            n_pending = int(np.int64(0))
+            # Without a table, its code is not compiled.
+            if steps is None or last - first <= _FEW_THRESHOLDS:
+                n_pending = _compare(values, lower, upper, row, placed)
+            else:
+                base, per_bin = fill_steps(lower, upper, values, steps)
+                for start in range(0, n_columns, _BLOCK):
+                    block = values[start : min(start + _BLOCK, n_columns)]
+                    n_pending = place(block, start, lowest, base, per_bin, steps, placed, row.pending, n_pending)
         n_settled, n_open, more = settle_row(
             tile, i, n_pending, n_known, are_open, limit - inside, row, lower, upper, bands, last, pairs, n_open
         )
@@ -160,7 +166,7 @@ def _count_rows(
         for p in range(n_settled):
             group = group_of[columns[p]] if are_grouped else 0
             counts[group, place_before(first + thresholds[p], positive_start, APART)] += 1
-        if not are_grouped:
+        if not singly:
             for u in range(last - first):
                 nearer = placed[0, u] + placed[1, u] + placed[2, u] + placed[3, u]
                 counts[0, place_before(first + u, positive_start, APART)] += nearer

@@ -49,34 +49,27 @@ def compiled_for(kernel: Any, arguments: tuple[Any, ...]) -> Any:
     """Dispatcher of a kernel with machine code for the types of some arguments, compiled or from the disk."""
     types = tuple(_type_of(each) for each in arguments)
     folder = machine_code_folder()
-    if folder is not None and (found := _kept(kernel, types, folder)) is not None:
-        return found
-    require_address_space(_ROOM_OF_KERNEL, "the compiler of kernels")
-    made = _made(kernel.py_func)
-    with compiling():
-        made.compile(types)
-    return made
-
-
-def _kept(kernel: Any, types: tuple[Any, ...], folder: Path) -> Any:
-    """Dispatcher whose machine code is kept in a directory; None where it cannot be."""
-    record = record_of(folder, kernel.name, str(types))
+    record = None if folder is None else record_of(folder, kernel.name, str(types))
+    is_new = record is None or not record.exists()
     with contextlib.ExitStack() as stack:
-        if not record.exists():
+        if is_new:
             require_address_space(_ROOM_OF_KERNEL, "the compiler of kernels")
             # The wait for a process that compiles it is reported as well.
             stack.enter_context(compiling())
-        if not stack.enter_context(locked(kernel.name)):
-            return None
-        # A disk that is full, or a directory that has been removed.
+        # Of a disk that is full, or a directory that has been removed.
         with contextlib.suppress(OSError):
-            if kernel.kept is None:
-                kernel.kept = _made_to_keep(kernel.py_func, folder)
-            kernel.kept.compile(types)
-            if not record.exists():
-                record.touch()
-            return kernel.kept
-    return None
+            if record is not None and stack.enter_context(locked(kernel.name)):
+                if kernel.kept is None:
+                    kernel.kept = _made_to_keep(kernel.py_func, record.parent)
+                kernel.kept.compile(types)
+                if is_new:
+                    record.touch()
+                return kernel.kept
+        if not is_new:
+            stack.enter_context(compiling())
+        made = _made(kernel.py_func)
+        made.compile(types)
+        return made
 
 
 def _made_to_keep(function: Callable[..., Any], folder: Path) -> Any:

@@ -11,7 +11,10 @@ rest of which is below ``2**-62``.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+from numpy.typing import NDArray
 
 from reid_dist.kernels.bits import bits_of, from_bits
 from reid_dist.kernels.settings import inner_kernel, kernel
@@ -28,19 +31,8 @@ _ROOT_HALF = float.fromhex("0x1.6a09e667f3bcdp-1")
 _LEAST_NORMAL = 2.0**-1022
 _TWO_TO_54 = 2.0**54
 
-# Written out, so that no compiler divides.
-_C3 = float.fromhex("0x1.5555555555555p-3")
-_C4 = float.fromhex("0x1.5555555555555p-5")
-_C5 = float.fromhex("0x1.1111111111111p-7")
-_C6 = float.fromhex("0x1.6c16c16c16c17p-10")
-_C7 = float.fromhex("0x1.a01a01a01a01ap-13")
-_C8 = float.fromhex("0x1.a01a01a01a01ap-16")
-_C9 = float.fromhex("0x1.71de3a556c734p-19")
-_C10 = float.fromhex("0x1.27e4fb7789f5cp-22")
-_C11 = float.fromhex("0x1.ae64567f544e4p-26")
-_C12 = float.fromhex("0x1.1eed8eff8d898p-29")
-_C13 = float.fromhex("0x1.6124613a86d09p-33")
-_C14 = float.fromhex("0x1.93974a8c07c9dp-37")
+# Coefficients of the Taylor series, from that of the 14th power to that of the square.
+_TAYLOR = np.array([1.0 / math.factorial(power) for power in range(14, 1, -1)])
 
 
 @inner_kernel
@@ -64,18 +56,9 @@ def fixed_exp(x: float) -> float:
     high = x - k * _LN2_HIGH
     low = k * _LN2_LOW
     r = high - low
-    p = _C13 + r * _C14
-    p = _C12 + r * p
-    p = _C11 + r * p
-    p = _C10 + r * p
-    p = _C9 + r * p
-    p = _C8 + r * p
-    p = _C7 + r * p
-    p = _C6 + r * p
-    p = _C5 + r * p
-    p = _C4 + r * p
-    p = _C3 + r * p
-    p = 0.5 + r * p
+    p = 0.0
+    for coefficient in _TAYLOR:
+        p = coefficient + r * p
     # The error of 1 + high is computed exactly and added to the small terms: only the last addition rounds noticeably.
     whole = 1.0 + high
     lost = (1.0 - whole) + high
@@ -84,6 +67,16 @@ def fixed_exp(x: float) -> float:
     exponent = int(k)
     half = exponent >> 1
     return float(result * _power_of_two(half) * _power_of_two(exponent - half))
+
+
+@kernel
+def exponentials(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`fixed_exp` of every number of an array, in its shape."""
+    found = np.empty(values.shape, np.float64)
+    given, out = values.ravel(), found.ravel()
+    for place in range(len(given)):
+        out[place] = fixed_exp(given[place])
+    return found
 
 
 @kernel

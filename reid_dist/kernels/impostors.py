@@ -1,9 +1,10 @@
 r"""Impostor distances by the hundred million: a histogram of screening values, and exact counts around chosen places.
 
-Thresholds of verification are order statistics of the distances of all kept negatives.  They are found in passes over
-the tiles, none of which keeps a list of all distances:
+Thresholds of verification are order statistics of the distances of all kept negatives.  They are found without a list
+of all distances:
 
-1.  `count_keys` makes a histogram of *screened* distances.  It locates each order statistic approximately.
+1.  `count_keys` makes a histogram of the *screened* distances of a sample.  It locates each order statistic
+    approximately.
 2.  `split_tile` takes a few brackets ``[lo, hi)`` of canonical distances.  It counts the pairs between them, and lists
     those inside or near one, which are then decided by their canonical distances.  Counts are exact, so a bracket that
     misses its order statistic is recognised, and they give the side on which the order statistic lies.
@@ -15,7 +16,7 @@ count downwards from zero.
 
 *Speed.*  The keys of 512 values are computed in loops without a branch, over slices, which LLVM makes vector code of.
 Then one look-up per value follows, in a table of which the hot part lies in the first-level cache: the count of the
-key, or the gap between brackets that contains it (or a mark that the value must be read).
+key, or the gap between brackets that contains it, with a mark if the value must be read.
 
 *Certainty.*  A key determines the gap of a pair when it is farther from the brackets than the error of screening; see
 `reid_dist.engine.reductions.impostors`.  Other pairs are compared again in float64 with the error of their own query,
@@ -31,7 +32,7 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.deciding import OpenPairs
 from reid_dist.kernels.placing import hide_columns, take_known
-from reid_dist.kernels.settings import inner_kernel, kernel
+from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
 from reid_dist.kernels.tiles import Tile, read_row, refined
 
 BLOCK = 512
@@ -43,8 +44,8 @@ DROPPED_BITS = 11
 LARGEST_KEY = 0x7F800000 >> DROPPED_BITS
 N_PLACES = 2 * LARGEST_KEY + 1
 
-# Entry of the table of gaps for keys whose values are read; other entries are one more than the number of a gap.
-TOUCHED = 0
+# Added to the entry of a key whose values are read.
+NEEDS_VALUE = 1
 
 
 def falling_keys(falling: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -78,27 +79,23 @@ class Screened(NamedTuple):
     counted: NDArray[np.bool_]
     # Screening value of distance 0, shape (n_query,), in the type of the tile.
     centre: NDArray[np.floating]
-    # One over the slope, in the type of the tile; a power of two.
+    # One over how much a screening value falls per unit, in the type of the tile; a power of two.
     scale: np.floating
 
 
 class Brackets(NamedTuple):
     """Brackets of distances in the units of a tile."""
 
-    # By place of key: ``TOUCHED``, or one more than the number of a gap; gap ``g`` has ``g``
-    # brackets below it.  Shape (N_PLACES,), uint16.
-    at_place: NDArray[np.uint16]
-    # The last place that is touched.
+    # By place of key: the number of edges that are certainly not above its values, which is even, and ``NEEDS_VALUE``
+    # if others may be.  Shape (N_PLACES,), uint32.
+    at_place: NDArray[np.uint32]
+    # The last place with that mark.
     last_place: int
-    # By touched place, edges that are certainly not above its values; shape (N_PLACES,), uint16.
-    first_edge: NDArray[np.uint16]
     # Edges of the brackets in falling values, ascending: ``lo, hi, lo, hi, …``; shape (2 n_bracket,), float64.
     falling: NDArray[np.float64]
     # Screening value of distance 0, and half width of the band, of each query, shape (n_query,), float64.
     centre: NDArray[np.float64]
     epsilon: NDArray[np.float64]
-    # How much a screening value falls per unit.
-    slope: float
 
 
 @inner_kernel
@@ -152,23 +149,47 @@ def count_keys(screened: Screened, counts: NDArray[np.int64], span: NDArray[np.u
     span[0], span[1] = first, last
 
 
-@inner_kernel
+@inlined_kernel
 def _edges_from(edges: NDArray[np.float64], value: float, start: int) -> int:
-    """Count the edges that are at most a value, the first `start` of which are known to be; mostly no other is."""
-    count = int(start)
-    while count < len(edges) and edges[count] <= value:
+    """Count the edges that are at most a value, the first `start` of which are known to be; mostly one more, or none.
+
+    The last edge is NaN.
+    """
+    count = start + int(edges[start] <= value)
+    while edges[count] <= value:
         count += 1
     return count
 
 
-@inner_kernel
-def _edges_around(brackets: Brackets, q: int, value: np.floating, extra: float, first: int) -> tuple[int, int]:
-    """Count the edges that a pair with a screening value is certainly not before, and that it may not be before."""
-    fall = brackets.centre[q] - np.float64(value)
+@inlined_kernel
+def _edges_around(
+    edges: NDArray[np.float64], centre: float, width: float, scale: float, value: float, first: int
+) -> tuple[int, int]:
+    """Count the edges that a pair with a screening value is certainly not before, and that it may not be before.
+
+    A value is off by `width`, roundings of this function aside.
+    """
+    fall = centre - value
     # Covers the roundings of this line and of the edges, in float64.
-    width = brackets.epsilon[q] + extra + 2.0**-50 * (abs(brackets.centre[q]) + abs(fall))
-    near = _edges_from(brackets.falling, (fall - width) / brackets.slope, first)
-    return near, _edges_from(brackets.falling, (fall + width) / brackets.slope, near)
+    off = width + 2.0**-50 * (abs(centre) + abs(fall))
+    near = _edges_from(edges, (fall - off) * scale, first)
+    return near, _edges_from(edges, (fall + off) * scale, near)
+
+
+@inlined_kernel
+def _pass(
+    at_place: NDArray[np.uint32],
+    places: NDArray[np.uint32],
+    k: np.uint64,
+    passed: NDArray[np.int64],
+    unclear: NDArray[np.int64],
+    n: np.uint64,
+) -> np.uint64:
+    """Count value `k` at its entry, and note it behind `n` others if it must be read; return the number of these."""
+    entry = np.uint64(at_place[np.uint64(places[k])])
+    passed[entry] += 1
+    unclear[n] = k
+    return n + entry % np.uint64(2)
 
 
 @kernel
@@ -191,17 +212,20 @@ def split_tile(
     """
     tile, column_start = screened.tile, screened.tile.column_start
     n_rows, n_columns = tile.products.shape
-    values, falling = np.empty(n_columns, tile.scale.dtype), np.empty(BLOCK, np.float32)
+    # Behind the columns, up to a multiple of four, as if hidden.
+    padded = np.full((n_columns + 3) // 4 * 4, -np.inf, tile.scale.dtype)
+    values, falling = padded[:n_columns], np.empty(BLOCK, np.float32)
     places = np.empty(BLOCK, np.uint32)
-    pending = np.empty(BLOCK // 4 + 1, np.int64)
-    # Element TOUCHED takes the values that are read; four counters each, for neighbours mostly share a gap.
-    passed = np.zeros((4, len(gaps) + 2), np.int64)
+    unclear = np.empty(BLOCK + 1, np.int64)
+    # By entry; four counters each, for neighbours mostly share a gap.
+    passed = np.zeros((4, 2 * len(gaps) + 1), np.int64)
     passed0, passed1, passed2, passed3 = passed[0], passed[1], passed[2], passed[3]
-    at_place, first_edge = brackets.at_place, brackets.first_edge
-    last_place = np.uint32(brackets.last_place)
+    at_place, last_place = brackets.at_place, np.uint32(brackets.last_place)
     known, known_value = np.empty(n_columns + 1, np.int64), np.empty(n_columns + 1, values.dtype)
     narrow = tile.products.dtype == values.dtype
-    room, inside, i = len(pairs.query) - n_columns, 0, first_row
+    edges, scale = np.append(brackets.falling, np.nan), np.float64(screened.scale)
+    shift, near_rows, far_rows = tile.shift, tile.near, tile.far
+    room, inside, i = len(pairs.query) - n_columns, int(np.int64(0)), first_row
     while i < n_rows and n_open <= room and inside <= limit:
         q = tile.query[i]
         if not screened.counted[q]:
@@ -209,69 +233,52 @@ def split_tile(
             continue
         less, none = tile.bias[tile.bias_of[i]], values.dtype.type(np.nan)
         read_row(tile.products[i], tile.shift, tile.scale, tile.factor[i], less, none, none, values)
-        extra = np.float64(tile.extra[i])
+        products, centre, epsilon = tile.products[i], brackets.centre[q], brackets.epsilon[q]
+        extra, fine = np.float64(tile.extra[i]), np.float64(tile.fine[i])
         hide_columns(q, screened.hidden_indptr, screened.hidden_column, column_start, values)
         n_known = take_known(tile, q, values, known, known_value) if len(tile.known) > 0 else 0
-        for start in range(0, n_columns, BLOCK):
-            stop = min(start + BLOCK, n_columns)
+        for start in range(0, len(padded), BLOCK):
+            stop = min(start + BLOCK, len(padded))
             here = places[: stop - start]
-            _find_places(values[start:stop], screened.centre[q], screened.scale, falling[: stop - start], here)
+            _find_places(padded[start:stop], screened.centre[q], screened.scale, falling[: stop - start], here)
             reached = np.int32(0)
             for k in range(len(here)):
                 reached += np.int32(here[k] <= last_place)
             if reached == 0:
                 continue
-            fours = len(here) // 4
-            n_pending = np.uint64(0)
-            for four in range(fours):
-                at = np.uint64(four) * np.uint64(4)
-                gap0 = np.uint64(at_place[np.uint64(here[at])])
-                gap1 = np.uint64(at_place[np.uint64(here[at + np.uint64(1)])])
-                gap2 = np.uint64(at_place[np.uint64(here[at + np.uint64(2)])])
-                gap3 = np.uint64(at_place[np.uint64(here[at + np.uint64(3)])])
-                passed0[gap0] += 1
-                passed1[gap1] += 1
-                passed2[gap2] += 1
-                passed3[gap3] += 1
-                if gap0 == TOUCHED or gap1 == TOUCHED or gap2 == TOUCHED or gap3 == TOUCHED:
-                    pending[n_pending] = four * 4
-                    n_pending += np.uint64(1)
-            for p in range(np.int64(n_pending) + 1):
-                # The last iteration takes the rest of a block whose length is no multiple of four.
-                left_over = p == np.int64(n_pending)
-                begin = fours * 4 if left_over else pending[p]
-                for k in range(begin, len(here) if left_over else begin + 4):
-                    gap = at_place[here[k]]
-                    if gap != TOUCHED:
-                        if left_over:
-                            passed0[gap] += 1
-                        continue
-                    column = start + k
-                    value, more = values[column], extra
-                    if value == -np.inf:
-                        # Hidden; brackets may reach as far as that.
-                        continue
-                    near, far = _edges_around(brackets, q, value, more, first_edge[here[k]])
-                    may_be_inside = near != far or near % 2 == 1
-                    inside += int(may_be_inside)
-                    if may_be_inside and not narrow:
-                        value, more = refined(tile.near[q], tile.far[column]) - less[column], np.float64(0.0)
-                        near, far = _edges_around(brackets, q, value, more, first_edge[here[k]])
-                        may_be_inside = near != far or near % 2 == 1
-                    if may_be_inside:
-                        pairs.query[n_open], pairs.column[n_open] = q, column_start + column
-                        n_open += 1
-                    else:
-                        passed0[near // 2 + 1] += 1
+            n_unclear = np.uint64(0)
+            for k in range(0, len(here), 4):
+                at = np.uint64(k)
+                n_unclear = _pass(at_place, here, at, passed0, unclear, n_unclear)
+                n_unclear = _pass(at_place, here, at + np.uint64(1), passed1, unclear, n_unclear)
+                n_unclear = _pass(at_place, here, at + np.uint64(2), passed2, unclear, n_unclear)
+                n_unclear = _pass(at_place, here, at + np.uint64(3), passed3, unclear, n_unclear)
+            for p in range(np.int64(n_unclear)):
+                k = unclear[p]
+                column = start + k
+                first, value = int(at_place[here[k]]) - NEEDS_VALUE, padded[column]
+                if value == -np.inf:
+                    # Hidden; brackets may reach as far as that.
+                    continue
+                near, far = _edges_around(edges, centre, epsilon + extra, scale, np.float64(value), first)
+                may_be_inside = int(near != far) | near % 2
+                inside += may_be_inside
+                if not narrow and may_be_inside:
+                    product, factor = products[column] - shift[column], tile.factor[i] * tile.scale[column]
+                    value = refined(product, near_rows, q, far_rows, column, factor) - less[column]
+                    near, far = _edges_around(edges, centre, epsilon + fine, scale, np.float64(value), first)
+                    may_be_inside = int(near != far) | near % 2
+                pairs.query[n_open], pairs.column[n_open] = q, column_start + column
+                n_open += may_be_inside
+                passed0[near] += 1 - may_be_inside
         for p in range(n_known):
-            near, far = _edges_around(brackets, q, known_value[p], np.float64(0.0), 0)
-            if near != far or near % 2 == 1:
-                pairs.query[n_open], pairs.column[n_open] = q, column_start + known[p]
-                n_open += 1
-            else:
-                passed0[near // 2 + 1] += 1
+            near, far = _edges_around(edges, centre, epsilon, scale, np.float64(known_value[p]), 0)
+            may_be_inside = int(near != far) | near % 2
+            pairs.query[n_open], pairs.column[n_open] = q, column_start + known[p]
+            n_open += may_be_inside
+            passed0[near] += 1 - may_be_inside
         for gap in range(len(gaps)):
-            nearer = passed0[gap + 1] + passed1[gap + 1] + passed2[gap + 1] + passed3[gap + 1]
+            nearer = passed[:, 2 * gap].sum()
             gaps[gap] += nearer
             if len(tally):
                 tally[q, 0, gap] += np.int32(nearer)

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from reid_dist.core.segments import entry_owners
 from reid_dist.kernels.arrays import filled, lengthened
+from reid_dist.kernels.propagation import transposed_rows
 from reid_dist.kernels.reciprocal import SparseRows
-from reid_dist.kernels.settings import inner_kernel, kernel
+from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
 
 
 @kernel
@@ -56,39 +57,56 @@ class ColumnLists(NamedTuple):
 
     # List of each column, shape (n_columns,), int32; 0 is an empty list.
     list_of: NDArray[np.int32]
-    # List ``u`` is at ``bounds[u]:bounds[u + 1]``, int64.
-    bounds: NDArray[np.int64]
-    # Rows, ascending within a list, uint32, and values, float64.
-    row: NDArray[np.uint32]
+    # The entries of each list: rows, ascending, as columns, and values.
+    lists: SparseRows
+
+
+class _Found(NamedTuple):
+    """The lists of the columns of a row, by begin and end, and the row's values there."""
+
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
     value: NDArray[np.float64]
 
 
-@inner_kernel
-def _invert(rows: SparseRows, n_columns: int) -> ColumnLists:
+@kernel
+def columns_of(rows: SparseRows, n_columns: int) -> ColumnLists:
     """Sort the entries of rows by column."""
     # Memory is touched only where there are columns: blocks are small, and columns may be millions.
     list_of = filled(np.empty(n_columns, np.int32), 0)
+    number = np.empty(len(rows.column), np.int32)
     n_lists = 1
     for e in range(len(rows.column)):
         if list_of[rows.column[e]] == 0:
             list_of[rows.column[e]] = n_lists
             n_lists += 1
-    bounds = filled(np.empty(n_lists + 2, np.int64), 0)
-    for e in range(len(rows.column)):
-        bounds[list_of[rows.column[e]] + 2] += 1
-    for u in range(n_lists):
-        bounds[u + 2] += bounds[u + 1]
-    row = np.empty(len(rows.column), np.uint32)
-    value = np.empty(len(rows.column), np.float64)
-    # The end of each list so far is the place of its next entry, and in the end the begin of the next list.
-    for i in range(len(rows.indptr) - 1):
-        for e in range(rows.indptr[i], rows.indptr[i + 1]):
-            u = list_of[rows.column[e]]
-            at = bounds[u + 1]
-            row[at] = i
-            value[at] = rows.value[e]
-            bounds[u + 1] = at + 1
-    return ColumnLists(list_of, bounds[:-1], row, value)
+        number[e] = list_of[rows.column[e]]
+    return ColumnLists(list_of, transposed_rows(SparseRows(rows.indptr, number, rows.value), n_lists))
+
+
+@inner_kernel
+def _room(rows: SparseRows) -> _Found:
+    """Allocate memory for the lists of any row."""
+    longest = 0
+    for j in range(len(rows.indptr) - 1):
+        longest = max(longest, rows.indptr[j + 1] - rows.indptr[j])
+    # One that is looked up and has no entries is written, and not kept.
+    n = longest + 1
+    return _Found(np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.float64))
+
+
+@inlined_kernel
+def _look_up(columns: ColumnLists, rows: SparseRows, j: int, found: _Found) -> int:
+    """Write the lists of the columns of row `j`; return their number."""
+    bounds, begin, end, value = columns.lists.indptr, found.begin, found.end, found.value
+    n_lists = 0
+    for e in range(rows.indptr[j], rows.indptr[j + 1]):
+        u = columns.list_of[rows.column[e]]
+        begin[n_lists] = bounds[u]
+        end[n_lists] = bounds[u + 1]
+        value[n_lists] = rows.value[e]
+        n_lists += int(u != 0)
+    return n_lists
 
 
 @kernel
@@ -103,37 +121,27 @@ def overlap_block(a: SparseRows, b: SparseRows, n_columns: int, multiplies: bool
     """
     n_a = len(a.indptr) - 1
     n_b = len(b.indptr) - 1
-    list_of, bounds, listed_row, listed_value = _invert(a, n_columns)
+    columns, room = columns_of(a, n_columns), _room(b)
+    # Unpacked once, outside of the loops.
+    begin, end, value, listed = room.begin, room.end, room.value, columns.lists
+    listed_row, listed_value = listed.column, listed.value
     total = filled(np.empty(n_a, np.float64), 0)
     touched = np.empty(n_a + 1, np.uint32)
     # Pairs in the order of `b`, then of being touched.
-    found_row = np.empty(4 * n_b + n_a, np.uint32)
+    found_row = np.empty(4 * n_b + n_a, np.int32)
     found_overlap = np.empty(4 * n_b + n_a, np.float64)
     found_bounds = filled(np.empty(n_b + 1, np.int64), 0)
-    indptr = filled(np.empty(n_a + 2, np.int64), 0)
-    longest = 0
-    for j in range(n_b):
-        longest = max(longest, b.indptr[j + 1] - b.indptr[j])
-    begin = np.empty(longest + 1, np.int64)
-    end = np.empty(longest + 1, np.int64)
-    value = np.empty(longest + 1, np.float64)
     n = 0
     for j in range(n_b):
         # Lists are looked up before any is walked: then no look-up waits for a loop to end.
-        n_lists = 0
-        for e in range(b.indptr[j], b.indptr[j + 1]):
-            u = list_of[b.column[e]]
-            begin[n_lists] = bounds[u]
-            end[n_lists] = bounds[u + 1]
-            value[n_lists] = b.value[e]
-            n_lists += int(u != 0)
+        n_lists = _look_up(columns, b, j, room)
         n_touched = 0
         for u in range(n_lists):
             own = value[u]
             row = listed_row[begin[u] : end[u]]
             other = listed_value[begin[u] : end[u]]
             for m in range(len(row)):
-                i = row[m]
+                i = np.uint32(row[m])
                 before = total[i]
                 smaller = other[m] if other[m] < own else own
                 after = before + (other[m] * own if multiplies else smaller)
@@ -151,54 +159,27 @@ def overlap_block(a: SparseRows, b: SparseRows, n_columns: int, multiplies: bool
             found_row[n + t] = i
             found_overlap[n + t] = total[i]
             total[i] = 0.0
-            indptr[i + 2] += 1
         n += n_touched
         found_bounds[j + 1] = n
-    # To the order of `a`; within a row the order of `b` stays.
-    for i in range(n_a):
-        indptr[i + 2] += indptr[i + 1]
-    column = np.empty(n, np.int32)
-    overlap = np.empty(n, np.float64)
-    for j in range(n_b):
-        for f in range(found_bounds[j], found_bounds[j + 1]):
-            at = indptr[found_row[f] + 1]
-            column[at] = j
-            overlap[at] = found_overlap[f]
-            indptr[found_row[f] + 1] = at + 1
-    return SparseRows(indptr[:-1], column, overlap)
-
-
-@kernel
-def columns_of(rows: SparseRows, n_columns: int) -> ColumnLists:
-    """Sort the entries of rows by column."""
-    return _invert(rows, n_columns)
+    return transposed_rows(SparseRows(found_bounds, found_row[:n], found_overlap[:n]), n_a)
 
 
 @kernel
 def products_into(a: ColumnLists, b: SparseRows, out: NDArray[np.float64]) -> None:
     """Write the sums of products of every row of `b` and every row of `a`, shape (n_b, n_a)."""
-    longest = 0
+    room = _room(b)
+    # Unpacked once, outside of the loops.
+    begin, end, value, listed_row, listed_value = room.begin, room.end, room.value, a.lists.column, a.lists.value
     for j in range(len(b.indptr) - 1):
-        longest = max(longest, b.indptr[j + 1] - b.indptr[j])
-    begin = np.empty(longest + 1, np.int64)
-    end = np.empty(longest + 1, np.int64)
-    value = np.empty(longest + 1, np.float64)
-    for j in range(len(b.indptr) - 1):
-        n_lists = 0
-        for e in range(b.indptr[j], b.indptr[j + 1]):
-            u = a.list_of[b.column[e]]
-            begin[n_lists] = a.bounds[u]
-            end[n_lists] = a.bounds[u + 1]
-            value[n_lists] = b.value[e]
-            n_lists += int(u != 0)
+        n_lists = _look_up(a, b, j, room)
         total = out[j]
         total[:] = 0.0
         for u in range(n_lists):
             own = value[u]
-            row = a.row[begin[u] : end[u]]
-            other = a.value[begin[u] : end[u]]
+            row = listed_row[begin[u] : end[u]]
+            other = listed_value[begin[u] : end[u]]
             for m in range(len(row)):
-                total[row[m]] += other[m] * own
+                total[np.uint32(row[m])] += other[m] * own
 
 
 @kernel

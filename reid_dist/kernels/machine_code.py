@@ -22,7 +22,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -124,9 +124,19 @@ def compiled_kernels() -> list[str]:
     return [] if folder is None else [path.name.rpartition("-")[0] for path in folder.glob(f"*{_COMPILED}")]
 
 
-def are_compiled(kernels: Iterable[str]) -> bool:
-    """Whether the machine code of kernels, ``module.name``, is on disk, for any types."""
-    return {*kernels} <= {*compiled_kernels()}
+def has_record(warmup: str) -> bool:
+    """Whether the kernels of a warm-up are on disk."""
+    folder = machine_code_folder()
+    return folder is not None and (folder / f"{warmup}.done").exists()
+
+
+def record(warmup: str) -> None:
+    """Record that the kernels of a warm-up are on disk."""
+    folder = machine_code_folder()
+    # A disk that is full, or a directory that has been removed.
+    with contextlib.suppress(OSError):
+        if folder is not None:
+            (folder / f"{warmup}.done").touch()
 
 
 @contextlib.contextmanager

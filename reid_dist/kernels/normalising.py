@@ -21,19 +21,29 @@ _AT_ONCE = 4
 _PANEL = 32
 
 
+@inner_kernel
+def _squared(row: NDArray[np.floating]) -> float:
+    """Sum of the squares of a row, in order."""
+    total = 0.0
+    for column in range(len(row)):
+        total += np.float64(row[column]) * np.float64(row[column])
+    return total
+
+
 @kernel
-def unit_rows(rows: NDArray[np.float32]) -> Float64:
-    """Rows scaled to length 1, shape (n, dim), float64; a zero row stays zero."""
-    out = np.zeros(rows.shape, np.float64)
+def row_lengths(rows: NDArray[np.floating]) -> Float64:
+    """Lengths of rows (n, dim), shape (n,), float64."""
+    lengths = np.empty(rows.shape[0], np.float64)
     for i in range(rows.shape[0]):
-        squared = 0.0
-        for column in range(rows.shape[1]):
-            squared += np.float64(rows[i, column]) * np.float64(rows[i, column])
-        if squared > 0.0:
-            length = math.sqrt(squared)
-            for column in range(rows.shape[1]):
-                out[i, column] = np.float64(rows[i, column]) / length
-    return out
+        lengths[i] = math.sqrt(_squared(rows[i]))
+    return lengths
+
+
+def unit_rows(rows: NDArray[np.floating]) -> Float64:
+    """Rows scaled to length 1, shape (n, dim), float64; a zero row stays zero."""
+    length = row_lengths(rows)[:, None]
+    unit: Float64 = np.divide(rows, length, out=np.zeros(rows.shape), where=length > 0.0)
+    return unit
 
 
 @kernel
@@ -97,24 +107,24 @@ def _subtract(row: Float64, factor: float, other: Float64, first: int) -> None:
 
 
 def eigenvectors_of(matrix: Float64) -> tuple[Float64, Float64]:
-    """Eigenvalues, ascending, shape (dim,), and eigenvectors, the rows of (dim, dim), of a symmetric matrix."""
-    values, vectors = _turned(matrix)
+    """Eigenvalues, ascending, shape (dim,), and eigenvectors, the rows of (dim, dim), of a symmetric matrix.
+
+    Only the upper triangle is read.
+    """
+    is_lower = np.tri(len(matrix), k=-1, dtype=np.bool_)
+    values, vectors = _turned(np.where(is_lower, matrix.T, matrix))
     order = np.argsort(values, kind="stable")
     return values[order], vectors[order]
 
 
 @kernel
-def _turned(matrix: Float64) -> tuple[Float64, Float64]:
-    """Eigenvalues and eigenvectors in no particular order.
+def _turned(left: Float64) -> tuple[Float64, Float64]:
+    """Eigenvalues and eigenvectors of a symmetric matrix, which is overwritten, in no particular order.
 
     Householder's reduction to a tridiagonal matrix and implicit QL steps with Wilkinson's shift (Golub and Van Loan,
-    Matrix Computations, section 8.3).  Only the upper triangle is read.
+    Matrix Computations, section 8.3).
     """
-    dim = matrix.shape[0]
-    left = matrix.copy()
-    for i in range(dim):
-        for j in range(i):
-            left[i, j] = left[j, i]
+    dim = left.shape[0]
     vectors = np.eye(dim)
     diagonal, beside = np.zeros(dim), np.zeros(dim)
     factors = np.zeros(dim)
@@ -150,9 +160,7 @@ def _reflect(x: Float64) -> tuple[float, float]:
     length = largest * math.sqrt(total)
     end = -length if x[0] > 0.0 else length
     x[0] -= end
-    squared = 0.0
-    for j in range(len(x)):
-        squared += x[j] * x[j]
+    squared = _squared(x)
     return end, (2.0 / squared if squared > 0.0 else 0.0)
 
 
@@ -251,9 +259,7 @@ def mapped_rows(rows: Float64, mean: Float64, matrix: Float64) -> NDArray[np.flo
                 for j in range(dim):
                     own[j] += centred * weights[j]
         for r in range(size):
-            squared = 0.0
-            for j in range(dim):
-                squared += total[r, j] * total[r, j]
+            squared = _squared(total[r])
             if squared > 0.0:
                 length = math.sqrt(squared)
                 for j in range(dim):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from reid_dist.kernels.bins import Pending, make_pending, place_among
 from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.deciding import Bands, OpenPairs
-from reid_dist.kernels.prefetch import request_row
+from reid_dist.kernels.prefetch import request_integers
 from reid_dist.kernels.settings import inlined_kernel, inner_kernel
 from reid_dist.kernels.tiles import AHEAD, Marks, Tile, make_marks, mark_outside, marked_places, read_row, refined
 
@@ -26,9 +26,11 @@ FEW_REFINED = 64
 class Row(NamedTuple):
     """Memory for one row of a tile, reused from row to row."""
 
-    # Screening values, shape (columns,), and marks of some of them.
+    # Screening values, less what a column is spared, shape (columns,), and marks of some of them.
     values: NDArray[np.floating]
     marks: Marks
+    # Biases, and what columns are spared, shape (kinds, columns), in the type of the values.
+    less: NDArray[np.floating]
     # Edges of the thresholds as the values are compared with them, shape (most,), in the type of the values.
     lower: NDArray[np.floating]
     upper: NDArray[np.floating]
@@ -48,6 +50,7 @@ def make_row(tile: Tile, bands: Bands) -> Row:
     return Row(
         np.empty(n_columns, like.dtype),
         make_marks(n_columns),
+        tile.bias + tile.spared,
         np.empty(most, like.dtype),
         np.empty(most, like.dtype),
         make_pending(n_columns, like),
@@ -92,21 +95,19 @@ def take_known(
 
 
 @inlined_kernel
-def note_all(values: NDArray[np.floating], lowest: np.floating, row: Row) -> int:
-    """Note all values that reach the farthest threshold as pending; return their number."""
+def mark_reaching(values: NDArray[np.floating], lowest: np.floating, row: Row) -> int:
+    """Find the columns whose values reach the farthest threshold, in ``row.marks.places``; return their number."""
     mark_outside(values, lowest, lowest + np.float32(np.nan), row.marks)
-    return note_marked(values, row)
+    return marked_places(row.marks)
 
 
 @inlined_kernel
-def note_marked(values: NDArray[np.floating], row: Row) -> int:
-    """Note all values that are marked as pending; return their number."""
+def note_marked(values: NDArray[np.floating], n: int, row: Row) -> None:
+    """Note the values of the first `n` marked columns as pending."""
     pending = row.pending
-    n = marked_places(row.marks)
     for p in range(n):
         column = row.marks.places[p]
         pending.column[p], pending.place[p], pending.value[p] = column, 0, values[column]
-    return n
 
 
 @inlined_kernel
@@ -129,8 +130,8 @@ def settle_row(
 
     Adds its open pairs to the `n` before them.  Returns the number of values that passed a threshold, or -1 if more
     than `limit` values were inside bands; the number of open pairs; and that of the values inside bands.  `row.pending`
-    then holds the columns of the former, and their thresholds, numbered within the query.  `are_open` says that nearly
-    all pending values are inside bands.
+    then holds the columns of the former, and their thresholds, numbered within the query.  With `are_open`, the pending
+    values are those of marked columns, which are taken to be inside bands without a comparison.
     """
     q = tile.query[i]
     first = bands.indptr[q]
@@ -138,34 +139,46 @@ def settle_row(
     # What values with residuals leave inside is decided as fast as it would be refined.
     narrow = tile.products.dtype == row.values.dtype
     columns, places, values = row.pending.column, row.pending.place, row.pending.value
-    column_start = tile.column_start
-    less, near_rows, far = tile.bias[tile.bias_of[i]], tile.near, tile.far
+    column_start, within = tile.column_start, row.marks.places
+    less, spared, near, far, fine = tile.bias[tile.bias_of[i]], tile.spared, tile.near, tile.far, tile.fine[i]
+    products, shift, scale, factor = tile.products[i], tile.shift, tile.scale, tile.factor[i]
     open_query, open_column, open_threshold = pairs.query, pairs.column, pairs.place
-    inside, before = int(np.int64(0)), n
-    n_settled = 0
-    for p in range(n_pending):
-        value = values[p]
-        a = places[p]
-        if not are_open:
-            if a < last - first and wide_lower[a] > value:
-                a = place_among(wide_lower, value)
-            if a == last - first or value > wide_upper[a]:
-                columns[n_settled], places[n_settled] = columns[p], a
-                n_settled += int(a < last - first)
-                continue
+    n_settled, inside = 0, n_pending if are_open else 0
+    for p in range(0 if are_open else n_pending):
+        column, value, a = columns[p], values[p], places[p]
+        if a < last - first and wide_lower[a] > value:
+            a = place_among(wide_lower, value)
+        # The lower end of a value is nearer to it than the upper one by what its column is spared, twice.
+        if a == last - first or value + 2 * spared[column] > wide_upper[a]:
+            columns[n_settled], places[n_settled] = column, a
+            n_settled += int(a < last - first)
+            continue
+        if narrow:
+            open_query[n + inside], open_column[n + inside] = q, column_start + column
+            open_threshold[n + inside] = first + a
+        else:
+            within[inside] = column
         inside += 1
-        if inside > limit:
-            return -1, before, inside
-        if not narrow:
-            if p + AHEAD < n_pending:
-                request_row(far[columns[p + AHEAD]])
-            value = refined(near_rows[q], far[columns[p]]) - less[columns[p]]
-            a = place_among(lower, value)
-            if a == last - first or value > upper[a]:
-                columns[n_settled], places[n_settled] = columns[p], a
-                n_settled += int(a < last - first)
-                continue
-        open_query[n], open_column[n], open_threshold[n] = q, column_start + columns[p], first + a
+    if inside > limit:
+        return -1, n, inside
+    left = inside
+    if narrow:
+        n, left = n + inside, 0
+    # In a loop of its own, no branch depends on a value: the processor computes several at a time.
+    for p in range(left):
+        if p + AHEAD < left:
+            request_integers(far, within[p + AHEAD])
+        column = within[p]
+        product = products[column] - shift[column]
+        values[p] = refined(product, near, q, far, column, scale[column] * factor) - less[column]
+    for p in range(left):
+        column = within[p]
+        a = place_among(lower, values[p] + fine)
+        if a == last - first or values[p] - fine > upper[a]:
+            columns[n_settled], places[n_settled] = column, a
+            n_settled += int(a < last - first)
+            continue
+        open_query[n], open_column[n], open_threshold[n] = q, column_start + column, first + a
         n += 1
     for p in range(n_known):
         value = row.known_value[p]
@@ -188,7 +201,7 @@ def place_row(
     first, values = bands.indptr[q], row.values
     lowest = bands.lower[last - 1] - extra
     none = lowest + np.float32(np.nan)
-    less = tile.bias[tile.bias_of[i]]
+    less = row.less[tile.bias_of[i]]
     reached = read_row(tile.products[i], tile.shift, tile.scale, tile.factor[i], less, lowest, none, values)
     if reached == 0 and len(tile.known) == 0:
         return 0, n, 0
@@ -199,8 +212,10 @@ def place_row(
         lower, upper = row.lower[: last - first], row.upper[: last - first]
     hide_columns(q, bands.hidden_indptr, bands.hidden_column, tile.column_start, values)
     n_known = take_known(tile, q, values, row.known, row.known_value) if len(tile.known) > 0 else 0
-    n_pending = note_all(values, lowest, row)
+    n_pending = mark_reaching(values, lowest, row)
     # Bands of integers are so wide that most values lie in one.
     narrow = tile.products.dtype == values.dtype
     are_open = n_pending <= FEW_REFINED and not narrow
+    if not are_open:
+        note_marked(values, n_pending, row)
     return settle_row(tile, i, n_pending, n_known, are_open, limit, row, lower, upper, bands, last, pairs, n)

@@ -17,12 +17,12 @@ from reid_dist.kernels.settings import inner_kernel, kernel
 
 
 @kernel
-def mutual_rows(index: NDArray[np.integer], length: int, start: int, stop: int) -> SparseRows:
-    """Rows `start` to `stop` of ``A + A^T``, where row ``i`` of ``A`` is 1 at the first `length` items of its list.
+def mutual_rows(index: NDArray[np.integer], start: int, stop: int) -> SparseRows:
+    """Rows `start` to `stop` of ``A + A^T``, where row ``i`` of ``A`` is 1 at the items of its list.
 
     `index`, shape (n_items, k), is as in `reid_dist.kernels.reciprocal.reciprocal_sets`.
     """
-    n_rows = stop - start
+    n_rows, length = stop - start, index.shape[1]
     # Lists that name each row, by ascending item.
     bounds = np.zeros(n_rows + 2, np.int64)
     for i in range(index.shape[0]):
@@ -59,8 +59,8 @@ def mutual_rows(index: NDArray[np.integer], length: int, start: int, stop: int) 
 
 
 @kernel
-def transposed_rows(rows: SparseRows, first: int, n_columns: int) -> SparseRows:
-    """Transpose of rows that are numbered from `first` on: `n_columns` rows, whose columns are these numbers."""
+def transposed_rows(rows: SparseRows, n_columns: int) -> SparseRows:
+    """Transpose of rows: `n_columns` of them."""
     indptr = np.zeros(n_columns + 2, np.int64)
     for e in range(len(rows.column)):
         indptr[rows.column[e] + 2] += 1
@@ -70,7 +70,7 @@ def transposed_rows(rows: SparseRows, first: int, n_columns: int) -> SparseRows:
     for i in range(len(rows.indptr) - 1):
         for e in range(rows.indptr[i], rows.indptr[i + 1]):
             at = indptr[rows.column[e] + 1]
-            column[at] = first + i
+            column[at] = i
             value[at] = rows.value[e]
             indptr[rows.column[e] + 1] = at + 1
     return SparseRows(indptr[:-1], column, value)

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.segments import entry_owners
 from reid_dist.kernels.arrays import filled, lengthened, sort
-from reid_dist.kernels.bisection import first_at_least
-from reid_dist.kernels.exponential import fixed_exp
+from reid_dist.kernels.exponential import exponentials
 from reid_dist.kernels.settings import inner_kernel, kernel
 
 # Relation of an item to the one whose set is collected.
@@ -43,21 +43,6 @@ def _names(index: NDArray[np.int32], row: int, length: int, item: int) -> bool:
         if index[row, place] == item:
             return True
     return False
-
-
-@inner_kernel
-def _mark_reciprocal(
-    index: NDArray[np.int32], i: int, length: int, state: NDArray[np.uint8], member: NDArray[np.int32]
-) -> int:
-    """Collect ``R(i, length)`` in `member`, in list order, and mark it in `state`; return its size."""
-    n = 0
-    for place in range(length):
-        j = int(index[i, place])
-        if j >= 0 and state[j] == 0 and _names(index, j, length, i):
-            state[j] = _RECIPROCAL
-            member[n] = j
-            n += 1
-    return n
 
 
 @inner_kernel
@@ -90,6 +75,16 @@ def _add_candidate(
 
 
 @kernel
+def reciprocal_items(index: NDArray[np.int32], start: int, stop: int, length: int) -> NDArray[np.int32]:
+    """First `length` neighbours of items `start` to `stop`, shape (stop - start, length); -1 for one not reciprocal."""
+    found = np.empty((stop - start, length), np.int32)
+    for i in range(start, stop):
+        for place in range(length):
+            j = int(index[i, place])
+            found[i - start, place] = j if j >= 0 and _names(index, j, length, i) else -1
+    return found
+
+
 def reciprocal_sets(
     index: NDArray[np.int32], start: int, stop: int, n_near: int, n_half: int, inclusive: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -102,40 +97,21 @@ def reciprocal_sets(
     Returns the begin of the set of each item, shape (stop - start + 1,), int64, and the members, ascending, int32.
     """
     near = max(min(n_near, index.shape[1]), 0)
-    half = max(min(n_half, index.shape[1]), 0)
-    most = near * (half + 1) + 1
-    indptr = filled(np.empty(stop - start + 1, np.int64), 0)
-    # An estimate; made longer where it is too short.
-    member = np.empty((stop - start) * near + most, np.int32)
-    state = filled(np.empty(index.shape[0], np.uint8), 0)
-    n = 0
-    for i in range(start, stop):
-        if n + most > len(member):
-            member = lengthened(member, n, len(member) + len(member) // 2 + most)
-        own = member[n:]
-        n_reciprocal = _mark_reciprocal(index, i, near, state, own)
-        n_own = n_reciprocal
-        for m in range(n_reciprocal):
-            n_own = _add_candidate(index, own[m], half, inclusive, state, own, n_own)
-        found = own[:n_own]
-        for m in range(len(found)):
-            state[found[m]] = 0
-        sort(found)
-        n += n_own
-        indptr[i - start + 1] = n
-    return indptr, lengthened(member, n, n)
+    return grown_sets(index, reciprocal_items(index, start, stop, near), n_half, inclusive, -1)
 
 
 @kernel
 def grown_sets(
-    index: NDArray[np.int32], reciprocal: NDArray[np.integer], n_half: int, inclusive: bool, own: int
+    index: NDArray[np.int32], reciprocal: NDArray[np.int32], n_half: int, inclusive: bool, own: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Collect ``R*`` of some items that are not in the table: each occurs in its own set alone.
+    """Collect ``R*`` of some items from ``R(i, k1)``.
 
     `index` is the table; `n_half` and `inclusive` are as in `reciprocal_sets`.  Row ``q`` of `reciprocal`, shape (n,
-    m), holds the items of ``R(q, k1)`` without ``q``, each once, -1 after the last.  An item adds nothing as a
-    candidate of its own set, as its half list is part of ``R``.  `own`, larger than any number in the table, denotes
-    each item in its own set.
+    m), holds the items of ``R(q, k1)``, each once, and -1 for no item.
+
+    Items that are not in the table have a number `own` larger than any there, each in its own set alone; `reciprocal`
+    holds their ``R`` without themselves, as an item adds nothing as a candidate of its own set: its half list is part
+    of ``R``.  Otherwise, `own` is -1.
 
     Returns the begin of the set of each item, shape (n + 1,), int64, and the members, ascending, int32, `own` last.
     """
@@ -143,6 +119,7 @@ def grown_sets(
     half = max(min(n_half, index.shape[1]), 0)
     most = (m + 1) * (half + 1) + 1
     indptr = filled(np.empty(n_sets + 1, np.int64), 0)
+    # An estimate; made longer where it is too short.
     member = np.empty(n_sets * (m + 1) + most, np.int32)
     state = filled(np.empty(index.shape[0], np.uint8), 0)
     n = 0
@@ -163,13 +140,14 @@ def grown_sets(
         for c in range(n_found):
             state[found[c]] = 0
         sort(found[:n_found])
-        found[n_found] = own
-        n += n_found + 1
+        if own >= 0:
+            found[n_found] = own
+            n_found += 1
+        n += n_found
         indptr[q + 1] = n
     return indptr, lengthened(member, n, n)
 
 
-@kernel
 def gaussian_rows(
     indptr: NDArray[np.int64], member: NDArray[np.int32], scaled: NDArray[np.float64], normalised: bool
 ) -> SparseRows:
@@ -178,38 +156,18 @@ def gaussian_rows(
     With `normalised`, each row is divided by its sum, added up by ascending member; a row whose weights are all 0
     remains.
     """
-    value = np.empty(len(member), np.float64)
-    for i in range(len(indptr) - 1):
-        row = value[indptr[i] : indptr[i + 1]]
-        distance = scaled[indptr[i] : indptr[i + 1]]
-        total = 0.0
-        for m in range(len(row)):
-            row[m] = fixed_exp(-distance[m])
-            total += row[m]
-        if normalised and total > 0.0:
-            for m in range(len(row)):
-                row[m] /= total
+    value = exponentials(-scaled)
+    if normalised:
+        owner = entry_owners(indptr)
+        # Adds one value after the other, where `np.add.reduceat` and `np.sum` add in pairs.
+        total = np.bincount(owner, value, len(indptr) - 1)[owner]
+        np.divide(value, total, out=value, where=total > 0.0)
     return SparseRows(indptr, member, value)
 
 
-@kernel
 def binary_rows(indptr: NDArray[np.int64], member: NDArray[np.int32]) -> SparseRows:
     """Weights 1 for the members of sets; see `gaussian_rows`."""
-    return SparseRows(indptr, member, filled(np.empty(len(member), np.float64), 1))
-
-
-@inner_kernel
-def place_of(rows: NDArray[np.int64], item: int) -> int:
-    """Position of an item in ascending numbers."""
-    # Whole ranges are common.
-    place = item - rows[0] if len(rows) else -1
-    if 0 <= place < len(rows) and rows[place] == item:
-        return int(place)
-    # A typed zero: the type of a literal is its value, and another compilation.
-    place = first_at_least(rows, int(np.int64(0)), len(rows), item)
-    if place == len(rows) or rows[place] != item:
-        raise KeyError("a row to be averaged is not among the source rows")
-    return place
+    return SparseRows(indptr, member, np.ones(len(member)))
 
 
 @inner_kernel
@@ -250,13 +208,12 @@ def add_row(
 
 
 @kernel
-def mean_rows(first: NDArray[np.int64], rows: NDArray[np.int64], source: SparseRows) -> SparseRows:
-    """Means of some rows of a source, added up in the order of `first`; empty where all are -1.
+def mean_rows(row: NDArray[np.int64], source: SparseRows) -> SparseRows:
+    """Means of some rows of a source, added up in order; empty where all are -1.
 
-    `first`, shape (n, k2), holds the items of each mean, -1 for none.  `rows`, shape (m,), ascending, are the items of
-    the rows of `source`; a KeyError names an item that is not among them.
+    `row`, shape (n, k2), holds the rows of each mean, -1 for none.
     """
-    n_rows, k2 = first.shape
+    n_rows, k2 = row.shape
     indptr = filled(np.empty(n_rows + 1, np.int64), 0)
     # An estimate; made longer where it is too short.
     column = np.empty(n_rows * 64, np.int32)
@@ -269,8 +226,8 @@ def mean_rows(first: NDArray[np.int64], rows: NDArray[np.int64], source: SparseR
         n_places = 0
         most = 0
         for k in range(k2):
-            if first[i, k] >= 0:
-                place = place_of(rows, first[i, k])
+            place = row[i, k]
+            if place >= 0:
                 places[n_places] = place
                 n_places += 1
                 most += source.indptr[place + 1] - source.indptr[place]

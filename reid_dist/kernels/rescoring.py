@@ -63,26 +63,6 @@ def known_values(
 
 
 @kernel
-def add_values(
-    query: NDArray[np.int64],
-    indptr: NDArray[np.int64],
-    column: NDArray[np.int64],
-    value: NDArray[np.float64],
-    column_start: int,
-    limit: NDArray[np.float64],
-    tile: NDArray[np.floating],
-) -> None:
-    """Add to screening values of a tile, up to a limit for each query; otherwise as `put_values`."""
-    for i in range(tile.shape[0]):
-        q = query[i]
-        place = first_at_least(column, indptr[q], indptr[q + 1], column_start)
-        while place < indptr[q + 1] and column[place] < column_start + tile.shape[1]:
-            c = column[place] - column_start
-            tile[i, c] = min(tile[i, c] + value[place], limit[q])
-            place += 1
-
-
-@kernel
 def put_values(
     query: NDArray[np.int64],
     indptr: NDArray[np.int64],
@@ -90,17 +70,19 @@ def put_values(
     value: NDArray[np.float64],
     column_start: int,
     bias: NDArray[np.floating],
+    limit: NDArray[np.float64],
     tile: NDArray[np.floating],
 ) -> None:
-    """Write known screening values into a tile, with the bias added that is subtracted later.
+    """Write known screening values into a tile, with the bias added that is subtracted later; or add to those there.
 
-    Those of query ``query[i]``, the tile's row ``i``, are ``indptr[query[i]]:indptr[query[i] + 1]``, columns ascending;
-    `bias` has shape (columns,).
+    Values of query ``query[i]``, the tile's row ``i``, are ``indptr[query[i]]:indptr[query[i] + 1]``, columns
+    ascending; `bias` has shape (columns,).  They are added, up to the limit of each query, unless `limit` is empty.
     """
+    adds = len(limit) > 0
     for i in range(tile.shape[0]):
         q = query[i]
         place = first_at_least(column, indptr[q], indptr[q + 1], column_start)
         while place < indptr[q + 1] and column[place] < column_start + tile.shape[1]:
             c = column[place] - column_start
-            tile[i, c] = value[place] + bias[c]
+            tile[i, c] = min(tile[i, c] + value[place], limit[q]) if adds else value[place] + bias[c]
             place += 1

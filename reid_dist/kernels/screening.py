@@ -15,41 +15,19 @@ from reid_dist.kernels.settings import kernel
 
 
 @kernel
-def scale_rows(rows: NDArray[np.float32], scale: NDArray[np.float64], out: NDArray[np.floating]) -> None:
-    """Write ``rows * scale`` to `out`, computed in float64 and rounded to the type of `out`.
+def prepare_rows(
+    rows: NDArray[np.float32], origin: NDArray[np.float64], factor: NDArray[np.float64], out: NDArray[np.floating]
+) -> None:
+    """Write ``(rows - origin) * factor`` to `out`, computed in float64 and rounded to its type.
 
-    In float64 the scale of a row of subnormal numbers does not overflow, which it would in float32.
+    In float64 the factor of a row of subnormal numbers does not overflow, which it would in float32.
     """
     for i in range(rows.shape[0]):
         source = rows[i]
         target = out[i]
-        factor = scale[i]
+        scale = factor[i]
         for k in range(len(source)):
-            target[k] = np.float64(source[k]) * factor
-
-
-@kernel
-def subtract_centre(rows: NDArray[np.float32], centre: NDArray[np.float32], out: NDArray[np.floating]) -> None:
-    """Write ``rows - centre`` to `out`, computed in float64 and rounded to its type."""
-    for i in range(rows.shape[0]):
-        source = rows[i]
-        target = out[i]
-        for k in range(len(source)):
-            target[k] = np.float64(source[k]) - np.float64(centre[k])
-
-
-@kernel
-def centred_squared_norms(rows: NDArray[np.float32], centre: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Squared norms of ``rows - centre`` in float64, shape (n,)."""
-    norms = np.empty(rows.shape[0], np.float64)
-    for i in range(rows.shape[0]):
-        row = rows[i]
-        total = 0.0
-        for k in range(len(row)):
-            difference = np.float64(row[k]) - np.float64(centre[k])
-            total += difference * difference
-        norms[i] = total
-    return norms
+            target[k] = (np.float64(source[k]) - origin[k]) * scale
 
 
 @kernel

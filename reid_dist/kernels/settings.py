@@ -95,11 +95,6 @@ class Kernel:
             self._callee = _dispatchers().make_callee(self.py_func, inlined=self._inlined)
         return self._callee
 
-    @property
-    def signatures(self) -> list[Any]:
-        """Types of arguments that it was called with, as Numba has them."""
-        return [types for each in {*self._prepared.values()} for types in each.signatures]
-
     def __reduce__(self) -> str:
         return self.py_func.__qualname__
 

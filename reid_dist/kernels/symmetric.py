@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import falling_at, pair_distance
 from reid_dist.kernels.placing import hide_columns
-from reid_dist.kernels.prefetch import prefetch, request_row
+from reid_dist.kernels.prefetch import prefetch, request_integers
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.tiles import AHEAD, Tile, make_marks, mark_outside, marked_places, read_row, refined
 from reid_dist.kernels.topk import (
@@ -75,6 +75,22 @@ def reach_farther(side: Side, item: int, other: int) -> None:
 
 
 @inner_kernel
+def widen(side: Side, item: int, fine: np.floating) -> None:
+    """Take values with a larger error than those before: bands and thresholds of an item move by the difference."""
+    lists = side.lists
+    more = np.float64(fine) - lists.fine[item]
+    if not more > 0.0:
+        return
+    lists.fine[item] = fine
+    lists.epsilon[item] += more
+    level, least = np.float64(lists.level[item]), np.float64(side.lower_bound[item])
+    if lists.level[item] > np.finfo(lists.level.dtype).min:
+        lists.level[item] = lowered(level - more)
+    if side.lower_bound[item] < np.finfo(lists.level.dtype).max:
+        side.lower_bound[item] = -lowered(-least - more)
+
+
+@inner_kernel
 def is_long(size: int, k: int, lag: int, capacity: int) -> bool:
     """Whether a list has become so long that it is thinned."""
     return size >= k + lag and (size & (lag - 1) == 0 or size == capacity)
@@ -118,17 +134,29 @@ def collect_rows(tile: Tile, side: Side) -> int:
     list_level, lower_bounds, list_value, list_column = lists.level, side.lower_bound, lists.value, lists.column
     list_size, k, capacity = lists.size, lists.k, lists.value.shape[1]
     label, other_label, near, far = side.label, side.other_label, tile.near, tile.far
-    products, shift, scale, bias, spared = tile.products, tile.shift, tile.scale, tile.bias, tile.spared
+    products, shift, scale, bias, spared, fine = (
+        tile.products,
+        tile.shift,
+        tile.scale,
+        tile.bias,
+        tile.spared,
+        tile.fine,
+    )
     has_labels = len(label) > 0
     lowest, highest = np.finfo(values.dtype).min, np.finfo(values.dtype).max
-    infinite, unknown = values.dtype.type(np.inf), values.dtype.type(np.nan)
+    infinite, unknown, nothing = values.dtype.type(np.inf), values.dtype.type(np.nan), values.dtype.type(0)
+    # Values with residuals are as exact as refined ones, whose errors the bands of lists contain.
+    are_fine = products.dtype == values.dtype
     n_refined = 0
     for i in range(len(tile.query)):
-        q, extra = tile.query[i], tile.extra[i]
+        q, factor, product = tile.query[i], tile.factor[i], products[i]
+        if fine[i] > 0:
+            widen(side, q, fine[i])
+        extra = nothing if are_fine else tile.extra[i]
         level, least = list_level[q] - extra, lower_bounds[q] + extra
         begins = list_level[q] == lowest or lower_bounds[q] == highest
         less = bias[tile.bias_of[i]]
-        reached = read_row(products[i], shift, scale, tile.factor[i], less, level, least, values)
+        reached = read_row(product, shift, scale, factor, less, level, least, values)
         if reached == 0 and not begins:
             continue
         hide_columns(q, side.struck_indptr, side.struck, start, values)
@@ -156,11 +184,11 @@ def collect_rows(tile: Tile, side: Side) -> int:
                     continue
                 if value == -np.inf or (has_labels and label[q] == other_label[start + c]):
                     continue
-                if extra > 0:
+                if not are_fine:
                     n_refined += 1
                     if p + AHEAD < n_places:
-                        request_row(far[places[p + AHEAD]])
-                    value = refined(near[q], far[c]) - less[c]
+                        request_integers(far, places[p + AHEAD])
+                    value = refined(product[c] - shift[c], near, q, far, c, scale[c] * factor) - less[c]
                 if is_near and value >= list_level[q]:
                     size = list_size[q]
                     list_value[q, size], list_column[q, size] = value, start + c
@@ -203,9 +231,17 @@ def collect_both(tile: Tile, row_side: Side, column_side: Side) -> int:
     label, other_label = row_side.label, row_side.other_label
     has_labels = len(label) > 0
     number, floating = products.dtype.type, values.dtype.type
+    are_fine = products.dtype == values.dtype
     n_refined = 0
+    fine = tile.fine.max()
+    if fine > 0:
+        for column in range(start, stop):
+            widen(column_side, column, fine)
     for i in range(len(tile.query)):
-        row, extra, factor = tile.query[i], tile.extra[i], tile.factor[i]
+        row, factor = tile.query[i], tile.factor[i]
+        extra = floating(0) if are_fine else tile.extra[i]
+        if fine > 0:
+            widen(row_side, row, fine)
         level, least, own = row_level[row], row_least[row], row_bias[row]
         source = products[i]
         for c in range(n_columns):
@@ -222,15 +258,15 @@ def collect_both(tile: Tile, row_side: Side, column_side: Side) -> int:
             if has_labels and label[row] == other_label[column]:
                 continue
             value = values[c]
-            if extra > 0:
+            if not are_fine:
                 n_refined += 1
                 if p + AHEAD < n_places:
-                    request_row(far[places[p + AHEAD]])
+                    request_integers(far, places[p + AHEAD])
                     # Lists of columns are far apart.
                     ahead = start + places[p + AHEAD]
                     prefetch(column_value, ahead * column_capacity + column_size[ahead])
                     prefetch(column_column, ahead * column_capacity + column_size[ahead])
-                value = refined(near[row], far[c])
+                value = refined(source[c] - shift[c], near, row, far, c, scale[c] * factor)
             mine, theirs = value - bias[c], value - own
             if mine >= row_level[row]:
                 size = row_size[row]

@@ -3,8 +3,8 @@
 A tile holds products of prepared rows: of float32 or float64 numbers, or of eight-bit integers, with residuals or
 without.  A row of it becomes screening values, larger is nearer, in a buffer that stays in the first-level cache; all
 that follows is the same for products of every kind.  Values in eight bits differ from those of exact products by up to
-a number per query, *extra*; one of integers without residuals that it leaves undecided is *refined*: computed in
-float32, as one of a float32 tile would be.
+a number per query, *extra*; one of integers without residuals that it leaves undecided is *refined*: residuals are
+added, and it is off by *fine* at most.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import inlined_kernel, inner_kernel
-from reid_dist.kernels.vectors import single_dot
+from reid_dist.kernels.quantising import FINER
+from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
 
 # Flags that are looked at together.
 _WORD = 8
 
 # Columns between a request of a row and its use.
-AHEAD = 2
+AHEAD = 3
+
+_SHARE = np.float32(1.0 / FINER)
 
 
 class Tile(NamedTuple):
@@ -39,10 +41,12 @@ class Tile(NamedTuple):
     extra: NDArray[np.floating]
     # How much less than `extra` the values of a column are off at least, shape (columns,).
     spared: NDArray[np.floating]
-    # Prepared rows of all queries of the block, shape (n_query, dim), and of the columns, (columns, dim), float32, of
-    # which single values are computed; without rows if none is.
-    near: NDArray[np.float32]
-    far: NDArray[np.float32]
+    # The same of a value that residuals were added to, shape (rows,).
+    fine: NDArray[np.floating]
+    # Integers of the rows and then of the residuals of all queries of the block, shape (n_query, 2 dim), and of the
+    # columns, (columns, 2 dim), int8; without rows if none is refined.
+    near: NDArray[np.int8]
+    far: NDArray[np.int8]
     # Shape (kinds, columns); ``inf`` hides a column.  The kind of each row, shape (rows,), int64.
     bias: NDArray[np.floating]
     bias_of: NDArray[np.int64]
@@ -57,7 +61,7 @@ class Tile(NamedTuple):
     first_known: int
 
 
-@inner_kernel
+@inlined_kernel
 def read_row(
     products: NDArray[np.number],
     shift: NDArray[np.number],
@@ -77,14 +81,61 @@ def read_row(
     for c in range(len(values)):
         value = floating(number(products[c] - shift[c])) * (scale[c] * factor) - less[c]
         values[c] = value
-        reached += np.int32((value >= level) | (value <= least))
+        # Numba widens a sum of int32 otherwise, and LLVM its vectors.
+        reached = np.int32(reached + np.int32((value >= level) | (value <= least)))
     return int(reached)
 
 
-@inner_kernel
-def refined(near: NDArray[np.float32], far: NDArray[np.float32]) -> np.floating:
-    """Product of two prepared rows as in a float32 tile, no bias subtracted."""
-    return np.float32(single_dot(near, far))
+@inlined_kernel
+def refined(
+    product: np.int32, near: NDArray[np.int8], row: int, far: NDArray[np.int8], column: int, scale: np.float32
+) -> np.float32:
+    """Product of two rows with residuals, from that of their integers and their scale; no bias is subtracted.
+
+    `near` and `far` are the fields of a tile: parts of them would be counted as references.
+    """
+    crossed, dim = np.int32(0), near.shape[1] // 2
+    for k in range(dim):
+        one = np.int32(near[row, k]) * np.int32(far[column, dim + k])
+        crossed = np.int32(crossed + np.int32(one + np.int32(near[row, dim + k]) * np.int32(far[column, k])))
+    return _with_residuals(product, crossed, scale)
+
+
+@inlined_kernel
+def _with_residuals(product: np.int32, crossed: np.int32, scale: np.float32) -> np.float32:
+    return np.float32((np.float32(product) + np.float32(crossed) * _SHARE) * scale)
+
+
+@kernel
+def add_residuals(
+    products: NDArray[np.number],
+    crossed: NDArray[np.int32],
+    shift: NDArray[np.number],
+    crossed_shift: NDArray[np.int32],
+    factor: NDArray[np.float32],
+    scale: NDArray[np.float32],
+    values: NDArray[np.float32],
+) -> None:
+    """Write the products of rows with residuals to `values`.
+
+    Parameters
+    ----------
+    products
+        Products of the integers of rows, shape (rows, columns), int32.
+    crossed
+        Sums of the products of integers of rows and of residuals of the other side, both ways, of the same shape.
+    shift, crossed_shift
+        Share of the offset of unsigned integers in both, shape (columns,), int32.
+    factor, scale
+        Scales of rows and of columns, shapes (rows,) and (columns,), float32.
+    values
+        Overwritten, shape (rows, columns), float32.
+    """
+    for i in range(products.shape[0]):
+        first, second, out, own = products[i], crossed[i], values[i], factor[i]
+        for c in range(len(out)):
+            product, rest = np.int32(first[c] - shift[c]), np.int32(second[c] - crossed_shift[c])
+            out[c] = _with_residuals(product, rest, own * scale[c])
 
 
 class Marks(NamedTuple):
@@ -100,19 +151,22 @@ class Marks(NamedTuple):
 @inner_kernel
 def make_marks(n: int) -> Marks:
     """Allocate marks for rows of `n` values."""
-    words = np.zeros((n + _WORD - 1) // _WORD, np.uint64)
+    words = np.zeros(-(-n // (4 * _WORD)) * 4, np.uint64)
     return Marks(words.view(np.uint8), words, np.empty(n + 1, np.int64))
 
 
 @inlined_kernel
 def marked_places(marks: Marks) -> int:
     """Write the places whose flags are set, ascending, to `places`; return their number."""
-    n = 0
-    for word in range(len(marks.words)):
-        if marks.words[word]:
-            for place in range(word * _WORD, word * _WORD + _WORD):
-                marks.places[n] = place
-                n += marks.flags[place]
+    n, words = 0, marks.words
+    # Most words are 0: four are looked at together.
+    for group in range(0, len(words), 4):
+        if words[group] | words[group + 1] | words[group + 2] | words[group + 3]:
+            for word in range(group, group + 4):
+                if words[word]:
+                    for place in range(word * _WORD, word * _WORD + _WORD):
+                        marks.places[n] = place
+                        n += marks.flags[place]
     return n
 
 

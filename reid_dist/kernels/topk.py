@@ -17,7 +17,7 @@ many groups, few of them have two such values.  So the first row of values sets 
 The values above it are listed before all others: for values of integers, the level that they leave is much higher.
 
 *Values of integers* that reach the level when it is lowered by their error are refined (`reid_dist.kernels.tiles`), and
-listed as those of float32 are.
+listed as those of float32 are: ``epsilon`` contains the largest error of a refined value so far.
 """
 
 from __future__ import annotations
@@ -56,8 +56,9 @@ class Candidates(NamedTuple):
     k: int
     # The block of queries and the gallery block.
     rows: PairRows
-    # Half widths of the bands, shape (n_query,), float64.
+    # Half widths of the bands, and what refined values have added to them, shape (n_query,), float64.
     epsilon: NDArray[np.float64]
+    fine: NDArray[np.float64]
     # A canonical distance ``d`` corresponds to the screening value ``centre[q] - slope * falling_at(rows, q, d, 0)``.
     centre: NDArray[np.float64]
     slope: float
@@ -76,7 +77,8 @@ def make_candidates(
     value, column = np.empty((n_query, capacity), dtype), np.empty((n_query, capacity), np.int32)
     # Not -inf: that is the value of a hidden column.
     level = np.full(n_query, np.finfo(dtype).min, dtype)
-    return Candidates(value, column, np.zeros(n_query, np.int64), level, k, rows, epsilon, centre, slope)
+    size, fine = np.zeros(n_query, np.int64), np.zeros(n_query)
+    return Candidates(value, column, size, level, k, rows, epsilon.copy(), fine, centre, slope)
 
 
 class Scratch(NamedTuple):

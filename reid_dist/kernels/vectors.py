@@ -1,100 +1,126 @@
-"""Sums of the products of rows, in one definite order, in vector instructions that are written out.
+"""Sums of the products of rows, in one definite order.
 
 Element ``i`` goes to lane ``i mod 32``, each lane adds its terms in ascending order, and the lanes are folded in halves
-(0 with 16, 1 with 17, …; then 0 with 8, …).  The lanes are one vector, whose operations are those of its elements, each
-rounded as IEEE 754 has it, on any processor.
+(0 with 16, 1 with 17, …; then 0 with 8, …).  Every operation is rounded as IEEE 754 has it, on any processor.
 
-LLVM finds vector instructions in loops as well, but looks for them in each kernel that a loop becomes a part of, and
-keeps lanes that are an array in memory.
+The lanes are an array of fixed size on the stack: where no index of it is known at run time alone, LLVM keeps it in
+vector registers.  Elements of rows are reached through pointers: references to arrays are counted, which takes as long
+as a short sum.  Numba defines both for extensions alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import with_compiler
+from reid_dist.kernels.settings import inlined_kernel, with_compiler
 
 LANES: Final = 32
 """Partial sums, a power of two."""
 
-# Elements of eight bits that are multiplied together.
-_BYTES: Final = 32
+# Elements of one turn of the loop.  With one of each lane, LLVM would write out the loop over the lanes before it looks
+# for vectors.
+_TURN: Final = 2 * LANES
+
+Number = type[np.float32] | type[np.float64]
+Row = NDArray[np.float32]
 
 
-def _summed(terms: NDArray[np.floating]) -> float:
-    """Sum of terms in the order of this module, in their type."""
-    lanes = np.zeros(LANES, terms.dtype)
-    for start in range(0, len(terms), LANES):
-        part = terms[start : start + LANES]
-        lanes[: len(part)] += part
-    while len(lanes) > 1:
-        half = len(lanes) // 2
-        lanes = lanes[:half] + lanes[half:]
-    return float(lanes[0])
+@inlined_kernel
+def dot(x: Row, y: Row) -> float:
+    """Product of two rows, shape (dim,), C order, in float64."""
+    return _sum_of(_product, np.float64, _elements(x), _elements(y), len(x))
 
 
-def dot(x: NDArray[np.float32], y: NDArray[np.float32]) -> float:
-    """Product of two rows, shape (dim,), in float64."""
-    return _summed(x.astype(np.float64) * y)
+@inlined_kernel
+def single_dot(x: Row, y: Row) -> float:
+    """Product of two rows, shape (dim,), C order, in float32."""
+    return _sum_of(_product, np.float32, _elements(x), _elements(y), len(x))
 
 
-def two_dots(x: NDArray[np.float32], y: NDArray[np.float32], z: NDArray[np.float32]) -> tuple[float, float]:
-    """Products of a row with two others, those of `dot`; two rows are loaded at the same time."""
-    return dot(x, y), dot(x, z)
+@inlined_kernel
+def squared_difference(x: Row, y: Row) -> float:
+    """Sum of the squared differences of two rows, shape (dim,), C order, in float64."""
+    return _sum_of(_squared_difference, np.float64, _elements(x), _elements(y), len(x))
 
 
-def single_dot(x: NDArray[np.float32], y: NDArray[np.float32]) -> float:
-    """Product of two rows, shape (dim,), in float32."""
-    return _summed(x * y)
+@inlined_kernel
+def _product(x: Any, y: Any) -> Any:
+    return x * y
 
 
-def two_single_dots(x: NDArray[np.float32], y: NDArray[np.float32], z: NDArray[np.float32]) -> tuple[float, float]:
-    """Products of a row with two others, those of `single_dot`."""
-    return single_dot(x, y), single_dot(x, z)
+@inlined_kernel
+def _squared_difference(x: Any, y: Any) -> Any:
+    return (x - y) * (x - y)
 
 
-def squared_difference(x: NDArray[np.float32], y: NDArray[np.float32]) -> float:
-    """Sum of the squared differences of two rows, shape (dim,), in float64."""
-    difference = x.astype(np.float64) - y
-    return _summed(difference * difference)
+@inlined_kernel
+def _sum_of(term: Callable[[Any, Any], Any], number: Number, x: Row, y: Row, dim: int) -> float:
+    """Sum of the terms of two rows, element by element, each converted to `number`."""
+    lanes = _zeros(number)
+    n_turns = dim // _TURN
+    for turn in range(n_turns):
+        i, j = turn * _TURN, turn * _TURN + LANES
+        for k in range(LANES):
+            lanes[k] = (lanes[k] + term(number(x[i + k]), number(y[i + k]))) + term(number(x[j + k]), number(y[j + k]))
+    if n_turns * _TURN < dim:
+        # Lanes that are chosen at run time stay in memory: these are others.
+        ends = _zeros(number)
+        for k in range(LANES):
+            ends[k] = lanes[k]
+        for i in range(n_turns * _TURN, dim):
+            ends[i % LANES] += term(number(x[i]), number(y[i]))
+        for k in range(LANES):
+            lanes[k] = ends[k]
+    for k in range(16):
+        lanes[k] += lanes[k + 16]
+    for k in range(8):
+        lanes[k] += lanes[k + 8]
+    for k in range(4):
+        lanes[k] += lanes[k + 4]
+    return float((lanes[0] + lanes[2]) + (lanes[1] + lanes[3]))
 
 
-def crossed_dots(near: NDArray[np.int8], far: NDArray[np.int8]) -> tuple[int, int]:
-    """Products of the first row of one array and the second of another, and of the second and the first; exact.
+def _zeros(number: Number) -> NDArray[Any]:
+    """Lanes of 0."""
+    return np.zeros(LANES, number)
 
-    Both have shape (2, dim), with less than 2^17 elements a row.
-    """
-    wide = near.astype(np.int64)
-    return int(wide[0] @ far[1]), int(wide[1] @ far[0])
+
+def _elements(row: Row) -> Row:
+    """Elements of a row by their places, from 0 on."""
+    return row
 
 
 @with_compiler
-def _write_out() -> None:
-    from numba import types
-
-    from reid_dist.kernels.vector_code import DOUBLE, INTEGER, SINGLE, write_out_sums
+def _define() -> None:
+    """Compile `_zeros` to an array on the stack, and `_elements` to the pointer that an array holds."""
+    from llvmlite import ir
+    from numba import extending, types
 
     # Untyped.
-    two: Any = types.UniTuple
-    number, numbers, integers = types.float64, two(types.float64, 2), two(types.int64, 2)
+    compile_as: Any = extending.lower_builtin
+    type_as: Any = extending.type_callable
+    array: Any = types.Array
+    number_class: Any = types.NumberClass
+    pointer: Any = types.CPointer
 
-    def products(builder: Any, rows: Sequence[Any]) -> list[Any]:
-        return [builder.fmul(rows[0], other) for other in rows[1:]]
+    def on_the_stack(context: Any, builder: Any, signature: Any, _: Any) -> Any:
+        kind = ir.ArrayType(context.get_value_type(signature.return_type.dtype), LANES)
+        # Once for all calls within a kernel.
+        with builder.goto_entry_block():
+            place = builder.alloca(kind)
+        builder.store(kind(None), place)
+        return builder.bitcast(place, context.get_value_type(signature.return_type))
 
-    def squares(builder: Any, rows: Sequence[Any]) -> list[Any]:
-        difference = builder.fsub(*rows)
-        return [builder.fmul(difference, difference)]
+    def pointer_of(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if signature.args[0].layout != "C":
+            raise TypeError(f"sums read rows in C order, not {signature.args[0]}")
+        return context.make_array(signature.args[0])(context, builder, arguments[0]).data
 
-    def crossed(builder: Any, rows: Sequence[Any]) -> list[Any]:
-        return [builder.mul(rows[0], rows[3]), builder.mul(rows[1], rows[2])]
-
-    write_out_sums(dot, lambda x, y: number, DOUBLE, products, run=LANES, n_sums=1)
-    write_out_sums(two_dots, lambda x, y, z: numbers, DOUBLE, products, run=LANES, n_sums=2)
-    write_out_sums(single_dot, lambda x, y: number, SINGLE, products, run=LANES, n_sums=1)
-    write_out_sums(two_single_dots, lambda x, y, z: numbers, SINGLE, products, run=LANES, n_sums=2)
-    write_out_sums(squared_difference, lambda x, y: number, DOUBLE, squares, run=LANES, n_sums=1)
-    write_out_sums(crossed_dots, lambda near, far: integers, INTEGER, crossed, run=_BYTES, n_sums=2)
+    type_as(_zeros)(lambda _: lambda number: pointer(number.dtype))
+    type_as(_elements)(lambda _: lambda row: pointer(row.dtype))
+    compile_as(_zeros, number_class)(on_the_stack)
+    compile_as(_elements, array)(pointer_of)

@@ -18,7 +18,8 @@ import numpy as np
 
 from reid_dist import FeatureSet, Report, evaluate, operating_points
 from reid_dist.engine.policy import Policy
-from reid_dist.kernels.warmup import compile_examples
+from reid_dist.evaluation.precompile import warm_up
+from reid_dist.kernels.warmup import INTEGERS
 from reid_dist.stores.synthetic import SyntheticShape, make_sets
 from tests.benchmarks import expansion, gates, nights, planning, reranking, scheduler, workers
 from tests.benchmarks.measure import (
@@ -227,7 +228,7 @@ def main() -> None:
     scale, repeats, peer = chosen.scale, chosen.repeats, chosen.peer
     if Policy.in_force().may_use_integers:
         # Without their kernels, the first seconds of each process would be in float32.
-        compile_examples("integers")
+        warm_up(INTEGERS)
     KINDS[chosen.what](scale, repeats, peer)
 
 

@@ -75,7 +75,7 @@ def test_the_graph_has_the_tasks_and_the_size_of_its_plan(stores, n_threads: int
     query, gallery = (SetShape(n, 512, 4, min(n, 8192)) for n in sizes)
     near, far = (FeatureSet.open(store) for store in stores)
     scorer = FeatureScorer(near, far, DISTANCES.get("cosine"))
-    for outputs in ((Ranks(),), (Ranks(), LevelBrackets(("EER",)))):
+    for outputs in ((Ranks(),), (Ranks(), LevelBrackets(names=("EER",)))):
         besides = Besides(prepares=len(outputs) > 1)
         plan = make_plan(query, gallery, n_threads=n_threads, relevant_per_query=5.0, besides=besides)
         job = EvaluationJob(near, far, scorer, plan, outputs, protocol=PROTOCOLS.get("market1501"))
@@ -87,13 +87,12 @@ def test_the_graph_has_the_tasks_and_the_size_of_its_plan(stores, n_threads: int
 
 
 def test_passes_of_a_plan(reid_dist, pipeline: Path) -> None:
-    """Thresholds of a few rates come with the ranks; those of the ROC need a pass of their own."""
+    """Thresholds come with the ranks, those of the ROC as well."""
     words = ("plan", pipeline, "--threads", 1, "--gflops", "1e-6", "--set", "metrics=[mAP,TAR@FAR=0.01,EER]")
-    one, two = (printed(reid_dist(*words, "--set", f"roc={roc}").out) for roc in ("false", "true"))
-    assert one["passes"].startswith("1 as a rule")
-    assert two["passes"].startswith("2 as a rule")
-    minutes = [int(shown["time"].split()[1]) for shown in (one, two)]
-    assert minutes == [7, 14]
+    for roc in ("false", "true"):
+        shown = printed(reid_dist(*words, "--set", f"roc={roc}").out)
+        assert shown["passes"].startswith("1 as a rule")
+        assert int(shown["time"].split()[1]) == 7
     assert "passes" not in printed(reid_dist("plan", pipeline).out)
 
 
@@ -121,8 +120,14 @@ def test_products_of_a_plan(reid_dist, pipeline: Path, tmp_path: Path, monkeypat
         # As where torch and a driver are installed; nothing of torch is imported.
         patch.setattr("reid_dist.engine.policy.may_have", lambda where: True)
         cluster.write_text("kind: threads\ndevice: cuda\n")
-        there = printed(reid_dist("plan", pipeline, "--cluster", cluster).out)["products"]
-    assert there.startswith("float32 and float64 on a GPU")
+        there = printed(reid_dist("plan", pipeline, "--cluster", cluster).out)
+        cluster.write_text(
+            "kind: slurm\njobs: 5\ncores: 4\nprocesses: 2\ngpus: 2\nmemory: 8GiB\nwalltime: 01:00:00\ndevice: cuda\n"
+        )
+        jobs = printed(reid_dist("plan", pipeline, "--cluster", cluster).out)
+    for shown, number in ((there, "1 GPU"), (jobs, "10 GPUs")):
+        assert shown["products"].startswith("float32 and float64 on a GPU")
+        assert re.match(rf"at most \d\S* GiB of memory, .* on {number} in products \(", shown["gpu"])
     monkeypatch.setattr(Policy, "may_use_integers", False)
     assert printed(reid_dist("plan", pipeline).out)["products"] == "float32"
     without = make_plan(shape(2000), shape(20_000), n_threads=1).task_bytes
@@ -144,8 +149,7 @@ def test_time_with_products_of_integers(reid_dist, pipeline: Path, monkeypatch: 
     shown = printed(reid_dist(*words).out)["time"]
     assert shown.startswith(f"{whole} on ")
     assert shown.endswith(f"; {rough_duration(0.25 * 1.1 * 40 * 200 + 2.0)} where int8 decides nearly all pairs")
-    for more in (("--gflops", "1"), ("--set", "roc=true")):
-        assert "int8" not in printed(reid_dist(*words, *more).out)["time"]
+    assert "int8" not in printed(reid_dist(*words, "--gflops", "1").out)["time"]
     monkeypatch.setenv("REID_DIST_SCREEN", "float32")
     assert "int8" not in printed(reid_dist(*words).out)["time"]
 

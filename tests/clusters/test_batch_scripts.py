@@ -117,6 +117,17 @@ def test_the_script(tmp_path: Path, kind: str) -> None:
     assert not list((tmp_path / "shared").rglob("*.pem"))
 
 
+def test_the_script_of_jobs_with_gpus(tmp_path: Path) -> None:
+    with batch_cluster(read_cluster(_file(tmp_path, "slurm", gpus=2))) as cluster:
+        *lines, command = cluster.job_script().splitlines()
+    assert "#SBATCH --gres=gpu:2" in lines
+    assert "--nworkers 2" in command
+    assert "--preload-nanny reid_dist.clusters.remote_scratch" in command
+    assert "--preload-nanny reid_dist.clusters.own_gpu" in command
+    with batch_cluster(read_cluster(_file(tmp_path, "slurm"))) as cluster:
+        assert "gpu" not in cluster.job_script().replace("gpu-long", "")
+
+
 @pytest.mark.parametrize("kind", OWN)
 def test_settings_reach_workers(tmp_path: Path, kind: str) -> None:
     with batch_cluster(read_cluster(_file(tmp_path, kind))) as cluster:

@@ -37,8 +37,9 @@ def _refusal(tmp_path: Path, text: str) -> str:
 
 
 def test_there_is_a_file_of_every_kind() -> None:
-    assert {path.stem for path in SHIPPED} == {read_cluster(path).kind for path in SHIPPED}
-    assert len(SHIPPED) == len(KINDS) == len(cluster_schema()["oneOf"])
+    kinds = {read_cluster(path).kind for path in SHIPPED}
+    assert {path.stem for path in SHIPPED} == kinds | {"local_cuda"}
+    assert len(kinds) == len(KINDS) == len(cluster_schema()["oneOf"])
 
 
 @pytest.mark.parametrize("path", [path for path in SHIPPED if path.stem != "existing"], ids=lambda path: path.stem)
@@ -81,6 +82,11 @@ def test_an_extra_that_is_not_installed(path: Path, monkeypatch: pytest.MonkeyPa
         ("kind: !!python/object/apply:os.system [reboot]\n", "is not YAML"),
         ("kind: 'local\n", "is not YAML"),
         ("kind: local\ndescription: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("kind: local\ngpus: 2\nworkers: 3\n", "every GPU has one worker: gpus is 2, workers 3; leave workers out"),
+        (
+            "kind: slurm\njobs: 2\ncores: 4\nmemory: 8GiB\nwalltime: 01:00:00\ngpus: 2\n",
+            "every GPU has one worker: gpus is 2, processes 1; make both the same",
+        ),
         ("kind: local\nworkers: true\n", "workers: input should be a valid integer, found True"),
         ("kind: local\ndashboard: 1\n", "dashboard: input should be a valid boolean"),
         ("kind: existing\naddress: tcp://127.0.0.1:1\ntimeout_s: .inf\n", "timeout_s: input should be a finite number"),

@@ -27,9 +27,23 @@ from typing import Any
 import numpy as np
 
 from reid_dist import FeatureSet, evaluate, nearest
-from reid_dist.core.environment import SCREEN_VARIABLE, TORCH_DEVICE_VARIABLE, TRITON_VARIABLE, cpu_model, usable_cores
+from reid_dist.core.environment import (
+    DEVICE_INTEGERS_VARIABLE,
+    SCREEN_VARIABLE,
+    TORCH_DEVICE_VARIABLE,
+    TRITON_VARIABLE,
+    cpu_model,
+    usable_cores,
+)
 from reid_dist.engine.distances.devices import TorchDevice, device_of
 
+# What is timed by itself: products in float32 and in eight bits, and those with kernels of Triton.
+VARIANTS: dict[str, dict[str, str]] = {
+    "in float32": {DEVICE_INTEGERS_VARIABLE: "0"},
+    "in eight bits": {DEVICE_INTEGERS_VARIABLE: "1"},
+    "in float32, with kernels of Triton": {DEVICE_INTEGERS_VARIABLE: "0", TRITON_VARIABLE: "1"},
+    "in eight bits, with kernels of Triton": {DEVICE_INTEGERS_VARIABLE: "1", TRITON_VARIABLE: "1"},
+}
 K = 21
 RERANK = "k_reciprocal"
 SITUATIONS: tuple[dict[str, Any], ...] = (
@@ -45,17 +59,18 @@ SITUATIONS: tuple[dict[str, Any], ...] = (
 
 
 @contextmanager
-def products(which: str) -> Iterator[None]:
-    """Compute with some products in this process."""
-    before = os.environ.get(SCREEN_VARIABLE)
-    os.environ[SCREEN_VARIABLE] = which
+def setting(variables: dict[str, str]) -> Iterator[None]:
+    """Set variables of the environment of this process for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[SCREEN_VARIABLE]
-        else:
-            os.environ[SCREEN_VARIABLE] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def seconds(compute: Callable[[], object], repeats: int = 1) -> float:
@@ -109,7 +124,8 @@ class Run:
     def digests(self) -> None:
         """Results on the CPU in float32, and on the device."""
         rng = np.random.default_rng(1)
-        plain = self.labelled(200, 1500, 32, 1.5, 40)
+        # Long rows of identities apart, so that lists and most ranks are read in eight bits where these are used.
+        plain = self.labelled(100, 1500, 2048, 1.0, 40)
         crowded = tuple(
             FeatureSet.from_arrays(
                 rng.integers(-1, 2, (n, 6)).astype(np.float16) + np.float16(0.5),
@@ -122,7 +138,7 @@ class Run:
             for options in SITUATIONS:
                 found = []
                 for which in ("float32", "cuda"):
-                    with products(which):
+                    with setting({SCREEN_VARIABLE: which}):
                         found.append(evaluate(*sides, **options))
                 equal = found[0].result_digest == found[1].result_digest
                 self.n_wrong += not equal
@@ -149,8 +165,16 @@ class Run:
         lists()
         return seconds(lists) * n / part
 
-    def neighbours(self) -> None:
-        n = self.n(1_000_000)
+    def rates(self) -> None:
+        """Times of products by themselves, which choose between them."""
+        for dim in (64, 128, 512, 2048):
+            found = self.device.rates(dim)
+            pairs = ", ".join(f"{1e12 * each:.1f}" for each in found)
+            chosen = "int8" if found.integers_pay else "float32"
+            self.row(f"tiles of {dim} elements, float32 and int8", f"{pairs} ps a pair", f"{chosen} is used")
+
+    def neighbours(self, number: int = 1_000_000) -> None:
+        n = self.n(number)
         rows = self.unit_rows(n, 128)
         alone = self.torch_lists(rows)
         items = FeatureSet.from_arrays(rows.cpu().numpy(), np.zeros(n, int))
@@ -221,16 +245,18 @@ def main() -> int:
     run = Run(device, given.scale)
     run.row(device.name, device.driver, f"{usable_cores()} cores of {cpu_model()}", platform.python_version())
     began = time.perf_counter()
-    run.digests()
-    for section in (run.in_memory, run.market, run.neighbours, run.stored):
-        with products("cuda"):
+    run.rates()
+    with setting({SCREEN_VARIABLE: "cuda"}):
+        for section in (run.in_memory, run.market, run.neighbours, run.stored):
             section()
-    run.row("with kernels of Triton")
-    os.environ[TRITON_VARIABLE] = "1"
-    run.digests()
-    for section in (run.in_memory, run.market, run.neighbours):
-        with products("cuda"):
-            section()
+    for name, variables in VARIANTS.items():
+        run.row(name)
+        with setting({SCREEN_VARIABLE: "cuda"} | variables):
+            # Kernels of Triton read values of one type from both products.
+            if TRITON_VARIABLE not in variables or variables[DEVICE_INTEGERS_VARIABLE] == "1":
+                run.digests()
+            run.in_memory()
+            run.neighbours(250_000)
     run.row("all", f"{time.perf_counter() - began:.0f} s", f"{run.n_wrong} wrong")
     return 1 if run.n_wrong else 0
 

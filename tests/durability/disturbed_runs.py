@@ -33,11 +33,11 @@ import time
 from reid_dist.engine import graph, tasks
 
 
-def noted(job, rows, gallery_rows, *others, real=graph.tile_task):
+def noted(job, known, gallery_rows, *others, real=graph.tile_task):
     with open({begun!r}, "a") as file:
-        file.write(f"{{rows.start}}-{{gallery_rows.start}}\\n")
+        file.write(f"{{known[0].start}}-{{gallery_rows.start}}\\n")
     time.sleep({seconds})
-    return real(job, rows, gallery_rows, *others)
+    return real(job, known, gallery_rows, *others)
 
 # Nannies load it, too, and workers that are forked from them a second time.
 if graph.tile_task.__name__ != "noted":

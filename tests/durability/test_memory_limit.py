@@ -19,13 +19,13 @@ import time
 import numpy as np
 from reid_dist.engine import tasks
 
-def greedy(job, rows, gallery_rows, *others, real=tasks.tile_task):
+def greedy(job, known, gallery_rows, *others, real=tasks.tile_task):
     if gallery_rows.start == 0:
         held = []
         for _ in range(40):
             held.append(np.ones(50 << 17))
             time.sleep(0.05)
-    return real(job, rows, gallery_rows, *others)
+    return real(job, known, gallery_rows, *others)
 
 if tasks.tile_task.__name__ != "greedy":
     tasks.tile_task = greedy

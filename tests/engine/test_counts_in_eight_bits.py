@@ -28,10 +28,10 @@ from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import CountNearer, KeepNearest, Precision, bands
-from reid_dist.engine.reductions.base import KnownPairs
 from reid_dist.engine.reductions.costs import OF_INTEGERS
 from reid_dist.engine.screened_pairs import count_screened, screened_words
 from reid_dist.engine.tile_loop import run_tiles
+from reid_dist.kernels.canonical import Rescoring
 
 pytest.importorskip("onnxruntime")
 
@@ -196,7 +196,7 @@ def test_known_pairs_among_products_of_integers(name, precision, monkeypatch):
         has_value = rng.random((20, 90)) < share
         indptr, known = np.concatenate([[0], np.cumsum(has_value.sum(axis=1))]), rng.integers(0, 9, has_value.sum()) / 9
         row, scale = far.numbers[np.nonzero(has_value)[1]], canonical_matrix(plain, far, distance).max(axis=1)
-        near = replace(plain, reranked=KnownPairs(0.3, False, scale, indptr, row, known))
+        near = replace(plain, reranked=Rescoring(True, 0.3, False, scale, indptr, row, known))
         matrix = canonical_matrix(near, far, distance)
         positives = [np.flatnonzero(rng.random(90) < 0.2) for _ in range(20)]
         label, own_label = rng.integers(0, 3, 190), rng.integers(0, 4, 20)
@@ -229,9 +229,7 @@ def test_counts_under_reranked_distances(name, seed, tile, weight, squares, valu
     indptr, row = np.concatenate([[0], np.cumsum(given_pairs.sum(axis=1))]), far.numbers[np.nonzero(given_pairs)[1]]
     scale = canonical_matrix(plain, far, distance).max(axis=1) * rng.uniform(0.5, 2.0, n) + 1e-30
     scale = scale**2 if squares and name != "euclidean" else scale
-    near = replace(
-        plain, reranked=KnownPairs(weight, squares and name != "euclidean", scale, indptr, row, known, 1.0, False)
-    )
+    near = replace(plain, reranked=Rescoring(True, weight, squares and name != "euclidean", scale, indptr, row, known))
     matrix = canonical_matrix(near, far, distance)
     assume(np.isfinite(matrix).all())
     label, own_label = rng.integers(0, 3, 100 + len(far)), rng.integers(0, 4, n)

@@ -7,10 +7,12 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from device_runs import use_device
 from exact_products import use_precisions
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,13 +23,18 @@ from tile_problems import Problem, content
 
 from reid_dist import FeatureSet, evaluate, nearest
 from reid_dist.clusters.settings import forcing
-from reid_dist.core.environment import SCREEN_VARIABLE, TORCH_DEVICE_VARIABLE, TRITON_VARIABLE
+from reid_dist.core.environment import (
+    SCREEN_VARIABLE,
+    TORCH_DEVICE_VARIABLE,
+    TRITON_VARIABLE,
+)
 from reid_dist.engine import policy
 from reid_dist.engine.distances import devices
 from reid_dist.engine.distances.devices import TorchDevice, device_of
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy, require_device
 from reid_dist.engine.reductions import Precision, bands, scans
+from reid_dist.engine.reductions.device_integers import DeviceIntegers
 from reid_dist.engine.reductions.device_tiles import DeviceTiles
 from reid_dist.errors import InputError, RunFailedError
 
@@ -35,13 +42,12 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 
 @contextlib.contextmanager
-def on_device(tile=None):
-    """Compute on torch's CPU device, in tiles of some rows."""
+def on_device(tile=None, *, integers=False):
+    """Compute on torch's CPU device, in tiles of some rows, from integers as often as they serve or not at all."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(SCREEN_VARIABLE, "cuda")
-        patch.setenv(TORCH_DEVICE_VARIABLE, "cpu")
-        if tile is not None:
-            patch.setattr(TorchDevice, "tile", lambda self, *, is_reduced: tile)
+        use_device(patch, tile, integers=integers)
+        if integers:
+            use_precisions(patch, lambda n: np.full(n, Precision.INTEGERS))
         yield patch
 
 
@@ -59,16 +65,18 @@ def in_float32():
     tile=st.sampled_from([(3, 17), (5, 64), (64, 200)]),
     most=st.sampled_from([0, 5, 40, 10**9]),
     room=st.sampled_from([0, 1 << 16]),
+    integers=st.booleans(),
 )
-def test_every_reduction(seed, is_reranked, tile, most, room):
+def test_every_reduction(seed, is_reranked, tile, most, room, integers):
     """Whatever is open at once, and whatever is read again in float64."""
     problem, shape = Problem(seed, is_reranked), TileShape(*tile)
     with in_float32():
         alone = {name: problem.run([name], shape)[name] for name in problem.reductions}
-    with on_device(tile) as patch:
+    with on_device(tile, integers=integers) as patch:
         patch.setattr(bands, "most_inside", lambda size, given_up: most)
-        # Tiles are read in float32 first, and from some row on in float64.
-        use_precisions(patch, lambda n: np.full(n, Precision.PLAIN))
+        # Tiles are read in the first precision, and from some row on in the next one.
+        if not integers:
+            use_precisions(patch, lambda n: np.full(n, Precision.PLAIN))
         patch.setattr(bands, "OPEN_PAIRS", room)
         for name in problem.reductions:
             if name != "histogram":
@@ -77,6 +85,40 @@ def test_every_reduction(seed, is_reranked, tile, most, room):
     for name, found in together.items():
         if name != "histogram":
             assert content(found) == content(alone[name]), name
+
+
+@settings(max_examples=examples(20))
+@given(seed=seeds(), is_reranked=st.booleans(), tile=st.sampled_from([(3, 17), (64, 200)]))
+def test_a_histogram_counts_the_same_pairs(seed, is_reranked, tile):
+    """Roundings move a value to the next key at most."""
+    problem = Problem(seed, is_reranked)
+    with in_float32():
+        right = problem.run(["histogram"], TileShape(*tile))["histogram"]
+    with on_device(tile):
+        found = problem.run(["histogram"], TileShape(*tile))["histogram"]
+    assert found.error == right.error
+    assert found.counts.total == right.counts.total
+
+    def up_to(counts, keys):
+        return np.concatenate([[0], np.cumsum(counts.count)])[np.searchsorted(counts.key, keys, "right")]
+
+    keys = np.union1d(right.counts.key, found.counts.key)
+    assert (up_to(right.counts, keys - 1) <= up_to(found.counts, keys)).all()
+    assert (up_to(found.counts, keys) <= up_to(right.counts, keys + 1)).all()
+
+
+@pytest.mark.parametrize("protocol", ["market1501", "cuhk03_separate_cameras"])
+def test_verification_is_counted_on_the_device(protocol, monkeypatch):
+    """No tile comes back: not for a histogram, nor for brackets; the second protocol hides columns by camera."""
+    options = {"metrics": ["mAP", "EER", "TAR@FAR=0.01"], "roc": True, "protocol": protocol}
+    with in_float32():
+        right = evaluate(sets(), sets(), **options).result_digest
+    if protocol == "market1501":
+        monkeypatch.setattr(DeviceTiles, "_multiply", None)
+    with on_device():
+        report = evaluate(sets(), sets(), **options)
+    assert report.result_digest == right
+    assert "CPU of torch" in report.environment["products"]
 
 
 OPTIONS = (
@@ -109,11 +151,13 @@ def test_same_report_as_in_float32(name, data):
 
     with in_float32():
         report, lists = found()
-    with on_device(data.draw(st.sampled_from([None, (16, 24), (64, 64)]))):
+    integers = data.draw(st.booleans())
+    with on_device(data.draw(st.sampled_from([None, (16, 24), (64, 64)])), integers=integers):
         there, lists_there = found()
     assert there.result_digest == report.result_digest
     assert lists_there == lists
     assert "on CPU of torch" in there.environment["products"]
+    assert ("int8" in there.environment["products"]) <= integers
 
 
 def sets(n=300, dim=16):
@@ -146,6 +190,34 @@ def test_memory_that_is_too_small_for_a_tile(monkeypatch):
     assert min(sizes) <= 37
 
 
+def test_halved_tiles_grow_with_the_next_block_pairs(monkeypatch):
+    device = device_of("cpu")
+    monkeypatch.setattr(device, "_most_pairs", devices._MOST_PAIRS)
+    whole = device.tile(is_reduced=True)
+    assert device.halve()
+    assert device.halve()
+    sizes = [device.tile(is_reduced=True)[1] for _ in range(3)]
+    assert sizes == [whole[1] // 2, whole[1], whole[1]]
+
+
+def test_times_for_a_plan(monkeypatch):
+    device = device_of("cpu")
+    here = Policy(torch_device="cpu")
+    monkeypatch.setitem(device._rates, 8, devices.Rates(2e-9, 1e-9))
+    assert here.device_seconds(8) == (1e-9, True)
+    assert replace(here, device_integers=False).device_seconds(8) == (2e-9, True)
+
+    def no_memory(dim):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(device, "_time", no_memory)
+    assert not device.rates(9).integers_pay
+    for policy_of_plan, dim in ((here, 9), (Policy(torch_device=None), 8)):
+        seconds, is_measured = policy_of_plan.device_seconds(dim)
+        assert not is_measured
+        assert 0 < seconds < 1e-9
+
+
 def test_memory_for_nothing(monkeypatch):
     def products(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
@@ -154,6 +226,91 @@ def test_memory_for_nothing(monkeypatch):
     monkeypatch.setattr(device_of("cpu"), "_most_pairs", 1 << 27)
     with on_device(), pytest.raises(RunFailedError, match=r"has no memory for tiles of .* rows; end other processes"):
         evaluate(sets(), sets())
+
+
+def run_in_eight_bits(distance):
+    """Ranks, lists, and neighbours both ways; the products that were read, by need."""
+    items, others = sets(), sets(200)
+    report = evaluate(items, items, rerank="k_reciprocal(k1=4,k2=2)", distance=distance)
+    found = [report.result_digest]
+    for each in (nearest(items, others, k=3, distance=distance), nearest(items, items, k=3, distance=distance)):
+        found += [each.index.tobytes(), each.distance.tobytes()]
+    return found, report.environment["products"]
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_what_is_read_in_eight_bits(distance):
+    with in_float32():
+        right, _ = run_in_eight_bits(distance)
+    with on_device(integers=True):
+        found, products = run_in_eight_bits(distance)
+    assert found == right
+    words = dict(each.split(": ") for each in products.split("; "))
+    assert words["neighbours"] == "int8 on CPU of torch"
+    assert words["ranks"].startswith("int8 on CPU of torch")
+
+
+def test_a_wrong_bound_of_integers_ends_the_run(monkeypatch):
+    """Integers that are farther off than their bound are found in a sample of a tile."""
+    real = DeviceIntegers._errors
+    monkeypatch.setattr(DeviceIntegers, "_errors", lambda *given: np.float32(0.01) * real(*given))
+    items = sets(dim=64)
+    for compute in (
+        lambda: evaluate(items, items),
+        lambda: nearest(items, items, k=3),
+        lambda: nearest(items, sets(200, 64), k=3),
+    ):
+        with on_device(integers=True), pytest.raises(RunFailedError, match=r"which differs by more than the bound"):
+            compute()
+
+
+def test_wrong_refined_values_end_the_run(monkeypatch):
+    real = DeviceIntegers._refined
+    monkeypatch.setattr(DeviceIntegers, "_refined", lambda *given: real(*given) * (1 + 2.0**-12))
+    for compute in (lambda: evaluate(sets(), sets()), lambda: nearest(sets(), sets(), k=3)):
+        with on_device(integers=True), pytest.raises(RunFailedError, match=r"which differs by more than the bound"):
+            compute()
+
+
+@pytest.mark.parametrize("fault", ["missing", "wrong", "refused"])
+def test_a_device_without_integers_computes_in_float32(fault, monkeypatch):
+    real = torch._int_mm
+
+    def saturated(near, far):
+        return real(near, far).clamp(max=32767)
+
+    def refused(near, far):
+        raise RuntimeError("CUBLAS_STATUS_NOT_SUPPORTED")
+
+    if fault == "missing":
+        monkeypatch.delattr(torch, "_int_mm")
+    else:
+        monkeypatch.setattr(torch, "_int_mm", saturated if fault == "wrong" else refused)
+    device = TorchDevice("cpu")
+    device.test()
+    assert not device.has_integers
+    assert not device.rates(16).integers_pay
+    monkeypatch.setattr(policy, "device_of", lambda where: device)
+    with in_float32():
+        right = evaluate(sets(), sets()).result_digest
+    with on_device(integers=True):
+        report = evaluate(sets(), sets())
+    assert report.result_digest == right
+    assert report.environment["products"] == "float32 on CPU of torch"
+
+
+def test_integers_are_used_where_they_are_faster(monkeypatch):
+    device = device_of("cpu")
+    assert device.has_integers
+    rates = device.rates(8)
+    assert 0 < rates.float32 < np.inf
+    assert 0 < rates.int8 < np.inf
+    assert device.rates(8) is rates
+    for fast, slow, pays in ((1.0, 0.5, True), (1.0, 0.9, False)):
+        monkeypatch.setitem(device._rates, 8, devices.Rates(fast, slow))
+        assert Policy().uses_integers_of(device, 8) is pays
+    assert Policy(device_integers=True).uses_integers_of(device, 8)
+    assert not Policy(device_integers=False).uses_integers_of(device, 8)
 
 
 def test_wrong_products_end_the_run(monkeypatch):
@@ -186,7 +343,7 @@ def test_a_device_that_is_lost(monkeypatch, caplog):
     monkeypatch.setattr(DeviceTiles, "_products", products)
     monkeypatch.setattr(device, "is_cuda", True)
     monkeypatch.setattr(device, "is_lost", False)
-    monkeypatch.setattr(device, "_fitting_pairs", lambda: 1 << 20)
+    monkeypatch.setattr(device, "free_bytes", lambda: 1 << 26)
     monkeypatch.setattr(device, "upload", lambda array: torch.tensor(array))
     with on_device(), caplog.at_level(logging.WARNING, "reid_dist"):
         found = evaluate(items, items, rerank="k_reciprocal(k1=4,k2=2)")
@@ -241,11 +398,28 @@ def test_where_products_are_computed(monkeypatch):
 def test_a_device_that_is_not_there(monkeypatch):
     monkeypatch.setattr(policy, "may_have", lambda where: False)
     assert Policy.in_force().device(1 << 40) is None
-    with pytest.raises(InputError, match="--device cuda finds no GPU and driver here"):
+    with pytest.raises(InputError, match="finds no GPU and driver here: look at nvidia-smi, or leave out --device"):
         require_device()
     monkeypatch.setattr(policy.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"needs torch, which is not installed: pip install 'reid-dist\[cuda\]'"):
         require_device()
+
+
+def test_a_forced_gpu_that_is_not_there_is_named_once(monkeypatch, caplog):
+    """The job goes on, with the same digest."""
+    with in_float32():
+        right = evaluate(sets(), sets()).result_digest
+    monkeypatch.setattr(policy, "may_have", lambda where: False)
+    policy._warn_of_none.cache_clear()
+    monkeypatch.setenv(SCREEN_VARIABLE, "cuda")
+    with caplog.at_level(logging.WARNING, "reid_dist"):
+        for _ in range(2):
+            assert evaluate(sets(), sets()).result_digest == right
+        assert Policy.in_force(gpus=True).on_workers
+    (warning,) = (each.getMessage() for each in caplog.records)
+    assert "products on a GPU are forced" in warning
+    assert "the CPU computes them" in warning
+    policy._warn_of_none.cache_clear()
 
 
 def right_kernels():
@@ -286,6 +460,33 @@ def test_fused_kernels_are_compared_with_torch(fault, dtype):
     assert found == (fault is None)
 
 
+def run_alone(program, **variables):
+    """What a program prints in a process of its own."""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.slow
+def test_kernels_of_lists_are_compiled_ahead():
+    program = """
+import numpy as np
+from reid_dist import FeatureSet, nearest
+from reid_dist.kernels.entries import enter_rows
+from reid_dist.kernels.warmup import compile_examples
+compile_examples("device")
+before = len(enter_rows.signatures)
+rows = np.random.default_rng(0).normal(size=(90, 8)).astype(np.float32)
+items, others = FeatureSet.from_arrays(rows, np.arange(90)), FeatureSet.from_arrays(rows[::2], np.arange(45))
+for each in (items, others):
+    nearest(items, each, k=3)
+print(before, len(enter_rows.signatures))
+"""
+    forced = {SCREEN_VARIABLE: "cuda", TORCH_DEVICE_VARIABLE: "cpu"}
+    assert run_alone(program, **forced) == "1 1"
+
+
 @pytest.mark.slow
 def test_kernels_of_triton_agree_with_torch():
     """By its interpreter, which has to be chosen before it is imported."""
@@ -295,6 +496,4 @@ from reid_dist.engine.distances.devices import device_of
 from reid_dist.engine.reductions import scans
 print(scans.fused_kernels(device_of("cpu")).__name__)
 """
-    chosen = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, "-c", program], env=chosen, capture_output=True, text=True)
-    assert done.stdout.strip() == "reid_dist.engine.reductions.fused_kernels", done.stderr
+    assert run_alone(program, TRITON_INTERPRET="1") == "reid_dist.engine.reductions.fused_kernels"

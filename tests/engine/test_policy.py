@@ -19,7 +19,8 @@ from reid_dist.core.environment import has_integers
 from reid_dist.engine.distances.integers import exact_product
 from reid_dist.engine.policy import UNFORCED, Policy
 from reid_dist.errors import InputError
-from reid_dist.kernels.warmup import compile_examples
+from reid_dist.evaluation.precompile import warm_up
+from reid_dist.kernels.warmup import INTEGERS
 from reid_dist.reports import Report
 
 pytest.importorskip("onnxruntime")
@@ -29,7 +30,7 @@ pytest.importorskip("onnxruntime")
 def unforced(monkeypatch: pytest.MonkeyPatch) -> None:
     """No products are forced, and kernels of integers are on disk, here and for workers."""
     monkeypatch.delenv("REID_DIST_SCREEN", raising=False)
-    compile_examples("integers")
+    warm_up(INTEGERS)
 
 
 Sides = tuple[FeatureSet, FeatureSet]
@@ -100,7 +101,8 @@ def test_workers_with_integers_and_without(two_workers: Client, sides: Sides) ->
     assert again.environment["products"] == "int8"
     assert {each.result_digest for each in (alone, mixed, plain, again)} == {alone.result_digest}
     forced = [each.environment["policy"] for each in (alone, mixed, plain, again)]
-    common = {"integers": "onnxruntime", "device": "cuda", "triton": False}
+    common = {"integers": "onnxruntime", "device": "cuda", "on_workers": False, "device_integers": None}
+    common["triton"] = False
     assert forced == [{"forced": which, **common} for which in (None, None, "float32", "int8")]
 
 

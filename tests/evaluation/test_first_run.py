@@ -17,9 +17,7 @@ _RUN = """
 import sys
 from reid_dist import FeatureSet, evaluate
 from reid_dist.kernels.compilations import compiled_spans
-from reid_dist.kernels.warmup import needs_warmup
 
-assert not needs_warmup("evaluation")
 sets = [FeatureSet.open(uri) for uri in sys.argv[1:]]
 evaluate(*sets, topk=10)
 # In memory as well, where rows are read-only.
@@ -27,38 +25,38 @@ evaluate(*(FeatureSet.from_arrays(side.read(0, side.n_rows), side.pids, side.cam
 print(len(compiled_spans()))
 """
 
-_INTEGERS = """
+_WARMED_UP = """
 import sys
+from collections import Counter
 from pathlib import Path
-from reid_dist.evaluation.precompile import _sets, _stored
+from reid_dist.clusters.settings import forcing
 from reid_dist.evaluation.evaluate import evaluate
+from reid_dist.evaluation.precompile import _sets, _stored, warm_up
 from reid_dist.evaluation.search import nearest
-from reid_dist.kernels import examples
-from reid_dist.kernels.warmup import compile_examples, lacks_integers
+from reid_dist.kernels.machine_code import compiled_kernels
+from reid_dist.kernels.warmup import EVALUATION, INTEGERS, lacks_integers
 
-compile_examples("integers")
+for name in (EVALUATION, INTEGERS):
+    warm_up(name)
 assert not lacks_integers()
-before = [len(kernel.signatures) for kernel, _ in examples.integers()]
-sets = _sets(20, (40, 3000))
-for query, gallery in (sets, _stored(sets, Path(sys.argv[1]))):
-    nearest(query, gallery, k=4)
-    nearest(gallery, gallery, k=4)
-    evaluate(query, gallery)
-# Others are those of tiles that are read again, in float32, and of many thresholds, the last argument.
-repeated = []
-for kernel, _ in examples.integers():
-    products = [(str(types[0]).partition(",")[0], str(types[-1])) for types in kernel.signatures]
-    repeated.append(len(products) - len({*products}))
-print(*before, *repeated)
+before = Counter(compiled_kernels())
+sets = _sets(400, (300, 5000))
+with forcing("int8"):
+    for query, gallery in (sets, _stored(sets, Path(sys.argv[1]))):
+        nearest(query, gallery, k=4)
+        nearest(gallery, gallery, k=4)
+        evaluate(query, gallery, topk=5)
+print(*(Counter(compiled_kernels()) - before))
 """
 
 # With that of the process that workers are forked from.
 _MOST = 20
 
 _LACKING = """
-from reid_dist.kernels.warmup import WARMUP_SENTINELS, needs_warmup
+from reid_dist.kernels.machine_code import has_record
+from reid_dist.kernels.warmup import EVALUATION, INTEGERS
 
-print(*(needs_warmup(name) for name in WARMUP_SENTINELS))
+print(*(has_record(name) for name in (EVALUATION, INTEGERS)))
 """
 
 
@@ -92,11 +90,12 @@ def test_a_usual_evaluation_compiles_each_kernel_once(tmp_path: Path) -> None:
 
 
 def test_an_empty_cache_lacks_kernels(tmp_path: Path) -> None:
-    assert _printed(_LACKING, NUMBA_CACHE_DIR=str(tmp_path / "cache")) == "True True True\n"
+    assert _printed(_LACKING, NUMBA_CACHE_DIR=str(tmp_path / "cache")) == "False False\n"
 
 
 @pytest.mark.slow
-def test_products_of_integers_need_one_kernel_each(tmp_path: Path) -> None:
-    """Types of arguments are counted alike whether a kernel is compiled or read from the cache."""
+def test_runs_with_products_of_integers_compile_nothing_after_the_warm_up(tmp_path: Path) -> None:
+    """But for the checksums of stores."""
     pytest.importorskip("onnxruntime")
-    assert _printed(_INTEGERS, str(tmp_path / "sets"), REID_DIST_SCREEN="int8") == "1 1 1 1 1 1 0 0 0 0 0 0\n"
+    printed = _printed(_WARMED_UP, str(tmp_path / "sets"), NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    assert printed == "checksums.weighted_sums\n"

@@ -14,7 +14,7 @@ from reid_dist.kernels.deciding import make_open_pairs
 from reid_dist.kernels.impostors import (
     LARGEST_KEY,
     N_PLACES,
-    TOUCHED,
+    NEEDS_VALUE,
     Brackets,
     Screened,
     count_keys,
@@ -79,17 +79,15 @@ class Case:
         falling = edges**2 if self.tile.distance.squared else edges
         off = screen.epsilon.max() + float(self.screened.tile.extra.max())
         reach = 2 * off / screen.slope + 1e-5 * (1 + screen.centre.max())
-        codes = np.full(N_PLACES, len(edges) // 2 + 1, np.uint16)
+        entries = np.full(N_PLACES, len(edges), np.uint32)
         low = falling_keys(falling[::2] - reach) + LARGEST_KEY
         high = falling_keys(falling[1::2] + reach) + LARGEST_KEY
         for gap in range(len(low) - 1, -1, -1):
-            codes[: low[gap]] = gap + 1
+            entries[: low[gap]] = 2 * gap
         for first, last in zip(low, high, strict=True):
-            codes[first : last + 1] = TOUCHED
-        last = int(high.max(initial=0))
-        return Brackets(
-            codes, last, np.zeros(N_PLACES, np.uint16), falling, screen.centre, screen.epsilon, screen.slope
-        )
+            # Of no edge it is known whether such values are beyond it.
+            entries[first : last + 1] = NEEDS_VALUE
+        return Brackets(entries, int(high.max(initial=0)), falling, screen.centre, screen.epsilon)
 
 
 cases = st.builds(

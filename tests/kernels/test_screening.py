@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from reid_dist.engine.distances import DISTANCES
+from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 
@@ -34,6 +35,10 @@ KINDS = (
 )
 
 
+def pairs_of(distance: Distance, query: NDArray[np.float32], gallery: NDArray[np.float32]) -> PairRows:
+    return PairRows(distance.kind, query, gallery, squared_norms(query), squared_norms(gallery))
+
+
 @pytest.mark.quick_cases(11)
 @pytest.mark.parametrize("name", DISTANCES.names())
 @pytest.mark.parametrize("kind", KINDS)
@@ -43,12 +48,12 @@ def test_screening_stays_within_its_bound(name: str, kind: str, seed: int, dim: 
     rng = np.random.default_rng(seed)
     query, gallery = features(kind, rng, 9, dim), features(kind, rng, 70, dim)
     distance = DISTANCES.get(name)
-    norms = squared_norms(query), squared_norms(gallery)
+    pairs = pairs_of(distance, query, gallery)
     i, j = np.divmod(np.arange(9 * 70), 70)
-    exact = pair_distances(PairRows(distance.kind, query, gallery, *norms), i, j).reshape(9, 70)
+    exact = pair_distances(pairs, i, j).reshape(9, 70)
     falling = exact**2 if distance.squared else exact
     for dtype in (np.float32, np.float64):
-        screen = distance.screen(query, gallery, *norms, dtype)
+        screen = distance.screen(pairs, dtype)
         matrix, bias = screen.gallery_tile(slice(0, 70), np.empty(gallery.shape, dtype))
         tile = np.empty((9, 70), dtype)
         # Consecutive queries, and others.
@@ -73,12 +78,12 @@ def test_exact_products_of_prepared_rows_stay_within_their_bound(name: str, kind
     rng, dim = np.random.default_rng(0), 513
     query, gallery = features(kind, rng, 9, dim), features(kind, rng, 70, dim)
     distance = DISTANCES.get(name)
-    norms = squared_norms(query), squared_norms(gallery)
-    screen = distance.screen(query, gallery, *norms)
+    pairs = pairs_of(distance, query, gallery)
+    screen = distance.screen(pairs)
     near = screen.query_rows(np.arange(9))
     far, bias = screen.gallery_tile(slice(0, 70), np.empty(gallery.shape, np.float32))
     i, j = np.divmod(np.arange(9 * 70), 70)
-    exact = pair_distances(PairRows(distance.kind, query, gallery, *norms), i, j).reshape(9, 70)
+    exact = pair_distances(pairs, i, j).reshape(9, 70)
     values = near.astype(np.longdouble) @ far.astype(np.longdouble).T - bias
     expected = screen.centre[:, None] - screen.slope * (exact**2 if distance.squared else exact)
     slack = 2.0**-50 * np.abs(screen.centre[:, None]) + 2.0**-50 * np.abs(expected)
@@ -87,18 +92,17 @@ def test_exact_products_of_prepared_rows_stay_within_their_bound(name: str, kind
 
 @pytest.mark.parametrize("name", ["euclidean", "sqeuclidean"])
 def test_overflow_is_refused_by_name(name: str) -> None:
-    rows = np.full((2, 4), 1e19, np.float32)
-    norms = squared_norms(rows), squared_norms(rows)
+    rows, distance = read_only(np.full((2, 4), 1e19, np.float32)), DISTANCES.get(name)
     with pytest.raises(InputError, match="Euclidean distances would overflow: the longest row has norm 2e\\+19"):
-        DISTANCES.get(name).screen(rows, rows, *norms)
+        distance.screen(pairs_of(distance, rows, rows))
 
 
 def test_the_band_is_narrow_where_it_can_be() -> None:
     """At 512 dimensions the bound is some 3e-5; a huge bound would hold as well, and be of no use."""
     rng = np.random.default_rng(0)
     query, gallery = features("normal", rng, 3, 512), features("normal", rng, 30, 512)
-    norms = squared_norms(query), squared_norms(gallery)
-    assert DISTANCES.get("cosine").screen(query, gallery, *norms).epsilon.max() < 3.2e-5
-    assert DISTANCES.get("cosine").screen(query, gallery, *norms, np.float64).epsilon.max() < 1e-12
-    far = DISTANCES.get("euclidean").screen(read_only(query + 1000), read_only(gallery + 1000), *norms)
+    cosine, euclidean = DISTANCES.get("cosine"), DISTANCES.get("euclidean")
+    assert cosine.screen(pairs_of(cosine, query, gallery)).epsilon.max() < 3.2e-5
+    assert cosine.screen(pairs_of(cosine, query, gallery), np.float64).epsilon.max() < 1e-12
+    far = euclidean.screen(pairs_of(euclidean, read_only(query + 1000), read_only(gallery + 1000)))
     assert far.epsilon.max() < 0.06

@@ -234,7 +234,7 @@ fixed = rows[1].copy()
 fixed.flags.writeable = False
 for values in (rows[0], rows[1, ::2], fixed, rows[0].astype("f4"), rows[1].astype("i8"), (4, 5.0), (5.5, 6)):
     print(first_of(values))
-print(len(first_of.signatures))
+print(len(first_of.kept.signatures))
 """
 
 

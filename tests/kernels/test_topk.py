@@ -12,9 +12,8 @@ from sampling import examples
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions import FeatureBlock, KeepNearest, pair_rows
-from reid_dist.engine.reductions.base import KnownPairs
 from reid_dist.engine.tile_loop import run_tiles
-from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
+from reid_dist.kernels.canonical import PairRows, Rescoring, pair_distances, read_only, squared_norms
 
 
 def block(rows: np.ndarray, start: int = 0) -> FeatureBlock:
@@ -101,7 +100,7 @@ def test_lists_of_reranked_distances_within_a_reach(
     # Graphs square squared distances, and mix given graph distances with those of cosine.
     squares &= name != "euclidean"
     mixed &= name == "cosine" and weight > 0.0 and not squares
-    pairs = KnownPairs(weight, squares, scale, indptr, row, known, 1.0, mixed)
+    pairs = Rescoring(True, weight, squares, scale, indptr, row, known, 0, 1.0, mixed)
     query, distance = replace(query, reranked=pairs), DISTANCES.get(name)
     i, j = np.divmod(np.arange(4 * n_gallery), n_gallery)
     exact = pair_distances(pair_rows(distance, query, gallery), i, j).reshape(4, n_gallery)

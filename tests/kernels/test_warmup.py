@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 import reid_dist.kernels.warmup as library
-from reid_dist.kernels import examples, machine_code
-from reid_dist.kernels.warmup import WARMUP_SENTINELS
+from reid_dist.kernels import machine_code
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
 
     def spawn(program: str, words: list[str], *_: Any, **options: Any) -> int:
         assert options["setsid"]
-        found.append(words[words.index(library.__name__) + 1 :])
+        found.append(words[words.index("reid_dist.evaluation.precompile") + 1 :])
         return 0
 
     monkeypatch.setattr(library.os, "posix_spawn", spawn)
@@ -36,31 +35,21 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
     return found
 
 
-def keep(folder: Path, name: str, *, but: int = 0) -> None:
-    for kernel in WARMUP_SENTINELS[name][but:]:
-        machine_code.record_of(folder, kernel, "types").touch()
+def test_starts_where_no_kernel_is_on_disk(started) -> None:
+    library.warmup()
+    assert started == [["evaluation", "integers"]]
 
 
-@pytest.mark.parametrize(("reranks", "name"), [(False, "evaluation"), (True, "reranking")])
-def test_starts_where_no_kernel_is_on_disk(started, reranks: bool, name: str) -> None:
-    library.warmup(reranks=reranks)
-    assert started == [[name, "integers"]]
-
-
-def test_starts_what_is_missing_once(started, tmp_path: Path) -> None:
-    keep(tmp_path, "evaluation")
-    keep(tmp_path, "integers", but=1)
+def test_starts_what_is_missing_once(started) -> None:
+    machine_code.record("evaluation")
     library.warmup()
     library.warmup()
     assert started == [["integers"]]
-    # Re-ranking needs another one.
-    library.warmup(reranks=True)
-    assert started == [["integers"], ["reranking"]]
 
 
-def test_does_not_start_where_all_is_on_disk(started, tmp_path: Path) -> None:
-    keep(tmp_path, "evaluation")
-    keep(tmp_path, "integers")
+def test_does_not_start_where_all_is_on_disk(started) -> None:
+    machine_code.record("evaluation")
+    machine_code.record("integers")
     library.warmup()
     assert not library.lacks_integers()
     assert started == []
@@ -75,22 +64,14 @@ def test_one_core_compiles_for_later_runs_alone(started, monkeypatch: pytest.Mon
 def test_integers_are_not_compiled_for_runs_in_float32(started, monkeypatch: pytest.MonkeyPatch) -> None:
     library.warmup(integers=False)
     monkeypatch.setenv("REID_DIST_SCREEN", "float32")
-    library.warmup(reranks=True)
-    assert started == [["evaluation"], ["reranking"]]
+    library.warmup()
+    assert started == [["evaluation"]]
 
 
 def test_who_asks_for_integers_has_them_compiled(started) -> None:
     assert library.lacks_integers()
     assert library.lacks_integers()
     assert started == [["integers"]]
-
-
-def test_the_names_are_those_of_examples() -> None:
-    for name, kernels in WARMUP_SENTINELS.items():
-        found = {function.name for function, _ in getattr(examples, name)()}
-        if name == "reranking":
-            found |= {function.name for function, _ in examples.evaluation()}
-        assert {*kernels} <= found
 
 
 _START = """
@@ -106,7 +87,8 @@ def test_it_outlasts_the_run_and_the_next_run_finds_its_kernels(tmp_path: Path) 
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", _START], env=environment, check=True, timeout=60)
     deadline = time.monotonic() + 200
-    wanted = {*WARMUP_SENTINELS["evaluation"]}
-    while not wanted <= {path.name.rpartition("-")[0] for path in tmp_path.rglob("*.compiled")}:
+    while not list(tmp_path.rglob("evaluation.done")):
         assert time.monotonic() < deadline
         time.sleep(0.1)
+    kernels = {path.name.rpartition("-")[0] for path in tmp_path.rglob("*.compiled")}
+    assert {"counting.count_tile", "symmetric.collect_rows"} <= kernels

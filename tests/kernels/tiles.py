@@ -31,8 +31,8 @@ def tile_of(
     one, nothing = products.dtype.type, np.zeros(1, np.int64)
     return tiles.Tile(
         products, np.zeros(m, products.dtype), np.full(m, one(1)), np.full(n, one(1)), np.zeros(n, products.dtype),
-        np.zeros(m, products.dtype),
-        np.empty((0, 0), np.float32), np.empty((0, 0), np.float32), bias.astype(products.dtype),
+        np.zeros(m, products.dtype), np.zeros(n, products.dtype),
+        np.empty((0, 0), np.int8), np.empty((0, 0), np.int8), bias.astype(products.dtype),
         np.zeros(n, np.int64) if bias_of is None else bias_of, np.arange(n), column_start, nothing, nothing[:0],
         np.empty(0), 0,
     )  # fmt: skip
@@ -53,7 +53,7 @@ class Tile:
         i, j = np.divmod(np.arange(len(query) * len(gallery)), len(gallery))
         self.exact = pair_distances(self.rows, i, j).reshape(self.shape)
         screened = np.float32 if dtype is np.int32 else dtype
-        self.screen: Screen = distance.screen(query, gallery, *norms, screened)
+        self.screen: Screen = distance.screen(self.rows, screened)
         prepared = np.empty(gallery.shape, self.screen.dtype)
         self._matrix, self.bias = self.screen.gallery_tile(slice(0, len(gallery)), prepared)
         self.product = np.empty(self.shape, self.screen.dtype)
@@ -71,11 +71,11 @@ class Tile:
         product = InFloat64()
         own, other = (IntegerRows(rows, product) for rows in (near, self._matrix))
         products = np.empty(self.shape, np.int32)
-        product.multiply(own.unsigned(self._queries), other.transposed(), products)
+        own.multiply(self._queries, other, products)
         return found._replace(
             products=products, shift=other.shift, scale=other.scale, factor=own.scale,
-            extra=own.error(self._queries, other, slack_of(self.screen)),
-            spared=own.spared(self._queries, other), near=near, far=self._matrix,
+            extra=own.error(self._queries, other, slack_of(self.screen)), spared=own.spared(self._queries, other),
+            fine=own.crossed_error(self._queries, other, slack_of(self.screen)), near=own.both, far=other.both,
         )  # fmt: skip
 
     def in_order(self, q: int, columns: Int64) -> Int64:

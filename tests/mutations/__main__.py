@@ -9,6 +9,7 @@ or if that run fails.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -50,6 +51,9 @@ _T = TypeVar("_T")
 def main(areas: list[str]) -> int:
     """Print one line per fault, and per area how many were found; return the exit code."""
     chosen = [mutation for mutation in MUTATIONS if not areas or mutation.area in areas]
+    if importlib.util.find_spec("torch") is None:
+        print("without torch, tests of devices are skipped: their faults are left out")
+        chosen = [mutation for mutation in chosen if mutation.area != "device"]
     if not chosen:
         print(f"no such area; areas: {', '.join(dict.fromkeys(each.area for each in MUTATIONS))}")
         return 2

@@ -6,27 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from reid_dist.core.registry import Registry
-from reid_dist.engine.distances.screening import (
-    CentredScreen,
-    GivenScreen,
-    Mirrored,
-    Screen,
-    UnitScreen,
-    Values,
-)
+from reid_dist.engine.distances.screening import CentredScreen, GivenScreen, Screen, UnitScreen, Values
 from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, SQEUCLIDEAN
 
-__all__ = [
-    "DISTANCES",
-    "GIVEN_DISTANCE",
-    "CentredScreen",
-    "Distance",
-    "GivenScreen",
-    "Mirrored",
-    "Screen",
-    "UnitScreen",
-    "Values",
-]
+__all__ = ["DISTANCES", "GIVEN_DISTANCE", "Distance", "Screen", "Values"]
 
 
 @dataclass(frozen=True)

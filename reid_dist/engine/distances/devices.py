@@ -4,33 +4,37 @@ Nothing of torch is imported before a device is asked for.  The same code runs o
 be tested without a GPU.
 
 *Trust.*  Products are IEEE float32 or float64: reduced precision (TF32) is switched off while they are computed, and a
-product that would show it is tested at the first use of a device.
+product that would show it is tested at the first use of a device.  Those of eight-bit integers are exact in int32;
+where this torch or device lacks them, or computes others, float32 is used.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import importlib.util
-import os
+import logging
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.gpus import visible_gpus
+from reid_dist.engine.distances.device_rows import ResidentRows, Uploads
 from reid_dist.errors import RunFailedError
+from reid_dist.kernels.quantising import LARGEST_INTEGER
+
+_LOG: Final = logging.getLogger("reid_dist")
 
 # Pairs of a tile: 1 GB of values and marks, of which two tiles are there at a time.
 _MOST_PAIRS: Final = 3 << 26
 _FEWEST_PAIRS: Final = 1 << 16
 _BYTES_PER_PAIR: Final = 16
 _AT_ONCE: Final = 2
-MOST_DEVICE_BYTES: Final = _AT_ONCE * 5 * _MOST_PAIRS
-"""Bytes of values and marks of the tiles that a process has on a device at a time."""
 _QUERY_ROWS: Final = 16384
 _COPIED_TILE: Final = (2048, 8192)
 
@@ -39,6 +43,42 @@ _LOADING: Final = threading.Lock()
 # Pairs of a sample that is checked by canonical distances: one of so many, and at least so many per tile.
 SAMPLED_ONE_OF: Final = 1_000_000
 LEAST_SAMPLED: Final = 1024
+
+
+# Rows of matrices of integers are padded to multiples of this, and so are their lengths: CUDA takes no others.
+_INTEGER_STEP: Final = 32
+# Shapes of timed tiles, on CUDA and elsewhere.
+_TIMED_TILE: Final = {True: (4096, 16384), False: (256, 2048)}
+# Share of the time of float32 that a tile of integers may take: values that it leaves undecided are refined.
+_WORTH_INTEGERS: Final = 0.8
+
+
+class Rates(NamedTuple):
+    """Seconds of a device per pair of a tile, which is compared with one level; infinite for products that it lacks."""
+
+    float32: float
+    int8: float
+
+    @property
+    def integers_pay(self) -> bool:
+        """Whether tiles of integers are faster."""
+        return self.int8 < _WORTH_INTEGERS * self.float32
+
+
+# Of a GPU that cannot be asked: of a data centre, but none of the latest.
+_ASSUMED_FLOPS, _ASSUMED_READING_S = 25e12, 1e-11
+# Of an element of a row: as it is stored, prepared and in eight bits, and in float64 while it is prepared.
+_BYTES_PER_ELEMENT: Final = 4 + 4 + 1 + 8
+
+
+def assumed_seconds(dim: int) -> float:
+    """Seconds per pair of rows of `dim` elements that a GPU is assumed to take which cannot be timed."""
+    return 2 * dim / _ASSUMED_FLOPS + _ASSUMED_READING_S
+
+
+def device_bytes(n_rows: int, dim: int) -> int:
+    """Memory that a process takes of a device at most, for tasks of so many rows, besides rows that stay for others."""
+    return _AT_ONCE * (_BYTES_PER_PAIR * _MOST_PAIRS + n_rows * dim * _BYTES_PER_ELEMENT)
 
 
 class DeviceLostError(Exception):
@@ -71,20 +111,36 @@ class TorchDevice:
         self._exact = threading.Lock()
         self._n_exact = 0
         self._precision = "ieee"
+        self.has_integers = False
+        self.uploads = Uploads(self.torch, self.where)
+        self.resident = ResidentRows(self)
+        self._timing = threading.Lock()
+        self._rates: dict[int, Rates] = {}
 
     def tile(self, *, is_reduced: bool) -> tuple[int, int]:
         """Queries and gallery rows of a tile, at most; `is_reduced` says that its values do not leave the device."""
+        # Tiles that were halved grow again: the memory may have been another process's.
+        self._most_pairs = min(2 * self._most_pairs, _MOST_PAIRS)
         if not is_reduced:
             return _COPIED_TILE
         return _QUERY_ROWS, max(1, min(self._most_pairs, self._fitting_pairs()) // _QUERY_ROWS)
 
     def _fitting_pairs(self) -> int:
         """Pairs of a tile that find room in memory that nobody uses, of which half is left to others."""
+        return max(_FEWEST_PAIRS, self.free_bytes() // (2 * _AT_ONCE * _BYTES_PER_PAIR))
+
+    def free_bytes(self) -> int:
+        """Memory that this process could still use, now; that of torch's CPU device is that of its tiles."""
         if not self.is_cuda:
-            return _MOST_PAIRS
+            return 2 * _AT_ONCE * _BYTES_PER_PAIR * _MOST_PAIRS
         cuda = self.torch.cuda
-        free = cuda.mem_get_info(self.where)[0] + cuda.memory_reserved(self.where) - cuda.memory_allocated(self.where)
-        return max(_FEWEST_PAIRS, int(free / (2 * _AT_ONCE * _BYTES_PER_PAIR)))
+        unused = cuda.memory_reserved(self.where) - cuda.memory_allocated(self.where)
+        return int(cuda.mem_get_info(self.where)[0] + unused)
+
+    def give_back(self) -> None:
+        """Return memory that this process does not use to others."""
+        if self.is_cuda:
+            self.torch.cuda.empty_cache()
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -107,8 +163,8 @@ class TorchDevice:
 
     def halve(self) -> bool:
         """Give memory back after too large a tile; whether smaller ones are worth a try."""
-        if self.is_cuda:
-            self.torch.cuda.empty_cache()
+        self.resident.forget()
+        self.give_back()
         self._most_pairs //= 2
         return self._most_pairs >= _FEWEST_PAIRS
 
@@ -147,10 +203,88 @@ class TorchDevice:
         found: NDArray[Any] = tensor.cpu().numpy()
         return found
 
-    def test(self) -> None:
-        """Multiply numbers whose products are exact in float32, but not in a narrower format.
+    def multiply_integers(self, near: Any, far: Any) -> Any:
+        """Exact products of eight-bit rows, shapes (n, dim) and (m, dim); a view (n, m) of a tensor of int32."""
+        (n, dim), m = near.shape, len(far)
+        pad, step = self.torch.nn.functional.pad, _INTEGER_STEP
+        near, far = (
+            pad(each, (0, -dim % step, 0, -len(each) % step)) if dim % step or len(each) % step else each
+            for each in (near, far)
+        )
+        # There is no public name; versions and a test bound it.
+        return self.torch._int_mm(near, far.T)[:n, :m]
 
-        Raises `RunFailedError` where a product differs.
+    def integer_values(self, near: Any, far: Any, factor: Any, scale: Any) -> Any:
+        """Products of eight-bit rows as float32, times a number per row of either side, shape (n, m)."""
+        values = self.torch.empty(len(near), len(far), dtype=self.torch.float32, device=self.where)
+        values.copy_(self.multiply_integers(near, far))
+        values *= factor[:, None]
+        values *= scale
+        return values
+
+    def rates(self, dim: int) -> Rates:
+        """Seconds per pair of rows of `dim` elements: the shortest of three tiles each, timed at the first call.
+
+        Raises `DeviceLostError` as `turn`.
+        """
+        with self._timing:
+            if dim not in self._rates:
+                try:
+                    with self.turn():
+                        found = self._time(dim)
+                except self.torch.OutOfMemoryError:
+                    return Rates(np.inf, np.inf)
+                _LOG.info("%s, rows of %d elements, seconds a pair: %s", self.name, dim, found)
+                self._rates[dim] = found
+            return self._rates[dim]
+
+    def _time(self, dim: int) -> Rates:
+        torch, (n, m) = self.torch, _TIMED_TILE[self.is_cuda]
+        near, far = (torch.ones(rows, dim, dtype=torch.float32, device=self.where) for rows in (n, m))
+        whole = (near.to(torch.int8), far.to(torch.int8), near[:, 0], far[:, 0])
+        level = torch.full((n, 1), 2.0 * dim, device=self.where)
+
+        def shortest(multiply: Callable[[], Any]) -> float:
+            taken = []
+            for _ in range(4):
+                began = time.perf_counter()
+                # Waits for the device.
+                int((multiply() >= level).count_nonzero())
+                taken.append(time.perf_counter() - began)
+            return min(taken[1:]) / (n * m)
+
+        with self.exactly():
+            floats = shortest(lambda: torch.mm(near, far.T))
+        if not self.has_integers:
+            return Rates(floats, np.inf)
+        try:
+            return Rates(floats, shortest(lambda: self.integer_values(*whole)))
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            # Not for rows of this length.
+            return Rates(floats, np.inf)
+
+    def _integers_are_exact(self) -> bool:
+        """Whether the largest factors, and random ones, give exact integers."""
+        rng, most = np.random.default_rng(0), LARGEST_INTEGER
+        for n, dim, m in ((3, 5, 7), (65, 512, 130), (32, 2048, 64)):
+            for sign in (-1, 0, 1):
+                left, right = (rng.integers(-most, most + 1, (rows, dim), np.int8) for rows in (n, m))
+                if sign:
+                    left[:], right[:] = most, sign * most
+                try:
+                    found = self.download(self.multiply_integers(self.upload(left), self.upload(right)))
+                except (AttributeError, RuntimeError):
+                    return False
+                if not np.array_equal(found, left.astype(np.int64) @ right.astype(np.int64).T):
+                    return False
+        return True
+
+    def test(self) -> None:
+        """Multiply numbers whose products are exact in float32, but not in a narrower format, and integers.
+
+        Raises `RunFailedError` where a product of floating-point numbers differs.
         """
         rng = np.random.default_rng(0)
         left, right = (rng.integers(-2047, 2048, (n, 3)).astype(np.float32) for n in (65, 257))
@@ -163,27 +297,13 @@ class TorchDevice:
                     f"products of {self.name} ({self.driver}) are not exact where {np.dtype(dtype)} is; "
                     "compute on the CPU (--device cpu), and look for a setting that lowers their precision"
                 )
+        self.has_integers = self._integers_are_exact()
 
 
 @cache
 def may_have(where: str) -> bool:
     """Whether torch is installed, and for CUDA a driver that finds a device; nothing of torch is imported."""
-    return importlib.util.find_spec("torch") is not None and (not where.startswith("cuda") or _has_driver())
-
-
-def _has_driver() -> bool:
-    """Ask the library of the driver's management: CUDA, once begun, is of no use to processes that are forked."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return False
-    try:
-        driver, count = ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_uint(0)
-        if driver.nvmlInit_v2() != 0:
-            return False
-        is_counted = driver.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0
-        driver.nvmlShutdown()
-    except (OSError, AttributeError):
-        return False
-    return is_counted and count.value > 0
+    return importlib.util.find_spec("torch") is not None and (not where.startswith("cuda") or bool(visible_gpus()))
 
 
 def device_of(where: str) -> TorchDevice | None:
@@ -207,4 +327,20 @@ def _device_of(where: str) -> TorchDevice | None:
         device.test()
     except (RuntimeError, AssertionError, ImportError, OSError):
         return None
+    _LOADED.append(device)
     return device
+
+
+# Devices that this process has used.
+_LOADED: Final[list[TorchDevice]] = []
+
+
+def are_loaded() -> bool:
+    """Whether this process has a device."""
+    return bool(_LOADED)
+
+
+def forget_rows() -> None:
+    """Let the rows go that have stayed on devices for further tasks: none follows at once."""
+    for device in _LOADED:
+        device.resident.forget()

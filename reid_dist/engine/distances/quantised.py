@@ -1,4 +1,4 @@
-r"""Products of rows in eight bits, exact as integers, and a bound on how far they are from the products of the rows.
+r"""Products of rows in eight bits, exact as integers, and bounds on how far they are from the products of the rows.
 
 *Rows.*  A prepared row (of length 1, or centred) is ``x = s X + e`` with integers ``X`` from -127 to 127; likewise
 ``y``.  Upper bounds of the lengths ``|x|`` and ``|e|`` are measured: see `reid_dist.kernels.quantising`.
@@ -10,13 +10,28 @@ r"""Products of rows in eight bits, exact as integers, and a bound on how far th
 The integers themselves are exact: those of the left rows are made unsigned by adding 127, a term is at most ``2 * 127 *
 127``, and rows with more than 2^31 / (4 * 127 * 127) elements are not quantised: the sums of two products are exact as
 well.  Of the columns of a tile, the largest lengths are taken, so that there is one bound per query and tile.  A column
-``y`` is *spared* the difference of the largest ``|e_y|`` and its own, times the shortest ``|x|`` of the tile: lists,
-which take one value in hundreds, compare it with the narrower bound.
+``y`` is *spared* the difference of the largest ``|e_y|`` and its own, times the shortest ``|x|`` of the tile.
 
-*Roundings*, of unit roundoff ``u = 2^-24``.  A value is an integer, converted, times two scales, less a bias: four
-roundings of at most ``m = (|x| + |e_x|) (|y| + |e_y|)`` or of the bias.  Edges are moved by the bound with one more,
-from which what a column is spared is subtracted with another.  Together these are less than the ``2^-18 m`` and the
-``2^-20`` of the largest bias that are added to the bound.
+*Residuals.*  A residual is ``e = b + g``, with ``b = (s / 254) E``: see `reid_dist.kernels.quantising`.  With ``a = s
+X``, the value of a pair with residuals is ``p = a_x a_y + a_x b_y + b_x a_y``: ``s_x s_y`` times ``X Y + (X F + E Y) /
+254``, of which the second sum is one exact product, of both kinds of integers side by side.  What is left out is
+
+    ``x y - p = g_x y + (a_x + b_x) g_y + b_x b_y``,
+
+and by the same inequality, with ``a + b = x - g`` and ``b = e - g``,
+
+    ``|x y - p| <= |g_x| |y| + (|x| + |g_x|) |g_y| + (|e_x| + |g_x|) (|e_y| + |g_y|)``.
+
+The last term is the largest one for most rows: a value is off by some hundredth of what one without residuals is.
+
+*Roundings*, of unit roundoff ``u = 2^-24``.  Let ``m = (|x| + |e_x|) (|y| + |e_y|)``.  Without residuals, a value is an
+integer, converted, times two scales, less a bias and what its column is spared: five roundings of at most ``m`` or of
+the bias.  Edges are moved by the bound with one more, and by what a column is spared, twice, with another.  With
+residuals, the first sum, times the scales, is at most ``m``, and is converted; the second is at most ``4.2 m``, as
+``|b| <= 2.1 |e|``, and carries its conversion, the constant and that product.  The sum of both, the product of the
+scales and that with them carry three more of ``5.2 m``, and the difference of the value and a bias, and of an edge and
+the bound, one each.  Together these are less than ``42 m u``: less than the ``2^-18 m`` and the ``2^-20`` of the
+largest bias that are added to both bounds.
 
 *Compilation.*  The kernels take some seconds to compile.  Blocks are left to float32 until a process beside the workers
 has compiled them, which it begins to do when the first block is.
@@ -40,68 +55,112 @@ from reid_dist.kernels.warmup import lacks_integers
 _LEAST_QUERIES, _LEAST_ROWS = 256, 2048
 
 
-class IntegerRows:
-    """Prepared rows, shape (n, dim), float32, in eight bits.
+class QuantisedRows:
+    """Bounds of rows in eight bits, wherever the integers are.
+
+    Attributes
+    ----------
+    bounds
+        Upper bounds of the lengths of rows and of residuals, and of what is left of these where they are in eight bits
+        themselves, shape (n, 2) or (n, 3), float64.
+    largest
+        The largest of each, shape (2,) or (3,), float64.
+    """
+
+    def __init__(self, bounds: Float64) -> None:
+        self.bounds = bounds
+        self.largest: Float64 = bounds.max(axis=0, initial=0.0)
+
+    def error(self, rows: Int64, columns: QuantisedRows, slack: float) -> NDArray[np.float32]:
+        """Bound on the errors of the values of some rows against columns, shape (n,), rounded up."""
+        length, residual = self.bounds[consecutive(rows), :2].T
+        longest, most = columns.largest[:2]
+        return _raised(residual * (longest + most) + length * most + self._rounding(rows, columns) + slack)
+
+    def spared(self, rows: Int64, columns: QuantisedRows) -> NDArray[np.float32]:
+        """How much less than `error` the values of each column are off at least, shape (n,), rounded down."""
+        less = (1.0 - 2.0**-20) * (columns.largest[1] - columns.bounds[:, 1])
+        return np.asarray(self.bounds[consecutive(rows), 0].min() * less, np.float32)
+
+    def _rounding(self, rows: Int64, columns: QuantisedRows) -> Float64:
+        """Bound on the roundings of values of some rows against columns, shape (n,)."""
+        found: Float64 = 2.0**-18 * self.bounds[consecutive(rows), :2].sum(axis=1) * columns.largest[:2].sum()
+        return found
+
+
+class IntegerRows(QuantisedRows):
+    """Prepared rows, shape (n, dim), float32, in eight bits, and their residuals in eight bits.
 
     Attributes
     ----------
     product
         Integer products.
-    integers
-        Shape (n, dim), int8.
+    both
+        The integers of rows, and behind them those of residuals, shape (n, 2 dim), int8.
     scale
         Shape (n,), float32.
-    bounds
-        Upper bounds of the lengths of rows and residuals, shape (n, 2), float64.
-    largest
-        The largest of either, shape (2,), float64.
-    shift
-        Share of the offset of unsigned rows in products with these rows, shape (n,), int32.
+    shift, crossed_shift
+        Share of the offset of unsigned rows in products with these rows, and of those with residuals of the other side,
+        both ways, shape (n,), int32.
     """
 
     def __init__(self, prepared: Values, product: IntegerProduct) -> None:
-        n = len(prepared)
+        n, dim = prepared.shape
         self.product = product
-        self.integers = np.empty(prepared.shape, np.int8)
-        self.scale, total = np.empty(n, np.float32), np.empty(n, np.int32)
-        self.bounds = np.empty((n, 2))
-        quantise_rows(prepared, self.integers, self.scale, self.bounds, total)
-        self.largest = self.bounds.max(axis=0, initial=0.0)
-        self.shift = np.int32(LARGEST_INTEGER) * total
+        self.both = np.empty((n, 2 * dim), np.int8)
+        self.scale, total = np.empty(n, np.float32), np.empty((n, 2), np.int32)
+        bounds = np.empty((n, 3))
+        quantise_rows(prepared, self.both, self.scale, bounds, total)
+        super().__init__(bounds)
+        self.shift, self.crossed_shift = np.int32(LARGEST_INTEGER) * np.cumsum(total, axis=1, dtype=np.int32).T.copy()
 
-    def transposed(self) -> NDArray[np.int8]:
-        """The integers as columns, shape (dim, n)."""
-        columns = np.empty(self.integers.shape[::-1], np.int8)
-        transpose_integers(self.integers, columns)
+    @property
+    def _dim(self) -> int:
+        return int(self.both.shape[1]) // 2
+
+    @cached_property
+    def columns(self) -> NDArray[np.int8]:
+        """The integers of rows as columns, shape (dim, n)."""
+        columns = np.empty((self._dim, len(self.both)), np.int8)
+        transpose_integers(self.both[:, : self._dim], columns)
         return columns
 
     @cached_property
+    def crossed_columns(self) -> NDArray[np.int8]:
+        """The same, and below them those of residuals, shape (2 dim, n)."""
+        columns = np.empty(self.both.shape[::-1], np.int8)
+        columns[: self._dim] = self.columns
+        transpose_integers(self.both[:, self._dim :], columns[self._dim :])
+        return columns
+
+    # Of unsigned numbers, sums modulo 256 are those of the integers.
+    @cached_property
     def _unsigned(self) -> NDArray[np.uint8]:
-        # Sums modulo 256 are those of the integers.
-        return self.integers.view(np.uint8) + np.uint8(LARGEST_INTEGER)
+        return self.both[:, : self._dim].view(np.uint8) + np.uint8(LARGEST_INTEGER)
 
-    def unsigned(self, rows: Int64) -> NDArray[np.uint8]:
-        """The integers of some rows by ascending places, made unsigned, shape (n, dim)."""
-        return self._unsigned[consecutive(rows)]
+    @cached_property
+    def _crossed_unsigned(self) -> NDArray[np.uint8]:
+        crossed = np.roll(self.both, self._dim, axis=1).view(np.uint8)
+        crossed += np.uint8(LARGEST_INTEGER)
+        return crossed
 
-    def error(self, rows: Int64, columns: IntegerRows, slack: float) -> NDArray[np.float32]:
-        """Bound on the errors of the values of some rows against columns, shape (n,), rounded up."""
-        length, residual = self.bounds[rows].T
-        span = columns.largest.sum()
-        return raised(residual * span + length * columns.largest[1] + self.rounding(rows, columns) + slack)
+    def multiply(self, rows: Int64, other: IntegerRows, out: NDArray[np.int32]) -> None:
+        """Write products of some rows, by ascending places, unsigned, with the columns of `other`, shape (n, m)."""
+        self.product.multiply(self._unsigned[consecutive(rows)], other.columns, out)
 
-    def spared(self, rows: Int64, columns: IntegerRows) -> NDArray[np.float32]:
-        """How much less than `error` the values of each column are off at least, shape (n,), rounded down."""
-        less = (1.0 - 2.0**-20) * (columns.largest[1] - columns.bounds[:, 1])
-        return np.asarray(self.bounds[rows, 0].min() * less, np.float32)
+    def multiply_crossed(self, rows: Int64, other: IntegerRows, out: NDArray[np.int32]) -> None:
+        """Do the same for products of rows with residuals of the other side, the sums of both ways."""
+        self.product.multiply(self._crossed_unsigned[consecutive(rows)], other.crossed_columns, out)
 
-    def rounding(self, rows: Int64, columns: IntegerRows) -> Float64:
-        """Bound on the roundings of values of some rows against columns, shape (n,)."""
-        found: Float64 = 2.0**-18 * self.bounds[rows].sum(axis=1) * columns.largest.sum()
-        return found
+    def crossed_error(self, rows: Int64, columns: IntegerRows, slack: float) -> NDArray[np.float32]:
+        """Bound on the errors of values with residuals, shape (n,), rounded up."""
+        length, residual, left = self.bounds[consecutive(rows)].T
+        longest, most, most_left = columns.largest
+        omitted = left * longest + (length + left) * most_left + (residual + left) * (most + most_left)
+        return _raised(omitted + self._rounding(rows, columns) + slack)
 
 
-def raised(bound: Float64) -> NDArray[np.float32]:
+def _raised(bound: Float64) -> NDArray[np.float32]:
     """A bound that was computed in float64, rounded up."""
     return np.asarray(np.nextafter(((1.0 + 2.0**-20) * bound).astype(np.float32), np.float32(np.inf)))
 

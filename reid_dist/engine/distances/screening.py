@@ -25,15 +25,14 @@ Products that fall below the range of normal numbers are covered by an absolute 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.errors import InputError
-from reid_dist.kernels.canonical import read_only
-from reid_dist.kernels.screening import band_edges, centred_squared_norms, scale_rows, subtract_centre
+from reid_dist.kernels.canonical import SQEUCLIDEAN, PairRows, pair_distances, read_only
+from reid_dist.kernels.screening import band_edges, prepare_rows
 
 Rows = NDArray[np.floating]
 Values = NDArray[np.floating]
@@ -45,6 +44,8 @@ _TINY = {np.dtype(np.float32): 2.0**-126, np.dtype(np.float64): 2.0**-1022}
 
 # Beyond this norm, squares and their sums may exceed the range of float32.
 _LARGEST_NORM = 1e18
+# Gallery rows whose mean is the centre of all rows.
+_SAMPLE = 256
 
 
 def _gamma(roundings: int, roundoff: float) -> float:
@@ -58,89 +59,68 @@ def consecutive(rows: Int64) -> slice | Int64:
     return slice(int(rows[0]), int(rows[-1]) + 1) if is_slice else rows
 
 
-class Mirrored(NamedTuple):
-    """Screening of the transposed product of two blocks, with gallery rows as queries and queries as columns."""
+class ScreenedRows(NamedTuple):
+    """The rows of one side of a block pair, how they are prepared, and what is known of their screening values.
 
-    # As in `Screen`, for the gallery rows.
-    centre: Float64
-    epsilon: Float64
-    # Biases of the gallery rows as columns, shape (n_gallery,), and of the queries as columns, shape (n_query,), in the
-    # dtype of the tiles.
-    column_bias: Values
-    row_bias: Values
-
-
-class Affine(NamedTuple):
-    """Rows as they are stored, and how they are prepared: ``(rows - centre) * factor``."""
-
-    # Shape (n, dim), float32.
-    rows: Rows
-    # Shape (dim,), float32, and (n,), float64; None for rows that are not centred, or not scaled.
-    centre: Rows | None = None
-    factor: Float64 | None = None
-
-
-class Screen(ABC):
-    """Screening of a block of queries against a block of gallery rows.
-
-    Rows are as stored, float32, C order, shapes (n_query, dim) and (n_gallery, dim), with their canonical squared
-    norms. `dtype` of the products is float32, or float64 where too many pairs lie inside the float32 bands.
+    The prepared row is ``(row - origin) * factor``.
     """
 
-    # Screening value of distance 0, shape (n_query,), float64.
+    # As they are stored, shape (n, dim), float32, C order.
+    rows: Rows
+    # Screening value of distance 0 of each row, and a bound on the error of its values, canonical distances included;
+    # shape (n,), float64.
     centre: Float64
-    # Decrease of the screening value per unit of distance (of squared distance, for Euclidean).
-    slope: float
-    # Bound on the error, canonical distances included, shape (n_query,), float64.
     epsilon: Float64
-    # Bound on the bias of a column.
-    largest_bias: float = 0.0
+    # What is subtracted from the products of each row as a column, shape (n,), in the dtype of the products.
+    bias: Values
+    # Shape (dim,), float32, and (n,), float64; None for rows that are not centred, or not scaled.
+    origin: Rows | None = None
+    factor: Float64 | None = None
+
+    def prepare(self, rows: slice | Int64, out: Values) -> None:
+        """Write some prepared rows to `out`, shape (m, dim), in the dtype of the products."""
+        some, dim = read_only(self.rows[rows]), self.rows.shape[1]
+        origin = np.zeros(dim) if self.origin is None else self.origin.astype(np.float64)
+        prepare_rows(some, origin, np.ones(len(some)) if self.factor is None else self.factor[rows], out)
+
+
+class Screen:
+    """Screening of a block of queries against a block of gallery rows.
+
+    Attributes
+    ----------
+    near, far
+        Both sides.  Values against the columns of the other side have the centre and the error bound of a row of either
+        side, unless they are asymmetric: then there is none but that of the queries.
+    centre, epsilon
+        Those of the queries.
+    slope
+        Decrease of the screening value per unit of distance (of squared distance, for Euclidean).
+    dtype
+        That of the products: float32, or float64 where too many pairs lie inside the float32 bands.
+    largest_bias
+        Bound on the bias of a row of either side, before it is rounded to that type.
+    """
+
     # Whether screening values are exact canonical distances, negated, so that bands hold only ties.
     exact: bool = False
-    _prepared: Values | None = None
 
     def __init__(
-        self,
-        query: Rows,
-        gallery: Rows,
-        query_norm: Float64,
-        gallery_norm: Float64,
-        dtype: DTypeLike = np.float32,
+        self, near: ScreenedRows, far: ScreenedRows, slope: float, dtype: DTypeLike, largest_bias: float = 0.0
     ) -> None:
-        self.dtype = np.dtype(dtype)
-        self._query, self._gallery = query, gallery
-        self._query_norm, self._gallery_norm = query_norm, gallery_norm
-        self._set_bounds()
-
-    def _set_bounds(self) -> None:
-        """Set centre, error bound and largest bias."""
-        return
+        self.near, self.far, self.slope, self.dtype = near, far, slope, np.dtype(dtype)
+        self.centre, self.epsilon, self.largest_bias = near.centre, near.epsilon, largest_bias
+        self._prepared: Values | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Queries, gallery rows and elements per row."""
-        return len(self._query), *self._gallery.shape
+        return len(self.near.rows), *self.far.rows.shape
 
-    def mirrored(self) -> Mirrored:
-        """Return the screening of the transposed products, with gallery rows as queries and queries as columns."""
-        raise AssertionError("distances that may be asymmetric are not screened both ways")
-
-    @abstractmethod
     def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
         """Prepare some gallery rows in `out`, shape (n, dim); return it and the bias, shape (n,)."""
-
-    def affine(self, rows: slice | Int64, *, of_gallery: bool) -> Affine:
-        """How some rows of either side are prepared, for products that are computed elsewhere."""
-        raise AssertionError("a screen that does not multiply prepares no rows")
-
-    def bias(self, rows: slice | Int64) -> Values:
-        """Bias of some gallery rows, shape (n,), in the dtype of the products."""
-        raise AssertionError("a screen that does not multiply prepares no rows")
-
-    @property
-    def _n_roundings(self) -> int:
-        """Maximal roundings of a term of a product, plus four for second-order terms."""
-        return int(self._query.shape[1]) + 8
+        self.far.prepare(rows, out)
+        return out, self.far.bias[rows]
 
     def query_rows(self, queries: Int64) -> Values:
         """Prepared rows of some queries, by ascending places, shape (n, dim), in the dtype of the products.
@@ -151,17 +131,13 @@ class Screen(ABC):
         n, place = len(queries), consecutive(queries)
         if self.dtype == np.float32:
             if self._prepared is None:
-                self._prepared = np.empty(self._query.shape, self.dtype)
-                self.prepare_queries(slice(None), self._prepared)
+                self._prepared = np.empty(self.near.rows.shape, self.dtype)
+                self.near.prepare(slice(None), self._prepared)
             return self._prepared[place]
         if self._prepared is None or len(self._prepared) < n:
-            self._prepared = np.empty((n, self._query.shape[1]), self.dtype)
-        self.prepare_queries(place, self._prepared[:n])
+            self._prepared = np.empty((n, self.near.rows.shape[1]), self.dtype)
+        self.near.prepare(place, self._prepared[:n])
         return self._prepared[:n]
-
-    def prepare_queries(self, queries: slice | Int64, out: Values) -> None:
-        """Write the prepared rows of some queries to `out`, shape (n, dim), in the dtype of the products."""
-        raise AssertionError("a screen that does not multiply prepares no queries")
 
     def multiply(self, queries: Int64, matrix: Values, out: Values) -> None:
         """Write the screening values of some queries against a prepared tile to `out`, bias not yet subtracted."""
@@ -187,9 +163,6 @@ class Screen(ABC):
         `query` holds the position in the block of the query of each distance, shape (n,).  `squared` is whether the
         screening value falls with the square of the distance.
         """
-        if self.exact:
-            value = np.negative(distance).astype(self.dtype)
-            return value, value
         return self._band(query, distance * distance if squared else distance)
 
     def _band(self, query: Int64, falling: Float64) -> tuple[Values, Values]:
@@ -204,42 +177,17 @@ class Screen(ABC):
 class UnitScreen(Screen):
     """Rows scaled to length 1; a screening value is a cosine similarity.  Zero rows stay zero, at similarity 0."""
 
-    slope = 1.0
+    def __init__(self, pairs: PairRows, dtype: DTypeLike = np.float32) -> None:
+        kind, dim = np.dtype(dtype), pairs.gallery.shape[1]
+        error = _gamma(dim + 8, _ROUNDOFF[kind]) + _gamma(2 * dim + 32, 2.0**-53) + (2 * dim + 4) * _TINY[kind]
 
-    def _set_bounds(self) -> None:
-        n_query, dim = self._query.shape
-        self.centre = np.ones(n_query)
-        error = _gamma(self._n_roundings, _ROUNDOFF[self.dtype]) + _gamma(2 * dim + 32, 2.0**-53)
-        self.epsilon = np.full(n_query, error + (2 * dim + 4) * _TINY[self.dtype])
+        def side(rows: Rows, norm: Float64) -> ScreenedRows:
+            n = len(rows)
+            with np.errstate(divide="ignore"):
+                factor = np.where(norm > 0, 1.0 / np.sqrt(norm), 0.0)
+            return ScreenedRows(rows, np.ones(n), np.full(n, error), np.zeros(n, kind), factor=factor)
 
-    def prepare_queries(self, queries: slice | Int64, out: Values) -> None:
-        """Scale some queries."""
-        scale_rows(read_only(self._query[queries]), self._inverse_length(self._query_norm[queries]), out)
-
-    @staticmethod
-    def _inverse_length(squared_norm: Float64) -> Float64:
-        with np.errstate(divide="ignore"):
-            return np.where(squared_norm > 0, 1.0 / np.sqrt(squared_norm), 0.0)
-
-    def mirrored(self) -> Mirrored:
-        """Return the screening of the transposed product; it is the same for all rows."""
-        n_query, n_gallery = len(self._query), len(self._gallery)
-        epsilon = np.full(n_gallery, self.epsilon[0] if n_query else 0.0)
-        return Mirrored(np.ones(n_gallery), epsilon, np.zeros(n_gallery, self.dtype), np.zeros(n_query, self.dtype))
-
-    def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
-        """Scale gallery rows; the bias is 0."""
-        scale_rows(read_only(self._gallery[rows]), self._inverse_length(self._gallery_norm[rows]), out)
-        return out, self.bias(rows)
-
-    def affine(self, rows: slice | Int64, *, of_gallery: bool) -> Affine:
-        """Scaled rows."""
-        own, norm = (self._gallery, self._gallery_norm) if of_gallery else (self._query, self._query_norm)
-        return Affine(own[rows], factor=self._inverse_length(norm[rows]))
-
-    def bias(self, rows: slice | Int64) -> Values:
-        """None."""
-        return np.zeros(len(self._gallery_norm[rows]), self.dtype)
+        super().__init__(side(pairs.query, pairs.query_norm), side(pairs.gallery, pairs.gallery_norm), 1.0, kind)
 
 
 class CentredScreen(Screen):
@@ -248,85 +196,83 @@ class CentredScreen(Screen):
     Raises `InputError` for rows whose norms are so large that squares exceed the range of float32.
     """
 
-    slope = 0.5
-    _SAMPLE: ClassVar[int] = 256
-
-    def _set_bounds(self) -> None:
-        longest = float(np.sqrt(max(self._query_norm.max(initial=0.0), self._gallery_norm.max(initial=0.0))))
+    def __init__(self, pairs: PairRows, dtype: DTypeLike = np.float32) -> None:
+        query, gallery = pairs.query, pairs.gallery
+        longest = float(np.sqrt(max(pairs.query_norm.max(initial=0.0), pairs.gallery_norm.max(initial=0.0))))
         if longest > _LARGEST_NORM:
             raise InputError(
                 f"Euclidean distances would overflow: the longest row has norm {longest:.3g}, the limit is "
                 f"{_LARGEST_NORM:.0e}; scale the features, or use cosine"
             )
         # Any centre is correct; the mean of a sample is near enough to that of the block.
-        step = max(1, len(self._gallery) // self._SAMPLE)
-        self._centre = self._gallery[::step].mean(axis=0, dtype=np.float64).astype(np.float32)
-        length_sq = centred_squared_norms(self._query, self._centre)
-        self._half = centred_squared_norms(self._gallery, self._centre) / 2.0
-        self.centre = length_sq / 2.0
-        # Of the rows of either side as columns.
-        self.largest_bias = float(max(self._half.max(initial=0.0), self.centre.max(initial=0.0)))
-        self.epsilon = self._bound(self.centre, self._half, self._query.shape[1])
+        origin = gallery[:: max(1, len(gallery) // _SAMPLE)].mean(axis=0, dtype=np.float64).astype(np.float32)
+        # Half the squared norms of centred rows: the bias of a row as a column, and the value of distance 0 from it.
+        near, far = (_squared_distances(rows, origin) / 2.0 for rows in (query, gallery))
 
-    def prepare_queries(self, queries: slice | Int64, out: Values) -> None:
-        """Centre some queries."""
-        subtract_centre(read_only(self._query[queries]), self._centre, out)
+        def side(rows: Rows, half: Float64, others: Float64) -> ScreenedRows:
+            error = _centred_error(half, others, len(origin), np.dtype(dtype))
+            return ScreenedRows(rows, half, error, half.astype(dtype), origin)
 
-    def _bound(self, half: Float64, others: Float64, dim: int) -> Float64:
-        """Error bound per row of half squared norms `half`, shape (n,), against rows of half squared norms `others`."""
-        length = np.sqrt(2.0 * half)
-        largest = float(others.max(initial=0.0))
-        reach = np.sqrt(2.0 * largest)
-        roundoff = _ROUNDOFF[self.dtype]
-        product = _gamma(self._n_roundings, roundoff) * length * reach
-        rounded = 1.01 * roundoff * (2.0 * largest + length * reach)
-        canonical = _gamma(2 * dim + 32, 2.0**-53) * (length + reach) ** 2
-        # Elements below the normal range are rounded absolutely, not relatively: at most 2^-150 each in float32.
-        rounded_elements = np.sqrt(dim) * 2.0**-24 * _TINY[self.dtype] * (length + reach)
-        bound: Float64 = product + rounded + canonical + rounded_elements + (2 * dim + 8) * _TINY[self.dtype]
-        return bound
+        largest = float(max(near.max(initial=0.0), far.max(initial=0.0)))
+        super().__init__(side(query, near, far), side(gallery, far, near), 0.5, dtype, largest)
 
-    def mirrored(self) -> Mirrored:
-        """Return the screening of the transposed product, with the same centre."""
-        epsilon = self._bound(self._half, self.centre, self._query.shape[1])
-        return Mirrored(self._half, epsilon, self._half.astype(self.dtype), self.centre.astype(self.dtype))
+
+def _squared_distances(rows: Rows, origin: Rows) -> Float64:
+    """Squared distances of rows from a point, shape (n,), float64."""
+    one, every = read_only(origin[None]), np.arange(len(rows))
+    pairs = PairRows(SQEUCLIDEAN, read_only(rows), one, np.empty(len(rows)), np.empty(1))
+    return pair_distances(pairs, every, np.zeros_like(every))
+
+
+def _centred_error(half: Float64, others: Float64, dim: int, dtype: np.dtype[Any]) -> Float64:
+    """Error bound per row of half squared norms `half`, shape (n,), against rows of half squared norms `others`."""
+    length = np.sqrt(2.0 * half)
+    largest = float(others.max(initial=0.0))
+    reach = np.sqrt(2.0 * largest)
+    roundoff, tiny = _ROUNDOFF[dtype], _TINY[dtype]
+    product = _gamma(dim + 8, roundoff) * length * reach
+    rounded = 1.01 * roundoff * (2.0 * largest + length * reach)
+    canonical = _gamma(2 * dim + 32, 2.0**-53) * (length + reach) ** 2
+    # Elements below the normal range are rounded absolutely, not relatively: at most 2^-150 each in float32.
+    rounded_elements = np.sqrt(dim) * 2.0**-24 * tiny * (length + reach)
+    bound: Float64 = product + rounded + canonical + rounded_elements + (2 * dim + 8) * tiny
+    return bound
+
+
+class ExactScreen(Screen):
+    """Screening values that are negated canonical distances, in float64; base class."""
+
+    exact = True
+
+    def __init__(self, pairs: PairRows, _: DTypeLike = np.float64) -> None:
+        self.pairs = pairs
+        sides = pairs.query, pairs.gallery
+        near, far = (ScreenedRows(rows, *(np.zeros(len(rows)) for _ in range(3))) for rows in sides)
+        super().__init__(near, far, 1.0, np.float64)
 
     def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
-        """Centre gallery rows; the bias is half their squared norms."""
-        subtract_centre(read_only(self._gallery[rows]), self._centre, out)
-        return out, self.bias(rows)
+        """Return `out` unprepared; the bias is 0."""
+        return out, self.far.bias[rows]
 
-    def affine(self, rows: slice | Int64, *, of_gallery: bool) -> Affine:
-        """Centred rows."""
-        return Affine((self._gallery if of_gallery else self._query)[rows], centre=self._centre)
-
-    def bias(self, rows: slice | Int64) -> Values:
-        """Half the squared norms of the centred rows."""
-        return self._half[rows].astype(self.dtype)
+    def edges(self, query: Int64, distance: Float64, squared: bool) -> tuple[Values, Values]:
+        """Return the screening values of the distances."""
+        value = np.negative(distance)
+        return value, value
 
 
-class GivenScreen(Screen):
-    """Precomputed distances: a screening value is the negated distance, exactly.
+class GivenScreen(ExactScreen):
+    """Precomputed distances.
 
     Query "rows" hold distances to a range of gallery rows; a gallery "row" holds its position in that range; both are
     `reid_dist.kernels.canonical.bytes_of_given`.
     """
 
-    slope = 1.0
-    exact = True
-
-    def _set_bounds(self) -> None:
-        # Distances are float64 for every requested dtype.
-        self.dtype = np.dtype(np.float64)
-        self._distances, self._places = self._query.view(np.float64), self._gallery.view(np.float64)
-        self.centre = np.zeros(len(self._query))
-        self.epsilon = np.zeros(len(self._query))
-
     def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
         """Copy the positions of the rows; the bias is 0."""
-        out[:, :1] = self._places[rows]
-        return out, np.zeros(len(out), self.dtype)
+        out[:, :1] = self.pairs.gallery.view(np.float64)[rows]
+        return out, self.far.bias[rows]
 
     def multiply(self, queries: Int64, matrix: Values, out: Values) -> None:
         """Write the negated distances of the pairs."""
-        np.negative(self._distances[queries[:, None], matrix[:, 0].astype(np.int64)], out=out)
+        distances = self.pairs.query.view(np.float64)
+        np.negative(distances[queries[:, None], matrix[:, 0].astype(np.int64)], out=out)

@@ -1,7 +1,7 @@
 """Outputs of a job, one class each: ranks, lists, curves and counts that are computed from one pass over the tiles."""
 
 from reid_dist.engine.outputs.group_ranks import GroupRanks, group_numbers
-from reid_dist.engine.outputs.impostors import ImpostorBrackets, ImpostorDistances, held_by_queries, visibility_of
+from reid_dist.engine.outputs.impostors import ImpostorBrackets, held_by_queries, visibility_of
 from reid_dist.engine.outputs.nearest_rows import NearestNegatives, NearestRows, Probes
 from reid_dist.engine.outputs.output import JobLabels, JobSizes, Merge, Output, QueryBlock, Results
 from reid_dist.engine.outputs.partitions import PartitionMetrics, Partitions, PartValues
@@ -13,7 +13,6 @@ __all__ = [
     "EVERY_ROW",
     "GroupRanks",
     "ImpostorBrackets",
-    "ImpostorDistances",
     "JobLabels",
     "JobSizes",
     "Merge",

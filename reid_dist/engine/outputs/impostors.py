@@ -1,4 +1,4 @@
-"""Distances of impostors, for thresholds over all pairs: a histogram of all, and exact counts around some distances."""
+"""Distances of impostors, for thresholds over all pairs: exact counts around some distances."""
 
 from __future__ import annotations
 
@@ -11,19 +11,15 @@ from reid_dist.engine.plan import MERGED_AT_ONCE, NOTHING_BESIDES, Besides
 from reid_dist.engine.reductions import (
     BracketCounts,
     CollectImpostors,
-    CountImpostors,
-    CountsByQuery,
-    ImpostorHistogram,
     KeyCounts,
     Reduction,
     Visibility,
-    add_histograms,
     combine_brackets,
     join_brackets,
 )
 from reid_dist.relevance.protocols import REASONS
 
-_HISTOGRAM, _BRACKETS = "impostors", "brackets"
+_BRACKETS = "brackets"
 
 
 def visibility_of(block: QueryBlock) -> Visibility:
@@ -34,38 +30,14 @@ def visibility_of(block: QueryBlock) -> Visibility:
 
 
 @dataclass(frozen=True)
-class ImpostorDistances(Output[ImpostorHistogram]):
-    """Histogram of the distances of all impostors."""
-
-    reads_relevance: ClassVar[bool] = True
-    stored: ClassVar[tuple[type, ...]] = (ImpostorHistogram, KeyCounts)
-
-    def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
-        """The histogram of a block pair."""
-        return {_HISTOGRAM: CountImpostors(visibility_of(block))}
-
-    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
-        """Sums."""
-        return {_HISTOGRAM: add_histograms}
-
-    def join(self, parts: Sequence[ImpostorHistogram]) -> ImpostorHistogram:
-        """Sums."""
-        return add_histograms(parts)
-
-    def besides(self, sizes: JobSizes) -> Besides:
-        """The histogram, and the counts of the pass that follows."""
-        return Besides(pairs=True, passes=2)
-
-
-@dataclass(frozen=True)
 class ImpostorBrackets(Output[BracketCounts]):
     """Exact counts of impostors around brackets of distances that are known before the pass."""
 
     reads_relevance: ClassVar[bool] = True
-    stored: ClassVar[tuple[type, ...]] = (BracketCounts, CountsByQuery, KeyCounts)
+    stored: ClassVar[tuple[type, ...]] = (BracketCounts, KeyCounts)
 
-    # As in `CollectImpostors`.
-    edges: tuple[float, ...]
+    # As in `CollectImpostors`; one that holds no distance, as long as none are known.
+    edges: tuple[float, ...] = (0.0, 0.0)
     by_query: bool = False
 
     def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:

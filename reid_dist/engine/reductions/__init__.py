@@ -1,8 +1,7 @@
 """Reductions of tiles to small partial results that merge."""
 
 from reid_dist.engine.reductions.accumulator import Accumulator, Reduction
-from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, KnownPairs, pair_rows
-from reid_dist.engine.reductions.by_query import CountsByQuery
+from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, pair_rows
 from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts
 from reid_dist.engine.reductions.entering import ENTERING_BYTES
@@ -12,9 +11,7 @@ from reid_dist.engine.reductions.impostors import (
     BracketCounts,
     CollectImpostors,
     CountImpostors,
-    ImpostorHistogram,
     Visibility,
-    add_histograms,
     combine_brackets,
     join_brackets,
 )
@@ -48,17 +45,14 @@ __all__ = [
     "CountGroups",
     "CountImpostors",
     "CountNearer",
-    "CountsByQuery",
     "FallingScale",
     "FeatureBlock",
     "GroupCounts",
     "GroupedCounts",
     "HiddenColumns",
     "Identities",
-    "ImpostorHistogram",
     "KeepNearest",
     "KeyCounts",
-    "KnownPairs",
     "ListBefore",
     "ListedItems",
     "PartialCounts",
@@ -72,7 +66,6 @@ __all__ = [
     "TileView",
     "Visibility",
     "add_counts",
-    "add_histograms",
     "add_key_counts",
     "append_unranked",
     "combine_brackets",

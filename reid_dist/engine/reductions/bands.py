@@ -146,8 +146,9 @@ class PlacingTiles(DecidingTiles[R]):
         screen = pair.screen()
         if not screen.exact and own[-1]:
             kinds: tuple[Precision, ...] = (Precision.PLAIN, Precision.WIDE)
-            if pair.integers is not None:
+            if pair.has_integers:
                 kinds = OF_INTEGERS if pair.policy.forced == "int8" else (*OF_INTEGERS, *kinds)
+                kinds = tuple(kind for kind in kinds if kind in pair.table)
             found[:] = cheapest(kinds, pair.gallery.features.shape[1], self._share_inside(), pair.table)
             numbers = {kind: int((found == kind).sum()) for kind in (*OF_INTEGERS, Precision.PLAIN)}
             most = max(numbers, key=lambda kind: numbers[kind])

@@ -2,55 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Hidden, RowRange
-from reid_dist.core.segments import take_segments
 from reid_dist.engine.distances import Distance
+from reid_dist.engine.distances.device_rows import StoredRows
 from reid_dist.kernels.canonical import PLAIN, PairRows, Rescoring, bytes_of_given, read_only
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class KnownPairs:
-    """Re-ranked distances of a block of queries: listed values of some pairs, and a formula for all others."""
-
-    # As in `reid_dist.kernels.canonical.Rescoring`.
-    weight: float
-    squares: bool
-    scale: NDArray[np.float64]
-    # CSR arrays: ``value[indptr[i]:indptr[i + 1]]`` belongs to query ``i`` and the gallery rows
-    # ``row[indptr[i]:indptr[i + 1]]``, ascending; int64, int64 and float64.
-    indptr: Int64
-    row: Int64
-    value: NDArray[np.float64]
-    apart: float = 1.0
-    mixed: bool = False
-
-    def rescoring(self, gallery: FeatureBlock) -> Rescoring:
-        """Convert to columns of a gallery block."""
-        first = int(gallery.numbers[0]) if len(gallery) else 0
-        stop = first + len(gallery)
-        terms = (True, self.weight, self.squares, self.scale)
-        if len(gallery) and gallery.numbers[-1] == stop - 1 and self.stays_within(first, stop):
-            return Rescoring(*terms, self.indptr, self.row, self.value, first, self.apart, self.mixed)
-        here, column = gallery.find(self.row)
-        indptr = np.searchsorted(here, self.indptr)
-        return Rescoring(*terms, indptr, column, self.value[here], 0, self.apart, self.mixed)
-
-    def take(self, queries: Int64) -> KnownPairs:
-        """Select queries by position."""
-        indptr, place = take_segments(self.indptr, queries)
-        return replace(self, scale=self.scale[queries], indptr=indptr, row=self.row[place], value=self.value[place])
-
-    def stays_within(self, first: int, stop: int) -> bool:
-        """Whether all rows are in a range: then they are used as they are, and nothing is copied."""
-        return not len(self.row) or bool(self.row.min() >= first and self.row.max() < stop)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -66,10 +29,13 @@ class FeatureBlock:
     norm: NDArray[np.float64]
     # Group of each gallery row, shape (n,), int64, for separate counts per group; None for counts of all together.
     group: Int64 | None = None
-    # For queries under a re-ranked distance: re-ranked distances to the gallery rows of the block pair.
-    reranked: KnownPairs | None = None
+    # For queries under a re-ranked distance: its values for some gallery rows of the block pair, numbered as in the set
+    # (``column``), and its formula for all others.
+    reranked: Rescoring | None = None
     # Labels, shape (n,), int64: rows of equal labels are in no list of nearest rows of each other.  None for all rows.
     label: Int64 | None = None
+    # The rows as they are stored, where a device may take them.
+    stored: StoredRows | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", read_only(self.features))
@@ -89,22 +55,9 @@ class FeatureBlock:
         return len(self.numbers)
 
     def take(self, place: Int64) -> FeatureBlock:
-        """Select rows by position, ascending, shape (m,)."""
-        return FeatureBlock(
-            self.numbers[place],
-            self.features[place],
-            self.norm[place],
-            None if self.group is None else self.group[place],
-            reranked=None if self.reranked is None else self.reranked.take(place),
-            label=None if self.label is None else self.label[place],
-        )
-
-    def part(self, rows: slice) -> FeatureBlock:
-        """Consecutive rows as a block, not copied."""
-        label = None if self.label is None else self.label[rows]
-        return replace(
-            self, numbers=self.numbers[rows], features=self.features[rows], norm=self.norm[rows], label=label
-        )
+        """Select rows without re-ranked distances by position, ascending, shape (m,)."""
+        group, label = (None if each is None else each[place] for each in (self.group, self.label))
+        return FeatureBlock(self.numbers[place], self.features[place], self.norm[place], group, label=label)
 
     def find(self, row: Int64) -> tuple[Int64, Int64]:
         """Find rows of the set, in any order, in the block.
@@ -149,5 +102,16 @@ class HiddenColumns:
 
 def pair_rows(distance: Distance, query: FeatureBlock, gallery: FeatureBlock) -> PairRows:
     """Convert both blocks to the arguments of kernels."""
-    rescoring = PLAIN if query.reranked is None else query.reranked.rescoring(gallery)
+    rescoring = PLAIN if query.reranked is None else _on_columns(query.reranked, gallery)
     return PairRows(distance.kind, query.features, gallery.features, query.norm, gallery.norm, rescoring)
+
+
+def _on_columns(known: Rescoring, gallery: FeatureBlock) -> Rescoring:
+    """Rescoring by columns of a gallery block; where all its rows are in the block, nothing is copied."""
+    first, row = int(gallery.numbers[0]) if len(gallery) else 0, known.column
+    stop = first + len(gallery)
+    is_range = len(gallery) > 0 and gallery.numbers[-1] == stop - 1
+    if is_range and (not len(row) or (row.min() >= first and row.max() < stop)):
+        return known._replace(first_column=first)
+    here, column = gallery.find(row)
+    return known._replace(indptr=np.searchsorted(here, known.indptr), column=column, value=known.value[here])

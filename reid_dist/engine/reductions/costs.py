@@ -60,6 +60,8 @@ class Column:
     per_open: tuple[float, float] = (0.0, 0.0)
     # Share of pairs inside bands at which a computed tile is left to the next precision.
     given_up: float = 0.2
+    # Listing an entry, besides.
+    per_entry: float = 0.0
 
     def serves(self, need: Need, *, known: bool) -> bool:
         """Whether it serves a need; `known` are pairs of known distance among those that are read."""
@@ -75,27 +77,34 @@ Table = Mapping[Precision, Column]
 
 TABLE: Final[Table] = {
     Precision.KNOWN: Column("", _PLACED, _PLACED),
-    Precision.INTEGERS: Column("int8", _NOT_BINNED, _DECIDED, (0.6, 0.003), (25.0, 0.08)),
+    Precision.INTEGERS: Column("int8", _NOT_BINNED, _DECIDED, (0.6, 0.003), (18.0, 0.04), per_entry=30.0),
     Precision.RESIDUALS: Column("int8x3", _NOT_BINNED, _DECIDED, (1.1, 0.0095), (25.0, 0.08)),
     Precision.PLAIN: Column("float32", _EVERY, _EVERY, (1.0, 0.0155), (40.0, 0.15)),
     Precision.WIDE: Column("float64", _DECIDED, _DECIDED, (2.0, 0.031), (40.0, 0.15)),
 }
 """Columns from the cheapest to the one that decides most pairs; a need is served by the next one that serves it."""
 
+_IN_EIGHT_BITS: Final = frozenset({Need.RANKS, Need.LISTS, Need.NEIGHBOURS})
+
 ON_DEVICE: Final[Table] = {
+    Precision.INTEGERS: Column(
+        "int8", _IN_EIGHT_BITS, frozenset({Need.RANKS}), (0.008, 3e-6), (0.5, 0.01), given_up=4e-3
+    ),
     Precision.PLAIN: Column("float32", _EVERY, _EVERY, (0.006, 4e-5), (5.0, 0.02), given_up=4e-3),
     Precision.WIDE: Column("float64", _DECIDED, _DECIDED, (0.012, 8e-5), (5.0, 0.02)),
 }
 """The same for products on a device, which some eight threads of the CPU share that decide open pairs."""
 
-REDUCED_ON_DEVICE: Final = frozenset({Need.RANKS, Need.LISTS, Need.NEIGHBOURS})
+REDUCED_ON_DEVICE: Final = _IN_EIGHT_BITS | {Need.HISTOGRAM, Need.VERIFICATION}
 """Needs for which values do not leave a device."""
+
+ON_DEVICE_WITHOUT_INTEGERS: Final[Table] = {
+    precision: column for precision, column in ON_DEVICE.items() if precision is not Precision.INTEGERS
+}
+"""The same for a device on which products of integers do not pay."""
 
 OF_INTEGERS: Final = (Precision.INTEGERS, Precision.RESIDUALS)
 """Precisions in eight bits: values that they leave undecided are refined, and tiles may hold known pairs apart."""
-
-# Listing an entry, besides.
-_PER_ENTRY = 30.0
 
 # Elements of the rows that an item is compared with, per row of its list, with which integers pay for lists.
 _ELEMENTS_PER_NEIGHBOUR = 49152
@@ -159,16 +168,17 @@ class ListWork:
     `n_begun` is the number of entries of the lists that begin without bounds.
     """
 
-    def __init__(self, dim: int, n_begun: int, policy: Policy) -> None:
+    def __init__(self, dim: int, n_begun: int, policy: Policy, table: Table) -> None:
         self._is_forced = policy.forced == "int8"
-        plain = cost_of(Precision.PLAIN, dim, 0.0)
-        self._saved = {kind: _SPENT * (plain - cost_of(kind, dim, 0.0)) for kind in OF_INTEGERS}
-        self._entry = _at(TABLE[Precision.INTEGERS].per_open, dim) + _PER_ENTRY
+        plain = cost_of(Precision.PLAIN, dim, 0.0, table)
+        self._saved = {kind: _SPENT * (plain - cost_of(kind, dim, 0.0, table)) for kind in OF_INTEGERS if kind in table}
+        whole = table.get(Precision.INTEGERS, TABLE[Precision.INTEGERS])
+        self._entry = _at(whole.per_open, dim) + whole.per_entry
         self._left = self._given = self._entry * (_LEAST_ENTRIES + _MOST_BEGUN * n_begun)
 
     def exceeds(self, precision: Precision, n_refined: int, n_pairs: int) -> bool:
         """Add values that were refined, and pairs that were compared; whether the next precision is faster."""
-        if precision not in OF_INTEGERS:
+        if precision not in self._saved:
             return False
         self._left += self._saved[precision] * n_pairs - self._entry * n_refined
         if self._left >= 0 or self._is_forced:

@@ -1,4 +1,4 @@
-"""The backend of a device: places and lists are found there by torch, and counts and open pairs come back.
+"""The backend of a device: places, gaps and lists are found there by torch, and counts and open pairs come back.
 
 Values are compared with the thresholds or levels of their queries, in the same type as on the CPU.  Those that pass are
 listed on the device, and entered on the CPU.
@@ -8,6 +8,7 @@ For other needs, tiles come back.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,14 +17,16 @@ from numpy.typing import NDArray
 
 from reid_dist.engine.distances import Screen
 from reid_dist.engine.distances.devices import TorchDevice
-from reid_dist.engine.reductions import scans
-from reid_dist.engine.reductions.backends import Advance, Pairs, Rest
+from reid_dist.engine.reductions import device_keys, scans
+from reid_dist.engine.reductions.backends import Advance, Pairs, Rest, Seen
+from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.device_tiles import DeviceTiles, Sample, Tensor, UploadedRows
 from reid_dist.engine.reductions.scans import Kinds, Listed, Thresholds
 from reid_dist.engine.reductions.scans import Side as Marking
 from reid_dist.kernels.canonical import PairRows
 from reid_dist.kernels.deciding import Bands
 from reid_dist.kernels.entries import enter_rows
+from reid_dist.kernels.impostors import Brackets
 from reid_dist.kernels.symmetric import Side
 
 Int64 = NDArray[np.int64]
@@ -32,10 +35,32 @@ Int64 = NDArray[np.int64]
 _LEAST_GROUPS, _GROUPS_PER_NEIGHBOUR = 256, 4
 
 
-class _Entries(NamedTuple):
-    """Values that pass a level, by row and column, int32, and a sample of all."""
+class Placing(NamedTuple):
+    """Values of a tile that were placed among thresholds."""
 
-    sample: Sample
+    # Counts as of `reid_dist.engine.reductions.scans.place`, and open pairs of the rows that fit.
+    counts: Tensor
+    opened: Listed
+    # Rows up to one with which more values lie inside bands than is worth it, and the number of all that do.
+    n_fitting: int
+    n_inside: int
+    # Values that were computed singly.
+    refined: Sample | None = None
+
+
+class Marked(NamedTuple):
+    """Values of a tile that pass a level, how many were computed singly, and a sample of these."""
+
+    listed: Listed
+    n_refined: int = 0
+    refined: Sample | None = None
+
+
+class _Entries(NamedTuple):
+    """The same by row and column, int32, on the CPU, with samples of all."""
+
+    samples: tuple[Sample | None, ...]
+    n_refined: int
     row: NDArray[np.int32]
     column: NDArray[np.int32]
     value: NDArray[np.floating]
@@ -55,6 +80,14 @@ class _Placed:
     stop: int
     inside: int
 
+    @classmethod
+    def of(cls, pairs: Pairs, parts: list[tuple[Int64, Int64, Int64]], stop: int, inside: int) -> _Placed:
+        """Join open pairs: their rows and columns in the tile, and thresholds."""
+        queries, columns, _ = pairs
+        row, column, threshold = (np.concatenate(each) for each in zip(*parts, strict=True))
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(queries)))])
+        return cls(pairs, queries[row], columns.start + column, threshold, offsets, stop, inside)
+
 
 class DeviceProducts(DeviceTiles):
     """Products on a device; see `reid_dist.engine.reductions.backends.Backend`."""
@@ -65,16 +98,20 @@ class DeviceProducts(DeviceTiles):
         super().__init__(screen, rows, device, uploaded)
         self._fused = scans.fused_kernels(device) if triton else None
         self._thresholds: list[Thresholds] = []
+        self._table: device_keys.Table | None = None
         self._placed: _Placed | None = None
 
     def place(
         self, pairs: Pairs, bands: Bands, rest: Rest, counts: NDArray[np.int32], group_of: Int64, many: int | None
     ) -> Advance:
         """Count pairs by place and by group of columns."""
+        return self._advance(pairs, rest, lambda: self._place(pairs, bands, rest, counts, group_of))
+
+    def _advance(self, pairs: Pairs, rest: Rest, place: Callable[[], _Placed]) -> Advance:
+        """Hand over the open pairs of as many rows as find room; `place` finds those of all rows at once."""
         if self._placed is None or self._placed.pairs is not pairs:
-            self._placed = self._place(pairs, bands, rest, counts, group_of)
+            self._placed = place()
         placed = self._placed
-        # As many rows as find room.
         room = len(rest.open.query) - rest.n_open
         first = rest.first
         stop = int(np.searchsorted(placed.offsets, placed.offsets[first] + room, "right")) - 1
@@ -97,42 +134,35 @@ class DeviceProducts(DeviceTiles):
         parts: list[tuple[Int64, Int64, Int64]] = []
         n_inside, stop = 0, len(queries)
 
-        def compute(rows: slice) -> tuple[Sample, tuple[Int64, ...], int, int, NDArray[np.int32], Int64]:
+        def compute(rows: slice) -> tuple[tuple[Sample | None, ...], Placing, list[Int64], NDArray[np.int32], Int64]:
             bias, kinds = self._seen(hidden, queries[rows])
-            values = self._products(queries, rows, bias)
-            sample, thresholds = self._sample(values), self._thresholds_of(bands, queries, rows)
-            self._put_known(values, queries[rows])
-            self._hide(values, bands, (bands.hidden_indptr, bands.hidden_column), queries[rows])
-            found, opened = self._placed_values(values, thresholds, kinds, group_of)
+            values, own = self._products(queries, rows, bias), queries[rows]
+            sample, thresholds = self._sample(values, self._errors(own)), self._thresholds_of(bands, queries, rows)
+            self._hide(values, bands.hidden_indptr, bands.hidden_column, own)
+            placing = self._placed_values(values, own, thresholds, kinds, group_of, rest.limit - n_inside)
             del values
-            row = device.download(opened.row)
-            sums = np.cumsum(np.bincount(row, minlength=rows.stop - rows.start))
-            # Rows up to one with which more pairs are open than is worth it.
-            n_fitting = int(np.searchsorted(sums, rest.limit - n_inside, "right"))
-            n_kept = int(sums[n_fitting - 1]) if n_fitting else 0
             numbers = np.zeros((n_groups, len(thresholds.place)), np.int32)
-            numbers.reshape(-1)[: len(found)] = device.download(found)
-            numbers[:, thresholds.indptr[n_fitting] :] = 0
-            column, threshold = (device.download(each)[:n_kept] for each in (opened.column, opened.what))
-            entries = (row[:n_kept], column, threshold)
-            return sample, entries, n_fitting, int(sums[-1]), numbers, thresholds.place
+            numbers.reshape(-1)[: len(placing.counts)] = device.download(placing.counts)
+            numbers[:, thresholds.indptr[placing.n_fitting] :] = 0
+            opened = [device.download(each) for each in placing.opened]
+            return (sample, placing.refined), placing, opened, numbers, thresholds.place
 
-        def take(rows: slice, given: tuple[Sample, tuple[Int64, ...], int, int, NDArray[np.int32], Int64]) -> bool:
+        def take(
+            rows: slice, given: tuple[tuple[Sample | None, ...], Placing, list[Int64], NDArray[np.int32], Int64]
+        ) -> bool:
             nonlocal n_inside, stop
-            sample, (row, column, threshold), n_fitting, inside, found, numbers = given
-            self._check(sample, queries[rows])
+            samples, placing, (row, column, threshold), found, numbers = given
+            self._check_all(samples, queries[rows])
             # Positives between them make places of thresholds differ.
             counts[:, place_of[numbers]] += found
             parts.append((row + rows.start, column, numbers[threshold]))
-            n_inside += inside
-            stop = rows.start + n_fitting
-            return bool(n_fitting == rows.stop - rows.start)
+            n_inside += placing.n_inside
+            stop = rows.start + placing.n_fitting
+            return bool(placing.n_fitting == rows.stop - rows.start)
 
         # Rows before it were added in another precision.
         self._in_pieces(len(queries), columns, compute, take, rest.first)
-        row, column, threshold = (np.concatenate(each) for each in zip(*parts, strict=True))
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(queries)))])
-        return _Placed(pairs, queries[row], columns.start + column, threshold, offsets, stop, n_inside)
+        return _Placed.of(pairs, parts, stop, n_inside)
 
     def _thresholds_of(self, bands: Bands, queries: Int64, rows: slice) -> Thresholds:
         """Thresholds of some queries of a tile, which further tiles mostly need again."""
@@ -149,46 +179,158 @@ class DeviceProducts(DeviceTiles):
         """Add pairs to the lists of their queries."""
         device = self.device
         queries, columns, hidden = pairs
+        n_refined = 0
 
         def compute(rows: slice) -> _Entries:
             bias, kinds = self._seen(hidden, queries[rows])
             values, own = self._products(queries, rows, bias), queries[rows]
-            sample = self._sample(values)
+            sample = self._sample(values, self._errors(own))
+            self._hide(values, side.struck_indptr, side.struck, own)
             self._put_known(values, own)
-            self._hide(values, side, (side.struck_indptr, side.struck), own)
             self._begin(values, own, side, kinds)
             level, least = (device.upload(each[own]) for each in (side.lists.level, side.lower_bound))
             of_rows = Marking(level, least, level)
-            return self._found(sample, self._marked_values(values, of_rows, None, kinds))
+            return self._found(sample, self._marked_values(values, own, of_rows, None, kinds))
 
         def take(rows: slice, found: _Entries) -> bool:
+            nonlocal n_refined
             own = queries[rows]
-            self._check(found.sample, own)
+            self._check_all(found.samples, own)
             item, other = own[found.row].astype(np.int32), found.column + np.int32(columns.start)
             enter_rows(item, other, found.value, np.empty(0, found.value.dtype), side)
+            n_refined += found.n_refined
             return True
 
         self._in_pieces(len(queries), columns, compute, take)
-        return 0
+        return n_refined
+
+    def _errors(self, queries: Int64) -> NDArray[np.float32] | None:
+        """How far the values of some queries and the current columns may be off, beyond the bound of the screen."""
+        return None
 
     def _placed_values(
-        self, values: Tensor, thresholds: Thresholds, kinds: Kinds, group_of: Int64
-    ) -> tuple[Tensor, Listed]:
+        self, values: Tensor, own: Int64, thresholds: Thresholds, kinds: Kinds, group_of: Int64, limit: int
+    ) -> Placing:
+        """Place values, of which `limit` may lie inside bands."""
+        self._put_known(values, own)
+        return self._placed_once(values, thresholds, kinds, group_of, limit)
+
+    def _placed_once(
+        self, values: Tensor, thresholds: Thresholds, kinds: Kinds, group_of: Int64, limit: int
+    ) -> Placing:
         """Place values, by a fused kernel where there is one."""
         fused = None if len(group_of) else self._fused
         found = None if fused is None else fused.place(self.device, values, thresholds, kinds)
-        return scans.place(self.device, values, thresholds, kinds, group_of) if found is None else found
+        counts, opened = scans.place(self.device, values, thresholds, kinds, group_of) if found is None else found
+        opened, n_fitting, n_inside = self._fitting(opened, len(values), limit)
+        return Placing(counts, opened, n_fitting, n_inside)
 
-    def _marked_values(self, values: Tensor, rows: Marking, columns: Marking | None, kinds: Kinds) -> Listed:
+    def _fitting(self, opened: Listed, n_rows: int, limit: int) -> tuple[Listed, int, int]:
+        """Open pairs of the rows up to one with which they exceed a limit; how many rows that is, and all pairs."""
+        sums = np.cumsum(np.bincount(self.device.download(opened.row), minlength=n_rows))
+        n_fitting = int(np.searchsorted(sums, limit, "right"))
+        n_kept = int(sums[n_fitting - 1]) if n_fitting else 0
+        return Listed(*(each[:n_kept] for each in opened)), n_fitting, int(sums[-1])
+
+    def error(self, pairs: Pairs) -> float:
+        """None beyond that of the screen: these values are not in eight bits."""
+        return 0.0
+
+    def _impostors(
+        self, queries: Int64, rows: slice, hidden: HiddenColumns | None, seen: Seen
+    ) -> tuple[Tensor, Sample]:
+        """Values of some rows of a tile, minus infinity for all pairs that are not counted, and a sample of them."""
+        torch, own = self.device.torch, queries[rows]
+        bias, kinds = self._seen(hidden, own)
+        values = self._products(queries, rows, bias)
+        sample = self._sample(values)
+        self._hide(values, seen.hidden_indptr, seen.hidden_column, own)
+        self._put_known(values, own)
+        if kinds is not None:
+            values.masked_fill_(kinds[1][kinds[0]], -torch.inf)
+        values[self.device.upload(np.flatnonzero(~seen.counted[own]))] = -torch.inf
+        return values, sample
+
+    def histogram(self, pairs: Pairs, seen: Seen, counts: Int64, span: NDArray[np.uint32]) -> None:
+        """Count pairs by the keys of their values."""
+        queries, columns, hidden = pairs
+
+        def compute(rows: slice) -> tuple[Sample, int, Int64]:
+            values, sample = self._impostors(queries, rows, hidden, seen)
+            return (sample, *device_keys.count_keys(self.device, values, seen, queries[rows]))
+
+        def take(rows: slice, given: tuple[Sample, int, Int64]) -> bool:
+            sample, first, found = given
+            self._check(sample, queries[rows])
+            if len(found):
+                counts[first : first + len(found)] += found
+                span[:] = min(span[0], first), max(span[1], first + len(found) - 1)
+            return True
+
+        self._in_pieces(len(queries), columns, compute, take)
+
+    def split(
+        self, pairs: Pairs, seen: Seen, brackets: Brackets, rest: Rest, below: Int64, tally: NDArray[np.int32]
+    ) -> Advance:
+        """Count pairs by brackets of distances."""
+        return self._advance(pairs, rest, lambda: self._split(pairs, seen, brackets, rest, below, tally))
+
+    def _split(
+        self, pairs: Pairs, seen: Seen, brackets: Brackets, rest: Rest, below: Int64, tally: NDArray[np.int32]
+    ) -> _Placed:
+        """Count the pairs whose values lie between brackets, up to a row with too many others."""
+        device, (queries, columns, hidden) = self.device, pairs
+        parts: list[tuple[Int64, Int64, Int64]] = []
+        n_inside, stop, by_row = 0, len(queries), bool(len(tally))
+        if self._table is None or self._table.brackets.at_place is not brackets.at_place:
+            self._table = device_keys.Table.of(device, brackets)
+        table = self._table
+
+        def compute(rows: slice) -> tuple[Sample, list[Int64], int, int, Int64]:
+            values, sample = self._impostors(queries, rows, hidden, seen)
+            found = device_keys.split(device, values, seen, table, queries[rows])
+            del values
+            opened, n_fitting, inside = self._fitting(found.opened, rows.stop - rows.start, rest.limit - n_inside)
+            counts = device_keys.count_gaps(device, found, n_fitting, len(below), by_row=by_row)
+            return sample, [device.download(each) for each in opened], n_fitting, inside, counts
+
+        def take(rows: slice, given: tuple[Sample, list[Int64], int, int, Int64]) -> bool:
+            nonlocal n_inside, stop
+            sample, (row, column, what), n_fitting, inside, counts = given
+            self._check(sample, queries[rows])
+            if by_row:
+                tally[queries[rows][:n_fitting], 0] += counts.astype(np.int32)
+                counts = counts.sum(axis=0)
+            below[:] += counts
+            parts.append((row + rows.start, column, what))
+            n_inside += inside
+            stop = rows.start + n_fitting
+            return bool(n_fitting == rows.stop - rows.start)
+
+        self._in_pieces(len(queries), columns, compute, take, rest.first)
+        return _Placed.of(pairs, parts, stop, n_inside)
+
+    def _marked_values(
+        self, values: Tensor, own: Int64, rows: Marking, columns: Marking | None, kinds: Kinds
+    ) -> Marked:
         """Mark values, by a fused kernel where there is one."""
         fused = self._fused
         found = None if fused is None else fused.mark(self.device, values, rows, columns, kinds)
-        return scans.mark(self.device, values, rows, columns, kinds) if found is None else found
+        return Marked(scans.mark(self.device, values, rows, columns, kinds) if found is None else found)
 
-    def _found(self, sample: Sample, listed: Listed) -> _Entries:
+    def _found(self, sample: Sample, marked: Marked) -> _Entries:
         """Marked values on the CPU."""
-        row, column, value = listed
-        return _Entries(sample, *(self.device.download(each) for each in (row.int(), column.int(), value)))
+        row, column, value = marked.listed
+        found = (self.device.download(each) for each in (row.int(), column.int(), value))
+        return _Entries((sample, marked.refined), marked.n_refined, *found)
+
+    def _check_all(
+        self, samples: tuple[Sample | None, ...], queries: Int64, bias: NDArray[np.floating] | None = None
+    ) -> None:
+        """Compare samples with canonical distances; as `_check`."""
+        for sample in samples:
+            if sample is not None:
+                self._check(sample, queries, bias)
 
     def _begin(self, values: Tensor, own: Int64, side: Side, shown: tuple[Tensor, Tensor] | None) -> None:
         """Set the levels of lists that have none from the largest values of groups of columns."""
@@ -208,7 +350,8 @@ class DeviceProducts(DeviceTiles):
         if left_out is not None:
             first = first.masked_fill(left_out, -torch.inf)
         items, wanted = own[begins], lists.k + 1
-        band = 2.0 * lists.epsilon[items]
+        errors = self._errors(items)
+        band = 2.0 * lists.epsilon[items] + (0.0 if errors is None else errors)
         n_groups = min(first.shape[1], max(_LEAST_GROUPS, _GROUPS_PER_NEIGHBOUR * wanted))
         if n_groups >= wanted:
             size = first.shape[1] // n_groups
@@ -227,26 +370,28 @@ class DeviceProducts(DeviceTiles):
         """Add pairs of different items to the lists of queries and of columns."""
         device = self.device
         queries, columns, _ = pairs
-        there = slice(columns.start, columns.stop)
+        there, n_refined = slice(columns.start, columns.stop), 0
 
         def compute(rows: slice) -> _Entries:
             own = queries[rows]
             values = self._products(queries, rows, None)
-            sample = self._sample(values)
+            sample = self._sample(values, self._errors(own))
             sides = (near, own), (far, there)
             rows_of, columns_of = (
                 Marking(*(device.upload(each[at]) for each in (side.lists.level, side.lower_bound, side.bias)))
                 for side, at in sides
             )
-            return self._found(sample, self._marked_values(values, rows_of, columns_of, None))
+            return self._found(sample, self._marked_values(values, own, rows_of, columns_of, None))
 
         def take(rows: slice, found: _Entries) -> bool:
+            nonlocal n_refined
             own = queries[rows]
-            self._check(found.sample, own, far.bias[there])
+            self._check_all(found.samples, own, far.bias[there])
             item, other = own[found.row].astype(np.int32), found.column + np.int32(columns.start)
             enter_rows(item, other, found.value, far.bias, near)
             enter_rows(other, item, found.value, near.bias, far)
+            n_refined += found.n_refined
             return True
 
         self._in_pieces(len(queries), columns, compute, take)
-        return 0
+        return n_refined

@@ -1,4 +1,4 @@
-"""Distribution of the distances of impostors: a histogram of all of them, then exact counts around a few distances.
+"""Distribution of the distances of impostors: a histogram of a sample of them, and exact counts around a few distances.
 
 An *impostor* is a negative of any query, valid or not: a gallery row that is visible to the query and not relevant to
 it.  Partial results hold sparse counts, never a distance per pair.
@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,26 +21,17 @@ from reid_dist.engine.reductions.accumulator import Accumulator
 from reid_dist.engine.reductions.backends import Advance, Rest, Seen
 from reid_dist.engine.reductions.bands import Adding, DecidingTiles
 from reid_dist.engine.reductions.base import HiddenColumns
-from reid_dist.engine.reductions.by_query import CountsByQuery, QueryTally, add_by_query, join_queries
 from reid_dist.engine.reductions.costs import OF_INTEGERS, Need, Precision, cheapest
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.canonical import pair_distances
-from reid_dist.kernels.impostors import (
-    LARGEST_KEY,
-    N_PLACES,
-    TOUCHED,
-    Brackets,
-    falling_keys,
-)
+from reid_dist.kernels.impostors import LARGEST_KEY, N_PLACES, NEEDS_VALUE, Brackets, falling_keys
 
 Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
 
 # Minimal counts kept per bracket.  With two or more, a bracket is always narrower in the next pass.
 FEWEST_COUNTS = 4
-
-# Gaps whose numbers fit into a table of places, an even number: edges are counted by the same type.
-_MOST_GAPS = 2**16 - 2
 
 # Queries from which the share of undecided pairs is estimated.
 _SAMPLED_QUERIES = 128
@@ -50,29 +41,20 @@ _SAMPLED_QUERIES = 128
 
 
 @dataclass(frozen=True, slots=True)
-class ImpostorHistogram:
-    """A histogram of screened distances."""
-
-    # Counts by key of the falling value; see `reid_dist.kernels.impostors`.  Values too large for a float32 are
-    # omitted: their number is the number of impostors less the total.
-    counts: KeyCounts
-    # Bound on the deviation of a falling value from that of the canonical distance, maximal over all queries, to which
-    # a 2^-22nd of the value is added.
-    error: float
-
-
-@dataclass(frozen=True, slots=True)
 class BracketCounts:
     """Exact counts of some brackets of distances, and of the gaps between them."""
 
+    # Edges ``lo, hi, lo, hi, …`` of the brackets [lo, hi), ascending, shape (2 n_bracket,), float64.
+    edges: Float64
     # Pairs in the gap below each bracket, shape (n_bracket,), int64.
     below: Int64
     # Counts of the distances inside each bracket, by ordered key.
     inside: tuple[KeyCounts, ...]
     # Maximal number of these; beyond it, keys of the fullest brackets lose their lowest bits.
     capacity: int
-    # The same by query, if requested.
-    by_query: CountsByQuery | None = None
+    # Pairs of each query in the gap below each bracket and in the bracket, in turn, shape (n_query, 2 n_bracket),
+    # int32, if requested.
+    by_query: NDArray[np.int32] | None = None
 
 
 # ---- shared by both reductions ---------------------------------------------------------------------------------------
@@ -92,26 +74,22 @@ class Visibility:
     distance: Distance
     scale: FallingScale
 
+    def columns(self, pair: BlockPair) -> HiddenColumns:
+        """Columns of a block pair that are hidden from its queries."""
+        return HiddenColumns(self.hidden, self.mask, pair.gallery)
 
-class _Visible:
-    """The pairs of a block pair that are counted."""
-
-    def __init__(self, visibility: Visibility, pair: BlockPair) -> None:
-        self._counted = visibility.counted
-        self.hidden = HiddenColumns(visibility.hidden, visibility.mask, pair.gallery)
-
-    def seen(self, screen: Screen) -> Seen:
-        """These pairs by the values of a screen."""
+    def seen(self, hidden: HiddenColumns, screen: Screen) -> Seen:
+        """The pairs that are counted, by the values of a screen."""
         return Seen(
-            hidden_indptr=self.hidden.indptr,
-            hidden_column=self.hidden.column,
-            counted=self._counted,
+            hidden_indptr=hidden.indptr,
+            hidden_column=hidden.column,
+            counted=self.counted,
             centre=screen.centre.astype(screen.dtype),
             scale=np.full(1, 1.0 / screen.slope, screen.dtype)[0],
         )
 
 
-def _error(screen: Screen, extra: float = 0.0) -> float:
+def _error(screen: Screen, extra: float) -> float:
     """Bound on the deviation of a falling value computed by a kernel from the canonical one, less a 2^-22nd of it.
 
     The screening value deviates by at most epsilon, and `extra` more; the centre is rounded to the dtype of the tile.
@@ -120,12 +98,15 @@ def _error(screen: Screen, extra: float = 0.0) -> float:
     return float(((screen.epsilon + extra + rounded) / screen.slope).max(initial=0.0)) * (1.0 + 2.0**-20) + 2.0**-120
 
 
-# ---- first pass ------------------------------------------------------------------------------------------------------
+# ---- histogram -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class CountImpostors:
-    """Compute a histogram of the screened distances of all impostors."""
+    """Count the screened distances of all impostors by key of the falling value; see `reid_dist.kernels.impostors`.
+
+    Values too large for a float32 are omitted.
+    """
 
     need: ClassVar[Need] = Need.HISTOGRAM
 
@@ -137,19 +118,13 @@ class CountImpostors:
         return _Histogram(self.visibility, pair)
 
 
-def add_histograms(partials: Sequence[ImpostorHistogram]) -> ImpostorHistogram:
-    """Add the histograms of different pairs."""
-    counts = add_key_counts([partial.counts for partial in partials])
-    return ImpostorHistogram(counts, max(partial.error for partial in partials))
-
-
-class _Histogram(Accumulator[ImpostorHistogram]):
+class _Histogram(Accumulator[KeyCounts]):
     """Accumulator of `CountImpostors`."""
 
     need: ClassVar[Need] = CountImpostors.need
 
     def __init__(self, visibility: Visibility, pair: BlockPair) -> None:
-        self._pair, self._visible = pair, _Visible(visibility, pair)
+        self._pair, self._visibility, self._hidden = pair, visibility, visibility.columns(pair)
         # Few of its pages are touched.
         self._counts = np.zeros(N_PLACES, np.int64)
         self._span = np.array([N_PLACES, 0], np.uint32)
@@ -161,17 +136,17 @@ class _Histogram(Accumulator[ImpostorHistogram]):
 
     def absorb(self, tile: TileView) -> None:
         """Count one tile."""
-        backend, pairs = tile.read(tile.first(self.need), self.need, self._visible.hidden)
-        backend.histogram(pairs, self._visible.seen(backend.screen), self._counts, self._span)
+        backend, pairs = tile.read(tile.first(self.need), self.need, self._hidden)
+        backend.histogram(pairs, self._visibility.seen(self._hidden, backend.screen), self._counts, self._span)
 
-    def result(self) -> ImpostorHistogram:
+    def result(self) -> KeyCounts:
         """Return the counts of visible pairs whose values fit into a float32."""
         first, last = self._span.tolist()
         place = np.flatnonzero(self._counts[first : last + 1]) + first
-        return ImpostorHistogram(KeyCounts(place - LARGEST_KEY, self._counts[place]), _error(self._pair.screen()))
+        return KeyCounts(place - LARGEST_KEY, self._counts[place])
 
 
-# ---- further passes --------------------------------------------------------------------------------------------------
+# ---- brackets --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,60 +172,47 @@ class CollectImpostors:
 def combine_brackets(partials: Sequence[BracketCounts]) -> BracketCounts:
     """Add the counts of different gallery rows for the same queries."""
     own = [partial.by_query for partial in partials if partial.by_query is not None]
-    return _added(partials, add_by_query(own, partials[0].capacity) if own else None)
+    return _added(partials, np.add.reduce(own, axis=0, dtype=np.int32) if own else None)
 
 
 def join_brackets(blocks: Sequence[BracketCounts]) -> BracketCounts:
     """Add the counts of different queries, and concatenate those by query."""
     own = [block.by_query for block in blocks if block.by_query is not None]
-    return _added(blocks, join_queries(own) if own else None)
+    return _added(blocks, np.concatenate(own) if own else None)
 
 
-def _added(partials: Sequence[BracketCounts], by_query: CountsByQuery | None) -> BracketCounts:
+def _added(partials: Sequence[BracketCounts], by_query: NDArray[np.int32] | None) -> BracketCounts:
     below, capacity = np.sum([partial.below for partial in partials], axis=0), partials[0].capacity
-    inside = zip(*(partial.inside for partial in partials), strict=True)
-    return BracketCounts(below, _fitted([add_key_counts(parts) for parts in inside], capacity), capacity, by_query)
+    inside = _added_inside([partial.inside for partial in partials], capacity)
+    return BracketCounts(partials[0].edges, below, inside, capacity, by_query)
 
 
-def _fitted(inside: Sequence[KeyCounts], capacity: int) -> tuple[KeyCounts, ...]:
+def _added_inside(parts: Sequence[Sequence[KeyCounts]], capacity: int) -> tuple[KeyCounts, ...]:
+    """Counts inside each bracket, of which those of the fullest brackets lose bits beyond the capacity."""
+    inside = tuple(map(add_key_counts, zip(*parts, strict=True)))
     if sum(map(len, inside)) <= capacity:
-        return tuple(inside)
+        return inside
     share = max(capacity // len(inside), FEWEST_COUNTS)
     return tuple(counts.shrunk(share) for counts in inside)
 
 
-class _Table(NamedTuple):
-    """Places of keys among brackets; see `Brackets`."""
-
-    at_place: NDArray[np.uint16]
-    first_edge: NDArray[np.uint16]
-    last_place: int
-
-
 # Block pairs of a job mostly share it, for three precisions.
 @lru_cache(maxsize=6)
-def _make_table(falling: tuple[float, ...], slack: tuple[float, ...], error: float) -> _Table:
-    """Mark every key as certainly in a gap, or as in or near a bracket with edges `falling`."""
+def _make_table(falling: tuple[float, ...], slack: tuple[float, ...], error: float) -> tuple[NDArray[np.uint32], int]:
+    """Entries of all keys around brackets with edges `falling`, and the last place with a mark; see `Brackets`."""
     edges = np.array(falling)
     width = error + 2.0**-22 * np.abs(edges) + np.array(slack)
     sign = np.tile([-1.0, 1.0], len(edges) // 2)
     with np.errstate(over="ignore"):
         place = falling_keys(edges + sign * width) + LARGEST_KEY
-    begin, at_place, first_edge = 0, np.empty(N_PLACES, np.uint16), np.zeros(N_PLACES, np.uint16)
-    for gap, (first, last) in enumerate(zip(place[::2].tolist(), place[1::2].tolist(), strict=True)):
-        # Of a gap whose number does not fit, all values are read.
-        fits = gap < _MOST_GAPS
-        at_place[begin:first] = gap + 1 if fits else TOUCHED
-        at_place[max(begin, first) : last + 1] = TOUCHED
+    begin, at_place = 0, np.empty(N_PLACES, np.uint32)
+    for bracket, (first, last) in enumerate(place.reshape(-1, 2).tolist()):
+        at_place[begin:first] = 2 * bracket
         # Keys that the bracket before does not touch lie beyond it.
-        first_edge[max(begin, first) if fits else begin : last + 1] = min(2 * gap, _MOST_GAPS)
+        at_place[max(begin, first) : last + 1] = 2 * bracket + NEEDS_VALUE
         begin = max(begin, last + 1)
-    n_gaps = len(place) // 2
-    if n_gaps < _MOST_GAPS:
-        at_place[begin:] = n_gaps + 1
-        return _Table(at_place, first_edge, begin - 1)
-    at_place[begin:], first_edge[begin:] = TOUCHED, _MOST_GAPS
-    return _Table(at_place, first_edge, N_PLACES - 1)
+    at_place[begin:] = len(edges)
+    return at_place, begin - 1
 
 
 def _rounded_up(error: float) -> float:
@@ -266,15 +228,19 @@ class _Collection(DecidingTiles[BracketCounts]):
 
     def __init__(self, reduction: CollectImpostors, pair: BlockPair) -> None:
         super().__init__(pair)
-        self._visible, self._capacity = _Visible(reduction.visibility, pair), reduction.capacity
+        self._visibility, self._capacity = reduction.visibility, reduction.capacity
+        self._hidden = self._visibility.columns(pair)
         self._distance = np.array(reduction.edges, np.float64)
-        scale = reduction.visibility.scale
+        scale = self._visibility.scale
         self._falling, self._slack = scale.falling(self._distance), scale.error(self._distance)
         self._edges = tuple(self._falling.tolist()), tuple(self._slack.tolist())
-        nothing = KeyCounts(np.empty(0, np.int64), np.empty(0, np.int64))
         self._below = np.zeros(len(reduction.edges) // 2, np.int64)
-        self._inside = (nothing,) * len(self._below)
-        self._by_query = None if not reduction.by_query else QueryTally(len(pair.query), self._distance, self._capacity)
+        # Counts inside brackets, and distances there that are not counted yet.
+        self._inside: tuple[KeyCounts, ...] | None = None
+        self._fresh: list[Float64] = []
+        shape = len(pair.query), 2, len(self._below)
+        # Of each query in the gap below each bracket, and in it; without elements unless requested.
+        self._tally = np.zeros(shape if reduction.by_query else (0, 0, 0), np.int32)
 
     @property
     def precisions(self) -> NDArray[np.uint8]:
@@ -296,24 +262,21 @@ class _Collection(DecidingTiles[BracketCounts]):
 
     def _adding(self, tile: TileView, precision: Precision) -> Adding:
         """Read a tile, with the table of its keys."""
-        backend, pairs = tile.read(precision, self.need, self._visible.hidden)
+        backend, pairs = tile.read(precision, self.need, self._hidden)
         screen = backend.screen
         error = _rounded_up(_error(screen, backend.error(pairs)))
-        table = _make_table(*self._edges, error)
+        at_place, last_place = _make_table(*self._edges, error)
         brackets = Brackets(
-            at_place=table.at_place,
-            last_place=table.last_place,
-            first_edge=table.first_edge,
+            at_place=at_place,
+            last_place=last_place,
             falling=self._falling,
             centre=screen.centre,
             epsilon=screen.epsilon + screen.slope * self._slack.max(initial=0.0),
-            slope=screen.slope,
         )
-        tally = np.empty((0, 0, 0), np.int32) if self._by_query is None else self._by_query.tally
-        seen = self._visible.seen(screen)
+        seen = self._visibility.seen(self._hidden, screen)
 
         def add(rest: Rest) -> Advance:
-            return backend.split(pairs, seen, brackets, rest, self._below, tally)
+            return backend.split(pairs, seen, brackets, rest, self._below, self._tally)
 
         return add
 
@@ -322,17 +285,28 @@ class _Collection(DecidingTiles[BracketCounts]):
         query, column = self._open.query[: self._n_open], self._open.column[: self._n_open]
         self._n_open = 0
         distance = pair_distances(self._pair.rows, query, column)
-        if self._by_query is not None:
-            self._by_query.add(query, distance)
+        if self._tally.size:
+            region = np.searchsorted(self._distance, distance, "right")
+            within = np.flatnonzero(region < len(self._distance))
+            side, bracket = region[within] % 2, region[within] // 2
+            np.add.at(self._tally, (query[within], side, bracket), 1)
         distance.sort()
-        ends = np.searchsorted(distance, self._distance, "left")
+        ends = np.searchsorted(distance, self._distance)
         self._below += np.diff(ends, prepend=0)[::2]
-        fresh = [KeyCounts.of(ordered_keys(distance[start:stop])) for start, stop in ends.reshape(-1, 2).tolist()]
-        added = [add_key_counts([old, new]) for old, new in zip(self._inside, fresh, strict=True)]
-        self._inside = _fitted(added, self._capacity)
+        self._fresh += [distance[start:stop] for start, stop in ends.reshape(-1, 2).tolist()]
+        if sum(map(len, self._fresh)) > self._capacity:
+            self._inside = self._counted()
+
+    def _counted(self) -> tuple[KeyCounts, ...]:
+        """Counts inside brackets."""
+        distance = np.sort(np.concatenate([np.empty(0), *self._fresh]))
+        self._fresh = []
+        ends, keys = np.searchsorted(distance, self._distance).reshape(-1, 2).tolist(), ordered_keys(distance)
+        fresh = [KeyCounts.of(keys[start:stop]) for start, stop in ends]
+        return _added_inside([fresh] if self._inside is None else [self._inside, fresh], self._capacity)
 
     def result(self) -> BracketCounts:
         """Return the counts of the block pair."""
         self._decide()
-        by_query = None if self._by_query is None else self._by_query.result()
-        return BracketCounts(self._below, self._inside, self._capacity, by_query)
+        by_query = self._tally.transpose(0, 2, 1).reshape(len(self._tally), -1) if self._tally.size else None
+        return BracketCounts(self._distance, self._below, self._counted(), self._capacity, by_query)

@@ -14,19 +14,17 @@ from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Screen, Values
 from reid_dist.engine.distances.integers import IntegerProduct
 from reid_dist.engine.distances.quantised import IntegerRows, slack_of
-from reid_dist.engine.distances.residuals import ResidualRows
 from reid_dist.engine.reductions.backends import Advance, Entering, Pairs, Rest, Seen
 from reid_dist.engine.reductions.screens import RescoredScreen
 from reid_dist.kernels.counting import count_tile
 from reid_dist.kernels.deciding import Bands
 from reid_dist.kernels.impostors import Brackets, Screened, count_keys, split_tile
-from reid_dist.kernels.residuals import add_residuals
 from reid_dist.kernels.symmetric import Side, collect_both, collect_rows
-from reid_dist.kernels.tiles import Tile
+from reid_dist.kernels.tiles import Tile, add_residuals
 
 Int64 = NDArray[np.int64]
 
-_NO_ROWS = np.empty((0, 0), np.float32)
+_NO_ROWS = np.empty((0, 0), np.int8)
 _NO_KNOWN = np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0)
 
 
@@ -127,6 +125,7 @@ def float_tile(values: Values, bias: Values, queries: Int64, column_start: int) 
         factor=np.full(n, one(1)),
         extra=np.zeros(n, values.dtype),
         spared=np.zeros(m, values.dtype),
+        fine=np.zeros(n, values.dtype),
         near=_NO_ROWS,
         far=_NO_ROWS,
         bias=bias[None],
@@ -174,13 +173,10 @@ class IntegerProducts(TileProducts):
     def __init__(self, prepared: PreparedColumns, product: IntegerProduct, size: int) -> None:
         super().__init__(prepared.screen)
         self.prepared, screen = prepared, self.screen
-        n_query, _, dim = screen.shape
-        self.every = np.arange(n_query)
-        # Prepared queries, and quantised ones; quantised rows of the current columns.
-        self.near = screen.query_rows(self.every)
-        self.own = self.other = IntegerRows(self.near, product)
+        self.every = np.arange(screen.shape[0])
+        # Quantised queries, and rows of the current columns.
+        self.own = self.other = IntegerRows(screen.query_rows(self.every), product)
         self._scratch = np.empty(size, np.int32)
-        self.right = np.empty((dim, 0), np.int8)
         self._columns = RowRange(0, 0)
         self.slack = slack_of(screen)
         self._known = _NO_KNOWN
@@ -191,25 +187,24 @@ class IntegerProducts(TileProducts):
     def prepare(self, columns: RowRange) -> None:
         """Prepare gallery rows, unless they are the latest."""
         if columns != self._columns:
-            self.other = IntegerRows(self.prepared.read(columns)[0], self.own.product)
-            self.right, self._columns = self.other.transposed(), columns
+            self.other, self._columns = IntegerRows(self.prepared.read(columns)[0], self.own.product), columns
 
     def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
         """Products of some queries and columns; the next call overwrites them."""
-        n, m = len(queries), len(columns)
-        far, bias = self.prepared.read(columns)
+        own, other, n, m = self.own, self.other, len(queries), len(columns)
         products = self._scratch[: n * m].reshape(n, m)
-        self.own.product.multiply(self.own.unsigned(queries), self.right, products)
+        own.multiply(queries, other, products)
         return Tile(
             products=products,
-            shift=self.other.shift,
-            scale=self.other.scale,
-            factor=self.own.scale[queries],
-            extra=self.own.error(queries, self.other, self.slack),
-            spared=self.own.spared(queries, self.other),
-            near=self.near,
-            far=far,
-            bias=bias[None],
+            shift=other.shift,
+            scale=other.scale,
+            factor=own.scale[queries],
+            extra=own.error(queries, other, self.slack),
+            spared=own.spared(queries, other),
+            fine=own.crossed_error(queries, other, self.slack),
+            near=own.both,
+            far=other.both,
+            bias=self.prepared.read(columns)[1][None],
             bias_of=np.zeros(n, np.int64),
             query=queries,
             column_start=columns.start,
@@ -219,49 +214,45 @@ class IntegerProducts(TileProducts):
             first_known=self._first_known,
         )
 
-    def sampled(self, columns: Int64) -> tuple[Values, IntegerRows]:
-        """Some prepared gallery rows, and quantised ones."""
-        rows, _ = self.screen.gallery_tile(columns, np.empty((len(columns), self.near.shape[1]), np.float32))
-        return rows, IntegerRows(rows, self.own.product)
+    def sampled(self, columns: Int64) -> IntegerRows:
+        """Some gallery rows."""
+        room = np.empty((len(columns), self.screen.shape[2]), np.float32)
+        return IntegerRows(self.screen.gallery_tile(columns, room)[0], self.own.product)
 
     def errors(self, columns: Int64) -> NDArray[np.float32]:
         """Errors of the values of all queries, as some columns show them, shape (n_query,), rounded up."""
-        return self.own.error(self.every, self.sampled(columns)[1], self.slack)
+        return self.own.error(self.every, self.sampled(columns), self.slack)
 
 
 class ResidualProducts(TileProducts):
-    """Products of integers with residuals, in float32; see `reid_dist.engine.distances.residuals`."""
+    """Products of integers with residuals, in float32; see `reid_dist.engine.distances.quantised`."""
 
     def __init__(self, whole: IntegerProducts, size: int) -> None:
         super().__init__(whole.screen)
-        self.prepared, self._whole = whole.prepared, whole
-        self._own = self._other = ResidualRows(whole.near, whole.own)
+        self._whole = whole
         self._crossed, self._scratch = np.empty(size, np.int32), np.empty(size, np.float32)
-        self._right = np.empty((2 * whole.near.shape[1], 0), np.int8)
-        self._columns = RowRange(0, 0)
 
     def prepare(self, columns: RowRange) -> None:
         """Prepare gallery rows, unless they are the latest."""
-        if columns != self._columns:
-            self._whole.prepare(columns)
-            self._other = ResidualRows(self.prepared.read(columns)[0], self._whole.other)
-            self._right, self._columns = self._other.transposed(self._whole.right), columns
+        self._whole.prepare(columns)
 
     def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
         """Products of some queries and columns; the next call overwrites them."""
         whole, n, m = self._whole.tile(Pairs(queries, columns)), len(queries), len(columns)
         crossed, values = self._crossed[: n * m].reshape(n, m), self._scratch[: n * m].reshape(n, m)
-        self._whole.own.product.multiply(self._own.unsigned(queries), self._right, crossed)
-        add_residuals(whole.products, crossed, whole.shift, self._other.shift, whole.factor, whole.scale, values)
+        own, other = self._whole.own, self._whole.other
+        own.multiply_crossed(queries, other, crossed)
+        add_residuals(whole.products, crossed, whole.shift, other.crossed_shift, whole.factor, whole.scale, values)
         return whole._replace(
             products=values,
             shift=np.zeros(m, np.float32),
             scale=np.ones(m, np.float32),
             factor=np.ones(n, np.float32),
-            extra=self._own.error(queries, self._other, self._whole.slack),
+            extra=whole.fine,
             spared=np.zeros(m, np.float32),
         )
 
     def errors(self, columns: Int64) -> NDArray[np.float32]:
         """Errors of the values of all queries, as some columns show them, shape (n_query,), rounded up."""
-        return self._own.error(self._whole.every, ResidualRows(*self._whole.sampled(columns)), self._whole.slack)
+        whole = self._whole
+        return whole.own.crossed_error(whole.every, whole.sampled(columns), whole.slack)

@@ -10,6 +10,7 @@ keys, among which one search finds the nearest threshold that a value reaches.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import logging
@@ -72,6 +73,19 @@ class Thresholds:
         # Edges fall within a query.
         self.lower, self.upper = (device.upload(edges[self.place]) for edges in (bands.lower, bands.upper))
 
+    def widened(self, by: Tensor) -> Thresholds:
+        """The same with wider bands, by a number for each row, which rounds once."""
+        found, more = copy.copy(self), by[self.owner]
+        for computed in ("lowest", "keys"):
+            vars(found).pop(computed, None)
+        found.lower, found.upper = self.lower - more, self.upper + more
+        return found
+
+    @cached_property
+    def owner(self) -> Tensor:
+        """Row of each threshold."""
+        return self._device.upload(entry_owners(self.indptr))
+
     @property
     def most(self) -> int:
         """Most thresholds of a query."""
@@ -85,18 +99,17 @@ class Thresholds:
     @cached_property
     def lowest(self) -> Tensor:
         """The lower edge of the farthest threshold of each row; infinite without thresholds."""
-        found = np.full(len(self.queries), np.inf, self.bands.lower.dtype)
-        has = self.indptr[1:] > self.indptr[:-1]
-        found[has] = self.bands.lower[self.place[self.indptr[1:][has] - 1]]
-        return self._device.upload(found)
+        found = self.lower.new_full((len(self.queries),), np.inf)
+        has = np.flatnonzero(self.indptr[1:] > self.indptr[:-1])
+        found[self._device.upload(has)] = self.lower[self._device.upload(self.indptr[1:][has] - 1)]
+        return found
 
     @cached_property
     def keys(self) -> tuple[Tensor, Tensor]:
         """Falling values of all thresholds, sorted, and the keys of the thresholds."""
         torch = self._device.torch
         ordered = torch.sort(-self.lower).values
-        owner = self._device.upload(entry_owners(self.indptr))
-        return ordered, (owner << 32) | torch.searchsorted(ordered, -self.lower)
+        return ordered, (self.owner << 32) | torch.searchsorted(ordered, -self.lower)
 
 
 def place(device: TorchDevice, values: Tensor, of: Thresholds, kinds: Kinds, group_of: Int64) -> tuple[Tensor, Listed]:
@@ -105,9 +118,13 @@ def place(device: TorchDevice, values: Tensor, of: Thresholds, kinds: Kinds, gro
     Counts have shape (n_groups * n_thresholds,) at least as far as the last one that is not 0; `group_of` is empty for
     one group.
     """
-    torch = device.torch
-    row, column = _seen(torch.nonzero(values >= of.lowest[:, None]), kinds)
-    value, (ordered, keys) = values[row, column], of.keys
+    row, column = seen(device.torch.nonzero(values >= of.lowest[:, None]).unbind(1), kinds)
+    return place_listed(device, Listed(row, column, values[row, column]), of, group_of)
+
+
+def place_listed(device: TorchDevice, listed: Listed, of: Thresholds, group_of: Int64) -> tuple[Tensor, Listed]:
+    """As `place`, for listed values that all reach the farthest thresholds of their queries."""
+    torch, (row, column, value), (ordered, keys) = device.torch, listed, of.keys
     threshold = torch.searchsorted(keys, (row << 32) | torch.searchsorted(ordered, -value))
     is_open = value <= of.upper[threshold]
     passed = torch.nonzero(~is_open)[:, 0]
@@ -136,17 +153,28 @@ def mark(device: TorchDevice, values: Tensor, rows: Side, columns: Side | None, 
         if not bool(torch.isnan(columns.least).all()):
             marks |= theirs <= columns.least
         del theirs
-    row, column = _seen(torch.nonzero(marks), kinds)
+    row, column = seen(torch.nonzero(marks).unbind(1), kinds)
     return Listed(row, column, values[row, column])
 
 
-def _seen(pairs: Tensor, kinds: Kinds) -> tuple[Tensor, Tensor]:
-    """Rows and columns of pairs, shape (n, 2), that are not hidden by kind."""
-    row, column = pairs.unbind(1)
+def passing(listed: Listed, rows: Side, columns: Side | None, error: Tensor | float) -> Listed:
+    """The visible ones of listed values that may pass levels, if they are off by an error at most; else as `mark`."""
+    row, column, value = listed
+    mine = value if columns is None else value - columns.bias[column]
+    may = (mine + error >= rows.level[row]) | (mine - error <= rows.least[row])
+    if columns is not None:
+        theirs = value - rows.bias[row]
+        may |= (theirs + error >= columns.level[column]) | (theirs - error <= columns.least[column])
+    may &= ~value.isneginf()
+    return Listed(*(each[may] for each in listed))
+
+
+def seen(pairs: tuple[Tensor, ...], kinds: Kinds) -> tuple[Tensor, ...]:
+    """Pairs, their rows and columns first, that are not hidden by kind."""
     if kinds is None:
-        return row, column
-    seen = ~kinds[1][kinds[0][row], column]
-    return row[seen], column[seen]
+        return pairs
+    visible = ~kinds[1][kinds[0][pairs[0]], pairs[1]]
+    return tuple(each[visible] for each in pairs)
 
 
 def fused_kernels(device: TorchDevice) -> Any:
@@ -190,9 +218,9 @@ def _agrees(device: TorchDevice, fused: Any, rng: np.random.Generator, dtype: np
     rows, columns = (
         Side(*(device.upload(rng.integers(*limits, size).astype(dtype)) for limits in between)) for size in (n, m)
     )
-    for kinds in (None, hidden):
-        counts, listed = place(device, values, thresholds, kinds, none)
-        found = fused.place(device, values, thresholds, kinds)
+    for kinds, bounds in ((None, thresholds), (hidden, thresholds.widened(values.new_full((n,), 0.5)))):
+        counts, listed = place(device, values, bounds, kinds, none)
+        found = fused.place(device, values, bounds, kinds)
         if found is None or not _equal(torch, listed, found[1]):
             return False
         padded = torch.zeros_like(found[0])
@@ -201,9 +229,9 @@ def _agrees(device: TorchDevice, fused: Any, rng: np.random.Generator, dtype: np
             return False
         for others in (None, columns):
             right = mark(device, values, rows, others, kinds)
-            seen = right.what > -torch.inf
+            finite = right.what > -torch.inf
             marked = fused.mark(device, values, rows, others, kinds)
-            if marked is None or not _equal(torch, Listed(*(each[seen] for each in right)), marked):
+            if marked is None or not _equal(torch, Listed(*(each[finite] for each in right)), marked):
                 return False
     return True
 

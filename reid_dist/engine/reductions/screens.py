@@ -14,19 +14,21 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.engine.distances import Distance, Screen, Values
-from reid_dist.engine.distances.screening import Affine
+from reid_dist.engine.distances.screening import ExactScreen
 from reid_dist.kernels.canonical import LOWEST, PairRows
-from reid_dist.kernels.rescoring import add_values, falling_values, known_values, put_values
+from reid_dist.kernels.rescoring import falling_values, known_values, put_values
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
+
+_NO_LIMIT = np.empty(0)
 
 
 def screen_pairs(distance: Distance, pairs: PairRows, dtype: DTypeLike) -> Screen:
     """Create the screen of a block pair with products of a dtype."""
     if pairs.rescoring.active and pairs.rescoring.weight == 0.0:
         return _UnweightedScreen(pairs)
-    screen = distance.screen(pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm, dtype)
+    screen = distance.screen(pairs, dtype)
     return RescoredScreen(screen, pairs) if pairs.rescoring.active else screen
 
 
@@ -42,43 +44,22 @@ class RescoredScreen(Screen):
     """
 
     def __init__(self, plain: Screen, pairs: PairRows) -> None:
-        super().__init__(pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm, plain.dtype)
-        self._plain = plain
-        self._pairs = pairs
-        self.centre, self.slope = plain.centre, plain.slope
         rescoring = pairs.rescoring
-        self.known, largest = known_values(pairs, self.centre, self.slope)
+        self._pairs = pairs
+        self.known, largest = known_values(pairs, plain.centre, plain.slope)
         first = rescoring.indptr[0]
         self._column, self.first_column = rescoring.column[first : rescoring.indptr[-1]], rescoring.first_column
         self._indptr = rescoring.indptr - first
+        # Of values that are added to those of a tile.
+        self._limit = _NO_LIMIT
         # A known value is rounded once with the bias added and once with it subtracted; the largest bias is assumed.
-        self._limit = self.centre - self.slope * LOWEST * rescoring.scale
         if rescoring.mixed:
             # A sum with a cosine similarity, which is below 2, is rounded once; none exceeds the limit.
+            self._limit = plain.centre - plain.slope * LOWEST * rescoring.scale
             largest = np.minimum(largest, np.abs(self._limit)) + 2.0
-        bias = float(plain.largest_bias)
-        self.epsilon = plain.epsilon + 2.5 * np.finfo(self.dtype).eps * (largest + bias)
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Queries, gallery rows and elements per row."""
-        return self._plain.shape
-
-    def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
-        """Prepare gallery rows as in the plain screen."""
-        return self._plain.gallery_tile(rows, out)
-
-    def affine(self, rows: slice | Int64, *, of_gallery: bool) -> Affine:
-        """Rows as in the plain screen."""
-        return self._plain.affine(rows, of_gallery=of_gallery)
-
-    def bias(self, rows: slice | Int64) -> Values:
-        """Bias as in the plain screen."""
-        return self._plain.bias(rows)
-
-    def prepare_queries(self, queries: slice | Int64, out: Values) -> None:
-        """Prepare queries as in the plain screen."""
-        self._plain.prepare_queries(queries, out)
+        epsilon = plain.epsilon + 2.5 * np.finfo(plain.dtype).eps * (largest + plain.largest_bias)
+        near = plain.near._replace(epsilon=epsilon)
+        super().__init__(near, plain.far, plain.slope, plain.dtype, plain.largest_bias)
 
     def needs_product(self, lower_bound: Values) -> NDArray[np.bool_]:
         """Whether other pairs than known ones may be above a lower bound of each query, shape (n_query,).
@@ -99,10 +80,7 @@ class RescoredScreen(Screen):
     def correct(self, queries: Int64, column_start: int, bias: Values, values: Values) -> None:
         """Write the known pairs, or add what they are nearer by."""
         first = column_start + self.first_column
-        if self._pairs.rescoring.mixed:
-            add_values(queries, *self.known_pairs, first, self._limit, values)
-        else:
-            put_values(queries, *self.known_pairs, first, bias, values)
+        put_values(queries, *self.known_pairs, first, bias, self._limit, values)
 
     def edges(self, query: Int64, distance: Float64, squared: bool) -> tuple[Values, Values]:
         """Convert distances to plain ones, widened by a bound on rounding errors, and return the edges of those."""
@@ -111,28 +89,15 @@ class RescoredScreen(Screen):
         return lower, upper
 
 
-class _UnweightedScreen(Screen):
+class _UnweightedScreen(ExactScreen):
     """Screen for distances of weight 0: one value for all pairs except known ones, without products."""
-
-    slope = 1.0
-    exact = True
-
-    def __init__(self, pairs: PairRows) -> None:
-        super().__init__(pairs.query, pairs.gallery, pairs.query_norm, pairs.gallery_norm, np.float64)
-        self._rescoring = pairs.rescoring
-        self.centre = np.zeros(len(pairs.query))
-        self.epsilon = np.zeros(len(pairs.query))
-
-    def gallery_tile(self, rows: slice | Int64, out: Values) -> tuple[Values, Values]:
-        """Return `out` unprepared; the bias is 0."""
-        return out, np.zeros(len(out))
 
     def multiply(self, queries: Int64, matrix: Values, out: Values) -> None:
         """Write the distance of pairs without shared neighbours."""
-        out[:] = -self._rescoring.apart
+        out[:] = -self.pairs.rescoring.apart
 
     def correct(self, queries: Int64, column_start: int, bias: Values, values: Values) -> None:
         """Write the known pairs."""
-        rescoring = self._rescoring
+        rescoring = self.pairs.rescoring
         first = column_start + rescoring.first_column
-        put_values(queries, rescoring.indptr, rescoring.column, -rescoring.value, first, bias, values)
+        put_values(queries, rescoring.indptr, rescoring.column, -rescoring.value, first, bias, _NO_LIMIT, values)

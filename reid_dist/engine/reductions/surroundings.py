@@ -75,21 +75,20 @@ class Listing:
     ) -> None:
         screen = pair.screen()
         self._block, self._against = (pair.gallery, pair.query) if of_columns else (pair.query, pair.gallery)
-        rows, centre, epsilon, bias = pair.rows, screen.centre, screen.epsilon, np.empty(0, screen.dtype)
+        rows, own = pair.rows, screen.far if of_columns else screen.near
+        is_symmetric = rows.kind != GIVEN and not rows.rescoring.active
         if of_columns:
-            mirrored = screen.mirrored()
-            centre, epsilon, bias = mirrored.centre, mirrored.epsilon, mirrored.column_bias
+            if not is_symmetric:
+                raise AssertionError("distances that may be asymmetric are not screened both ways")
             rows = PairRows(rows.kind, rows.gallery, rows.query, rows.gallery_norm, rows.query_norm)
-        elif rows.kind != GIVEN and not rows.rescoring.active:
-            bias = screen.mirrored().row_bias
         block, against, n = self._block, self._against, len(self._block)
         labels = (_NONE, _NONE) if block.label is None or against.label is None else (block.label, against.label)
         self.k = min(k, len(against))
         self.side = Side(
-            lists=make_candidates(self.k, rows, epsilon, centre, screen.slope, screen.dtype),
+            lists=make_candidates(self.k, rows, own.epsilon, own.centre, screen.slope, screen.dtype),
             farthest=np.full(n, -np.inf if farthest else np.nan),
             lower_bound=np.full(n, np.finfo(screen.dtype).max if farthest else np.nan, screen.dtype),
-            bias=bias,
+            bias=own.bias if is_symmetric else own.bias[:0],
             label=read_only(labels[0]),
             other_label=read_only(labels[1]),
             struck_indptr=np.zeros(n + 1, np.int64) if hidden is None else hidden.indptr,
@@ -123,9 +122,7 @@ class Listing:
 def listed_in(pair: BlockPair, k: int, share: float = 1.0) -> Precision:
     """First precision of lists of `k` items, of which a share of the pairs is compared per product."""
     n_gallery, dim = pair.gallery.features.shape
-    if pair.device is not None:
-        return Precision.PLAIN
-    pays = pay_for_lists(share * n_gallery, dim, k, pair.policy) and pair.integers is not None
+    pays = pay_for_lists(share * n_gallery, dim, k, pair.policy) and pair.has_integers
     return Precision.INTEGERS if pays else Precision.PLAIN
 
 
@@ -134,7 +131,7 @@ class ListingTiles:
 
     def __init__(self, pair: BlockPair, listing: Listing, need: Need) -> None:
         self._listing, self._need = listing, need
-        self._work = ListWork(pair.gallery.features.shape[1], listing.k * len(pair.query), pair.policy)
+        self._work = ListWork(pair.gallery.features.shape[1], listing.k * len(pair.query), pair.policy, pair.table)
 
     def absorb(self, tile: TileView, hidden: HiddenColumns | None = None) -> None:
         """Add one tile, without columns that are hidden by label."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange, even_rows
 from reid_dist.engine.distances import Distance, Screen, Values
 from reid_dist.engine.distances.devices import TorchDevice
-from reid_dist.engine.distances.integers import IntegerProduct
+from reid_dist.engine.distances.integers import LARGEST_DIM, IntegerProduct
 from reid_dist.engine.distances.quantised import product_for
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import UNFORCED, Policy
@@ -25,6 +25,7 @@ from reid_dist.engine.reductions.backends import Backend, Pairs
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, pair_rows
 from reid_dist.engine.reductions.costs import (
     ON_DEVICE,
+    ON_DEVICE_WITHOUT_INTEGERS,
     REDUCED_ON_DEVICE,
     TABLE,
     Need,
@@ -33,6 +34,7 @@ from reid_dist.engine.reductions.costs import (
     following,
     serving,
 )
+from reid_dist.engine.reductions.device_integers import DeviceIntegers
 from reid_dist.engine.reductions.device_products import DeviceProducts
 from reid_dist.engine.reductions.device_tiles import UploadedRows
 from reid_dist.engine.reductions.products import FloatProducts, IntegerProducts, PreparedColumns, ResidualProducts
@@ -103,10 +105,20 @@ class BlockPair:
             return None
         return self.policy.device(len(self.query) * len(self.gallery) * self.gallery.features.shape[1])
 
+    @cached_property
+    def has_integers(self) -> bool:
+        """Whether products of integers are used, in this process or on the device; InputError as of `integers`."""
+        if self.device is None:
+            return self.integers is not None
+        dim = self.gallery.features.shape[1]
+        return dim <= LARGEST_DIM and self.policy.uses_integers_of(self.device, dim)
+
     @property
     def table(self) -> Table:
         """Costs of products where they are computed."""
-        return TABLE if self.device is None else ON_DEVICE
+        if self.device is None:
+            return TABLE
+        return ON_DEVICE if self.has_integers else ON_DEVICE_WITHOUT_INTEGERS
 
     def screen(self, precision: Precision = Precision.PLAIN) -> Screen:
         """Screen of a precision: that of all but the widest is the one of float32, up to `Tile.extra`."""
@@ -137,7 +149,8 @@ class BlockPair:
         if precision not in self._backends:
             size = self.query_rows * self.gallery_rows
             if self.device is not None:
-                self._backends[precision] = DeviceProducts(
+                kind = DeviceIntegers if precision is Precision.INTEGERS else DeviceProducts
+                self._backends[precision] = kind(
                     self.screen(precision),
                     self.rows,
                     self.device,
@@ -156,7 +169,7 @@ class BlockPair:
     def _uploaded(self, device: TorchDevice) -> UploadedRows:
         """Rows on the device, which all precisions share."""
         if self._rows_there is None:
-            self._rows_there = UploadedRows(device)
+            self._rows_there = UploadedRows(device, self.query, self.gallery)
         return self._rows_there
 
     @property

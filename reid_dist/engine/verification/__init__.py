@@ -1,12 +1,6 @@
 """Verification and open-set search: thresholds over all pairs or probes, and acceptance rates under them."""
 
-from reid_dist.engine.verification.crossings import (
-    Crossing,
-    Level,
-    ThresholdSearch,
-    crossing_of,
-    guesses_of_histogram,
-)
+from reid_dist.engine.verification.crossings import Crossing, Level, ThresholdSearch, crossings_of
 from reid_dist.engine.verification.level_brackets import LevelBrackets
 from reid_dist.engine.verification.measures import (
     ROC_RATES,
@@ -19,7 +13,6 @@ from reid_dist.engine.verification.measures import (
     needs_probes,
     pairs_of,
     refuse_without_unknown,
-    thresholds_of_probes,
     verify_pairs,
     wanted_levels,
 )
@@ -32,8 +25,7 @@ __all__ = [
     "Pairs",
     "ThresholdSearch",
     "Verification",
-    "crossing_of",
-    "guesses_of_histogram",
+    "crossings_of",
     "identification_rates",
     "make_verification",
     "n_nearest",
@@ -41,7 +33,6 @@ __all__ = [
     "needs_probes",
     "pairs_of",
     "refuse_without_unknown",
-    "thresholds_of_probes",
     "verify_pairs",
     "wanted_levels",
 ]

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries, TieRule
+from reid_dist.core.segments import entry_owners, run_offsets
 from reid_dist.engine.outputs import Probes
 from reid_dist.engine.verification.crossings import Crossing, Level
 from reid_dist.errors import InputError
@@ -79,17 +80,17 @@ class Verification:
 
 def needs_pairs(metrics: Sequence[Metric], roc: bool) -> bool:
     """Whether thresholds over all pairs are requested."""
-    return roc or any(metric.family.needs == PAIRS for metric in metrics)
+    return roc or bool(_of_kind(metrics, PAIRS))
 
 
 def needs_probes(metrics: Sequence[Metric]) -> bool:
     """Whether open-set metrics are requested."""
-    return any(metric.family.needs == PROBES for metric in metrics)
+    return bool(_of_kind(metrics, PROBES))
 
 
 def n_nearest(metrics: Sequence[Metric]) -> int:
     """Number of nearest negatives of every query that the requested metrics are computed from."""
-    return max((max(1, metric.parameter) for metric in metrics if metric.family.needs == NEAREST), default=0)
+    return max((max(1, metric.parameter) for metric in _of_kind(metrics, NEAREST)), default=0)
 
 
 def pairs_of(ranked: RankedQueries) -> Pairs:
@@ -117,17 +118,17 @@ def _equal_error(n_genuine: int, n_impostor: int) -> Level:
 def wanted_levels(metrics: Sequence[Metric], roc: bool, n_genuine: int, n_impostor: int) -> list[Level]:
     """Levels to find among all pairs, each once; raises `InputError` if there are no impostors."""
     if not n_impostor:
-        names = [metric.name for metric in metrics if metric.family.needs == PAIRS] or ["the ROC"]
+        names = [metric.name for metric in _of_kind(metrics, PAIRS)] or ["the ROC"]
         raise InputError(
             f"{', '.join(names)}: there are no impostor pairs, every gallery row visible to a query is relevant to "
             "it; evaluate against a gallery with other identities"
         )
-    levels = []
-    for metric in metrics:
-        if metric.family.needs == PAIRS and metric.family.takes_share:
-            levels.append(_level(metric.false_accept_rate, n_impostor))
-        elif metric.family.needs == PAIRS:
-            levels.append(_equal_error(n_genuine, n_impostor))
+    levels = [
+        _level(metric.false_accept_rate, n_impostor)
+        if metric.family.takes_share
+        else _equal_error(n_genuine, n_impostor)
+        for metric in _of_kind(metrics, PAIRS)
+    ]
     if roc:
         levels += [_level(Fraction(rate), n_impostor) for rate in ROC_RATES]
     return list(dict.fromkeys(level for level in levels if level is not None))
@@ -145,17 +146,14 @@ def make_verification(
     Metrics of other kinds are ignored.  Raises `InputError` if open-set metrics are requested, and every query has its
     identity in the gallery.
     """
-    found = Verification()
-    if needs_pairs(metrics, roc):
-        found = verify_pairs(metrics, roc, pairs_of(ranked), crossings)
-    values, counts, thresholds = dict(found.metrics), dict(found.counts), dict(found.thresholds)
+    found = verify_pairs(metrics, roc, pairs_of(ranked), crossings) if needs_pairs(metrics, roc) else Verification()
+    counts, thresholds = dict(found.counts), dict(found.thresholds)
     if probes is not None and needs_probes(metrics):
         open_set = _OpenSet(metrics, ranked, probes)
         counts |= {"n_mated": open_set.n_mated, "n_non_mated": len(open_set.non_mated)}
-        thresholds |= thresholds_of_probes(metrics, ranked, probes)
-    values |= identification_rates(metrics, ranked, probes)
+        thresholds |= {metric.name: open_set.threshold(metric.false_accept_rate) for metric in open_set.metrics}
     return Verification(
-        values,
+        {**found.metrics, **identification_rates(metrics, ranked, probes)},
         found.curves,
         counts,
         {metric.name: thresholds[metric.name] for metric in metrics if metric.name in thresholds},
@@ -174,11 +172,11 @@ def verify_pairs(
         level = _level(rate, pairs.n_impostor)
         return math.inf if level is None else crossings[level].distance
 
-    for metric in metrics:
-        if metric.family.needs == PAIRS and metric.family.takes_share:
+    for metric in _of_kind(metrics, PAIRS):
+        if metric.family.takes_share:
             thresholds[metric.name] = threshold_at(metric.false_accept_rate)
             values[metric.name] = pairs.accepted(thresholds[metric.name])
-        elif metric.family.needs == PAIRS:
+        else:
             crossing = crossings[_equal_error(pairs.n_genuine, pairs.n_impostor)]
             thresholds[metric.name] = crossing.distance
             values[metric.name] = float(_equal_error_rate(pairs, crossing))
@@ -202,26 +200,15 @@ def identification_rates(
     ranked = ranked if rule is None else ranked.settled(rule)
     if needs_probes(metrics):
         open_set = _OpenSet(metrics, ranked, probes)
-        found = {
-            metric.name: open_set.identified(open_set.threshold(metric.false_accept_rate))
-            for metric in _open_set(metrics)
-        }
-    for metric in metrics:
-        if metric.family.needs == NEAREST:
-            found[metric.name] = _NEAREST[metric.family.stem](metric, ranked, probes, rule)
+        found = {metric.name: open_set.identified(metric.false_accept_rate) for metric in open_set.metrics}
+    for metric in _of_kind(metrics, NEAREST):
+        found[metric.name] = _NEAREST[metric.family.stem](metric, ranked, probes, rule)
     return found
 
 
-def thresholds_of_probes(metrics: Sequence[Metric], ranked: RankedQueries, probes: Probes) -> dict[str, float]:
-    """Thresholds of the open-set metrics among `metrics` by name; infinite if all probes are accepted."""
-    if not needs_probes(metrics):
-        return {}
-    open_set = _OpenSet(metrics, ranked, probes)
-    return {metric.name: open_set.threshold(metric.false_accept_rate) for metric in _open_set(metrics)}
-
-
-def _open_set(metrics: Sequence[Metric]) -> list[Metric]:
-    return [metric for metric in metrics if metric.family.needs == PROBES]
+def _of_kind(metrics: Sequence[Metric], kind: str) -> list[Metric]:
+    """Metrics of families that are computed from pairs, from probes or from nearest rows."""
+    return [metric for metric in metrics if metric.family.needs == kind]
 
 
 def _equal_error_rate(pairs: Pairs, crossing: Crossing) -> Fraction:
@@ -254,7 +241,7 @@ def _answers_by_votes(ranked: RankedQueries, probes: Probes, k: int) -> Int64:
     negatives of every query or more; with the positives that rank among the first k, they are the k nearest kept rows.
     """
     n_query, negatives = len(probes.pid), probes.nearest
-    owner = np.repeat(np.arange(n_query), ranked.n_relevant)
+    owner = entry_owners(ranked.indptr)
     near = ranked.rank <= k
     n_positive = np.bincount(owner[near], minlength=n_query)
     listed = (np.arange(negatives.index.shape[1]) < k - n_positive[:, None]) & (negatives.index >= 0)
@@ -264,12 +251,10 @@ def _answers_by_votes(ranked: RankedQueries, probes: Probes, k: int) -> Int64:
     # One order of the additions, whatever the order of the rows.
     order = np.lexsort((distance, pid, voter))
     voter, pid, distance = voter[order], pid[order], distance[order]
-    opens = np.ones(len(pid), np.bool_)
-    opens[1:] = (np.diff(voter) != 0) | (np.diff(pid) != 0)
-    party = np.cumsum(opens) - 1
-    votes = np.bincount(party)
-    mean = np.bincount(party, distance) / votes
-    voter, pid = voter[opens], pid[opens]
+    parties = run_offsets(voter, pid)
+    votes = np.diff(parties)
+    mean = np.bincount(entry_owners(parties), distance) / votes
+    voter, pid = voter[parties[:-1]], pid[parties[:-1]]
     best = np.lexsort((pid, mean, -votes, voter))
     first = best[np.flatnonzero(np.diff(voter[best], prepend=-1))]
     answer = np.full(n_query, -1, np.int64)
@@ -319,22 +304,22 @@ class _OpenSet:
     """Open-set identification: mated and non-mated probes; raises `InputError` if there is no non-mated probe."""
 
     def __init__(self, metrics: Sequence[Metric], ranked: RankedQueries, probes: Probes) -> None:
-        valid = ranked.n_relevant > 0
+        valid, self.metrics = ranked.n_relevant > 0, _of_kind(metrics, PROBES)
         self.n_mated = int(valid.sum())
         at_first = valid & (ranked.first_rank == 1)
         self._nearest_mate = np.sort(ranked.distance[ranked.indptr[:-1][at_first]])
         self.non_mated = np.sort(probes.nearest_kept[~probes.mated & (ranked.reason != _NOT_COUNTED)])
         if not len(self.non_mated):
-            raise _no_unknown(_open_set(metrics)[0])
+            raise _no_unknown(self.metrics[0])
 
     def threshold(self, rate: Fraction) -> float:
         """The (floor(x N) + 1)-th smallest of the nearest distances of the N non-mated probes; infinite beyond N."""
         number = _order_statistic(rate, len(self.non_mated))
         return float(self.non_mated[number - 1]) if number <= len(self.non_mated) else math.inf
 
-    def identified(self, threshold: float) -> float:
-        """Share of the mated probes whose mate is at rank 1 and strictly nearer than a threshold."""
-        return int(np.searchsorted(self._nearest_mate, threshold, "left")) / self.n_mated
+    def identified(self, rate: Fraction) -> float:
+        """Share of the mated probes whose mate is at rank 1 and strictly nearer than the threshold for a rate."""
+        return int(np.searchsorted(self._nearest_mate, self.threshold(rate), "left")) / self.n_mated
 
 
 def _no_unknown(metric: Metric) -> InputError:

@@ -16,8 +16,7 @@ from reid_dist.core.model import RankedQueries
 from reid_dist.engine.checks import check_client, check_labels, check_sets, joined_labels
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import run_job
-from reid_dist.engine.job_labels import joined_label_set
-from reid_dist.engine.jobs import EvaluationJob
+from reid_dist.engine.jobs import EvaluationJob, joined_label_sets
 from reid_dist.engine.outputs import (
     EVERY_ROW,
     JobSizes,
@@ -289,10 +288,8 @@ def _with_valid_query(
     if not any(valid):
         protocol = settings[0][0].protocol
         joined = joined_labels(query, gallery, protocol, camids=False)
-        near, far = (joined_label_set(each, query, gallery, joined, protocol, False) for each in (query, gallery))
-        raise InputError(
-            explain_no_valid_query(query, gallery, (near, far), protocol, QueryCounts(first[0].ranked).invalid)
-        )
+        labels = joined_label_sets(query, gallery, joined, protocol, False)
+        raise InputError(explain_no_valid_query(query, gallery, labels, protocol, QueryCounts(first[0].ranked).invalid))
     out = [pair[0].name for pair, each in zip(settings, valid, strict=True) if not each]
     if out:
         notes.append(f"no query has a relevant item under {'; '.join(out)}: left out")

@@ -1,7 +1,7 @@
 """Operating points of a search: what distance thresholds accept, and the probability of a match at a distance.
 
-One pass ranks and finds the nearest kept row of every query; another counts impostors by query, exactly, about the
-thresholds and at the edges of the histograms.  Everything else is made of these counts.
+One pass ranks and finds the nearest kept row of every query and the thresholds; another counts impostors by query,
+exactly, at the thresholds and at the edges of the histograms.  Everything else is made of these counts.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from reid_dist.core.numeric import is_number
 from reid_dist.engine.checks import check_client, check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import run_job
-from reid_dist.engine.job_labels import set_labels
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs import ImpostorDistances, NearestNegatives, Positives, held_by_queries
+from reid_dist.engine.outputs import NearestNegatives, Output, Positives, held_by_queries
 from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.task_graph import Execution, Stopwatch
-from reid_dist.engine.threshold_passes import refuse_early, verify_by_query
-from reid_dist.engine.verification import Verification, thresholds_of_probes
+from reid_dist.engine.threshold_passes import impostors_nearer, refuse_early, verification_outputs, verify
+from reid_dist.engine.verification import Verification
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, refuse_options
 from reid_dist.evaluation.counted_rows import CountedRows
@@ -265,21 +264,20 @@ def _count(
     results = run_job(job, execution, checked.truth)
     ranked, probes = results.of(Positives), results.of(NearestNegatives)
     if not len(ranked.rank):
-        labels = set_labels(job, job.query), set_labels(job, job.gallery)
-        raise InputError(explain_no_valid_query(*visible, labels, job.protocol, QueryCounts(ranked).invalid))
+        raise InputError(explain_no_valid_query(*visible, job.label_sets, job.protocol, QueryCounts(ranked).invalid))
     counted = ranked.reason != _NOT_COUNTED
     metrics = Wanted.metrics(
         _supported(DEFAULT_FAR, int((ranked.n_kept - ranked.n_relevant)[counted].sum()), wanted.far),
         _supported(DEFAULT_FPIR, int((~probes.mated & counted).sum()), wanted.fpir),
     )
     bins = _bins(ranked, probes.nearest_kept[counted])
-    of_probes = thresholds_of_probes(metrics, ranked, probes)
-    named = np.array([*of_probes.values(), *wanted.thresholds], np.float64)
+    verification = verify(job, ranked, results, metrics, False, execution, checked.truth)
+    if verification is None:
+        raise AssertionError("an equal error rate is always computed")
+    named = np.array([*verification.thresholds.values(), *wanted.thresholds], np.float64)
     distances = np.concatenate([bins.all_pairs, named[np.isfinite(named)]])
-    histogram = results.of(ImpostorDistances)
-    verification, nearer = verify_by_query(job, ranked, histogram, metrics, distances, execution, checked.truth)
-    of_metrics = {**verification.thresholds, **of_probes}
-    points = {_point_name(metric): of_metrics[metric.name] for metric in metrics}
+    nearer = impostors_nearer(job, distances, execution, checked.truth)
+    points = {_point_name(metric): verification.thresholds[metric.name] for metric in metrics}
     points |= {f"T={threshold!r}": threshold for threshold in wanted.thresholds}
     found = Counted(ranked, probes, counted, job.query.pids, nearer)
     return _Counts(found, points, verification, metrics, bins)
@@ -310,7 +308,11 @@ def _job(
     n_points = MOST_EDGES + len(wanted.thresholds) + len(wanted.metrics(DEFAULT_FAR, DEFAULT_FPIR))
     n_points += len(wanted.far or ()) + len(wanted.fpir or ())
     # Of ranks, only the first is needed: whether the nearest relevant row comes before the nearest negative.
-    outputs = (Positives(), NearestNegatives(1), ImpostorDistances())
+    outputs: tuple[Output[Any], ...] = (
+        Positives(),
+        NearestNegatives(1),
+        *verification_outputs(wanted.metrics(DEFAULT_FAR if wanted.far is None else wanted.far, ()), roc=False),
+    )
     besides = held_besides(checked, visible[1], scorer, per_query, outputs) + held_by_queries(n_points)
     return EvaluationJob(
         *visible,

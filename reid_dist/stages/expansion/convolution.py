@@ -19,7 +19,9 @@ from reid_dist.engine.checks import check_excluded
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.errors import InputError
-from reid_dist.kernels.averaging import add_graph_sums, add_rows, divided_rows, exponential_weights, list_sums
+from reid_dist.kernels.averaging import add_rows
+from reid_dist.kernels.exponential import exponentials
+from reid_dist.kernels.normalising import unit_rows
 from reid_dist.stages.expansion.definition import Convolution, Graph
 from reid_dist.stages.expansion.output import UNKNOWN_APART, Output, RowWork
 from reid_dist.stages.expansion.plan import GATHERED_BYTES, convolved_rows
@@ -64,7 +66,7 @@ class _Weighted:
         """Items listed by some items, and their weights: (n, k) each; -1 and 0 after the last entry."""
         index = self.lists.index(rows)[:, : self.graph.k].astype(np.int64)
         distance = np.where(index >= 0, self.lists.distances(rows)[:, : self.graph.k], np.inf)
-        return index, exponential_weights(distance, self.graph.beta)
+        return index, exponentials(-np.maximum(distance, 0.0) / self.graph.beta)
 
     def entries(self, rows: RowRange) -> tuple[Int64, Int64, Float64]:
         """Entries of the normalised rows of some items: position, item and weight, (m,) each, in order of position.
@@ -75,7 +77,7 @@ class _Weighted:
         index, weight = self.read(rows)
         owner, item, found = entries_of(index, weight)
         if not self.symmetric:
-            return owner, item, self._normalised(found, list_sums(weight)[owner], sums[item])
+            return owner, item, self._normalised(found, weight.cumsum(axis=1)[owner, -1], sums[item])
         naming = [self._naming(rows, cut) for cut in cut_rows(self.lists.n_items, _LISTS_AT_ONCE)]
         owner, item, found = (np.concatenate(each) for each in zip((owner, item, found), *naming, strict=True))
         order = np.argsort(owner, kind="stable")
@@ -113,7 +115,12 @@ def sum_task(weighted: _Weighted, _block: int = 0) -> None:
     """Sum the weights of each item over all lists in order, and write the sums to the stage."""
     total = np.zeros(weighted.lists.n_items)
     for rows in cut_rows(weighted.lists.n_items, _LISTS_AT_ONCE):
-        add_graph_sums(*weighted.read(rows), rows.start, weighted.symmetric, total)
+        owner, item, weight = entries_of(*weighted.read(rows))
+        if weighted.symmetric:
+            # Half of each weight counts for the item that is listed, and half for the one that lists it.
+            item = np.stack([item, rows.start + owner], axis=1).ravel()
+            weight = np.repeat(0.5 * weight, 2)
+        np.add.at(total, item, weight)
     weighted.sums.write(_SUMS, {_SUMS: total})
 
 
@@ -126,7 +133,7 @@ def convolve_task(work: _Convolving, block: int, _own: object = None) -> None:
     with one_blas_thread():
         for weighted in work.weighted:
             add_listed(total, *weighted.entries(listed), items, unit=True)
-        new = divided_rows(total, np.ones(len(rows), np.int64), True)
+        new = unit_rows(total).astype(np.float32)
     work.stage.write(work.part(block), {"features": new})
 
 

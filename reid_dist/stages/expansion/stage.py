@@ -13,7 +13,8 @@ from reid_dist.core.sorted_values import places_among
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
-from reid_dist.kernels.averaging import add_rows, divided_rows, similarity_weights
+from reid_dist.kernels.averaging import add_rows, similarity_weights
+from reid_dist.kernels.normalising import unit_rows
 from reid_dist.stages.expansion.convolution import add_listed, convolve_sets, entries_of
 from reid_dist.stages.expansion.definition import Convolution, Expansion, Step
 from reid_dist.stages.expansion.learned_maps import map_sets
@@ -65,8 +66,8 @@ def average_task(averaging: _Averaging, block: int, own_row: Int64 | None) -> No
         total = np.zeros((len(rows), lists.items.dim))
         add_rows(total, own, own, np.ones(len(rows)), lists.items.read(listed).features, unit)
         add_listed(total, *entries_of(index, weight), lists.candidates, unit)
-        new = divided_rows(total, 1 + np.count_nonzero(index >= 0, axis=1), unit)
-    averaging.stage.write(averaging.part(block), {"features": new})
+        new = unit_rows(total) if unit else total / (1 + np.count_nonzero(index >= 0, axis=1))[:, None]
+    averaging.stage.write(averaging.part(block), {"features": new.astype(np.float32)})
 
 
 def expand_sets(

@@ -111,7 +111,7 @@ class Items:
         ]
         if len(blocks) == 1:
             first, block = blocks[0]
-            found = FeatureBlock(block.numbers + first, block.features, block.norm)
+            found = replace(block, numbers=block.numbers + first)
         else:
             found = FeatureBlock(
                 np.concatenate([block.numbers + first for first, block in blocks]),

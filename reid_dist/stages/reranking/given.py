@@ -99,7 +99,7 @@ def rerank_blocks(
     weights = _weights(items, index, how, largest, is_root)
     if spec.k2 > 1:
         first = index[:, : min(spec.k2, how.n_near)].astype(np.int64)
-        weights = mean_rows(first, np.arange(items.n_items), weights)
+        weights = mean_rows(first, weights)
     return _mixed(items, weights, spec, measure, largest)
 
 

@@ -36,18 +36,17 @@ def place_task(
     `lists` are those of the queries; `gallery` and `weights` are the lists of the gallery among itself and its rows of
     weights before the mean.
     """
-    own_number = lists.candidates.n_items
     pieces = []
     for here in pieces_of(lists, block):
         listed = Listed(lists.index(here), lists.distances(here), lists.farthest(here))
         own = _weigh(lists, listed, gallery, how, here)
         first = listed.index[:, : min(k2, how.n_near)].astype(np.int64)
-        # Every query has a different row of weights, so each has a number of its own here.
-        first[:, 0] = own_number + np.arange(len(here))
         needed = np.unique(first[:, 1:])
         needed = needed[needed >= 0]
-        source = join_rows([weights.read_items(needed), own])
-        pieces.append(mean_rows(first, np.append(needed, first[:, 0]), source))
+        # Every query has a row of weights of its own, behind those of the gallery.
+        row = places_among(needed, first)
+        row[:, 0] = len(needed) + np.arange(len(here))
+        pieces.append(mean_rows(row, join_rows([weights.read_items(needed), own])))
     means.write(block, join_rows(pieces))
 
 

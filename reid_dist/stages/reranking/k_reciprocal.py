@@ -293,7 +293,7 @@ class KReciprocal(Reranking):
         else:
             rows = gaussian_weights(indptr, member, listed, how, partial(items.pair_distances, graph_distance))
         first = listed.index[:, : min(self.k2, how.n_near)].astype(np.int64)
-        means = rows if self.k2 == 1 else mean_rows(first, np.arange(items.n_items), rows)
+        means = rows if self.k2 == 1 else mean_rows(first, rows)
         return items.distances(means, mixing(self, graph_distance), graph_distance, self.mixed_distance(requested))
 
 

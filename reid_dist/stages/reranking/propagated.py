@@ -129,14 +129,14 @@ def _make_links(table: NDArray[np.int32], distance: Float64, n_rounds: int, leng
     order = depth_first(table, k2)
     place[order] = np.arange(n_items, dtype=np.int32)
     index = np.where(table >= 0, place[table], np.int32(-1))[order]
-    both = [mutual_rows(index, table.shape[1], cut.start, cut.stop) for cut in cut_rows(n_items, _LINKS_AT_ONCE)]
+    both = [mutual_rows(index, cut.start, cut.stop) for cut in cut_rows(n_items, _LINKS_AT_ONCE)]
     near = index[:, :k2]
     weight = np.where(near >= 0, 1.0 - distance[order], 0.0)
     weight *= weight
     matrices = [*both, _rows_of(near, weight)]
     for number, length in enumerate(lengths, start=1):
         scale[number] = length[order]
-        matrices.append(transposed_rows(_rows_of(near, weight / scale[number][:, None]), 0, n_items))
+        matrices.append(transposed_rows(_rows_of(near, weight / scale[number][:, None]), n_items))
     return _Links(join_rows(matrices), scale, place)
 
 

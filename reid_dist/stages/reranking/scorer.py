@@ -14,9 +14,9 @@ from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.core.segments import entry_owners
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import SetShape
-from reid_dist.engine.reductions import FallingScale, FeatureBlock, KnownPairs
+from reid_dist.engine.reductions import FallingScale, FeatureBlock
 from reid_dist.engine.scorers import FeatureScorer, Scorer
-from reid_dist.kernels.canonical import PairRows, pair_distances
+from reid_dist.kernels.canonical import PairRows, Rescoring, pair_distances
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.kernels.rescoring import mixed_values
@@ -156,7 +156,7 @@ class RerankedScorer(ScorerOfFeatures):
         """Add the values of pairs to a block of queries."""
         mix = self.mix
         scale = mix.scale(self.query_lists.farthest(range_of(query)))
-        known = KnownPairs(mix.weight, mix.squares, scale, indptr, row, value, mix.apart, mix.mixes_late)
+        known = Rescoring(True, mix.weight, mix.squares, scale, indptr, row, value, 0, mix.apart, mix.mixes_late)
         return replace(query, reranked=known)
 
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:

@@ -26,10 +26,11 @@ from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import Besides
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import FeatureBlock, KnownPairs
+from reid_dist.engine.reductions import FeatureBlock
 from reid_dist.engine.scorers import FeatureScorer, read_block
 from reid_dist.engine.screened_pairs import ScreenedPairs, count_screened
 from reid_dist.errors import InputError, PlanError
+from reid_dist.kernels.canonical import Rescoring
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import NeighbourLists, Resources, find_query_neighbours
 from reid_dist.stages.reranking.definition import BYTES_PER_ENTRY, Choice, Reranking, RowSizes, register
@@ -187,7 +188,8 @@ class TopScorer(ScorerOfFeatures):
         here = np.flatnonzero((heads.column >= gallery.numbers[0]) & (heads.column <= gallery.numbers[-1]))
         indptr, row = np.searchsorted(here, heads.indptr), heads.column[here].astype(np.int64)
         # All others: 0 + 1 (distance / 1), which is the distance.
-        return replace(query, reranked=KnownPairs(1.0, False, np.ones(len(query)), indptr, row, heads.value[here]))
+        known = Rescoring(True, 1.0, False, np.ones(len(query)), indptr, row, heads.value[here])
+        return replace(query, reranked=known)
 
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
         """Look up pairs of heads and compute the others; see `Scorer.pair_distances`."""

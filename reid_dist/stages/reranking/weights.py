@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import RowRange, cut_rows, nth_rows
 from reid_dist.core.segments import entry_owners, segment_offsets, take_segments
+from reid_dist.core.sorted_values import places_among
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.kernels.lists import listed_distances
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets
@@ -210,5 +211,5 @@ def mean_task(means: WeightRows, weights: WeightRows, lists: NeighbourLists, k2:
     for here in pieces_of(lists, block):
         first = lists.index(here)[:, : min(k2, n_near)].astype(np.int64)
         needed = np.unique(first[first >= 0])
-        pieces.append(mean_rows(first, needed, weights.read_items(needed)))
+        pieces.append(mean_rows(places_among(needed, first), weights.read_items(needed)))
     means.write(block, join_rows(pieces))

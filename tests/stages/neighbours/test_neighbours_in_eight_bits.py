@@ -34,7 +34,8 @@ from reid_dist.engine.reductions.backends import Pairs
 from reid_dist.engine.screened_pairs import count_screened
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.quantising import quantise_rows
-from reid_dist.kernels.residuals import quantise_residuals
+from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.tiles import refined
 
 pytest.importorskip("onnxruntime")
 
@@ -52,7 +53,9 @@ def values_of(near, far, name, queries, columns, precision=Precision.INTEGERS):
     """Screening values of a tile of integers, what they are off by, in extended precision, and the bounds on that."""
     pair = BlockPair(near, far, REGISTERED.get(name), TileShape(len(near), len(far)), policy=Policy.in_force())
     tile, screen = pair.backend(precision).tile(Pairs(queries, columns)), pair.screen()
-    rows, bias = screen.gallery_tile(slice(columns.start, columns.stop), np.empty_like(tile.far))
+    rows, bias = screen.gallery_tile(
+        slice(columns.start, columns.stop), np.empty((len(columns), pair.screen().shape[2]), np.float32)
+    )
     exact = screen.query_rows(queries).astype(np.longdouble) @ rows.astype(np.longdouble).T - bias
     # As kernels compute them.
     value = (tile.products - tile.shift).astype(np.float32) * (tile.scale * tile.factor[:, None]) - tile.bias[0]
@@ -72,6 +75,32 @@ def test_products_lie_within_their_bounds(name, precision, data):
     value, off, bound = values_of(near, far, name, queries, columns, precision)
     assert np.isfinite(value).all()
     assert (np.abs(off) <= bound).all()
+
+
+@kernel
+def refined_values(tile):
+    """Values of all pairs, computed one by one."""
+    found = np.empty(tile.products.shape, np.float32)
+    for i in range(found.shape[0]):
+        for c in range(found.shape[1]):
+            product, scale = tile.products[i, c] - tile.shift[c], tile.scale[c] * tile.factor[i]
+            found[i, c] = refined(product, tile.near, tile.query[i], tile.far, c, scale)
+    return found
+
+
+@pytest.mark.parametrize("dim", [1, 2, 31, 33, 512, 4099])
+@pytest.mark.parametrize("kind", ["random", "largest"])
+def test_a_refined_value_is_that_of_products_with_residuals(dim, kind):
+    """Bit for bit, and for the largest integers."""
+    rng = np.random.default_rng(dim)
+    rows = rng.normal(size=(20, dim)) if kind == "random" else np.where(rng.random((20, dim)) < 0.5, 1.0, -1.0)
+    pair = BlockPair(
+        block_of(rows[:7]), block_of(rows[7:]), REGISTERED.get("euclidean"), TileShape(7, 13), policy=Policy.in_force()
+    )
+    pairs = Pairs(np.arange(7)[::2], RowRange(3, 13))
+    tiles = [pair.backend(precision).tile(pairs) for precision in costs.OF_INTEGERS]
+    assert np.array_equal(refined_values(tiles[0]), tiles[1].products)
+    assert np.array_equal(tiles[0].fine, tiles[1].extra)
 
 
 @pytest.mark.parametrize("name", DISTANCES)
@@ -100,15 +129,16 @@ def test_bounds_are_narrow_where_they_can_be(name, precision, most):
 @given(data=st.data())
 def test_lengths_of_residuals_are_not_too_small(data):
     rows = np.ascontiguousarray(data.draw(hard_rows(12, data.draw(st.sampled_from(DIMS)), "cosine")))
-    whole, fine, n = np.empty(rows.shape, np.int8), np.empty(rows.shape, np.int8), len(rows)
-    scale, bounds, left, totals = np.empty(n, np.float32), np.empty((n, 2)), np.empty(n), np.empty((2, n), np.int32)
-    quantise_rows(rows, whole, scale, bounds, totals[0])
-    quantise_residuals(rows, whole, scale, bounds, fine, left, totals[1])
-    for integers_of, total in zip((whole, fine), totals, strict=True):
+    n, dim = rows.shape
+    integers, totals = np.empty((n, 2 * dim), np.int8), np.empty((n, 2), np.int32)
+    scale, bounds = np.empty(n, np.float32), np.empty((n, 3))
+    quantise_rows(rows, integers, scale, bounds, totals)
+    whole, fine = integers[:, :dim], integers[:, dim:]
+    for integers_of, total in zip((whole, fine), totals.T, strict=True):
         assert np.array_equal(total, integers_of.sum(axis=1, dtype=np.int64))
         assert np.abs(integers_of.astype(np.int64)).max() <= 127
     exact, step = rows.astype(np.longdouble), scale[:, None].astype(np.longdouble)
-    for part, bound in zip((0.0, step * whole, step / 254 * fine), (*bounds.T, left), strict=True):
+    for part, bound in zip((0.0, step * whole, step / 254 * fine), bounds.T, strict=True):
         exact = exact - part
         length = np.sqrt((exact * exact).sum(axis=1))
         assert (bound >= length).all()
@@ -240,22 +270,25 @@ def test_smaller_bounds_of_lists_of_queries_are_noticed(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("of_columns", [False, True])
-def test_farthest_row_at_the_edge_of_a_bound(of_columns, monkeypatch):
-    """It is hardly farther than is known already, and passes for nearer; with half the bound it is missed."""
+def farthest_at_the_edge(of_columns):
+    """Largest distance of an item, that of the row at the edge, and one that is known already and hardly smaller."""
     distance = REGISTERED.get("cosine")
     near, far = (block_of(rows) for rows in rows_at_the_edge(512, -1.0))
     exact = canonical_matrix(near, far, distance)[0]
     known, nothing = Seed(np.zeros(1), exact - 1e-12), Seed(np.zeros(1), np.full(1, 2.0))
     sides, seeds = ([far, near], (nothing, known)) if of_columns else ([near, far], (known, nothing))
-    assert (
-        run_symmetric_tiles(*sides, distance, 8, 1, seeds, policy=Policy.in_force())[int(of_columns)].farthest == exact
-    )
+    found = run_symmetric_tiles(*sides, distance, 8, 1, seeds, policy=Policy.in_force())[int(of_columns)]
+    return found.farthest, exact, known.farthest
+
+
+@pytest.mark.parametrize("of_columns", [False, True])
+def test_farthest_row_at_the_edge_of_a_bound(of_columns, monkeypatch):
+    """It passes for nearer than what is known; with half the bound it is missed."""
+    found, exact, _ = farthest_at_the_edge(of_columns)
+    assert found == exact
     halve_bounds(monkeypatch)
-    assert (
-        run_symmetric_tiles(*sides, distance, 8, 1, seeds, policy=Policy.in_force())[int(of_columns)].farthest
-        == known.farthest
-    )
+    found, _, known = farthest_at_the_edge(of_columns)
+    assert found == known
 
 
 @pytest.mark.quick_cases(1)

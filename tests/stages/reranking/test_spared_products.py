@@ -8,9 +8,9 @@ import pytest
 from reid_dist.core.model import GalleryMask, Hidden, Targets
 from reid_dist.engine.distances import DISTANCES, Screen
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions import BlockPair, CountNearer, FeatureBlock, KnownPairs, Precision, pair_rows
+from reid_dist.engine.reductions import BlockPair, CountNearer, FeatureBlock, Precision, pair_rows
 from reid_dist.engine.tile_loop import run_tiles
-from reid_dist.kernels.canonical import pair_distances, squared_norms
+from reid_dist.kernels.canonical import Rescoring, pair_distances, squared_norms
 
 N_QUERY, N_GALLERY = 6, 9
 
@@ -19,8 +19,14 @@ def make_blocks(weight: float) -> tuple[FeatureBlock, FeatureBlock]:
     """Queries and gallery rows of which each query shares neighbours with the first row alone."""
     rng = np.random.default_rng(3)
     features = [rng.standard_normal((n, 8)).astype(np.float32) for n in (N_QUERY, N_GALLERY)]
-    known = KnownPairs(
-        weight, False, np.ones(N_QUERY), np.arange(N_QUERY + 1), np.zeros(N_QUERY, np.int64), np.full(N_QUERY, 0.25)
+    known = Rescoring(
+        True,
+        weight,
+        False,
+        np.ones(N_QUERY),
+        np.arange(N_QUERY + 1),
+        np.zeros(N_QUERY, np.int64),
+        np.full(N_QUERY, 0.25),
     )
     query, gallery = (FeatureBlock(np.arange(len(rows)), rows, squared_norms(rows)) for rows in features)
     return FeatureBlock(query.numbers, query.features, query.norm, 0, known), gallery

@@ -1,0 +1,45 @@
+"""Neighbours by products of eight-bit integers on a device: the sets and oracles of those of the CPU."""
+
+from __future__ import annotations
+
+import pytest
+from device_runs import use_device
+from test_neighbours_in_eight_bits import (
+    farthest_at_the_edge,
+    nearest_at_the_edge,
+    test_block_among_itself,
+    test_lists_of_queries,
+    test_lists_that_overflow,
+    test_lists_within_a_known_reach,
+    test_sweep_with_seeds,
+)
+
+pytest.importorskip("torch", reason="torch is not installed")
+
+__all__ = [
+    "test_block_among_itself",
+    "test_lists_of_queries",
+    "test_lists_that_overflow",
+    "test_lists_within_a_known_reach",
+    "test_sweep_with_seeds",
+]
+
+
+@pytest.fixture(autouse=True)
+def forced(monkeypatch):
+    """Tiles of a device, which are read as integers."""
+    use_device(monkeypatch, (5, 24), integers=True)
+
+
+@pytest.mark.parametrize("of_columns", [False, True])
+@pytest.mark.parametrize("dim", [64, 512, 2048])
+def test_level_at_the_edge_of_a_bound(dim, of_columns):
+    index, found, expected = nearest_at_the_edge(dim, of_columns=of_columns)
+    assert index == [[10]]
+    assert found == expected
+
+
+@pytest.mark.parametrize("of_columns", [False, True])
+def test_farthest_row_at_the_edge_of_a_bound(of_columns):
+    found, exact, _ = farthest_at_the_edge(of_columns)
+    assert found == exact
