@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.placed_pairs import PlacedPairs
+from reid_dist.kernels.prefetch import prefetch
 from reid_dist.kernels.settings import inner_kernel, kernel
 
 _UNSIGNED = NDArray[np.unsignedinteger]
@@ -27,11 +28,16 @@ def lower_places(placed: PlacedPairs, least: _UNSIGNED) -> None:
     """Lower the least places of the groups of placed pairs, shape (n_query, n_group); all bits are set for none."""
     group, place = placed.number, placed.place
     for i in range(len(placed.query)):
-        own, first, stop = least[placed.query[i]], placed.start[i], placed.start[i + 1]
+        q, first, stop = placed.query[i], placed.start[i], placed.start[i + 1]
+        own, before = least[q], q * least.shape[1]
+        # The places of all queries together are not in the cache of a core: each would be waited for.
+        for p in range(first, stop):
+            prefetch(least, before + group[p])
         # Four stretches in turn: the next item is often of the same group, whose place would be read as it is written.
         quarter = (stop - first) // 4
         for p in range(first, first + quarter):
-            for at in range(p, p + 4 * quarter, quarter):
+            for k in range(4):
+                at = p + k * quarter
                 own[group[at]] = min(np.int64(own[group[at]]), np.int64(place[at]))
         for p in range(first + 4 * quarter, stop):
             own[group[p]] = min(np.int64(own[group[p]]), np.int64(place[p]))
@@ -89,7 +95,7 @@ def settle_groups(
 
 @kernel
 def merge_groups(
-    parts: NDArray[np.signedinteger],
+    parts: tuple[NDArray[np.signedinteger], ...],
     bounds: NDArray[np.int64],
     group_of: NDArray[np.int64],
     group_start: NDArray[np.int64],
@@ -103,7 +109,7 @@ def merge_groups(
 ) -> None:
     """Take the least place of every group in the entries of several parts, and settle as `settle_groups` does.
 
-    Entries of part ``p`` and query ``q`` are ``parts[bounds[p, q]:bounds[p, q + 1]]``, and number ``i`` in them is
+    Entries of part ``p`` and query ``q`` are ``parts[p][bounds[p, q]:bounds[p, q + 1]]``, and number ``i`` in them is
     group ``group_of[group_start[p] + i]``.  `least` is memory for the places of a query.
     """
     mask, none = (1 << bits) - 1, np.iinfo(least.dtype).max
@@ -111,9 +117,9 @@ def merge_groups(
     for q in range(len(indptr) - 1):
         least[:] = none
         for p in range(len(bounds)):
-            own = group_of[group_start[p] : group_start[p + 1]]
+            own, part = group_of[group_start[p] : group_start[p + 1]], parts[p]
             for e in range(bounds[p, q], bounds[p, q + 1]):
-                group = own[np.int64(parts[e]) & mask]
-                least[group] = min(np.int64(least[group]), np.int64(parts[e]) >> bits)
+                group = own[np.int64(part[e]) & mask]
+                least[group] = min(np.int64(least[group]), np.int64(part[e]) >> bits)
         at = _settle_row(least, first_whole, bits, counted[start[q] : start[q + 1]], entry, at)
         indptr[q + 1] = at

@@ -24,6 +24,7 @@ from reid_dist.engine.reductions.costs import Need
 from reid_dist.engine.reductions.counts import PartialCounts, counts_of_places
 from reid_dist.engine.reductions.entering import EnteringTiles, entry_type, number_bits
 from reid_dist.engine.reductions.tiles import BlockPair
+from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.deciding import APART
 from reid_dist.kernels.groups import lower_places, merge_groups, settle_groups
 from reid_dist.kernels.placed_pairs import PlacedPairs
@@ -81,6 +82,9 @@ def combine_groups(partials: Sequence[GroupCounts], size: Int64) -> GroupCounts:
     """Add counts, and take the least place of every other group; `size` are the items of each group, (n_group,)."""
     if len(partials) == 1:
         return partials[0]
+    if len(partials) > MERGED_AT_ONCE:
+        rest = combine_groups(partials[MERGED_AT_ONCE - 1 :], size)
+        return combine_groups([*partials[: MERGED_AT_ONCE - 1], rest], size)
     start = partials[0].start
     count = sum((partial.count for partial in partials[1:]), partials[0].count.copy())
     group, position = np.unique(np.concatenate([partial.group for partial in partials]), return_inverse=True)
@@ -88,12 +92,13 @@ def combine_groups(partials: Sequence[GroupCounts], size: Int64) -> GroupCounts:
     np.add.at(held, position, np.concatenate([partial.held for partial in partials]))
     is_open = held < size[group]
     number, first_whole, width = _numbered(~is_open)
-    parts = np.concatenate([partial.entry for partial in partials])
-    first = segment_offsets([len(partial.entry) for partial in partials])[:-1]
-    entry, indptr = np.empty(len(parts) + 1, parts.dtype), np.zeros(len(start), np.int64)
+    # A tuple of one length and type, so that one kernel is compiled.
+    parts = [read_only(partial.entry) for partial in partials]
+    padding = [parts[0][:0]] * (MERGED_AT_ONCE - len(parts))
+    entry, indptr = np.empty(sum(map(len, parts)) + 1, parts[0].dtype), np.zeros(len(start), np.int64)
     merge_groups(
-        parts,
-        np.stack([partial.indptr for partial in partials]) + first[:, None],
+        (*parts, *padding),
+        np.stack([partial.indptr for partial in partials]),
         number[position],
         segment_offsets([len(partial.group) for partial in partials]),
         np.empty(width, _place_type(start)),
