@@ -98,8 +98,7 @@ class Problem:
 def content(found):
     """Everything in a partial result, as nested lists; entries of single-shot lists are in no order."""
     if isinstance(found, ListedItems):
-        owner = np.repeat(np.arange(len(found.active)), np.diff(found.indptr))
-        found = replace(found, entry=found.entry[np.lexsort((found.entry, owner))])
+        found = replace(found, entry=np.sort(found.entry))
     if isinstance(found, np.ndarray):
         return found.tolist()
     if isinstance(found, dict):

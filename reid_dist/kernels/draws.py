@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.settings import inner_kernel, kernel
-from reid_dist.kernels.single_shot import Listed
 from reid_dist.kernels.splitmix import finalise, finalise_one, stream_outputs
-from reid_dist.kernels.trials import ItemTable, OversizedGroups, advance, make_trials
+from reid_dist.kernels.trials import Trials, advance, make_tally
 
 # Sets the states of pids apart from those of a stream.
 _OF_IDENTITIES = np.uint64(0xD1B54A32D192ED03)
@@ -44,12 +43,8 @@ def _drawn(state: np.uint64, identity_state: np.uint64, n: int) -> np.int64:
 
 @kernel
 def drawn_curves(
-    listed: Listed,
-    positive_start: NDArray[np.int64],
+    trials: Trials,
     own_identity: NDArray[np.int64],
-    oversized_groups: OversizedGroups,
-    bits: int,
-    table: ItemTable,
     query_state: NDArray[np.uint64],
     identity_state: NDArray[np.uint64],
     curves: NDArray[np.float64],
@@ -57,35 +52,33 @@ def drawn_curves(
     """Write the fraction of draws in which at most ``k - 1`` identities come before the drawn positive.
 
     `own_identity` holds the identity of each query, shape (n_query,); `query_state` and `identity_state` are random
-    states of each query in each repeat, and of each identity.  The others are as in
+    states of each query in each repeat, and of each identity; `curves` is as in
     `reid_dist.kernels.expectation.expected_curves`.
     """
-    n_rank = curves.shape[1]
-    n_draws = query_state.shape[1]
-    seen = np.zeros(len(table.size), np.bool_)
-    number_of = np.zeros(len(table.size), np.int64)
+    n_rank, n_draws = curves.shape[1], query_state.shape[1]
     drawn = np.empty(n_draws, np.int64)
     within = np.empty(n_rank + 1, np.int64)
-    for q in range(len(listed.n_active)):
-        n_positive = positive_start[q + 1] - positive_start[q]
+    for q in range(len(curves)):
+        first, first_positive = trials.start[q], trials.positive_start[q]
+        n_positive = trials.positive_start[q + 1] - first_positive
         if n_positive == 0:
             curves[q] = np.nan
             continue
         for t in range(n_draws):
             drawn[t] = _drawn(query_state[q, t], identity_state[own_identity[q]], n_positive)
         within[:] = 0
-        trials = make_trials(listed, q, bits, oversized_groups, table, seen, number_of)
+        tally = make_tally(trials, q)
         # A draw of an inactive positive is a miss.
-        for place in range(listed.n_active[q]):
-            advance(trials, place, oversized_groups.before[positive_start[q] + place])
+        for place in range(trials.active[q]):
+            advance(trials, q, first_positive + place, tally)
             for t in range(n_draws):
                 if drawn[t] != place:
                     continue
                 before = 0
-                for i in range(len(trials.before)):
-                    if trials.before[i] > 0:
-                        state = identity_state[trials.identity[i]]
-                        before += int(_drawn(query_state[q, t], state, trials.kept[i]) < trials.before[i])
+                for i in range(len(tally.before)):
+                    if tally.before[i] > 0:
+                        state = identity_state[trials.identity[first + i]]
+                        before += int(_drawn(query_state[q, t], state, trials.kept[first + i]) < tally.before[i])
                         if before == n_rank:
                             break
                 within[before] += 1

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.settings import inner_kernel, kernel
-from reid_dist.kernels.single_shot import Listed
-from reid_dist.kernels.trials import ItemTable, OversizedGroups, advance, make_trials
+from reid_dist.kernels.trials import Trials, advance, make_tally
 
 # Identities that are multiplied in together.
 AT_ONCE = 4
@@ -66,46 +65,36 @@ def _multiply_in(
 
 
 @kernel
-def expected_curves(
-    listed: Listed,
-    positive_start: NDArray[np.int64],
-    oversized_groups: OversizedGroups,
-    bits: int,
-    table: ItemTable,
-    curves: NDArray[np.float64],
-) -> None:
+def expected_curves(trials: Trials, curves: NDArray[np.float64]) -> None:
     """Write the mean over a query's positives of ``P(K <= k - 1)`` for every ``k``; NaN without positives.
 
     Identities are multiplied in by ascending number, positives added from near to far: one definite float64 each.
-    Entries are complete up to the last active positive of each query, and hold the identity in their low `bits`.
-    `positive_start` has shape (n_query + 1,), `curves` shape (n_query, max_rank).
+    `curves` has shape (n_query, max_rank).
     """
     n_rank = curves.shape[1]
-    seen = np.zeros(len(table.size), np.bool_)
-    number_of = np.zeros(len(table.size), np.int64)
     old = np.empty(n_rank + AT_ONCE, np.float64)
     new = np.empty(n_rank + AT_ONCE, np.float64)
     within = np.empty(n_rank, np.float64)
-    for q in range(len(listed.n_active)):
-        n_positive = positive_start[q + 1] - positive_start[q]
+    for q in range(len(curves)):
+        first_positive = trials.positive_start[q]
+        n_positive = trials.positive_start[q + 1] - first_positive
         if n_positive == 0:
             curves[q] = np.nan
             continue
         curves[q] = 0.0
-        trials = make_trials(listed, q, bits, oversized_groups, table, seen, number_of)
-        n_trial = len(trials.identity)
+        tally = make_tally(trials, q)
+        n_trial = len(tally.before)
         success = np.empty(n_trial + AT_ONCE, np.float64)
         failure = np.empty(n_trial + AT_ONCE, np.float64)
         n_certain = 0
-        for place in range(listed.n_active[q]):
-            changed, certain = advance(trials, place, oversized_groups.before[positive_start[q] + place])
-            n_certain += certain
-            if changed or place == 0:
+        for p in range(first_positive, first_positive + trials.active[q]):
+            n_certain += advance(trials, q, p, tally)
+            if trials.item_start[p + 1] > trials.item_start[p] or p == first_positive:
                 n_open = 0
                 for t in range(n_trial):
-                    success[n_open] = trials.success[t]
-                    failure[n_open] = trials.failure[t]
-                    n_open += int(trials.is_open[t])
+                    success[n_open] = tally.success[t]
+                    failure[n_open] = tally.failure[t]
+                    n_open += int(tally.is_open[t])
                 within[:] = 0.0
                 reach = n_rank - n_certain
                 if reach > 0:

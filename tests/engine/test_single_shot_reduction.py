@@ -15,7 +15,7 @@ from python_kernels import PythonKernels
 from sampling import examples
 
 from reid_dist import FeatureSet, LabelledRows, compose_protocol, evaluate, evaluate_distances
-from reid_dist.core.model import Labels, RowRange
+from reid_dist.core.model import GalleryMask, Hidden, Labels, RowRange
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
@@ -28,7 +28,9 @@ from reid_dist.engine.reductions import (
     combine_lists,
     make_targets,
     pair_rows,
+    single_shot,
 )
+from reid_dist.engine.reductions.entering import number_bits
 from reid_dist.engine.reductions.identities import MOST_OVERSIZED, OVERSIZED_ITEMS, oversized_groups
 from reid_dist.engine.reductions.single_shot import ListedItems, inactive_mass, longest_list
 from reid_dist.engine.reductions.tiles import Precision, TileView
@@ -226,6 +228,15 @@ def test_junk_of_another_identity_is_hidden(other: int) -> None:
     assert unseen.curves(unseen.lists(2))[0] == pytest.approx([1 / 3, 1.0])
 
 
+def test_hidden_items_are_not_counted() -> None:
+    """Of identity 0, four items with labels 5, 5, 8, 9: two are hidden by the label and one by its row."""
+    pids, label = np.array([70, 70, 70, 70, 80, 80, 80, -1]), np.array([5, 5, 8, 9, 5, 5, 5, 5])
+    identities = Identities.make(pids, GalleryMask(pids == -1, label))
+    hidden = Hidden(np.array([0, 0, 0, 2]), np.array([3, 7]), np.array([7, 5, 8]), crosses=True)
+    query, identity = np.arange(3).repeat(2), np.tile([0, 1], 3)
+    assert identities.kept_items(hidden, query, identity).tolist() == [4, 3, 2, 0, 2, 3]
+
+
 # ---- inactive positives ----------------------------------------------------------------------------------------------
 
 
@@ -272,6 +283,26 @@ def test_a_positive_is_inactive_beyond_the_limit_and_not_at_it(max_rank: int) ->
         assert case.combine(case.lists(20)).active.tolist() == [n_before <= mass]
 
 
+def listed_lengths(listed: ListedItems, case: Gallery) -> np.ndarray:
+    """Entries of each query."""
+    place = listed.entry >> number_bits(len(case.identities.pid))
+    return np.bincount(np.searchsorted(listed.start, place, "right") - 1, minlength=len(listed.active))
+
+
+def test_lists_that_are_pruned_on_the_way_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(6)
+    pids = rng.integers(0, 700, 2400)
+    gallery = (rng.normal(size=(2400, 3)), pids, np.ones(2400, int))
+    query = (rng.normal(size=(9, 3)), rng.integers(0, 700, 9), np.zeros(9, int))
+    case = Gallery(query, gallery, shot=SingleShot(2))
+    (whole,) = case.lists(tile=TileShape(4, 100))
+    assert 0 < whole.active.sum() < len(case.targets.positive_row)
+    monkeypatch.setattr(single_shot, "_MORE", 500)
+    (pruned,) = case.lists(tile=TileShape(4, 100))
+    assert np.array_equal(np.sort(pruned.entry), np.sort(whole.entry))
+    assert np.array_equal(pruned.active, whole.active)
+
+
 @pytest.mark.slow
 def test_inactive_positives_count_as_misses() -> None:
     rng = np.random.default_rng(3)
@@ -289,7 +320,7 @@ def test_inactive_positives_count_as_misses() -> None:
     for q in range(len(query[1])):
         mass = [sum(chances) for chances in case.chances(q)]
         assert merged.active[q] == sum(mean <= inactive_mass(2) for mean in mass)
-    assert np.diff(merged.indptr).max() <= longest_list(case.identities.size, inactive_mass(2))
+    assert listed_lengths(merged, case).max() <= longest_list(case.identities.size, inactive_mass(2))
     curves = case.curves(case.lists())
     assert curves.tobytes() == case.curves(case.lists(61, TileShape(7, 13))).tobytes()
     for q, curve in enumerate(curves):
@@ -336,7 +367,7 @@ def test_lists_stay_within_the_planned_memory() -> None:
     planned = case.reduction.shot.query_bytes(case.identities.size, 15)
     assert held <= 40 * planned
     # A merged list reaches half of its bound.
-    longest = np.diff(case.combine(lists).indptr).max()
+    longest = listed_lengths(case.combine(lists), case).max()
     assert longest > longest_list(case.identities.size, inactive_mass(5)) / 2
 
 

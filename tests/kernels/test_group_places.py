@@ -14,13 +14,13 @@ from tiles import Tile, few_valued
 
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.kernels.deciding import APART, decide, make_open_pairs
-from reid_dist.kernels.groups import GroupPlaces, place_groups
+from reid_dist.kernels.groups import lower_places
+from reid_dist.kernels.placed_pairs import PlacedPairs, place_pairs
 
 _N_QUERY, _N_POSITIVE, _N_GROUP = 3, 6, 20
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
-@pytest.mark.parametrize("in_runs", [False, True])
 @given(
     seed=st.integers(0, 2**32 - 1),
     n_gallery=st.integers(_N_POSITIVE, 300),
@@ -29,7 +29,7 @@ _N_QUERY, _N_POSITIVE, _N_GROUP = 3, 6, 20
 )
 @settings(max_examples=examples(60), deadline=None)
 def test_the_place_of_a_group_is_the_least_of_its_items(
-    in_runs: bool, dtype: type, seed: int, n_gallery: int, values: int, run: int
+    dtype: type, seed: int, n_gallery: int, values: int, run: int
 ) -> None:
     """Groups of several runs of columns, of which the first item need not be the nearest."""
     rng = np.random.default_rng(seed)
@@ -39,15 +39,19 @@ def test_the_place_of_a_group_is_the_least_of_its_items(
     positives = [np.sort(rng.choice(n_gallery, _N_POSITIVE, replace=False)) for _ in query]
     bands = tile.bands(positives, positives, row_of)
     group_of = rng.integers(0, _N_GROUP, n_gallery).astype(np.int32)[np.arange(n_gallery) // run]
-    # Eight bytes are read together; all bits are set where no item of a group has come.
-    least = np.full((_N_QUERY, -(-_N_GROUP // 8) * 8), 255, np.uint8)
+    # All bits are set where no item of a group has come.
+    least = np.full((_N_QUERY, _N_GROUP), 255, np.uint8)
     start_of_places = bands.positive_start[bands.indptr] + 2 * bands.indptr
-    counted = np.zeros(start_of_places[-1], np.int32)
-    places = GroupPlaces(least, least.view(np.uint64), counted, start_of_places)
-    pairs = make_open_pairs((_N_QUERY + 1) * n_gallery)
+    n_pairs = (_N_QUERY + 1) * n_gallery
+    pairs = make_open_pairs(n_pairs)
+    placed = PlacedPairs(
+        np.empty(_N_QUERY, np.int64), np.empty(_N_QUERY + 1, np.int64), np.empty(n_pairs, np.int32),
+        np.empty(n_pairs, np.int32),
+    )  # fmt: skip
     seen = tile.seen(none_hidden)
-    done, n_open, _ = place_groups(seen, bands, pairs, 0, 0, 10**9, group_of, in_runs, places)
+    done, n_open, _, n = place_pairs(seen, bands, pairs, 0, 0, 10**9, bands.indptr[1:], APART, group_of, placed)
     assert done == _N_QUERY
+    lower_places(placed._replace(query=placed.query[:n]), least)
     for p in range(decide(pairs, n_open, row_of, bands, tile.rows, APART)):
         q, group = pairs.query[p], group_of[pairs.column[p]]
         least[q, group] = min(int(least[q, group]), pairs.place[p] - start_of_places[q])

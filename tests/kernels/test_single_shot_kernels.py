@@ -12,21 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.draws import WORD, nth
 from sampling import examples
-from tiles import Tile, few_valued, tile_of
+from tiles import Tile, few_valued
 
 from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE
-from reid_dist.kernels.canonical import PairRows, bytes_of_given, read_only
-from reid_dist.kernels.deciding import BEFORE, BEHIND, Bands, OpenPairs, decide, make_open_pairs
+from reid_dist.kernels.canonical import bytes_of_given, read_only
+from reid_dist.kernels.deciding import BEFORE, BEHIND, decide, make_open_pairs
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
 from reid_dist.kernels.expectation import expected_curves
-from reid_dist.kernels.placing import make_row, place_row
-from reid_dist.kernels.single_shot import Listed, Lists, list_decided, list_tile, prune_heavy
-from reid_dist.kernels.trials import ItemTable, OversizedGroups
-from tests.compiled import from_python
+from reid_dist.kernels.placed_pairs import PlacedPairs, place_pairs
+from reid_dist.kernels.trials import Trials, number_trials
 
-make_row, place_row = map(from_python, (make_row, place_row))
-
-NONE_OVERSIZED = OversizedGroups(np.empty(0, np.int64), np.empty((0, 0), np.int32))
 SEEDS = st.integers(0, 2**32 - 1)
 
 
@@ -79,9 +74,25 @@ class Case:
                     break
         return found
 
+    def place(self, n_active: int, ties: int, room: int, limit: int = 10**9) -> tuple[dict[int, int], int, int]:
+        """Column -> place of the pairs that are placed, the number of open ones behind them, and the first row left."""
+        bands, n_column = self.bands, len(self.row_of)
+        # Up to the threshold of the last active positive.
+        stop = np.searchsorted(bands.positive_start[:-1], [n_active])
+        placed = PlacedPairs(
+            np.empty(room, np.int64), np.empty(room + 1, np.int64), np.empty(n_column, np.int32),
+            np.empty(n_column, np.int32),
+        )  # fmt: skip
+        self.pairs = make_open_pairs(n_column)
+        done, n_open, inside, n = place_pairs(
+            self.tile, bands, self.pairs, 0, 0, limit, stop, ties, np.arange(n_column, dtype=np.int32), placed
+        )
+        assert n_open <= inside <= n_column
+        assert placed.query[:n].tolist() == [0] * n
+        columns, places = (each[: placed.start[n]].tolist() for each in (placed.number, placed.place))
+        return dict(zip(columns, places, strict=True)), n_open, done
 
-# Compiles the kernel once more, to call it from Python; the lists of the same kernel are tested below.
-@pytest.mark.slow
+
 @given(
     seed=SEEDS,
     name=st.sampled_from([*DISTANCES.names(), "given"]),
@@ -98,111 +109,25 @@ def test_places_are_those_of_the_definition(
 ) -> None:
     case = Case(seed, name, dtype, n_column, n_positive, values)
     n_active = max(1, math.ceil(share * len(case.in_order)))
-    bands, row, pairs = case.bands, make_row(case.tile, case.bands), make_open_pairs(n_column)
-    # Up to the threshold of the last active positive.
-    last = int(np.searchsorted(bands.positive_start[:-1], n_active))
-    n, n_open, inside = place_row(case.tile, 0, bands, last, 10**9, row, pairs, 0)
-    assert n_open <= inside <= n_column
-    places = bands.positive_start[row.pending.place[:n]].tolist()
-    found = dict(zip(row.pending.column[:n].tolist(), places, strict=True))
-    n_decided = decide(pairs, n_open, case.rows_of_block, bands, case.rows, ties)
-    columns, places = (pairs.column[:n_decided] - 7).tolist(), pairs.place[:n_decided].tolist()
+    found, n_open, done = case.place(n_active, ties, 1)
+    assert done == 1
+    n_decided = decide(case.pairs, n_open, case.rows_of_block, case.bands, case.rows, ties)
+    columns, places = (case.pairs.column[:n_decided] - 7).tolist(), case.pairs.place[:n_decided].tolist()
     assert not found.keys() & set(columns)
     found |= dict(zip(columns, places, strict=True))
     assert {column: place for column, place in found.items() if place < n_active} == case.by_definition(n_active, ties)
 
 
-# ---- lists -----------------------------------------------------------------------------------------------------------
-
-
-def listed_after(cut: int, limit: int, capacity: int) -> tuple[dict[int, int], int, int]:
-    """Entries of one query and its active positives after tiles of `cut` columns, and the longest list on the way.
-
-    Column c has distance c; the positives are columns 9, 19, 29, …; identity c % 7, of weight 1 + c % 7.
-    """
-    n_column, bits = 200, 3
-    positives = np.arange(9, n_column, 10)
-    values = -np.arange(n_column, dtype=float)[None]
-    lists = Lists(
-        np.empty((1, capacity), np.int32), np.zeros(1, int), np.zeros(1, int), np.array([len(positives)]),
-        np.zeros((len(positives), 1), np.int32),
-    )  # fmt: skip
-    given = PairRows(
-        GIVEN_DISTANCE.kind,
-        read_only(bytes_of_given(-values)),
-        read_only(bytes_of_given(np.arange(n_column, dtype=float)[:, None])),
-        np.zeros(1),
-        np.zeros(n_column),
-    )
-    longest, pairs = 0, make_open_pairs(n_column)
-    for start in range(0, n_column, cut):
-        columns = slice(start, start + cut)
-        thresholds = positives.astype(float)
-        bands = Bands(
-            np.array([0, len(positives)]), -thresholds, -thresholds, thresholds, np.arange(len(positives) + 1),
-            positives, np.array([0, len(positives)]), positives,
-        )  # fmt: skip
-        identity = np.arange(n_column)[columns] % 7
-        # Identity 6 is an oversized group.
-        identity_of = np.where(identity == 6, -1, identity).astype(np.int32)
-        tile = tile_of(np.ascontiguousarray(values[:, columns]), np.zeros((1, len(identity))), None, start)
-        done, n_open, _ = list_tile(
-            tile, bands, pairs, 0, 0, 10**6, identity_of, bits, np.arange(1, 8), limit, lists
-        )  # fmt: skip
-        assert done == 1
-        of_block = np.concatenate([np.zeros(start, np.int32), identity_of])
-        n_decided = decide(pairs, n_open, np.arange(n_column), bands, given, 0)
-        decided = OpenPairs(*(each[:n_decided] for each in pairs))
-        list_decided(decided, np.array([0, len(positives)]), of_block, bits, np.arange(1, 8), limit, lists)
-        longest = max(longest, int(lists.size[0]))
-    prune_heavy(bits, np.arange(1, 8), limit, lists)
-    entries = Counter(lists.entry[0, : lists.size[0]].tolist())
-    assert lists.oversized[: lists.n_active[0], 0].tolist() == [
-        sum(column % 7 == 6 for column in range(10 * place, 10 * place + 9)) for place in range(lists.n_active[0])
-    ]
-    return entries, int(lists.n_active[0]), longest
-
-
-def test_lists_hold_the_items_before_active_positives() -> None:
-    for limit in (0, 5, 60, 10**9):
-        expected = Counter()
-        weight = n_active = 0
-        for place in range(20):
-            columns = [column for column in range(10 * place, 10 * place + 9) if column % 7 != 6]
-            weight += sum(1 + column % 7 for column in columns)
-            if weight > limit:
-                break
-            n_active += 1
-            expected.update((place << 3) | (column % 7) for column in columns)
-        for cut in (1, 7, 200):
-            entries, found, _ = listed_after(cut, limit, 400)
-            assert found == n_active
-            assert entries == expected
-
-
-def test_a_full_list_is_pruned() -> None:
-    entries, n_active, longest = listed_after(7, 60, 60)
-    assert longest <= 60
-    assert (entries, n_active) == listed_after(200, 60, 400)[:2]
-
-
-def test_a_row_with_a_crowded_band_is_not_listed() -> None:
+def test_a_row_with_a_crowded_band_is_left() -> None:
     case = Case(3, "cosine", np.float32, 300, 5, 1)
     n_positive = len(case.in_order)
-    lists = Lists(
-        np.empty((1, 600), np.int32), np.zeros(1, int), np.zeros(1, int), np.array([n_positive]),
-        np.zeros((n_positive, 0), np.int32),
-    )  # fmt: skip
-    arguments = np.zeros(300, np.int32), 1, np.ones(1, int), 10**9, lists
-    pairs = make_open_pairs(600)
-    assert list_tile(case.tile, case.bands, pairs, 0, 0, 10, *arguments)[:2] == (0, 0)
-    assert lists.size[0] == 0
-    done, n_open, _ = list_tile(case.tile, case.bands, pairs, 0, 0, 300, *arguments)
-    assert done == 1
-    n_decided = decide(pairs, n_open, case.rows_of_block, case.bands, case.rows, 0)
-    decided, of_block = OpenPairs(*(each[:n_decided] for each in pairs)), np.zeros(307, np.int32)
-    list_decided(decided, np.array([0, n_positive]), of_block, *arguments[1:])
-    assert lists.size[0] == len(case.by_definition(n_positive))
+    assert case.place(n_positive, 0, 1, limit=10) == ({}, 0, 0)
+    assert case.place(n_positive, 0, 1, limit=300)[2] == 1
+
+
+def test_a_row_without_room_for_its_pairs_is_left() -> None:
+    case = Case(3, "cosine", np.float32, 300, 5, 1000)
+    assert case.place(len(case.in_order), 0, 0) == ({}, 0, 0)
 
 
 # ---- the expectation and draws ---------------------------------------------------------------------------------------
@@ -217,26 +142,27 @@ class Before:
         # Item k of identity i comes before positive steps[i, k] first; n_positive for one that comes before none.
         self.first = [steps[i, :size] for i, size in enumerate(self.size)]
         self.n_positive = n_positive
-        self.bits = max(1, (n_identity - 1).bit_length())
         self.identity = np.concatenate([np.full(len(first), i) for i, first in enumerate(self.first)])
         self.place = np.concatenate(self.first)
 
-    def listed(self, oversized: np.ndarray) -> tuple[Listed, OversizedGroups]:
-        """Arguments of the kernels, with some identities counted and not listed."""
+    def trials(self, *, together: bool) -> Trials:
+        """Argument of the kernels; items of an identity at one place are counted together, or one by one."""
         active = self.place < self.n_positive
-        listed = active & ~np.isin(self.identity, oversized)
-        entry = (self.place[listed] << self.bits) | self.identity[listed]
-        before = np.zeros((self.n_positive, len(oversized)), np.int32)
-        for g, identity in enumerate(oversized):
-            np.add.at(before[:, g], self.place[active & (self.identity == identity)], 1)
-        bounds = np.array([0]), np.array([len(entry)])
-        return Listed(entry.astype(np.int32), *bounds, np.array([self.n_positive])), OversizedGroups(oversized, before)
-
-    @property
-    def table(self) -> ItemTable:
-        none = np.empty(0, np.int64)
-        indptr = np.zeros(len(self.size) + 1, np.int64)
-        return ItemTable(self.size, indptr, none, none, read_only(np.zeros(1, int)), np.zeros(2, int), none)
+        items = sorted(zip(self.place[active].tolist(), self.identity[active].tolist(), strict=True))
+        counted = Counter(items) if together else None
+        pairs, counts = (list(counted), list(counted.values())) if counted is not None else (items, [1] * len(items))
+        known = sorted({identity for _, identity in pairs})
+        places = [place for place, _ in pairs]
+        return Trials(
+            start=np.array([0, len(known)]),
+            identity=np.array(known, np.int64),
+            kept=self.size[np.array(known, np.int64)],
+            positive_start=np.array([0, self.n_positive]),
+            active=np.array([self.n_positive]),
+            item_start=np.searchsorted(places, np.arange(self.n_positive + 1)),
+            trial=np.array([known.index(identity) for _, identity in pairs], np.int64),
+            n_items=np.array(counts, np.int32),
+        )
 
     def by_definition(self, n_rank: int) -> list[Fraction]:
         curve = [Fraction(0)] * n_rank
@@ -258,17 +184,14 @@ class Before:
     n_positive=st.integers(1, 4),
     largest=st.integers(1, 5),
     n_rank=st.sampled_from([1, 2, 5, 40]),
-    n_oversized=st.integers(0, 3),
 )
 @settings(max_examples=examples(80))
 def test_expectations_are_those_of_the_definition(
-    seed: int, n_identity: int, n_positive: int, largest: int, n_rank: int, n_oversized: int
+    seed: int, n_identity: int, n_positive: int, largest: int, n_rank: int
 ) -> None:
-    rng = np.random.default_rng(seed)
-    before = Before(rng, n_identity, n_positive, largest)
-    oversized = np.sort(rng.choice(n_identity, min(n_oversized, n_identity), replace=False))
+    before = Before(np.random.default_rng(seed), n_identity, n_positive, largest)
     curves = np.empty((1, n_rank))
-    expected_curves(*_arguments(before, oversized), before.table, curves)
+    expected_curves(before.trials(together=True), curves)
     expected = before.by_definition(n_rank)
     assert curves[0] == pytest.approx([float(value) for value in expected], abs=1e-14)
     # Chances of 0 and 1 are exact.
@@ -276,60 +199,40 @@ def test_expectations_are_those_of_the_definition(
         float(truth) for truth in expected if truth in (0, 1)
     ]
     assert (np.diff(curves[0]) >= 0).all()
-    listed_alone = np.empty((1, n_rank))
-    expected_curves(*_arguments(before, np.empty(0, np.int64)), before.table, listed_alone)
-    assert listed_alone.tobytes() == curves.tobytes()
-
-
-def _arguments(before: Before, oversized: np.ndarray) -> tuple[Listed, np.ndarray, OversizedGroups, int]:
-    listed, oversized_groups = before.listed(oversized)
-    return listed, np.array([0, before.n_positive]), oversized_groups, before.bits
+    one_by_one = np.empty((1, n_rank))
+    expected_curves(before.trials(together=False), one_by_one)
+    assert one_by_one.tobytes() == curves.tobytes()
 
 
 def test_a_query_without_positives_has_no_curve() -> None:
-    table = ItemTable(
-        np.array([2, 3]), np.zeros(3, int), np.empty(0, int), np.empty(0, int), read_only(np.zeros(1, int)),
-        np.zeros(2, int), np.empty(0, int),
-    )  # fmt: skip
-    nothing = Listed(np.empty(0, np.int32), np.zeros(1, int), np.zeros(1, int), np.zeros(1, int))
+    none = np.empty(0, np.int64)
     start, states = np.zeros(2, int), np.zeros((1, 3), np.uint64)
+    trials = Trials(start, none, none, start, np.zeros(1, int), np.zeros(1, int), none, np.empty(0, np.int32))
     curves = np.zeros((2, 1, 4))
-    expected_curves(nothing, start, NONE_OVERSIZED, 1, table, curves[0])
-    drawn_curves(nothing, start, np.array([-1]), NONE_OVERSIZED, 1, table, states, np.zeros(2, np.uint64), curves[1])
+    expected_curves(trials, curves[0])
+    drawn_curves(trials, np.array([-1]), states, np.zeros(2, np.uint64), curves[1])
     assert np.isnan(curves).all()
 
 
-def test_hidden_items_are_not_drawn() -> None:
-    """Of identity 0, four items with labels 5, 5, 8, 9: two are hidden by the label and one by its row."""
-    table = ItemTable(
-        size=np.array([4, 3]),
-        label_indptr=np.array([0, 3, 4]),
-        label=np.array([5, 8, 9, 5]),
-        label_size=np.array([2, 1, 1, 3]),
-        hidden_label=read_only(np.array([7, 5, 8])),
-        extra_indptr=np.array([0, 0, 0, 1]),
-        extra_identity=np.array([0]),
-    )
-    entry = np.array([0, 0, 0], np.int32)  # one item of identity 0 before the only positive of each query
-    listed = Listed(entry, np.arange(3), np.arange(1, 4), np.ones(3, int))
-    curves = np.empty((3, 1))
-    none_oversized = OversizedGroups(np.empty(0, np.int64), np.empty((3, 0), np.int32))
-    expected_curves(listed, np.arange(4), none_oversized, 1, table, curves)
-    assert curves[:, 0].tolist() == [3 / 4, 1 / 2, 1 / 2]
+def test_identities_are_numbered_query_by_query() -> None:
+    """Entries hold the identity in three low bits: 5, 2, 5 of the first query, none of the second, 2 and 0 then."""
+    entry = np.array([5, 8 | 2, 8 | 5, 16 | 2, 24 | 0], np.int32)
+    trial, start, identity = np.empty(5, np.int64), np.empty(4, np.int64), np.empty(6, np.int64)
+    number_trials(entry, np.array([0, 3, 3, 5]), 3, 6, trial, start, identity)
+    assert start.tolist() == [0, 2, 2, 4]
+    assert identity[:4].tolist() == [2, 5, 0, 2]
+    assert trial.tolist() == [1, 0, 1, 3, 2]
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_draws_have_the_expected_frequencies(seed: int) -> None:
     before = Before(np.random.default_rng(seed), 9, 3, 5)
     n_rank, n_draws = 6, 20_000
-    oversized = np.array([2, 5])
     states = query_states(np.uint64(seed), np.array([11]), n_draws)
     pids = identity_states(np.arange(100, 110, dtype=np.uint64))
     curves = np.empty((1, n_rank))
     # The query is of another identity than those that come before its positives.
-    table = before.table._replace(size=np.append(before.size, 3), label_indptr=np.zeros(11, int))
-    listed, start, oversized_groups, bits = _arguments(before, oversized)
-    drawn_curves(listed, start, np.array([9]), oversized_groups, bits, table, states, pids, curves)
+    drawn_curves(before.trials(together=True), np.array([9]), states, pids, curves)
     for found, truth in zip(curves[0], map(float, before.by_definition(n_rank)), strict=True):
         assert abs(found - truth) <= 5 * math.sqrt(truth * (1 - truth) / n_draws) + 1e-12
     assert (np.diff(curves[0]) >= 0).all()

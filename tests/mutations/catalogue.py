@@ -36,8 +36,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("kernels/reciprocal.py", "values[side, m] / n_places", "values[side, m] / (n_places + 1)"),
         (
             "kernels/expectation.py",
-            "        n_positive = positive_start[q + 1] - positive_start[q]\n        if n_positive == 0:\n",
-            "        n_positive = positive_start[q + 1] - positive_start[q]\n        if n_positive == 1:\n",
+            "        n_positive = trials.positive_start[q + 1] - first_positive\n        if n_positive == 0:\n",
+            "        n_positive = trials.positive_start[q + 1] - first_positive\n        if n_positive == 1:\n",
         ),
         ("kernels/counting.py", "certain = max(int(passed), nearer)", "certain = int(passed)"),
         ("kernels/counting.py", "if nearer > certain:", "if nearer < certain:"),
@@ -110,13 +110,10 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "",
         ),
         ("kernels/exponential.py", "f = (m - 1.0) / (m + 1.0)", "f = (m + 1.0) / (m + 1.0)"),
-        (
-            "kernels/trials.py",
-            "    while at < stop and table.extra_identity[at] == identity:\n        kept -= 1\n",
-            "    while at < stop and table.extra_identity[at] == identity:\n        kept += 1\n",
-        ),
     ],
     "reductions": [
+        ("engine/reductions/identities.py", "kept -= np.searchsorted(rows", "kept += np.searchsorted(rows"),
+        ("engine/reductions/entering.py", "self._number_of[decided.column]", "self._number_of[decided.query]"),
         ("engine/distances/integers.py", "return product if _is_exact(product) else None", "return product"),
         (
             "engine/distances/quantised.py",
@@ -157,7 +154,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "at_place[begin:first] = 0",
         ),
         ("engine/threshold_passes.py", "dtype=np.int64)[:, ::2]", "dtype=np.int64)[:, 1::2]"),
-        ("engine/reductions/identities.py", "np.flatnonzero((identity >= 0) &", "np.flatnonzero((identity > 0) &"),
+        ("engine/reductions/identities.py", "[self.of_row[hidden.row] >= 0]", "[self.of_row[hidden.row] > 0]"),
     ],
     "relevance": [
         ("relevance/assignment.py", "reason[empty & (same_camera > 0)]", "reason[empty & (same_camera >= 0)]"),
@@ -367,12 +364,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "each[:per_identity].astype(np.int64) - 1",
             "each[:1].astype(np.int64) - 1",
         ),
-        ("engine/reductions/groups.py", "held[partial.group] += partial.held", "held[partial.group] = partial.held"),
-        (
-            "kernels/groups.py",
-            "latest = at if is_new else min(latest, at)",
-            "latest = at",
-        ),
+        ("engine/reductions/groups.py", "is_open = held < size[group]", "is_open = held < size[group] - 1"),
+        ("kernels/groups.py", "least[group] = min(np.int64(least[group]), ", "least[group] = max(0, "),
         (
             "metrics/definitions.py",
             "exact_mean(values[counted[rows]])",

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries, Relevance, Targets, Thresholds
 from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, Output, QueryBlock
-from reid_dist.engine.plan import DEFAULT_TILE_GALLERY, OPEN_BYTES, Besides
+from reid_dist.engine.plan import DEFAULT_TILE_GALLERY, Besides
 from reid_dist.engine.reductions import (
+    ENTERING_BYTES,
     CountGroups,
     GroupCounts,
     Reduction,
@@ -68,7 +69,7 @@ class GroupRanks(Output[RankedQueries]):
         """Counts and places of groups, and relevance and thresholds of groups besides those of items."""
         rows = min(sizes.shape.chunk_rows, DEFAULT_TILE_GALLERY)
         groups = group_bytes(group_numbers(self.label, sizes.gallery), rows, sizes.per_query)
-        return Besides(groups + int(160 * sizes.per_query), merges_slowly=True, bytes_per_task=OPEN_BYTES)
+        return Besides(groups + int(160 * sizes.per_query), merges_slowly=True, bytes_per_task=ENTERING_BYTES)
 
     def _index(self, labels: JobLabels) -> GroupIndex:
         return labels.derive((GroupIndex, self.label), lambda index: GroupIndex(index.labels, self.label, index.mask))

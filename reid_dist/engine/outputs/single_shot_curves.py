@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Targets
 from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, Output, QueryBlock
-from reid_dist.engine.plan import OPEN_BYTES, Besides
-from reid_dist.engine.reductions import Identities, ListBefore, ListedItems, SingleShot, combine_lists
+from reid_dist.engine.plan import Besides
+from reid_dist.engine.reductions import ENTERING_BYTES, Identities, ListBefore, ListedItems, SingleShot, combine_lists
 from reid_dist.kernels.deciding import BEFORE, BEHIND
 
 
@@ -84,7 +84,7 @@ class SingleShotCurves(Output[Float64]):
         return Besides(
             self.n_curves * bytes_per_query,
             values_per_query=self.n_curves * self.shot.max_rank,
-            bytes_per_task=self.n_curves * OPEN_BYTES,
+            bytes_per_task=self.n_curves * ENTERING_BYTES,
         )
 
 

@@ -4,6 +4,7 @@ from reid_dist.engine.reductions.accumulator import Accumulator, Reduction
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, pair_rows
 from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts
+from reid_dist.engine.reductions.entering import ENTERING_BYTES
 from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, combine_groups, counts_of_groups, group_bytes
 from reid_dist.engine.reductions.identities import Identities
 from reid_dist.engine.reductions.impostors import (
@@ -36,6 +37,7 @@ from reid_dist.engine.reductions.targets import (
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 
 __all__ = [
+    "ENTERING_BYTES",
     "Accumulator",
     "BlockPair",
     "BracketCounts",

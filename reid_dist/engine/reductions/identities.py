@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import GalleryMask, RowRange, Targets
-from reid_dist.core.segments import entry_owners, owner_offsets
-from reid_dist.kernels.canonical import read_only
-from reid_dist.kernels.trials import ItemTable
+from reid_dist.core.model import GalleryMask, Hidden, Targets
+from reid_dist.core.segments import entry_keys
+from reid_dist.core.sorted_values import places_among
 from reid_dist.relevance.groups import Groups
 
 Int64 = NDArray[np.int64]
@@ -36,9 +35,10 @@ class Identities:
     size: Int64
     # Identity of each gallery row, -1 for none, shape (n_gallery,), int32.
     of_row: NDArray[np.int32]
-    # As in `reid_dist.kernels.trials.ItemTable`.
-    label_indptr: Int64
+    # Labels that queries may hide, ascending; ascending numbers ``identity * len(label) + place of the label`` of those
+    # that items of an identity carry, and how many carry each; int64.  Empty where no query hides a label.
     label: Int64
+    labelled: Int64
     label_size: Int64
     # Oversized groups, whose items are counted instead of listed, ascending, int64.
     oversized: Int64
@@ -47,15 +47,12 @@ class Identities:
     def make(cls, pids: Int64, mask: GalleryMask) -> Identities:
         """Number the identities of a gallery, from the pids of all its rows, shape (n_gallery,)."""
         groups = Groups.make(pids, mask)
-        owner = label = label_size = np.empty(0, np.int64)
+        label = labelled = label_size = np.empty(0, np.int64)
         if mask.label is not None:
             rows = np.flatnonzero(~mask.junk_row)
-            kinds, code = np.unique(mask.label[rows], return_inverse=True)
-            found, label_size = np.unique(groups.of_row[rows] * len(kinds) + code, return_counts=True)
-            owner, code = np.divmod(found, max(1, len(kinds)))
-            label = kinds[code]
-        size, label_indptr = groups.size, owner_offsets(owner, len(groups))
-        return cls(groups.value, size, groups.of_row, label_indptr, label, label_size, oversized_groups(size))
+            label, code = np.unique(mask.label[rows], return_inverse=True)
+            labelled, label_size = np.unique(groups.of_row[rows] * len(label) + code, return_counts=True)
+        return cls(groups.value, groups.size, groups.of_row, label, labelled, label_size, oversized_groups(groups.size))
 
     def of_queries(self, targets: Targets) -> Int64:
         """Identity of each query, from its positives, shape (n_query,), int64; -1 for a query without positives."""
@@ -65,25 +62,18 @@ class Identities:
         own[valid] = self.of_row[targets.positive_row[start[:-1][valid]]]
         return own
 
-    def table(self, targets: Targets, queries: RowRange) -> ItemTable:
-        """Items of every identity that are visible to some queries of a block."""
-        hidden = targets.hidden
-        some = slice(queries.start, queries.stop)
-        owner = identity = np.empty(0, np.int64)
+    def kept_items(self, hidden: Hidden, query: Int64, identity: Int64) -> Int64:
+        """Number of the items of some identities that are visible to some queries of a block; both (n,), int64."""
+        kept = self.size[identity]
+        if hidden.label is not None:
+            code = places_among(self.label, hidden.label)[query]
+            place = places_among(self.labelled, identity * len(self.label) + code)
+            hides = (code >= 0) & (place >= 0)
+            kept[hides] -= self.label_size[place[hides]]
         if hidden.crosses:
-            indptr = hidden.indptr[queries.start : queries.stop + 1]
-            owner = entry_owners(indptr)
-            row = hidden.row[indptr[0] : indptr[-1]]
-            identity = self.of_row[row].astype(np.int64)
-            others = np.flatnonzero((identity >= 0) & (identity != self.of_queries(targets)[some][owner]))
-            others = others[np.lexsort((identity[others], owner[others]))]
-            owner, identity = owner[others], identity[others]
-        return ItemTable(
-            size=self.size,
-            label_indptr=self.label_indptr,
-            label=self.label,
-            label_size=self.label_size,
-            hidden_label=read_only(np.zeros(len(queries), np.int64) if hidden.label is None else hidden.label[some]),
-            extra_indptr=owner_offsets(owner, len(queries)),
-            extra_identity=identity,
-        )
+            # Single rows that are hidden from a query.
+            n = len(self.pid)
+            rows = np.sort(entry_keys(hidden.indptr, self.of_row[hidden.row], n)[self.of_row[hidden.row] >= 0])
+            wanted = query * n + identity
+            kept -= np.searchsorted(rows, wanted, "right") - np.searchsorted(rows, wanted)
+        return kept

@@ -21,38 +21,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, RowRange, Targets
-from reid_dist.core.segments import segment_offsets
+from reid_dist.core.segments import (
+    entry_numbers,
+    entry_owners,
+    segment_offsets,
+    segment_running_sums,
+)
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import MERGED_AT_ONCE
-from reid_dist.engine.reductions.backends import Advance, Backend, Pairs, Rest
-from reid_dist.engine.reductions.bands import PlacingTiles
 from reid_dist.engine.reductions.costs import Need
+from reid_dist.engine.reductions.entering import EnteringTiles, entry_type, number_bits
 from reid_dist.engine.reductions.identities import Identities, oversized_groups
 from reid_dist.engine.reductions.tiles import BlockPair
-from reid_dist.kernels.deciding import Bands, OpenPairs
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
 from reid_dist.kernels.expectation import expected_curves
-from reid_dist.kernels.single_shot import (
-    LISTED_TOGETHER,
-    Listed,
-    Lists,
-    add_weights,
-    copy_active,
-    count_active,
-    list_decided,
-    list_tile,
-    prune,
-    prune_heavy,
-)
-from reid_dist.kernels.tiles import Tile
-from reid_dist.kernels.trials import OversizedGroups
+from reid_dist.kernels.placed_pairs import PlacedPairs
+from reid_dist.kernels.single_shot import add_weights, keep_active, list_items
+from reid_dist.kernels.trials import Trials, number_trials
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -60,6 +52,8 @@ Float64 = NDArray[np.float64]
 # Contributions of a positive below 2^-NEGLIGIBLE_BITS count as 0.
 NEGLIGIBLE_BITS = 80
 _WEIGHT_BITS = 32
+# Entries for which a block has room, beyond twice those that pruning leaves.
+_MORE = 2**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +82,7 @@ class SingleShot:
         `size` are the items of each gallery identity, shape (n_identity,); `per_query` is the mean number of positives.
         """
         listed = np.delete(size, oversized_groups(size))
-        itemsize = _entry_type(_identity_bits(len(size)), int(size.max(initial=0))).itemsize
+        itemsize = np.dtype(np.int64).itemsize
         # A list grows to twice its bound before it is pruned; its copy, waiting lists and their sum are added.
         entries = min(longest_list(size, inactive_mass(self.max_rank)), int(listed.sum())) * (
             2 + 1 + MERGED_AT_ONCE + 1
@@ -123,18 +117,6 @@ def longest_list(size: Int64, mass: int) -> int:
     return int(listed[-(mass + 1) :].sum())
 
 
-def _identity_bits(n_identity: int) -> int:
-    return max(1, (n_identity - 1).bit_length())
-
-
-def _entry_type(bits: int, most_positives: int) -> np.dtype[np.signedinteger]:
-    fits = (most_positives + 1) << bits <= np.iinfo(np.int32).max
-    return np.dtype(np.int32 if fits else np.int64)
-
-
-# ---- the exact expectation -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class ListedItems:
     """Items before the active positives of a block of queries, from some gallery blocks.
@@ -142,23 +124,43 @@ class ListedItems:
     Stored in workspaces by the names of its fields.
     """
 
-    # Entries of query ``i`` are ``entry[indptr[i]:indptr[i + 1]]``; see `reid_dist.kernels.single_shot`.
-    indptr: Int64
+    # Entries in no order, shape (n,): the place of a positive in the block above, and an identity in the low bits.
     entry: NDArray[np.signedinteger]
     # Positives of each query that are active given these items, shape (n_query,), int64.
     active: Int64
-    # Upper bound on the weight of the entries of each query, shape (n_query,), int64.
-    weight: Int64
     # Items of each oversized group, by the first positive that they come before, shape (n_positive, n_oversized),
     # int32.
     oversized: NDArray[np.int32]
     # First positive of each query, and their number at the end, shape (n_query + 1,), int64.
     start: Int64
 
-    @property
-    def listed(self) -> Listed:
-        """Convert to the argument of kernels."""
-        return Listed(self.entry, self.indptr[:-1], self.indptr[1:], self.active)
+
+class _Limit:
+    """The weight of preceding items beyond which a positive is inactive, and the entries that it leaves."""
+
+    def __init__(self, identities: Identities, shot: SingleShot) -> None:
+        self.bits = number_bits(len(identities.pid))
+        self._most = inactive_mass(shot.max_rank) << _WEIGHT_BITS
+        # Of an item of each identity, in units of 2^-32, rounded down.
+        self._weight = (1 << _WEIGHT_BITS) // np.maximum(identities.size, 1)
+
+    def is_exceeded(self, identity: NDArray[np.int32]) -> bool:
+        """Whether items of some identities, shape (n,), weigh more than the limit."""
+        return int(self._weight[identity].sum()) > self._most
+
+    def prune(
+        self, entry: NDArray[np.signedinteger], active: Int64, start: Int64
+    ) -> tuple[NDArray[np.signedinteger], Int64]:
+        """Entries before positives that are still active, and the number of these of each query; reuses the memory."""
+        totals = np.zeros(start[-1], np.int64)
+        add_weights(entry, self.bits, self._weight, totals)
+        # Sums only grow from near to far.
+        within = segment_running_sums(totals, start) <= self._most
+        active = np.minimum(active, np.diff(segment_offsets(within)[start]))
+        is_active = entry_numbers(start) < np.repeat(active, np.diff(start))
+        if is_active.all():
+            return entry, active
+        return entry[: keep_active(entry, self.bits, is_active)].copy(), active
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,24 +182,9 @@ class ListBefore:
     # Rule of ties; see `reid_dist.kernels.deciding`.
     ties: int = 0
 
-    @property
-    def weight(self) -> Int64:
-        """Weight of an item of each identity, in units of 2^-32, rounded down, shape (n_identity,), int64."""
-        return _weights(self.identities)
-
-    @property
-    def weight_limit(self) -> int:
-        """Weight of preceding items, in units of 2^-32, beyond which a positive is inactive."""
-        return _weight_limit(self.shot)
-
     def start(self, pair: BlockPair) -> _ListingBefore:
         """Make an accumulator for a block pair."""
         return _ListingBefore(self, pair)
-
-    @property
-    def bits(self) -> int:
-        """Number of low bits of an entry that hold the identity."""
-        return _identity_bits(len(self.identities.pid))
 
     def finish(self, merged: ListedItems, queries: RowRange, query_row: Int64) -> Float64:
         """Compute the expectation, or the mean of the draws, for some queries of the block.
@@ -207,111 +194,94 @@ class ListBefore:
         max_rank), float64; NaN for a query without positives.
         """
         some = slice(queries.start, queries.stop)
-        indptr = merged.indptr[queries.start : queries.stop + 1]
-        listed = Listed(merged.entry, indptr[:-1], indptr[1:], merged.active[some])
-        start = self.targets.positive_indptr[queries.start : queries.stop + 1]
-        oversized_groups = OversizedGroups(self.identities.oversized, merged.oversized)
-        table = self.identities.table(self.targets, queries)
+        trials = self._trials(merged, queries)
         curves = np.empty((len(queries), self.shot.max_rank))
         if self.shot.n_draws is None:
-            expected_curves(listed, start, oversized_groups, self.bits, table, curves)
+            expected_curves(trials, curves)
             return curves
         own = self.identities.of_queries(self.targets)[some]
         with np.errstate(over="ignore"):
             # Wrap-around of unsigned numbers is intended.
             query_state = query_states(np.uint64(self.shot.seed % 2**64), query_row[some], self.shot.n_draws)
             identity_state = identity_states(self.identities.pid.astype(np.uint64))
-            drawn_curves(listed, start, own, oversized_groups, self.bits, table, query_state, identity_state, curves)
+            drawn_curves(trials, own, query_state, identity_state, curves)
         return curves
 
-
-def _weights(identities: Identities) -> Int64:
-    return (1 << _WEIGHT_BITS) // np.maximum(identities.size, 1)
-
-
-def _weight_limit(shot: SingleShot) -> int:
-    return inactive_mass(shot.max_rank) << _WEIGHT_BITS
+    def _trials(self, merged: ListedItems, queries: RowRange) -> Trials:
+        """Sort the items before the positives of some queries into trials."""
+        start, active = merged.start[queries.start : queries.stop + 1], merged.active[queries.start : queries.stop]
+        first, stop, n_identity = int(start[0]), int(start[-1]), len(self.identities.pid)
+        bits = number_bits(n_identity)
+        entry = merged.entry[(merged.entry >= first << bits) & (merged.entry < stop << bits)]
+        if len(self.identities.oversized):
+            is_active = entry_numbers(start - first) < np.repeat(active, np.diff(start))
+            oversized = merged.oversized[first:stop] * is_active[:, None]
+            place, group = np.nonzero(oversized)
+            n_items = np.concatenate([np.ones(len(entry), np.int32), oversized[place, group]])
+            entry = np.concatenate([entry, (place + first) << bits | self.identities.oversized[group]])
+            order = np.argsort(entry)
+            entry, n_items = entry[order], n_items[order]
+        else:
+            entry, n_items = np.sort(entry), np.ones(len(entry), np.int32)
+        item_start = np.searchsorted(entry, np.arange(first, stop + 1) << bits)
+        trial, trial_start = np.empty(len(entry), np.int64), np.empty(len(start), np.int64)
+        identity = np.empty(len(entry) + 1, np.int64)
+        number_trials(entry, item_start[start - first], bits, n_identity, trial, trial_start, identity)
+        identity = identity[: trial_start[-1]]
+        hidden = self.targets.hidden.take(np.arange(queries.start, queries.stop))
+        kept = self.identities.kept_items(hidden, entry_owners(trial_start), identity)
+        return Trials(trial_start, identity, kept, start - first, active, item_start, trial, n_items)
 
 
 def combine_lists(partials: Sequence[ListedItems], identities: Identities, shot: SingleShot) -> ListedItems:
     """Join lists, and remove entries that come before inactive positives only."""
-    start, bits, limit = partials[0].start, _identity_bits(len(identities.pid)), _weight_limit(shot)
-    n_active = np.minimum.reduce([partial.active for partial in partials])
-    weight = sum((partial.weight for partial in partials[1:]), partials[0].weight.copy())
-    heavy = weight > limit
-    if heavy.any():
-        totals, item_weight = np.zeros(start[-1], np.int64), _weights(identities)
-        for partial in partials:
-            add_weights(partial.listed, bits, item_weight, heavy, n_active, start, totals)
-        prune(totals, start, limit, heavy, n_active, weight)
-    indptr, entry = _join([partial.listed for partial in partials], bits, n_active)
+    start, active = partials[0].start, np.minimum.reduce([partial.active for partial in partials])
+    entry = np.concatenate([partial.entry for partial in partials])
+    entry, active = _Limit(identities, shot).prune(entry, active, start)
     oversized = sum((partial.oversized for partial in partials[1:]), partials[0].oversized)
-    return ListedItems(indptr, entry, n_active, weight, oversized, start)
+    return ListedItems(entry, active, oversized, start)
 
 
-def _join(parts: Sequence[Listed], bits: int, n_active: Int64) -> tuple[Int64, NDArray[np.signedinteger]]:
-    """Join the entries that come before active positives; see `ListedItems`."""
-    size = np.zeros(len(n_active), np.int64)
-    for part in parts:
-        count_active(part, bits, n_active, size)
-    indptr = segment_offsets(size)
-    entry = np.empty(indptr[-1], parts[0].entry.dtype)
-    filled = indptr[:-1].copy()
-    for part in parts:
-        copy_active(part, bits, n_active, entry, filled)
-    return indptr, entry
-
-
-class _ListingBefore(PlacingTiles[ListedItems]):
+class _ListingBefore(EnteringTiles[ListedItems]):
     """Accumulator of `ListBefore`."""
 
     need: ClassVar[Need] = ListBefore.need
 
     def __init__(self, reduction: ListBefore, pair: BlockPair) -> None:
-        targets, identities, gallery = reduction.targets, reduction.identities, pair.gallery
-        super().__init__(targets, reduction.mask, pair, reduction.ties)
-        self._reduction, self._start = reduction, targets.positive_indptr
-        place_of = np.full(len(identities.pid), -1, np.int32)
-        place_of[identities.oversized] = np.arange(len(identities.oversized))
-        column = identities.of_row[gallery.numbers]
+        targets, identities = reduction.targets, reduction.identities
+        identity = identities.of_row[pair.gallery.numbers]
         # Oversized groups have negative numbers; the number of junk rows is never read.
-        group = place_of[column] if len(place_of) else column
-        self._identity_of = np.where(group >= 0, -1 - group, column).astype(np.int32)
-        self._weighing = reduction.bits, reduction.weight, reduction.weight_limit
+        number = np.arange(len(identities.pid) + 1, dtype=np.int32)
+        number[identities.oversized] = -1 - np.arange(len(identities.oversized))
+        super().__init__(targets, reduction.mask, pair, reduction.ties, number[identity])
+        self._limit = _Limit(identities, reduction.shot)
+        # Whether all items of the block together may make a positive inactive.
+        self._is_heavy = self._limit.is_exceeded(identity[identity >= 0])
+        n_positive = len(targets.positive_row)
+        room = _MORE if self._is_heavy else len(pair.query) * len(identity)
+        self._entry, self._size = np.empty(room, entry_type(self._limit.bits, n_positive)), 0
+        self._active = np.diff(self._start)
+        self._oversized = np.zeros((n_positive, len(identities.oversized)), np.int32)
 
-    @cached_property
-    def _lists(self) -> Lists:
-        """Lists of the items so far; their memory is allocated as they grow."""
-        identities, most = self._reduction.identities, np.diff(self._start)
-        longest = longest_list(identities.size, inactive_mass(self._reduction.shot.max_rank))
-        n_query, n_column = len(most), self._pair.gallery_rows
-        # A pruned list, a tile, and another list so that pruning is rare; at most the whole block.
-        capacity = min(len(self._identity_of), 2 * longest + max(n_column, LISTED_TOGETHER))
-        return Lists(
-            entry=np.empty((n_query, capacity), _entry_type(self._reduction.bits, int(most.max(initial=0)))),
-            size=np.zeros(n_query, np.int64),
-            weight=np.zeros(n_query, np.int64),
-            n_active=most.copy(),
-            oversized=np.zeros((len(self._targets.positive_row), len(identities.oversized)), np.int32),
-        )
+    def _prune(self) -> None:
+        """Remove entries before inactive positives, of which no more follow, and find room for others."""
+        entry, self._active = self._limit.prune(self._entry[: self._size], self._active, self._start)
+        self._size = len(entry)
+        self._stop = np.searchsorted(self._targets.positive_start, self._start[:-1] + self._active)
+        self._entry = np.concatenate([entry, np.empty(len(entry) + _MORE, entry.dtype)])
 
-    def _place(self, backend: Backend, pairs: Pairs, bands: Bands, rest: Rest) -> Advance:
-        identity_of = self._identity_of[pairs.columns.start : pairs.columns.stop]
-
-        def enter(tile: Tile) -> Advance:
-            return list_tile(tile, bands, *rest, identity_of, *self._weighing, self._lists)
-
-        return backend.enter(pairs, enter)
-
-    def _enter(self, decided: OpenPairs) -> None:
-        list_decided(decided, self._start, self._identity_of, *self._weighing, self._lists)
+    def _enter_placed(self, placed: PlacedPairs) -> None:
+        n = int(placed.start[len(placed.query)])
+        if self._size + n > len(self._entry):
+            self._prune()
+        free = self._entry[self._size :]
+        self._size += list_items(placed, self._start, self._active, self._limit.bits, free, self._oversized)
 
     def result(self) -> ListedItems:
         """Return the lists of the block pair."""
         self._decide()
-        lists, bits = self._lists, self._reduction.bits
-        prune_heavy(*self._weighing, lists)
-        begin = np.arange(len(lists.size)) * lists.entry.shape[1]
-        listed = Listed(lists.entry.reshape(-1), begin, begin + lists.size, lists.n_active)
-        indptr, entry = _join([listed], bits, lists.n_active)
-        return ListedItems(indptr, entry, lists.n_active, lists.weight, lists.oversized, self._start)
+        if self._is_heavy:
+            self._prune()
+        # The memory of the others is given back without a copy.
+        self._entry.resize(self._size, refcheck=False)
+        return ListedItems(self._entry, self._active, self._oversized, self._start)
