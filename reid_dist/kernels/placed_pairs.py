@@ -41,9 +41,9 @@ def place_pairs(
     """Write the pairs of a tile that values place before some threshold, and add those left open to `pairs`.
 
     Thresholds of query ``q`` from ``stop[q]`` on are left out, shape (n_query,); `number_of` are the numbers of the
-    columns of the tile, shape (columns,).  The kernel ends also before a row
-    whose pairs may find no room in `placed`, and returns the number of rows there behind the other results, which are
-    those of `reid_dist.kernels.counting.count_tile`, as are the other parameters.
+    columns of the tile, shape (columns,).  The kernel ends also before a row whose pairs may find no room in `placed`,
+    and returns the number of rows there behind the other results, which are those of
+    `reid_dist.kernels.counting.count_tile`, as are the other parameters.
     """
     row, n_column = make_row(tile, bands), tile.products.shape[1]
     column, threshold, positive_start = row.pending.column, row.pending.place, bands.positive_start
