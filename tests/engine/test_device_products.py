@@ -468,25 +468,6 @@ def run_alone(program, **variables):
 
 
 @pytest.mark.slow
-def test_kernels_of_lists_are_compiled_ahead():
-    program = """
-import numpy as np
-from reid_dist import FeatureSet, nearest
-from reid_dist.kernels.entries import enter_rows
-from reid_dist.kernels.warmup import compile_examples
-compile_examples("device")
-before = len(enter_rows.signatures)
-rows = np.random.default_rng(0).normal(size=(90, 8)).astype(np.float32)
-items, others = FeatureSet.from_arrays(rows, np.arange(90)), FeatureSet.from_arrays(rows[::2], np.arange(45))
-for each in (items, others):
-    nearest(items, each, k=3)
-print(before, len(enter_rows.signatures))
-"""
-    forced = {SCREEN_VARIABLE: "cuda", TORCH_DEVICE_VARIABLE: "cpu"}
-    assert run_alone(program, **forced) == "1 1"
-
-
-@pytest.mark.slow
 def test_kernels_of_triton_agree_with_torch():
     """By its interpreter, which has to be chosen before it is imported."""
     pytest.importorskip("triton", reason="Triton is not installed")
