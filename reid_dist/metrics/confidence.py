@@ -10,10 +10,11 @@ per-query values over all draws divided by the number of queries in them, and th
 the same resamples, and the interval of one does not depend on which others are requested.
 
 Test: if two runs are equally good, the difference of an identity is as likely to have the one sign as the other.  The
-p-value is the share of random sign changes, one sign for all queries of an identity, whose total is at least as far
-from zero as the one that was observed; the observed one counts among them, so that no p-value is zero.
+p-value is the share of sign changes, one sign for all queries of an identity, whose total is at least as far from zero
+as the one that was observed.  All of them are taken where they are no more than the draws, and the p-value is then
+exact; otherwise they are random, and the observed one counts among them, so that no p-value is zero.
 
-Both are approximations by a finite number of random draws, repeatable for a seed, and neither belongs to what a digest
+Both approximate by a finite number of random draws, repeatable for a seed, and neither belongs to what a digest
 of results covers.  The percentile interval is too narrow where there are few identities: below `FEW_UNITS` of them it
 is a hint and no more.  It is made of the values that occurred: if all are equal its width is zero.
 
@@ -184,8 +185,9 @@ def sign_flip_p_values(
 ) -> dict[str, float]:
     """Two-sided p-values of paired differences whose mean is zero if nothing changed.
 
-    (1 + number of random sign changes whose total is as far from zero as the observed one, or farther) /
-    (1 + `n_resamples`); all queries of a unit change sign together.  The number of queries is the same in every
+    The share of all 2^n sign changes of n units whose total is as far from zero as the observed one, or farther, if
+    these are at most `n_resamples`; otherwise (1 + number of such ones among random sign changes) / (1 +
+    `n_resamples`).  All queries of a unit change sign together.  The number of queries is the same in every
     arrangement, so totals are compared instead of means.  Differences are (n_query,) float64, NaN for a query that does
     not count; a metric that no query counts for has the p-value NaN.
     """
@@ -198,12 +200,17 @@ def sign_flip_p_values(
     least = np.abs(observed) - _EQUAL * np.abs(totals.sums).sum(axis=1)
     rng = np.random.default_rng((seed, _SIGNS))
     as_far = np.zeros(len(observed), np.int64)
-    for block in _blocks(n_resamples, n_units):
-        words = rng.integers(0, 2**32, (len(block), -(-n_units // 32)), np.uint32).astype("<u4")
-        flipped = np.unpackbits(words.view(np.uint8), axis=1, count=n_units).astype(np.float64)
-        changed = observed[:, np.newaxis] - 2.0 * np.vecdot(totals.sums[:, np.newaxis], flipped)
+    n_all = 2**n_units
+    is_exact = n_all <= n_resamples
+    for block in _blocks(n_all if is_exact else n_resamples, n_units):
+        if is_exact:
+            flipped: NDArray[np.integer] = np.arange(block.start, block.stop)[:, np.newaxis] >> np.arange(n_units) & 1
+        else:
+            words = rng.integers(0, 2**32, (len(block), -(-n_units // 32)), np.uint32).astype("<u4")
+            flipped = np.unpackbits(words.view(np.uint8), axis=1, count=n_units)
+        changed = observed[:, np.newaxis] - 2.0 * np.vecdot(totals.sums[:, np.newaxis], flipped.astype(np.float64))
         as_far += np.count_nonzero(np.abs(changed) >= least[:, np.newaxis], axis=1)
-    p_values = (1 + as_far) / (1 + n_resamples)
+    p_values = as_far / n_all if is_exact else (1 + as_far) / (1 + n_resamples)
     counted = totals.counts.sum(axis=1) > 0
     known = counted[totals.count_of]
     return {name: float(p_values[at]) if known[at] else math.nan for at, name in enumerate(differences)}

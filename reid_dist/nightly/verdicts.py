@@ -14,7 +14,7 @@ from reid_dist.nightly.gating.accuracy import dropped, gate_accuracy, gate_means
 from reid_dist.nightly.gating.nights import Night, night_of, tested_metrics
 from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
 from reid_dist.nightly.gating.settings import AccuracyGate, Gates, RatioGate, TrendGate
-from reid_dist.nightly.gating.trend import gate_trend
+from reid_dist.nightly.gating.trend import announced_once, gate_trend
 from reid_dist.nightly.history import History, Past
 from reid_dist.nightly.history.values import DONE, INCOMPARABLE, Entry, Finding
 from reid_dist.reports import Report
@@ -160,7 +160,9 @@ def _trend(earlier: _EarlierNights, gate: TrendGate) -> Finding:
         return Finding(gate="trend", verdict=INCOMPARABLE, reason=reason)
     results = {night.digest for night in nights}
     n_earlier = sum(each.entry.result_digest in results for each in past)
-    return gate_trend(nights, tonight, earlier.report.per_query["pid"], n_earlier=n_earlier, gate=gate)
+    found = gate_trend(nights, tonight, earlier.report.per_query["pid"], n_earlier=n_earlier, gate=gate)
+    before = past[-1].entry.finding("trend") if past else None
+    return found if before is None else announced_once(found, before, past[-1].run)
 
 
 _OF_ENTRIES: Final[Mapping[str, Callable[[_MeasuredNights, Any], Finding]]] = {

@@ -148,9 +148,13 @@ def test_p_values_are_those_of_all_sign_changes(seed: int, steps: int) -> None:
     rng = np.random.default_rng(seed)
     pids = rng.integers(0, 9, 25)
     differences = rng.integers(-steps, steps + 1, 25) / steps
-    found = sign_flip_p_values({"x": differences}, pids, n_resamples=8000, seed=seed)["x"]
     exact = every_sign(pids.tolist(), differences.tolist())
-    assert found == pytest.approx(exact, abs=4 * (exact * (1 - exact) / 8000) ** 0.5 + 1 / 8000)
+    n_all = 2 ** len(set(pids.tolist()))
+    # All sign changes are taken where they are no more than the draws, whatever the seed.
+    for n_resamples in (n_all, 8000):
+        assert sign_flip_p_values({"x": differences}, pids, n_resamples=n_resamples, seed=seed)["x"] == exact
+    drawn = sign_flip_p_values({"x": differences}, pids, n_resamples=n_all - 1, seed=seed)["x"]
+    assert drawn == pytest.approx(exact, abs=4 * (exact * (1 - exact) / n_all) ** 0.5 + 1 / n_all)
 
 
 def test_no_p_value_is_zero_and_no_change_is_one() -> None:

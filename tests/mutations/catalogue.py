@@ -182,8 +182,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("metrics/listed.py", "n_kept[of] - n_relevant[of] + number", "n_kept[of] - n_relevant[of] - number"),
         (
             "metrics/confidence.py",
-            "p_values = (1 + as_far) / (1 + n_resamples)",
-            "p_values = as_far / (1 + n_resamples)",
+            "p_values = as_far / n_all if is_exact else (1 + as_far) / (1 + n_resamples)",
+            "p_values = as_far / n_all if is_exact else as_far / (1 + n_resamples)",
         ),
         ("metrics/definitions.py", "if text in METRICS and not METRICS", "if text in METRICS or not METRICS"),
     ],

@@ -145,6 +145,30 @@ def test_a_loss_against_the_best_of_the_last_nights_is_found(nights: Nights) -> 
     assert worse.baseline == 2
 
 
+def test_a_rise_is_news_once(nights: Nights) -> None:
+    verdicts = [nights.add(0.004 * number, noise=0.04, seed=number)[1].verdict for number in range(14)]
+    assert verdicts.count("better") == 1
+    first = verdicts.index("better")
+    assert set(verdicts[first + 1 :]) == {"same"}
+    # The same features again, whose line rises as well.
+    _, trend = nights.add(0.004 * 13, noise=0.04, seed=13)
+    assert trend.verdict == "same"
+    assert trend.reason.startswith("rising as in run 14: ")
+    assert trend.changes[0].verdict == "better"
+
+
+def test_a_gain_against_the_accepted_night_is_news_once(nights: Nights) -> None:
+    for number in range(2):
+        nights.add(0.0, noise=0.02, seed=number)
+    nights.history.accept(1, NAME, "published")
+    found = [nights.add(0.003 * number, noise=0.02, seed=10 + number)[0] for number in range(1, 7)]
+    gains = [each for each in found if each.verdict == "better" and each.baseline == 1]
+    assert len(gains) == 1
+    assert gains[0].reason.startswith("against run 1, the last accepted one: mAP rose by")
+    # Between two nights there is no gain.
+    assert {each.verdict for each in found if each is not gains[0]} <= {"same", "undecided"}
+
+
 def test_nights_with_one_result_are_the_same(nights: Nights) -> None:
     nights.add(0.0, seed=5)
     for number in range(2, 5):

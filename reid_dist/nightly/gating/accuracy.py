@@ -61,7 +61,8 @@ def gate_accuracy(
     not needed.  `recent` are the good nights from which the best is chosen, oldest first.
 
     The finding is that against the last good entry; where that is no loss but another comparison is, that against the
-    reference, or else against the best night.
+    reference, or else against the best night.  Where there is no loss and no gain either, it is a gain against the last
+    accepted entry, in the night in which the gain is reached.
     """
     # Of `same_options` alone only the digest is known.
     finding = _against(candidate, entry, last_good or same_options, gate, gate.last_good_share, "last good")
@@ -73,6 +74,9 @@ def gate_accuracy(
         else:
             latest = "" if finding.baseline is None else f"; {finding.verdict} against run {finding.baseline}, the last"
             finding = replace(losses[0], reason=losses[0].reason + latest)
+    elif (gain := _new_gain(candidate, entry, last_good, reference, gate)) is not None and finding.verdict != BETTER:
+        latest = "" if finding.baseline is None else f"; {finding.verdict} against run {finding.baseline}, the last"
+        finding = replace(gain, reason=gain.reason + latest)
     alarm = _moved_without_cause(entry, same_options)
     return replace(finding, alarm=ALARM, reason=f"{alarm}; {finding.reason}") if alarm else finding
 
@@ -177,6 +181,20 @@ def _longer_losses(
         )
         if drop is not None and drop.p_value <= gate.best_share * gate.false_alarm:
             yield _worse_than_best(candidate, drop, len(recent))
+
+
+def _new_gain(
+    candidate: Report, entry: Entry, last_good: Past | None, reference: Past | None, gate: AccuracyGate
+) -> Finding | None:
+    """Return a gain against the last accepted entry that the last good entry had not reached; None for none."""
+    if reference is None or not reference.entry.accepted or last_good is None or last_good.run == reference.run:
+        return None
+    role = "last accepted"
+    gain = _against(candidate, entry, reference, gate, gate.reference_share, role)
+    if gain.verdict != BETTER or last_good.report is None:
+        return None
+    before = _against(last_good.report, last_good.entry, reference, gate, gate.reference_share, role)
+    return None if before.verdict == BETTER else gain
 
 
 def dropped(after: Entry, before: Entry, metrics: Sequence[str], smallest: float) -> bool:

@@ -12,6 +12,8 @@ identity, which accounts for the noise of the queries, paired over all nights;
 *nights*: if the results are exchangeable, every order of the nightly means is equally likely: a permutation test, which
 accounts for whatever moves a whole night, such as the seed of a training.
 
+A rise is announced in the night in which it is first found; see `announced_once`.
+
 Both must agree.  The first alone mistakes an effect on whole nights for a trend; the second alone mistakes a change
 between two models, each with many nights that differ by little more than rounding.
 
@@ -22,6 +24,7 @@ and Smyth, SAGMB 2010 (no p-value is zero).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -65,6 +68,17 @@ def gate_trend(
     order = (WORSE, BETTER, UNDECIDED, SAME, INCOMPARABLE)
     against, first = f"{len(series)} different results since run {series[0].number}", series[0].number
     return finding_of_metrics(_GATE, _fitted(series, pids, gate), order, against=against, baseline=first)
+
+
+def announced_once(found: Finding, before: Finding, run: int) -> Finding:
+    """Return a rising trend as no news, if the finding of the night before, of a run, had a rise already.
+
+    The changes keep their verdicts, by which the next night knows of the rise.  A falling trend stays a loss.
+    """
+    has_risen = any(change.verdict == BETTER for change in before.changes)
+    if found.verdict != BETTER or not has_risen:
+        return found
+    return replace(found, verdict=SAME, reason=f"rising as in run {run}: {found.reason}")
 
 
 def night_weights(n: int) -> Float64:

@@ -54,8 +54,13 @@ def compared_with(entry: Entry, earlier: Sequence[Run]) -> tuple[Run, Entry] | N
     found_by = [finding for gate in ("accuracy", "trend") if (finding := entry.finding(gate)) is not None]
     finding = next((each for each in found_by if each.is_regression), entry.finding("accuracy"))
     number = None if finding is None else finding.baseline
-    found = [(run, old) for run in earlier if (old := run.entry(entry.name)) is not None and old.state == DONE]
+    found = done_before(entry, earlier)
     return next((pair for pair in found if pair[0].number == number), found[-1] if found else None)
+
+
+def done_before(entry: Entry, earlier: Sequence[Run]) -> list[tuple[Run, Entry]]:
+    """Return the earlier runs, oldest first, in which the job of an entry was done, with the entry there."""
+    return [(run, old) for run in earlier if (old := run.entry(entry.name)) is not None and old.state == DONE]
 
 
 def causes(before: Entry, after: Entry) -> Iterator[Cause]:

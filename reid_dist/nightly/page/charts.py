@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from markupsafe import Markup
 
+from reid_dist.core.formatting import counted
 from reid_dist.nightly.history.values import BETTER, FAILED, WORSE
 from reid_dist.nightly.page.outcome import ACCEPTED, MOVED
 from reid_dist.nightly.wording import value_text
@@ -115,7 +116,7 @@ def _description(quantity: str, title: str, nights: Sequence[Point]) -> str:
     """Return the text of a chart for screen readers."""
     known = [(night.name, night.value) for night in nights if night.value is not None]
     (first, start), (last, end) = known[0], known[-1]
-    words = f"{title} over {len(nights):,} nights: {value_text(quantity, start)} in {first}"
+    words = f"{title} over {counted(len(nights), 'night')}: {value_text(quantity, start)} in {first}"
     if len(known) > 1:
         words += f", {value_text(quantity, end)} in {last}"
     marked = [f"{night.name} ({', '.join(night.letters)})" for night in nights if night.letters]

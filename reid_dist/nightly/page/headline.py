@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from reid_dist.core import formatting
 from reid_dist.core.formatting import first_few, upper_first
 from reid_dist.nightly.history.earlier_runs import streak
 from reid_dist.nightly.history.values import (
@@ -19,11 +20,12 @@ from reid_dist.nightly.history.values import (
     WORSE,
     Change,
     Entry,
+    Finding,
     Run,
 )
-from reid_dist.nightly.page.causes import causes, compared_with
+from reid_dist.nightly.page.causes import causes, compared_with, done_before
 from reid_dist.nightly.page.outcome import ACCEPTED, MOVED, counted, outcome, reasons
-from reid_dist.nightly.wording import change_text, jobs, shortened
+from reid_dist.nightly.wording import change_text, difference_text, jobs, shortened, value_text
 
 _LONGEST_REASON: Final = 240
 _MOST_CAUSES: Final = 3
@@ -76,13 +78,13 @@ def headline(run: Run, earlier: Sequence[Run] = ()) -> Headline:
     return Headline(kind, title, tuple(_clauses(run, earlier)), counts[UNDECIDED])
 
 
-def leading_change(entry: Entry) -> Change | None:
-    """Return the first change, in the order of the gates, with the verdict of the outcome."""
+def leading_change(entry: Entry) -> tuple[Finding, Change] | None:
+    """Return the first change, in the order of the gates, with the verdict of the outcome, and its finding."""
     wanted = BETTER if outcome(entry) == BETTER else WORSE
-    changes = [change for finding in entry.findings for change in finding.changes]
-    found = [change for change in changes if change.verdict == wanted]
+    changes = [(finding, change) for finding in entry.findings for change in finding.changes]
+    found = [(finding, change) for finding, change in changes if finding.verdict == change.verdict == wanted]
     if not found and entry.alarm:
-        found = [change for change in changes if change.difference and change.baseline != change.candidate]
+        found = [each for each in changes if each[1].difference and each[1].baseline != each[1].candidate]
     return found[0] if found else None
 
 
@@ -122,7 +124,9 @@ def _clause(entry: Entry, kind: str, earlier: Sequence[Run]) -> str:
     if kind == UNCOMPARED:
         ((_, reason),) = reasons(entry)
         return f"{_PHRASES[kind][0]}: {shortened(reason, most=_LONGEST_REASON)}"
-    change = leading_change(entry)
+    finding, change = leading_change(entry) or (None, None)
+    if finding is not None and finding.gate == "trend" and change is not None and kind != MOVED:
+        return _trend_clause(entry, finding, change, earlier)
     if kind == MOVED:
         text, nothing = "gave another result for equal inputs and an equal job", "nothing else that is recorded changed"
     else:
@@ -135,6 +139,30 @@ def _clause(entry: Entry, kind: str, earlier: Sequence[Run]) -> str:
     found = [str(cause) for cause in causes(before, entry)]
     changed = f"changed: {first_few(found, _MOST_CAUSES)}" if found else nothing
     return f"{text}; since run {run.number} {changed}"
+
+
+def _trend_clause(entry: Entry, finding: Finding, change: Change, earlier: Sequence[Run]) -> str:
+    """Describe a change of the fitted line apart from that of one night, which its ends are no values of.
+
+    What changed since the last run is no cause of it.
+    """
+    before = done_before(entry, earlier)
+    n_nights = 1 + sum(run.number >= (finding.baseline or 0) for run, _ in before)
+    moves = "rising" if (change.difference or 0.0) > 0 else "falling"
+    text = f"is {moves} over {formatting.counted(n_nights, 'night')}: {change.name} by about {difference_text(change)} "
+    text += f"along the fitted line; tonight {value_text(change.name, _value(entry, change.name))}"
+    if not before:
+        return text
+    run, last = before[-1]
+    value, earlier_value = _value(entry, change.name), _value(last, change.name)
+    if value is None or earlier_value is None:
+        return text
+    since_last = difference_text(replace(change, difference=value - earlier_value))
+    return f"{text} ({since_last} against run {run.number})"
+
+
+def _value(entry: Entry, name: str) -> float | None:
+    return entry.metrics[name].value if name in entry.metrics else None
 
 
 def _significance(change: Change | None) -> str:
