@@ -24,7 +24,7 @@ from reid_dist.engine.threshold_passes import refuse_early, verify
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded, refuse_options_of_features
 from reid_dist.evaluation.counted_rows import CountedRows
-from reid_dist.evaluation.lowered import change_note
+from reid_dist.evaluation.lowered import stage_changes
 from reid_dist.evaluation.options import RANKING_OPTIONS, EvaluationOptions, RankingOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
 from reid_dist.evaluation.projection import (
@@ -121,13 +121,14 @@ def evaluate_beside(
                     checked, (query, gallery), visible, scorer, execution, watch, started, protocols
                 )
                 notes = [*found.notes, *stage_notes((query, gallery), visible), *scorer.notes]
+                changes = None
                 if checked.values["against_plain"]:
                     plainer = [unranked(given, visible, execution)]
                     if checked.expand:
                         with visible_to(client, kept, query, gallery, watch.warn) as plain:
                             plainer.append(unranked({**given, "expand": None}, plain, execution))
-                    notes.append(change_note(plainer, found, list(plainer[0].metrics)))
-                return replace(found, notes=notes), beside
+                    changes = stage_changes(plainer, found, list(plainer[0].metrics))
+                return replace(found, notes=notes, stage_changes=changes), beside
 
         report, beside = with_remade_parts(attempt, kept, watch.warn)
     return replace(report, distance=measure.describe()), beside

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from reid_dist.core.formatting import counted
 from reid_dist.reports import Report
+from reid_dist.reports.documents import plain
 from reid_dist.reports.verdicts import WORSE
-from reid_dist.reports.words import metric_value, stage_name
+from reid_dist.reports.words import metric_value
 
 if TYPE_CHECKING:
     from reid_dist.reports.comparison import MetricComparison
@@ -33,39 +34,33 @@ def lowered_metrics(unranked: Report, report: Report, names: Sequence[str]) -> L
     ]
 
 
-def change_note(plainer: Sequence[Report], report: Report, names: Sequence[str]) -> str:
-    """One line on the change of some metrics against runs without the re-ranking, and without the expansion as well."""
+def stage_changes(plainer: Sequence[Report], report: Report, names: Sequence[str]) -> dict[str, Any]:
+    """Changes of some metrics against runs without the re-ranking, and without the expansion as well.
+
+    Returns ``level`` and ``unit`` of the intervals, and ``without``: for each run the ``stages`` that it lacks
+    (``"expand"``, ``"rerank"``) and its ``metrics`` (``metric``, ``baseline``, ``candidate``, ``difference``, ``low``,
+    ``high``, ``verdict``; None for what is not known).
+    """
     from reid_dist.reports.comparison import compare
 
     unit = "query" if report.n_identities is None else "identity"
-    changes = []
-    for unranked in plainer:
-        compared = compare(unranked, report, metrics=names, unit=unit, n_changed=0)
-        what, missing = _left_out(unranked, report)
-        of_metrics = [_change(each, missing) for each in compared.metrics]
-        changes.append(f"{what}: {', '.join(of_metrics)}")
-    units = {"query": "queries", "identity": "identities"}[unit]
-    return f"{'; '.join(changes)}; {100 * compared.level:g} % intervals over {units}"
+    compared = [compare(plain, report, metrics=names, unit=unit, n_changed=0) for plain in plainer]
+    runs = [
+        {"stages": _left_out(plain, report), "metrics": [_change(each) for each in comparison.metrics]}
+        for plain, comparison in zip(plainer, compared, strict=True)
+    ]
+    return {"level": compared[0].level, "unit": unit, "without": runs}
 
 
-def _left_out(plain: Report, report: Report) -> tuple[str, str]:
-    """What a run lacks of another, in kinds and by name, with the expansion that it keeps."""
-    rerank = stage_name(report.rerank or {})
-    if report.expand is None:
-        return "re-ranking", rerank
-    expand = report.expand["name"]
-    if plain.expand is None:
-        return "expansion and re-ranking", f"{expand} and {rerank}"
-    return "re-ranking", f"{rerank}, both with {expand}"
+def _left_out(plain_run: Report, report: Report) -> list[str]:
+    """The stages that a run lacks of another."""
+    return [name for name in ("expand", "rerank") if getattr(report, name) != getattr(plain_run, name)]
 
 
-def _change(each: MetricComparison, missing: str) -> str:
-    before, after = (metric_value(each.name, value) for value in (each.baseline, each.candidate))
-    change = f"{each.name} {after} after {before} without {missing}"
-    if each.interval is None:
-        return change
-    low, high = (metric_value(each.name, value) for value in (each.interval.low, each.interval.high))
-    return f"{change} (change from {low} to {high}: {each.verdict})"
+def _change(each: MetricComparison) -> dict[str, Any]:
+    low, high = (None, None) if each.interval is None else (each.interval.low, each.interval.high)
+    values = {"baseline": each.baseline, "candidate": each.candidate, "difference": each.difference}
+    return {"metric": each.name, **plain({**values, "low": low, "high": high}), "verdict": each.verdict}
 
 
 def lowered_notes(points: Sequence[tuple[str, Lowered]]) -> list[str]:

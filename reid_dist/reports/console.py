@@ -23,6 +23,7 @@ from reid_dist.reports.heading import CAUTION, STRONG, Caution, without_warnings
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdowns import breakdown_line
 from reid_dist.reports.sections.metrics import metric_names, tie_values
+from reid_dist.reports.sections.stage_changes import stage_changes
 from reid_dist.reports.sections.verification import distance_words
 from reid_dist.reports.words import (
     bounded_value,
@@ -173,6 +174,11 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
         yield "ties", str(report.ties.get("rule", next(iter(report.ties.values()))))
     if report.confidence is not None:
         yield "intervals", resampled(report.confidence)
+    for table in stage_changes(report):
+        name = table.title.lower()
+        for row in table.rows:
+            yield name, row.line
+            name = ""
     if report.bounds:
         yield "bounds", "only the heads of the rankings are known: the value lies somewhere between the two"
     yield from _verification(report)

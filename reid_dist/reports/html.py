@@ -27,6 +27,7 @@ from reid_dist.reports.sections.data_problems import data_problems
 from reid_dist.reports.sections.metrics import headline, metric_table
 from reid_dist.reports.sections.operating_points import operating_points
 from reid_dist.reports.sections.queries import hardest_table, invalid_queries, ranked_pictures
+from reid_dist.reports.sections.stage_changes import stage_changes
 from reid_dist.reports.sections.verification import verification
 
 _HEADING = re.compile(r'<h2 id="([\w-]+)">(.*?)</h2>')
@@ -143,6 +144,7 @@ def _content(report: ReportData) -> dict[str, Any]:
         "invalid_query": report.protocol.get("invalid_query", ""),
         "counts": _counts(report.counts),
         "invalid": invalid_queries(report),
+        "stage_changes": stage_changes(report),
         "curves": curves(report),
         "verification": verification(report),
         "operating": None if report.operating_points is None else operating_points(report.operating_points.to_dict()),

@@ -13,6 +13,7 @@ from reid_dist.reports.files import prepare_parquet
 from reid_dist.reports.operating_points import OperatingPoints
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.metrics import metric_names
+from reid_dist.reports.sections.stage_changes import stage_changes
 from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.words import bounded_value, counts_line, interval, published, stage_name
 
@@ -63,6 +64,7 @@ class Report(ReportData):
         stages = [self.protocol, self.distance, *(each for each in (self.expand, self.rerank) if each)]
         facts = {
             **({} if self.benchmark is None else {"benchmark": published(self.benchmark)}),
+            **{table.title.lower(): "; ".join(row.line for row in table.rows) for table in stage_changes(self)},
             "queries": counts_line(self.counts),
             "digest": self.result_digest[:16],
         }

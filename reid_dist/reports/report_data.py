@@ -98,6 +98,9 @@ class ReportData(DocumentReport):
     data_problems
         Likely errors of labels, duplicates and shifted cameras, where lists were requested; see
         :mod:`reid_dist.reports.data_problems`.  Not part of the digest.
+    stage_changes
+        What the stages before the ranking change, where that was requested: ``level`` and ``unit`` of the intervals,
+        and ``without``, with ``stages`` and ``metrics`` of each run that lacks some.  Not part of the digest.
     options
         The other options of the evaluation.
     benchmark
@@ -141,6 +144,7 @@ class ReportData(DocumentReport):
     breakdowns: dict[str, dict[str, Any]] = field(default_factory=dict)
     verification: dict[str, Any] | None = None
     data_problems: dict[str, Any] | None = None
+    stage_changes: dict[str, Any] | None = None
     options: dict[str, Any] = field(default_factory=dict)
     benchmark: dict[str, str] | None = None
     run: dict[str, str] = field(default_factory=dict)

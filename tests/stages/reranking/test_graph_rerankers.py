@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 import numpy as np
@@ -17,6 +18,7 @@ from strategies import crowded_sets, reranking_problems, scattered_sets
 from reid_dist import (
     DistanceBlock,
     FeatureSet,
+    Report,
     compare,
     evaluate,
     evaluate_distances,
@@ -24,6 +26,7 @@ from reid_dist import (
     reranked_distances,
 )
 from reid_dist.errors import InputError, PlanError
+from reid_dist.reports.console import print_report
 from reid_dist.stages.neighbours import plan as neighbour_plan
 from reid_dist.stages.reranking import ECN, GNN, parse_rerank, propagated
 
@@ -268,35 +271,53 @@ def test_pairs_that_do_not_fit_are_refused(monkeypatch):
 # ------------------------------------------------------------------------------------- what a re-ranking changes
 
 
-def test_the_change_is_noted_on_request():
+def test_the_change_is_reported_on_request(tmp_path):
     """AP and CMC@1 against the run without re-ranking, as `compare` has them; the digest is that of the run alone."""
     query, gallery = map(labelled, spread())
-    alone = evaluate(query, gallery, rerank=SPECS[0], confidence=None)
-    noted = evaluate(query, gallery, rerank=SPECS[0], confidence=None, against_plain=True)
-    assert noted.result_digest == alone.result_digest
-    (note,) = set(noted.notes) - set(alone.notes)
-    plain = evaluate(query, gallery, confidence=None)
-    for name, change in zip(("mAP", "CMC@1"), compare(plain, alone, metrics=["mAP", "CMC@1"]).metrics, strict=True):
-        values = (f"{100 * report.metrics[name]:.2f} %" for report in (alone, plain))
-        low, high = (f"{100 * end:.2f} %" for end in (change.interval.low, change.interval.high))
-        assert "{} {} after {} without gnn".format(name, *values) in note
-        assert f"(change from {low} to {high}: {change.verdict})" in note
-    assert note.endswith("95 % intervals over identities")
-    assert note in noted.to_html()
-    expanded = {"expand": "aqe(k=2)", "rerank": SPECS[0], "confidence": None}
-    noted = evaluate(query, gallery, **expanded, against_plain=True)
-    (note,) = set(noted.notes) - set(evaluate(query, gallery, **expanded).notes)
-    aqe = "aqe(k=2,include_self=false)"
-    for what, missing, other in (
-        ("re-ranking", f"gnn, both with {aqe}", evaluate(query, gallery, expand="aqe(k=2)", confidence=None)),
-        ("expansion and re-ranking", f"{aqe} and gnn", plain),
-    ):
-        first, second = compare(other, noted, metrics=["mAP", "CMC@1"]).metrics
-        values = [f"{100 * value:.2f} %" for value in (first.candidate, first.baseline)]
-        low, high = (f"{100 * end:.2f} %" for end in (first.interval.low, first.interval.high))
-        change = f"(change from {low} to {high}: {first.verdict})"
-        assert f"{what}: mAP {values[0]} after {values[1]} without {missing} {change}, CMC@1 " in note
-        assert f"{100 * second.baseline:.2f} % without {missing}" in note
+    plain, alone = (evaluate(query, gallery, rerank=rerank, confidence=None) for rerank in (None, SPECS[0]))
+    changed = evaluate(query, gallery, rerank=SPECS[0], confidence=None, against_plain=True)
+    assert changed.result_digest == alone.result_digest
+    assert (changed.notes, alone.stage_changes) == (alone.notes, None)
+    found = changed.stage_changes
+    assert (found["level"], found["unit"]) == (0.95, "identity")
+    ((stages, metrics),) = ((run["stages"], run["metrics"]) for run in found["without"])
+    assert stages == ["rerank"]
+    expected = compare(plain, alone, metrics=["mAP", "CMC@1"]).metrics
+    for each, change in zip(metrics, expected, strict=True):
+        assert (each["metric"], each["verdict"]) == (change.name, change.verdict)
+        assert [each[name] for name in ("baseline", "candidate", "difference")] == [
+            plain.metrics[change.name], alone.metrics[change.name], change.difference
+        ]  # fmt: skip
+        assert (each["low"], each["high"]) == (change.interval.low, change.interval.high)
+    first = expected[0]
+    line = (
+        f"mAP {100 * first.baseline:.2f} % \N{RIGHTWARDS ARROW} {100 * first.candidate:.2f} % "
+        f"({100 * first.difference:+.2f} points, 95 % interval {100 * first.interval.low:+.2f} to "
+        f"{100 * first.interval.high:+.2f})"
+    )
+    printed = io.StringIO()
+    print_report(changed, printed)
+    for text in (repr(changed), printed.getvalue()):
+        assert line in " ".join(text.split())
+    changed.save(tmp_path / "run")
+    assert Report.load(tmp_path / "run").stage_changes == found
+    assert f"{100 * first.difference:+.2f} points" in changed.to_html()
+
+
+def test_changes_of_an_expanded_run_are_against_both_runs():
+    query, gallery = map(labelled, spread())
+    options = {"rerank": SPECS[0], "confidence": None}
+    changed = evaluate(query, gallery, expand="aqe(k=2)", against_plain=True, **options)
+    runs = [evaluate(query, gallery, expand=expand, confidence=None) for expand in ("aqe(k=2)", None)]
+    found = changed.stage_changes["without"]
+    assert [run["stages"] for run in found] == [["rerank"], ["expand", "rerank"]]
+    for run, other in zip(found, runs, strict=True):
+        assert [each["baseline"] for each in run["metrics"]] == [other.metrics[name] for name in ("mAP", "CMC@1")]
+    assert "With and without aqe(k=2,include_self=false) and gnn" in changed.to_html()
+
+
+def test_changes_need_a_re_ranking():
+    query, gallery = map(labelled, spread())
     with pytest.raises(
         InputError, match="against_plain compares a re-ranking with the ranking without it; give rerank"
     ):
