@@ -37,14 +37,21 @@ def _metrics(average: RunAverage) -> Table:
 
 def _values(average: RunAverage) -> Iterator[Table]:
     """Tables of the values of every run, some metrics each."""
+    names = _names(average)
     for begin in range(0, len(average.metrics), _METRICS_AT_ONCE):
         metrics = average.metrics[begin : begin + _METRICS_AT_ONCE]
         table = value_table("run")
         for metric in metrics:
             table.add_column(Text(metric.name), justify="right", overflow="fold")
         for at in range(average.n_runs):
-            table.add_row(str(at + 1), *(metric_value(metric.name, metric.values[at]) for metric in metrics))
+            table.add_row(Text(names[at]), *(metric_value(metric.name, metric.values[at]) for metric in metrics))
         yield table
+
+
+def _names(average: RunAverage) -> list[str]:
+    """Names of the runs in a table: the last parts of their places, or numbers where these are not all different."""
+    names = [run.name.rstrip("/").rpartition("/")[2] for run in average.runs]
+    return names if len({*names}) == len(names) else [str(number) for number in range(1, len(names) + 1)]
 
 
 def _facts(average: RunAverage) -> Iterator[tuple[str, str]]:

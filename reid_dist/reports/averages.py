@@ -25,6 +25,7 @@ from reid_dist.reports.comparison.selection import choose_metrics, metric_value_
 from reid_dist.reports.comparison.values import Disagreement, some_runs
 from reid_dist.reports.documents import JsonResult, plain
 from reid_dist.reports.report import Report
+from reid_dist.reports.words import is_share
 
 SCHEMA: Final = 1
 """The version of averages as JSON."""
@@ -58,7 +59,7 @@ class MetricAverage:
     lowest, highest
         Least and largest value; NaN like the mean.
     interval
-        Student's t interval of the mean; None where there is no mean.
+        Student's t interval of the mean, of a share within 0 and 1; None where there is no mean.
     values
         One per run, NaN where it has none.
     """
@@ -187,7 +188,11 @@ def _average(name: str, reports: Sequence[Report], level: float) -> MetricAverag
     mean, spread = mean_and_spread(values)
     if math.isnan(mean):
         return MetricAverage(name, mean, spread, math.nan, math.nan, None, values)
-    return MetricAverage(name, mean, spread, min(values), max(values), mean_interval(values, level), values)
+    interval = mean_interval(values, level)
+    if is_share(name):
+        # Student's t knows no limits of a share.
+        interval = Interval(max(interval.low, 0.0), min(interval.high, 1.0))
+    return MetricAverage(name, mean, spread, min(values), max(values), interval, values)
 
 
 def _without_value(
@@ -210,4 +215,17 @@ def _warnings(reports: Sequence[Report], labels: Sequence[str]) -> Iterator[str]
     for same in runs.values():
         if len(same) > 1:
             yield f"{some_runs(same)} have the same result, to the last bit: a run that is given twice counts twice"
+    if _are_models_of_one_set(reports):
+        yield (
+            "all runs have other features over the same labels: a mean is of trainings of one model; different models "
+            "stand side by side in `reid-dist table`"
+        )
     yield from (each.worded(labels) for each in differing_versions(reports))
+
+
+def _are_models_of_one_set(reports: Sequence[Report]) -> bool:
+    """Whether the features of all runs differ and their labels, which are known, do not."""
+    sides = [[report.inputs.get(side) or {} for side in ("query", "gallery")] for report in reports]
+    labels = {tuple(each.get("labels_digest") for each in pair) for pair in sides}
+    features = {tuple(each.get("content_digest") for each in pair) for pair in sides}
+    return len(labels) == 1 and None not in next(iter(labels)) and len(features) == len(reports)

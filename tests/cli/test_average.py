@@ -47,8 +47,8 @@ def test_tables_of_80_columns(reid_dist, splits) -> None:
     half = 2.9199856 * values.std(ddof=1) / np.sqrt(3)
     assert row[9:] == [f"[{values.mean() - half:.2f},", f"{values.mean() + half:.2f}]", "%"]
     assert "90 % interval" in done.out
-    for number, value in enumerate(values, 1):
-        assert words_of(done.out, str(number))[1:3] == [f"{value:.2f}", "%"]
+    for name, value in zip("abc", values, strict=True):
+        assert words_of(done.out, name)[1:3] == [f"{value:.2f}", "%"]
     folded = "".join(done.out.split())
     for number, (name, report) in enumerate(zip("abc", reports, strict=True), 1):
         assert f"run{number}{splits[name]}({report.result_digest[:16]})" in folded

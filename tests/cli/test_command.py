@@ -323,7 +323,7 @@ def test_report_writes_the_page_again(reid_dist, stores, threads, tmp_path: Path
         *(("formats", FORMATS), ("layouts", LAYOUTS), ("benchmarks", BENCHMARKS)),
     ],
 )
-def test_list_prints_every_entry(reid_dist, monkeypatch, kind: str, registry) -> None:
+def test_list_prints_every_entry(reid_dist, kind: str, registry) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     lines = reid_dist("list", kind).out.splitlines()
     for entry in registry:

@@ -44,13 +44,36 @@ def test_mean_spread_ends_and_interval_are_those_of_numpy_and_scipy(n: int, leve
     assert found.interval is not None
     # Not scipy.stats, whose import takes two seconds.
     half = stdtrit(n - 1, (1 + level) / 2) * values.std(ddof=1) / math.sqrt(n)
-    ends = values.mean() - half, values.mean() + half
+    ends = max(0.0, values.mean() - half), min(1.0, values.mean() + half)
     assert (found.interval.low, found.interval.high) == pytest.approx(ends, rel=1e-9)
     assert [(each.n_query, each.n_valid, each.n_gallery) for each in average.runs] == [
         (6 + number, 6 + number, 100) for number in range(n)
     ]
     assert [each.name for each in average.runs] == [f"run {number + 1}" for number in range(n)]
     assert average.conditions == average.notes == ()
+
+
+def test_the_interval_of_a_share_lies_within_0_and_1() -> None:
+    low, high = run([0.01, 0.03], [1, 2]), run([0.97, 0.99], [1, 2])
+    found = of(average_runs([low, high]), "mAP")
+    assert found.mean == pytest.approx(0.5)
+    assert (found.interval.low, found.interval.high) == (0.0, 1.0)
+
+
+def inputs_of(labels: str, features: str) -> dict[str, Any]:
+    side = {"labels_digest": labels, "content_digest": features}
+    return {"query": side, "gallery": side}
+
+
+def test_other_features_over_the_same_labels_are_asked_about() -> None:
+    """A mean over trainings of one model is right, one over models is not, and nobody but the user can tell."""
+    values, pids = [0.2, 0.4], [1, 2]
+    reports = [replace(run(values, pids), inputs=inputs_of("one", name)) for name in "abc"]
+    (note,) = [note for note in average_runs(reports).notes if "same labels" in note]
+    assert "reid-dist table" in note
+    for others in (inputs_of("two", "c"), inputs_of("one", "b")):
+        changed = [*reports[:2], replace(run(values, pids), inputs=others)]
+        assert not [note for note in average_runs(changed).notes if "same labels" in note]
 
 
 def test_every_run_has_the_weight_one() -> None:

@@ -112,7 +112,8 @@ def _fitted(series: Sequence[Night], pids: NDArray[np.int64], gate: TrendGate) -
     for name in names:
         means = np.array([np.nanmean(night.values[name]) for night in series])
         interval, difference = found.intervals[name], float(np.vecdot(weights, means))
-        p_value = max(flips[name], permutation_p_value(means, n_resamples=gate.n_resamples, seed=gate.seed))
+        of_nights = permutation_p_value(means, n_resamples=gate.n_resamples, seed=gate.seed)
+        p_value = max(flips[name], of_nights)
         verdict = INCOMPARABLE
         if interval.is_known:
             verdict = verdict_of(
@@ -128,16 +129,18 @@ def _fitted(series: Sequence[Night], pids: NDArray[np.int64], gate: TrendGate) -
             high=interval.high if interval.is_known else None,
             verdict=verdict,
         )
-        fitted.append(Tested(change, _in_words(change, p_value, gate)))
+        fitted.append(Tested(change, _in_words(change, p_value, gate, by_nights=of_nights > flips[name])))
     return fitted
 
 
-def _in_words(change: Change, p_value: float, gate: TrendGate) -> str:
+def _in_words(change: Change, p_value: float, gate: TrendGate, *, by_nights: bool) -> str:
+    """Describe a change with the p-value that decides, which is the larger one of the two tests."""
     if change.difference is None or change.low is None or change.high is None:
         return f"{change.name} cannot be tested: fewer than two identities"
     level = 100 * (1 - 2 * gate.false_alarm / (len(gate.metrics) if gate.metrics else 2))
     moved = "falls" if change.difference < 0 else "rises"
     return (
         f"{change.name} {moved} by {points(abs(change.difference))} points from first to last ({level:.6g} % "
-        f"interval [{100 * change.low:+.2f}, {100 * change.high:+.2f}], p {p_value_text(p_value)})"
+        f"interval over identities [{100 * change.low:+.2f}, {100 * change.high:+.2f}]; what decides is the test by "
+        f"{'the order of nights' if by_nights else 'identities'}, p {p_value_text(p_value)})"
     )

@@ -1,0 +1,44 @@
+"""``reid-dist list``: whole records as a table, one entry in full, and JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from reid_dist.metrics.definitions import METRICS
+from reid_dist.stores.importers import LAYOUTS
+
+
+@pytest.mark.parametrize("kind", ["metrics", "layouts", "benchmarks", "rerankers"])
+def test_no_record_is_cut(reid_dist, kind) -> None:
+    done = reid_dist("list", kind)
+    assert (done.code, done.err) == (0, "")
+    records = json.loads(reid_dist("list", kind, "--json").out)
+    assert records
+    for record, line in zip(records, done.out.splitlines()[1:], strict=True):
+        assert all(record[field] in line for field in ("name", "summary", "source"))
+
+
+def test_one_entry_is_shown_in_full(reid_dist) -> None:
+    done = reid_dist("list", "layouts", "msmt17")
+    assert done.code == 0
+    shown = "".join(done.out.split())
+    layout = LAYOUTS.get("msmt17")
+    for text in (layout.summary, layout.source, layout.patterns[0].pattern):
+        assert "".join(text.split()) in shown
+    record = json.loads(reid_dist("list", "layouts", "msmt17", "--json").out)
+    assert record["patterns"] == [each.pattern for each in layout.patterns]
+    assert record["list_sets"] == dict(layout.list_sets)
+
+
+def test_json_has_every_entry_and_no_code(reid_dist) -> None:
+    records = json.loads(reid_dist("list", "metrics", "--json").out)
+    assert [record["name"] for record in records][: len([*METRICS])] == [each.name for each in METRICS]
+    assert not [value for record in records for value in record.values() if "<function" in str(value)]
+
+
+def test_an_unknown_entry_names_the_nearest(reid_dist) -> None:
+    done = reid_dist("list", "layouts", "msmt1")
+    assert (done.code, done.out) == (2, "")
+    assert "unknown layout 'msmt1'; did you mean 'msmt17'?" in done.err
