@@ -18,13 +18,18 @@ _METRICS_AT_ONCE = 5
 _WITH_INTERVALS = 2
 
 
-def print_table(table: RunTable, *, intervals: bool) -> None:
+def print_table(table: RunTable, *, intervals: bool, letters: bool) -> None:
     """Print a table of runs on standard output; where that is no terminal, as plain text of 80 columns."""
     for group in table.groups:
         parts = (
-            _metrics(table, group, columns, intervals=intervals) for columns in _columns(table, intervals=intervals)
+            _metrics(table, group, columns, intervals=intervals, letters=letters)
+            for columns in _columns(table, intervals=intervals)
         )
-        print_parts(Text(group.title, style="bold"), *parts, fact_table(_facts(table, group, intervals=intervals)))
+        print_parts(
+            Text(group.title, style="bold"),
+            *parts,
+            fact_table(_facts(table, group, intervals=intervals, letters=letters)),
+        )
 
 
 def _columns(table: RunTable, *, intervals: bool) -> Iterator[range]:
@@ -34,7 +39,7 @@ def _columns(table: RunTable, *, intervals: bool) -> Iterator[range]:
         yield range(begin, min(begin + at_once, len(table.metrics)))
 
 
-def _metrics(table: RunTable, group: Group, columns: range, *, intervals: bool) -> Table:
+def _metrics(table: RunTable, group: Group, columns: range, *, intervals: bool, letters: bool) -> Table:
     shown = value_table()
     shown.add_column("run", style="bold", overflow="fold")
     for stage in group.stages:
@@ -44,25 +49,24 @@ def _metrics(table: RunTable, group: Group, columns: range, *, intervals: bool) 
         shown.add_column(Text(names[at]), justify="right", overflow="fold")
         if intervals:
             shown.add_column(f"{100 * table.level:g} % interval", no_wrap=True)
-    for row in group.rows:
+    for row in group.ranked:
         cells = []
         for at in columns:
-            cells.append(_value(table.metrics[at], row.cells[at]))
+            cells.append(_value(table.metrics[at], row.cells[at], letters=letters))
             if intervals:
                 cells.append(interval_text(table.metrics[at], row.cells[at]) or "-")
         shown.add_row(*map(Text, (row.name, *row.stages, *cells)))
     return shown
 
 
-def _value(name: str, cell: Cell) -> str:
-    return f"{BEST if cell.is_best else ''}{number(name, cell.value)}{f' {cell.letters}' if cell.letters else ''}"
+def _value(name: str, cell: Cell, *, letters: bool) -> str:
+    mark = cell.mark(letters=letters)
+    return f"{BEST if cell.is_best else ''}{number(name, cell.value)}{f' {mark}' if mark else ''}"
 
 
-def _facts(table: RunTable, group: Group, *, intervals: bool) -> Iterator[tuple[str, str]]:
+def _facts(table: RunTable, group: Group, *, intervals: bool, letters: bool) -> Iterator[tuple[str, str]]:
     if any(cell.is_best for row in group.rows for cell in row.cells):
         yield BEST, "the best value of its column"
-    for note in notes_of(table, group, intervals=False):
+    for note in notes_of(table, group, intervals=intervals, letters=letters):
         name, colon, words = note.partition(": ")
         yield (name, words) if colon and len(name) < 16 else ("note", note)
-    if intervals and group.n_units:
-        yield "intervals", notes_of(table, group, intervals=True)[len(group.notes)]

@@ -20,6 +20,7 @@ _FORMATS = ("console", "markdown", "latex", "csv", "html", "json")
 @click.option("--name", "names", multiple=True, metavar="TEXT", help="Name of a run, once for each, in their order.")
 @click.option("--format", "form", type=click.Choice(_FORMATS), default="console", show_default=True)
 @click.option("--intervals", is_flag=True, help="Show the interval of every value.")
+@click.option("--letters", is_flag=True, help="Mark runs by letters; those that share one do not differ significantly.")
 @click.option(
     "--level", type=float, default=0.95, show_default=True, help="Coverage of the intervals; the rest is that of tests."
 )
@@ -31,6 +32,7 @@ def command(
     names: tuple[str, ...],
     form: str,
     intervals: bool,
+    letters: bool,
     output: Path | None,
     **draws: Any,
 ) -> None:
@@ -39,9 +41,10 @@ def command(
     A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
     or last-good.
 
-    Runs that differ in protocol, queries, gallery or labels are put into groups of their own. Within a group the best
-    value of every metric is marked, and runs that share a letter do not differ significantly: paired bootstrap and
-    sign-flip test by identity, with Holm's correction for all pairs of runs. Notes state the conventions.
+    Runs that differ in protocol, queries, gallery or labels are put into groups of their own, and are sorted by the
+    first metric. Within a group the best value of every metric is marked, and values that do not differ significantly
+    from it have a dagger: paired bootstrap and sign-flip test by identity, with Holm's correction for all pairs of
+    runs. Notes state the conventions.
 
     \b
     Examples:
@@ -62,15 +65,15 @@ def command(
         reports, names=names or run_names(runs, reports), metrics=metrics or None, pictures=form == "html", **draws
     )
     texts: dict[str, Callable[[], str]] = {
-        "markdown": partial(table.to_markdown, intervals=intervals),
-        "latex": partial(table.to_latex, intervals=intervals),
+        "markdown": partial(table.to_markdown, intervals=intervals, letters=letters),
+        "latex": partial(table.to_latex, intervals=intervals, letters=letters),
         "csv": table.to_csv,
-        "html": table.to_html,
+        "html": partial(table.to_html, letters=letters),
         "json": table.to_json,
     }
     if output is not None:
         write_text(output, texts[form]())
     if form == "console" or output is not None:
-        print_table(table, intervals=intervals)
+        print_table(table, intervals=intervals, letters=letters)
     else:
         click.echo(texts[form](), nl=False)

@@ -324,7 +324,6 @@ def test_report_writes_the_page_again(reid_dist, stores, threads, tmp_path: Path
     ],
 )
 def test_list_prints_every_entry(reid_dist, kind: str, registry) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
     lines = reid_dist("list", kind).out.splitlines()
     for entry in registry:
         (line,) = (line for line in lines if line.split(" ")[0] == entry.name)

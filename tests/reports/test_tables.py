@@ -113,7 +113,35 @@ def test_letters_and_best(runs: list[Report]) -> None:
         (0.5, None, "", True)
     ] * 3
     assert any(note.startswith("no interval and no test: TAR@FAR=0.01") for note in group.notes)
-    assert any("Holm's correction for 3 pairs" in note for note in group.notes)
+    assert "Holm's correction for 3 pairs" in group.test
+    assert not any(cell.is_near_best for row in group.rows for cell in row.cells)
+
+
+def test_rows_are_ranked_and_what_does_not_differ_from_the_best_has_a_dagger(runs: list[Report]) -> None:
+    order = sorted(runs[:2], key=lambda run: run.metrics["mAP"])
+    table = compare_runs(order, names=["lower", "best"], metrics="mAP")
+    (group,) = table.groups
+    assert [row.name for row in group.rows] == ["lower", "best"]
+    assert [row.name for row in group.ranked] == ["best", "lower"]
+    assert [(cell.is_best, cell.is_near_best) for row in group.ranked for cell in row.cells] == [
+        (True, False), (False, True)
+    ]  # fmt: skip
+    best, lower = (f"{100 * row.cells[0].value:.2f}" for row in group.ranked)
+    rows = [line for line in table.to_markdown().splitlines() if line.startswith("| ")][2:]
+    assert rows == [f"| best | **{best}** |", f"| lower | {lower}<sup>\N{DAGGER}</sup> |"]
+    assert (
+        "\N{DAGGER} does not differ significantly from the best value at 5 %: the larger p-value" in table.to_markdown()
+    )
+    assert rf"\textbf{{{best}}} \\" in table.to_latex()
+    assert rf"{lower}\textsuperscript{{\textdagger}} \\" in table.to_latex()
+    assert f"{lower}<sup>\N{DAGGER}</sup>" in table.to_html()
+    lettered = table.to_markdown(letters=True)
+    assert f"{lower}<sup>a</sup>" in lettered
+    assert "runs that share a letter do not differ at 5 %" in lettered
+    # Of runs that all differ from the best, nothing is marked, and a note says so.
+    differing = compare_runs([runs[0], runs[2]], metrics="mAP").to_markdown()
+    assert "<sup>" not in differing
+    assert "every tested value differs significantly from the best one of its column at 5 %" in differing
 
 
 def test_two_runs_agree_with_their_comparison(runs: list[Report]) -> None:
@@ -181,21 +209,22 @@ def hostile(runs: list[Report]):
 
 
 def test_markdown(hostile) -> None:
-    text = hostile.to_markdown(intervals=True)
+    text = hostile.to_markdown(intervals=True, letters=True)
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     cells = [re.split(r"(?<!\\)\|", row)[1:-1] for row in rows]
     assert {len(each) for each in cells} == {2}
-    assert re.sub(r"\\(.)", r"\1", cells[2][0]).strip() == HOSTILE
+    # The best comes first.
+    assert re.sub(r"\\(.)", r"\1", cells[4][0]).strip() == HOSTILE
     assert cells[3][0].strip() == "two lines"
     value = f"{100 * hostile.groups[0].rows[2].cells[0].value:.2f}"
-    assert cells[4][1].strip().startswith(f"**{value}**<sup>a</sup><br>[")
-    assert "<sup>" not in cells[2][0]
+    assert cells[2][1].strip().startswith(f"**{value}**<sup>a</sup><br>[")
+    assert "<sup>" not in cells[4][0]
 
 
 def latex_text(text: str) -> str:
     """What LaTeX prints for a text of this table; nothing else is a command in it."""
     named = {"textbackslash": "\\", "textasciitilde": "~", "textasciicircum": "^", "textless": "<", "textgreater": ">",
-             "textbar": "|"}  # fmt: skip
+             "textbar": "|", "textdagger": "\N{DAGGER}"}  # fmt: skip
     return re.sub(r"\\([a-z]+)\{\}|\\([#$%&_{}])", lambda found: named[found[1]] if found[1] else found[2], text)
 
 
@@ -204,7 +233,7 @@ def test_latex_is_well_formed(hostile) -> None:
     lines = [line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
     for line in lines:
         assert len(re.findall(r"(?<!\\)&", line)) == 1
-    assert latex_text(lines[1].partition(" & ")[0]) == HOSTILE
+    assert latex_text(lines[3].partition(" & ")[0]) == HOSTILE
     assert not re.search(r"(?<!\\)[#$^~]", text)
     depth = 0
     for token in re.findall(r"\\.|[{}]", text):
@@ -221,7 +250,7 @@ def test_no_name_is_an_argument_of_the_row_or_rule_before_it(runs: list[Report])
     text = compare_runs(runs, names=names, metrics=["mAP"]).to_latex()
     assert not re.search(r"(\\\\|\\[a-z]*rule)\s*[\[*]", text)
     cells = [line.partition(" & ")[0] for line in text.splitlines() if line.endswith(r"\\") and " & " in line]
-    assert [re.sub(r"^\{(.)\}", r"\1", cell) for cell in cells[1:]] == names
+    assert [re.sub(r"^\{(.)\}", r"\1", cell) for cell in cells[1:]] == names[::-1]
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")

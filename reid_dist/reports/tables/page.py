@@ -22,9 +22,9 @@ _PRECISION_RECALL = "precision_recall"
 _LONGEST_NAME = 24
 
 
-def render_tables(table: TableData) -> str:
+def render_tables(table: TableData, *, letters: bool) -> str:
     """Return the page of a table; the same table gives the same bytes."""
-    groups = [_group(table, group) for group in table.groups]
+    groups = [_group(table, group, letters=letters) for group in table.groups]
     n_runs = sum(len(group.rows) for group in table.groups)
     return (
         page_environment()
@@ -38,7 +38,7 @@ def render_tables(table: TableData) -> str:
     )
 
 
-def _group(table: TableData, group: Group) -> dict[str, Any]:
+def _group(table: TableData, group: Group, *, letters: bool) -> dict[str, Any]:
     rows = [
         {
             "name": row.name,
@@ -47,14 +47,14 @@ def _group(table: TableData, group: Group) -> dict[str, Any]:
                 {
                     "value": number(name, cell.value),
                     "best": cell.is_best,
-                    "letters": cell.letters,
+                    "mark": cell.mark(letters=letters),
                     "interval": interval_text(name, cell),
                 }
                 for name, cell in zip(table.metrics, row.cells, strict=True)
             ],
             "digest": row.result_digest,
         }
-        for row in group.rows
+        for row in group.ranked
     ]
     return {
         "title": group.title,
@@ -64,7 +64,7 @@ def _group(table: TableData, group: Group) -> dict[str, Any]:
         "charts": list(_charts(group)),
         "moved": None if group.moved is None else _moved(group, group.moved),
         "changes": [] if group.paired is None else list(_changes(group, group.paired)),
-        "notes": notes_of(table, group, intervals=True),
+        "notes": notes_of(table, group, intervals=True, letters=letters),
     }
 
 

@@ -58,17 +58,26 @@ class RunTable(TableData, JsonResult):
                 row["stages"] = dict(zip(group["stages"], row["stages"], strict=True))
         return described
 
-    def to_markdown(self, *, intervals: bool = False) -> str:
-        """Return one pipe table per group; the best values are bold, letters are superscripts."""
-        return markdown(self, intervals=intervals)
+    def to_markdown(self, *, intervals: bool = False, letters: bool = False) -> str:
+        """Return one pipe table per group; the best values are bold, marks are superscripts.
 
-    def to_latex(self, *, intervals: bool = False) -> str:
-        """Return one ``tabular`` per group for a document that loads ``booktabs``, with its notes below it."""
-        return latex(self, intervals=intervals)
+        Marks are a dagger beside what does not differ from the best, or with `letters` those of all runs.
+        """
+        return markdown(self, intervals=intervals, letters=letters)
 
-    def to_html(self) -> str:
-        """Return a page: tables with intervals, curves of all runs of a group in one chart, queries that changed."""
-        return render_tables(self)
+    def to_latex(self, *, intervals: bool = False, letters: bool = False) -> str:
+        """Return one ``tabular`` per group for a document that loads ``booktabs``, with its notes below it.
+
+        `letters` is as of `to_markdown`.
+        """
+        return latex(self, intervals=intervals, letters=letters)
+
+    def to_html(self, *, letters: bool = False) -> str:
+        """Return a page: tables with intervals, curves of all runs of a group in one chart, queries that changed.
+
+        `letters` is as of `to_markdown`.
+        """
+        return render_tables(self, letters=letters)
 
     def to_csv(self) -> str:
         """Return one line per run, shares as numbers from 0 to 1."""
@@ -194,7 +203,7 @@ def _group(names: Sequence[str], reports: Sequence[Report], metrics: Sequence[st
     numbered = {str(number): values for number, values in enumerate(per_run.values())}
     drawn = bootstrap_intervals(numbered, pids, level=draws.level, **draws.options)
     intervals = dict(zip(per_run, drawn.intervals.values(), strict=True))
-    letters = {name: _letters(name, reports, pids, draws) for name in tested} if len(reports) > 1 else {}
+    marks = {name: _marks(name, reports, pids, draws) for name in tested} if len(reports) > 1 else {}
     columns = [
         _column(
             name,
@@ -203,7 +212,7 @@ def _group(names: Sequence[str], reports: Sequence[Report], metrics: Sequence[st
                 interval if (interval := intervals.get((at, name))) and interval.is_known else None
                 for at in range(len(reports))
             ],
-            letters.get(name, [""] * len(reports)),
+            marks.get(name, [("", False)] * len(reports)),
         )
         for name in metrics
     ]
@@ -227,31 +236,32 @@ def _group(names: Sequence[str], reports: Sequence[Report], metrics: Sequence[st
         n_units=drawn.n_units,
         paired=paired,
         moved=moved_queries(paired, reports) if paired is not None and draws.pictures else None,
+        test=_test_words(len(reports), draws) if tested and len(reports) > 1 else "",
         notes=tuple(_notes(reports, metrics, reasons, drawn.n_units, draws)),
     )
 
 
 def _column(
-    name: str, values: Sequence[float], intervals: Sequence[Interval | None], letters: Sequence[str]
+    name: str, values: Sequence[float], intervals: Sequence[Interval | None], marks: Sequence[tuple[str, bool]]
 ) -> list[Cell]:
     family = metric_family(name)
     known = [value for value in values if not math.isnan(value)]
     best = (min if family is not None and family.lower_is_better else max)(known, default=math.nan)
     several = len(values) > 1
     return [
-        Cell(value, interval, several and value == best, text)
-        for value, interval, text in zip(values, intervals, letters, strict=True)
+        Cell(value, interval, several and value == best, is_near and value != best, text)
+        for value, interval, (text, is_near) in zip(values, intervals, marks, strict=True)
     ]
 
 
-def _letters(name: str, reports: Sequence[Report], pids: Any, draws: _Draws) -> list[str]:
-    """Letters of all runs; ``a`` is with the best."""
+def _marks(name: str, reports: Sequence[Report], pids: Any, draws: _Draws) -> list[tuple[str, bool]]:
+    """Letters of all runs, ``a`` with the best, and whether each does not differ from the best."""
     pairs = list(combinations(range(len(reports)), 2))
     differences = {str(at): pair_values(name, reports[i], reports[j]).difference for at, (i, j) in enumerate(pairs)}
     by_test = [test(differences, pids, **draws.options) for test in (bootstrap_p_values, sign_flip_p_values)]
     p_values = {pair: max(test[str(at)] for test in by_test) for at, pair in enumerate(pairs)}
     if any(map(math.isnan, p_values.values())):
-        return [""] * len(reports)
+        return [("", False)] * len(reports)
     differing = {pair for pair, p_value in holm(p_values).items() if p_value < 1 - draws.level}
     family = metric_family(name)
     sign = 1 if family is not None and family.lower_is_better else -1
@@ -259,7 +269,7 @@ def _letters(name: str, reports: Sequence[Report], pids: Any, draws: _Draws) -> 
     place = {run: at for at, run in enumerate(order)}
     ranked = {(min(place[i], place[j]), max(place[i], place[j])) for i, j in differing}
     found = compact_letters(len(reports), ranked)
-    return [found[place[run]] for run in range(len(reports))]
+    return [(found[place[run]], (0, place[run]) not in ranked) for run in range(len(reports))]
 
 
 def _stage_texts(reports: Sequence[Report], stage: str) -> list[str]:
@@ -284,6 +294,14 @@ def _title(report: Report) -> str:
     return f"{name}: {sides}"
 
 
+def _test_words(n_runs: int, draws: _Draws) -> str:
+    return (
+        f"at {100 * (1 - draws.level):.6g} %: the larger p-value of paired bootstrap and sign-flip test by "
+        f"{draws.unit}, {integer(draws.n_resamples)} draws, seed {draws.seed}, with Holm's correction for "
+        f"{counted(math.comb(n_runs, 2), 'pair')} of runs per metric"
+    )
+
+
 def _notes(
     reports: Sequence[Report], metrics: Sequence[str], reasons: dict[str, str], n_units: int, draws: _Draws
 ) -> Iterator[str]:
@@ -305,11 +323,6 @@ def _notes(
         return
     if len(reports) > 1:
         n_pairs = math.comb(len(reports), 2)
-        yield (
-            f"runs that share a letter do not differ at {100 * (1 - draws.level):.6g} %: the larger p-value of paired "
-            f"bootstrap and sign-flip test by {draws.unit}, {integer(draws.n_resamples)} draws, seed {draws.seed}, "
-            f"with Holm's correction for {counted(n_pairs, 'pair')} of runs per metric"
-        )
         if (needed := math.ceil(2 * n_pairs / (1 - draws.level))) > draws.n_resamples:
             yield f"{integer(draws.n_resamples)} draws cannot show one difference of so many; draw {integer(needed)}"
     if few := few_units(n_units, draws.unit):

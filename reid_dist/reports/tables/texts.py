@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted, integer
 from reid_dist.reports.csv_text import write_csv_table
-from reid_dist.reports.tables.values import Cell, Group, TableData
+from reid_dist.reports.tables.values import NEAR_BEST, Cell, Group, TableData
 from reid_dist.reports.words import is_share
 
 _LATEX = {
     "\\": r"\textbackslash{}",
+    NEAR_BEST: r"\textdagger{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
@@ -45,21 +46,34 @@ def interval_text(name: str, cell: Cell) -> str:
     return f"[{number(name, cell.interval.low)}, {number(name, cell.interval.high)}]"
 
 
-def notes_of(table: TableData, group: Group, *, intervals: bool) -> list[str]:
-    """Notes below a group, with what its intervals are where they are shown."""
+def notes_of(table: TableData, group: Group, *, intervals: bool, letters: bool) -> list[str]:
+    """Notes below a group: what its marks are first, and what its intervals are where they are shown."""
+    if letters:
+        marks = [f"runs that share a letter do not differ {group.test}"] if group.test else []
+    else:
+        marked = any(cell.is_near_best for row in group.rows for cell in row.cells)
+        marks = [f"{NEAR_BEST} does not differ significantly from the best value {group.test}"] if marked else []
+        if group.test and not marked:
+            marks = [f"every tested value differs significantly from the best one of its column {group.test}"]
     if not intervals or not group.n_units:
-        return [*group.notes, *table.notes]
+        return [*marks, *group.notes, *table.notes]
     drawn = f"{counted(group.n_units, table.unit)}, {integer(table.n_resamples)} draws, seed {table.seed}"
-    return [*group.notes, f"[low, high]: {100 * table.level:g} % bootstrap intervals over {drawn}", *table.notes]
+    return [
+        *marks,
+        *group.notes,
+        f"[low, high]: {100 * table.level:g} % bootstrap intervals over {drawn}",
+        *table.notes,
+    ]
 
 
-def markdown(table: TableData, *, intervals: bool) -> str:
+def markdown(table: TableData, *, intervals: bool, letters: bool) -> str:
     """Pipe tables as GitHub and pandoc read them, a heading above and a list of notes below each."""
 
     def value(name: str, cell: Cell) -> str:
         text = number(name, cell.value)
         text = f"**{text}**" if cell.is_best else text
-        return text + (f"<sup>{cell.letters}</sup>" if cell.letters else "")
+        mark = cell.mark(letters=letters)
+        return text + (f"<sup>{mark}</sup>" if mark else "")
 
     def lines() -> Iterator[str]:
         for group in table.groups:
@@ -71,19 +85,22 @@ def markdown(table: TableData, *, intervals: bool) -> str:
             for cells in _rows(table, group, value, _for_markdown, intervals=intervals, around=("<br>", "")):
                 yield _piped(cells)
             yield ""
-            yield from (f"- {_for_markdown(note)}" for note in notes_of(table, group, intervals=intervals))
+            yield from (
+                f"- {_for_markdown(note)}" for note in notes_of(table, group, intervals=intervals, letters=letters)
+            )
             yield ""
 
     return "\n".join(lines())
 
 
-def latex(table: TableData, *, intervals: bool) -> str:
+def latex(table: TableData, *, intervals: bool, letters: bool) -> str:
     """Tabulars with the rules of booktabs, each with its notes below."""
 
     def value(name: str, cell: Cell) -> str:
         text = number(name, cell.value)
         text = rf"\textbf{{{text}}}" if cell.is_best else text
-        return text + (rf"\textsuperscript{{{cell.letters}}}" if cell.letters else "")
+        mark = cell.mark(letters=letters).replace(NEAR_BEST, r"\textdagger")
+        return text + (rf"\textsuperscript{{{mark}}}" if mark else "")
 
     def lines() -> Iterator[str]:
         yield r"% In the preamble: \usepackage{booktabs}"
@@ -100,7 +117,7 @@ def latex(table: TableData, *, intervals: bool) -> str:
             yield r"\bottomrule"
             yield r"\end{tabular}"
             yield r"\par\smallskip"
-            notes = notes_of(table, group, intervals=intervals)
+            notes = notes_of(table, group, intervals=intervals, letters=letters)
             yield r"{\footnotesize " + r"\par ".join(map(_for_latex, notes)) + r"\par}"
             yield r"\bigskip"
 
@@ -108,9 +125,9 @@ def latex(table: TableData, *, intervals: bool) -> str:
 
 
 def comma_separated(table: TableData) -> str:
-    """One line per run; for each metric its value, the ends of its interval, whether it is the best, its letters."""
+    """One line per run; for each metric its value, the ends of its interval, how it stands."""
     stages = list(dict.fromkeys(name for group in table.groups for name in group.stages))
-    ends = ("", " low", " high", " best", " letters")
+    ends = ("", " low", " high", " best", " near best", " letters")
     columns = ["group", "run", "result_digest", *stages, *(f"{name}{end}" for name in table.metrics for end in ends)]
 
     def rows() -> Iterator[list[object]]:
@@ -131,7 +148,13 @@ def comma_separated(table: TableData) -> str:
 
 def _fields(cell: Cell) -> tuple[object, ...]:
     ends = (cell.interval.low, cell.interval.high) if cell.interval is not None else ("", "")
-    return ("" if math.isnan(cell.value) else cell.value, *ends, int(cell.is_best), cell.letters)
+    return (
+        "" if math.isnan(cell.value) else cell.value,
+        *ends,
+        int(cell.is_best),
+        int(cell.is_near_best),
+        cell.letters,
+    )
 
 
 def _rows(
@@ -144,7 +167,7 @@ def _rows(
     around: tuple[str, str],
 ) -> Iterator[list[str]]:
     """Texts of the cells of every row; intervals, where shown, are put between the two texts of `around`."""
-    for row in group.rows:
+    for row in group.ranked:
         cells = []
         for name, cell in zip(table.metrics, row.cells, strict=True):
             text = interval_text(name, cell) if intervals else ""

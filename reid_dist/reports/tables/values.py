@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Final
 
 from reid_dist.metrics.confidence import Interval
 from reid_dist.reports.comparison.values import ChangedQuery, Comparison
 from reid_dist.reports.ranked_pictures import RankedPictures
 
+NEAR_BEST: Final = "\N{DAGGER}"
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One metric of one run: value and bootstrap interval (None without one), whether it is the best, its letters.
+    """One metric of one run: value and bootstrap interval (None without one), and how it stands among the others.
 
-    The value is NaN where the run knows it between bounds only; there are no letters without a test.
+    `is_near_best` is whether it does not differ significantly from the best value; runs that share a letter do not
+    differ significantly.  The value is NaN where the run knows it between bounds only; without a test there are no
+    letters, and none is near.
     """
 
     value: float
     interval: Interval | None
     is_best: bool
+    is_near_best: bool
     letters: str
+
+    def mark(self, *, letters: bool) -> str:
+        """The letters, or a dagger for what does not differ from the best value."""
+        return self.letters if letters else NEAR_BEST if self.is_near_best else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +72,15 @@ class Group:
     stages
         Names of the stages that differ between the rows.
     rows
-        In the order in which the runs were given.
+        In the order in which the runs were given; `ranked` has them by their first metric.
     n_units
         Identities (or queries) that were resampled; 0 without a test.
     paired
         Comparison of the two runs of a group of two, None of others.
     moved
         Lists of the queries that changed most from the first run to the second, for pages; None if not requested.
+    test
+        How and at what level differences of the runs are tested; empty without a test.
     notes
         Conventions, and remarks on the validity of the numbers.
     """
@@ -78,7 +91,16 @@ class Group:
     n_units: int
     paired: Comparison | None
     moved: MovedQueries | None
+    test: str
     notes: tuple[str, ...]
+
+    @property
+    def ranked(self) -> tuple[Row, ...]:
+        """The rows by their first metric, the best first; equal ones as they were given, unknown values last."""
+        values = [row.cells[0].value if row.cells else math.nan for row in self.rows]
+        best = next((row.cells[0].value for row in self.rows if row.cells and row.cells[0].is_best), math.nan)
+        order = sorted(range(len(values)), key=lambda at: (math.isnan(values[at]), abs(values[at] - best)))
+        return tuple(self.rows[at] for at in order)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
