@@ -9,6 +9,7 @@ is the root of the mean squared distance of unit rows from the mean of their ide
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -31,30 +32,33 @@ _LEAST_IDENTITIES: Final = 10
 def data_problems(query: LabelledSet, gallery: LabelledSet, ranked: RankedQueries, topk: TopK) -> dict[str, Any]:
     """Entry of a report: that of `find_data_problems`, and ``cameras`` as `camera_shifts` gives them.
 
-    Pairs have ``pids`` and, where there are cameras, ``camids`` of both rows.
+    Pairs have ``pids`` and, where there are any, ``camids`` and file names ``paths`` of both rows; pairs of identities
+    those of the first query of each, ``queries``.
     """
     sides = query, gallery
     pids = joint_labels("pid", sides)
-    found = find_data_problems(topk, CommonLabels(*pids), GenuinePairs(ranked.indptr, ranked.distance))
+    found = find_data_problems(topk, CommonLabels(*pids), GenuinePairs(ranked.indptr, ranked.row, ranked.distance))
     for pair in (*found["suspects"], *found["duplicates"]):
-        rows = [pair[side] for side in ("query", "gallery")]
-        pair["pids"] = [
-            given_labels(each.pids[[row]], each.pid_names)[0] for each, row in zip(sides, rows, strict=True)
-        ]
-        if query.camids is not None and gallery.camids is not None:
-            pair["camids"] = [
-                given_labels(each.camids[[row]], each.camid_names)[0]
-                for each, row in zip(sides, rows, strict=True)
-                if each.camids is not None
-            ]
+        pair |= _named(sides, (pair["query"], pair["gallery"]))
     for each in found["identities"]:
         # Both have queries: the first one of each has the label as it was given.
         rows = [int((pids[0] == pid).argmax()) for pid in each["pids"]]
-        each["pids"] = given_labels(query.pids[rows], query.pid_names)
+        each |= {**_named((query, query), rows), "queries": rows}
     shifts = camera_shifts(gallery) if isinstance(gallery, FeatureSet) else []
     for shift in shifts:
         shift["camid"] = given_labels(shift["camid"], gallery.camid_names)[0]
     return {**found, "cameras": shifts}
+
+
+def _named(sides: Sequence[LabelledSet], rows: Sequence[int]) -> dict[str, Any]:
+    """Labels of a row of each side as they were given, and file names where both sides have them."""
+    at = list(zip(sides, rows, strict=True))
+    names = {"pids": [given_labels(each.pids[[row]], each.pid_names)[0] for each, row in at]}
+    cameras = [(each.camids[[row]], each.camid_names) for each, row in at if each.camids is not None]
+    if len(cameras) == len(at):
+        names["camids"] = [given_labels(*each)[0] for each in cameras]
+    paths = [str(each.image_paths[row]) for each, row in at if each.image_paths is not None]
+    return names | ({"paths": paths} if len(paths) == len(at) else {})
 
 
 def camera_shifts(features: FeatureSet) -> list[dict[str, Any]]:

@@ -199,7 +199,7 @@ def _problems(report: ReportData) -> Iterator[tuple[str, str]]:
     found = report.data_problems or {}
     nouns = {
         "n_identities": "doubtful identity pair",
-        "n_suspects": "suspect pair",
+        "n_suspects": "doubtful label",
         "n_duplicates": "duplicate",
     }
     parts = [counted(found[name], words) for name, words in nouns.items() if found.get(name)]

@@ -1,22 +1,30 @@
 """Likely errors of a data set, found in the lists of a run: labels to check, duplicates, identities with two labels.
 
-A pair of a query and a kept gallery item of *another* identity is *suspect* if its distance is below the median
-distance of genuine pairs (query and relevant item) of the query's identity, and below that of the item's identity; an
-identity without queries takes the median of all genuine pairs.  Identities -1 and 0, of junk and distractors, are left
-out.  Two identities are *likely one* if half of the queries of each, or more, have a suspect item of the other one.
+The *score* of a row, a query or a gallery row with relevant pairs, is ``log(own / other)``: `own` is the median
+distance of its relevant pairs, `other` that of the nearest row of another identity that the lists hold.  A wrong label
+makes `own` larger and `other` smaller than those of other rows, whatever the model separates.  The score of an identity
+under another one is the mean of the same over its queries, with the nearest item of that other identity in the list of
+each, or the end of the list; its score is the largest of these.
+
+*Evidence* is how far a score lies above the median of all scores, in units of their spread: the larger one of those
+that the 75 % and, for rows, the 97.7 % quantile of a normal distribution would have.  A row is *suspect* if its
+evidence exceeds what `EXPECTED` of so many normal scores would.  Two identities are *likely one* if each has its score
+under the other one, with evidence beyond the same limit for so many identities.  Fewer than `LEAST_ROWS` rows, or
+`LEAST_IDENTITIES`, show no spread.  Identities -1 and 0, of junk and distractors, are left out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.segments import entry_owners, run_offsets
-from reid_dist.core.sorted_values import places_among
-from reid_dist.reports.failures import NO_IDENTITY, CommonLabels, duplicate_limit, median_of
+from reid_dist.core.segments import entry_owners
+from reid_dist.reports.failures import NO_IDENTITY, CommonLabels, duplicate_limit
 from reid_dist.reports.topk import TopK
 
 MOST_SHOWN: Final = 20
@@ -25,23 +33,32 @@ MOST_SHOWN: Final = 20
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
+_NORMAL: Final = NormalDist()
+
+
+EXPECTED: Final = 0.01
+"""Suspect rows, and pairs of identities, that a normal distribution of scores would show without any wrong label."""
+
+LEAST_ROWS: Final = 50
+LEAST_IDENTITIES: Final = 20
+
 
 @dataclass(frozen=True)
 class GenuinePairs:
-    """Canonical distances of all relevant pairs: those of query ``i`` are ``distance[indptr[i]:indptr[i + 1]]``."""
+    """Relevant pairs: gallery rows and canonical distances of query ``i`` are at ``indptr[i]:indptr[i + 1]``."""
 
     indptr: Int64
+    row: Int64
     distance: Float64
 
 
 @dataclass(frozen=True)
-class _Pairs:
-    """Pairs of the lists: query row, gallery row, distance, and the smaller median of their identities; all (n,)."""
+class _Others:
+    """Pairs of the lists of different identities, nearest first of each query: rows and distance, all (n,)."""
 
     query: Int64
     item: Int64
     distance: Float64
-    median: Float64
 
 
 def find_data_problems(topk: TopK, labels: CommonLabels, genuine: GenuinePairs) -> dict[str, Any]:
@@ -49,27 +66,24 @@ def find_data_problems(topk: TopK, labels: CommonLabels, genuine: GenuinePairs) 
 
     Returns
     -------
-    ``suspects`` (``query``, ``gallery``: rows; ``distance``, ``median``), those of the smallest ratio first,
-    ``duplicates`` (``query``, ``gallery``, ``distance``, ``relevant``), the nearest first, and ``identities``
-    (``pids``: two of the common numbering, ``n_queries``: suspect ones of both), each with at most `MOST_SHOWN` entries
-    beside ``n_suspects``, ``n_duplicates``, ``n_identities``; and ``median``, that of all genuine pairs.
+    ``suspects`` (``side`` of the row whose label is doubtful, ``query``, ``gallery``: rows of the pair of it and the
+    nearest row of another identity; ``distance``, that of the pair, ``own``, the median of its relevant pairs, and
+    ``evidence``), the largest evidence first; ``identities`` (``pids``: two of the common numbering, ``evidence``: the
+    smaller one of both), likewise; and ``duplicates`` (``query``, ``gallery``, ``distance``, ``relevant``), the nearest
+    first; each with at most `MOST_SHOWN` entries beside ``n_suspects``, ``n_identities``, ``n_duplicates``.
     """
     kept = topk.index >= 0
     if topk.junk is not None:
         kept &= ~topk.junk
-    owner = entry_owners(genuine.indptr)
-    overall = median_of(genuine.distance) if len(genuine.distance) else np.nan
-    medians = _medians(labels.query_pids[owner], genuine.distance)
-    suspects = _suspects(topk, kept, labels, medians, overall)
-    identities = _likely_one(suspects, labels)
+    others = _others(topk, kept, labels)
+    own = _own_distances(genuine, len(labels.gallery_pids))
+    ends = np.max(topk.distance, axis=1, where=kept, initial=-np.inf)
+    suspects = _suspects(others, own, ends)
+    identities = _likely_one(others, own[0], ends, labels)
     twins = _duplicates(topk, kept)
     return {
-        "median": overall,
-        "n_suspects": len(suspects.query),
-        "suspects": [
-            {"query": q, "gallery": g, "distance": d, "median": m}
-            for q, g, d, m in zip(*(values[:MOST_SHOWN].tolist() for values in vars(suspects).values()), strict=True)
-        ],
+        "n_suspects": len(suspects),
+        "suspects": suspects[:MOST_SHOWN],
         "n_identities": len(identities),
         "identities": identities[:MOST_SHOWN],
         "n_duplicates": len(twins),
@@ -77,59 +91,138 @@ def find_data_problems(topk: TopK, labels: CommonLabels, genuine: GenuinePairs) 
     }
 
 
-def _medians(pids: Int64, distance: Float64) -> tuple[Int64, Float64]:
-    """Identities, ascending, and their median distances, as `median_of` computes them."""
-    order = np.lexsort((distance, pids))
-    own, start, size = np.unique(pids[order], return_index=True, return_counts=True)
+def _others(topk: TopK, kept: NDArray[np.bool_], labels: CommonLabels) -> _Others:
+    query, place = np.nonzero(kept if topk.relevant is None else kept & ~topk.relevant)
+    item, distance = topk.index[query, place], topk.distance[query, place]
+    near, far = labels.query_pids[query], labels.gallery_pids[item]
+    # A logarithm needs a scale: given distances may be negative, and duplicates are found apart.
+    chosen = (near != far) & ~np.isin(near, NO_IDENTITY) & ~np.isin(far, NO_IDENTITY) & (distance > 0)
+    return _Others(query[chosen], item[chosen], distance[chosen])
+
+
+def _own_distances(genuine: GenuinePairs, n_gallery: int) -> tuple[Float64, Float64]:
+    """Median distances of the relevant pairs of each query and of each gallery row; NaN without any, and if below 0."""
+    n_query = len(genuine.indptr) - 1
+    found = []
+    for rows, n in ((entry_owners(genuine.indptr), n_query), (genuine.row, n_gallery)):
+        median = np.full(n, np.nan)
+        having, medians = _medians(rows, genuine.distance)
+        median[having] = np.where(medians > 0, medians, np.nan)
+        found.append(median)
+    return found[0], found[1]
+
+
+def _medians(groups: Int64, distance: Float64) -> tuple[Int64, Float64]:
+    """Groups, ascending, and their median distances."""
+    order = np.lexsort((distance, groups))
+    own, start, size = np.unique(groups[order], return_index=True, return_counts=True)
     ordered, middle = distance[order], start + size // 2
     halves = ordered[np.maximum(middle - 1, 0)] / 2.0 + ordered[middle] / 2.0
     return own, np.where(size % 2 == 1, ordered[middle], halves)
 
 
-def _suspects(
-    topk: TopK, kept: NDArray[np.bool_], labels: CommonLabels, medians: tuple[Int64, Float64], overall: float
-) -> _Pairs:
-    """Suspect pairs, those of the smallest ratio of distance and median first."""
-    wrong = kept if topk.relevant is None else kept & ~topk.relevant
-    query, place = np.nonzero(wrong)
-    item, distance = topk.index[query, place], topk.distance[query, place]
-    near, far = labels.query_pids[query], labels.gallery_pids[item]
-    median = np.minimum(_looked_up(near, medians, overall), _looked_up(far, medians, overall))
-    chosen = (near != far) & ~np.isin(near, NO_IDENTITY) & ~np.isin(far, NO_IDENTITY) & (distance < median)
-    query, item, distance, median = (values[chosen] for values in (query, item, distance, median))
-    # Given distances may be negative: without a scale, such pairs come first, in the order of queries and ranks.
-    ratio = np.divide(distance, median, out=np.full(len(distance), -np.inf), where=median > 0)
-    order = np.argsort(ratio, kind="stable")
-    return _Pairs(query[order], item[order], distance[order], median[order])
+def _bulk(scores: Float64, least: int, upper: Sequence[float]) -> tuple[float, float] | None:
+    """Median and spread of scores, NaN for those that are not known and below the others; None if they show none."""
+    known = np.sort(scores[~np.isnan(scores)])
+    n_below = len(scores) - len(known)
+    if len(scores) < least or 2 * n_below > len(scores):
+        return None
+    middle, *above = (float(known[int(share * len(scores)) - n_below]) for share in (0.5, *upper))
+    spread = max((each - middle) / _NORMAL.inv_cdf(share) for each, share in zip(above, upper, strict=True))
+    return (middle, spread) if spread > 0 else None
 
 
-def _looked_up(pids: Int64, medians: tuple[Int64, Float64], otherwise: float) -> Float64:
-    own, median = medians
-    return np.append(median, otherwise)[places_among(own, pids)]
+def _limit(n: int) -> float:
+    """Evidence beyond which `EXPECTED` of n normal scores lie."""
+    return -_NORMAL.inv_cdf(EXPECTED / n)
 
 
-def _likely_one(suspects: _Pairs, labels: CommonLabels) -> list[dict[str, Any]]:
-    """Pairs of identities of which half of the queries, or more, are suspect of the other one, most queries first."""
-    near, far = labels.query_pids[suspects.query], labels.gallery_pids[suspects.item]
-    # Each query once, however many items of the other identity its list has.
-    (near, far, _), _ = _distinct(near, far, suspects.query)
-    (near, far), counts = _distinct(near, far)
-    own, sizes = np.unique(labels.query_pids, return_counts=True)
-    half = 2 * counts >= sizes[np.searchsorted(own, near)]
-    often = {(a, b): n for a, b, n in zip(*(each[half].tolist() for each in (near, far, counts)), strict=True)}
-    found = [{"pids": [a, b], "n_queries": n + often[b, a]} for (a, b), n in often.items() if a < b and (b, a) in often]
-    return sorted(found, key=lambda each: (-each["n_queries"], each["pids"]))
+def _suspects(others: _Others, own: tuple[Float64, Float64], ends: Float64) -> list[dict[str, Any]]:
+    """Suspect rows of both sides, those of the largest evidence first."""
+    order = np.argsort(others.distance, kind="stable")
+    n_rows = sum(int(np.count_nonzero(~np.isnan(each))) for each in own)
+    found: list[dict[str, Any]] = []
+    bulk = None
+    for side, rows, medians in (("query", others.query, own[0]), ("gallery", others.item, own[1])):
+        having, first = np.unique(rows[order], return_index=True)
+        pair = np.full(len(medians), -1)
+        pair[having] = order[first]
+        known = (pair >= 0) & ~np.isnan(medians)
+        scores = np.full(len(medians), np.nan)
+        scores[known] = np.log(medians[known] / others.distance[pair[known]])
+        compared = scores.copy()
+        if side == "query":
+            # Nothing else in the list is at most what lies at its end.
+            ended = ~known & ~np.isnan(medians) & (ends > 0)
+            compared[ended] = np.log(medians[ended] / ends[ended])
+        # Where few lists hold a gallery row, those of queries show the spread.
+        bulk = _bulk(compared[~np.isnan(medians)], LEAST_ROWS, (0.75, 0.977)) or bulk
+        if bulk is None:
+            continue
+        evidence = (scores - bulk[0]) / bulk[1]
+        for row in np.flatnonzero(evidence > _limit(n_rows)).tolist():
+            at = pair[row]
+            found.append(
+                {
+                    "side": side,
+                    "query": int(others.query[at]),
+                    "gallery": int(others.item[at]),
+                    "distance": float(others.distance[at]),
+                    "own": float(medians[row]),
+                    "evidence": float(evidence[row]),
+                }
+            )
+    return _without_echoes(sorted(found, key=lambda each: -each["evidence"]))
 
 
-def _distinct(*columns: Int64) -> tuple[list[Int64], Int64]:
-    """Distinct rows of some columns, each (n,), in ascending order, and how often each occurs, both int64.
+def _without_echoes(suspects: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Suspects, without rows whose nearest row of another identity is a suspect of more evidence.
 
-    `numpy.unique` along an axis compares rows as bytes, which takes three times as long.
+    A wrong label is near to rows of its true identity, and these are near to it.
     """
-    order = np.lexsort(columns[::-1])
-    ordered = [column[order] for column in columns]
-    runs = run_offsets(*ordered)
-    return [column[runs[:-1]] for column in ordered], np.diff(runs)
+    left: list[dict[str, Any]] = []
+    doubtful: set[tuple[str, int]] = set()
+    for each in suspects:
+        if doubtful.isdisjoint((side, each[side]) for side in ("query", "gallery")):
+            doubtful.add((each["side"], each[each["side"]]))
+            left.append(each)
+    return left
+
+
+def _likely_one(others: _Others, own: Float64, ends: Float64, labels: CommonLabels) -> list[dict[str, Any]]:
+    """Pairs of identities that are likely one, the largest evidence first."""
+    queries = np.flatnonzero(~np.isnan(own) & (ends > 0) & ~np.isin(labels.query_pids, NO_IDENTITY))
+    pids, number, sizes = np.unique(labels.query_pids[queries], return_inverse=True, return_counts=True)
+    # The mean as if no list held the other identity, and what each list that does adds to it.
+    at_end = np.bincount(number, np.log(own[queries] / ends[queries]), minlength=len(pids))
+    usable = np.isin(others.query, queries)
+    query, distance, far = others.query[usable], others.distance[usable], labels.gallery_pids[others.item[usable]]
+    nearest = np.lexsort((distance, far, query))
+    query, distance, far = query[nearest], distance[nearest], far[nearest]
+    first = np.concatenate([[True], (query[1:] != query[:-1]) | (far[1:] != far[:-1])])[: len(query)]
+    query, distance, far = query[first], distance[first], far[first]
+    near = labels.query_pids[query]
+    (keys, place) = np.unique(np.stack([near, far], axis=1), axis=0, return_inverse=True)
+    of = np.searchsorted(pids, keys[:, 0])
+    gained = np.bincount(place.reshape(-1), np.log(ends[query] / distance), minlength=len(keys))
+    means = (at_end[of] + gained) / sizes[of]
+    order = np.lexsort((-means, of))
+    best = order[np.unique(of[order], return_index=True)[1]]
+    scores = np.full(len(pids), np.nan)
+    scores[of[best]] = means[best]
+    # Identities with two labels may be several in a hundred.
+    bulk = _bulk(scores, LEAST_IDENTITIES, (0.75,))
+    if bulk is None:
+        return []
+    other = dict(zip(keys[best, 0].tolist(), keys[best, 1].tolist(), strict=True))
+    evidence = dict(zip(pids.tolist(), ((scores - bulk[0]) / bulk[1]).tolist(), strict=True))
+    limit = _limit(len(pids))
+    found = [
+        {"pids": [a, b], "evidence": min(evidence[a], evidence[b])}
+        for a, b in other.items()
+        if a < b and other.get(b) == a and min(evidence[a], evidence[b]) > limit
+    ]
+    return sorted(found, key=lambda each: (-each["evidence"], each["pids"]))
 
 
 def _duplicates(topk: TopK, kept: NDArray[np.bool_]) -> list[dict[str, Any]]:

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from reid_dist.core.formatting import counted, integer, share
+from reid_dist.core.formatting import counted, integer
+from reid_dist.reports.data_problems import EXPECTED
 from reid_dist.reports.report_data import ReportData
+
+_EVIDENCE = (
+    "Evidence is the distance from the median score in units of the usual spread; without any wrong label, a normal "
+    f"distribution of scores would show {EXPECTED:g} of them."
+)
 
 
 def data_problems(report: ReportData) -> list[dict[str, Any]]:
@@ -16,23 +22,39 @@ def data_problems(report: ReportData) -> list[dict[str, Any]]:
 
 
 def _tables(problems: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    if problems["identities"]:
+    # Those of reports of earlier versions have no evidence.
+    identities, suspects = (
+        [each for each in problems[name] if "evidence" in each] for name in ("identities", "suspects")
+    )
+    if identities:
         yield _table(
             "doubtful identity pair",
             problems["n_identities"],
-            ("pid", "pid", "suspect queries"),
-            [(*each["pids"], integer(each["n_queries"])) for each in problems["identities"]],
-            "Pairs of identities, of each of which half of the queries or more have an item of the other one that is "
-            "suspect as below: perhaps one identity with two labels.",
+            ("pid", "pid", "query row", "query row", *_file_heads(identities), "evidence"),
+            [
+                (*each["pids"], *each["queries"], *each.get("paths", ()), f"{each['evidence']:.1f}")
+                for each in identities
+            ],
+            "The queries of each of the two are nearer to items of the other one than those of most identities are to "
+            f"any other: perhaps one identity with two labels. {_EVIDENCE}",
         )
-    if problems["suspects"]:
+    if suspects:
         yield _table(
-            "suspect pair",
+            "doubtful label",
             problems["n_suspects"],
-            (*_heads(problems["suspects"]), "distance", "of the median"),
-            [(*_labels(each), f"{each['distance']:.4g}", _ratio(each)) for each in problems["suspects"]],
-            "A query and a kept gallery item of another identity, nearer than half of the genuine pairs of the query's "
-            "identity and half of those of the item's: perhaps a wrong label, or a look-alike.",
+            ("doubtful", *_heads(suspects), "distance", "own distance", "evidence"),
+            [
+                (
+                    f"{each['side']} {each[each['side']]}",
+                    *_labels(each),
+                    f"{each['distance']:.4g}",
+                    f"{each['own']:.4g}",
+                    f"{each['evidence']:.1f}",
+                )
+                for each in suspects
+            ],
+            "A row that is far from its own identity (own distance: the median of its relevant pairs), and near to a "
+            f"row of another one, which is beside it: perhaps a wrong label, or a look-alike. {_EVIDENCE}",
         )
     if problems["duplicates"]:
         yield _table(
@@ -69,12 +91,12 @@ def _table(noun: str, n: int, heads: Sequence[str], rows: Sequence[Sequence[Any]
 
 def _heads(pairs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     cameras = ("query camera", "gallery camera") if "camids" in pairs[0] else ()
-    return ("query row", "gallery row", "query pid", "gallery pid", *cameras)
+    return ("query row", "gallery row", "query pid", "gallery pid", *cameras, *_file_heads(pairs))
+
+
+def _file_heads(pairs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    return ("file", "file") if "paths" in pairs[0] else ()
 
 
 def _labels(pair: Mapping[str, Any]) -> tuple[Any, ...]:
-    return (pair["query"], pair["gallery"], *pair["pids"], *pair.get("camids", ()))
-
-
-def _ratio(pair: Mapping[str, Any]) -> str:
-    return share(pair["distance"], pair["median"]) if pair["median"] > 0 else "-"
+    return (pair["query"], pair["gallery"], *pair["pids"], *pair.get("camids", ()), *pair.get("paths", ()))
