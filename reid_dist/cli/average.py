@@ -30,8 +30,8 @@ def command(
 
     Features, labels and numbers of rows may differ. Protocol, distance, expansion, re-ranking, order of ties, max_rank,
     single-shot draws and definitions of metrics must agree. The spread is the sample standard deviation over the runs,
-    and the interval is Student's t for their mean. It takes the runs for independent: where they share training or test
-    images, it is too narrow.
+    and the interval is Student's t for their mean. It assumes independent runs; if they share images, it is too
+    narrow.
 
     \b
     Examples:

@@ -47,8 +47,8 @@ def command(
     """Look at the ranked lists of a run in a web browser: search and filter queries, open their lists.
 
     A run is an output directory with topk.npz, as `reid-dist evaluate --topk 50 --output DIR` writes it. Labels and
-    paths of pictures come from the stores that it names. The address that is printed holds a random token; it is of
-    this machine alone and ends with the command (Ctrl-C). From another machine, forward the port by ssh.
+    paths of pictures come from the stores that it names. The address that is printed holds a random token; it is
+    reachable only from this machine, until you press Ctrl-C. From another machine, forward the port by ssh.
 
     Queries are searched by identity, row and file name, filtered by camera, average precision and kind of failure, and
     sorted by average precision or by what they lose against another run.

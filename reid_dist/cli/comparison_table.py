@@ -80,9 +80,9 @@ def _verdict_words(comparison: Comparison) -> Iterator[tuple[str, str]]:
     if SAME in found:
         yield "same", f"the interval lies within ±{effect}"
     if UNDECIDED in found:
-        yield "undecided", f"the queries exclude neither no change nor one of {effect} or more"
+        yield "undecided", f"compatible both with no change and with one of {effect} or more"
     if found & {BETTER, WORSE}:
-        yield "changed", f"beyond chance, and at least {effect}"
+        yield "verdict", f"better or worse: significant, and at least {effect}"
 
 
 def _difference(title: str, what: str, baseline: str, candidate: str) -> Iterator[tuple[str, str]]:

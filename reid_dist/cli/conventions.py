@@ -69,7 +69,7 @@ def command(
     as_json: bool,
     run: RunOptions,
 ) -> None:
-    """Evaluate QUERY against GALLERY under every convention that a number could be meant in.
+    """Compute the metrics of QUERY and GALLERY under every convention, to find which one a number follows.
 
     One pass for each distance gives all of them: items of the query's identity and camera junk or kept, pid -1 and pid
     0 junk or not, own rows of queries junk or not, invalid queries left out or at 0, each with several average

@@ -183,7 +183,9 @@ def accept(run: Path, why: str) -> None:
 @click.argument("history", type=click.Path(path_type=Path))
 @click.option("--keep", type=click.IntRange(min=0), metavar="N", help="Remove all runs of a suite but the newest N.")
 @click.option(
-    "--older-than", metavar="AGE", help="Remove runs that are older, such as 90d, 26w or 12h.  With --keep: both."
+    "--older-than",
+    metavar="AGE",
+    help="Remove runs that are older, such as 90d, 26w or 12h.  With --keep, both conditions must hold.",
 )
 @click.option(
     "--keep-reports",

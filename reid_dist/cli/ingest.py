@@ -55,7 +55,7 @@ def _words(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
 @click.option(
     "--output", required=True, metavar="PATH", help="Where to write the store, or query.zarr and gallery.zarr."
 )
-@click.option("--format", "format_name", metavar="NAME", help="Format, where the suffix does not give it.")
+@click.option("--format", "format_name", metavar="NAME", help="Input format.  Default: from the suffix.")
 @click.option(
     "--pids-file",
     type=click.Path(path_type=Path),
@@ -95,7 +95,7 @@ def _words(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
     "words",
     multiple=True,
     metavar="GROUP:TEXT=N",
-    help="The number that a text of a group denotes, such as modality:ir=2, or pid:unknown=-1 for junk. Repeatable.",
+    help="Map a text value to an integer, e.g. modality:ir=2, or pid:unknown=-1 for junk. Repeatable.",
 )
 @click.option(
     "--query-list",
@@ -172,8 +172,8 @@ def command(source: str, output: str, **options: Any) -> None:
     --labels takes a table of labels, a row for every row of features, with the same names of columns, such as a data
     frame with label, path, camera, split, is_query and is_gallery.
 
-    Labels are whole numbers or text. One rule holds for pids, camids and item ids: digits are a number, so that 01 and
-    1 are equal, unless one set holds both, which are two names then. A pid or camid 1.0e+00 is 1, and a pid -1 is junk.
+    Labels are whole numbers or text. One rule holds for pids, camids and item ids: 01 and 1 are the same label, unless
+    one set contains both; then they stay distinct. A pid or camid 1.0e+00 is 1, and a pid -1 is junk.
 
     \b
     Examples:

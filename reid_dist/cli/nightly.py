@@ -55,8 +55,8 @@ def command(
     """Run every job of a SUITE file, compare it with earlier nights, and write the page.
 
     A job that fails is recorded, and the rest goes on. Exit code 3 when a job failed, 4 when none failed and accuracy,
-    time or memory of one is worse than before, or numbers moved although nothing had changed; 5 when neither, and a job
-    could not be compared with its baseline, as after a change of the job or of the sizes of its sets.
+    time or memory of one is worse than before, or a result changed although inputs and job are identical; 5 when
+    neither, and a job could not be compared with its baseline, as after a change of the job or of its sets' sizes.
 
     \b
     Examples:

@@ -173,7 +173,7 @@ events_option = option(
     group=OUTPUTS,
     is_flag=True,
     expose_value=False,
-    help="Write progress, messages and errors to standard error as JSON, an object a line.",
+    help="Write progress, messages and errors to standard error as JSON lines.",
 )
 
 observation_options = _together(
@@ -235,12 +235,17 @@ test_options = _together(
         type=click.Choice(["identity", "query"]),
         default="identity",
         show_default=True,
-        help="What is taken to be independent.",
+        help="Resampling unit: identities or single queries.",
     ),
     click.option(
-        "--resamples", "n_resamples", type=int, default=10_000, show_default=True, help="Draws of intervals and tests."
+        "--resamples",
+        "n_resamples",
+        type=int,
+        default=10_000,
+        show_default=True,
+        help="Number of bootstrap resamples and permutations.",
     ),
-    click.option("--seed", type=int, default=0, show_default=True, help="Of these draws."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Seed of the resampling."),
 )
 
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @click.command("pairs")
 @click.argument("left")
 @click.argument("right", required=False)
-@click.option("--pairs", "list_file", required=True, metavar="FILE", help="Two columns that name rows, and a label.")
+@click.option(
+    "--pairs", "list_file", required=True, metavar="FILE", help="Pair list: two row columns and a same/different label."
+)
 @click.option(
     "--by",
     type=click.Choice(["rows", "item_ids", "image_paths"]),

@@ -51,7 +51,7 @@ _FIXED_ORDER = 9
     group=RESOURCES,
     metavar="N",
     type=click.IntRange(min=1),
-    help="Of all workers. Default: the cores here.",
+    help="Total threads of all workers.  Default: all cores.",
 )
 @option(
     "--memory-per-thread",
@@ -66,14 +66,14 @@ _FIXED_ORDER = 9
     group=RESOURCES,
     metavar="RATE",
     type=click.FloatRange(min=0, min_open=True),
-    help="Of one thread of the workers, in products of float32.  Default: timed here.",
+    help="float32 GFLOP/s of one thread.  Default: measured.",
 )
 @option(
     "--read-rate",
     group=RESOURCES,
     metavar="RATE",
     type=click.FloatRange(min=0, min_open=True),
-    help="GB/s that storage gives to all workers together.  Default: as much as they take.",
+    help="Total storage read rate, GB/s.  Default: unlimited.",
 )
 def command(
     pipeline: Path,

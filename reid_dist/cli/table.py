@@ -21,9 +21,7 @@ _FORMATS = ("console", "markdown", "latex", "csv", "html", "json")
 @click.option("--format", "form", type=click.Choice(_FORMATS), default="console", show_default=True)
 @click.option("--intervals", is_flag=True, help="Show the interval of every value.")
 @click.option("--letters", is_flag=True, help="Mark runs by letters; those that share one do not differ significantly.")
-@click.option(
-    "--level", type=float, default=0.95, show_default=True, help="Coverage of the intervals; the rest is that of tests."
-)
+@click.option("--level", type=float, default=0.95, show_default=True, help="Confidence level; tests use 1 - level.")
 @test_options
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the table there, and print it.")
 def command(

@@ -47,7 +47,7 @@ from reid_dist.cli.options import (
     multiple=True,
     type=float,
     metavar="DISTANCE",
-    help="A threshold of your own; repeatable.",
+    help="Also report this threshold; repeatable.",
 )
 @option(
     "--prior",
@@ -74,7 +74,7 @@ def command(
     as_json: bool,
     run: RunOptions,
 ) -> None:
-    """Find the operating points of a finished RUN: what distance thresholds accept, and what a distance means.
+    """Compute error rates at distance thresholds of a finished RUN, and the match probability at a distance.
 
     RUN is an output directory, or an entry of a history: FILE#RUN:model/dataset/job. Its stores are read again, with
     its protocol, distance, expansion and re-ranking. For thresholds at given false accept rates, at the equal error

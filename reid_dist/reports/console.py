@@ -135,7 +135,7 @@ def _metrics(report: ReportData, caution: Caution | None) -> Table:
 
 def _ties(report: ReportData, sides: list[dict[str, float]]) -> Table:
     """Return the metrics with every tie settled for, and against, the relevant items."""
-    table = value_table("ties settled", "for (optimistic)", "as ranked", "against (pessimistic)")
+    table = value_table("order of ties", "optimistic", "as ranked", "pessimistic")
     for name in sides[0]:
         values = (sides[0][name], report.metrics.get(name, math.nan), sides[1].get(name, math.nan))
         table.add_row(Text(name), *(metric_value(name, value) for value in values))
@@ -180,7 +180,7 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
             yield name, row.line
             name = ""
     if report.bounds:
-        yield "bounds", "only the heads of the rankings are known: the value lies somewhere between the two"
+        yield "bounds", "only the top of each ranking is known; the value lies within these bounds"
     yield from _verification(report)
     yield from _problems(report)
     for name, breakdown in report.breakdowns.items():
@@ -204,7 +204,7 @@ def _problems(report: ReportData) -> Iterator[tuple[str, str]]:
     }
     parts = [counted(found[name], words) for name, words in nouns.items() if found.get(name)]
     if parts:
-        yield "look at first", f"{', '.join(parts)}: see the page"
+        yield "data errors", f"possible: {', '.join(parts)}; see the page"
 
 
 def _verification(report: ReportData) -> Iterator[tuple[str, str]]:

@@ -42,15 +42,15 @@ def side_notes(query: LabelledSet, gallery: LabelledSet, protocol: Protocol) -> 
     if query.content_digest == gallery.content_digest:
         return []
     signs = []
-    remedy = "exchange them"
+    remedy = "swap the arguments"
     n_junk = int(np.isin(query.pids, protocol.junk_pids).sum())
     if n_junk:
         signs.append(
             f"{n_junk:,} of {counted(query.n_rows, 'query')} {have(n_junk)} {protocol.junk_pid_in_words}, which "
-            "marks junk, so that no match of theirs counts"
+            "marks junk, so these queries can never match"
         )
         drop = " ".join(f"--drop-pid {pid}" for pid in protocol.junk_pids)
-        remedy += f"; if not, leave these queries out (ingest {drop})"
+        remedy += f"; if not, drop them (ingest {drop})"
     if query.n_rows > gallery.n_rows and len(np.unique(gallery.pids)) < gallery.n_rows:
         signs.append(f"there are {query.n_rows:,} queries and only {counted(gallery.n_rows, 'gallery row')}")
     # Sizes alone are a weak sign: some benchmarks have small galleries.

@@ -102,7 +102,7 @@ def interval(name: str, ends: Sequence[float | None] | None) -> str:
 def resampled(confidence: Mapping[str, Any]) -> str:
     """Return what confidence intervals were made of: which things were drawn again, how often, from which seed."""
     drawn = {
-        "identity": "query identities (an identity is drawn with all of its queries)",
+        "identity": "query identities (cluster bootstrap: each identity with all its queries)",
         "query": "queries (each on its own)",
     }.get(confidence["unit"], confidence["unit"])
     return (

@@ -273,9 +273,9 @@ def test_page_and_file(tmp_path):
     again = Report.load(tmp_path / "run")
     assert again.data_problems == report.data_problems
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "Look at these first" in page
+    assert "Possible data errors" in page
     assert "1 duplicate" in page
     without = problems_of(*sides, topk=None)
     assert without.data_problems is None
     assert without.result_digest == report.result_digest
-    assert "Look at these first" not in without.to_html()
+    assert "Possible data errors" not in without.to_html()

@@ -125,7 +125,7 @@ def test_a_quiet_night_is_one_quiet_sentence() -> None:
         ([nights.entry(), nights.slow_entry(1), nights.slow_entry(1)], "2 of 3 jobs are worse"),
         ([nights.entry(), nights.alarm_entry(1, baseline=1)], "1 of 2 jobs moved without a cause"),
         ([nights.entry(), nights.better_entry(1, baseline=1)], "1 of 2 jobs is better"),
-        ([nights.new_entry(0), nights.new_entry(0)], "Both jobs have nothing to compare with"),
+        ([nights.new_entry(0), nights.new_entry(0)], "Both jobs have no baseline yet"),
         (
             [nights.new_entry(0), nights.uncompared_entry(0, baseline=1)],
             "1 of 2 jobs could not be compared with earlier nights",

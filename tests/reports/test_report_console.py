@@ -110,7 +110,7 @@ def test_bounds_ties_and_verification_are_printed(full_report: Report) -> None:
     for words in (
         "between 12.00 and",
         "18.75 %",
-        "for (optimistic) as ranked against (pessimistic)",
+        "optimistic as ranked pessimistic",
         f"mAP 50.00 % {100 * full_report.metrics['mAP']:.2f} % 25.00 %",
         "49,378 genuine pairs, 30,987,654 impostor pairs, 1,900 mated queries, 44 non-mated queries",
         "TAR@FAR=0.001: 0.31251234",

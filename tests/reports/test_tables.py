@@ -112,7 +112,7 @@ def test_letters_and_best(runs: list[Report]) -> None:
     assert [(cell.value, cell.interval, cell.letters, cell.is_best) for cell in (row[1] for row in cells.values())] == [
         (0.5, None, "", True)
     ] * 3
-    assert any(note.startswith("no interval and no test: TAR@FAR=0.01") for note in group.notes)
+    assert any(note.startswith("no interval: TAR@FAR=0.01") for note in group.notes)
     assert "Holm's correction for 3 pairs" in group.test
     assert not any(cell.is_near_best for row in group.rows for cell in row.cells)
 

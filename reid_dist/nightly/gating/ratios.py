@@ -133,7 +133,7 @@ def _too_wide(quantity: _Quantity, value: float, ratio: float, logs: Float64, ga
     enough = next((n for n in more if _reach(logs, gate, n) <= _WIDEST), gate.window)
     return (
         f"no verdict yet ({len(logs)} of {enough} runs): {quantity.words(value)} is {ratio:.2f} times their median, "
-        f"and they differ so much that noise alone may reach more than {_WIDEST:g} times it"
+        f"and they vary so much that noise alone could explain a factor of {_WIDEST:g}"
     )
 
 

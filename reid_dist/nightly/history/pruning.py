@@ -67,7 +67,7 @@ def remove_folder(folder: Path) -> str:
     """Remove a folder of :attr:`Pruned.folders` without following links; return why it stays, empty if it is gone."""
     # The directory of the page may be a link, since the user chose it; what is inside may not.
     if folder.is_symlink() or folder.parent.is_symlink():
-        return "a link leads somewhere else from there"
+        return "skipped: symbolic link"
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:

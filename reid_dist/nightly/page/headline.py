@@ -41,7 +41,7 @@ _PHRASES: Final = {
     SKIPPED: ("was skipped", "were skipped"),
     BETTER: ("is better", "are better"),
     ACCEPTED: ("is worse, and was accepted", "are worse, and were accepted"),
-    INCOMPARABLE: ("has nothing to compare with", "have nothing to compare with"),
+    INCOMPARABLE: ("has no baseline yet", "have no baseline yet"),
     UNDECIDED: ("is undecided", "are undecided"),
     SAME: ("is the same as before", "are the same as before"),
 }

@@ -182,7 +182,7 @@ def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
     charts = [
         {
             "plot": distractor_plot(name, n_rows, table[name]),
-            "caption": f"{name} against the gallery rows that have entered. The vertical axis need not start at 0.",
+            "caption": f"{name} by gallery size. The vertical axis need not start at 0.",
             "table": None,
         }
         for name in metrics[:_MOST_CURVES]

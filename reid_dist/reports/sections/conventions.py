@@ -59,7 +59,7 @@ def _subjects(report: ReportData) -> Iterator[tuple[str, str]]:
     yield "Ground truth", _ground_truth(report)
     yield "Relevant items", _sentence(_text(protocol, "relevant"))
     if junk := _text(protocol, "junk"):
-        yield "Junk", f"{_sentence(junk)} Junk is invisible: neither right nor wrong, and no rank counts it."
+        yield "Junk", f"{_sentence(junk)} Junk items are ignored and take no rank."
     if ranked := _text(protocol, "ranked"):
         yield "Ranked", _sentence(ranked)
     yield "Queries without a relevant item", _invalid(report)

@@ -76,8 +76,8 @@ def _tables(problems: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 (str(each["camid"]), integer(each["n_identities"]), f"{100 * each['shift']:.0f} %")
                 for each in problems["cameras"]
             ],
-            "words": "Mean difference of the features of an identity in this camera from those in other cameras, of "
-            "the spread of its features within a camera, from a sample of the gallery. The expansion camera_norm "
+            "words": "How far this camera shifts features, relative to their spread within a camera, from a sample of "
+            "the gallery. The expansion camera_norm "
             "removes such shifts.",
         }
 

@@ -32,13 +32,10 @@ def metric_table(report: ReportData) -> dict[str, Any]:
         lines.append(f"{words.resampled(report.confidence)}.")
     sides = tie_values(report)
     if sides:
-        heads += ["Ties for", "Ties against"]
-        lines.append(
-            "Ties for: the optimistic value, the highest that an order of tied items gives. Ties against: the "
-            "pessimistic value, the lowest."
-        )
+        heads += ["Optimistic", "Pessimistic"]
+        lines.append("Optimistic: the highest value that an order of tied items gives. Pessimistic: the lowest.")
     if report.bounds:
-        lines.append("Between: only the heads of the rankings are known, and the value lies somewhere between the two.")
+        lines.append("Between: only the top of each ranking is known; the value lies within these bounds.")
     rows = []
     names = metric_names(report)
     for name, convention in zip(names, words.conventions_once(names, report.definitions), strict=True):

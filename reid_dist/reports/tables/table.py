@@ -318,7 +318,7 @@ def _notes(
         yield f"valid queries: {', '.join(integer(n) for n in sorted(valid))}; pairs are tested on those valid in both"
     untested = [f"{name} ({reason})" for name, reason in reasons.items() if reason]
     if untested:
-        yield f"no interval and no test: {', '.join(untested)}"
+        yield f"no interval: {', '.join(untested)}"
     if len(untested) == len(metrics):
         return
     if len(reports) > 1:

@@ -28,7 +28,7 @@ from reid_dist.stores.object_errors import is_object_uri
 if TYPE_CHECKING:
     from typing import Self
 
-PICKLE_ADVICE = """is a pickle, a program that could do anything when it is read, and is never read.
+PICKLE_ADVICE = """is a pickle. Loading one can run arbitrary code, so reid-dist refuses to.
 If you trust it, convert it where it was written:
   import pickle, numpy as np
   with open("features.pkl", "rb") as file: held = pickle.load(file)
