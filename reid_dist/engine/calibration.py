@@ -12,7 +12,7 @@ from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import DEFAULT_TILE, MERGED_AT_ONCE
 from reid_dist.engine.policy import UNFORCED, Policy
-from reid_dist.engine.reductions import FeatureBlock, KeepNearest, Seed
+from reid_dist.engine.reductions import FeatureBlock, KeepNearest, Seed, merge_surroundings
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.canonical import squared_norms
 
@@ -78,7 +78,7 @@ def calibrate_lists(
         for start, stop in ((0, _LISTED_ROWS), (_LISTED_ROWS, _LISTED_ROWS + n_gallery))
     )
     timed = min(k, _MOST_LISTED)
-    nearest = KeepNearest(timed, distance)
+    nearest = KeepNearest(timed)
     with one_blas_thread():
         (found,) = run_tiles(query, gallery, distance, DEFAULT_TILE, [nearest], policy)
         seconds = []
@@ -87,7 +87,7 @@ def calibrate_lists(
             run_tiles(query, gallery, distance, DEFAULT_TILE, [nearest], policy)
             seconds.append(time.thread_time() - begin)
     begin = time.thread_time()
-    nearest.combine([found] * MERGED_AT_ONCE)
+    merge_surroundings([found] * MERGED_AT_ONCE)
     merged = time.thread_time() - begin
     keeping = max(0.0, min(seconds) / _LISTED_ROWS - product * n_gallery)
     return ListRates(keeping * k / timed, merged / (_LISTED_ROWS * MERGED_AT_ONCE * timed))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.distances import Distance
@@ -14,8 +15,7 @@ from reid_dist.engine.distances.devices import DeviceLostError
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import UNFORCED, Policy
 from reid_dist.engine.reductions import FeatureBlock, Reduction, Seed, Surroundings
-from reid_dist.engine.reductions.accumulator import first_precisions
-from reid_dist.engine.reductions.costs import ListWork, Need, Precision
+from reid_dist.engine.reductions.costs import ListWork, Need, Precision, serving
 from reid_dist.engine.reductions.surroundings import Listing, listed_in, unknown
 from reid_dist.engine.reductions.tiles import Batch, BlockPair, TileView
 from reid_dist.kernels.canonical import read_only
@@ -52,8 +52,8 @@ def _until_computed(compute: Callable[[], T]) -> T:
 
 
 def _run(pair: BlockPair, reductions: Sequence[Reduction[Any]]) -> list[Any]:
-    accumulators = [reduction.start(pair) for reduction in reductions]
-    first = first_precisions(pair, accumulators)
+    begun = [reduction.start(pair) for reduction in reductions]
+    first = _first_precisions(pair, begun)
     batches = [
         Batch(queries[rows.start : rows.stop], Precision(kind))
         for kind in np.unique(first[first > Precision.NOTHING])
@@ -63,9 +63,23 @@ def _run(pair: BlockPair, reductions: Sequence[Reduction[Any]]) -> list[Any]:
     for columns in cut_rows(len(pair.gallery), pair.gallery_rows):
         for batch in batches:
             view = TileView(pair, batch, columns)
-            for accumulator in accumulators:
-                accumulator.absorb(view)
-    return [accumulator.result() for accumulator in accumulators]
+            for reduction in begun:
+                reduction.absorb(view)
+    return [reduction.result() for reduction in begun]
+
+
+def _first_precisions(pair: BlockPair, reductions: Sequence[Reduction[Any]]) -> NDArray[np.uint8]:
+    """First precision of every query for all reductions, shape (n_query,).
+
+    It is the widest that one of them prefers, or a wider one, where it does not serve the need of another.
+    """
+    own = [reduction.precisions for reduction in reductions]
+    first: NDArray[np.uint8] = np.maximum.reduce(own)
+    for reduction, each in zip(reductions, own, strict=True):
+        served = [serving(kind, reduction.need, pair.table, known=pair.has_known) for kind in Precision]
+        raised = np.maximum(served, [*Precision]).astype(np.uint8)
+        first = np.where(each > Precision.NOTHING, raised[first], first)
+    return first
 
 
 def run_symmetric_tiles(

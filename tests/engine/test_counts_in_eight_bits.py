@@ -87,7 +87,7 @@ def counting(matrix, positives, numbers, name, label=None, own_label=None, group
     indptr, distance = np.cumsum([0, *map(len, thresholds)]), np.array([t for own in thresholds for t in own])
     hidden = Hidden(*csr([sorted(numbers[list(own)]) for own in positives]), own_label, False)
     targets = Targets(indptr, distance, np.array(start), np.array(rows, np.int64), hidden)
-    return CountNearer(targets, GalleryMask(junk, label), REGISTERED.get(name)), (near, tied, before)
+    return CountNearer(targets, GalleryMask(junk, label)), (near, tied, before)
 
 
 def assert_counts(found, expected, reduction):
@@ -118,7 +118,7 @@ def test_counts_of_every_threshold(name, seed, tile, labelled, data):
     k, order = data.draw(st.sampled_from([0, 2, 6])), np.argsort(matrix, axis=1, kind="stable")
     nearest_columns = order[:, :k]
     reach = matrix[np.arange(len(near)), order[:, min(k, len(far)) - 1]] if k and data.draw(st.booleans()) else None
-    wanted = [KeepNearest(k, distance, reach=reach)] if k else []
+    wanted = [KeepNearest(k, reach=reach)] if k else []
     with pytest.MonkeyPatch.context() as patch:
         force_path(patch, data)
         grouped = replace(far, group=group)
@@ -256,7 +256,7 @@ def test_lists_without_hidden_rows(name, seed, k, tile, data):
     junk = rng.random(100 + len(far)) < rng.choice([0.0, 0.2, 1.0])
     visible = ~junk[far.numbers] & (label[far.numbers] != own_label[:, None])
     hidden = Hidden(np.zeros(len(near) + 1, np.int64), np.empty(0, np.int64), own_label, False)
-    wanted = [KeepNearest(k, distance, hidden, GalleryMask(junk, label))]
+    wanted = [KeepNearest(k, hidden, GalleryMask(junk, label))]
     positives = [np.flatnonzero(rng.random(len(far)) < 0.1) for _ in range(len(near))]
     counted, expected = counting(matrix, positives, far.numbers, name)
     if data.draw(st.booleans()):
@@ -429,7 +429,7 @@ def test_lists_and_counts_read_the_same_products(has_reach, monkeypatch):
     near, far, matrix, reduction, expected = heaps()
     distance, reach = REGISTERED.get("cosine"), np.sort(matrix, axis=1)[:, 4] if has_reach else None
     with count_screened() as screened:
-        wanted = [KeepNearest(5, distance, reach=reach), reduction]
+        wanted = [KeepNearest(5, reach=reach), reduction]
         lists, found = run_tiles(near, far, distance, TileShape(256, 256), wanted, policy)
     assert_counts(found, expected, reduction)
     nearest_columns = np.argsort(matrix, axis=1, kind="stable")[:, :5]
@@ -451,7 +451,7 @@ def test_lists_nearer_than_all_thresholds(hides):
     matrix = canonical_matrix(near, far, distance)
     labels = (np.arange(600) % 2, np.zeros(20, np.int64)) if hides else ()
     reduction, expected = counting(matrix, positives, far.numbers, "cosine", *labels)
-    wanted = [KeepNearest(5, distance, reach=np.sort(matrix, axis=1)[:, 4]), reduction]
+    wanted = [KeepNearest(5, reach=np.sort(matrix, axis=1)[:, 4]), reduction]
     lists, found = run_tiles(near, far, distance, TileShape(10, 100), wanted, policy=Policy.in_force())
     assert_counts(found, expected, reduction)
     assert lists.index.tolist() == far.numbers[np.argsort(matrix, axis=1, kind="stable")[:, :5]].tolist()

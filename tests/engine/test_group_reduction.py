@@ -65,7 +65,7 @@ class Case:
         owner = np.repeat(np.arange(sizes[0]), np.diff(indptr))
         exact = pair_distances(pair_rows(DISTANCE, self.block(0), self.block(1)), owner, row)
         self.thresholds = group_targets(self.relevance, exact, first_alone=False)
-        self.reduction = CountGroups(self.thresholds, index.mask, DISTANCE, groups.groups)
+        self.reduction = CountGroups(self.thresholds, index.mask, groups.groups)
         same_pid, same_camera = (
             near[:, None] == other for near, other in ((labels[0].pids, far.pids), (labels[0].camids, far.camids))
         )

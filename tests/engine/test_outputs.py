@@ -44,7 +44,7 @@ class NearerThanShare(Output[np.ndarray]):
         return Targets(indptr, self.share * items.distance[last], np.arange(len(last) + 1), row, items.hidden)
 
     def reductions(self, block) -> dict[str, Any]:
-        return {"nearer": CountNearer(self._targets(block), block.labels.mask, block.scorer.distance)}
+        return {"nearer": CountNearer(self._targets(block), block.labels.mask)}
 
     def merges(self, labels) -> dict[str, Any]:
         return {"nearer": CountNearer.combine}

@@ -66,7 +66,7 @@ class Gallery:
         exact = pair_distances(pair_rows(self.distance, near, far), owner, relevance.relevant_row)
         self.targets = make_targets(relevance, exact)
         self.identities = Identities.make(labels[1].pids, index.mask)
-        self.reduction = ListBefore(self.targets, index.mask, self.distance, self.identities, shot)
+        self.reduction = ListBefore(self.targets, index.mask, self.identities, shot)
         i, j = np.divmod(np.arange(len(near) * len(far)), len(far))
         self.exact = pair_distances(pair_rows(self.distance, near, far), i, j).reshape(len(near), -1)
         self.hidden = [set() for _ in range(len(near))]

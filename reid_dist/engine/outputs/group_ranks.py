@@ -54,7 +54,7 @@ class GroupRanks(Output[RankedQueries]):
     def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
         """Counts of groups."""
         groups = self._index(block.labels).groups
-        return {_NAME: CountGroups(self._targets(block), block.labels.mask, block.scorer.distance, groups)}
+        return {_NAME: CountGroups(self._targets(block), block.labels.mask, groups)}
 
     def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
         """Sums, and the least place of every group."""

@@ -25,8 +25,7 @@ _BRACKETS = "brackets"
 def visibility_of(block: QueryBlock) -> Visibility:
     """Visibility of the impostors of a block of queries."""
     counted = block.relevance.reason != REASONS.index("camera_not_counted")
-    scorer, mask = block.scorer, block.labels.mask
-    return Visibility(block.relevance.hidden, mask, counted, scorer.distance, scorer.falling_scale)
+    return Visibility(block.relevance.hidden, block.labels.mask, counted, block.scorer.falling_scale)
 
 
 @dataclass(frozen=True)

@@ -64,12 +64,9 @@ class ProtocolRanks(CountingOutput[tuple[RankedQueries, ...]]):
 
     def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
         """Counts of negatives, and those under protocols that hide whole cameras."""
-        variants, known, distance = _variants(block.labels, self.protocols), block.thresholds, block.scorer.distance
-        own = {
-            _counts(place): CountNearer(known.variants[place], variants.indexes[place].mask, distance)
-            for place in variants.apart
-        }
-        return {**super().reductions(block), **own}
+        variants, own = _variants(block.labels, self.protocols), block.thresholds.variants
+        apart = {_counts(place): CountNearer(own[place], variants.indexes[place].mask) for place in variants.apart}
+        return {**super().reductions(block), **apart}
 
     def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
         """Sums, group by group."""

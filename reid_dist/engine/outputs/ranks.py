@@ -30,7 +30,7 @@ class CountingOutput(Output[R]):
 
     def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
         """Counts of negatives."""
-        return {COUNTS: CountNearer(block.thresholds.counted, block.labels.mask, block.scorer.distance)}
+        return {COUNTS: CountNearer(block.thresholds.counted, block.labels.mask)}
 
     def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
         """Sums, group by group."""

@@ -56,7 +56,7 @@ class SingleShotCurves(Output[Float64]):
         """Lists of the items before active positives, in the order of the curves."""
         cases = zip(self.cases(block.labels).items(), self.targets(block), strict=True)
         return {
-            name: ListBefore(targets, case.mask, block.scorer.distance, case.identities, self.shot, case.rule)
+            name: ListBefore(targets, case.mask, case.identities, self.shot, ties=case.rule)
             for (name, case), targets in cases
         }
 

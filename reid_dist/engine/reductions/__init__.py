@@ -1,8 +1,7 @@
 """Reductions of tiles to small partial results that merge."""
 
-from reid_dist.engine.reductions.accumulator import Accumulator, Reduction
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, pair_rows
-from reid_dist.engine.reductions.costs import Precision
+from reid_dist.engine.reductions.costs import Need, Precision
 from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts
 from reid_dist.engine.reductions.entering import ENTERING_BYTES
 from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, combine_groups, counts_of_groups, group_bytes
@@ -17,14 +16,10 @@ from reid_dist.engine.reductions.impostors import (
 )
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, distance_of, ordered_keys
 from reid_dist.engine.reductions.nearest import KeepNearest
+from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.screens import screen_pairs
 from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot, combine_lists
-from reid_dist.engine.reductions.surroundings import (
-    Seed,
-    Surroundings,
-    SurroundQueries,
-    merge_surroundings,
-)
+from reid_dist.engine.reductions.surroundings import Seed, Surroundings, merge_surroundings
 from reid_dist.engine.reductions.targets import (
     append_unranked,
     group_targets,
@@ -38,7 +33,6 @@ from reid_dist.engine.reductions.tiles import BlockPair, TileView
 
 __all__ = [
     "ENTERING_BYTES",
-    "Accumulator",
     "BlockPair",
     "BracketCounts",
     "CollectImpostors",
@@ -55,13 +49,13 @@ __all__ = [
     "KeyCounts",
     "ListBefore",
     "ListedItems",
+    "Need",
     "PartialCounts",
     "Precision",
     "Reduction",
     "Seed",
     "SingleShot",
     "SparseCounts",
-    "SurroundQueries",
     "Surroundings",
     "TileView",
     "Visibility",

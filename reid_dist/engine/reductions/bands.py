@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -14,12 +15,12 @@ from reid_dist.core.model import GalleryMask, Targets, cut_rows
 from reid_dist.core.segments import entry_owners
 from reid_dist.engine.distances import Screen
 from reid_dist.engine.plan import OPEN_PAIRS
-from reid_dist.engine.reductions.accumulator import Accumulator
 from reid_dist.engine.reductions.backends import Advance, Backend, Pairs, Rest
 from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.costs import OF_INTEGERS, Precision, cheapest
+from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
-from reid_dist.kernels.deciding import Bands, OpenPairs, decide, make_open_pairs
+from reid_dist.kernels.deciding import APART, Bands, OpenPairs, decide, make_open_pairs
 from reid_dist.kernels.screening import count_in_bands
 
 Int64 = NDArray[np.int64]
@@ -44,11 +45,11 @@ def most_inside(size: int, given_up: float) -> int:
     return int(given_up * size) + _SPARED
 
 
-class DecidingTiles(Accumulator[R]):
+class DecidingTiles(Reduction[R]):
     """Accumulates tiles whose values leave pairs open, which are decided together."""
 
-    def __init__(self, pair: BlockPair) -> None:
-        self._pair = pair
+    def _begin(self, pair: BlockPair) -> None:
+        """Make room for open pairs."""
         self._open, self._n_open = make_open_pairs(OPEN_PAIRS + pair.gallery_rows), 0
 
     @abstractmethod
@@ -78,13 +79,21 @@ class DecidingTiles(Accumulator[R]):
             precision = following
 
 
+@dataclass(eq=False)
 class PlacingTiles(DecidingTiles[R]):
     """Gives the pairs of a block pair their places among thresholds; see `reid_dist.kernels.deciding`."""
 
-    def __init__(self, targets: Targets, mask: GalleryMask, pair: BlockPair, ties: int) -> None:
-        super().__init__(pair)
-        self._targets, self._ties = targets, ties
-        self._hidden = HiddenColumns(targets.hidden, mask, pair.gallery)
+    # Thresholds of the block of queries.
+    targets: Targets
+    # Gallery rows hidden from queries.
+    mask: GalleryMask
+    # Rule of ties.
+    ties: int = field(default=APART, kw_only=True)
+
+    def _begin(self, pair: BlockPair) -> None:
+        """Find the hidden columns."""
+        super()._begin(pair)
+        self._hidden = HiddenColumns(self.targets.hidden, self.mask, pair.gallery)
         self._bands: dict[DTypeLike, Bands] = {}
 
     @abstractmethod
@@ -102,7 +111,7 @@ class PlacingTiles(DecidingTiles[R]):
     def _decide(self) -> None:
         """Give the open pairs their places, and add them."""
         bands, numbers = self.bands(Precision.PLAIN), self._pair.gallery.numbers
-        n = decide(self._open, self._n_open, numbers, bands, self._pair.rows, self._ties)
+        n = decide(self._open, self._n_open, numbers, bands, self._pair.rows, self.ties)
         self._n_open = 0
         self._enter(OpenPairs(*(each[:n] for each in self._open)))
 
@@ -111,7 +120,7 @@ class PlacingTiles(DecidingTiles[R]):
         screen = self._pair.screen(precision)
         if screen.dtype not in self._bands:
             lower, upper = self._edges(screen)
-            targets, hidden = self._targets, self._hidden
+            targets, hidden = self.targets, self._hidden
             self._bands[screen.dtype] = Bands(
                 indptr=targets.indptr,
                 lower=lower,
@@ -126,13 +135,13 @@ class PlacingTiles(DecidingTiles[R]):
 
     def _edges(self, screen: Screen) -> Edges:
         """Lower and upper edges of all thresholds."""
-        own, squared = self._targets.indptr, self._pair.distance.squared
+        own, squared = self.targets.indptr, self._pair.distance.squared
         lower, upper = (np.empty(own[-1], screen.dtype) for _ in range(2))
         for cut in cut_rows(len(own) - 1, _EDGE_QUERIES):
             # A few queries at a time: edges are computed in float64, with several intermediate arrays.
             owner = entry_owners(own[cut.start : cut.stop + 1]) + cut.start
             here = slice(own[cut.start], own[cut.stop])
-            lower[here], upper[here] = screen.edges(owner, self._targets.distance[here], squared)
+            lower[here], upper[here] = screen.edges(owner, self.targets.distance[here], squared)
         return lower, upper
 
     @property
@@ -141,7 +150,7 @@ class PlacingTiles(DecidingTiles[R]):
 
         The share is that of some gallery rows of the block.
         """
-        own, pair = self._targets.indptr, self._pair
+        own, pair = self.targets.indptr, self._pair
         found = np.full(len(own) - 1, Precision.PLAIN, np.uint8)
         screen = pair.screen()
         if not screen.exact and own[-1]:
@@ -167,7 +176,7 @@ class PlacingTiles(DecidingTiles[R]):
 
     def _share_inside(self) -> Callable[[Precision], NDArray[np.float64]]:
         """Estimate of the share of the pairs of each query that lie inside bands, in a precision; none in float64."""
-        pair, n_query = self._pair, len(self._targets.indptr) - 1
+        pair, n_query = self._pair, len(self.targets.indptr) - 1
         rows = pair.sampled_rows
         values, bands = pair.sample(rows), self.bands(Precision.PLAIN)
 

@@ -4,50 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import GalleryMask, Targets
+from reid_dist.core.model import Targets
 from reid_dist.core.segments import segment_running_sums
 from reid_dist.core.sorted_values import is_among
-from reid_dist.engine.distances import Distance
 from reid_dist.engine.reductions.backends import Advance, Backend, Pairs, Rest
 from reid_dist.engine.reductions.bands import PlacingTiles
 from reid_dist.engine.reductions.costs import Need
 from reid_dist.engine.reductions.tiles import BlockPair
 from reid_dist.kernels.counting import most_of_many
-from reid_dist.kernels.deciding import APART, Bands, OpenPairs
+from reid_dist.kernels.deciding import Bands, OpenPairs
 
 Int64 = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class CountNearer:
-    """Count negatives nearer than each threshold, tied with it, and tied with each positive in a lower gallery row.
-
-    A partial result is a mapping from group of gallery rows to the counts of that group.
-    """
-
-    need: ClassVar[Need] = Need.RANKS
-
-    # Thresholds of the block of queries.
-    targets: Targets
-    # Gallery rows hidden from queries.
-    mask: GalleryMask
-    # Registered, re-ranked or precomputed distance.
-    distance: Distance
-
-    def start(self, pair: BlockPair) -> _Counting:
-        """Make an accumulator for a block pair."""
-        return _Counting(self, pair)
-
-    @staticmethod
-    def combine(partials: Sequence[GroupedCounts]) -> GroupedCounts:
-        """Add counts, group by group."""
-        groups = sorted({group for partial in partials for group in partial})
-        return {group: add_counts([partial[group] for partial in partials if group in partial]) for group in groups}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,22 +103,25 @@ def counts_of_places(count: NDArray[np.int32], targets: Targets, n_most: int) ->
     )
 
 
-class _Counting(PlacingTiles[GroupedCounts]):
-    """Accumulator of `CountNearer`."""
+class CountNearer(PlacingTiles[GroupedCounts]):
+    """Count negatives nearer than each threshold, tied with it, and tied with each positive in a lower gallery row.
 
-    need: ClassVar[Need] = CountNearer.need
+    A partial result is a mapping from group of gallery rows to the counts of that group.
+    """
 
-    def __init__(self, reduction: CountNearer, pair: BlockPair) -> None:
-        super().__init__(reduction.targets, reduction.mask, pair, APART)
-        self._n_gallery = len(reduction.mask.junk_row)
+    need = Need.RANKS
+
+    def _begin(self, pair: BlockPair) -> None:
+        """Make room for counts."""
+        super()._begin(pair)
         # Groups of the block, and the place of the group of each column; empty for a single group.
         self._groups, self._group_of = [0], np.empty(0, np.int64)
         if pair.gallery.group is not None:
             present, self._group_of = np.unique(pair.gallery.group, return_inverse=True)
             self._groups = present.tolist()
         # A block has far fewer than 2^31 rows.
-        self._counts = np.zeros((len(self._groups), place_starts(reduction.targets)[-1]), np.int32)
-        self._many = most_of_many(reduction.targets.indptr)
+        self._counts = np.zeros((len(self._groups), place_starts(self.targets)[-1]), np.int32)
+        self._many = most_of_many(self.targets.indptr)
 
     def _place(self, backend: Backend, pairs: Pairs, bands: Bands, rest: Rest) -> Advance:
         group_of = self._group_of[pairs.columns.start : pairs.columns.stop]
@@ -163,5 +136,11 @@ class _Counting(PlacingTiles[GroupedCounts]):
     def result(self) -> GroupedCounts:
         """Return the counts of the block pair."""
         self._decide()
-        counts = zip(self._groups, self._counts, strict=True)
-        return {group: counts_of_places(count, self._targets, self._n_gallery) for group, count in counts}
+        counts, n_gallery = zip(self._groups, self._counts, strict=True), len(self.mask.junk_row)
+        return {group: counts_of_places(count, self.targets, n_gallery) for group, count in counts}
+
+    @staticmethod
+    def combine(partials: Sequence[GroupedCounts]) -> GroupedCounts:
+        """Add counts, group by group."""
+        groups = sorted({group for partial in partials for group in partial})
+        return {group: add_counts([partial[group] for partial in partials if group in partial]) for group in groups}

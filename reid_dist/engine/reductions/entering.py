@@ -12,7 +12,6 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import GalleryMask, Targets
 from reid_dist.engine.plan import OPEN_BYTES
 from reid_dist.engine.reductions.backends import Advance, Backend, Pairs, Rest
 from reid_dist.engine.reductions.bands import PlacingTiles
@@ -44,13 +43,12 @@ def entry_type(bits: int, n_places: int) -> np.dtype[np.signedinteger]:
 class EnteringTiles(PlacingTiles[R]):
     """Gives all pairs that come before a threshold to `_enter_placed`, with the numbers of their columns."""
 
-    def __init__(
-        self, targets: Targets, mask: GalleryMask, pair: BlockPair, ties: int, number_of: NDArray[np.int32]
-    ) -> None:
-        super().__init__(targets, mask, pair, ties)
-        self._number_of = number_of
+    def _begin(self, pair: BlockPair) -> None:
+        """Number the columns, and make room for placed pairs."""
+        super()._begin(pair)
+        targets, self._number_of = self.targets, self._numbers(pair)
         # First place of each query, and their number at the end.
-        self._start = place_starts(targets) if ties == APART else targets.positive_indptr
+        self._start = place_starts(targets) if self.ties == APART else targets.positive_indptr
         # The thresholds of each query end here; those from here on need no pairs.
         self._stop = targets.indptr[1:]
         n = _TOGETHER + pair.gallery_rows
@@ -60,6 +58,10 @@ class EnteringTiles(PlacingTiles[R]):
             np.empty(n, np.int32),
             np.empty(n, np.int32),
         )
+
+    @abstractmethod
+    def _numbers(self, pair: BlockPair) -> NDArray[np.int32]:
+        """Number of every column."""
 
     @abstractmethod
     def _enter_placed(self, placed: PlacedPairs) -> None:
@@ -79,7 +81,7 @@ class EnteringTiles(PlacingTiles[R]):
                     first,
                     rest.limit - inside,
                     self._stop,
-                    self._ties,
+                    self.ties,
                     number_of,
                     placed,
                 )

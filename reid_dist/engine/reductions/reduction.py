@@ -1,6 +1,6 @@
 """Reductions: computations over tiles whose partial results merge with one associative operation.
 
-A reduction is a frozen value.  ``start`` returns an accumulator for one block of queries against one gallery block, the
+A reduction is a value.  ``start`` gives a copy that accumulates one block of queries against one gallery block: the
 tile loop passes it tiles, and ``result`` returns the partial result.  Partial results of different gallery blocks merge
 in any order and grouping, by a function of them and of labels of the gallery alone: no merge needs thresholds.  The
 tile loop is independent of the reductions.
@@ -8,28 +8,42 @@ tile loop is independent of the reductions.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.engine.reductions.costs import Need, Precision, serving
+from reid_dist.engine.reductions.costs import Need, Precision
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Accumulator(ABC, Generic[R_co]):
-    """Accumulates the tiles of one block pair."""
+class Reduction(ABC, Generic[R_co]):
+    """A reduction of tiles to a small partial result; subclasses are dataclasses."""
 
     # What it reads pairs for.
-    need: ClassVar[Need]
+    need: Need
+    # The block pair that is accumulated.
+    _pair: BlockPair
+
+    def start(self, pair: BlockPair) -> Self:
+        """Return a copy that accumulates the tiles of a block pair."""
+        begun = copy.copy(self)
+        begun._pair = pair
+        begun._begin(pair)
+        return begun
+
+    @abstractmethod
+    def _begin(self, pair: BlockPair) -> None:
+        """Prepare for the tiles of a block pair."""
 
     @property
-    @abstractmethod
     def precisions(self) -> NDArray[np.uint8]:
         """First precision of the products of every query, shape (n_query,): a `Precision` each."""
+        return np.full(len(self._pair.query), Precision.PLAIN, np.uint8)
 
     @abstractmethod
     def absorb(self, tile: TileView) -> None:
@@ -38,27 +52,3 @@ class Accumulator(ABC, Generic[R_co]):
     @abstractmethod
     def result(self) -> R_co:
         """Partial result of the block pair."""
-
-
-class Reduction(Protocol[R_co]):
-    """A reduction of tiles to a small partial result."""
-
-    # What it reads pairs for.
-    need: ClassVar[Need]
-
-    def start(self, pair: BlockPair) -> Accumulator[R_co]:
-        """Make an accumulator for a block pair."""
-
-
-def first_precisions(pair: BlockPair, accumulators: list[Accumulator[object]]) -> NDArray[np.uint8]:
-    """First precision of every query for all accumulators, shape (n_query,), uint8.
-
-    It is the widest that one of them prefers, or a wider one, where it does not serve the need of another.
-    """
-    own = [accumulator.precisions for accumulator in accumulators]
-    first: NDArray[np.uint8] = np.maximum.reduce(own)
-    for accumulator, each in zip(accumulators, own, strict=True):
-        served = [serving(kind, accumulator.need, pair.table, known=pair.has_known) for kind in Precision]
-        raised = np.maximum(served, [*Precision]).astype(np.uint8)
-        first = np.where(each > Precision.NOTHING, raised[first], first)
-    return first

@@ -46,7 +46,7 @@ class FewItems:
         """Lists of the `k` nearest items of each, itself first: those of a neighbour search."""
         k = max(2, k)
         (found,) = run_symmetric_tiles(self.block, None, distance, TILE_ROWS, k - 1, policy=self.policy)
-        return own_first(self.block, self.block.numbers, found, distance, k)
+        return own_first(self.block, self.block.numbers, found, distance)
 
     def pair_distances(self, distance: Distance, one: Int64, other: Int64) -> Float64:
         """Canonical distances of listed pairs, shape (n,)."""

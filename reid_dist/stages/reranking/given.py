@@ -167,7 +167,7 @@ class _GivenItems:
         """Lists of the k nearest items of each, itself first, -1 after the last entry; and the largest distances."""
         n = self.n_items
         index, farthest = np.full((n, k), -1, np.int32), np.empty(n)
-        keep = KeepNearest(min(k, n), GIVEN_DISTANCE)
+        keep = KeepNearest(min(k, n))
         places = FeatureBlock.of_places(RowRange(0, n))
         for rows in cut_rows(n, _ROWS_AT_ONCE):
             here = slice(rows.start, rows.stop)

@@ -78,9 +78,7 @@ class Problem:
         columns = [np.flatnonzero(row) for row in self.hidden]
         hidden = Hidden(np.cumsum([0, *map(len, columns)]), np.concatenate(columns).astype(np.int64), None, True)
         mask = GalleryMask(np.zeros(len(self.gallery), bool), None)
-        return Visibility(
-            hidden, mask, np.ones(len(self.query), bool), self.distance, FallingScale(self.distance.squared)
-        )
+        return Visibility(hidden, mask, np.ones(len(self.query), bool), FallingScale(self.distance.squared))
 
     def reduce(self, reduction: Reduction, combine, cuts, tile):
         """Run over the gallery in blocks, merged in a tree that leans to one side."""

@@ -38,7 +38,7 @@ def count(query: FeatureBlock, gallery: FeatureBlock, thresholds: np.ndarray) ->
     hidden = Hidden(np.zeros(N_QUERY + 1, np.int64), none, None, False)
     each = np.arange(N_QUERY + 1)
     targets = Targets(each, thresholds, each, np.full(N_QUERY, N_GALLERY), hidden)
-    reduction = CountNearer(targets, GalleryMask(np.zeros(N_GALLERY, bool), None), cosine)
+    reduction = CountNearer(targets, GalleryMask(np.zeros(N_GALLERY, bool), None))
     tile = TileShape(4, 4)
     precisions = reduction.start(BlockPair(query, gallery, cosine, tile)).precisions
     (found,) = run_tiles(query, gallery, cosine, tile, [reduction])
