@@ -22,7 +22,6 @@ from reid_dist.engine.reductions import (
     GroupCounts,
     bands,
     combine_groups,
-    counts_of_groups,
     group_bytes,
     group_targets,
     groups,
@@ -31,7 +30,7 @@ from reid_dist.engine.reductions import (
 from reid_dist.engine.reductions import (
     rank_groups as rank_counted,
 )
-from reid_dist.engine.reductions.counts import place_starts
+from reid_dist.engine.reductions.targets import place_starts
 from reid_dist.engine.reductions.tiles import Precision
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import pair_distances, squared_norms
@@ -90,7 +89,8 @@ class Case:
         return combine_groups(partials, self.reduction.groups.size)
 
     def ranks(self, merged):
-        return rank_counted(self.relevance, self.thresholds, counts_of_groups(merged, self.thresholds))
+        assert not len(merged.group)
+        return rank_counted(self.relevance, self.thresholds, [merged.count])
 
     def assert_right(self, ranked):
         for q in range(len(self.exact)):

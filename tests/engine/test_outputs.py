@@ -17,7 +17,7 @@ from reid_dist.engine.graph import _build, run_job
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs import ImpostorBrackets, Output, Ranks
 from reid_dist.engine.plan import TileShape, make_plan
-from reid_dist.engine.reductions import CountNearer, PartialCounts, SparseCounts, add_counts, distance_of
+from reid_dist.engine.reductions import CountNearer, distance_of
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Execution, Progress
 from reid_dist.relevance.protocols import PROTOCOLS
@@ -31,7 +31,6 @@ class NearerThanShare(Output[np.ndarray]):
     """Negatives of every query nearer than a share of the distance of its farthest positive; -1 for no positive."""
 
     reads_thresholds = True
-    stored = (PartialCounts, SparseCounts)
     queries_per_piece = 7
 
     share: float
@@ -51,7 +50,8 @@ class NearerThanShare(Output[np.ndarray]):
 
     def finish(self, block, merged) -> np.ndarray:
         counts = np.full(len(block.rows), -1)
-        counts[np.diff(self._targets(block).indptr) > 0] = add_counts(list(merged["nearer"].values())).near
+        # Of the one threshold of a query: nearer pairs, those before its positive, and those behind.
+        counts[np.diff(self._targets(block).indptr) > 0] = sum(merged["nearer"].values())[::3]
         return counts[block.queries.start : block.queries.stop]
 
 

@@ -19,7 +19,6 @@ from reid_dist.engine.reductions import (
     GroupCounts,
     Reduction,
     combine_groups,
-    counts_of_groups,
     group_bytes,
     group_targets,
     rank_groups,
@@ -62,8 +61,10 @@ class GroupRanks(Output[RankedQueries]):
 
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> RankedQueries:
         """Ranks of groups."""
-        targets = self._targets(block)
-        return rank_groups(block.relevance, targets, counts_of_groups(merged[_NAME], targets))
+        found: GroupCounts = merged[_NAME]
+        if len(found.group):
+            raise AssertionError("some blocks of the gallery are missing")
+        return rank_groups(block.relevance, self._targets(block), [found.count])
 
     def besides(self, sizes: JobSizes) -> Besides:
         """Counts and places of groups, and relevance and thresholds of groups besides those of items."""

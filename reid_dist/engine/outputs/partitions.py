@@ -19,7 +19,7 @@ from reid_dist.core.segments import entry_numbers, segment_offsets
 from reid_dist.engine.outputs.output import JobLabels, JobSizes, QueryBlock
 from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
 from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
-from reid_dist.engine.reductions import PartialCounts, add_counts, rank
+from reid_dist.engine.reductions import rank
 from reid_dist.errors import InputError
 from reid_dist.kernels.splitmix import stream_outputs
 from reid_dist.metrics.definitions import parse_metric
@@ -114,8 +114,7 @@ class PartitionMetrics(CountingOutput[PartValues]):
         parts, gallery, everything = self.partitions, self._rows(block.labels), sorted(counts)
 
         def ranked(groups: Sequence[int]) -> RankedQueries:
-            some = [counts[group] for group in groups if group in counts]
-            return rank(relevance, targets, add_counts(some) if some else PartialCounts.zeros(len(targets.distance)))
+            return rank(relevance, targets, [counts[group] for group in groups if group in counts])
 
         def values(ranks: RankedQueries) -> NDArray[np.float64]:
             return np.stack([metric.values(ranks) for metric in metrics], axis=-1)
@@ -137,7 +136,7 @@ class PartitionMetrics(CountingOutput[PartValues]):
         camids = sizes.gallery.camids if self.partitions.cameras else None
         n_cameras = 0 if camids is None else len(np.unique(camids))
         n_groups = max(1, n_cameras) * self.partitions.n_sizes
-        counts = int(sizes.per_query * n_groups * 4 * (MERGED_AT_ONCE + 4))
+        counts = int(sizes.per_query * n_groups * 6 * (MERGED_AT_ONCE + 3))
         values = len(self.metrics) * (n_cameras + self.partitions.n_sizes)
         return Besides(counts, 4 * sizes.shape.dim + 24, values_per_query=values)
 

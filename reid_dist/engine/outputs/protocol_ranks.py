@@ -28,9 +28,7 @@ from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
 from reid_dist.engine.reductions import (
     CountNearer,
     Identities,
-    PartialCounts,
     Reduction,
-    add_counts,
     make_targets,
     rank,
 )
@@ -83,7 +81,7 @@ class ProtocolRanks(CountingOutput[tuple[RankedQueries, ...]]):
     def besides(self, sizes: JobSizes) -> Besides:
         """Counts of groups: rows of pid -1, of pid 0 and all others, and once more without the query's camera."""
         # Rows are copied by group.
-        return Besides(int(sizes.per_query * 4 * 4 * (MERGED_AT_ONCE + 4)), 4 * sizes.shape.dim + 24)
+        return Besides(int(sizes.per_query * 4 * 6 * (MERGED_AT_ONCE + 3)), 4 * sizes.shape.dim + 24)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,11 +197,10 @@ class GalleryVariants:
         """Rank a block of queries under the protocol at `place`; `pairs` are those of `listed`."""
         variant = relevance.variants[place]
         if place in self.apart:
-            return rank(variant, thresholds.variants[place], add_counts(list(merged[_counts(place)].values())))
+            return rank(variant, thresholds.variants[place], merged[_counts(place)].values())
         shown = [part for group, part in merged[COUNTS].items() if not group >> place & 1]
         items = thresholds.items
-        counts = add_counts(shown) if shown else PartialCounts.zeros(len(items.distance))
-        return self._select(place, variant, items, rank(relevance, items, counts), pairs)
+        return self._select(place, variant, items, rank(relevance, items, shown), pairs)
 
     def _select(
         self, place: int, variant: Relevance, items: Targets, listed: RankedQueries, pairs: tuple[Int64, Int64]

@@ -2,9 +2,9 @@
 
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns, pair_rows
 from reid_dist.engine.reductions.costs import Need, Precision
-from reid_dist.engine.reductions.counts import CountNearer, GroupedCounts, PartialCounts, SparseCounts, add_counts
+from reid_dist.engine.reductions.counts import CountNearer
 from reid_dist.engine.reductions.entering import ENTERING_BYTES
-from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, combine_groups, counts_of_groups, group_bytes
+from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, combine_groups, group_bytes
 from reid_dist.engine.reductions.identities import Identities
 from reid_dist.engine.reductions.impostors import (
     BracketCounts,
@@ -42,7 +42,6 @@ __all__ = [
     "FallingScale",
     "FeatureBlock",
     "GroupCounts",
-    "GroupedCounts",
     "HiddenColumns",
     "Identities",
     "KeepNearest",
@@ -50,22 +49,18 @@ __all__ = [
     "ListBefore",
     "ListedItems",
     "Need",
-    "PartialCounts",
     "Precision",
     "Reduction",
     "Seed",
     "SingleShot",
-    "SparseCounts",
     "Surroundings",
     "TileView",
     "Visibility",
-    "add_counts",
     "add_key_counts",
     "append_unranked",
     "combine_brackets",
     "combine_groups",
     "combine_lists",
-    "counts_of_groups",
     "distance_of",
     "group_bytes",
     "group_targets",

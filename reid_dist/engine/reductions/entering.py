@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from reid_dist.engine.plan import OPEN_BYTES
 from reid_dist.engine.reductions.backends import Advance, Backend, Pairs, Rest
 from reid_dist.engine.reductions.bands import PlacingTiles
-from reid_dist.engine.reductions.counts import place_starts
+from reid_dist.engine.reductions.targets import place_starts
 from reid_dist.engine.reductions.tiles import BlockPair
 from reid_dist.kernels.deciding import APART, Bands, OpenPairs
 from reid_dist.kernels.placed_pairs import PlacedPairs, place_pairs

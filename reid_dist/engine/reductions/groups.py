@@ -15,11 +15,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import Targets
 from reid_dist.core.segments import segment_offsets
 from reid_dist.engine.plan import MERGED_AT_ONCE
 from reid_dist.engine.reductions.costs import Need
-from reid_dist.engine.reductions.counts import PartialCounts, counts_of_places
 from reid_dist.engine.reductions.entering import EnteringTiles, entry_type, number_bits
 from reid_dist.engine.reductions.tiles import BlockPair
 from reid_dist.kernels.canonical import read_only
@@ -84,13 +82,6 @@ def combine_groups(partials: Sequence[GroupCounts], size: Int64) -> GroupCounts:
         entry,
     )
     return GroupCounts(count, indptr, entry[: indptr[-1]].copy(), group[is_open], held[is_open], start)
-
-
-def counts_of_groups(merged: GroupCounts, targets: Targets) -> PartialCounts:
-    """Convert the result of the whole gallery to counts of groups, as `CountNearer` gives them of items."""
-    if len(merged.group):
-        raise AssertionError("some blocks of the gallery are missing")
-    return counts_of_places(merged.count, targets, int(merged.count.sum(dtype=np.int64)))
 
 
 def group_bytes(group: Int64, block_rows: int, per_query: float) -> int:

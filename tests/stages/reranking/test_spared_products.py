@@ -42,7 +42,7 @@ def count(query: FeatureBlock, gallery: FeatureBlock, thresholds: np.ndarray) ->
     tile = TileShape(4, 4)
     precisions = reduction.start(BlockPair(query, gallery, cosine, tile)).precisions
     (found,) = run_tiles(query, gallery, cosine, tile, [reduction])
-    return precisions.tolist(), found[0].near.tolist()
+    return precisions.tolist(), found[0][::3].tolist()
 
 
 def nearer(query: FeatureBlock, gallery: FeatureBlock, thresholds: np.ndarray) -> list[int]:
