@@ -71,13 +71,14 @@ class Problem:
         scale = FallingScale(False, 0.3, 1.0, 2.0) if is_reranked else FallingScale(False)
         seen = Visibility(targets.hidden, index.mask, np.ones(n_query, bool), scale)
         edges = np.quantile(self.exact, [0.05, 0.1, 0.5, 0.6]).tolist()
+        identities = Identities.make(pids[1], index.mask)
         none = Hidden(np.zeros(n_query + 1, np.int64), np.empty(0, np.int64), None, False)
         self.reductions = {
             "counts": CountNearer(targets, index.mask),
             "nearer": CountNearer(nearer, index.mask),
             "groups": CountGroups(groups, index.mask, tracks.groups),
-            "single-shot": ListBefore(targets, index.mask, Identities.make(pids[1], index.mask), SingleShot(5)),
-            "single-shot of nearer": ListBefore(nearer, index.mask, Identities.make(pids[1], index.mask), SingleShot(5)),
+            "single-shot": ListBefore(targets, index.mask, identities, SingleShot(5)),
+            "single-shot of nearer": ListBefore(nearer, index.mask, identities, SingleShot(5)),
             "lists": KeepNearest(4, none, GalleryMask(np.arange(n_gallery) % 7 == 0, None)),
             "impostors": CollectImpostors(seen, tuple(edges), 1000),
             "impostors by query": CollectImpostors(seen, tuple(edges), 1000, by_query=True),
