@@ -10,21 +10,14 @@ from row_blocks import block_of, canonical_matrix
 from reid_dist.core.model import GalleryMask, Hidden, Labels
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import (
-    CollectImpostors,
-    CountGroups,
-    CountImpostors,
-    CountNearer,
-    FallingScale,
-    Identities,
-    KeepNearest,
-    ListBefore,
-    ListedItems,
-    SingleShot,
-    Visibility,
-    group_targets,
-    make_targets,
-)
+from reid_dist.engine.reductions.counts import CountNearer
+from reid_dist.engine.reductions.groups import CountGroups
+from reid_dist.engine.reductions.identities import Identities
+from reid_dist.engine.reductions.impostors import CollectImpostors, CountImpostors, Visibility
+from reid_dist.engine.reductions.key_counts import FallingScale
+from reid_dist.engine.reductions.nearest import KeepNearest
+from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot
+from reid_dist.engine.reductions.targets import group_targets, make_targets
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import Rescoring
 from reid_dist.relevance.assignment import GalleryIndex, assign_relevance

@@ -13,13 +13,11 @@ from reid_dist.core.model import RankedQueries
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs import ImpostorBrackets, NearestNegatives, Output, Results
-from reid_dist.engine.reductions import BracketCounts
+from reid_dist.engine.reductions.impostors import BracketCounts
 from reid_dist.engine.task_graph import Execution
-from reid_dist.engine.verification import (
-    Crossing,
-    Level,
-    LevelBrackets,
-    ThresholdSearch,
+from reid_dist.engine.verification.crossings import Crossing, Level, ThresholdSearch
+from reid_dist.engine.verification.level_brackets import LevelBrackets
+from reid_dist.engine.verification.measures import (
     Verification,
     make_verification,
     n_nearest,

@@ -14,9 +14,10 @@ from reid_dist.engine.distances import Distance
 from reid_dist.engine.distances.devices import DeviceLostError
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import UNFORCED, Policy
-from reid_dist.engine.reductions import FeatureBlock, Reduction, Seed, Surroundings
+from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.reductions.costs import ListWork, Need, Precision, serving
-from reid_dist.engine.reductions.surroundings import Listing, listed_in, unknown
+from reid_dist.engine.reductions.reduction import Reduction
+from reid_dist.engine.reductions.surroundings import Listing, Seed, Surroundings, listed_in, unknown
 from reid_dist.engine.reductions.tiles import Batch, BlockPair, TileView
 from reid_dist.kernels.canonical import read_only
 

@@ -13,7 +13,7 @@ from reid_dist.engine.outputs import (
     Ranks,
     SingleShotCurves,
 )
-from reid_dist.engine.reductions import SingleShot
+from reid_dist.engine.reductions.single_shot import SingleShot
 from reid_dist.engine.threshold_passes import verification_outputs
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions

@@ -27,7 +27,7 @@ from reid_dist.engine.policy import Policy
 from reid_dist.engine.scorers import BlockScorer
 from reid_dist.engine.screened_pairs import ScreenedPairs, screened_words
 from reid_dist.engine.task_graph import Execution
-from reid_dist.engine.verification import ROC_RATES, Verification, identification_rates
+from reid_dist.engine.verification.measures import ROC_RATES, Verification, identification_rates
 from reid_dist.errors import InputError
 from reid_dist.evaluation.breakdowns import make_breakdowns
 from reid_dist.evaluation.chance_level import chance_notes

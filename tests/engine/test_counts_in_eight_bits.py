@@ -27,8 +27,10 @@ from reid_dist.core.model import GalleryMask, Hidden, Targets
 from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import CountNearer, KeepNearest, Precision, bands
-from reid_dist.engine.reductions.costs import OF_INTEGERS
+from reid_dist.engine.reductions import bands
+from reid_dist.engine.reductions.costs import OF_INTEGERS, Precision
+from reid_dist.engine.reductions.counts import CountNearer
+from reid_dist.engine.reductions.nearest import KeepNearest
 from reid_dist.engine.screened_pairs import count_screened, screened_words
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import Rescoring

@@ -14,7 +14,7 @@ from test_counts_in_eight_bits import (
     test_lists_without_hidden_rows,
 )
 
-from reid_dist.engine.reductions import Precision
+from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.device_integers import DeviceIntegers
 
 pytest.importorskip("torch", reason="torch is not installed")

@@ -16,21 +16,11 @@ from reid_dist.core.model import Labels
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import (
-    CountGroups,
-    FeatureBlock,
-    GroupCounts,
-    bands,
-    combine_groups,
-    group_bytes,
-    group_targets,
-    groups,
-    pair_rows,
-)
-from reid_dist.engine.reductions import (
-    rank_groups as rank_counted,
-)
-from reid_dist.engine.reductions.targets import place_starts
+from reid_dist.engine.reductions import bands, groups
+from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
+from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, combine_groups, group_bytes
+from reid_dist.engine.reductions.targets import group_targets, place_starts
+from reid_dist.engine.reductions.targets import rank_groups as rank_counted
 from reid_dist.engine.reductions.tiles import Precision
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import pair_distances, squared_norms

@@ -18,7 +18,8 @@ from reid_dist.engine.distances import integers, quantised
 from reid_dist.engine.distances.integers import PROVIDERS, Provider
 from reid_dist.engine.distances.quantised import product_for
 from reid_dist.engine.policy import UNFORCED, Policy
-from reid_dist.engine.reductions import pair_rows, screen_pairs
+from reid_dist.engine.reductions.base import pair_rows
+from reid_dist.engine.reductions.screens import screen_pairs
 from reid_dist.errors import InputError, UnknownNameError
 
 pytest.importorskip("onnxruntime")

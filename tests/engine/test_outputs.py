@@ -17,7 +17,8 @@ from reid_dist.engine.graph import _build, run_job
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs import ImpostorBrackets, Output, Ranks
 from reid_dist.engine.plan import TileShape, make_plan
-from reid_dist.engine.reductions import CountNearer, distance_of
+from reid_dist.engine.reductions.counts import CountNearer
+from reid_dist.engine.reductions.key_counts import distance_of
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Execution, Progress
 from reid_dist.relevance.protocols import PROTOCOLS

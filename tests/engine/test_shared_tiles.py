@@ -14,12 +14,8 @@ from sampling import examples
 from tile_problems import Problem, content
 
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions import (
-    Precision,
-    bands,
-    costs,
-)
-from reid_dist.engine.reductions.costs import OF_INTEGERS
+from reid_dist.engine.reductions import bands, costs
+from reid_dist.engine.reductions.costs import OF_INTEGERS, Precision
 from reid_dist.kernels.impostors import key_edges
 
 MULTIPLIED = (Precision.INTEGERS, Precision.RESIDUALS, Precision.PLAIN, Precision.WIDE)

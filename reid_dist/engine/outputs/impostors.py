@@ -8,15 +8,15 @@ from typing import Any, ClassVar
 
 from reid_dist.engine.outputs.output import JobLabels, JobSizes, Merge, Output, QueryBlock
 from reid_dist.engine.plan import MERGED_AT_ONCE, NOTHING_BESIDES, Besides
-from reid_dist.engine.reductions import (
+from reid_dist.engine.reductions.impostors import (
     BracketCounts,
     CollectImpostors,
-    KeyCounts,
-    Reduction,
     Visibility,
     combine_brackets,
     join_brackets,
 )
+from reid_dist.engine.reductions.key_counts import KeyCounts
+from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.relevance.protocols import REASONS
 
 _BRACKETS = "brackets"

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Labels, RankedQueries, Relevance, RowRange, Thresholds
 from reid_dist.engine.plan import NOTHING_BESIDES, Besides, SetShape
-from reid_dist.engine.reductions import Reduction
+from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.scorers import Scorer
 from reid_dist.relevance.assignment import GalleryIndex
 from reid_dist.relevance.protocols import Protocol

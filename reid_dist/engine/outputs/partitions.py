@@ -19,7 +19,7 @@ from reid_dist.core.segments import entry_numbers, segment_offsets
 from reid_dist.engine.outputs.output import JobLabels, JobSizes, QueryBlock
 from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
 from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
-from reid_dist.engine.reductions import rank
+from reid_dist.engine.reductions.targets import rank
 from reid_dist.errors import InputError
 from reid_dist.kernels.splitmix import stream_outputs
 from reid_dist.metrics.definitions import parse_metric

@@ -25,13 +25,10 @@ from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge,
 from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
 from reid_dist.engine.outputs.single_shot_curves import Case, SingleShotCurves
 from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
-from reid_dist.engine.reductions import (
-    CountNearer,
-    Identities,
-    Reduction,
-    make_targets,
-    rank,
-)
+from reid_dist.engine.reductions.counts import CountNearer
+from reid_dist.engine.reductions.identities import Identities
+from reid_dist.engine.reductions.reduction import Reduction
+from reid_dist.engine.reductions.targets import make_targets, rank
 from reid_dist.relevance.assignment import GalleryIndex, assign_relevance, whole_label
 from reid_dist.relevance.protocols import Protocol
 

@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 
 from reid_dist.core.model import RankedQueries, Thresholds
 from reid_dist.engine.outputs.output import Float64, JobLabels, Merge, Output, QueryBlock, R
-from reid_dist.engine.reductions import CountNearer, Reduction, append_unranked, rank
+from reid_dist.engine.reductions.counts import CountNearer
+from reid_dist.engine.reductions.reduction import Reduction
+from reid_dist.engine.reductions.targets import append_unranked, rank
 
 COUNTS = "counts"
 """Name of the counts of negatives before the thresholds of items, by group of gallery rows."""

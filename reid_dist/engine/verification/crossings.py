@@ -27,7 +27,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.engine.reductions import BracketCounts, KeyCounts, distance_of, ordered_keys
+from reid_dist.engine.reductions.impostors import BracketCounts
+from reid_dist.engine.reductions.key_counts import KeyCounts, distance_of, ordered_keys
 from reid_dist.errors import DamagedStoreError
 
 Float64 = NDArray[np.float64]

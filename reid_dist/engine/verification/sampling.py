@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.outputs import QueryBlock, visibility_of
 from reid_dist.engine.plan import DEFAULT_TILE
-from reid_dist.engine.reductions import CountImpostors, FallingScale, KeyCounts, add_key_counts, ordered_keys
+from reid_dist.engine.reductions.impostors import CountImpostors
+from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.engine.verification.crossings import END, Level, edges_of
 from reid_dist.kernels.impostors import falling_keys, key_edges

@@ -26,7 +26,7 @@ from reid_dist.engine.outputs import (
     Results,
     single_shot_places,
 )
-from reid_dist.engine.reductions import SingleShot
+from reid_dist.engine.reductions.single_shot import SingleShot
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Stopwatch
 from reid_dist.errors import InputError

@@ -25,7 +25,7 @@ from reid_dist.engine.outputs import NearestNegatives, Output, Positives, held_b
 from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.task_graph import Execution, Stopwatch
 from reid_dist.engine.threshold_passes import impostors_nearer, refuse_early, verification_outputs, verify
-from reid_dist.engine.verification import Verification
+from reid_dist.engine.verification.measures import Verification
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, refuse_options
 from reid_dist.evaluation.counted_rows import CountedRows

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import FeatureBlock, pair_rows
+from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
 from reid_dist.engine.tile_loop import run_symmetric_tiles
 from reid_dist.kernels.canonical import pair_distances, read_only, squared_norms
 from reid_dist.kernels.jaccard import overlap_pairs, row_sums

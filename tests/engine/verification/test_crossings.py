@@ -16,22 +16,16 @@ from reid_dist.core.model import GalleryMask, Hidden
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import (
-    BracketCounts,
-    CollectImpostors,
-    FallingScale,
-    FeatureBlock,
-    KeyCounts,
-    Precision,
-    Reduction,
-    TileView,
-    Visibility,
-    bands,
-    combine_brackets,
-    costs,
-)
+from reid_dist.engine.reductions import bands, costs
+from reid_dist.engine.reductions.base import FeatureBlock
+from reid_dist.engine.reductions.costs import Precision
+from reid_dist.engine.reductions.impostors import BracketCounts, CollectImpostors, Visibility, combine_brackets
+from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts
+from reid_dist.engine.reductions.reduction import Reduction
+from reid_dist.engine.reductions.tiles import TileView
 from reid_dist.engine.tile_loop import run_tiles
-from reid_dist.engine.verification import Level, ThresholdSearch, crossings_of, wanted_levels
+from reid_dist.engine.verification.crossings import Level, ThresholdSearch, crossings_of
+from reid_dist.engine.verification.measures import wanted_levels
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.metrics.definitions import parse_metrics

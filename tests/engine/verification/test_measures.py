@@ -12,9 +12,9 @@ from oracles import verification as oracle
 
 from reid_dist.core.model import Neighbours, RankedQueries
 from reid_dist.engine.outputs import Probes
-from reid_dist.engine.verification import (
+from reid_dist.engine.verification.crossings import crossings_of
+from reid_dist.engine.verification.measures import (
     ROC_RATES,
-    crossings_of,
     identification_rates,
     make_verification,
     needs_pairs,

@@ -17,11 +17,7 @@ from strategies import DIMS, KINDS, crowded_sets, features, scattered_sets
 from reid_dist import nearest
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES as REGISTERED
-from reid_dist.engine.reductions import (
-    Seed,
-    Surroundings,
-    merge_surroundings,
-)
+from reid_dist.engine.reductions.surroundings import Seed, Surroundings, merge_surroundings
 from reid_dist.engine.tile_loop import run_symmetric_tiles
 from reid_dist.errors import InputError
 from reid_dist.stages.neighbours import Items, find_neighbours, find_query_neighbours, find_top_lists

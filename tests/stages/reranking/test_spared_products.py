@@ -8,7 +8,10 @@ import pytest
 from reid_dist.core.model import GalleryMask, Hidden, Targets
 from reid_dist.engine.distances import DISTANCES, Screen
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions import BlockPair, CountNearer, FeatureBlock, Precision, pair_rows
+from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
+from reid_dist.engine.reductions.costs import Precision
+from reid_dist.engine.reductions.counts import CountNearer
+from reid_dist.engine.reductions.tiles import BlockPair
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import Rescoring, pair_distances, squared_norms
 
