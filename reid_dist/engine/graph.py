@@ -18,7 +18,7 @@ from typing import Any
 from reid_dist._version import __version__
 from reid_dist.core.model import cut_rows
 from reid_dist.engine.jobs import EvaluationJob, SearchJob
-from reid_dist.engine.outputs import Results
+from reid_dist.engine.outputs.output import Results
 from reid_dist.engine.screened_pairs import ScreenedPairs
 from reid_dist.engine.task_graph import Execution, TaskGraph, execute
 from reid_dist.engine.tasks import (

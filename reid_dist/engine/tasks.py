@@ -16,7 +16,7 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import Relevance, RowRange, Thresholds
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.jobs import EvaluationJob, SearchJob
-from reid_dist.engine.outputs import QueryBlock
+from reid_dist.engine.outputs.output import QueryBlock
 from reid_dist.engine.reductions.targets import make_thresholds, relevant_places
 from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened, count_screened
 from reid_dist.engine.tile_loop import run_tiles

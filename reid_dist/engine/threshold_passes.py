@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RankedQueries
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs import ImpostorBrackets, NearestNegatives, Output, Results
+from reid_dist.engine.outputs.impostors import ImpostorBrackets
+from reid_dist.engine.outputs.nearest_rows import NearestNegatives
+from reid_dist.engine.outputs.output import Output, Results
 from reid_dist.engine.reductions.impostors import BracketCounts
 from reid_dist.engine.task_graph import Execution
 from reid_dist.engine.verification.crossings import Crossing, Level, ThresholdSearch

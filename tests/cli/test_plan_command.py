@@ -17,7 +17,7 @@ from reid_dist.engine.calibration import Rates, calibrate, calibrate_lists
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import _build
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs import Ranks
+from reid_dist.engine.outputs.ranks import Ranks
 from reid_dist.engine.plan import Besides, SetShape, make_plan
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.scorers import FeatureScorer

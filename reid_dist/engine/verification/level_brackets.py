@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
-from reid_dist.engine.outputs import ImpostorBrackets, JobSizes, QueryBlock
+from reid_dist.engine.outputs.impostors import ImpostorBrackets
+from reid_dist.engine.outputs.output import JobSizes, QueryBlock
 from reid_dist.engine.plan import Besides
 from reid_dist.engine.verification.crossings import Level
 from reid_dist.engine.verification.measures import wanted_levels

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries, TieRule
 from reid_dist.core.segments import entry_owners, run_offsets
-from reid_dist.engine.outputs import Probes
+from reid_dist.engine.outputs.nearest_rows import Probes
 from reid_dist.engine.verification.crossings import Crossing, Level
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import NEAREST, PAIRS, PROBES, Metric

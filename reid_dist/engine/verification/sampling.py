@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange, cut_rows
-from reid_dist.engine.outputs import QueryBlock, visibility_of
+from reid_dist.engine.outputs.impostors import visibility_of
+from reid_dist.engine.outputs.output import QueryBlock
 from reid_dist.engine.plan import DEFAULT_TILE
 from reid_dist.engine.reductions.impostors import CountImpostors
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys

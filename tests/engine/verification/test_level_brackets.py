@@ -17,7 +17,7 @@ from reid_dist.core.environment import has_integers
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs import Ranks
+from reid_dist.engine.outputs.ranks import Ranks
 from reid_dist.engine.plan import TileShape, make_plan
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts
 from reid_dist.engine.scorers import FeatureScorer

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oracles import verification as oracle
 
 from reid_dist.core.model import Neighbours, RankedQueries
-from reid_dist.engine.outputs import Probes
+from reid_dist.engine.outputs.nearest_rows import Probes
 from reid_dist.engine.verification.crossings import crossings_of
 from reid_dist.engine.verification.measures import (
     ROC_RATES,
