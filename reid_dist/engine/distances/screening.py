@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from reid_dist.core.model import RowRange
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import SQEUCLIDEAN, PairRows, pair_distances, read_only
 from reid_dist.kernels.screening import band_edges, prepare_rows
@@ -111,6 +112,9 @@ class Screen:
         self.near, self.far, self.slope, self.dtype = near, far, slope, np.dtype(dtype)
         self.centre, self.epsilon, self.largest_bias = near.centre, near.epsilon, largest_bias
         self._prepared: Values | None = None
+        # Prepared gallery rows of the latest columns, and room for them.
+        self._room = np.empty((0, self.shape[2]), self.dtype)
+        self._columns, self._tile = RowRange(0, 0), (self._room, self._room[:0, 0])
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -121,6 +125,15 @@ class Screen:
         """Prepare some gallery rows in `out`, shape (n, dim); return it and the bias, shape (n,)."""
         self.far.prepare(rows, out)
         return out, self.far.bias[rows]
+
+    def gallery_columns(self, columns: RowRange) -> tuple[Values, Values]:
+        """Prepared rows and bias of a range of gallery rows, which products share; others overwrite them."""
+        if columns != self._columns:
+            if len(self._room) < len(columns):
+                self._room = np.empty((len(columns), self.shape[2]), self.dtype)
+            here = slice(columns.start, columns.stop)
+            self._columns, self._tile = columns, self.gallery_tile(here, self._room[: len(columns)])
+        return self._tile
 
     def query_rows(self, queries: Int64) -> Values:
         """Prepared rows of some queries, by ascending places, shape (n, dim), in the dtype of the products.

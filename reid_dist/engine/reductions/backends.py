@@ -76,10 +76,6 @@ class Backend(ABC):
         self._shown: tuple[Pairs, Tile] | None = None
 
     @abstractmethod
-    def prepare(self, columns: RowRange) -> None:
-        """Prepare gallery rows, unless they are the latest."""
-
-    @abstractmethod
     def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
         """Products of some queries and columns; the next call overwrites them."""
 
@@ -87,7 +83,6 @@ class Backend(ABC):
         """Products of some pairs, which are valid until others of this backend are read."""
         queries, columns, hidden = pairs
         if self._latest is None or self._latest[0] is not queries or self._latest[1] != columns:
-            self.prepare(columns)
             self._latest, self._shown = (queries, columns, self._multiply(queries, columns)), None
         found = self._latest[2]
         if hidden is None:

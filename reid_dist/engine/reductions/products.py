@@ -22,23 +22,6 @@ _NO_ROWS = np.empty((0, 0), np.int8)
 _NO_KNOWN = np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0)
 
 
-class PreparedColumns:
-    """Prepared gallery rows of the current columns, for products that read the same ones."""
-
-    def __init__(self, screen: Screen, gallery_rows: int) -> None:
-        self.screen = screen
-        self._room: Values = np.empty((gallery_rows, screen.shape[2]), screen.dtype)
-        self._columns = RowRange(0, 0)
-        self._found: tuple[Values, Values] = self._room[:0], self._room[:0, 0]
-
-    def read(self, columns: RowRange) -> tuple[Values, Values]:
-        """Prepared rows and bias; the next call overwrites them."""
-        if columns != self._columns:
-            here, room = slice(columns.start, columns.stop), self._room[: len(columns)]
-            self._found, self._columns = self.screen.gallery_tile(here, room), columns
-        return self._found
-
-
 def float_tile(values: Values, bias: Values, queries: Int64, column_start: int) -> Tile:
     """A tile of products in float32 or float64."""
     (n, m), one = values.shape, values.dtype.type
@@ -66,19 +49,15 @@ def float_tile(values: Values, bias: Values, queries: Int64, column_start: int) 
 class FloatProducts(Backend):
     """Products in float32 or float64, or none, with known pairs written into them."""
 
-    def __init__(self, prepared: PreparedColumns, size: int, *, multiplies: bool = True) -> None:
-        super().__init__(prepared.screen)
-        self.prepared, self._multiplies = prepared, multiplies
-        self._scratch: Values = np.empty(size, prepared.screen.dtype)
-
-    def prepare(self, columns: RowRange) -> None:
-        """Prepare gallery rows, unless they are the latest."""
-        self.prepared.read(columns)
+    def __init__(self, screen: Screen, size: int, *, multiplies: bool = True) -> None:
+        super().__init__(screen)
+        self._multiplies = multiplies
+        self._scratch: Values = np.empty(size, screen.dtype)
 
     def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
         """Products of some queries and columns; the next call overwrites them."""
         n, m = len(queries), len(columns)
-        matrix, bias = self.prepared.read(columns)
+        matrix, bias = self.screen.gallery_columns(columns)
         values = self._scratch[: n * m].reshape(n, m)
         if self._multiplies:
             self.screen.multiply(queries, matrix, values)
@@ -94,9 +73,8 @@ class IntegerProducts(Backend):
     `screen` is that of products in float32, whose prepared rows are quantised.
     """
 
-    def __init__(self, prepared: PreparedColumns, product: IntegerProduct, size: int) -> None:
-        super().__init__(prepared.screen)
-        self.prepared, screen = prepared, self.screen
+    def __init__(self, screen: Screen, product: IntegerProduct, size: int) -> None:
+        super().__init__(screen)
         self.every = np.arange(screen.shape[0])
         # Quantised queries, and rows of the current columns.
         self.own = self.other = IntegerRows(screen.query_rows(self.every), product)
@@ -108,13 +86,11 @@ class IntegerProducts(Backend):
         if isinstance(screen, RescoredScreen):
             self._known, self._first_known = screen.known_pairs, screen.first_column
 
-    def prepare(self, columns: RowRange) -> None:
-        """Prepare gallery rows, unless they are the latest."""
-        if columns != self._columns:
-            self.other, self._columns = IntegerRows(self.prepared.read(columns)[0], self.own.product), columns
-
     def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
         """Products of some queries and columns; the next call overwrites them."""
+        rows, bias = self.screen.gallery_columns(columns)
+        if columns != self._columns:
+            self.other, self._columns = IntegerRows(rows, self.own.product), columns
         own, other, n, m = self.own, self.other, len(queries), len(columns)
         products = self._scratch[: n * m].reshape(n, m)
         own.multiply(queries, other, products)
@@ -128,7 +104,7 @@ class IntegerProducts(Backend):
             fine=own.crossed_error(queries, other, self.slack),
             near=own.both,
             far=other.both,
-            bias=self.prepared.read(columns)[1][None],
+            bias=bias[None],
             bias_of=np.zeros(n, np.int64),
             query=queries,
             column_start=columns.start,
@@ -155,10 +131,6 @@ class ResidualProducts(Backend):
         super().__init__(whole.screen)
         self._whole = whole
         self._crossed, self._scratch = np.empty(size, np.int32), np.empty(size, np.float32)
-
-    def prepare(self, columns: RowRange) -> None:
-        """Prepare gallery rows, unless they are the latest."""
-        self._whole.prepare(columns)
 
     def _multiply(self, queries: Int64, columns: RowRange) -> Tile:
         """Products of some queries and columns; the next call overwrites them."""

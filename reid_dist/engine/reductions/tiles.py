@@ -37,7 +37,7 @@ from reid_dist.engine.reductions.costs import (
 from reid_dist.engine.reductions.device_integers import DeviceIntegers
 from reid_dist.engine.reductions.device_products import DeviceProducts
 from reid_dist.engine.reductions.device_tiles import UploadedRows
-from reid_dist.engine.reductions.products import FloatProducts, IntegerProducts, PreparedColumns, ResidualProducts
+from reid_dist.engine.reductions.products import FloatProducts, IntegerProducts, ResidualProducts
 from reid_dist.engine.reductions.screens import screen_pairs
 from reid_dist.engine.screened_pairs import note_screened
 from reid_dist.kernels.canonical import GIVEN
@@ -82,7 +82,6 @@ class BlockPair:
         # The last tile of a block would be short otherwise, and short products are slow.
         self.query_rows, self.gallery_rows = even_rows(len(query), tile.query), even_rows(len(gallery), tile.gallery)
         self._screens: dict[type, Screen] = {}
-        self._prepared: dict[Screen, PreparedColumns] = {}
         self._backends: dict[Precision, Backend] = {}
         self._rows_there: UploadedRows | None = None
 
@@ -163,7 +162,7 @@ class BlockPair:
                 self._backends[precision] = ResidualProducts(self._whole, size)
             else:
                 multiplies = precision is not Precision.KNOWN
-                self._backends[precision] = FloatProducts(self._columns(precision), size, multiplies=multiplies)
+                self._backends[precision] = FloatProducts(self.screen(precision), size, multiplies=multiplies)
         return self._backends[precision]
 
     def _uploaded(self, device: TorchDevice) -> UploadedRows:
@@ -182,14 +181,7 @@ class BlockPair:
         """Products of integers, which those with residuals read as well."""
         if self.integers is None:
             raise AssertionError("products of integers are not available")
-        return IntegerProducts(self._columns(Precision.INTEGERS), self.integers, self.query_rows * self.gallery_rows)
-
-    def _columns(self, precision: Precision) -> PreparedColumns:
-        """Prepared gallery rows in a precision."""
-        screen = self.screen(precision)
-        if screen not in self._prepared:
-            self._prepared[screen] = PreparedColumns(screen, self.gallery_rows)
-        return self._prepared[screen]
+        return IntegerProducts(self.screen(), self.integers, self.query_rows * self.gallery_rows)
 
 
 class Batch:
