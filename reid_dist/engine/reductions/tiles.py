@@ -9,6 +9,7 @@ again in the next one.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -184,19 +185,14 @@ class BlockPair:
         return IntegerProducts(self.screen(), self.integers, self.query_rows * self.gallery_rows)
 
 
+@dataclass
 class Batch:
-    """Queries of a block pair that share tiles, and the first precision of these.
+    """Queries of a block pair that share tiles, and the first precision of these."""
 
-    Attributes
-    ----------
-    queries
-        Ascending places in the block, shape (n,), int64.
-    precision
-        It becomes the next one where too many pairs are left undecided.
-    """
-
-    def __init__(self, queries: Int64, precision: Precision) -> None:
-        self.queries, self.precision = queries, precision
+    # Ascending places in the block, shape (n,), int64.
+    queries: Int64
+    # It becomes the next one where too many pairs are left undecided.
+    precision: Precision
 
 
 class TileView:
