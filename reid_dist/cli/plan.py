@@ -98,7 +98,7 @@ def command(
     """
     from reid_dist.clusters import cluster_size, read_cluster
     from reid_dist.core.environment import threads_of_process
-    from reid_dist.engine.calibration import calibrate, calibrate_lists
+    from reid_dist.engine.calibration import calibrate, calibrate_lists, seconds_saved
     from reid_dist.engine.distances import DISTANCES
     from reid_dist.engine.plan import with_rows
     from reid_dist.engine.policy import Policy
@@ -177,7 +177,7 @@ def command(
     seconds = max(_tile_seconds(plan, rates, n_threads) + listing, reading)
     least = seconds
     if gflops is None:
-        saving = replace(rates, product=max(0.0, rates.product - policy.seconds_saved(plan.gallery.dim)))
+        saving = replace(rates, product=max(0.0, rates.product - seconds_saved(plan.gallery.dim, policy)))
         least = max(_tile_seconds(plan, saving, n_threads) + listing, reading)
     if read_rate is not None:
         speed = f"{speed}, {read_rate:g} GB/s from storage"

@@ -143,7 +143,8 @@ def test_time_with_products_of_integers(reid_dist, pipeline: Path, monkeypatch: 
     """The time that they save at the most is shown, for the machine that was timed."""
     monkeypatch.delenv("REID_DIST_SCREEN", raising=False)
     monkeypatch.setattr("reid_dist.engine.calibration.calibrate", lambda *_: Rates(1.0, 1.0, 0.0))
-    monkeypatch.setattr(Policy, "seconds_saved", lambda policy, _: 0.0 if policy.forced == "float32" else 0.75)
+    saved = "reid_dist.engine.calibration.seconds_saved"
+    monkeypatch.setattr(saved, lambda _, policy: 0.0 if policy.forced == "float32" else 0.75)
     words = ("plan", pipeline, "--threads", 1)
     whole = rough_duration(1.1 * 40 * 200 + 2.0)
     shown = printed(reid_dist(*words).out)["time"]
