@@ -90,7 +90,8 @@ def content(found):
     if isinstance(found, ListedItems):
         found = replace(found, entry=np.sort(found.entry))
     if isinstance(found, np.ndarray):
-        return found.tolist()
+        # No number is unequal to itself.
+        return np.where(found == found, found, None).tolist()
     if isinstance(found, dict):
         return {key: content(value) for key, value in found.items()}
     if isinstance(found, tuple | list):

@@ -83,8 +83,8 @@ def calibrate_lists(
     timed = min(k, _MOST_LISTED)
 
     def keep() -> Surroundings:
-        (found,) = run_tiles(query, gallery, distance, DEFAULT_TILE, [KeepNearest(timed)], policy)
-        return found
+        found: list[Surroundings] = run_tiles(query, gallery, distance, DEFAULT_TILE, [KeepNearest(timed)], policy)
+        return found[0]
 
     with one_blas_thread():
         found = [keep()] * MERGED_AT_ONCE
