@@ -18,7 +18,7 @@ from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.reductions.costs import ListWork, Need, Precision, serving
 from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.surroundings import Listing, Seed, Surroundings, listed_in, unknown
-from reid_dist.engine.reductions.tiles import Batch, BlockPair, TileView
+from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.canonical import read_only
 
 _LOG: Final = logging.getLogger("reid_dist")
@@ -55,17 +55,17 @@ def _until_computed(compute: Callable[[], T]) -> T:
 def _run(pair: BlockPair, reductions: Sequence[Reduction[Any]]) -> list[Any]:
     begun = [reduction.start(pair) for reduction in reductions]
     first = _first_precisions(pair, begun)
-    batches = [
-        Batch(queries[rows.start : rows.stop], Precision(kind))
+    tiles = [
+        TileView(pair, queries[rows.start : rows.stop], Precision(kind))
         for kind in np.unique(first[first > Precision.NOTHING])
         for queries in [np.flatnonzero(first == kind)]
         for rows in cut_rows(len(queries), pair.query_rows)
     ]
     for columns in cut_rows(len(pair.gallery), pair.gallery_rows):
-        for batch in batches:
-            view = TileView(pair, batch, columns)
+        for tile in tiles:
+            tile.columns = columns
             for reduction in begun:
-                reduction.absorb(view)
+                reduction.absorb(tile)
     return [reduction.result() for reduction in begun]
 
 
@@ -113,8 +113,8 @@ def _run_symmetric(
     pair: BlockPair, k: int, seeds: tuple[Seed, Seed] | None, *, is_same: bool, farthest: bool
 ) -> list[Surroundings]:
     first, second, policy = pair.query, None if is_same else pair.gallery, pair.policy
-    batches = [
-        Batch(np.arange(cut.start, cut.stop), listed_in(pair, k, 0.5 if second is None else 1.0))
+    tiles = [
+        TileView(pair, np.arange(cut.start, cut.stop), listed_in(pair, k, 0.5 if second is None else 1.0))
         for cut in cut_rows(len(first), pair.query_rows)
     ]
     near = Listing(pair, k, unknown(first) if seeds is None else seeds[0], farthest=farthest)
@@ -123,21 +123,21 @@ def _run_symmetric(
         far = Listing(pair, k, unknown(second) if seeds is None else seeds[1], farthest=farthest, of_columns=True)
     work = ListWork(first.features.shape[1], 0 if seeds is not None else k * len(first), policy, pair.table)
 
-    def add(batch: Batch, columns: RowRange) -> None:
-        tile = TileView(pair, batch, columns)
-        backend, pairs = tile.read(batch.precision, Need.NEIGHBOURS)
+    def add(tile: TileView, columns: RowRange) -> None:
+        tile.columns = columns
+        backend, pairs = tile.read(tile.precision, Need.NEIGHBOURS)
         leave(tile, backend.nearest_both_ways(pairs, near.side, far.side))
 
     def leave(tile: TileView, n_refined: int) -> None:
         if work.exceeds(tile.precision, n_refined, tile.size):
             tile.leave(tile.precision, Need.NEIGHBOURS)
-            for batch in batches:
-                batch.precision = tile.precision
+            for each in tiles:
+                each.precision = tile.precision
 
     if second is not None:
         for columns in cut_rows(len(second), pair.gallery_rows):
-            for batch in batches:
-                add(batch, columns)
+            for tile in tiles:
+                add(tile, columns)
         return [near.result(), far.result()]
     # Tiles on the diagonal come first: they bound the lists of all items.
     within = near.side
@@ -145,12 +145,12 @@ def _run_symmetric(
         # An item is not in its own list.
         own = read_only(np.arange(len(first)))
         within = within._replace(label=own, other_label=own)
-    cuts = [RowRange(int(batch.queries[0]), int(batch.queries[-1]) + 1) for batch in batches]
-    for batch, cut in zip(batches, cuts, strict=True):
-        tile = TileView(pair, batch, cut)
-        backend, pairs = tile.read(batch.precision, Need.NEIGHBOURS)
+    cuts = [RowRange(int(tile.queries[0]), int(tile.queries[-1]) + 1) for tile in tiles]
+    for tile, cut in zip(tiles, cuts, strict=True):
+        tile.columns = cut
+        backend, pairs = tile.read(tile.precision, Need.NEIGHBOURS)
         leave(tile, backend.nearest(pairs, within))
     for later, columns in enumerate(cuts):
-        for batch in batches[:later]:
-            add(batch, columns)
+        for tile in tiles[:later]:
+            add(tile, columns)
     return [near.result()]

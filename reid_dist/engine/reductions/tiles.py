@@ -9,7 +9,7 @@ again in the next one.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -84,7 +84,7 @@ class BlockPair:
         self.query_rows, self.gallery_rows = even_rows(len(query), tile.query), even_rows(len(gallery), tile.gallery)
         self._screens: dict[type, Screen] = {}
         self._backends: dict[Precision, Backend] = {}
-        self._rows_there: UploadedRows | None = None
+        self._uploaded = None if self.device is None else UploadedRows(self.device, query, gallery)
 
     @cached_property
     def integers(self) -> IntegerProduct | None:
@@ -148,14 +148,10 @@ class BlockPair:
         """What computes the pairs in a precision."""
         if precision not in self._backends:
             size = self.query_rows * self.gallery_rows
-            if self.device is not None:
+            if self.device is not None and self._uploaded is not None:
                 kind = DeviceIntegers if precision is Precision.INTEGERS else DeviceProducts
                 self._backends[precision] = kind(
-                    self.screen(precision),
-                    self.rows,
-                    self.device,
-                    self._uploaded(self.device),
-                    triton=self.policy.triton,
+                    self.screen(precision), self.rows, self.device, self._uploaded, triton=self.policy.triton
                 )
             elif precision is Precision.INTEGERS:
                 self._backends[precision] = self._whole
@@ -165,12 +161,6 @@ class BlockPair:
                 multiplies = precision is not Precision.KNOWN
                 self._backends[precision] = FloatProducts(self.screen(precision), size, multiplies=multiplies)
         return self._backends[precision]
-
-    def _uploaded(self, device: TorchDevice) -> UploadedRows:
-        """Rows on the device, which all precisions share."""
-        if self._rows_there is None:
-            self._rows_there = UploadedRows(device, self.query, self.gallery)
-        return self._rows_there
 
     @property
     def has_known(self) -> bool:
@@ -185,63 +175,47 @@ class BlockPair:
         return IntegerProducts(self.screen(), self.integers, self.query_rows * self.gallery_rows)
 
 
-@dataclass
-class Batch:
-    """Queries of a block pair that share tiles, and the first precision of these."""
+@dataclass(eq=False)
+class TileView:
+    """Queries of a block pair that share tiles, and the columns of one of these, which is read in any precision."""
 
+    pair: BlockPair
     # Ascending places in the block, shape (n,), int64.
     queries: Int64
-    # It becomes the next one where too many pairs are left undecided.
+    # First precision of these queries; it becomes the next one where too many pairs are left undecided.
     precision: Precision
-
-
-class TileView:
-    """The pairs of a batch of queries and some columns of a block pair, read in any precision.
-
-    Attributes
-    ----------
-    queries, columns
-        Places in their blocks; queries ascend, shape (n,), int64.
-    """
-
-    def __init__(self, pair: BlockPair, batch: Batch, columns: RowRange) -> None:
-        self.queries, self.columns = batch.queries, columns
-        self._pair, self._batch = pair, batch
+    # Places of gallery rows in their block.
+    columns: RowRange = field(init=False)
 
     @property
     def size(self) -> int:
         """Number of pairs."""
         return len(self.queries) * len(self.columns)
 
-    @property
-    def precision(self) -> Precision:
-        """The first precision of these queries."""
-        return self._batch.precision
-
     def read(self, precision: Precision, need: Need, hidden: HiddenColumns | None = None) -> tuple[Backend, Pairs]:
         """What computes the pairs in a precision, and those to compute for a need, which are counted for the report."""
-        name = self._pair.table[precision].name
-        if name and not self._pair.screen().exact:
-            device = self._pair.device
+        name = self.pair.table[precision].name
+        if name and not self.pair.screen().exact:
+            device = self.pair.device
             note_screened(need, name if device is None else f"{name} on {device.name}", self.size)
-        return self._pair.backend(precision), Pairs(self.queries, self.columns, hidden)
+        return self.pair.backend(precision), Pairs(self.queries, self.columns, hidden)
 
     def first(self, need: Need) -> Precision:
         """The first precision in which a need is served."""
-        return serving(self.precision, need, self._pair.table, known=self._pair.has_known)
+        return serving(self.precision, need, self.pair.table, known=self.pair.has_known)
 
     def wider(self, precision: Precision, need: Need) -> Precision | None:
         """The next precision that serves a need; None behind the last."""
-        if precision is Precision.KNOWN or self._pair.screen().exact:
+        if precision is Precision.KNOWN or self.pair.screen().exact:
             return None
-        pair = self._pair
+        pair = self.pair
         return following(precision, need, pair.gallery.features.shape[1], pair.table, known=pair.has_known)
 
     def given_up(self, precision: Precision) -> float:
         """Share of pairs inside bands at which the next precision is preferred."""
-        return self._pair.table[precision].given_up
+        return self.pair.table[precision].given_up
 
     def leave(self, precision: Precision, need: Need) -> None:
         """Read further tiles of these queries in the next precision that serves a need."""
-        if self._batch.precision is precision:
-            self._batch.precision = self.wider(precision, need) or precision
+        if self.precision is precision:
+            self.precision = self.wider(precision, need) or precision
