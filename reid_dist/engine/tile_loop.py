@@ -15,7 +15,7 @@ from reid_dist.engine.distances.devices import DeviceLostError
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import UNFORCED, Policy
 from reid_dist.engine.reductions.base import FeatureBlock
-from reid_dist.engine.reductions.costs import ListWork, Need, Precision, serving
+from reid_dist.engine.reductions.costs import ListWork, Need, Precision
 from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.surroundings import Listing, Seed, Surroundings, listed_in, unknown
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
@@ -77,7 +77,7 @@ def _first_precisions(pair: BlockPair, reductions: Sequence[Reduction[Any]]) -> 
     own = [reduction.precisions for reduction in reductions]
     first: NDArray[np.uint8] = np.maximum.reduce(own)
     for reduction, each in zip(reductions, own, strict=True):
-        served = [serving(kind, reduction.need, pair.table, known=pair.has_known) for kind in Precision]
+        served = [pair.costs.serving(kind, reduction.need) for kind in Precision]
         raised = np.maximum(served, [*Precision]).astype(np.uint8)
         first = np.where(each > Precision.NOTHING, raised[first], first)
     return first
@@ -121,7 +121,7 @@ def _run_symmetric(
     far = near
     if second is not None:
         far = Listing(pair, k, unknown(second) if seeds is None else seeds[1], farthest=farthest, of_columns=True)
-    work = ListWork(first.features.shape[1], 0 if seeds is not None else k * len(first), policy, pair.table)
+    work = ListWork(pair.costs, 0 if seeds is not None else k * len(first), policy)
 
     def add(tile: TileView, columns: RowRange) -> None:
         tile.columns = columns

@@ -17,7 +17,7 @@ from reid_dist.engine.distances import Screen
 from reid_dist.engine.plan import OPEN_PAIRS
 from reid_dist.engine.reductions.backends import Advance, Backend, Pairs, Rest
 from reid_dist.engine.reductions.base import HiddenColumns
-from reid_dist.engine.reductions.costs import OF_INTEGERS, Precision, cheapest
+from reid_dist.engine.reductions.costs import OF_INTEGERS, Precision
 from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.deciding import APART, Bands, OpenPairs, decide, make_open_pairs
@@ -157,8 +157,8 @@ class PlacingTiles(DecidingTiles[R]):
             kinds: tuple[Precision, ...] = (Precision.PLAIN, Precision.WIDE)
             if pair.has_integers:
                 kinds = OF_INTEGERS if pair.policy.forced == "int8" else (*OF_INTEGERS, *kinds)
-                kinds = tuple(kind for kind in kinds if kind in pair.table)
-            found[:] = cheapest(kinds, pair.gallery.features.shape[1], self._share_inside(), pair.table)
+                kinds = tuple(kind for kind in kinds if kind in pair.costs.columns)
+            found[:] = pair.costs.cheapest(kinds, self._share_inside())
             numbers = {kind: int((found == kind).sum()) for kind in (*OF_INTEGERS, Precision.PLAIN)}
             most = max(numbers, key=lambda kind: numbers[kind])
             for kind, number in numbers.items():
@@ -169,7 +169,7 @@ class PlacingTiles(DecidingTiles[R]):
         lowest = np.full(len(found), np.inf)
         has = np.flatnonzero(own[1:] > own[:-1])
         lowest[has] = self.bands(Precision.PLAIN).lower[own[has + 1] - 1]
-        if Precision.KNOWN in pair.table:
+        if Precision.KNOWN in pair.costs.columns:
             found[~screen.needs_product(lowest)] = Precision.KNOWN
         found[own[1:] == own[:-1]] = Precision.NOTHING
         return found
@@ -183,7 +183,7 @@ class PlacingTiles(DecidingTiles[R]):
         def share(precision: Precision) -> NDArray[np.float64]:
             found = np.zeros(n_query)
             if precision is not Precision.WIDE:
-                count_in_bands(values, rows, pair.errors(precision, rows), bands, found)
+                count_in_bands(values, rows, pair.backend(precision).errors(rows), bands, found)
             return found / len(rows)
 
         return share

@@ -19,7 +19,7 @@ from reid_dist.engine.distances import Screen
 from reid_dist.engine.reductions.backends import Advance, Rest, Seen
 from reid_dist.engine.reductions.bands import Adding, DecidingTiles
 from reid_dist.engine.reductions.base import HiddenColumns
-from reid_dist.engine.reductions.costs import OF_INTEGERS, Need, Precision, cheapest
+from reid_dist.engine.reductions.costs import OF_INTEGERS, Need, Precision
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
 from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
@@ -213,11 +213,11 @@ class CollectImpostors(DecidingTiles[BracketCounts]):
         fall = (screen.centre[every, None] - pair.sample(rows)[every]) / screen.slope
 
         def inside(kind: Precision) -> NDArray[np.float64]:
-            width = ((screen.epsilon + pair.errors(kind, rows)) / screen.slope)[every, None]
+            width = ((screen.epsilon + pair.backend(kind).errors(rows)) / screen.slope)[every, None]
             edges = np.searchsorted(self._falling, fall - width), np.searchsorted(self._falling, fall + width)
             return np.array([((edges[0] != edges[1]) | (edges[0] % 2 == 1)).mean()])
 
-        found[:] = cheapest((*OF_INTEGERS, Precision.PLAIN), pair.gallery.features.shape[1], inside)
+        found[:] = pair.costs.cheapest((*OF_INTEGERS, Precision.PLAIN), inside)
         return found
 
     def _adding(self, tile: TileView, precision: Precision) -> Adding:

@@ -45,8 +45,7 @@ class KeepNearest(Reduction[Surroundings]):
         if self.reach is not None:
             seed = replace(seed, reach=self.reach)
         self._listing = Listing(pair, self.k, seed, farthest=self.farthest, hidden=struck)
-        n_begun = self._listing.n_listed * len(pair.query)
-        self._work = ListWork(pair.gallery.features.shape[1], n_begun, pair.policy, pair.table)
+        self._work = ListWork(pair.costs, self._listing.n_listed * len(pair.query), pair.policy)
 
     @property
     def precisions(self) -> NDArray[np.uint8]:

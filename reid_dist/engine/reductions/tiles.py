@@ -29,11 +29,9 @@ from reid_dist.engine.reductions.costs import (
     ON_DEVICE_WITHOUT_INTEGERS,
     REDUCED_ON_DEVICE,
     TABLE,
+    Costs,
     Need,
     Precision,
-    Table,
-    following,
-    serving,
 )
 from reid_dist.engine.reductions.device_integers import DeviceIntegers
 from reid_dist.engine.reductions.device_products import DeviceProducts
@@ -113,12 +111,14 @@ class BlockPair:
         dim = self.gallery.features.shape[1]
         return dim <= LARGEST_DIM and self.policy.uses_integers_of(self.device, dim)
 
-    @property
-    def table(self) -> Table:
+    @cached_property
+    def costs(self) -> Costs:
         """Costs of products where they are computed."""
-        if self.device is None:
-            return TABLE
-        return ON_DEVICE if self.has_integers else ON_DEVICE_WITHOUT_INTEGERS
+        table = TABLE
+        if self.device is not None:
+            table = ON_DEVICE if self.has_integers else ON_DEVICE_WITHOUT_INTEGERS
+        # Under a re-ranked distance, some pairs have a known one.
+        return Costs(table, self.gallery.features.shape[1], self.rows.rescoring.active)
 
     def screen(self, precision: Precision = Precision.PLAIN) -> Screen:
         """Screen of a precision: that of all but the widest is the one of float32, up to `Tile.extra`."""
@@ -140,10 +140,6 @@ class BlockPair:
         screen.multiply(np.arange(n_query), rows, values)
         return values - bias
 
-    def errors(self, precision: Precision, columns: Int64) -> NDArray[np.float32]:
-        """`Tile.extra` of all queries in a precision, as some columns show it, shape (n_query,)."""
-        return self.backend(precision).errors(columns)
-
     def backend(self, precision: Precision) -> Backend:
         """What computes the pairs in a precision."""
         if precision not in self._backends:
@@ -161,11 +157,6 @@ class BlockPair:
                 multiplies = precision is not Precision.KNOWN
                 self._backends[precision] = FloatProducts(self.screen(precision), size, multiplies=multiplies)
         return self._backends[precision]
-
-    @property
-    def has_known(self) -> bool:
-        """Whether some pairs have a known distance, under a re-ranked one."""
-        return self.rows.rescoring.active
 
     @cached_property
     def _whole(self) -> IntegerProducts:
@@ -194,7 +185,7 @@ class TileView:
 
     def read(self, precision: Precision, need: Need, hidden: HiddenColumns | None = None) -> tuple[Backend, Pairs]:
         """What computes the pairs in a precision, and those to compute for a need, which are counted for the report."""
-        name = self.pair.table[precision].name
+        name = self.pair.costs.columns[precision].name
         if name and not self.pair.screen().exact:
             device = self.pair.device
             note_screened(need, name if device is None else f"{name} on {device.name}", self.size)
@@ -202,18 +193,17 @@ class TileView:
 
     def first(self, need: Need) -> Precision:
         """The first precision in which a need is served."""
-        return serving(self.precision, need, self.pair.table, known=self.pair.has_known)
+        return self.pair.costs.serving(self.precision, need)
 
     def wider(self, precision: Precision, need: Need) -> Precision | None:
         """The next precision that serves a need; None behind the last."""
         if precision is Precision.KNOWN or self.pair.screen().exact:
             return None
-        pair = self.pair
-        return following(precision, need, pair.gallery.features.shape[1], pair.table, known=pair.has_known)
+        return self.pair.costs.following(precision, need)
 
     def given_up(self, precision: Precision) -> float:
         """Share of pairs inside bands at which the next precision is preferred."""
-        return self.pair.table[precision].given_up
+        return self.pair.costs.columns[precision].given_up
 
     def leave(self, precision: Precision, need: Need) -> None:
         """Read further tiles of these queries in the next precision that serves a need."""

@@ -144,7 +144,7 @@ def test_levels_are_found_exactly(seed, kind, name, n_query, n_gallery, dim, cap
         if has_integers and has_library():
             use_integers(patch)
             # Products of integers cost least, wherever the pairs lie; tiles are left to float32 at once or never.
-            patch.setattr(costs, "cost_of", lambda precision, dim, share, table=None: int(precision) + 0.0 * share)
+            patch.setattr(costs.Costs, "of", lambda _, precision, share: int(precision) + 0.0 * share)
             most = data.draw(st.sampled_from([0, 50, 10**9]))
             patch.setattr(bands, "most_inside", lambda size, given_up: most)
         found, _ = search_through(problem, levels, genuine, guessed, capacity, cuts, tile)
