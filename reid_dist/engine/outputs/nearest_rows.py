@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import Neighbours
-from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, Output, QueryBlock
+from reid_dist.engine.outputs.output import Float64, JobSizes, Merge, Output, QueryBlock
 from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
 from reid_dist.engine.reductions.nearest import KeepNearest
 from reid_dist.engine.reductions.reduction import Reduction
@@ -27,6 +27,7 @@ class NearestRows(Output[Neighbours]):
     """The nearest gallery rows of every query, junk included."""
 
     stored: ClassVar[tuple[type, ...]] = (Surroundings,)
+    merged_by: ClassVar[Mapping[str, Merge]] = {_ROWS: merge_surroundings}
 
     # Length of the lists.
     k: int
@@ -36,10 +37,6 @@ class NearestRows(Output[Neighbours]):
         # Positives are gallery rows as well.
         reach = None if block.known is None else block.known.items.reach(self.k)
         return {_ROWS: KeepNearest(self.k, reach=reach)}
-
-    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
-        """Merged lists."""
-        return {_ROWS: merge_surroundings}
 
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> Neighbours:
         """Lists."""
@@ -81,6 +78,7 @@ class NearestNegatives(Output[Probes]):
 
     reads_relevance: ClassVar[bool] = True
     stored: ClassVar[tuple[type, ...]] = (Surroundings,)
+    merged_by: ClassVar[Mapping[str, Merge]] = {_NEGATIVES: merge_surroundings}
 
     # Number of negatives that are listed; 0 for the nearest visible row of queries that are not mated.
     n: int = 0
@@ -90,10 +88,6 @@ class NearestNegatives(Output[Probes]):
         hidden, mask = block.relevance.hidden, block.labels.mask
         nearest = KeepNearest(max(1, self.n), hidden, mask, strikes=self.n > 0)
         return {_NEGATIVES: nearest}
-
-    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
-        """Merged lists."""
-        return {_NEGATIVES: merge_surroundings}
 
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> Probes:
         """Lists with the identities that metrics compare."""

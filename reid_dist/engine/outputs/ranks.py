@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from reid_dist.core.model import RankedQueries, Thresholds
-from reid_dist.engine.outputs.output import Float64, JobLabels, Merge, Output, QueryBlock, R
+from reid_dist.engine.outputs.output import Float64, Merge, Output, QueryBlock, R
 from reid_dist.engine.reductions.counts import CountNearer
 from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.targets import append_unranked, rank
@@ -20,14 +20,12 @@ class CountingOutput(Output[R]):
     """An output of counts of negatives before the thresholds of items."""
 
     reads_thresholds: ClassVar[bool] = True
+    # Sums, group by group.
+    merged_by: ClassVar[Mapping[str, Merge]] = {COUNTS: CountNearer.combine}
 
     def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
         """Counts of negatives."""
         return {COUNTS: CountNearer(block.thresholds.counted, block.labels.mask)}
-
-    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
-        """Sums, group by group."""
-        return {COUNTS: CountNearer.combine}
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,6 @@ class DecidingTiles(Reduction[R]):
     """Accumulates tiles whose values leave pairs open, which are decided together."""
 
     def _begin(self, pair: BlockPair) -> None:
-        """Make room for open pairs."""
         self._open, self._n_open = make_open_pairs(OPEN_PAIRS + pair.gallery_rows), 0
 
     @abstractmethod
@@ -91,7 +90,6 @@ class PlacingTiles(DecidingTiles[R]):
     ties: int = field(default=APART, kw_only=True)
 
     def _begin(self, pair: BlockPair) -> None:
-        """Find the hidden columns."""
         super()._begin(pair)
         self._hidden = HiddenColumns(self.targets.hidden, self.mask, pair.gallery)
         self._bands: dict[DTypeLike, Bands] = {}

@@ -38,7 +38,6 @@ class CountNearer(PlacingTiles[GroupedCounts]):
     need = Need.RANKS
 
     def _begin(self, pair: BlockPair) -> None:
-        """Make room for counts."""
         super()._begin(pair)
         # Groups of the block, and the place of the group of each column; empty for a single group.
         self._groups, self._group_of = [0], np.empty(0, np.int64)

@@ -44,7 +44,6 @@ class EnteringTiles(PlacingTiles[R]):
     """Gives all pairs that come before a threshold to `_enter_placed`, with the numbers of their columns."""
 
     def _begin(self, pair: BlockPair) -> None:
-        """Number the columns, and make room for placed pairs."""
         super()._begin(pair)
         targets, self._number_of = self.targets, self._numbers(pair)
         # First place of each query, and their number at the end.

@@ -102,7 +102,6 @@ class CountImpostors(Reduction[KeyCounts]):
     visibility: Visibility
 
     def _begin(self, pair: BlockPair) -> None:
-        """Make room for counts."""
         self._hidden = self.visibility.columns(pair)
         # Few of its pages are touched.
         self._counts = np.zeros(N_PLACES, np.int64)
@@ -187,7 +186,6 @@ class CollectImpostors(DecidingTiles[BracketCounts]):
     by_query: bool = False
 
     def _begin(self, pair: BlockPair) -> None:
-        """Convert the edges, and make room for counts."""
         super()._begin(pair)
         self._hidden = self.visibility.columns(pair)
         self._distance = np.array(self.edges, np.float64)

@@ -37,7 +37,6 @@ class KeepNearest(Reduction[Surroundings]):
     need: Need = field(default=Need.LISTS, kw_only=True)
 
     def _begin(self, pair: BlockPair) -> None:
-        """Begin the lists of all queries."""
         hidden, mask = self.hidden, self.mask
         self._hidden = None if hidden is None or mask is None else HiddenColumns(hidden, mask, pair.gallery)
         struck = self._hidden if hidden is not None and (hidden.crosses or self.strikes) else None

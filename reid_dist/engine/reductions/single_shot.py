@@ -182,7 +182,6 @@ class ListBefore(EnteringTiles[ListedItems]):
         return number[identities.of_row[pair.gallery.numbers]]
 
     def _begin(self, pair: BlockPair) -> None:
-        """Make room for entries."""
         super()._begin(pair)
         identity = self.identities.of_row[pair.gallery.numbers]
         self._limit = _Limit(self.identities, self.shot)
