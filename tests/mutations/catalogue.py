@@ -354,7 +354,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "{_points(before - value)}",
         ),
         ("evaluation/conventions/targets.py", "<= self.half", "<= 2 * self.half"),
-        ("engine/outputs/protocol_ranks.py", "(hidden | self.indexes[place].mask.junk_row[row])", "hidden"),
+        ("engine/outputs/protocol_ranks.py", "| self.indexes[place].mask.junk_row[row]", ""),
         (
             "stores/importers/split_lists.py",
             "each[:per_identity].astype(np.int64) - 1",

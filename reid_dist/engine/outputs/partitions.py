@@ -8,18 +8,17 @@ Both result from the same pass over the tiles that counts the whole gallery.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import Labels, RankedQueries
-from reid_dist.core.segments import entry_numbers, segment_offsets
 from reid_dist.engine.outputs.output import JobLabels, JobSizes, QueryBlock
 from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
 from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
-from reid_dist.engine.reductions.targets import rank
+from reid_dist.engine.reductions.targets import rank, select
 from reid_dist.errors import InputError
 from reid_dist.kernels.splitmix import stream_outputs
 from reid_dist.metrics.definitions import parse_metric
@@ -125,32 +124,23 @@ class PartitionMetrics(CountingOutput[PartValues]):
             by_size = np.stack([values(ranked(gallery.entered(everything, size))) for size in sizes], axis=1)
         if parts.cameras:
             code = gallery.group[targets.positive_row] // parts.n_sizes
-            cameras = range(len(gallery.cameras))
-            shape = (relevance.n_query, 0, len(metrics))
-            found = [values(_only(ranked(gallery.camera_groups(camera)), code == camera)) for camera in cameras]
+            shape, start, none = (relevance.n_query, 0, len(metrics)), targets.positive_start, np.zeros(len(code), bool)
+            # The positives of other cameras are not there, as their negatives are not.
+            found = [
+                values(select(ranked(gallery.camera_groups(camera)), start, code == camera, none))
+                for camera in range(len(gallery.cameras))
+            ]
             by_camera = np.stack(found, axis=1) if found else np.empty(shape)
         return PartValues(by_camera, by_size)
 
     def besides(self, sizes: JobSizes) -> Besides:
-        """Counts of every threshold by group, those that wait to be merged included; rows are copied by group."""
+        """Counts of every threshold by group, those that wait to be merged included, and the group of every row."""
         camids = sizes.gallery.camids if self.partitions.cameras else None
         n_cameras = 0 if camids is None else len(np.unique(camids))
         n_groups = max(1, n_cameras) * self.partitions.n_sizes
         counts = int(sizes.per_query * n_groups * 6 * (MERGED_AT_ONCE + 3))
         values = len(self.metrics) * (n_cameras + self.partitions.n_sizes)
-        return Besides(counts, 4 * sizes.shape.dim + 24, values_per_query=values)
+        return Besides(counts, 24, values_per_query=values)
 
     def _rows(self, labels: JobLabels) -> GalleryPartitions:
         return labels.derive(self.partitions, lambda index: GalleryPartitions(self.partitions, index.labels))
-
-
-def _only(ranks: RankedQueries, keep: NDArray[np.bool_]) -> RankedQueries:
-    """Ranks of the positives in `keep`, with the other positives removed from the gallery; negatives are unchanged."""
-    indptr = segment_offsets(keep)[ranks.indptr]
-    flat = ("tied", "tied_before", "row", "distance")
-    return replace(
-        ranks,
-        indptr=indptr,
-        rank=ranks.rank[keep] - entry_numbers(ranks.indptr)[keep] + entry_numbers(indptr),
-        **{name: getattr(ranks, name)[keep] for name in flat},
-    )

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import Hidden, Int64, Labels, RankedQueries, Relevance, Targets, Thresholds
-from reid_dist.core.segments import entry_keys, entry_numbers, owner_offsets, segment_offsets, segment_running_sums
+from reid_dist.core.segments import entry_keys, owner_offsets
 from reid_dist.core.sorted_values import is_among
 from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, QueryBlock
 from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
@@ -28,7 +28,7 @@ from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
 from reid_dist.engine.reductions.counts import CountNearer
 from reid_dist.engine.reductions.identities import Identities
 from reid_dist.engine.reductions.reduction import Reduction
-from reid_dist.engine.reductions.targets import make_targets, rank
+from reid_dist.engine.reductions.targets import make_targets, rank, select
 from reid_dist.relevance.assignment import GalleryIndex, assign_relevance, whole_label
 from reid_dist.relevance.protocols import Protocol
 
@@ -77,8 +77,7 @@ class ProtocolRanks(CountingOutput[tuple[RankedQueries, ...]]):
 
     def besides(self, sizes: JobSizes) -> Besides:
         """Counts of groups: rows of pid -1, of pid 0 and all others, and once more without the query's camera."""
-        # Rows are copied by group.
-        return Besides(int(sizes.per_query * 4 * 6 * (MERGED_AT_ONCE + 3)), 4 * sizes.shape.dim + 24)
+        return Besides(int(sizes.per_query * 4 * 6 * (MERGED_AT_ONCE + 3)), 24)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,23 +202,12 @@ class GalleryVariants:
         self, place: int, variant: Relevance, items: Targets, listed: RankedQueries, pairs: tuple[Int64, Int64]
     ) -> RankedQueries:
         """Ranks of the positives under a protocol, from those of all listed items, in which these are all kept."""
-        indptr, row = items.positive_indptr, items.positive_row
+        row = items.positive_row
         relevant = self._flags(variant.relevant_indptr, variant.relevant_row, *pairs)
         hidden = self._flags(variant.hidden.indptr, variant.hidden.row, *pairs)
-        kept = relevant | ~(hidden | self.indexes[place].mask.junk_row[row])
-        negative = kept & ~relevant
-        start = items.positive_start
-        return RankedQueries(
-            indptr=segment_offsets(relevant)[indptr],
-            rank=(listed.rank - entry_numbers(indptr) + _before(kept, indptr))[relevant],
-            tied=(listed.tied + _in_segment(negative, start))[relevant],
-            tied_before=(listed.tied_before + _before(negative, start))[relevant],
-            row=row[relevant],
-            distance=listed.distance[relevant],
-            n_kept=variant.n_kept,
-            n_junk=variant.n_junk,
-            reason=variant.reason,
-        )
+        negative = ~(relevant | hidden | self.indexes[place].mask.junk_row[row])
+        found = select(listed, items.positive_start, relevant, negative)
+        return replace(found, n_kept=variant.n_kept, n_junk=variant.n_junk, reason=variant.reason)
 
     def _flags(self, indptr: Int64, row: Int64, pairs: Int64, order: Int64) -> NDArray[np.bool_]:
         """Which of the listed pairs, all or some, are query ``i`` and rows ``row[indptr[i]:indptr[i + 1]]``."""
@@ -241,13 +229,3 @@ def single_shot_places(protocols: Sequence[Protocol]) -> list[int]:
 
 def _counts(place: int) -> str:
     return f"ranks of protocol {place}"
-
-
-def _before(flag: NDArray[np.bool_], indptr: Int64) -> Int64:
-    """Number of true values before each place in its segment; shape of `flag`."""
-    return segment_running_sums(flag, indptr) - flag
-
-
-def _in_segment(flag: NDArray[np.bool_], indptr: Int64) -> Int64:
-    """Number of true values in the segment of each place; shape of `flag`."""
-    return np.repeat(np.diff(segment_offsets(flag)[indptr]), np.diff(indptr))

@@ -25,6 +25,7 @@ from reid_dist.core.segments import (
     owners,
     run_offsets,
     segment_offsets,
+    segment_running_sums,
 )
 
 Int64 = NDArray[np.int64]
@@ -148,6 +149,30 @@ def rank(relevance: Relevance, targets: Targets, counts: Iterable[NDArray[np.int
         n_kept=relevance.n_kept,
         n_junk=relevance.n_junk,
         reason=relevance.reason,
+    )
+
+
+def select(
+    listed: RankedQueries, start: Int64, relevant: NDArray[np.bool_], negative: NDArray[np.bool_]
+) -> RankedQueries:
+    """Ranks of the `relevant` ones of some items, where others are negatives, and the rest are not there.
+
+    `start` are the offsets of the items of each threshold, as of `Targets.positive_start`.
+    """
+
+    def before(flag: NDArray[np.bool_], indptr: Int64) -> Int64:
+        """Number of true values before each place in its segment."""
+        return segment_running_sums(flag, indptr) - flag
+
+    tied = listed.tied + np.repeat(np.diff(segment_offsets(negative)[start]), np.diff(start))
+    return replace(
+        listed,
+        indptr=segment_offsets(relevant)[listed.indptr],
+        rank=(listed.rank - entry_numbers(listed.indptr) + before(relevant | negative, listed.indptr))[relevant],
+        tied=tied[relevant],
+        tied_before=(listed.tied_before + before(negative, start))[relevant],
+        row=listed.row[relevant],
+        distance=listed.distance[relevant],
     )
 
 
