@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -17,7 +18,7 @@ from reid_dist.engine.policy import UNFORCED, Policy
 from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.reductions.costs import ListWork, Need, Precision
 from reid_dist.engine.reductions.reduction import Reduction
-from reid_dist.engine.reductions.surroundings import Listing, Seed, Surroundings, listed_in, unknown
+from reid_dist.engine.reductions.surroundings import Listing, Seed, Surroundings, listed_in
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.canonical import read_only
 
@@ -101,12 +102,8 @@ def run_symmetric_tiles(
     `run_tiles`.
     """
     tile, other = TileShape(tile_rows, tile_rows), first if second is None else second
-
-    def compute() -> list[Surroundings]:
-        pair = BlockPair(first, other, distance, tile, policy, [Need.NEIGHBOURS])
-        return _run_symmetric(pair, k, seeds, is_same=second is None, farthest=farthest)
-
-    return _until_computed(compute)
+    make_pair = partial(BlockPair, first, other, distance, tile, policy, [Need.NEIGHBOURS])
+    return _until_computed(lambda: _run_symmetric(make_pair(), k, seeds, is_same=second is None, farthest=farthest))
 
 
 def _run_symmetric(
@@ -117,10 +114,10 @@ def _run_symmetric(
         TileView(pair, np.arange(cut.start, cut.stop), listed_in(pair, k, 0.5 if second is None else 1.0))
         for cut in cut_rows(len(first), pair.query_rows)
     ]
-    near = Listing(pair, k, unknown(first) if seeds is None else seeds[0], farthest=farthest)
-    far = near
+    of_rows, of_columns = seeds or (Seed(), Seed())
+    near = far = Listing(pair, k, of_rows, farthest=farthest)
     if second is not None:
-        far = Listing(pair, k, unknown(second) if seeds is None else seeds[1], farthest=farthest, of_columns=True)
+        far = Listing(pair, k, of_columns, farthest=farthest, of_columns=True)
     work = ListWork(pair.costs, 0 if seeds is not None else k * len(first), policy)
 
     def add(tile: TileView, columns: RowRange) -> None:

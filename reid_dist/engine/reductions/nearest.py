@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from reid_dist.core.model import GalleryMask, Hidden
 from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.costs import ListWork, Need
 from reid_dist.engine.reductions.reduction import Reduction
-from reid_dist.engine.reductions.surroundings import Listing, Surroundings, listed_in, unknown
+from reid_dist.engine.reductions.surroundings import Listing, Seed, Surroundings, listed_in
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 
 Float64 = NDArray[np.float64]
@@ -40,10 +40,7 @@ class KeepNearest(Reduction[Surroundings]):
         hidden, mask = self.hidden, self.mask
         self._hidden = None if hidden is None or mask is None else HiddenColumns(hidden, mask, pair.gallery)
         struck = self._hidden if hidden is not None and (hidden.crosses or self.strikes) else None
-        seed = unknown(pair.query)
-        if self.reach is not None:
-            seed = replace(seed, reach=self.reach)
-        self._listing = Listing(pair, self.k, seed, farthest=self.farthest, hidden=struck)
+        self._listing = Listing(pair, self.k, Seed(self.reach), farthest=self.farthest, hidden=struck)
         self._work = ListWork(pair.costs, self._listing.n_listed * len(pair.query), pair.policy)
 
     @property

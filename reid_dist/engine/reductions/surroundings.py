@@ -9,7 +9,7 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns
+from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.costs import Precision, pay_for_lists
 from reid_dist.engine.reductions.tiles import BlockPair
 from reid_dist.kernels.canonical import GIVEN, PairRows, read_only
@@ -41,18 +41,15 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """Bounds for the items of a block from other block pairs; pairs that cannot improve on them are skipped."""
+    """Bounds for the items of a block from other block pairs; pairs that cannot improve on them are skipped.
 
-    # A canonical distance within which each item has k others, shape (n,), float64; inf if unknown.
-    reach: Float64
-    # A canonical distance at which each item has another, shape (n,), float64; -inf if unknown.
-    farthest: Float64
+    Those that are not finite are unknown, and None are.
+    """
 
-
-def unknown(block: FeatureBlock) -> Seed:
-    """No bounds for the items of a block."""
-    nothing = np.full(len(block), np.inf)
-    return Seed(nothing, -nothing)
+    # A canonical distance within which each item has k others, shape (n,), float64.
+    reach: Float64 | None = None
+    # A canonical distance at which each item has another, shape (n,), float64.
+    farthest: Float64 | None = None
 
 
 class Listing:
@@ -98,12 +95,13 @@ class Listing:
     def _apply(self, seed: Seed, *, farthest: bool) -> None:
         """Set thresholds for nearest and farthest items from the seed bounds."""
         side, lists = self.side, self.side.lists
-        bounds = [(np.isfinite(seed.reach), seed.reach, 1.0, lists.level)]
-        if farthest:
-            bounds.append((np.isfinite(seed.farthest), seed.farthest, -1.0, side.lower_bound))
-            side.farthest[:] = seed.farthest
-        for known, of, sign, into in bounds:
-            item = np.flatnonzero(known)
+        known = seed.farthest if farthest else None
+        if known is not None:
+            side.farthest[:] = known
+        for of, sign, into in ((seed.reach, 1.0, lists.level), (known, -1.0, side.lower_bound)):
+            if of is None:
+                continue
+            item = np.flatnonzero(np.isfinite(of))
             falling = falling_values(lists.rows, item, of[item], sign)
             edge = lists.centre[item] - lists.slope * falling - sign * lists.epsilon[item]
             # Outward by more than the error of rounding to the type of the tiles.
