@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Final
 
@@ -139,14 +139,8 @@ class Policy:
 
     def describe(self) -> dict[str, str | bool | None]:
         """Return the policy for a report."""
-        return {
-            "forced": self.forced,
-            "integers": self.integers,
-            "device": self.torch_device,
-            "on_workers": self.on_workers,
-            "device_integers": self.device_integers,
-            "triton": self.triton,
-        }
+        described = asdict(self)
+        return {"device": described.pop("torch_device"), **described}
 
 
 def _load(where: str) -> None:
