@@ -15,8 +15,8 @@ from reid_dist.engine.reductions.groups import CountGroups
 from reid_dist.engine.reductions.identities import Identities
 from reid_dist.engine.reductions.impostors import CollectImpostors, CountImpostors, Visibility
 from reid_dist.engine.reductions.key_counts import FallingScale
-from reid_dist.engine.reductions.nearest import KeepNearest
 from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot
+from reid_dist.engine.reductions.surroundings import KeepNearest
 from reid_dist.engine.reductions.targets import group_targets, make_targets
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import Rescoring

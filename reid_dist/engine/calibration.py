@@ -13,8 +13,7 @@ from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import DEFAULT_TILE, MERGED_AT_ONCE
 from reid_dist.engine.policy import UNFORCED, Policy
 from reid_dist.engine.reductions.base import FeatureBlock
-from reid_dist.engine.reductions.nearest import KeepNearest
-from reid_dist.engine.reductions.surroundings import Seed, Surroundings, merge_surroundings
+from reid_dist.engine.reductions.surroundings import KeepNearest, Seed, Surroundings, merge_surroundings
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.canonical import squared_norms
 

@@ -18,7 +18,6 @@ from reid_dist.engine.outputs.output import Output, Results
 from reid_dist.engine.reductions.impostors import BracketCounts
 from reid_dist.engine.task_graph import Execution
 from reid_dist.engine.verification.crossings import Crossing, Level, ThresholdSearch
-from reid_dist.engine.verification.level_brackets import LevelBrackets
 from reid_dist.engine.verification.measures import (
     Verification,
     make_verification,
@@ -29,6 +28,7 @@ from reid_dist.engine.verification.measures import (
     refuse_without_unknown,
     wanted_levels,
 )
+from reid_dist.engine.verification.sampling import LevelBrackets
 from reid_dist.metrics.definitions import PAIRS, Metric
 from reid_dist.relevance.assignment import junk_rows
 from reid_dist.relevance.ground_truth import GroundTruth

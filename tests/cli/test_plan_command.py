@@ -21,7 +21,7 @@ from reid_dist.engine.outputs.ranks import Ranks
 from reid_dist.engine.plan import Besides, SetShape, make_plan
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.scorers import FeatureScorer
-from reid_dist.engine.verification.level_brackets import LevelBrackets
+from reid_dist.engine.verification.sampling import LevelBrackets
 from reid_dist.errors import PlanError
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.relevance.protocols import PROTOCOLS

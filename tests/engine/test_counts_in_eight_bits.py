@@ -30,7 +30,7 @@ from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import bands
 from reid_dist.engine.reductions.costs import OF_INTEGERS, Precision
 from reid_dist.engine.reductions.counts import CountNearer
-from reid_dist.engine.reductions.nearest import KeepNearest
+from reid_dist.engine.reductions.surroundings import KeepNearest
 from reid_dist.engine.screened_pairs import count_screened, screened_words
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import Rescoring

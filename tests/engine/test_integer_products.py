@@ -20,7 +20,6 @@ from reid_dist.engine.distances.integers import PROVIDERS, Provider
 from reid_dist.engine.distances.quantised import product_for
 from reid_dist.engine.policy import UNFORCED, Policy
 from reid_dist.engine.reductions.base import pair_rows
-from reid_dist.engine.reductions.screens import screen_pairs
 from reid_dist.errors import InputError, UnknownNameError
 
 pytest.importorskip("onnxruntime")
@@ -113,7 +112,7 @@ def test_without_the_library_products_are_float32():
 def screen_of(rows):
     """Screen in float32 of rows among themselves."""
     cosine = REGISTERED.get("cosine")
-    return screen_pairs(cosine, pair_rows(cosine, rows, rows), np.float32)
+    return cosine.screen_pairs(pair_rows(cosine, rows, rows), np.float32)
 
 
 def test_small_blocks_are_computed_in_float32_unless_integers_are_forced(monkeypatch):

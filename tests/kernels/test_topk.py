@@ -12,8 +12,7 @@ from sampling import examples
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
-from reid_dist.engine.reductions.nearest import KeepNearest
-from reid_dist.engine.reductions.surroundings import merge_surroundings
+from reid_dist.engine.reductions.surroundings import KeepNearest, merge_surroundings
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import PairRows, Rescoring, pair_distances, read_only, squared_norms
 

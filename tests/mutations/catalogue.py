@@ -141,7 +141,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("engine/reductions/key_counts.py", "np.where(bits < 0,", "np.where(bits <= 0,"),
         ("engine/reductions/surroundings.py", "sign * lists.epsilon[item]", "sign * 0.0 * lists.epsilon[item]"),
         ("engine/reductions/base.py", "return within, row[within] - first", "return within, row[within] + first"),
-        ("engine/reductions/nearest.py", "(hidden.crosses or self.strikes)", "hidden.crosses"),
+        ("engine/reductions/surroundings.py", "(hidden.crosses or self.strikes)", "hidden.crosses"),
         (
             "engine/reductions/impostors.py",
             "self._below += np.diff(ends, prepend=0)[::2]",

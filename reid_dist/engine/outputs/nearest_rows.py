@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from reid_dist.core.model import Neighbours
 from reid_dist.engine.outputs.output import Float64, JobSizes, Merge, Output, QueryBlock
 from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
-from reid_dist.engine.reductions.nearest import KeepNearest
 from reid_dist.engine.reductions.reduction import Reduction
-from reid_dist.engine.reductions.surroundings import Surroundings, merge_surroundings
+from reid_dist.engine.reductions.surroundings import KeepNearest, Surroundings, merge_surroundings
 
 _ROWS, _NEGATIVES = "nearest", "negatives"
 

@@ -12,8 +12,8 @@ from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Screen, Values
 from reid_dist.engine.distances.integers import IntegerProduct
 from reid_dist.engine.distances.quantised import IntegerRows, slack_of
+from reid_dist.engine.distances.screening import RescoredScreen
 from reid_dist.engine.reductions.backends import Backend, Pairs
-from reid_dist.engine.reductions.screens import RescoredScreen
 from reid_dist.kernels.tiles import Tile, add_residuals
 
 Int64 = NDArray[np.int64]

@@ -37,7 +37,6 @@ from reid_dist.engine.reductions.device_integers import DeviceIntegers
 from reid_dist.engine.reductions.device_products import DeviceProducts
 from reid_dist.engine.reductions.device_tiles import UploadedRows
 from reid_dist.engine.reductions.products import FloatProducts, IntegerProducts, ResidualProducts
-from reid_dist.engine.reductions.screens import screen_pairs
 from reid_dist.engine.screened_pairs import note_screened
 from reid_dist.kernels.canonical import GIVEN
 
@@ -124,7 +123,7 @@ class BlockPair:
         """Screen of a precision: that of all but the widest is the one of float32, up to `Tile.extra`."""
         dtype = np.float64 if precision is Precision.WIDE else np.float32
         if dtype not in self._screens:
-            self._screens[dtype] = screen_pairs(self.distance, self.rows, dtype)
+            self._screens[dtype] = self.distance.screen_pairs(self.rows, dtype)
         return self._screens[dtype]
 
     @cached_property

@@ -15,8 +15,7 @@ from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
 from reid_dist.engine.reductions.costs import Need
-from reid_dist.engine.reductions.nearest import KeepNearest
-from reid_dist.engine.reductions.surroundings import Seed, Surroundings, merge_surroundings
+from reid_dist.engine.reductions.surroundings import KeepNearest, Seed, Surroundings, merge_surroundings
 from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened, count_screened
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.canonical import pair_distances

@@ -17,7 +17,7 @@ from reid_dist.core.segments import entry_owners
 from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE, Distance
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions.base import FeatureBlock
-from reid_dist.engine.reductions.nearest import KeepNearest
+from reid_dist.engine.reductions.surroundings import KeepNearest
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.errors import InputError, PlanError
 from reid_dist.kernels.jaccard import overlap_block, row_sums

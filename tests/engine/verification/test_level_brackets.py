@@ -23,9 +23,8 @@ from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Execution, Progress
 from reid_dist.engine.verification.crossings import Level
-from reid_dist.engine.verification.level_brackets import LevelBrackets
 from reid_dist.engine.verification.measures import ROC_RATES
-from reid_dist.engine.verification.sampling import Sample, edges_of_sample, sampled_groups
+from reid_dist.engine.verification.sampling import LevelBrackets, Sample, edges_of_sample, sampled_groups
 from reid_dist.kernels.impostors import falling_keys
 from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.stores import Workspace

@@ -21,8 +21,7 @@ from reid_dist import FeatureSet, nearest
 from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions.nearest import KeepNearest
-from reid_dist.engine.reductions.surroundings import Surroundings
+from reid_dist.engine.reductions.surroundings import KeepNearest, Surroundings
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.stages.neighbours import Items, find_neighbours

@@ -24,8 +24,7 @@ from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import costs
 from reid_dist.engine.reductions.backends import Pairs
 from reid_dist.engine.reductions.costs import Precision
-from reid_dist.engine.reductions.nearest import KeepNearest
-from reid_dist.engine.reductions.surroundings import Seed, Surroundings
+from reid_dist.engine.reductions.surroundings import KeepNearest, Seed, Surroundings
 from reid_dist.engine.reductions.tiles import BlockPair
 from reid_dist.engine.screened_pairs import count_screened
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles

@@ -20,7 +20,7 @@ from reid_dist import DistanceBlock, evaluate, evaluate_distances, reranked_dist
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES as MEASURES
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions.nearest import KeepNearest
+from reid_dist.engine.reductions.surroundings import KeepNearest
 from reid_dist.engine.scorers import read_block
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.reciprocal import grown_sets
