@@ -24,8 +24,8 @@ from reid_dist.engine.verification.measures import (
     n_nearest,
     needs_pairs,
     needs_probes,
+    no_unknown,
     pairs_of,
-    refuse_without_unknown,
     wanted_levels,
 )
 from reid_dist.engine.verification.sampling import LevelBrackets
@@ -62,10 +62,11 @@ def count_impostors(
 
 def refuse_early(job: EvaluationJob, metrics: Sequence[Metric]) -> None:
     """Raise `InputError` for open-set metrics where the labels give every query its identity in the gallery."""
-    if any(metric.family.needs_unknown for metric in metrics):
+    refused = [metric for metric in metrics if metric.family.needs_unknown]
+    if refused:
         query, gallery = job.label_sets
-        known = gallery.pids[~junk_rows(gallery, job.protocol)]
-        refuse_without_unknown(metrics, query.pids, known)
+        if np.isin(query.pids, gallery.pids[~junk_rows(gallery, job.protocol)]).all():
+            raise no_unknown(refused[0])
 
 
 def verify(
