@@ -20,8 +20,8 @@ from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import bands, single_shot
+from reid_dist.engine.reductions.bands import number_bits
 from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
-from reid_dist.engine.reductions.entering import number_bits
 from reid_dist.engine.reductions.identities import MOST_OVERSIZED, OVERSIZED_ITEMS, Identities, oversized_groups
 from reid_dist.engine.reductions.single_shot import (
     ListBefore,

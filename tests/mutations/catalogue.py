@@ -113,7 +113,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
     ],
     "reductions": [
         ("engine/reductions/identities.py", "kept -= np.searchsorted(rows", "kept += np.searchsorted(rows"),
-        ("engine/reductions/entering.py", "self._number_of[decided.column]", "self._number_of[decided.query]"),
+        ("engine/reductions/bands.py", "self._number_of[decided.column]", "self._number_of[decided.query]"),
         ("engine/distances/integers.py", "return product if _is_exact(product) else None", "return product"),
         (
             "engine/distances/quantised.py",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RankedQueries, Relevance, Targets, Thresholds
 from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, Output, QueryBlock
 from reid_dist.engine.plan import DEFAULT_TILE_GALLERY, Besides
-from reid_dist.engine.reductions.entering import ENTERING_BYTES
+from reid_dist.engine.reductions.bands import ENTERING_BYTES
 from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, combine_groups, group_bytes
 from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.targets import group_targets, rank_groups

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import GalleryMask, Targets
 from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, Output, QueryBlock
 from reid_dist.engine.plan import Besides
-from reid_dist.engine.reductions.entering import ENTERING_BYTES
+from reid_dist.engine.reductions.bands import ENTERING_BYTES
 from reid_dist.engine.reductions.identities import Identities
 from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot, combine_lists
 from reid_dist.kernels.deciding import BEFORE, BEHIND

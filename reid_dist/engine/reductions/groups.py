@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from reid_dist.core.segments import segment_offsets
 from reid_dist.engine.plan import MERGED_AT_ONCE
+from reid_dist.engine.reductions.bands import EnteringTiles, entry_type, number_bits
 from reid_dist.engine.reductions.costs import Need
-from reid_dist.engine.reductions.entering import EnteringTiles, entry_type, number_bits
 from reid_dist.engine.reductions.tiles import BlockPair
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.groups import lower_places, merge_groups, settle_groups

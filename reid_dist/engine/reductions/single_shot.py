@@ -34,8 +34,8 @@ from reid_dist.core.segments import (
     segment_running_sums,
 )
 from reid_dist.engine.plan import MERGED_AT_ONCE
+from reid_dist.engine.reductions.bands import EnteringTiles, entry_type, number_bits
 from reid_dist.engine.reductions.costs import Need
-from reid_dist.engine.reductions.entering import EnteringTiles, entry_type, number_bits
 from reid_dist.engine.reductions.identities import Identities, oversized_groups
 from reid_dist.engine.reductions.tiles import BlockPair
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
