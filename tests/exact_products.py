@@ -54,7 +54,7 @@ def use_precisions(monkeypatch, choose):
         if not pair.has_integers:
             wanted = np.maximum(wanted, Precision.PLAIN)
         # A device has no residuals.
-        wanted = np.where(np.isin(wanted, [*pair.table]), wanted, np.uint8(Precision.PLAIN))
+        wanted = np.where(np.isin(wanted, [*pair.costs.columns]), wanted, np.uint8(Precision.PLAIN))
         if pair.screen().exact:
             wanted = np.minimum(wanted, Precision.PLAIN)
         return np.where(found <= Precision.KNOWN, found, wanted).astype(np.uint8)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from strategies import KINDS, features, seeds
 
 from reid_dist.engine.distances.quantised import IntegerRows
-from reid_dist.engine.reductions import FeatureBlock, pair_rows
+from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
 from reid_dist.kernels.canonical import pair_distances, squared_norms
 from reid_dist.kernels.quantising import LARGEST_INTEGER
 

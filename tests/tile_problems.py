@@ -10,21 +10,14 @@ from row_blocks import block_of, canonical_matrix
 from reid_dist.core.model import GalleryMask, Hidden, Labels
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import (
-    CollectImpostors,
-    CountGroups,
-    CountImpostors,
-    CountNearer,
-    FallingScale,
-    Identities,
-    KeepNearest,
-    ListBefore,
-    ListedItems,
-    SingleShot,
-    Visibility,
-    group_targets,
-    make_targets,
-)
+from reid_dist.engine.reductions.counts import CountNearer
+from reid_dist.engine.reductions.groups import CountGroups
+from reid_dist.engine.reductions.identities import Identities
+from reid_dist.engine.reductions.impostors import CollectImpostors, CountImpostors, Visibility
+from reid_dist.engine.reductions.key_counts import FallingScale
+from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot
+from reid_dist.engine.reductions.surroundings import KeepNearest
+from reid_dist.engine.reductions.targets import group_targets, make_targets
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import Rescoring
 from reid_dist.relevance.assignment import GalleryIndex, assign_relevance
@@ -69,20 +62,17 @@ class Problem:
         # The same positives at a third of their distances: thresholds among other pairs.
         nearer = replace(targets, distance=targets.distance / 3)
         scale = FallingScale(False, 0.3, 1.0, 2.0) if is_reranked else FallingScale(False)
-        seen = Visibility(targets.hidden, index.mask, np.ones(n_query, bool), COSINE, scale)
+        seen = Visibility(targets.hidden, index.mask, np.ones(n_query, bool), scale)
         edges = np.quantile(self.exact, [0.05, 0.1, 0.5, 0.6]).tolist()
+        identities = Identities.make(pids[1], index.mask)
         none = Hidden(np.zeros(n_query + 1, np.int64), np.empty(0, np.int64), None, False)
         self.reductions = {
-            "counts": CountNearer(targets, index.mask, COSINE),
-            "nearer": CountNearer(nearer, index.mask, COSINE),
-            "groups": CountGroups(groups, index.mask, COSINE, tracks.groups),
-            "single-shot": ListBefore(
-                targets, index.mask, COSINE, Identities.make(pids[1], index.mask), SingleShot(5)
-            ),
-            "single-shot of nearer": ListBefore(
-                nearer, index.mask, COSINE, Identities.make(pids[1], index.mask), SingleShot(5)
-            ),
-            "lists": KeepNearest(4, COSINE, none, GalleryMask(np.arange(n_gallery) % 7 == 0, None)),
+            "counts": CountNearer(targets, index.mask),
+            "nearer": CountNearer(nearer, index.mask),
+            "groups": CountGroups(groups, index.mask, tracks.groups),
+            "single-shot": ListBefore(targets, index.mask, identities, SingleShot(5)),
+            "single-shot of nearer": ListBefore(nearer, index.mask, identities, SingleShot(5)),
+            "lists": KeepNearest(4, none, GalleryMask(np.arange(n_gallery) % 7 == 0, None)),
             "impostors": CollectImpostors(seen, tuple(edges), 1000),
             "impostors by query": CollectImpostors(seen, tuple(edges), 1000, by_query=True),
             "histogram": CountImpostors(seen),
@@ -100,7 +90,8 @@ def content(found):
     if isinstance(found, ListedItems):
         found = replace(found, entry=np.sort(found.entry))
     if isinstance(found, np.ndarray):
-        return found.tolist()
+        # No number is unequal to itself.
+        return np.where(found == found, found, None).tolist()
     if isinstance(found, dict):
         return {key: content(value) for key, value in found.items()}
     if isinstance(found, tuple | list):

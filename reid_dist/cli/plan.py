@@ -98,7 +98,7 @@ def command(
     """
     from reid_dist.clusters import cluster_size, read_cluster
     from reid_dist.core.environment import threads_of_process
-    from reid_dist.engine.calibration import calibrate, calibrate_lists
+    from reid_dist.engine.calibration import calibrate, calibrate_lists, seconds_saved
     from reid_dist.engine.distances import DISTANCES
     from reid_dist.engine.plan import with_rows
     from reid_dist.engine.policy import Policy
@@ -176,8 +176,8 @@ def command(
     reading = 0.0 if read_rate is None else plan.bytes_read / (read_rate * 1e9)
     seconds = max(_tile_seconds(plan, rates, n_threads) + listing, reading)
     least = seconds
-    if gflops is None and plan.passes == 1:
-        saving = replace(rates, product=max(0.0, rates.product - policy.seconds_saved(plan.gallery.dim)))
+    if gflops is None:
+        saving = replace(rates, product=max(0.0, rates.product - seconds_saved(plan.gallery.dim, policy)))
         least = max(_tile_seconds(plan, saving, n_threads) + listing, reading)
     if read_rate is not None:
         speed = f"{speed}, {read_rate:g} GB/s from storage"
@@ -199,7 +199,7 @@ def command(
         "products": _products_line(plan, policy),
         **({"gpu": _gpu_line(plan, policy, n_gpus)} if policy.expects_device(plan.flop // 2) else {}),
         **(
-            {"passes": f"{plan.passes} as a rule: thresholds over all pairs are searched for"}
+            {"passes": "1, or 2 if more distances lie around thresholds over all pairs than a task may count"}
             if plan.bracket_counts
             else {}
         ),
@@ -252,7 +252,7 @@ def _gpu_line(plan: Plan, policy: Policy, n_gpus: int) -> str:
 
     memory = byte_size(device_bytes(plan.query_block + plan.gallery_block, plan.query.dim))
     seconds, is_measured = policy.device_seconds(plan.query.dim)
-    taken = rough_duration(plan.passes * plan.query.n_rows * plan.gallery.n_rows * seconds / n_gpus)
+    taken = rough_duration(plan.query.n_rows * plan.gallery.n_rows * seconds / n_gpus)
     source = "as timed here" if is_measured else "an estimate: no GPU could be timed here"
     return (
         f"at most {memory} of memory, and rows in half of what is free; {taken} on {counted(n_gpus, 'GPU')} in "
@@ -335,11 +335,10 @@ def _as_fast(rates: R, factor: float) -> R:
 
 
 def _tile_seconds(plan: Plan, rates: Rates, n_threads: int) -> float:
-    """Time of the products of all passes plus a tenth for the rest."""
-    passes = 1.1 * plan.passes
+    """Time of the products of one pass plus a tenth for the rest."""
     # Some threads wait if the number of tasks is no multiple of theirs.
     uneven = -(-plan.n_tasks // n_threads) * n_threads / plan.n_tasks
-    return passes * rates.product * plan.query.n_rows * plan.gallery.n_rows * uneven / n_threads + _STARTING
+    return 1.1 * rates.product * plan.query.n_rows * plan.gallery.n_rows * uneven / n_threads + _STARTING
 
 
 def _list_seconds(plan: Plan, lists: ListRates, k: int, n_threads: int) -> float:

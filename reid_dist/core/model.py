@@ -204,14 +204,6 @@ class Targets:
         indptr = segment_offsets(chosen)[self.indptr]
         return Targets(indptr, self.distance[chosen], positive_start, self.positive_row[positive], self.hidden)
 
-    def take(self, queries: Int64) -> Targets:
-        """Select queries by position."""
-        indptr, threshold = take_segments(self.indptr, queries)
-        positive_start, positive = take_segments(self.positive_start, threshold)
-        return Targets(
-            indptr, self.distance[threshold], positive_start, self.positive_row[positive], self.hidden.take(queries)
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:

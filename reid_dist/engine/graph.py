@@ -18,7 +18,7 @@ from typing import Any
 from reid_dist._version import __version__
 from reid_dist.core.model import cut_rows
 from reid_dist.engine.jobs import EvaluationJob, SearchJob
-from reid_dist.engine.outputs import Results
+from reid_dist.engine.outputs.output import Results
 from reid_dist.engine.screened_pairs import ScreenedPairs
 from reid_dist.engine.task_graph import Execution, TaskGraph, execute
 from reid_dist.engine.tasks import (
@@ -61,7 +61,8 @@ def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> Ta
         blocks.append((at, rows, known))
         if prepares:
             summaries.append(graph.add(f"summary-{at}", summary_task, job, known, stage="pairs"))
-    prepared = graph.add(f"prepared-{job.token}", prepare_task, job, summaries) if prepares else None
+    # The job as those tasks see it that follow its preparation.
+    ready = graph.add(f"prepared-{job.token}", prepare_task, job, summaries) if prepares else job
     reads_relevance = any(output.reads_relevance for output in job.outputs)
     for block, (at, rows, known) in enumerate(blocks):
         # Tile tasks depend on the relevance only if a reduction covers queries without positives.
@@ -69,7 +70,7 @@ def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> Ta
         partials = []
         for place, cut in gallery_blocks:
             key, part = f"sweep-{at}-{place}", f"sweep-{block:05d}-{place:05d}"
-            work = (job, seen, cut, prepared)
+            work = (ready, seen, cut)
             if stage is None:
                 graph.add(key, tile_task, *work, stage=job.tile_stage)
             else:
@@ -78,17 +79,16 @@ def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> Ta
                 graph.add(key, kept_tile_task, stage, part, is_done, *work, stage=counted)
             partials.append(key)
         merged = graph.add_tree(f"merge-{at}", merge_task, job, leaves=partials)
-        of_block = (known, merged, prepared)
         pieces = [
             [
-                graph.add(f"piece-{at}-{place}-{number}", piece_task, job, place, *of_block, cut)
+                graph.add(f"piece-{at}-{place}-{number}", piece_task, ready, place, known, merged, cut)
                 for number, cut in enumerate(cut_rows(len(rows), output.queries_per_piece))
             ]
             if output.queries_per_piece is not None
             else []
             for place, output in enumerate(job.outputs)
         ]
-        graph.finals.append(graph.add(f"final-{at}", finish_task, job, *of_block, pieces))
+        graph.finals.append(graph.add(f"final-{at}", finish_task, ready, known, merged, pieces))
     return graph
 
 

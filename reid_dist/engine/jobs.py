@@ -12,7 +12,7 @@ import numpy as np
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import Labels
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.outputs import JobLabels, Output
+from reid_dist.engine.outputs.output import JobLabels, Output
 from reid_dist.engine.plan import Plan
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.scorers import Scorer

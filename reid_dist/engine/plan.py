@@ -126,8 +126,6 @@ class Plan:
     result_bytes: int
     # Maximal counts in a partial result of the search for thresholds over all pairs; 0 without such a search.
     bracket_counts: int = 0
-    # Passes over all pairs, as a rule.
-    passes: int = 1
     # Whether outputs are prepared from summaries of all blocks of queries, before the first tile.
     prepares: bool = False
 
@@ -214,14 +212,12 @@ class Besides:
     merges_slowly: bool = False
     # Additional bytes of a task of any blocks.
     bytes_per_task: int = 0
-    # Passes over all pairs, as a rule.
-    passes: int = 1
     # Whether outputs are prepared from summaries of all blocks of queries.
     prepares: bool = False
 
     def __add__(self, other: Besides) -> Besides:
-        """Return the sum of both requirements: bytes and values add up, and flags and passes are shared."""
-        shared = "pairs", "merges_slowly", "passes", "prepares"
+        """Return the sum of both requirements: bytes and values add up, and flags are shared."""
+        shared = "pairs", "merges_slowly", "prepares"
         both = {each.name: (getattr(self, each.name), getattr(other, each.name)) for each in fields(self)}
         return Besides(**{name: max(values) if name in shared else sum(values) for name, values in both.items()})
 
@@ -381,4 +377,4 @@ def make_plan(
         counts = max(_FEWEST_COUNTS, min(counts, _ALL_COUNTS // n_blocks))
         result += 32 * min(n_blocks * (counts + _HISTOGRAM_KEYS), query.n_rows * gallery.n_rows)
     blocks = query_block, gallery_block
-    return Plan(query, gallery, tile, *blocks, n_threads, task, result, counts, besides.passes, besides.prepares)
+    return Plan(query, gallery, tile, *blocks, n_threads, task, result, counts, besides.prepares)

@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import threading
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Final
 
@@ -20,7 +20,7 @@ from reid_dist.core.environment import (
     TRITON_VARIABLE,
 )
 from reid_dist.engine.distances.devices import DeviceLostError, TorchDevice, assumed_seconds, device_of, may_have
-from reid_dist.engine.distances.integers import PROVIDERS, IntegerProduct, exact_product, seconds_saved
+from reid_dist.engine.distances.integers import PROVIDERS, IntegerProduct, exact_product
 from reid_dist.errors import InputError, RunFailedError
 
 _LOG: Final = logging.getLogger("reid_dist")
@@ -137,20 +137,10 @@ class Policy:
             raise InputError(f"{forced}, and those of {provider.name} are not exact on this machine; unset it")
         return product
 
-    def seconds_saved(self, dim: int) -> float:
-        """CPU seconds per pair of rows of `dim` elements that integers save where they decide it; 0 if unused."""
-        return 0.0 if self.integer_product() is None else seconds_saved(self.integers, dim)
-
     def describe(self) -> dict[str, str | bool | None]:
         """Return the policy for a report."""
-        return {
-            "forced": self.forced,
-            "integers": self.integers,
-            "device": self.torch_device,
-            "on_workers": self.on_workers,
-            "device_integers": self.device_integers,
-            "triton": self.triton,
-        }
+        described = asdict(self)
+        return {"device": described.pop("torch_device"), **described}
 
 
 def _load(where: str) -> None:

@@ -18,7 +18,8 @@ from reid_dist.engine.distances import GIVEN_DISTANCE, Distance
 from reid_dist.engine.distances.device_rows import StoredRows
 from reid_dist.engine.distances.devices import are_loaded
 from reid_dist.engine.plan import SetShape
-from reid_dist.engine.reductions import FallingScale, FeatureBlock
+from reid_dist.engine.reductions.base import FeatureBlock
+from reid_dist.engine.reductions.key_counts import FallingScale
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.stores import DistanceBlock, FeatureSet

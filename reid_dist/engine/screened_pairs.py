@@ -6,17 +6,14 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Final
 
-KINDS: Final = ("int8", "int8x3", "float32", "float64")
-"""Kinds of products: of eight-bit integers, three of these, which take residuals into account, and others.
-
-Those of a device have its name, as in ``"float32 on NVIDIA H200"``.
-"""
+from reid_dist.engine.reductions.costs import TABLE
 
 ScreenedPairs = dict[str, int]
-"""Pairs by need and kind of product, as ``"ranks, int8"``."""
+"""Pairs by need and kind of product, as ``"ranks, int8"`` or ``"lists, float32 on NVIDIA H200"``.
 
+Kinds are the columns of the table of `reid_dist.engine.reductions.costs`.
+"""
 
 # Counts of the task that runs in a thread; None outside of tasks that are counted.
 _COUNTS: ContextVar[ScreenedPairs | None] = ContextVar("counts of screened pairs", default=None)
@@ -42,16 +39,13 @@ def note_screened(need: str, kind: str, n_pairs: int) -> None:
 
 def add_screened(parts: Iterable[Mapping[str, int]]) -> ScreenedPairs:
     """Add counts."""
-    total: Counter[str] = Counter()
-    for part in parts:
-        total.update(part)
-    return dict(total)
+    return dict(sum(map(Counter, parts), Counter()))
 
 
 def _order(kind: str) -> tuple[str, int]:
     """Kinds of this machine's processors come first, from the narrowest."""
     name, _, device = kind.partition(" on ")
-    return device, KINDS.index(name)
+    return device, [column.name for column in TABLE.values()].index(name)
 
 
 def screened_words(counts: Mapping[str, int]) -> str:

@@ -16,8 +16,8 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import Relevance, RowRange, Thresholds
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.jobs import EvaluationJob, SearchJob
-from reid_dist.engine.outputs import Output, QueryBlock
-from reid_dist.engine.reductions import make_thresholds, relevant_places
+from reid_dist.engine.outputs.output import QueryBlock
+from reid_dist.engine.reductions.targets import make_thresholds, relevant_places
 from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened, count_screened
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.relevance.assignment import assign_listed_relevance, assign_relevance
@@ -34,10 +34,7 @@ SCREENED = "screened"
 Block = tuple[RowRange, Relevance | None, Thresholds | None]
 """Rows of a block of queries, their relevance and their thresholds, as far as outputs need them."""
 
-Prepared = tuple[Output[Any], ...] | None
-"""The outputs of a job as they are prepared before the tiles; None for a job without such outputs."""
-
-# Name, among kept partial results, of the fingerprint of the outputs as they were prepared.
+# Name, among kept partial results, of the fingerprint of the outputs, as far as these are prepared.
 _PREPARED = "prepared"
 
 
@@ -91,25 +88,22 @@ def summary_task(job: SearchJob, known: Block) -> dict[int, Any]:
         return {place: output.summary(block) for place, output in enumerate(job.outputs) if output.prepares}
 
 
-def prepare_task(job: SearchJob, summaries: Sequence[Mapping[int, Any]]) -> Prepared:
-    """Prepare the outputs of a job from the summaries of all blocks of queries, in order."""
-    return tuple(
+def prepare_task(job: SearchJob, summaries: Sequence[Mapping[int, Any]]) -> SearchJob:
+    """Return the job with outputs that are prepared from the summaries of all blocks of queries, in order."""
+    outputs = (
         output.prepared([of_block[place] for of_block in summaries]) if output.prepares else output
         for place, output in enumerate(job.outputs)
     )
+    return replace(job, outputs=tuple(outputs))
 
 
-def _outputs(job: SearchJob, prepared: Prepared) -> tuple[Output[Any], ...]:
-    return job.outputs if prepared is None else prepared
-
-
-def tile_task(job: SearchJob, known: Block, gallery_rows: RowRange, prepared: Prepared = None) -> Partials:
+def tile_task(job: SearchJob, known: Block, gallery_rows: RowRange) -> Partials:
     """Compute the partial results of a block pair."""
     block = _block(job, known)
     of_outputs = (output.row_groups(block.labels) for output in job.outputs)
     # Groups of the rows of the gallery, for separate counts.
     group_of = next((groups for groups in of_outputs if groups is not None), None)
-    wanted = {name: each for output in _outputs(job, prepared) for name, each in output.reductions(block).items()}
+    wanted = {name: each for output in job.outputs for name, each in output.reductions(block).items()}
     with one_blas_thread(), count_screened() as screened:
         gallery = job.scorer.open_gallery(gallery_rows)
         if group_of is not None:
@@ -120,25 +114,19 @@ def tile_task(job: SearchJob, known: Block, gallery_rows: RowRange, prepared: Pr
 
 
 def kept_tile_task(
-    stage: Stage,
-    part: str,
-    is_done: bool,
-    job: SearchJob,
-    known: Block,
-    gallery_rows: RowRange,
-    prepared: Prepared = None,
+    stage: Stage, part: str, is_done: bool, job: SearchJob, known: Block, gallery_rows: RowRange
 ) -> Partials:
     """Compute and store the partial results of a block pair, or read them if an earlier run stored them (`is_done`).
 
     They are stored already, too, if a worker was lost after writing them and Dask runs the task again.  Those of
     outputs that were prepared otherwise are computed again: they count around other distances.
     """
-    made_for = fingerprint(prepared)
+    made_for = fingerprint(job.outputs)
     if is_done or stage.has(part):
         kept: Partials = decode(stage.read(part), [kind for output in job.outputs for kind in output.stored])
         if kept.pop(_PREPARED) == made_for:
             return kept
-    partials = tile_task(job, known, gallery_rows, prepared)
+    partials = tile_task(job, known, gallery_rows)
     stage.write(part, encode(partials | {_PREPARED: made_for}))
     return partials
 
@@ -153,20 +141,18 @@ def merge_task(job: SearchJob, partials: Sequence[Partials]) -> Partials:
     return merged
 
 
-def piece_task(
-    job: SearchJob, place: int, known: Block, merged: Mapping[str, Any], prepared: Prepared, queries: RowRange
-) -> Any:
+def piece_task(job: SearchJob, place: int, known: Block, merged: Mapping[str, Any], queries: RowRange) -> Any:
     """Finish the output at a place of the job for some queries of a block."""
-    return _outputs(job, prepared)[place].finish(_block(job, known, queries), merged)
+    return job.outputs[place].finish(_block(job, known, queries), merged)
 
 
 def finish_task(
-    job: SearchJob, known: Block, merged: Mapping[str, Any], prepared: Prepared, pieces: Sequence[Sequence[Any]]
+    job: SearchJob, known: Block, merged: Mapping[str, Any], pieces: Sequence[Sequence[Any]]
 ) -> tuple[list[Any], ScreenedPairs]:
     """Finish all outputs for a block of queries; `pieces` are those of each output, mostly none."""
     block = _block(job, known)
     results = [
         output.join(own) if own else output.finish(block, merged)
-        for output, own in zip(_outputs(job, prepared), pieces, strict=True)
+        for output, own in zip(job.outputs, pieces, strict=True)
     ]
     return results, merged[SCREENED]

@@ -12,23 +12,23 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RankedQueries
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs import ImpostorBrackets, NearestNegatives, Output, Results
-from reid_dist.engine.reductions import BracketCounts
+from reid_dist.engine.outputs.impostors import ImpostorBrackets
+from reid_dist.engine.outputs.nearest_rows import NearestNegatives
+from reid_dist.engine.outputs.output import Output, Results
+from reid_dist.engine.reductions.impostors import BracketCounts
 from reid_dist.engine.task_graph import Execution
-from reid_dist.engine.verification import (
-    Crossing,
-    Level,
-    LevelBrackets,
-    ThresholdSearch,
+from reid_dist.engine.verification.crossings import Crossing, Level, ThresholdSearch
+from reid_dist.engine.verification.measures import (
     Verification,
     make_verification,
     n_nearest,
     needs_pairs,
     needs_probes,
+    no_unknown,
     pairs_of,
-    refuse_without_unknown,
     wanted_levels,
 )
+from reid_dist.engine.verification.sampling import LevelBrackets
 from reid_dist.metrics.definitions import PAIRS, Metric
 from reid_dist.relevance.assignment import junk_rows
 from reid_dist.relevance.ground_truth import GroundTruth
@@ -62,10 +62,11 @@ def count_impostors(
 
 def refuse_early(job: EvaluationJob, metrics: Sequence[Metric]) -> None:
     """Raise `InputError` for open-set metrics where the labels give every query its identity in the gallery."""
-    if any(metric.family.needs_unknown for metric in metrics):
+    refused = [metric for metric in metrics if metric.family.needs_unknown]
+    if refused:
         query, gallery = job.label_sets
-        known = gallery.pids[~junk_rows(gallery, job.protocol)]
-        refuse_without_unknown(metrics, query.pids, known)
+        if np.isin(query.pids, gallery.pids[~junk_rows(gallery, job.protocol)]).all():
+            raise no_unknown(refused[0])
 
 
 def verify(

@@ -32,7 +32,7 @@ from reid_dist.core.model import Labels
 from reid_dist.core.numeric import is_number
 from reid_dist.core.registry import did_you_mean
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs import PartitionMetrics, Partitions, PartValues
+from reid_dist.engine.outputs.partitions import PartitionMetrics, Partitions, PartValues
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics.definitions import exact_mean, parse_metric, rows_by_label
 from reid_dist.reports.extras import MEAN_OF_GROUPS

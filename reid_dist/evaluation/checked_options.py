@@ -19,7 +19,7 @@ from reid_dist.engine.checks import (
     joined_labels,
     refuse_thresholds,
 )
-from reid_dist.engine.outputs import Partitions
+from reid_dist.engine.outputs.partitions import Partitions
 from reid_dist.errors import InputError
 from reid_dist.evaluation.breakdowns import gallery_sizes, parse_breakdowns
 from reid_dist.evaluation.options import OPTIONS, RANKING_OPTIONS, EvaluationOptions, Form, Option, Source, requests

@@ -15,7 +15,9 @@ from reid_dist.engine.checks import check_client, check_labels, check_sets, join
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs import EVERY_ROW, NearestRows, ProtocolRanks, Ranks
+from reid_dist.engine.outputs.nearest_rows import NearestRows
+from reid_dist.engine.outputs.protocol_ranks import EVERY_ROW, ProtocolRanks
+from reid_dist.engine.outputs.ranks import Ranks
 from reid_dist.engine.plan import Plan, make_plan, with_rows
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.scorers import BlockScorer, FeatureScorer, Scorer

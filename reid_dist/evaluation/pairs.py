@@ -20,7 +20,8 @@ from reid_dist.core.segments import entry_owners, order_of_rows
 from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.scorers import read_block
-from reid_dist.engine.verification import Pairs, crossings_of, needs_pairs, verify_pairs, wanted_levels
+from reid_dist.engine.verification.crossings import crossings_of
+from reid_dist.engine.verification.measures import Pairs, needs_pairs, verify_pairs, wanted_levels
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.metrics.definitions import PAIRS, ByMetric, parse_metrics

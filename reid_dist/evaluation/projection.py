@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from reid_dist.clusters.workers import awaited_workers
 from reid_dist.core.environment import threads_of_process
 from reid_dist.core.segments import segment_offsets
-from reid_dist.engine.outputs import JobSizes, Output, group_numbers
+from reid_dist.engine.outputs.group_ranks import group_numbers
+from reid_dist.engine.outputs.output import JobSizes, Output
 from reid_dist.engine.plan import DEFAULT_MEMORY, NOTHING_BESIDES, Besides, Plan, make_plan
 from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.task_graph import Execution, Progress

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reid_dist.engine.outputs import (
-    GroupRanks,
-    NearestRows,
-    Output,
-    PartitionMetrics,
-    Ranks,
-    SingleShotCurves,
-)
-from reid_dist.engine.reductions import SingleShot
+from reid_dist.engine.outputs.group_ranks import GroupRanks
+from reid_dist.engine.outputs.nearest_rows import NearestRows
+from reid_dist.engine.outputs.output import Output
+from reid_dist.engine.outputs.partitions import PartitionMetrics
+from reid_dist.engine.outputs.ranks import Ranks
+from reid_dist.engine.outputs.single_shot_curves import SingleShotCurves
+from reid_dist.engine.reductions.single_shot import SingleShot
 from reid_dist.engine.threshold_passes import verification_outputs
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions

@@ -17,7 +17,7 @@ from reid_dist.engine.checks import check_client, check_count, check_excluded, c
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import SearchJob
-from reid_dist.engine.outputs import NearestRows
+from reid_dist.engine.outputs.nearest_rows import NearestRows
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import InputError
 from reid_dist.evaluation.progress_bars import Shown, shown_progress

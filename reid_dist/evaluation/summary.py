@@ -14,20 +14,17 @@ from reid_dist.clusters.versions import other_packages
 from reid_dist.core.environment import describe_environment
 from reid_dist.core.model import Neighbours, RankedQueries
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs import (
-    GroupRanks,
-    NearestNegatives,
-    NearestRows,
-    PartitionMetrics,
-    Ranks,
-    Results,
-    SingleShotCurves,
-)
+from reid_dist.engine.outputs.group_ranks import GroupRanks
+from reid_dist.engine.outputs.nearest_rows import NearestNegatives, NearestRows
+from reid_dist.engine.outputs.output import Results
+from reid_dist.engine.outputs.partitions import PartitionMetrics
+from reid_dist.engine.outputs.ranks import Ranks
+from reid_dist.engine.outputs.single_shot_curves import SingleShotCurves
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.scorers import BlockScorer
 from reid_dist.engine.screened_pairs import ScreenedPairs, screened_words
 from reid_dist.engine.task_graph import Execution
-from reid_dist.engine.verification import ROC_RATES, Verification, identification_rates
+from reid_dist.engine.verification.measures import ROC_RATES, Verification, identification_rates
 from reid_dist.errors import InputError
 from reid_dist.evaluation.breakdowns import make_breakdowns
 from reid_dist.evaluation.chance_level import chance_notes

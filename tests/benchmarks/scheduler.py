@@ -25,7 +25,7 @@ from reid_dist.core.formatting import byte_size
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import _build
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs import Ranks
+from reid_dist.engine.outputs.ranks import Ranks
 from reid_dist.engine.plan import DEFAULT_MEMORY, SetShape, make_plan
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import TaskGraph

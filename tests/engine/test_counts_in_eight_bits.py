@@ -27,8 +27,10 @@ from reid_dist.core.model import GalleryMask, Hidden, Targets
 from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import CountNearer, KeepNearest, Precision, bands
-from reid_dist.engine.reductions.costs import OF_INTEGERS
+from reid_dist.engine.reductions import bands
+from reid_dist.engine.reductions.costs import OF_INTEGERS, Precision
+from reid_dist.engine.reductions.counts import CountNearer
+from reid_dist.engine.reductions.surroundings import KeepNearest
 from reid_dist.engine.screened_pairs import count_screened, screened_words
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import Rescoring
@@ -64,7 +66,7 @@ def counting(matrix, positives, numbers, name, label=None, own_label=None, group
 
     It counts columns of a group (a mask), if one is given.
     """
-    thresholds, start, rows, near, tied, before = [], [0], [], [], [], []
+    thresholds, start, rows, counts = [], [0], [], []
     junk = np.zeros(numbers[-1] + 1, np.bool_)
     for i, columns in enumerate(positives):
         own = sorted({matrix[i, j] for j in columns})
@@ -75,26 +77,18 @@ def counting(matrix, positives, numbers, name, label=None, own_label=None, group
         if group is not None:
             kept &= group
         thresholds.append(own)
-        for t in own:
+        for last, t in zip([-np.inf, *own], own, strict=False):
             here = sorted(numbers[j] for j in columns if matrix[i, j] == t)
             rows += here
             start.append(len(rows))
-            near.append(int((matrix[i, kept] < t).sum()))
-            ties = numbers[kept & (matrix[i] == t)]
-            tied.append(len(ties))
-            places = np.searchsorted(here, ties)
-            before += [int((places == place).sum()) for place in range(len(here))]
+            # Nearer than this threshold alone, tied before each of its positives, and behind them.
+            counts.append(int((kept & (matrix[i] > last) & (matrix[i] < t)).sum()))
+            places = np.searchsorted(here, numbers[kept & (matrix[i] == t)])
+            counts += [int((places == place).sum()) for place in range(len(here) + 1)]
     indptr, distance = np.cumsum([0, *map(len, thresholds)]), np.array([t for own in thresholds for t in own])
     hidden = Hidden(*csr([sorted(numbers[list(own)]) for own in positives]), own_label, False)
     targets = Targets(indptr, distance, np.array(start), np.array(rows, np.int64), hidden)
-    return CountNearer(targets, GalleryMask(junk, label), REGISTERED.get(name)), (near, tied, before)
-
-
-def assert_counts(found, expected, reduction):
-    counts = found[0]
-    assert counts.near.tolist() == expected[0]
-    assert counts.tied.dense(len(expected[1])).tolist() == expected[1]
-    assert counts.before.dense(len(expected[2])).tolist() == expected[2]
+    return CountNearer(targets, GalleryMask(junk, label)), counts
 
 
 @pytest.mark.quick_cases(1)
@@ -118,7 +112,7 @@ def test_counts_of_every_threshold(name, seed, tile, labelled, data):
     k, order = data.draw(st.sampled_from([0, 2, 6])), np.argsort(matrix, axis=1, kind="stable")
     nearest_columns = order[:, :k]
     reach = matrix[np.arange(len(near)), order[:, min(k, len(far)) - 1]] if k and data.draw(st.booleans()) else None
-    wanted = [KeepNearest(k, distance, reach=reach)] if k else []
+    wanted = [KeepNearest(k, reach=reach)] if k else []
     with pytest.MonkeyPatch.context() as patch:
         force_path(patch, data)
         grouped = replace(far, group=group)
@@ -126,12 +120,12 @@ def test_counts_of_every_threshold(name, seed, tile, labelled, data):
             near, grouped, distance, TileShape(tile, tile), [*wanted, reduction], policy=Policy.in_force()
         )
     if group is None:
-        assert_counts(found, expected, reduction)
+        assert found[0].tolist() == expected
     else:
         assert set(found) == set(group.tolist())
         for each, own in found.items():
             _, expected = counting(matrix, positives, far.numbers, name, label, own_label, group == each)
-            assert_counts({0: own}, expected, reduction)
+            assert own.tolist() == expected
     for listed in lists:
         n = nearest_columns.shape[1]
         assert listed.index[:, :n].tolist() == far.numbers[nearest_columns].tolist()
@@ -157,7 +151,7 @@ def test_few_thresholds_and_many(n_thresholds, precision, monkeypatch):
     positives[3] = ()
     reduction, expected = counting(matrix, positives, far.numbers, "sqeuclidean")
     (found,) = run_tiles(near, far, distance, TileShape(4, 700), [reduction], policy=Policy.in_force())
-    assert_counts(found, expected, reduction)
+    assert found[0].tolist() == expected
 
 
 def counts_at_the_edge(precision, sign, n_nearer, swaps):
@@ -168,8 +162,7 @@ def counts_at_the_edge(precision, sign, n_nearer, swaps):
     near, far = block_of(query), block_of(np.concatenate([row, row, -np.ones((3, dim)), np.ones((n_nearer, dim))]))
     reduction, expected = counting(canonical_matrix(near, far, REGISTERED.get("cosine")), [[1]], far.numbers, "cosine")
     (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(8, 128), [reduction], policy=Policy.in_force())
-    found = found[0]
-    return (found.near.tolist(), found.tied.dense(1).tolist(), found.before.dense(1).tolist()), expected
+    return found[0].tolist(), expected
 
 
 @pytest.mark.parametrize("precision", OF_INTEGERS)
@@ -180,9 +173,9 @@ def test_threshold_at_the_edge_of_a_bound(sign, n_nearer, swaps, precision, monk
     """The tie is found, by integers, among few values and many; with half the bound it is not."""
     use_precisions(monkeypatch, lambda n: np.full(n, precision))
     found, expected = counts_at_the_edge(precision, sign, n_nearer, swaps)
-    assert found == expected == ([n_nearer], [1], [1])
+    assert found == expected == [n_nearer, 1, 0]
     halve_bounds(monkeypatch)
-    assert counts_at_the_edge(precision, sign, n_nearer, swaps)[0] == ([n_nearer + int(sign < 0)], [0], [0])
+    assert counts_at_the_edge(precision, sign, n_nearer, swaps)[0] == [n_nearer + int(sign < 0), 0, 0]
 
 
 @pytest.mark.parametrize("precision", OF_INTEGERS)
@@ -204,7 +197,7 @@ def test_known_pairs_among_products_of_integers(name, precision, monkeypatch):
         with count_screened() as screened:
             (found,) = run_tiles(near, far, distance, TileShape(8, 64), [reduction], policy=Policy.in_force())
         assert screened["ranks, int8" if precision is Precision.INTEGERS else "ranks, int8x3"]
-        assert_counts(found, expected, reduction)
+        assert found[0].tolist() == expected
 
 
 @pytest.mark.quick_cases(1)
@@ -239,7 +232,7 @@ def test_counts_under_reranked_distances(name, seed, tile, weight, squares, valu
     with pytest.MonkeyPatch.context() as patch:
         force_path(patch, data)
         (found,) = run_tiles(near, far, distance, TileShape(tile, tile), [reduction], policy=Policy.in_force())
-    assert_counts(found, expected, reduction)
+    assert found[0].tolist() == expected
 
 
 @pytest.mark.quick_cases(1)
@@ -256,7 +249,7 @@ def test_lists_without_hidden_rows(name, seed, k, tile, data):
     junk = rng.random(100 + len(far)) < rng.choice([0.0, 0.2, 1.0])
     visible = ~junk[far.numbers] & (label[far.numbers] != own_label[:, None])
     hidden = Hidden(np.zeros(len(near) + 1, np.int64), np.empty(0, np.int64), own_label, False)
-    wanted = [KeepNearest(k, distance, hidden, GalleryMask(junk, label))]
+    wanted = [KeepNearest(k, hidden, GalleryMask(junk, label))]
     positives = [np.flatnonzero(rng.random(len(far)) < 0.1) for _ in range(len(near))]
     counted, expected = counting(matrix, positives, far.numbers, name)
     if data.draw(st.booleans()):
@@ -271,7 +264,7 @@ def test_lists_without_hidden_rows(name, seed, k, tile, data):
         assert listed.index[query].tolist() == [*far.numbers[columns].tolist(), *[-1] * (k - n)]
         assert listed.distance[query].tolist() == [*matrix[query, columns].tolist(), *[np.inf] * (k - n)]
     for found in counts:
-        assert_counts(found, expected, counted)
+        assert found[0].tolist() == expected
 
 
 @pytest.mark.quick_cases(1)
@@ -374,7 +367,7 @@ def test_pairs_are_counted_by_product(monkeypatch):
     near, far, _, reduction, expected = heaps()
     with count_screened() as screened:
         (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(256, 256), [reduction], policy)
-    assert_counts(found, expected, reduction)
+    assert found[0].tolist() == expected
     assert screened["ranks, int8"] == 10 * 1200
     # One of the hard queries has so many pairs inside bands that float64 is cheaper.
     assert screened["ranks, float32"] + screened.get("ranks, float64", 0) == 10 * 1200
@@ -399,7 +392,7 @@ def test_queries_that_integers_leave_open_are_read_with_residuals(dim, kind, mon
     reduction, expected = counting(matrix, [range(0, 400, 40)] * 5, far.numbers, "cosine")
     with count_screened() as screened:
         (found,) = run_tiles(near, far, REGISTERED.get("cosine"), TileShape(64, 256), [reduction], policy)
-    assert_counts(found, expected, reduction)
+    assert found[0].tolist() == expected
     assert screened == {f"ranks, {kind}": 5 * 400}
 
 
@@ -415,7 +408,7 @@ def test_tiles_that_integers_leave_open_are_read_with_residuals(monkeypatch):
         monkeypatch.setattr(bands, "most_inside", lambda size, given_up, most=most: most)
         with count_screened() as screened:
             (counted,) = run_tiles(near, far, cosine, TileShape(8, 100), [reduction], policy)
-        assert_counts(counted, expected, reduction)
+        assert counted[0].tolist() == expected
         found[most] = screened
     assert found[100] == {"ranks, int8": 800, "ranks, int8x3": 2400}
     assert found[0]["ranks, float32"] > 0
@@ -429,9 +422,9 @@ def test_lists_and_counts_read_the_same_products(has_reach, monkeypatch):
     near, far, matrix, reduction, expected = heaps()
     distance, reach = REGISTERED.get("cosine"), np.sort(matrix, axis=1)[:, 4] if has_reach else None
     with count_screened() as screened:
-        wanted = [KeepNearest(5, distance, reach=reach), reduction]
+        wanted = [KeepNearest(5, reach=reach), reduction]
         lists, found = run_tiles(near, far, distance, TileShape(256, 256), wanted, policy)
-    assert_counts(found, expected, reduction)
+    assert found[0].tolist() == expected
     nearest_columns = np.argsort(matrix, axis=1, kind="stable")[:, :5]
     assert lists.index.tolist() == far.numbers[nearest_columns].tolist()
     assert lists.distance.tolist() == np.take_along_axis(matrix, nearest_columns, axis=1).tolist()
@@ -451,7 +444,7 @@ def test_lists_nearer_than_all_thresholds(hides):
     matrix = canonical_matrix(near, far, distance)
     labels = (np.arange(600) % 2, np.zeros(20, np.int64)) if hides else ()
     reduction, expected = counting(matrix, positives, far.numbers, "cosine", *labels)
-    wanted = [KeepNearest(5, distance, reach=np.sort(matrix, axis=1)[:, 4]), reduction]
+    wanted = [KeepNearest(5, reach=np.sort(matrix, axis=1)[:, 4]), reduction]
     lists, found = run_tiles(near, far, distance, TileShape(10, 100), wanted, policy=Policy.in_force())
-    assert_counts(found, expected, reduction)
+    assert found[0].tolist() == expected
     assert lists.index.tolist() == far.numbers[np.argsort(matrix, axis=1, kind="stable")[:, :5]].tolist()

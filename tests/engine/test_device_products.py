@@ -33,7 +33,8 @@ from reid_dist.engine.distances import devices
 from reid_dist.engine.distances.devices import TorchDevice, device_of
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy, require_device
-from reid_dist.engine.reductions import Precision, bands, scans
+from reid_dist.engine.reductions import bands, scans
+from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.device_integers import DeviceIntegers
 from reid_dist.engine.reductions.device_tiles import DeviceTiles
 from reid_dist.errors import InputError, RunFailedError

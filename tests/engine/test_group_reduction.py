@@ -16,22 +16,11 @@ from reid_dist.core.model import Labels
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import (
-    CountGroups,
-    FeatureBlock,
-    GroupCounts,
-    bands,
-    combine_groups,
-    counts_of_groups,
-    group_bytes,
-    group_targets,
-    groups,
-    pair_rows,
-)
-from reid_dist.engine.reductions import (
-    rank_groups as rank_counted,
-)
-from reid_dist.engine.reductions.counts import place_starts
+from reid_dist.engine.reductions import bands, groups
+from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
+from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, combine_groups, group_bytes
+from reid_dist.engine.reductions.targets import group_targets, place_starts
+from reid_dist.engine.reductions.targets import rank_groups as rank_counted
 from reid_dist.engine.reductions.tiles import Precision
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import pair_distances, squared_norms
@@ -65,7 +54,7 @@ class Case:
         owner = np.repeat(np.arange(sizes[0]), np.diff(indptr))
         exact = pair_distances(pair_rows(DISTANCE, self.block(0), self.block(1)), owner, row)
         self.thresholds = group_targets(self.relevance, exact, first_alone=False)
-        self.reduction = CountGroups(self.thresholds, index.mask, DISTANCE, groups.groups)
+        self.reduction = CountGroups(self.thresholds, index.mask, groups.groups)
         same_pid, same_camera = (
             near[:, None] == other for near, other in ((labels[0].pids, far.pids), (labels[0].camids, far.camids))
         )
@@ -90,7 +79,8 @@ class Case:
         return combine_groups(partials, self.reduction.groups.size)
 
     def ranks(self, merged):
-        return rank_counted(self.relevance, self.thresholds, counts_of_groups(merged, self.thresholds))
+        assert not len(merged.group)
+        return rank_counted(self.relevance, self.thresholds, [merged.count])
 
     def assert_right(self, ranked):
         for q in range(len(self.exact)):

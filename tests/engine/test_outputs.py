@@ -15,9 +15,12 @@ from reid_dist.core.model import Targets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import _build, run_job
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs import ImpostorBrackets, Output, Ranks
+from reid_dist.engine.outputs.impostors import ImpostorBrackets
+from reid_dist.engine.outputs.output import Output
+from reid_dist.engine.outputs.ranks import Ranks
 from reid_dist.engine.plan import TileShape, make_plan
-from reid_dist.engine.reductions import CountNearer, PartialCounts, SparseCounts, add_counts, distance_of
+from reid_dist.engine.reductions.counts import CountNearer
+from reid_dist.engine.reductions.key_counts import distance_of
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Execution, Progress
 from reid_dist.relevance.protocols import PROTOCOLS
@@ -31,7 +34,6 @@ class NearerThanShare(Output[np.ndarray]):
     """Negatives of every query nearer than a share of the distance of its farthest positive; -1 for no positive."""
 
     reads_thresholds = True
-    stored = (PartialCounts, SparseCounts)
     queries_per_piece = 7
 
     share: float
@@ -44,14 +46,15 @@ class NearerThanShare(Output[np.ndarray]):
         return Targets(indptr, self.share * items.distance[last], np.arange(len(last) + 1), row, items.hidden)
 
     def reductions(self, block) -> dict[str, Any]:
-        return {"nearer": CountNearer(self._targets(block), block.labels.mask, block.scorer.distance)}
+        return {"nearer": CountNearer(self._targets(block), block.labels.mask)}
 
     def merges(self, labels) -> dict[str, Any]:
         return {"nearer": CountNearer.combine}
 
     def finish(self, block, merged) -> np.ndarray:
         counts = np.full(len(block.rows), -1)
-        counts[np.diff(self._targets(block).indptr) > 0] = add_counts(list(merged["nearer"].values())).near
+        # Of the one threshold of a query: nearer pairs, those before its positive, and those behind.
+        counts[np.diff(self._targets(block).indptr) > 0] = sum(merged["nearer"].values())[::3]
         return counts[block.queries.start : block.queries.stop]
 
 

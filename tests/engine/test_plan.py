@@ -14,7 +14,7 @@ from peaks import needs_peaks, run_and_read
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import cut_rows, even_rows
-from reid_dist.engine.outputs import NearestRows
+from reid_dist.engine.outputs.nearest_rows import NearestRows
 from reid_dist.engine.plan import NOTHING_BESIDES, Plan, SetShape, _longest, make_plan
 from reid_dist.errors import InputError, PlanError
 

@@ -14,12 +14,8 @@ from sampling import examples
 from tile_problems import Problem, content
 
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions import (
-    Precision,
-    bands,
-    costs,
-)
-from reid_dist.engine.reductions.costs import OF_INTEGERS
+from reid_dist.engine.reductions import bands, costs
+from reid_dist.engine.reductions.costs import OF_INTEGERS, Precision
 from reid_dist.kernels.impostors import key_edges
 
 MULTIPLIED = (Precision.INTEGERS, Precision.RESIDUALS, Precision.PLAIN, Precision.WIDE)
@@ -95,7 +91,7 @@ def test_known_pairs_beside_products_of_integers(name, beside, precision, monkey
     pytest.importorskip("onnxruntime")
     use_integers(monkeypatch)
     use_precisions(monkeypatch, lambda n: np.full(n, precision))
-    monkeypatch.setattr(costs, "cost_of", lambda precision, dim, share, table=None: int(precision) + 0.0 * share)
+    monkeypatch.setattr(costs.Costs, "of", lambda _, precision, share: int(precision) + 0.0 * share)
     for seed in range(4):
         problem, shape = Problem(seed, True), TileShape(5, 64)
         found = problem.run([name, *beside], shape)[name]

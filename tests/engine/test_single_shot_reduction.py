@@ -19,20 +19,19 @@ from reid_dist.core.model import GalleryMask, Hidden, Labels, RowRange
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import (
-    FeatureBlock,
-    Identities,
+from reid_dist.engine.reductions import bands, single_shot
+from reid_dist.engine.reductions.bands import number_bits
+from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
+from reid_dist.engine.reductions.identities import MOST_OVERSIZED, OVERSIZED_ITEMS, Identities, oversized_groups
+from reid_dist.engine.reductions.single_shot import (
     ListBefore,
+    ListedItems,
     SingleShot,
-    bands,
     combine_lists,
-    make_targets,
-    pair_rows,
-    single_shot,
+    inactive_mass,
+    longest_list,
 )
-from reid_dist.engine.reductions.entering import number_bits
-from reid_dist.engine.reductions.identities import MOST_OVERSIZED, OVERSIZED_ITEMS, oversized_groups
-from reid_dist.engine.reductions.single_shot import ListedItems, inactive_mass, longest_list
+from reid_dist.engine.reductions.targets import make_targets
 from reid_dist.engine.reductions.tiles import Precision, TileView
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.errors import InputError
@@ -66,7 +65,7 @@ class Gallery:
         exact = pair_distances(pair_rows(self.distance, near, far), owner, relevance.relevant_row)
         self.targets = make_targets(relevance, exact)
         self.identities = Identities.make(labels[1].pids, index.mask)
-        self.reduction = ListBefore(self.targets, index.mask, self.distance, self.identities, shot)
+        self.reduction = ListBefore(self.targets, index.mask, self.identities, shot)
         i, j = np.divmod(np.arange(len(near) * len(far)), len(far))
         self.exact = pair_distances(pair_rows(self.distance, near, far), i, j).reshape(len(near), -1)
         self.hidden = [set() for _ in range(len(near))]

@@ -9,7 +9,7 @@ import pytest
 from exact_products import begin_with_integers
 from frozen_runs import RUNS
 
-from reid_dist.engine.reductions import Precision
+from reid_dist.engine.reductions.costs import Precision
 
 RECORDED = json.loads(Path(__file__).with_name("frozen_results.json").read_text())
 

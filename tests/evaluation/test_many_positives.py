@@ -11,7 +11,8 @@ from oracles import evaluation
 from reference import ItemSet
 
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.engine.reductions import Precision, TileView
+from reid_dist.engine.reductions.costs import Precision
+from reid_dist.engine.reductions.tiles import TileView
 
 
 def features(kind: str, rng: np.random.Generator, n: int) -> np.ndarray:

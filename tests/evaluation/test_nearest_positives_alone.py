@@ -14,7 +14,7 @@ from strategies import problems_for
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.engine.outputs import ranks
-from reid_dist.engine.reductions import CountNearer
+from reid_dist.engine.reductions.counts import CountNearer
 from reid_dist.errors import InputError
 
 FIRST_ALONE = ("CMC@1", "CMC@3", "MRR", "macro_CMC@1")

@@ -11,7 +11,8 @@ from sampling import examples
 
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions import FeatureBlock, KeepNearest, pair_rows
+from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
+from reid_dist.engine.reductions.surroundings import KeepNearest, merge_surroundings
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import PairRows, Rescoring, pair_distances, read_only, squared_norms
 
@@ -43,14 +44,13 @@ def test_lists_are_those_of_a_stable_sort(
     exact = pair_distances(rows, i, j).reshape(4, n_gallery)
     order = np.argsort(exact, axis=1, kind="stable")[:, :k]
 
-    reduction = KeepNearest(k, distance)
     middle = int(cut * n_gallery)
     partials = [
-        run_tiles(block(query), block(part, start), distance, TileShape(*tile), [reduction])[0]
+        run_tiles(block(query), block(part, start), distance, TileShape(*tile), [KeepNearest(k)])[0]
         for start, part in ((middle, gallery[middle:]), (0, gallery[:middle]))
         if len(part)
     ]
-    found = reduction.combine(partials)
+    found = merge_surroundings(partials)
     wanted = min(k, n_gallery)
     assert found.index[:, :wanted].tolist() == order.tolist()
     assert found.distance[:, :wanted].tobytes() == np.take_along_axis(exact, order, 1).tobytes()
@@ -110,7 +110,7 @@ def test_lists_of_reranked_distances_within_a_reach(
     if reach is not None:
         wanted = rng.integers(0, n_gallery, 4) if reach == "of another" else np.full(4, min(k, n_gallery) - 1)
         bounds = np.sort(exact, axis=1)[np.arange(4), wanted]
-    (found,) = run_tiles(query, gallery, distance, TileShape(*tile), [KeepNearest(k, distance, reach=bounds)])
+    (found,) = run_tiles(query, gallery, distance, TileShape(*tile), [KeepNearest(k, reach=bounds)])
     for q in range(4):
         within = order[q] if bounds is None else order[q][nearest[q] <= bounds[q]]
         assert found.index[q, : len(within)].tolist() == within.tolist()

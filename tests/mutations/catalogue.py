@@ -113,7 +113,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
     ],
     "reductions": [
         ("engine/reductions/identities.py", "kept -= np.searchsorted(rows", "kept += np.searchsorted(rows"),
-        ("engine/reductions/entering.py", "self._number_of[decided.column]", "self._number_of[decided.query]"),
+        ("engine/reductions/bands.py", "self._number_of[decided.column]", "self._number_of[decided.query]"),
         ("engine/distances/integers.py", "return product if _is_exact(product) else None", "return product"),
         (
             "engine/distances/quantised.py",
@@ -131,7 +131,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         ("engine/reductions/bands.py", "                self._decide()\n", "                self._n_open = 0\n"),
         ("engine/reductions/bands.py", "Rest(self._open, self._n_open, done,", "Rest(self._open, self._n_open, 0,"),
-        ("engine/reductions/accumulator.py", "np.maximum.reduce(own)", "np.minimum.reduce(own)"),
+        ("engine/tile_loop.py", "np.maximum.reduce(own)", "np.minimum.reduce(own)"),
         ("engine/reductions/costs.py", '"int8", _NOT_BINNED, _DECIDED', '"int8", _NOT_BINNED, _NOT_BINNED'),
         (
             "engine/reductions/targets.py",
@@ -141,7 +141,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("engine/reductions/key_counts.py", "np.where(bits < 0,", "np.where(bits <= 0,"),
         ("engine/reductions/surroundings.py", "sign * lists.epsilon[item]", "sign * 0.0 * lists.epsilon[item]"),
         ("engine/reductions/base.py", "return within, row[within] - first", "return within, row[within] + first"),
-        ("engine/reductions/nearest.py", "(hidden.crosses or reduction.strikes)", "hidden.crosses"),
+        ("engine/reductions/surroundings.py", "(hidden.crosses or self.strikes)", "hidden.crosses"),
         (
             "engine/reductions/impostors.py",
             "self._below += np.diff(ends, prepend=0)[::2]",
@@ -265,11 +265,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "np.count_nonzero(place >= 0, axis=1)",
             "np.count_nonzero(place > 0, axis=1)",
         ),
-        (
-            "stages/neighbours/tasks.py",
-            "merge_surroundings(one, two, lists.k - 1)",
-            "merge_surroundings(one, two, lists.k - 2)",
-        ),
+        ("engine/reductions/surroundings.py", "np.maximum(one.farthest, other.farthest)", "one.farthest"),
     ],
     "expansion": [
         ("stages/neighbours/items.py", "np.where(label == self.apart, own, label)", "label"),
@@ -358,7 +354,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "{_points(before - value)}",
         ),
         ("evaluation/conventions/targets.py", "<= self.half", "<= 2 * self.half"),
-        ("engine/outputs/protocol_ranks.py", "(hidden | self.indexes[place].mask.junk_row[row])", "hidden"),
+        ("engine/outputs/protocol_ranks.py", "| self.indexes[place].mask.junk_row[row]", ""),
         (
             "stores/importers/split_lists.py",
             "each[:per_identity].astype(np.int64) - 1",

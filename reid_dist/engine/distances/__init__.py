@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from numpy.typing import DTypeLike
+
 from reid_dist.core.registry import Registry
-from reid_dist.engine.distances.screening import CentredScreen, GivenScreen, Screen, UnitScreen, Values
-from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, SQEUCLIDEAN
+from reid_dist.engine.distances.screening import (
+    CentredScreen,
+    GivenScreen,
+    RescoredScreen,
+    Screen,
+    UnitScreen,
+    UnweightedScreen,
+    Values,
+)
+from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, SQEUCLIDEAN, PairRows
 
 __all__ = ["DISTANCES", "GIVEN_DISTANCE", "Distance", "Screen", "Values"]
 
@@ -45,6 +55,13 @@ class Distance:
     def sees_length(self) -> bool:
         """Whether the distance depends on the lengths of rows, not on their directions alone."""
         return self.kind in (EUCLIDEAN, SQEUCLIDEAN)
+
+    def screen_pairs(self, pairs: PairRows, dtype: DTypeLike) -> Screen:
+        """Screen of a block pair with products of a dtype, re-ranked or not."""
+        if pairs.rescoring.active and pairs.rescoring.weight == 0.0:
+            return UnweightedScreen(pairs)
+        screen = self.screen(pairs, dtype)
+        return RescoredScreen(screen, pairs) if pairs.rescoring.active else screen
 
     def describe(self) -> dict[str, str]:
         """Return name, definition and source for a report."""

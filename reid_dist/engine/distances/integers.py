@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -135,34 +134,6 @@ def _is_exact(product: IntegerProduct) -> bool:
             if not np.array_equal(out, left.astype(np.int64) @ right.astype(np.int64)):
                 return False
     return True
-
-
-@cache
-def seconds_saved(name: str, dim: int) -> float:
-    """CPU seconds per pair of rows of `dim` elements that a provider's products save, the shortest of three runs.
-
-    0 if they save none, or are not used.
-    """
-    product = exact_product(name)
-    if product is None:
-        return 0.0
-    m = n = 512
-    rows, columns, values = np.ones((m, dim), np.float32), np.ones((n, dim), np.float32), np.empty((m, n), np.float32)
-    left, right, out = np.ones((m, dim), np.uint8), np.ones((dim, n), np.int8), np.empty((m, n), np.int32)
-    kinds: tuple[Callable[[], object], ...] = (
-        lambda: np.dot(rows, columns.T, out=values),
-        lambda: product.multiply(left, right, out),
-    )
-    taken: list[list[int]] = []
-    for _ in range(4):
-        times = []
-        for multiply in kinds:
-            began = time.thread_time_ns()
-            multiply()
-            times.append(time.thread_time_ns() - began)
-        taken.append(times)
-    floats, integers = (1e-9 * min(times) / (m * n) for times in zip(*taken[1:], strict=True))
-    return max(0.0, float(floats - integers))
 
 
 @cache

@@ -21,6 +21,14 @@ centre is correct, and one near the rows makes norms and therefore bands small).
 
 Canonical distances are float64 sums with errors of their own, some 2^29 times smaller; they are added as well.
 Products that fall below the range of normal numbers are covered by an absolute term.
+
+*Re-ranked distances* are screened by a plain tile, in which the few pairs of known distance are overwritten.
+The re-ranked distance of most pairs is ``(1 - weight) * apart + weight * (d / scale)``, for each query an increasing
+function of the plain distance ``d``.  A threshold is therefore equivalent to one on ``d``, and applies to the tile of
+plain screening values.  A known pair is assigned the screening value of the corresponding plain distance, which may be
+negative.  Where graph distances are given instead, for very many pairs, a pair is nearer by
+``(1 - weight) / weight * (apart - graph) * scale`` than by its plain distance, and this is added to its screening
+value.  Pairs inside a band are decided by the re-ranked distances themselves.
 """
 
 from __future__ import annotations
@@ -30,8 +38,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from reid_dist.core.model import RowRange
 from reid_dist.errors import InputError
-from reid_dist.kernels.canonical import SQEUCLIDEAN, PairRows, pair_distances, read_only
+from reid_dist.kernels.canonical import LOWEST, SQEUCLIDEAN, PairRows, pair_distances, read_only
+from reid_dist.kernels.rescoring import falling_values, known_values, put_values
 from reid_dist.kernels.screening import band_edges, prepare_rows
 
 Rows = NDArray[np.floating]
@@ -46,6 +56,7 @@ _TINY = {np.dtype(np.float32): 2.0**-126, np.dtype(np.float64): 2.0**-1022}
 _LARGEST_NORM = 1e18
 # Gallery rows whose mean is the centre of all rows.
 _SAMPLE = 256
+_NO_LIMIT = np.empty(0)
 
 
 def _gamma(roundings: int, roundoff: float) -> float:
@@ -111,6 +122,9 @@ class Screen:
         self.near, self.far, self.slope, self.dtype = near, far, slope, np.dtype(dtype)
         self.centre, self.epsilon, self.largest_bias = near.centre, near.epsilon, largest_bias
         self._prepared: Values | None = None
+        # Prepared gallery rows of the latest columns, and room for them.
+        self._room = np.empty((0, self.shape[2]), self.dtype)
+        self._columns, self._tile = RowRange(0, 0), (self._room, self._room[:0, 0])
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -121,6 +135,15 @@ class Screen:
         """Prepare some gallery rows in `out`, shape (n, dim); return it and the bias, shape (n,)."""
         self.far.prepare(rows, out)
         return out, self.far.bias[rows]
+
+    def gallery_columns(self, columns: RowRange) -> tuple[Values, Values]:
+        """Prepared rows and bias of a range of gallery rows, which products share; others overwrite them."""
+        if columns != self._columns:
+            if len(self._room) < len(columns):
+                self._room = np.empty((len(columns), self.shape[2]), self.dtype)
+            here = slice(columns.start, columns.stop)
+            self._columns, self._tile = columns, self.gallery_tile(here, self._room[: len(columns)])
+        return self._tile
 
     def query_rows(self, queries: Int64) -> Values:
         """Prepared rows of some queries, by ascending places, shape (n, dim), in the dtype of the products.
@@ -276,3 +299,74 @@ class GivenScreen(ExactScreen):
         """Write the negated distances of the pairs."""
         distances = self.pairs.query.view(np.float64)
         np.negative(distances[queries[:, None], matrix[:, 0].astype(np.int64)], out=out)
+
+
+class RescoredScreen(Screen):
+    """Screen of the plain distance, with thresholds and known pairs converted to it; see above.
+
+    Attributes
+    ----------
+    known
+        Screening values of the known pairs of all queries, shape (n,), float64.
+    first_column
+        Column of the first gallery row of the block, as those of known pairs are counted.
+    """
+
+    def __init__(self, plain: Screen, pairs: PairRows) -> None:
+        rescoring = pairs.rescoring
+        self._pairs = pairs
+        self.known, largest = known_values(pairs, plain.centre, plain.slope)
+        first = rescoring.indptr[0]
+        self._column, self.first_column = rescoring.column[first : rescoring.indptr[-1]], rescoring.first_column
+        self._indptr = rescoring.indptr - first
+        # Of values that are added to those of a tile.
+        self._limit = _NO_LIMIT
+        # A known value is rounded once with the bias added and once with it subtracted; the largest bias is assumed.
+        if rescoring.mixed:
+            # A sum with a cosine similarity, which is below 2, is rounded once; none exceeds the limit.
+            self._limit = plain.centre - plain.slope * LOWEST * rescoring.scale
+            largest = np.minimum(largest, np.abs(self._limit)) + 2.0
+        epsilon = plain.epsilon + 2.5 * np.finfo(plain.dtype).eps * (largest + plain.largest_bias)
+        near = plain.near._replace(epsilon=epsilon)
+        super().__init__(near, plain.far, plain.slope, plain.dtype, plain.largest_bias)
+
+    def needs_product(self, lower_bound: Values) -> NDArray[np.bool_]:
+        """Whether other pairs than known ones may be above a lower bound of each query, shape (n_query,).
+
+        All other pairs are at the graph distance `apart` and a plain distance of at least 0, where the screening value
+        is the centre.  Positives that share neighbours with the query, most of them under a good model, are nearer.
+        """
+        if self._pairs.rescoring.mixed:
+            return np.ones(len(self.centre), np.bool_)
+        found: NDArray[np.bool_] = lower_bound <= self.centre + 2.0 * self.epsilon
+        return found
+
+    @property
+    def known_pairs(self) -> tuple[Int64, Int64, Float64]:
+        """Offsets by query, columns from `first_column` on, and screening values of the known pairs."""
+        return self._indptr, self._column, self.known
+
+    def correct(self, queries: Int64, column_start: int, bias: Values, values: Values) -> None:
+        """Write the known pairs, or add what they are nearer by."""
+        first = column_start + self.first_column
+        put_values(queries, *self.known_pairs, first, bias, self._limit, values)
+
+    def edges(self, query: Int64, distance: Float64, squared: bool) -> tuple[Values, Values]:
+        """Convert distances to plain ones, widened by a bound on rounding errors, and return the edges of those."""
+        lower, _ = self._band(query, falling_values(self._pairs, query, distance, 1.0))
+        _, upper = self._band(query, falling_values(self._pairs, query, distance, -1.0))
+        return lower, upper
+
+
+class UnweightedScreen(ExactScreen):
+    """Screen for distances of weight 0: one value for all pairs except known ones, without products."""
+
+    def multiply(self, queries: Int64, matrix: Values, out: Values) -> None:
+        """Write the distance of pairs without shared neighbours."""
+        out[:] = -self.pairs.rescoring.apart
+
+    def correct(self, queries: Int64, column_start: int, bias: Values, values: Values) -> None:
+        """Write the known pairs."""
+        rescoring = self.pairs.rescoring
+        first = column_start + rescoring.first_column
+        put_values(queries, rescoring.indptr, rescoring.column, -rescoring.value, first, bias, _NO_LIMIT, values)

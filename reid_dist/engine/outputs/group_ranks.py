@@ -13,17 +13,10 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RankedQueries, Relevance, Targets, Thresholds
 from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, Output, QueryBlock
 from reid_dist.engine.plan import DEFAULT_TILE_GALLERY, Besides
-from reid_dist.engine.reductions import (
-    ENTERING_BYTES,
-    CountGroups,
-    GroupCounts,
-    Reduction,
-    combine_groups,
-    counts_of_groups,
-    group_bytes,
-    group_targets,
-    rank_groups,
-)
+from reid_dist.engine.reductions.bands import ENTERING_BYTES
+from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, combine_groups, group_bytes
+from reid_dist.engine.reductions.reduction import Reduction
+from reid_dist.engine.reductions.targets import group_targets, rank_groups
 from reid_dist.relevance.groups import GroupIndex
 from reid_dist.stores import LabelledSet
 
@@ -54,7 +47,7 @@ class GroupRanks(Output[RankedQueries]):
     def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
         """Counts of groups."""
         groups = self._index(block.labels).groups
-        return {_NAME: CountGroups(self._targets(block), block.labels.mask, block.scorer.distance, groups)}
+        return {_NAME: CountGroups(self._targets(block), block.labels.mask, groups)}
 
     def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
         """Sums, and the least place of every group."""
@@ -62,8 +55,10 @@ class GroupRanks(Output[RankedQueries]):
 
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> RankedQueries:
         """Ranks of groups."""
-        targets = self._targets(block)
-        return rank_groups(block.relevance, targets, counts_of_groups(merged[_NAME], targets))
+        found: GroupCounts = merged[_NAME]
+        if len(found.group):
+            raise AssertionError("some blocks of the gallery are missing")
+        return rank_groups(block.relevance, self._targets(block), [found.count])
 
     def besides(self, sizes: JobSizes) -> Besides:
         """Counts and places of groups, and relevance and thresholds of groups besides those of items."""

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from reid_dist.engine.outputs.output import JobLabels, JobSizes, Merge, Output, QueryBlock
+from reid_dist.engine.outputs.output import JobSizes, Merge, Output, QueryBlock
 from reid_dist.engine.plan import MERGED_AT_ONCE, NOTHING_BESIDES, Besides
-from reid_dist.engine.reductions import (
+from reid_dist.engine.reductions.impostors import (
     BracketCounts,
     CollectImpostors,
-    KeyCounts,
-    Reduction,
     Visibility,
     combine_brackets,
     join_brackets,
 )
+from reid_dist.engine.reductions.key_counts import KeyCounts
+from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.relevance.protocols import REASONS
 
 _BRACKETS = "brackets"
@@ -25,8 +25,7 @@ _BRACKETS = "brackets"
 def visibility_of(block: QueryBlock) -> Visibility:
     """Visibility of the impostors of a block of queries."""
     counted = block.relevance.reason != REASONS.index("camera_not_counted")
-    scorer, mask = block.scorer, block.labels.mask
-    return Visibility(block.relevance.hidden, mask, counted, scorer.distance, scorer.falling_scale)
+    return Visibility(block.relevance.hidden, block.labels.mask, counted, block.scorer.falling_scale)
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,7 @@ class ImpostorBrackets(Output[BracketCounts]):
 
     reads_relevance: ClassVar[bool] = True
     stored: ClassVar[tuple[type, ...]] = (BracketCounts, KeyCounts)
+    merged_by: ClassVar[Mapping[str, Merge]] = {_BRACKETS: combine_brackets}
 
     # As in `CollectImpostors`; one that holds no distance, as long as none are known.
     edges: tuple[float, ...] = (0.0, 0.0)
@@ -43,10 +43,6 @@ class ImpostorBrackets(Output[BracketCounts]):
     def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
         """Counts of a block pair."""
         return {_BRACKETS: CollectImpostors(visibility_of(block), self.edges, block.bracket_counts, self.by_query)}
-
-    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
-        """Sums, bracket by bracket."""
-        return {_BRACKETS: combine_brackets}
 
     def join(self, parts: Sequence[BracketCounts]) -> BracketCounts:
         """Sums, and counts by query one after the other."""

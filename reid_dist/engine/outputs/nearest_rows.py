@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import Neighbours
-from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, Output, QueryBlock
+from reid_dist.engine.outputs.output import Float64, JobSizes, Merge, Output, QueryBlock
 from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
-from reid_dist.engine.reductions import KeepNearest, Reduction
+from reid_dist.engine.reductions.reduction import Reduction
+from reid_dist.engine.reductions.surroundings import KeepNearest, Surroundings, merge_surroundings
 
 _ROWS, _NEGATIVES = "nearest", "negatives"
 
@@ -24,7 +25,8 @@ _NEGATIVE_BYTES = 1200
 class NearestRows(Output[Neighbours]):
     """The nearest gallery rows of every query, junk included."""
 
-    stored: ClassVar[tuple[type, ...]] = (Neighbours,)
+    stored: ClassVar[tuple[type, ...]] = (Surroundings,)
+    merged_by: ClassVar[Mapping[str, Merge]] = {_ROWS: merge_surroundings}
 
     # Length of the lists.
     k: int
@@ -33,11 +35,11 @@ class NearestRows(Output[Neighbours]):
         """Lists."""
         # Positives are gallery rows as well.
         reach = None if block.known is None else block.known.items.reach(self.k)
-        return {_ROWS: KeepNearest(self.k, block.scorer.distance, reach=reach)}
+        return {_ROWS: KeepNearest(self.k, reach=reach)}
 
-    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
-        """Merged lists."""
-        return {_ROWS: KeepNearest.combine}
+    def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> Neighbours:
+        """Lists."""
+        return Neighbours(merged[_ROWS].index, merged[_ROWS].distance)
 
     @property
     def memory(self) -> Besides:
@@ -74,7 +76,8 @@ class NearestNegatives(Output[Probes]):
     """The nearest negatives of every query, for open-set metrics."""
 
     reads_relevance: ClassVar[bool] = True
-    stored: ClassVar[tuple[type, ...]] = (Neighbours,)
+    stored: ClassVar[tuple[type, ...]] = (Surroundings,)
+    merged_by: ClassVar[Mapping[str, Merge]] = {_NEGATIVES: merge_surroundings}
 
     # Number of negatives that are listed; 0 for the nearest visible row of queries that are not mated.
     n: int = 0
@@ -82,16 +85,12 @@ class NearestNegatives(Output[Probes]):
     def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
         """Lists without rows that are hidden."""
         hidden, mask = block.relevance.hidden, block.labels.mask
-        nearest = KeepNearest(max(1, self.n), block.scorer.distance, hidden, mask, strikes=self.n > 0)
+        nearest = KeepNearest(max(1, self.n), hidden, mask, strikes=self.n > 0)
         return {_NEGATIVES: nearest}
-
-    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
-        """Merged lists."""
-        return {_NEGATIVES: KeepNearest.combine}
 
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> Probes:
         """Lists with the identities that metrics compare."""
-        nearest = merged[_NEGATIVES]
+        nearest = Neighbours(merged[_NEGATIVES].index, merged[_NEGATIVES].distance)
         pids, own = block.labels.index.labels.pids, block.labels.query.take(block.rows).pids
         return Probes(nearest, block.relevance.mated, own, pids[nearest.index])
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Labels, RankedQueries, Relevance, RowRange, Thresholds
 from reid_dist.engine.plan import NOTHING_BESIDES, Besides, SetShape
-from reid_dist.engine.reductions import Reduction
+from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.scorers import Scorer
 from reid_dist.relevance.assignment import GalleryIndex
 from reid_dist.relevance.protocols import Protocol
@@ -146,6 +146,8 @@ class Output(Generic[R]):
     prepares: ClassVar[bool] = False
     # Dataclasses in its partial results, which are stored in workspaces.
     stored: ClassVar[tuple[type, ...]] = ()
+    # Merges of the partial results of its reductions, by name, where these are the same for every gallery.
+    merged_by: ClassVar[Mapping[str, Merge]] = {}
     # Queries that are finished by one task of their own, if that is expensive; None for those of a block.
     queries_per_piece: ClassVar[int | None] = None
 
@@ -175,7 +177,7 @@ class Output(Generic[R]):
 
     def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
         """Merges of the partial results of all its reductions, by name."""
-        return {}
+        return self.merged_by
 
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> R:
         """Results of the queries ``block.queries``, from the merged partial results of the whole gallery.

@@ -7,19 +7,18 @@ Both result from the same pass over the tiles that counts the whole gallery.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import Labels, RankedQueries
-from reid_dist.core.segments import entry_numbers, segment_offsets
 from reid_dist.engine.outputs.output import JobLabels, JobSizes, QueryBlock
 from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
 from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
-from reid_dist.engine.reductions import PartialCounts, add_counts, rank
+from reid_dist.engine.reductions.targets import rank, select
 from reid_dist.errors import InputError
 from reid_dist.kernels.splitmix import stream_outputs
 from reid_dist.metrics.definitions import parse_metric
@@ -44,34 +43,23 @@ class Partitions:
         """Number of gallery sizes, 1 for a gallery that does not grow."""
         return max(1, len(self.sizes))
 
+    def of_rows(self, labels: Labels) -> tuple[Int64, Int64]:
+        """Partition of every row of a gallery, (n_gallery,), and its distinct camids, ascending; both int64.
 
-class GalleryPartitions:
-    """The partition of every row of a gallery."""
-
-    def __init__(self, parts: Partitions, labels: Labels) -> None:
-        n_gallery = len(labels.pids)
-        self._n_sizes = parts.n_sizes
-        # Partition of every row, shape (n_gallery,), int64: camera code times `Partitions.n_sizes` plus the index of
-        # the size at which the row enters.
-        self.group = np.zeros(n_gallery, np.int64)
-        # Distinct camids, ascending, int64; empty without partitions by camera.
-        self.cameras = np.empty(0, np.int64)
-        if parts.sizes:
-            place = np.arange(n_gallery) if parts.order == "stored" else seeded_order(parts.seed, n_gallery)
-            self.group += np.searchsorted(np.array(parts.sizes), place, "right")
-        if parts.cameras:
+        A partition is the place of the camera times `n_sizes` plus the index of the size at which the row enters.
+        Without partitions by camera, there are no camids.
+        """
+        n_gallery, cameras = len(labels.pids), np.empty(0, np.int64)
+        group = np.zeros(n_gallery, np.int64)
+        if self.sizes:
+            place = np.arange(n_gallery) if self.order == "stored" else seeded_order(self.seed, n_gallery)
+            group += np.searchsorted(np.array(self.sizes), place, "right")
+        if self.cameras:
             if labels.camids is None:
                 raise InputError("a breakdown by camera pair needs camids in the gallery")
-            self.cameras, code = np.unique(labels.camids, return_inverse=True)
-            self.group += code * self._n_sizes
-
-    def camera_groups(self, camera: int) -> range:
-        """Groups of a camera, given by its position in `cameras`."""
-        return range(camera * self._n_sizes, (camera + 1) * self._n_sizes)
-
-    def entered(self, groups: Sequence[int], size: int) -> list[int]:
-        """Filter groups to those whose rows have entered at the size of index `size`."""
-        return [group for group in groups if group % self._n_sizes <= size]
+            cameras, code = np.unique(labels.camids, return_inverse=True)
+            group += code * self.n_sizes
+        return group, cameras
 
 
 def seeded_order(seed: int, n: int) -> Int64:
@@ -105,53 +93,42 @@ class PartitionMetrics(CountingOutput[PartValues]):
 
     def row_groups(self, labels: JobLabels) -> Int64:
         """Partition of every row."""
-        return self._rows(labels).group
+        return self._rows(labels)[0]
 
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> PartValues:
         """Rank in every partition, and compute metrics of the ranks."""
         relevance, targets, counts = block.relevance, block.thresholds.items, merged[COUNTS]
         metrics = [parse_metric(name) for name in self.metrics]
-        parts, gallery, everything = self.partitions, self._rows(block.labels), sorted(counts)
+        (group, cameras), n_sizes = self._rows(block.labels), self.partitions.n_sizes
 
-        def ranked(groups: Sequence[int]) -> RankedQueries:
-            some = [counts[group] for group in groups if group in counts]
-            return rank(relevance, targets, add_counts(some) if some else PartialCounts.zeros(len(targets.distance)))
+        def ranked(parts: Iterable[int]) -> RankedQueries:
+            return rank(relevance, targets, [counts[part] for part in parts])
 
         def values(ranks: RankedQueries) -> NDArray[np.float64]:
             return np.stack([metric.values(ranks) for metric in metrics], axis=-1)
 
         by_camera = by_size = None
-        if parts.sizes:
-            sizes = range(parts.n_sizes)
-            by_size = np.stack([values(ranked(gallery.entered(everything, size))) for size in sizes], axis=1)
-        if parts.cameras:
-            code = gallery.group[targets.positive_row] // parts.n_sizes
-            cameras = range(len(gallery.cameras))
-            shape = (relevance.n_query, 0, len(metrics))
-            found = [values(_only(ranked(gallery.camera_groups(camera)), code == camera)) for camera in cameras]
-            by_camera = np.stack(found, axis=1) if found else np.empty(shape)
+        if self.partitions.sizes:
+            entered = [[part for part in counts if part % n_sizes <= size] for size in range(n_sizes)]
+            by_size = np.stack([values(ranked(parts)) for parts in entered], axis=1)
+        if self.partitions.cameras:
+            code, start = group[targets.positive_row] // n_sizes, targets.positive_start
+            none, found = np.zeros(len(code), bool), []
+            for camera in range(len(cameras)):
+                alone = ranked(part for part in counts if part // n_sizes == camera)
+                # The positives of other cameras are not there, as their negatives are not.
+                found.append(values(select(alone, start, code == camera, none)))
+            by_camera = np.stack(found, axis=1) if found else np.empty((relevance.n_query, 0, len(metrics)))
         return PartValues(by_camera, by_size)
 
     def besides(self, sizes: JobSizes) -> Besides:
-        """Counts of every threshold by group, those that wait to be merged included; rows are copied by group."""
+        """Counts of every threshold by group, those that wait to be merged included, and the group of every row."""
         camids = sizes.gallery.camids if self.partitions.cameras else None
         n_cameras = 0 if camids is None else len(np.unique(camids))
         n_groups = max(1, n_cameras) * self.partitions.n_sizes
-        counts = int(sizes.per_query * n_groups * 4 * (MERGED_AT_ONCE + 4))
+        counts = int(sizes.per_query * n_groups * 6 * (MERGED_AT_ONCE + 3))
         values = len(self.metrics) * (n_cameras + self.partitions.n_sizes)
-        return Besides(counts, 4 * sizes.shape.dim + 24, values_per_query=values)
+        return Besides(counts, 24, values_per_query=values)
 
-    def _rows(self, labels: JobLabels) -> GalleryPartitions:
-        return labels.derive(self.partitions, lambda index: GalleryPartitions(self.partitions, index.labels))
-
-
-def _only(ranks: RankedQueries, keep: NDArray[np.bool_]) -> RankedQueries:
-    """Ranks of the positives in `keep`, with the other positives removed from the gallery; negatives are unchanged."""
-    indptr = segment_offsets(keep)[ranks.indptr]
-    flat = ("tied", "tied_before", "row", "distance")
-    return replace(
-        ranks,
-        indptr=indptr,
-        rank=ranks.rank[keep] - entry_numbers(ranks.indptr)[keep] + entry_numbers(indptr),
-        **{name: getattr(ranks, name)[keep] for name in flat},
-    )
+    def _rows(self, labels: JobLabels) -> tuple[Int64, Int64]:
+        return labels.derive(self.partitions, lambda index: self.partitions.of_rows(index.labels))

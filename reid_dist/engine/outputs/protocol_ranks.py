@@ -19,21 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import Hidden, Int64, Labels, RankedQueries, Relevance, Targets, Thresholds
-from reid_dist.core.segments import entry_keys, entry_numbers, owner_offsets, segment_offsets, segment_running_sums
+from reid_dist.core.segments import entry_keys, owner_offsets
 from reid_dist.core.sorted_values import is_among
 from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, QueryBlock
 from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
 from reid_dist.engine.outputs.single_shot_curves import Case, SingleShotCurves
 from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
-from reid_dist.engine.reductions import (
-    CountNearer,
-    Identities,
-    PartialCounts,
-    Reduction,
-    add_counts,
-    make_targets,
-    rank,
-)
+from reid_dist.engine.reductions.counts import CountNearer
+from reid_dist.engine.reductions.identities import Identities
+from reid_dist.engine.reductions.reduction import Reduction
+from reid_dist.engine.reductions.targets import make_targets, rank, select
 from reid_dist.relevance.assignment import GalleryIndex, assign_relevance, whole_label
 from reid_dist.relevance.protocols import Protocol
 
@@ -64,12 +59,9 @@ class ProtocolRanks(CountingOutput[tuple[RankedQueries, ...]]):
 
     def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
         """Counts of negatives, and those under protocols that hide whole cameras."""
-        variants, known, distance = _variants(block.labels, self.protocols), block.thresholds, block.scorer.distance
-        own = {
-            _counts(place): CountNearer(known.variants[place], variants.indexes[place].mask, distance)
-            for place in variants.apart
-        }
-        return {**super().reductions(block), **own}
+        variants, own = _variants(block.labels, self.protocols), block.thresholds.variants
+        apart = {_counts(place): CountNearer(own[place], variants.indexes[place].mask) for place in variants.apart}
+        return {**super().reductions(block), **apart}
 
     def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
         """Sums, group by group."""
@@ -85,8 +77,7 @@ class ProtocolRanks(CountingOutput[tuple[RankedQueries, ...]]):
 
     def besides(self, sizes: JobSizes) -> Besides:
         """Counts of groups: rows of pid -1, of pid 0 and all others, and once more without the query's camera."""
-        # Rows are copied by group.
-        return Besides(int(sizes.per_query * 4 * 4 * (MERGED_AT_ONCE + 4)), 4 * sizes.shape.dim + 24)
+        return Besides(int(sizes.per_query * 4 * 6 * (MERGED_AT_ONCE + 3)), 24)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,33 +193,21 @@ class GalleryVariants:
         """Rank a block of queries under the protocol at `place`; `pairs` are those of `listed`."""
         variant = relevance.variants[place]
         if place in self.apart:
-            return rank(variant, thresholds.variants[place], add_counts(list(merged[_counts(place)].values())))
+            return rank(variant, thresholds.variants[place], merged[_counts(place)].values())
         shown = [part for group, part in merged[COUNTS].items() if not group >> place & 1]
         items = thresholds.items
-        counts = add_counts(shown) if shown else PartialCounts.zeros(len(items.distance))
-        return self._select(place, variant, items, rank(relevance, items, counts), pairs)
+        return self._select(place, variant, items, rank(relevance, items, shown), pairs)
 
     def _select(
         self, place: int, variant: Relevance, items: Targets, listed: RankedQueries, pairs: tuple[Int64, Int64]
     ) -> RankedQueries:
         """Ranks of the positives under a protocol, from those of all listed items, in which these are all kept."""
-        indptr, row = items.positive_indptr, items.positive_row
+        row = items.positive_row
         relevant = self._flags(variant.relevant_indptr, variant.relevant_row, *pairs)
         hidden = self._flags(variant.hidden.indptr, variant.hidden.row, *pairs)
-        kept = relevant | ~(hidden | self.indexes[place].mask.junk_row[row])
-        negative = kept & ~relevant
-        start = items.positive_start
-        return RankedQueries(
-            indptr=segment_offsets(relevant)[indptr],
-            rank=(listed.rank - entry_numbers(indptr) + _before(kept, indptr))[relevant],
-            tied=(listed.tied + _in_segment(negative, start))[relevant],
-            tied_before=(listed.tied_before + _before(negative, start))[relevant],
-            row=row[relevant],
-            distance=listed.distance[relevant],
-            n_kept=variant.n_kept,
-            n_junk=variant.n_junk,
-            reason=variant.reason,
-        )
+        negative = ~(relevant | hidden | self.indexes[place].mask.junk_row[row])
+        found = select(listed, items.positive_start, relevant, negative)
+        return replace(found, n_kept=variant.n_kept, n_junk=variant.n_junk, reason=variant.reason)
 
     def _flags(self, indptr: Int64, row: Int64, pairs: Int64, order: Int64) -> NDArray[np.bool_]:
         """Which of the listed pairs, all or some, are query ``i`` and rows ``row[indptr[i]:indptr[i + 1]]``."""
@@ -250,13 +229,3 @@ def single_shot_places(protocols: Sequence[Protocol]) -> list[int]:
 
 def _counts(place: int) -> str:
     return f"ranks of protocol {place}"
-
-
-def _before(flag: NDArray[np.bool_], indptr: Int64) -> Int64:
-    """Number of true values before each place in its segment; shape of `flag`."""
-    return segment_running_sums(flag, indptr) - flag
-
-
-def _in_segment(flag: NDArray[np.bool_], indptr: Int64) -> Int64:
-    """Number of true values in the segment of each place; shape of `flag`."""
-    return np.repeat(np.diff(segment_offsets(flag)[indptr]), np.diff(indptr))

@@ -7,16 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from reid_dist.core.model import RankedQueries, Thresholds
-from reid_dist.engine.outputs.output import Float64, JobLabels, Merge, Output, QueryBlock, R
-from reid_dist.engine.reductions import (
-    CountNearer,
-    PartialCounts,
-    Reduction,
-    SparseCounts,
-    add_counts,
-    append_unranked,
-    rank,
-)
+from reid_dist.engine.outputs.output import Float64, Merge, Output, QueryBlock, R
+from reid_dist.engine.reductions.counts import CountNearer
+from reid_dist.engine.reductions.reduction import Reduction
+from reid_dist.engine.reductions.targets import append_unranked, rank
 
 COUNTS = "counts"
 """Name of the counts of negatives before the thresholds of items, by group of gallery rows."""
@@ -26,15 +20,12 @@ class CountingOutput(Output[R]):
     """An output of counts of negatives before the thresholds of items."""
 
     reads_thresholds: ClassVar[bool] = True
-    stored: ClassVar[tuple[type, ...]] = (PartialCounts, SparseCounts)
+    # Sums, group by group.
+    merged_by: ClassVar[Mapping[str, Merge]] = {COUNTS: CountNearer.combine}
 
     def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
         """Counts of negatives."""
-        return {COUNTS: CountNearer(block.thresholds.counted, block.labels.mask, block.scorer.distance)}
-
-    def merges(self, labels: JobLabels) -> Mapping[str, Merge]:
-        """Sums, group by group."""
-        return {COUNTS: CountNearer.combine}
+        return {COUNTS: CountNearer(block.thresholds.counted, block.labels.mask)}
 
 
 @dataclass(frozen=True)
@@ -51,7 +42,7 @@ class Ranks(CountingOutput[RankedQueries]):
 
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> RankedQueries:
         """Ranks; those of other positives are beyond all items."""
-        ranked = rank(block.relevance, block.thresholds.counted, add_counts(list(merged[COUNTS].values())))
+        ranked = rank(block.relevance, block.thresholds.counted, merged[COUNTS].values())
         return ranked if self.n_nearest is None else append_unranked(ranked, block.thresholds.items, self.n_nearest)
 
 
@@ -63,5 +54,4 @@ class Positives(Output[RankedQueries]):
 
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> RankedQueries:
         """Ranks among the positives."""
-        items = block.thresholds.items
-        return rank(block.relevance, items, PartialCounts.zeros(len(items.distance)))
+        return rank(block.relevance, block.thresholds.items, [])

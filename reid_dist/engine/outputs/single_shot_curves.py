@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from reid_dist.core.model import GalleryMask, Targets
 from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, Output, QueryBlock
 from reid_dist.engine.plan import Besides
-from reid_dist.engine.reductions import ENTERING_BYTES, Identities, ListBefore, ListedItems, SingleShot, combine_lists
+from reid_dist.engine.reductions.bands import ENTERING_BYTES
+from reid_dist.engine.reductions.identities import Identities
+from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot, combine_lists
 from reid_dist.kernels.deciding import BEFORE, BEHIND
 
 
@@ -56,7 +58,7 @@ class SingleShotCurves(Output[Float64]):
         """Lists of the items before active positives, in the order of the curves."""
         cases = zip(self.cases(block.labels).items(), self.targets(block), strict=True)
         return {
-            name: ListBefore(targets, case.mask, block.scorer.distance, case.identities, self.shot, case.rule)
+            name: ListBefore(targets, case.mask, case.identities, self.shot, ties=case.rule)
             for (name, case), targets in cases
         }
 

@@ -1,9 +1,15 @@
-"""Thresholds of a block of queries, expressed as bands of screening values of a gallery block."""
+"""Thresholds of a block of queries, expressed as bands of screening values of a gallery block.
+
+Pairs before them are counted, or *entered* one by one, as for the single-shot CMC and a ranking by group.  Both keep
+entries, each of which is one integer: a place among the positives of a query above, and the number of an identity or of
+a group in the low bits.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -13,14 +19,17 @@ from numpy.typing import DTypeLike, NDArray
 from reid_dist.core.model import GalleryMask, Targets, cut_rows
 from reid_dist.core.segments import entry_owners
 from reid_dist.engine.distances import Screen
-from reid_dist.engine.plan import OPEN_PAIRS
-from reid_dist.engine.reductions.accumulator import Accumulator
+from reid_dist.engine.plan import OPEN_BYTES, OPEN_PAIRS
 from reid_dist.engine.reductions.backends import Advance, Backend, Pairs, Rest
 from reid_dist.engine.reductions.base import HiddenColumns
-from reid_dist.engine.reductions.costs import OF_INTEGERS, Precision, cheapest
+from reid_dist.engine.reductions.costs import OF_INTEGERS, Precision
+from reid_dist.engine.reductions.reduction import Reduction
+from reid_dist.engine.reductions.targets import place_starts
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
-from reid_dist.kernels.deciding import Bands, OpenPairs, decide, make_open_pairs
+from reid_dist.kernels.deciding import APART, Bands, OpenPairs, decide, make_open_pairs
+from reid_dist.kernels.placed_pairs import PlacedPairs, place_pairs
 from reid_dist.kernels.screening import count_in_bands
+from reid_dist.kernels.tiles import Tile
 
 Int64 = NDArray[np.int64]
 Edges = tuple[NDArray[np.floating], NDArray[np.floating]]
@@ -38,17 +47,22 @@ _FEWEST = 64
 # Queries per computation of edges.
 _EDGE_QUERIES = 256
 
+# Pairs that are entered together: they stay in the cache of a core.
+_TOGETHER = 2**15
+
+ENTERING_BYTES = OPEN_BYTES + 24 * _TOGETHER
+"""Memory of open and of placed pairs, per task."""
+
 
 def most_inside(size: int, given_up: float) -> int:
     """Pairs of a tile of `size` pairs that are looked at one by one before it is read in the next precision."""
     return int(given_up * size) + _SPARED
 
 
-class DecidingTiles(Accumulator[R]):
+class DecidingTiles(Reduction[R]):
     """Accumulates tiles whose values leave pairs open, which are decided together."""
 
-    def __init__(self, pair: BlockPair) -> None:
-        self._pair = pair
+    def _begin(self, pair: BlockPair) -> None:
         self._open, self._n_open = make_open_pairs(OPEN_PAIRS + pair.gallery_rows), 0
 
     @abstractmethod
@@ -78,13 +92,20 @@ class DecidingTiles(Accumulator[R]):
             precision = following
 
 
+@dataclass(eq=False)
 class PlacingTiles(DecidingTiles[R]):
     """Gives the pairs of a block pair their places among thresholds; see `reid_dist.kernels.deciding`."""
 
-    def __init__(self, targets: Targets, mask: GalleryMask, pair: BlockPair, ties: int) -> None:
-        super().__init__(pair)
-        self._targets, self._ties = targets, ties
-        self._hidden = HiddenColumns(targets.hidden, mask, pair.gallery)
+    # Thresholds of the block of queries.
+    targets: Targets
+    # Gallery rows hidden from queries.
+    mask: GalleryMask
+    # Rule of ties.
+    ties: int = field(default=APART, kw_only=True)
+
+    def _begin(self, pair: BlockPair) -> None:
+        super()._begin(pair)
+        self._hidden = HiddenColumns(self.targets.hidden, self.mask, pair.gallery)
         self._bands: dict[DTypeLike, Bands] = {}
 
     @abstractmethod
@@ -102,7 +123,7 @@ class PlacingTiles(DecidingTiles[R]):
     def _decide(self) -> None:
         """Give the open pairs their places, and add them."""
         bands, numbers = self.bands(Precision.PLAIN), self._pair.gallery.numbers
-        n = decide(self._open, self._n_open, numbers, bands, self._pair.rows, self._ties)
+        n = decide(self._open, self._n_open, numbers, bands, self._pair.rows, self.ties)
         self._n_open = 0
         self._enter(OpenPairs(*(each[:n] for each in self._open)))
 
@@ -111,7 +132,7 @@ class PlacingTiles(DecidingTiles[R]):
         screen = self._pair.screen(precision)
         if screen.dtype not in self._bands:
             lower, upper = self._edges(screen)
-            targets, hidden = self._targets, self._hidden
+            targets, hidden = self.targets, self._hidden
             self._bands[screen.dtype] = Bands(
                 indptr=targets.indptr,
                 lower=lower,
@@ -126,13 +147,13 @@ class PlacingTiles(DecidingTiles[R]):
 
     def _edges(self, screen: Screen) -> Edges:
         """Lower and upper edges of all thresholds."""
-        own, squared = self._targets.indptr, self._pair.distance.squared
+        own, squared = self.targets.indptr, self._pair.distance.squared
         lower, upper = (np.empty(own[-1], screen.dtype) for _ in range(2))
         for cut in cut_rows(len(own) - 1, _EDGE_QUERIES):
             # A few queries at a time: edges are computed in float64, with several intermediate arrays.
             owner = entry_owners(own[cut.start : cut.stop + 1]) + cut.start
             here = slice(own[cut.start], own[cut.stop])
-            lower[here], upper[here] = screen.edges(owner, self._targets.distance[here], squared)
+            lower[here], upper[here] = screen.edges(owner, self.targets.distance[here], squared)
         return lower, upper
 
     @property
@@ -141,15 +162,15 @@ class PlacingTiles(DecidingTiles[R]):
 
         The share is that of some gallery rows of the block.
         """
-        own, pair = self._targets.indptr, self._pair
+        own, pair = self.targets.indptr, self._pair
         found = np.full(len(own) - 1, Precision.PLAIN, np.uint8)
         screen = pair.screen()
         if not screen.exact and own[-1]:
             kinds: tuple[Precision, ...] = (Precision.PLAIN, Precision.WIDE)
             if pair.has_integers:
                 kinds = OF_INTEGERS if pair.policy.forced == "int8" else (*OF_INTEGERS, *kinds)
-                kinds = tuple(kind for kind in kinds if kind in pair.table)
-            found[:] = cheapest(kinds, pair.gallery.features.shape[1], self._share_inside(), pair.table)
+                kinds = tuple(kind for kind in kinds if kind in pair.costs.columns)
+            found[:] = pair.costs.cheapest(kinds, self._share_inside())
             numbers = {kind: int((found == kind).sum()) for kind in (*OF_INTEGERS, Precision.PLAIN)}
             most = max(numbers, key=lambda kind: numbers[kind])
             for kind, number in numbers.items():
@@ -160,21 +181,90 @@ class PlacingTiles(DecidingTiles[R]):
         lowest = np.full(len(found), np.inf)
         has = np.flatnonzero(own[1:] > own[:-1])
         lowest[has] = self.bands(Precision.PLAIN).lower[own[has + 1] - 1]
-        if Precision.KNOWN in pair.table:
+        if Precision.KNOWN in pair.costs.columns:
             found[~screen.needs_product(lowest)] = Precision.KNOWN
         found[own[1:] == own[:-1]] = Precision.NOTHING
         return found
 
     def _share_inside(self) -> Callable[[Precision], NDArray[np.float64]]:
         """Estimate of the share of the pairs of each query that lie inside bands, in a precision; none in float64."""
-        pair, n_query = self._pair, len(self._targets.indptr) - 1
+        pair, n_query = self._pair, len(self.targets.indptr) - 1
         rows = pair.sampled_rows
         values, bands = pair.sample(rows), self.bands(Precision.PLAIN)
 
         def share(precision: Precision) -> NDArray[np.float64]:
             found = np.zeros(n_query)
             if precision is not Precision.WIDE:
-                count_in_bands(values, rows, pair.errors(precision, rows), bands, found)
+                count_in_bands(values, rows, pair.backend(precision).errors(rows), bands, found)
             return found / len(rows)
 
         return share
+
+
+def number_bits(n: int) -> int:
+    """Low bits of an entry that hold one of `n` numbers."""
+    return max(1, (n - 1).bit_length())
+
+
+def entry_type(bits: int, n_places: int) -> np.dtype[np.signedinteger]:
+    """Smallest type of entries of so many places, one of none included."""
+    return np.dtype(np.int32 if (n_places + 1) << bits <= np.iinfo(np.int32).max else np.int64)
+
+
+class EnteringTiles(PlacingTiles[R]):
+    """Gives all pairs that come before a threshold to `_enter_placed`, with the numbers of their columns."""
+
+    def _begin(self, pair: BlockPair) -> None:
+        super()._begin(pair)
+        targets, self._number_of = self.targets, self._numbers(pair)
+        # First place of each query, and their number at the end.
+        self._start = place_starts(targets) if self.ties == APART else targets.positive_indptr
+        # The thresholds of each query end here; those from here on need no pairs.
+        self._stop = targets.indptr[1:]
+        n = _TOGETHER + pair.gallery_rows
+        self._placed = PlacedPairs(
+            np.empty(_TOGETHER, np.int64),
+            np.empty(_TOGETHER + 1, np.int64),
+            np.empty(n, np.int32),
+            np.empty(n, np.int32),
+        )
+
+    @abstractmethod
+    def _numbers(self, pair: BlockPair) -> NDArray[np.int32]:
+        """Number of every column."""
+
+    @abstractmethod
+    def _enter_placed(self, placed: PlacedPairs) -> None:
+        """Add pairs that are at their places."""
+
+    def _place(self, backend: Backend, pairs: Pairs, bands: Bands, rest: Rest) -> Advance:
+        placed, number_of = self._placed, self._number_of[pairs.columns.start : pairs.columns.stop]
+
+        def take(tile: Tile) -> Advance:
+            first, n_open, inside = rest.first, rest.n_open, 0
+            while True:
+                first, n_open, more, n = place_pairs(
+                    tile,
+                    bands,
+                    rest.open,
+                    n_open,
+                    first,
+                    rest.limit - inside,
+                    self._stop,
+                    self.ties,
+                    number_of,
+                    placed,
+                )
+                inside += more
+                self._enter_placed(placed._replace(query=placed.query[:n]))
+                # Unless it is for want of room for placed pairs that the kernel ends, it ends for good.
+                if n < len(placed.query) and placed.start[n] <= _TOGETHER:
+                    return first, n_open, inside
+
+        return backend.enter(pairs, take)
+
+    def _enter(self, decided: OpenPairs) -> None:
+        place = decided.place - self._start[decided.query]
+        rows = np.arange(len(place) + 1)
+        number = self._number_of[decided.column]
+        self._enter_placed(PlacedPairs(decided.query, rows, number, place.astype(np.int32)))

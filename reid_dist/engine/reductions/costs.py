@@ -116,45 +116,49 @@ def _at(cost: tuple[float, float], dim: int) -> float:
     return cost[0] + cost[1] * dim
 
 
-def cost_of(precision: Precision, dim: int, share: S, table: Table = TABLE) -> S:
-    """Cost of a pair of rows of `dim` elements where a share of the pairs is left open."""
-    column = table[precision]
-    return _at(column.per_pair, dim) + _at(column.per_open, dim) * share
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What products of rows of `dim` elements serve and cost; `known` says whether some pairs have known distances."""
 
+    columns: Table
+    dim: int
+    known: bool = False
 
-def cheapest(
-    kinds: Sequence[Precision],
-    dim: int,
-    share_open: Callable[[Precision], NDArray[np.float64]],
-    table: Table = TABLE,
-) -> NDArray[np.uint8]:
-    """Precision of least cost of each query, shape (n,).
+    def of(self, precision: Precision, share: S) -> S:
+        """Cost of a pair where a share of the pairs is left open."""
+        column = self.columns[precision]
+        return _at(column.per_pair, self.dim) + _at(column.per_open, self.dim) * share
 
-    `share_open` gives the share of the pairs of each query that a precision leaves open, shape (n,).  It is not called
-    for one that could be the cheapest of no query.
-    """
-    first, *others = kinds
-    least = cost_of(first, dim, share_open(first), table)
-    found = np.full(len(least), first, np.uint8)
-    for kind in others:
-        if (cost_of(kind, dim, 0.0, table) < least).any():
-            cost = cost_of(kind, dim, share_open(kind), table)
-            found[cost < least] = kind
-            least = np.minimum(least, cost)
-    return found
+    def cheapest(
+        self, kinds: Sequence[Precision], share_open: Callable[[Precision], NDArray[np.float64]]
+    ) -> NDArray[np.uint8]:
+        """Precision of least cost of each query, shape (n,).
 
+        `share_open` gives the share of the pairs of each query that a precision leaves open, shape (n,).  It is not
+        called for one that could be the cheapest of no query.
+        """
+        first, *others = kinds
+        least = self.of(first, share_open(first))
+        found = np.full(len(least), first, np.uint8)
+        for kind in others:
+            if (self.of(kind, 0.0) < least).any():
+                cost = self.of(kind, share_open(kind))
+                found[cost < least] = kind
+                least = np.minimum(least, cost)
+        return found
 
-def following(precision: Precision, need: Need, dim: int, table: Table = TABLE, *, known: bool) -> Precision | None:
-    """The next precision that serves a need, and costs no more than float32 if it is of integers; None behind all."""
-    most = cost_of(Precision.PLAIN, dim, 0.0, table)
-    wider = (each for each in table if each > precision and table[each].serves(need, known=known))
-    return next((each for each in wider if each not in OF_INTEGERS or cost_of(each, dim, 0.0, table) < most), None)
+    def _serving(self, need: Need) -> list[Precision]:
+        return [each for each in self.columns if self.columns[each].serves(need, known=self.known)]
 
+    def following(self, precision: Precision, need: Need) -> Precision | None:
+        """The next precision that serves a need, and costs less than float32 if it is of integers; None behind all."""
+        most, wider = self.of(Precision.PLAIN, 0.0), (each for each in self._serving(need) if each > precision)
+        return next((each for each in wider if each not in OF_INTEGERS or self.of(each, 0.0) < most), None)
 
-def serving(precision: Precision, need: Need, table: Table = TABLE, *, known: bool) -> Precision:
-    """The precision if it serves a need, or else the next one that does; the widest that does, behind the last."""
-    served = [each for each in table if table[each].serves(need, known=known)]
-    return next((each for each in served if each >= precision), served[-1])
+    def serving(self, precision: Precision, need: Need) -> Precision:
+        """The precision if it serves a need, or else the next one that does; the widest that does, behind the last."""
+        served = self._serving(need)
+        return next((each for each in served if each >= precision), served[-1])
 
 
 def pay_for_lists(n_others: float, dim: int, k: int, policy: Policy) -> bool:
@@ -168,12 +172,12 @@ class ListWork:
     `n_begun` is the number of entries of the lists that begin without bounds.
     """
 
-    def __init__(self, dim: int, n_begun: int, policy: Policy, table: Table) -> None:
+    def __init__(self, costs: Costs, n_begun: int, policy: Policy) -> None:
         self._is_forced = policy.forced == "int8"
-        plain = cost_of(Precision.PLAIN, dim, 0.0, table)
-        self._saved = {kind: _SPENT * (plain - cost_of(kind, dim, 0.0, table)) for kind in OF_INTEGERS if kind in table}
-        whole = table.get(Precision.INTEGERS, TABLE[Precision.INTEGERS])
-        self._entry = _at(whole.per_open, dim) + whole.per_entry
+        plain, kinds = costs.of(Precision.PLAIN, 0.0), [kind for kind in OF_INTEGERS if kind in costs.columns]
+        self._saved = {kind: _SPENT * (plain - costs.of(kind, 0.0)) for kind in kinds}
+        whole = costs.columns.get(Precision.INTEGERS, TABLE[Precision.INTEGERS])
+        self._entry = _at(whole.per_open, costs.dim) + whole.per_entry
         self._left = self._given = self._entry * (_LEAST_ENTRIES + _MOST_BEGUN * n_begun)
 
     def exceeds(self, precision: Precision, n_refined: int, n_pairs: int) -> bool:

@@ -21,10 +21,10 @@ from reid_dist.core.model import RowRange
 from reid_dist.core.segments import entry_owners
 from reid_dist.engine.distances import Screen
 from reid_dist.engine.distances.devices import LEAST_SAMPLED, SAMPLED_ONE_OF, TorchDevice
-from reid_dist.engine.distances.screening import ScreenedRows, consecutive
+from reid_dist.engine.distances.screening import RescoredScreen, ScreenedRows, consecutive
+from reid_dist.engine.reductions.backends import Backend
 from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns
-from reid_dist.engine.reductions.products import TileProducts, float_tile
-from reid_dist.engine.reductions.screens import RescoredScreen
+from reid_dist.engine.reductions.products import float_tile
 from reid_dist.errors import RunFailedError
 from reid_dist.kernels.canonical import PLAIN, PairRows, pair_distances
 from reid_dist.kernels.rescoring import falling_values
@@ -98,7 +98,7 @@ class UploadedRows:
         return self._far[1]
 
 
-class DeviceTiles(TileProducts):
+class DeviceTiles(Backend):
     """Products on a device, which come back as tiles."""
 
     def __init__(self, screen: Screen, rows: PairRows, device: TorchDevice, uploaded: UploadedRows) -> None:

@@ -11,21 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import GalleryMask, Targets
 from reid_dist.core.segments import segment_offsets
-from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import MERGED_AT_ONCE
+from reid_dist.engine.reductions.bands import EnteringTiles, entry_type, number_bits
 from reid_dist.engine.reductions.costs import Need
-from reid_dist.engine.reductions.counts import PartialCounts, counts_of_places
-from reid_dist.engine.reductions.entering import EnteringTiles, entry_type, number_bits
 from reid_dist.engine.reductions.tiles import BlockPair
 from reid_dist.kernels.canonical import read_only
-from reid_dist.kernels.deciding import APART
 from reid_dist.kernels.groups import lower_places, merge_groups, settle_groups
 from reid_dist.kernels.placed_pairs import PlacedPairs
 from reid_dist.relevance.groups import Groups
@@ -53,29 +48,6 @@ class GroupCounts:
     held: Int64
     # First place of every query, and their number at the end, shape (n_query + 1,).
     start: Int64
-
-
-@dataclass(frozen=True, slots=True)
-class CountGroups:
-    """Count groups before every relevant group, tied with it, and tied with it at a lower gallery row.
-
-    The places of a query are those of `reid_dist.kernels.deciding` with ``APART``.
-    """
-
-    need: ClassVar[Need] = Need.GROUPS
-
-    # Thresholds of the block of queries.
-    targets: Targets
-    # Gallery rows hidden from all queries.
-    mask: GalleryMask
-    # Registered, re-ranked or precomputed distance.
-    distance: Distance
-    # Groups of the gallery.
-    groups: Groups
-
-    def start(self, pair: BlockPair) -> _Grouping:
-        """Make an accumulator for a block pair."""
-        return _Grouping(self, pair)
 
 
 def combine_groups(partials: Sequence[GroupCounts], size: Int64) -> GroupCounts:
@@ -110,13 +82,6 @@ def combine_groups(partials: Sequence[GroupCounts], size: Int64) -> GroupCounts:
         entry,
     )
     return GroupCounts(count, indptr, entry[: indptr[-1]].copy(), group[is_open], held[is_open], start)
-
-
-def counts_of_groups(merged: GroupCounts, targets: Targets) -> PartialCounts:
-    """Convert the result of the whole gallery to counts of groups, as `CountNearer` gives them of items."""
-    if len(merged.group):
-        raise AssertionError("some blocks of the gallery are missing")
-    return counts_of_places(merged.count, targets, int(merged.count.sum(dtype=np.int64)))
 
 
 def group_bytes(group: Int64, block_rows: int, per_query: float) -> int:
@@ -157,13 +122,21 @@ def _numbered(is_whole: NDArray[np.bool_]) -> tuple[Int64, int, int]:
     return number, first_whole, first_whole + -(-n_whole // 8) * 8
 
 
-class _Grouping(EnteringTiles[GroupCounts]):
-    """Accumulator of `CountGroups`."""
+@dataclass(eq=False)
+class CountGroups(EnteringTiles[GroupCounts]):
+    """Count groups before every relevant group, tied with it, and tied with it at a lower gallery row.
 
-    need: ClassVar[Need] = CountGroups.need
+    The places of a query are those of `reid_dist.kernels.deciding` with ``APART``.
+    """
 
-    def __init__(self, reduction: CountGroups, pair: BlockPair) -> None:
-        groups, of_column = reduction.groups, reduction.groups.of_row[pair.gallery.numbers]
+    need = Need.GROUPS
+
+    # Groups of the gallery.
+    groups: Groups
+
+    def _numbers(self, pair: BlockPair) -> NDArray[np.int32]:
+        """Number of the group of every column, those first that have items in other blocks."""
+        groups, of_column = self.groups, self.groups.of_row[pair.gallery.numbers]
         shown = of_column >= 0
         number, local, held = np.unique(of_column[shown], return_inverse=True, return_counts=True)
         is_whole = held == groups.size[number]
@@ -171,10 +144,9 @@ class _Grouping(EnteringTiles[GroupCounts]):
         # Columns without a group are hidden from all queries.
         number_of = np.zeros(len(of_column), np.int32)
         number_of[shown] = position[local]
-        super().__init__(reduction.targets, reduction.mask, pair, APART, number_of)
-        self._bits = number_bits(len(groups))
         # Groups with items in other blocks, and how many of their items lie in this one.
         self._shared, self._held = number[~is_whole].astype(np.int64), held[~is_whole]
+        return number_of
 
     @cached_property
     def _least(self) -> NDArray[np.unsignedinteger]:
@@ -188,9 +160,9 @@ class _Grouping(EnteringTiles[GroupCounts]):
     def result(self) -> GroupCounts:
         """Return the counts and places of the block pair."""
         self._decide()
-        least, start = self._least, self._start
+        least, start, bits = self._least, self._start, number_bits(len(self.groups))
         n_entries = np.count_nonzero(least[:, : self._first_whole] != np.iinfo(least.dtype).max)
-        entry = np.empty(n_entries + 1, entry_type(self._bits, int(np.diff(start).max(initial=0))))
+        entry = np.empty(n_entries + 1, entry_type(bits, int(np.diff(start).max(initial=0))))
         indptr, count = np.zeros(len(start), np.int64), np.zeros(start[-1], np.int32)
-        settle_groups(least, self._first_whole, self._bits, count, start, indptr, entry)
+        settle_groups(least, self._first_whole, bits, count, start, indptr, entry)
         return GroupCounts(count, indptr, entry[:-1], self._shared, self._held, start)

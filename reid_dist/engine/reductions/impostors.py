@@ -10,19 +10,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Hidden
-from reid_dist.engine.distances import Distance, Screen
-from reid_dist.engine.reductions.accumulator import Accumulator
+from reid_dist.engine.distances import Screen
 from reid_dist.engine.reductions.backends import Advance, Rest, Seen
 from reid_dist.engine.reductions.bands import Adding, DecidingTiles
 from reid_dist.engine.reductions.base import HiddenColumns
-from reid_dist.engine.reductions.costs import OF_INTEGERS, Need, Precision, cheapest
+from reid_dist.engine.reductions.costs import OF_INTEGERS, Need, Precision
 from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
+from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.canonical import pair_distances
 from reid_dist.kernels.impostors import LARGEST_KEY, N_PLACES, NEEDS_VALUE, Brackets, falling_keys
@@ -35,9 +34,6 @@ FEWEST_COUNTS = 4
 
 # Queries from which the share of undecided pairs is estimated.
 _SAMPLED_QUERIES = 128
-
-
-# ---- partial results -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +53,9 @@ class BracketCounts:
     by_query: NDArray[np.int32] | None = None
 
 
-# ---- shared by both reductions ---------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """Visibility of impostors: the pairs to count, and their distance."""
+    """Visibility of impostors: the pairs to count, and the scale of their distances."""
 
     # Hidden rows of the block of queries.
     hidden: Hidden
@@ -70,8 +63,7 @@ class Visibility:
     mask: GalleryMask
     # Whether each query is counted by the protocol, shape (n_query,), bool.
     counted: NDArray[np.bool_]
-    # Registered, re-ranked or precomputed distance, and its falling values.
-    distance: Distance
+    # Falling values of distances.
     scale: FallingScale
 
     def columns(self, pair: BlockPair) -> HiddenColumns:
@@ -98,75 +90,33 @@ def _error(screen: Screen, extra: float) -> float:
     return float(((screen.epsilon + extra + rounded) / screen.slope).max(initial=0.0)) * (1.0 + 2.0**-20) + 2.0**-120
 
 
-# ---- histogram -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class CountImpostors:
+@dataclass(eq=False)
+class CountImpostors(Reduction[KeyCounts]):
     """Count the screened distances of all impostors by key of the falling value; see `reid_dist.kernels.impostors`.
 
     Values too large for a float32 are omitted.
     """
 
-    need: ClassVar[Need] = Need.HISTOGRAM
+    need = Need.HISTOGRAM
 
-    # Visibility of impostors.
     visibility: Visibility
 
-    def start(self, pair: BlockPair) -> _Histogram:
-        """Make an accumulator for a block pair."""
-        return _Histogram(self.visibility, pair)
-
-
-class _Histogram(Accumulator[KeyCounts]):
-    """Accumulator of `CountImpostors`."""
-
-    need: ClassVar[Need] = CountImpostors.need
-
-    def __init__(self, visibility: Visibility, pair: BlockPair) -> None:
-        self._pair, self._visibility, self._hidden = pair, visibility, visibility.columns(pair)
+    def _begin(self, pair: BlockPair) -> None:
+        self._hidden = self.visibility.columns(pair)
         # Few of its pages are touched.
         self._counts = np.zeros(N_PLACES, np.int64)
         self._span = np.array([N_PLACES, 0], np.uint32)
 
-    @property
-    def precisions(self) -> NDArray[np.uint8]:
-        """First precision of each query."""
-        return np.full(len(self._pair.query), Precision.PLAIN, np.uint8)
-
     def absorb(self, tile: TileView) -> None:
         """Count one tile."""
         backend, pairs = tile.read(tile.first(self.need), self.need, self._hidden)
-        backend.histogram(pairs, self._visibility.seen(self._hidden, backend.screen), self._counts, self._span)
+        backend.histogram(pairs, self.visibility.seen(self._hidden, backend.screen), self._counts, self._span)
 
     def result(self) -> KeyCounts:
         """Return the counts of visible pairs whose values fit into a float32."""
         first, last = self._span.tolist()
         place = np.flatnonzero(self._counts[first : last + 1]) + first
         return KeyCounts(place - LARGEST_KEY, self._counts[place])
-
-
-# ---- brackets --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class CollectImpostors:
-    """Count impostors exactly: those between brackets of distances, and those inside by distance."""
-
-    need: ClassVar[Need] = Need.VERIFICATION
-
-    # Visibility of impostors.
-    visibility: Visibility
-    # Edges ``lo, hi, lo, hi, …`` of the brackets [lo, hi), ascending canonical distances.
-    edges: tuple[float, ...]
-    # As in `BracketCounts`.
-    capacity: int
-    # Whether pairs are also counted by query.
-    by_query: bool = False
-
-    def start(self, pair: BlockPair) -> _Collection:
-        """Make an accumulator for a block pair."""
-        return _Collection(self, pair)
 
 
 def combine_brackets(partials: Sequence[BracketCounts]) -> BracketCounts:
@@ -221,26 +171,34 @@ def _rounded_up(error: float) -> float:
     return math.ldexp(math.ceil(16.0 * fraction), exponent - 4)
 
 
-class _Collection(DecidingTiles[BracketCounts]):
-    """Accumulator of `CollectImpostors`."""
+@dataclass(eq=False)
+class CollectImpostors(DecidingTiles[BracketCounts]):
+    """Count impostors exactly: those between brackets of distances, and those inside by distance."""
 
-    need: ClassVar[Need] = CollectImpostors.need
+    need = Need.VERIFICATION
 
-    def __init__(self, reduction: CollectImpostors, pair: BlockPair) -> None:
-        super().__init__(pair)
-        self._visibility, self._capacity = reduction.visibility, reduction.capacity
-        self._hidden = self._visibility.columns(pair)
-        self._distance = np.array(reduction.edges, np.float64)
-        scale = self._visibility.scale
+    visibility: Visibility
+    # Edges ``lo, hi, lo, hi, …`` of the brackets [lo, hi), ascending canonical distances.
+    edges: tuple[float, ...]
+    # As in `BracketCounts`.
+    capacity: int
+    # Whether pairs are also counted by query.
+    by_query: bool = False
+
+    def _begin(self, pair: BlockPair) -> None:
+        super()._begin(pair)
+        self._hidden = self.visibility.columns(pair)
+        self._distance = np.array(self.edges, np.float64)
+        scale = self.visibility.scale
         self._falling, self._slack = scale.falling(self._distance), scale.error(self._distance)
         self._edges = tuple(self._falling.tolist()), tuple(self._slack.tolist())
-        self._below = np.zeros(len(reduction.edges) // 2, np.int64)
+        self._below = np.zeros(len(self.edges) // 2, np.int64)
         # Counts inside brackets, and distances there that are not counted yet.
         self._inside: tuple[KeyCounts, ...] | None = None
         self._fresh: list[Float64] = []
         shape = len(pair.query), 2, len(self._below)
         # Of each query in the gap below each bracket, and in it; without elements unless requested.
-        self._tally = np.zeros(shape if reduction.by_query else (0, 0, 0), np.int32)
+        self._tally = np.zeros(shape if self.by_query else (0, 0, 0), np.int32)
 
     @property
     def precisions(self) -> NDArray[np.uint8]:
@@ -253,11 +211,11 @@ class _Collection(DecidingTiles[BracketCounts]):
         fall = (screen.centre[every, None] - pair.sample(rows)[every]) / screen.slope
 
         def inside(kind: Precision) -> NDArray[np.float64]:
-            width = ((screen.epsilon + pair.errors(kind, rows)) / screen.slope)[every, None]
+            width = ((screen.epsilon + pair.backend(kind).errors(rows)) / screen.slope)[every, None]
             edges = np.searchsorted(self._falling, fall - width), np.searchsorted(self._falling, fall + width)
             return np.array([((edges[0] != edges[1]) | (edges[0] % 2 == 1)).mean()])
 
-        found[:] = cheapest((*OF_INTEGERS, Precision.PLAIN), pair.gallery.features.shape[1], inside)
+        found[:] = pair.costs.cheapest((*OF_INTEGERS, Precision.PLAIN), inside)
         return found
 
     def _adding(self, tile: TileView, precision: Precision) -> Adding:
@@ -273,7 +231,7 @@ class _Collection(DecidingTiles[BracketCounts]):
             centre=screen.centre,
             epsilon=screen.epsilon + screen.slope * self._slack.max(initial=0.0),
         )
-        seen = self._visibility.seen(self._hidden, screen)
+        seen = self.visibility.seen(self._hidden, screen)
 
         def add(rest: Rest) -> Advance:
             return backend.split(pairs, seen, brackets, rest, self._below, self._tally)
@@ -294,7 +252,7 @@ class _Collection(DecidingTiles[BracketCounts]):
         ends = np.searchsorted(distance, self._distance)
         self._below += np.diff(ends, prepend=0)[::2]
         self._fresh += [distance[start:stop] for start, stop in ends.reshape(-1, 2).tolist()]
-        if sum(map(len, self._fresh)) > self._capacity:
+        if sum(map(len, self._fresh)) > self.capacity:
             self._inside = self._counted()
 
     def _counted(self) -> tuple[KeyCounts, ...]:
@@ -303,10 +261,10 @@ class _Collection(DecidingTiles[BracketCounts]):
         self._fresh = []
         ends, keys = np.searchsorted(distance, self._distance).reshape(-1, 2).tolist(), ordered_keys(distance)
         fresh = [KeyCounts.of(keys[start:stop]) for start, stop in ends]
-        return _added_inside([fresh] if self._inside is None else [self._inside, fresh], self._capacity)
+        return _added_inside([fresh] if self._inside is None else [self._inside, fresh], self.capacity)
 
     def result(self) -> BracketCounts:
         """Return the counts of the block pair."""
         self._decide()
         by_query = self._tally.transpose(0, 2, 1).reshape(len(self._tally), -1) if self._tally.size else None
-        return BracketCounts(self._distance, self._below, self._counted(), self._capacity, by_query)
+        return BracketCounts(self._distance, self._below, self._counted(), self.capacity, by_query)

@@ -19,25 +19,23 @@ independently of the size of the gallery.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from functools import lru_cache
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.model import GalleryMask, RowRange, Targets
+from reid_dist.core.model import RowRange
 from reid_dist.core.segments import (
     entry_numbers,
     entry_owners,
     segment_offsets,
     segment_running_sums,
 )
-from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import MERGED_AT_ONCE
+from reid_dist.engine.reductions.bands import EnteringTiles, entry_type, number_bits
 from reid_dist.engine.reductions.costs import Need
-from reid_dist.engine.reductions.entering import EnteringTiles, entry_type, number_bits
 from reid_dist.engine.reductions.identities import Identities, oversized_groups
 from reid_dist.engine.reductions.tiles import BlockPair
 from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
@@ -163,28 +161,60 @@ class _Limit:
         return entry[: keep_active(entry, self.bits, is_active)].copy(), active
 
 
-@dataclass(frozen=True, slots=True)
-class ListBefore:
+@dataclass(eq=False)
+class ListBefore(EnteringTiles[ListedItems]):
     """List the items before every active positive, and compute the single-shot CMC from the lists."""
 
-    need: ClassVar[Need] = Need.SINGLE_SHOT
+    need = Need.SINGLE_SHOT
 
-    # Thresholds of the block of queries.
-    targets: Targets
-    # Gallery rows hidden from queries.
-    mask: GalleryMask
-    # Registered, re-ranked or precomputed distance.
-    distance: Distance
     # Identities of the gallery.
     identities: Identities
     # Largest rank, draws and seed.
     shot: SingleShot
-    # Rule of ties; see `reid_dist.kernels.deciding`.
-    ties: int = 0
+    ties: int = field(default=0, kw_only=True)
 
-    def start(self, pair: BlockPair) -> _ListingBefore:
-        """Make an accumulator for a block pair."""
-        return _ListingBefore(self, pair)
+    def _numbers(self, pair: BlockPair) -> NDArray[np.int32]:
+        """Number of the identity of every column; oversized groups have negative ones."""
+        identities = self.identities
+        # That of junk rows is never read.
+        number = np.arange(len(identities.pid) + 1, dtype=np.int32)
+        number[identities.oversized] = -1 - np.arange(len(identities.oversized))
+        return number[identities.of_row[pair.gallery.numbers]]
+
+    def _begin(self, pair: BlockPair) -> None:
+        super()._begin(pair)
+        identity = self.identities.of_row[pair.gallery.numbers]
+        self._limit = _Limit(self.identities, self.shot)
+        # Whether all items of the block together may make a positive inactive.
+        self._is_heavy = self._limit.is_exceeded(identity[identity >= 0])
+        n_positive = len(self.targets.positive_row)
+        room = _MORE if self._is_heavy else len(pair.query) * len(identity)
+        self._entry, self._size = np.empty(room, entry_type(self._limit.bits, n_positive)), 0
+        self._active = np.diff(self._start)
+        self._oversized = np.zeros((n_positive, len(self.identities.oversized)), np.int32)
+
+    def _prune(self) -> None:
+        """Remove entries before inactive positives, of which no more follow, and find room for others."""
+        entry, self._active = self._limit.prune(self._entry[: self._size], self._active, self._start)
+        self._size = len(entry)
+        self._stop = np.searchsorted(self.targets.positive_start, self._start[:-1] + self._active)
+        self._entry = np.concatenate([entry, np.empty(len(entry) + _MORE, entry.dtype)])
+
+    def _enter_placed(self, placed: PlacedPairs) -> None:
+        n = int(placed.start[len(placed.query)])
+        if self._size + n > len(self._entry):
+            self._prune()
+        free = self._entry[self._size :]
+        self._size += list_items(placed, self._start, self._active, self._limit.bits, free, self._oversized)
+
+    def result(self) -> ListedItems:
+        """Return the lists of the block pair."""
+        self._decide()
+        if self._is_heavy:
+            self._prune()
+        # The memory of the others is given back without a copy.
+        self._entry.resize(self._size, refcheck=False)
+        return ListedItems(self._entry, self._active, self._oversized, self._start)
 
     def finish(self, merged: ListedItems, queries: RowRange, query_row: Int64) -> Float64:
         """Compute the expectation, or the mean of the draws, for some queries of the block.
@@ -240,48 +270,3 @@ def combine_lists(partials: Sequence[ListedItems], identities: Identities, shot:
     entry, active = _Limit(identities, shot).prune(entry, active, start)
     oversized = sum((partial.oversized for partial in partials[1:]), partials[0].oversized)
     return ListedItems(entry, active, oversized, start)
-
-
-class _ListingBefore(EnteringTiles[ListedItems]):
-    """Accumulator of `ListBefore`."""
-
-    need: ClassVar[Need] = ListBefore.need
-
-    def __init__(self, reduction: ListBefore, pair: BlockPair) -> None:
-        targets, identities = reduction.targets, reduction.identities
-        identity = identities.of_row[pair.gallery.numbers]
-        # Oversized groups have negative numbers; the number of junk rows is never read.
-        number = np.arange(len(identities.pid) + 1, dtype=np.int32)
-        number[identities.oversized] = -1 - np.arange(len(identities.oversized))
-        super().__init__(targets, reduction.mask, pair, reduction.ties, number[identity])
-        self._limit = _Limit(identities, reduction.shot)
-        # Whether all items of the block together may make a positive inactive.
-        self._is_heavy = self._limit.is_exceeded(identity[identity >= 0])
-        n_positive = len(targets.positive_row)
-        room = _MORE if self._is_heavy else len(pair.query) * len(identity)
-        self._entry, self._size = np.empty(room, entry_type(self._limit.bits, n_positive)), 0
-        self._active = np.diff(self._start)
-        self._oversized = np.zeros((n_positive, len(identities.oversized)), np.int32)
-
-    def _prune(self) -> None:
-        """Remove entries before inactive positives, of which no more follow, and find room for others."""
-        entry, self._active = self._limit.prune(self._entry[: self._size], self._active, self._start)
-        self._size = len(entry)
-        self._stop = np.searchsorted(self._targets.positive_start, self._start[:-1] + self._active)
-        self._entry = np.concatenate([entry, np.empty(len(entry) + _MORE, entry.dtype)])
-
-    def _enter_placed(self, placed: PlacedPairs) -> None:
-        n = int(placed.start[len(placed.query)])
-        if self._size + n > len(self._entry):
-            self._prune()
-        free = self._entry[self._size :]
-        self._size += list_items(placed, self._start, self._active, self._limit.bits, free, self._oversized)
-
-    def result(self) -> ListedItems:
-        """Return the lists of the block pair."""
-        self._decide()
-        if self._is_heavy:
-            self._prune()
-        # The memory of the others is given back without a copy.
-        self._entry.resize(self._size, refcheck=False)
-        return ListedItems(self._entry, self._active, self._oversized, self._start)

@@ -1,17 +1,18 @@
-"""Nearest and farthest items per block pair: within one set, each pair of blocks once, or for one side of two sets."""
+"""Lists of the nearest items, and the farthest ones, per block pair: of both of its sides, or of its queries."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.engine.distances import Distance
-from reid_dist.engine.reductions.accumulator import Accumulator
-from reid_dist.engine.reductions.base import FeatureBlock, HiddenColumns
+from reid_dist.core.model import GalleryMask, Hidden
+from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.costs import ListWork, Need, Precision, pay_for_lists
+from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.canonical import GIVEN, PairRows, read_only
 from reid_dist.kernels.lists import merge_lists
@@ -42,25 +43,22 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """Bounds for the items of a block from other block pairs; pairs that cannot improve on them are skipped."""
+    """Bounds for the items of a block from other block pairs; pairs that cannot improve on them are skipped.
 
-    # A canonical distance within which each item has k others, shape (n,), float64; inf if unknown.
-    reach: Float64
-    # A canonical distance at which each item has another, shape (n,), float64; -inf if unknown.
-    farthest: Float64
+    Those that are not finite are unknown, and None are.
+    """
 
-
-def unknown(block: FeatureBlock) -> Seed:
-    """No bounds for the items of a block."""
-    nothing = np.full(len(block), np.inf)
-    return Seed(nothing, -nothing)
+    # A canonical distance within which each item has k others, shape (n,), float64.
+    reach: Float64 | None = None
+    # A canonical distance at which each item has another, shape (n,), float64.
+    farthest: Float64 | None = None
 
 
 class Listing:
     """The k nearest items of each item of one block among those of the other of a pair, and the largest distances.
 
-    `seed` holds bounds.  `columns` lists the items of the second block; gallery rows that are `hidden` from single
-    queries are left out.
+    `seed` holds bounds.  `of_columns` lists the items of the second block; gallery rows that are `hidden` from single
+    queries are left out.  Of k items, no more are listed than there are: `n_listed`.
     """
 
     def __init__(
@@ -83,9 +81,9 @@ class Listing:
             rows = PairRows(rows.kind, rows.gallery, rows.query, rows.gallery_norm, rows.query_norm)
         block, against, n = self._block, self._against, len(self._block)
         labels = (_NONE, _NONE) if block.label is None or against.label is None else (block.label, against.label)
-        self.k = min(k, len(against))
+        self._k, self.n_listed = k, min(k, len(against))
         self.side = Side(
-            lists=make_candidates(self.k, rows, own.epsilon, own.centre, screen.slope, screen.dtype),
+            lists=make_candidates(self.n_listed, rows, own.epsilon, own.centre, screen.slope, screen.dtype),
             farthest=np.full(n, -np.inf if farthest else np.nan),
             lower_bound=np.full(n, np.finfo(screen.dtype).max if farthest else np.nan, screen.dtype),
             bias=own.bias if is_symmetric else own.bias[:0],
@@ -99,12 +97,13 @@ class Listing:
     def _apply(self, seed: Seed, *, farthest: bool) -> None:
         """Set thresholds for nearest and farthest items from the seed bounds."""
         side, lists = self.side, self.side.lists
-        bounds = [(np.isfinite(seed.reach), seed.reach, 1.0, lists.level)]
-        if farthest:
-            bounds.append((np.isfinite(seed.farthest), seed.farthest, -1.0, side.lower_bound))
-            side.farthest[:] = seed.farthest
-        for known, of, sign, into in bounds:
-            item = np.flatnonzero(known)
+        known = seed.farthest if farthest else None
+        if known is not None:
+            side.farthest[:] = known
+        for of, sign, into in ((seed.reach, 1.0, lists.level), (known, -1.0, side.lower_bound)):
+            if of is None:
+                continue
+            item = np.flatnonzero(np.isfinite(of))
             falling = falling_values(lists.rows, item, of[item], sign)
             edge = lists.centre[item] - lists.slope * falling - sign * lists.epsilon[item]
             # Outward by more than the error of rounding to the type of the tiles.
@@ -112,8 +111,8 @@ class Listing:
 
     def result(self) -> Surroundings:
         """Return all lists, decided by canonical distance, and the largest distances."""
-        column = np.full((len(self._block), self.k), -1, np.int64)
-        distance = np.full((len(self._block), self.k), np.inf)
+        column = np.full((len(self._block), self._k), -1, np.int64)
+        distance = np.full(column.shape, np.inf)
         settle(self.side.lists, column, distance)
         index = np.where(column < 0, -1, self._against.numbers[column])
         return Surroundings(index, distance, np.maximum(self.side.farthest, 0.0))
@@ -126,66 +125,56 @@ def listed_in(pair: BlockPair, k: int, share: float = 1.0) -> Precision:
     return Precision.INTEGERS if pays else Precision.PLAIN
 
 
-class ListingTiles:
-    """Adds tiles to the lists of their rows."""
-
-    def __init__(self, pair: BlockPair, listing: Listing, need: Need) -> None:
-        self._listing, self._need = listing, need
-        self._work = ListWork(pair.gallery.features.shape[1], listing.k * len(pair.query), pair.policy, pair.table)
-
-    def absorb(self, tile: TileView, hidden: HiddenColumns | None = None) -> None:
-        """Add one tile, without columns that are hidden by label."""
-        precision = tile.first(self._need)
-        backend, pairs = tile.read(precision, self._need, hidden)
-        n_refined = backend.nearest(pairs, self._listing.side)
-        if self._work.exceeds(precision, n_refined, tile.size):
-            tile.leave(precision, self._need)
-
-
-@dataclass(frozen=True, slots=True)
-class SurroundQueries:
-    """Keep the k nearest gallery rows of every query, and its largest distance."""
-
-    need: ClassVar[Need] = Need.NEIGHBOURS
+@dataclass(eq=False)
+class KeepNearest(Reduction[Surroundings]):
+    """Keep the k nearest gallery rows of every query by (distance, gallery row), those of its own label left out."""
 
     # Length of the lists.
     k: int
-    # Registered distance.
-    distance: Distance
-    # Whether largest distances are searched for.
-    farthest: bool = True
+    # Gallery rows to omit: those hidden from all queries or from some.  Single rows hidden from a query are omitted if
+    # they may have another pid, or with `strikes`; otherwise its positives and its junk of the same pid may remain, and
+    # the lists are read only for queries without either.  None to list all rows.
+    hidden: Hidden | None = None
+    mask: GalleryMask | None = None
+    strikes: bool = False
+    # Canonical distances within which each query has k gallery rows, in this block or in others, shape (n_query,),
+    # float64; inf if unknown.  Rows beyond may be missing in lists.
+    reach: Float64 | None = None
+    # Whether the largest distance of every query is searched for.
+    farthest: bool = False
+    need: Need = field(default=Need.LISTS, kw_only=True)
 
-    def start(self, pair: BlockPair) -> _QuerySide:
-        """Make an accumulator for a block pair."""
-        return _QuerySide(self, pair)
-
-
-class _QuerySide(Accumulator[Surroundings]):
-    """Accumulator of `SurroundQueries`."""
-
-    need: ClassVar[Need] = SurroundQueries.need
-
-    def __init__(self, reduction: SurroundQueries, pair: BlockPair) -> None:
-        self._pair = pair
-        self._listing = Listing(pair, reduction.k, unknown(pair.query), farthest=reduction.farthest)
-        self._tiles = ListingTiles(pair, self._listing, self.need)
+    def _begin(self, pair: BlockPair) -> None:
+        hidden, mask = self.hidden, self.mask
+        self._hidden = None if hidden is None or mask is None else HiddenColumns(hidden, mask, pair.gallery)
+        struck = self._hidden if hidden is not None and (hidden.crosses or self.strikes) else None
+        self._listing = Listing(pair, self.k, Seed(self.reach), farthest=self.farthest, hidden=struck)
+        self._work = ListWork(pair.costs, self._listing.n_listed * len(pair.query), pair.policy)
 
     @property
     def precisions(self) -> NDArray[np.uint8]:
         """First precision of each query."""
-        return np.full(len(self._pair.query), listed_in(self._pair, self._listing.k), np.uint8)
+        return np.full(len(self._pair.query), listed_in(self._pair, self._listing.n_listed), np.uint8)
 
     def absorb(self, tile: TileView) -> None:
-        """Add one tile."""
-        self._tiles.absorb(tile)
+        """Add one tile, without columns that are hidden by label."""
+        precision = tile.first(self.need)
+        backend, pairs = tile.read(precision, self.need, self._hidden)
+        n_refined = backend.nearest(pairs, self._listing.side)
+        if self._work.exceeds(precision, n_refined, tile.size):
+            tile.leave(precision, self.need)
 
     def result(self) -> Surroundings:
         """Return all lists, decided by canonical distance, and the largest distances."""
         return self._listing.result()
 
 
-def merge_surroundings(one: Surroundings, other: Surroundings, k: int) -> Surroundings:
-    """Merge results among different items; lists have length `k`."""
-    index, distance = np.empty((len(one.index), k), np.int64), np.empty((len(one.index), k))
+def merge_surroundings(parts: Iterable[Surroundings]) -> Surroundings:
+    """Merge results among different items, with lists of one length."""
+    return reduce(_merged, parts)
+
+
+def _merged(one: Surroundings, other: Surroundings) -> Surroundings:
+    index, distance = np.empty_like(one.index), np.empty_like(one.distance)
     merge_lists(one.index, one.distance, other.index, other.distance, index, distance)
     return Surroundings(index, distance, np.maximum(one.farthest, other.farthest))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -23,9 +24,9 @@ from reid_dist.core.segments import (
     owner_offsets,
     owners,
     run_offsets,
+    segment_offsets,
     segment_running_sums,
 )
-from reid_dist.engine.reductions.counts import PartialCounts
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -104,7 +105,16 @@ def _by_distance(distance: Float64, owner: Int64, indptr: Int64) -> Int64:
     return order
 
 
-def rank_groups(relevance: Relevance, targets: Targets, counts: PartialCounts) -> RankedQueries:
+def place_starts(targets: Targets) -> Int64:
+    """First place of every query, and the number of places at the end, shape (n_query + 1,), int64.
+
+    A threshold has a place of nearer items, one before each of its positives, and one behind them: see ``APART`` of
+    `reid_dist.kernels.deciding`.
+    """
+    return targets.positive_indptr + 2 * targets.indptr
+
+
+def rank_groups(relevance: Relevance, targets: Targets, counts: Iterable[NDArray[np.integer]]) -> RankedQueries:
     """Compute ranks of groups as `rank` does those of items; `counts` count groups."""
     return rank(replace(relevance, n_kept=_members(relevance).n_kept), targets, counts)
 
@@ -115,25 +125,54 @@ def _members(relevance: Relevance) -> GroupMembers:
     return relevance.members
 
 
-def rank(relevance: Relevance, targets: Targets, counts: PartialCounts) -> RankedQueries:
+def rank(relevance: Relevance, targets: Targets, counts: Iterable[NDArray[np.integer]]) -> RankedQueries:
     """Compute ranks under the order (distance, gallery row) from the counts of the whole gallery.
 
+    `counts` are those of its parts by place, shape (n_places,) each.
     ``r_j = 1 + (negatives nearer) + (negatives tied with it in a lower gallery row) + (positives before it)``.
     """
-    indptr = targets.positive_indptr
-    size = np.diff(targets.positive_start)
-    near = np.repeat(counts.near.astype(np.int64), size)
-    preceding = segment_running_sums(counts.before.dense(len(targets.positive_row)), targets.positive_start)
+    first, start = place_starts(targets), targets.positive_start
+    before = segment_offsets(sum(counts, np.zeros(first[-1], np.int64)))
+    # First place of every threshold, and counts before its ties.
+    opens = start + 2 * np.arange(len(start))
+    up_to = before[opens[:-1] + 1]
+    near, tied = up_to - np.repeat(before[first[:-1]], np.diff(targets.indptr)), before[opens[1:]] - up_to
+    threshold, indptr = entry_owners(start), targets.positive_indptr
+    preceding = before[np.arange(start[-1]) + 2 * threshold + 2] - up_to[threshold]
     return RankedQueries(
         indptr=indptr,
-        rank=1 + near + preceding + entry_numbers(indptr),
-        tied=np.repeat(counts.tied.dense(len(targets.distance)), size),
+        rank=1 + near[threshold] + preceding + entry_numbers(indptr),
+        tied=tied[threshold],
         tied_before=preceding,
         row=targets.positive_row,
-        distance=np.repeat(targets.distance, size),
+        distance=targets.distance[threshold],
         n_kept=relevance.n_kept,
         n_junk=relevance.n_junk,
         reason=relevance.reason,
+    )
+
+
+def select(
+    listed: RankedQueries, start: Int64, relevant: NDArray[np.bool_], negative: NDArray[np.bool_]
+) -> RankedQueries:
+    """Ranks of the `relevant` ones of some items, where others are negatives, and the rest are not there.
+
+    `start` are the offsets of the items of each threshold, as of `Targets.positive_start`.
+    """
+
+    def before(flag: NDArray[np.bool_], indptr: Int64) -> Int64:
+        """Number of true values before each place in its segment."""
+        return segment_running_sums(flag, indptr) - flag
+
+    tied = listed.tied + np.repeat(np.diff(segment_offsets(negative)[start]), np.diff(start))
+    return replace(
+        listed,
+        indptr=segment_offsets(relevant)[listed.indptr],
+        rank=(listed.rank - entry_numbers(listed.indptr) + before(relevant | negative, listed.indptr))[relevant],
+        tied=tied[relevant],
+        tied_before=(listed.tied_before + before(negative, start))[relevant],
+        row=listed.row[relevant],
+        distance=listed.distance[relevant],
     )
 
 

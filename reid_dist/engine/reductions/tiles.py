@@ -9,6 +9,7 @@ again in the next one.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -28,17 +29,14 @@ from reid_dist.engine.reductions.costs import (
     ON_DEVICE_WITHOUT_INTEGERS,
     REDUCED_ON_DEVICE,
     TABLE,
+    Costs,
     Need,
     Precision,
-    Table,
-    following,
-    serving,
 )
 from reid_dist.engine.reductions.device_integers import DeviceIntegers
 from reid_dist.engine.reductions.device_products import DeviceProducts
 from reid_dist.engine.reductions.device_tiles import UploadedRows
-from reid_dist.engine.reductions.products import FloatProducts, IntegerProducts, PreparedColumns, ResidualProducts
-from reid_dist.engine.reductions.screens import screen_pairs
+from reid_dist.engine.reductions.products import FloatProducts, IntegerProducts, ResidualProducts
 from reid_dist.engine.screened_pairs import note_screened
 from reid_dist.kernels.canonical import GIVEN
 
@@ -82,9 +80,8 @@ class BlockPair:
         # The last tile of a block would be short otherwise, and short products are slow.
         self.query_rows, self.gallery_rows = even_rows(len(query), tile.query), even_rows(len(gallery), tile.gallery)
         self._screens: dict[type, Screen] = {}
-        self._prepared: dict[Screen, PreparedColumns] = {}
         self._backends: dict[Precision, Backend] = {}
-        self._rows_there: UploadedRows | None = None
+        self._uploaded = None if self.device is None else UploadedRows(self.device, query, gallery)
 
     @cached_property
     def integers(self) -> IntegerProduct | None:
@@ -113,18 +110,20 @@ class BlockPair:
         dim = self.gallery.features.shape[1]
         return dim <= LARGEST_DIM and self.policy.uses_integers_of(self.device, dim)
 
-    @property
-    def table(self) -> Table:
+    @cached_property
+    def costs(self) -> Costs:
         """Costs of products where they are computed."""
-        if self.device is None:
-            return TABLE
-        return ON_DEVICE if self.has_integers else ON_DEVICE_WITHOUT_INTEGERS
+        table = TABLE
+        if self.device is not None:
+            table = ON_DEVICE if self.has_integers else ON_DEVICE_WITHOUT_INTEGERS
+        # Under a re-ranked distance, some pairs have a known one.
+        return Costs(table, self.gallery.features.shape[1], self.rows.rescoring.active)
 
     def screen(self, precision: Precision = Precision.PLAIN) -> Screen:
         """Screen of a precision: that of all but the widest is the one of float32, up to `Tile.extra`."""
         dtype = np.float64 if precision is Precision.WIDE else np.float32
         if dtype not in self._screens:
-            self._screens[dtype] = screen_pairs(self.distance, self.rows, dtype)
+            self._screens[dtype] = self.distance.screen_pairs(self.rows, dtype)
         return self._screens[dtype]
 
     @cached_property
@@ -140,22 +139,14 @@ class BlockPair:
         screen.multiply(np.arange(n_query), rows, values)
         return values - bias
 
-    def errors(self, precision: Precision, columns: Int64) -> NDArray[np.float32]:
-        """`Tile.extra` of all queries in a precision, as some columns show it, shape (n_query,)."""
-        return self.backend(precision).errors(columns)
-
     def backend(self, precision: Precision) -> Backend:
         """What computes the pairs in a precision."""
         if precision not in self._backends:
             size = self.query_rows * self.gallery_rows
-            if self.device is not None:
+            if self.device is not None and self._uploaded is not None:
                 kind = DeviceIntegers if precision is Precision.INTEGERS else DeviceProducts
                 self._backends[precision] = kind(
-                    self.screen(precision),
-                    self.rows,
-                    self.device,
-                    self._uploaded(self.device),
-                    triton=self.policy.triton,
+                    self.screen(precision), self.rows, self.device, self._uploaded, triton=self.policy.triton
                 )
             elif precision is Precision.INTEGERS:
                 self._backends[precision] = self._whole
@@ -163,97 +154,57 @@ class BlockPair:
                 self._backends[precision] = ResidualProducts(self._whole, size)
             else:
                 multiplies = precision is not Precision.KNOWN
-                self._backends[precision] = FloatProducts(self._columns(precision), size, multiplies=multiplies)
+                self._backends[precision] = FloatProducts(self.screen(precision), size, multiplies=multiplies)
         return self._backends[precision]
-
-    def _uploaded(self, device: TorchDevice) -> UploadedRows:
-        """Rows on the device, which all precisions share."""
-        if self._rows_there is None:
-            self._rows_there = UploadedRows(device, self.query, self.gallery)
-        return self._rows_there
-
-    @property
-    def has_known(self) -> bool:
-        """Whether some pairs have a known distance, under a re-ranked one."""
-        return self.rows.rescoring.active
 
     @cached_property
     def _whole(self) -> IntegerProducts:
         """Products of integers, which those with residuals read as well."""
         if self.integers is None:
             raise AssertionError("products of integers are not available")
-        return IntegerProducts(self._columns(Precision.INTEGERS), self.integers, self.query_rows * self.gallery_rows)
-
-    def _columns(self, precision: Precision) -> PreparedColumns:
-        """Prepared gallery rows in a precision."""
-        screen = self.screen(precision)
-        if screen not in self._prepared:
-            self._prepared[screen] = PreparedColumns(screen, self.gallery_rows)
-        return self._prepared[screen]
+        return IntegerProducts(self.screen(), self.integers, self.query_rows * self.gallery_rows)
 
 
-class Batch:
-    """Queries of a block pair that share tiles, and the first precision of these.
-
-    Attributes
-    ----------
-    queries
-        Ascending places in the block, shape (n,), int64.
-    precision
-        It becomes the next one where too many pairs are left undecided.
-    """
-
-    def __init__(self, queries: Int64, precision: Precision) -> None:
-        self.queries, self.precision = queries, precision
-
-
+@dataclass(eq=False)
 class TileView:
-    """The pairs of a batch of queries and some columns of a block pair, read in any precision.
+    """Queries of a block pair that share tiles, and the columns of one of these, which is read in any precision."""
 
-    Attributes
-    ----------
-    queries, columns
-        Places in their blocks; queries ascend, shape (n,), int64.
-    """
-
-    def __init__(self, pair: BlockPair, batch: Batch, columns: RowRange) -> None:
-        self.queries, self.columns = batch.queries, columns
-        self._pair, self._batch = pair, batch
+    pair: BlockPair
+    # Ascending places in the block, shape (n,), int64.
+    queries: Int64
+    # First precision of these queries; it becomes the next one where too many pairs are left undecided.
+    precision: Precision
+    # Places of gallery rows in their block.
+    columns: RowRange = field(init=False)
 
     @property
     def size(self) -> int:
         """Number of pairs."""
         return len(self.queries) * len(self.columns)
 
-    @property
-    def precision(self) -> Precision:
-        """The first precision of these queries."""
-        return self._batch.precision
-
     def read(self, precision: Precision, need: Need, hidden: HiddenColumns | None = None) -> tuple[Backend, Pairs]:
         """What computes the pairs in a precision, and those to compute for a need, which are counted for the report."""
-        name = self._pair.table[precision].name
-        if name and not self._pair.screen().exact:
-            device = self._pair.device
+        name = self.pair.costs.columns[precision].name
+        if name and not self.pair.screen().exact:
+            device = self.pair.device
             note_screened(need, name if device is None else f"{name} on {device.name}", self.size)
-        return self._pair.backend(precision), Pairs(self.queries, self.columns, hidden)
+        return self.pair.backend(precision), Pairs(self.queries, self.columns, hidden)
 
     def first(self, need: Need) -> Precision:
         """The first precision in which a need is served."""
-        return serving(self.precision, need, self._pair.table, known=self._pair.has_known)
+        return self.pair.costs.serving(self.precision, need)
 
     def wider(self, precision: Precision, need: Need) -> Precision | None:
         """The next precision that serves a need; None behind the last."""
-        if precision is Precision.KNOWN or self._pair.screen().exact:
+        if precision is Precision.KNOWN or self.pair.screen().exact:
             return None
-        pair = self._pair
-        return following(precision, need, pair.gallery.features.shape[1], pair.table, known=pair.has_known)
+        return self.pair.costs.following(precision, need)
 
     def given_up(self, precision: Precision) -> float:
         """Share of pairs inside bands at which the next precision is preferred."""
-        return self._pair.table[precision].given_up
+        return self.pair.costs.columns[precision].given_up
 
     def leave(self, precision: Precision, need: Need) -> None:
         """Read further tiles of these queries in the next precision that serves a need."""
-        if self._batch.precision is precision:
-            self._batch.precision = self.wider(precision, need) or precision
+        if self.precision is precision:
+            self.precision = self.wider(precision, need) or precision

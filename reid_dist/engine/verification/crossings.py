@@ -19,7 +19,7 @@ half at least, and a float64 has 64 bits.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -27,7 +27,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.engine.reductions import BracketCounts, KeyCounts, distance_of, ordered_keys
+from reid_dist.engine.reductions.impostors import BracketCounts
+from reid_dist.engine.reductions.key_counts import KeyCounts, distance_of, ordered_keys
 from reid_dist.errors import DamagedStoreError
 
 Float64 = NDArray[np.float64]
@@ -112,7 +113,7 @@ class ThresholdSearch:
         nearer: list[int] = np.cumsum(np.stack([counts.below, totals], axis=1)).tolist()
         still_open = {}
         for level, known in self._open.items():
-            place = first_where(len(edges), partial(self._reached, level, edges, nearer))
+            place = bisect_left(range(len(edges)), True, key=partial(self._reached, level, edges, nearer))
             found, crossing = ([_BEGIN, *edges][place], [*edges, END][place]), None
             if place % 2:
                 found, crossing = self._look_inside(level, found, nearer[place - 1], counts.inside[place // 2])
@@ -153,14 +154,12 @@ class ThresholdSearch:
             key = int(keys[place])
             return max(key << shift, bracket[0]), min((key + 1) << shift, bracket[1])
 
-        place = first_where(
-            len(keys), lambda at: level.reached(nearer(at, "right"), self._genuine_below(range_of(at)[1]))
+        # Numbers of pairs do not fall.
+        place = bisect_left(
+            range(len(keys)),
+            True,
+            key=lambda at: level.reached(nearer(at, "right"), self._genuine_below(range_of(at)[1])),
         )
         if shift:
             return range_of(place), None
         return range_of(place), Crossing(distance_of(int(keys[place])), nearer(place, "left"), nearer(place, "right"))
-
-
-def first_where(size: int, holds: Callable[[int], bool]) -> int:
-    """Find the first of `size` positions at which a monotone predicate holds; `size` if it never holds."""
-    return bisect_left(range(size), True, key=holds)

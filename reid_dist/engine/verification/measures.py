@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries, TieRule
 from reid_dist.core.segments import entry_owners, run_offsets
-from reid_dist.engine.outputs import Probes
+from reid_dist.engine.outputs.nearest_rows import Probes
 from reid_dist.engine.verification.crossings import Crossing, Level
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import NEAREST, PAIRS, PROBES, Metric
@@ -271,7 +271,7 @@ def _accuracy_by_votes(metric: Metric, ranked: RankedQueries, probes: Probes, _:
 def _accuracy_on_unknown(metric: Metric, ranked: RankedQueries, probes: Probes, _: TieRule | None) -> float:
     unknown = ~probes.mated & (ranked.reason != _NOT_COUNTED)
     if not unknown.any():
-        raise _no_unknown(metric)
+        raise no_unknown(metric)
     return _balanced(probes.nearest_kept[unknown] >= metric.threshold, probes.pid[unknown])
 
 
@@ -310,7 +310,7 @@ class _OpenSet:
         self._nearest_mate = np.sort(ranked.distance[ranked.indptr[:-1][at_first]])
         self.non_mated = np.sort(probes.nearest_kept[~probes.mated & (ranked.reason != _NOT_COUNTED)])
         if not len(self.non_mated):
-            raise _no_unknown(self.metrics[0])
+            raise no_unknown(self.metrics[0])
 
     def threshold(self, rate: Fraction) -> float:
         """The (floor(x N) + 1)-th smallest of the nearest distances of the N non-mated probes; infinite beyond N."""
@@ -322,18 +322,10 @@ class _OpenSet:
         return int(np.searchsorted(self._nearest_mate, self.threshold(rate), "left")) / self.n_mated
 
 
-def _no_unknown(metric: Metric) -> InputError:
+def no_unknown(metric: Metric) -> InputError:
+    """Error of a metric of non-mated queries where every query is mated."""
     return InputError(
         f"{metric.family.name} needs queries whose identity has no row in the gallery, and every query's pid has one: "
         "add queries of identities that the gallery lacks, take some identities out of the gallery, or request "
         "TAR@FAR=x, which needs none"
     )
-
-
-def refuse_without_unknown(
-    metrics: Sequence[Metric], query_pids: NDArray[np.int64], known_pids: NDArray[np.int64]
-) -> None:
-    """Raise `InputError` for open-set metrics if every query has one of the known pids, those of gallery rows."""
-    for metric in metrics:
-        if metric.family.needs_unknown and np.isin(query_pids, known_pids).all():
-            raise _no_unknown(metric)

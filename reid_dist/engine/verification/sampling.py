@@ -20,18 +20,23 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange, cut_rows
-from reid_dist.engine.outputs import QueryBlock, visibility_of
-from reid_dist.engine.plan import DEFAULT_TILE
-from reid_dist.engine.reductions import CountImpostors, FallingScale, KeyCounts, add_key_counts, ordered_keys
+from reid_dist.engine.outputs.impostors import ImpostorBrackets, visibility_of
+from reid_dist.engine.outputs.output import JobSizes, QueryBlock
+from reid_dist.engine.plan import DEFAULT_TILE, Besides
+from reid_dist.engine.reductions.impostors import CountImpostors
+from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.engine.verification.crossings import END, Level, edges_of
+from reid_dist.engine.verification.measures import wanted_levels
 from reid_dist.kernels.impostors import falling_keys, key_edges
 from reid_dist.kernels.splitmix import stream_outputs
+from reid_dist.metrics.definitions import parse_metrics
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -218,3 +223,35 @@ class _Bins:
 def _up_to(counts: KeyCounts, keys: Int64) -> Float64:
     """Sum of counts up to each of some keys, which include theirs, shape (n,)."""
     return np.cumsum(np.bincount(np.searchsorted(keys, counts.key), counts.count, len(keys)))
+
+
+@dataclass(frozen=True)
+class LevelBrackets(ImpostorBrackets):
+    """Exact counts of impostors around the levels of metrics over pairs, and of the ROC."""
+
+    reads_thresholds: ClassVar[bool] = True
+    prepares: ClassVar[bool] = True
+
+    # Names of the metrics.
+    names: tuple[str, ...] = ()
+    roc: bool = False
+
+    def _levels(self, n_genuine: int, n_impostor: int) -> list[Level]:
+        return wanted_levels(parse_metrics(self.names), self.roc, n_genuine, n_impostor)
+
+    def summary(self, block: QueryBlock) -> Sample:
+        """Sampled distances of impostors, and the numbers of pairs."""
+        n_query = len(block.labels.query.pids)
+        return sample_block(block, n_query, self._levels(1, n_query * block.labels.index.n_gallery))
+
+    def prepared(self, summaries: Sequence[Sample]) -> Self:
+        """Brackets around all levels; none without genuine pairs or impostors, which is refused later."""
+        sample = join_samples(summaries)
+        n_genuine, n_impostor = sample.genuine.total, sample.n_impostor
+        if not n_genuine or not n_impostor:
+            return self
+        return replace(self, edges=edges_of_sample(self._levels(n_genuine, n_impostor), sample) or self.edges)
+
+    def besides(self, sizes: JobSizes) -> Besides:
+        """Counts."""
+        return super().besides(sizes) + Besides(prepares=True)

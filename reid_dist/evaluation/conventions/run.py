@@ -17,16 +17,9 @@ from reid_dist.engine.checks import check_client, check_labels, check_sets, join
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob, joined_label_sets
-from reid_dist.engine.outputs import (
-    EVERY_ROW,
-    JobSizes,
-    Output,
-    ProtocolCurves,
-    ProtocolRanks,
-    Results,
-    single_shot_places,
-)
-from reid_dist.engine.reductions import SingleShot
+from reid_dist.engine.outputs.output import JobSizes, Output, Results
+from reid_dist.engine.outputs.protocol_ranks import EVERY_ROW, ProtocolCurves, ProtocolRanks, single_shot_places
+from reid_dist.engine.reductions.single_shot import SingleShot
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Stopwatch
 from reid_dist.errors import InputError

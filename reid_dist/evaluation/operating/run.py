@@ -21,11 +21,14 @@ from reid_dist.engine.checks import check_client, check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs import NearestNegatives, Output, Positives, held_by_queries
+from reid_dist.engine.outputs.impostors import held_by_queries
+from reid_dist.engine.outputs.nearest_rows import NearestNegatives
+from reid_dist.engine.outputs.output import Output
+from reid_dist.engine.outputs.ranks import Positives
 from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.task_graph import Execution, Stopwatch
 from reid_dist.engine.threshold_passes import impostors_nearer, refuse_early, verification_outputs, verify
-from reid_dist.engine.verification import Verification
+from reid_dist.engine.verification.measures import Verification
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, refuse_options
 from reid_dist.evaluation.counted_rows import CountedRows

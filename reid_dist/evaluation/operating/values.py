@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RankedQueries
 from reid_dist.core.segments import entry_owners
 from reid_dist.engine.blas import one_blas_thread
-from reid_dist.engine.outputs import Probes
+from reid_dist.engine.outputs.nearest_rows import Probes
 from reid_dist.engine.threshold_passes import ImpostorsNearer
 from reid_dist.metrics.confidence import interval_of_magnitudes, percentile_intervals, resampled_sums
 from reid_dist.metrics.isotonic import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from reid_dist.core.formatting import byte_size
-from reid_dist.engine.outputs import NearestRows
+from reid_dist.engine.outputs.nearest_rows import NearestRows
 from reid_dist.engine.plan import MERGED_AT_ONCE, SetShape, make_plan
 from reid_dist.errors import PlanError
 from reid_dist.stages.expansion.definition import Convolution, Expansion, LearnedMap, Normalisation, Step

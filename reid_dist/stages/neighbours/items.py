@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.reductions import FeatureBlock
+from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.scorers import read_block
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.stores import FeatureSet

@@ -9,7 +9,7 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import SearchJob
-from reid_dist.engine.outputs import NearestRows
+from reid_dist.engine.outputs.nearest_rows import NearestRows
 from reid_dist.engine.plan import make_plan
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import TaskGraph

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +13,9 @@ from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import (
-    FeatureBlock,
-    Seed,
-    Surroundings,
-    SurroundQueries,
-    merge_surroundings,
-    pair_rows,
-)
+from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
+from reid_dist.engine.reductions.costs import Need
+from reid_dist.engine.reductions.surroundings import KeepNearest, Seed, Surroundings, merge_surroundings
 from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened, count_screened
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.canonical import pair_distances
@@ -74,7 +68,7 @@ def tile_task(search: Search, first: int, second: int, _before: object = None) -
         with one_blas_thread(), count_screened() as screened:
             near, far = lists.items.read(lists.rows(first)), lists.candidates.read(search.candidate_blocks[second])
             tile = TileShape(search.tile_rows, search.tile_rows)
-            reduction = SurroundQueries(lists.k - 1, lists.distance, lists.has_farthest)
+            reduction = KeepNearest(lists.k - 1, farthest=lists.has_farthest, need=Need.NEIGHBOURS)
             (found,) = run_tiles(near, far, lists.distance, tile, [reduction], search.policy)
         lists.stage.write(search.part(first, second), _arrays("", found))
         return screened
@@ -123,9 +117,8 @@ def _seed(search: Search, block: int) -> Seed:
         found = lists.stage.read(part, f"{side}distance", f"{side}farthest")
         distances.append(found[f"{side}distance"])
         farthest.append(found[f"{side}farthest"])
-    nearest, place = np.concatenate(distances, axis=1), lists.k - 2
-    has_bound = nearest.shape[1] > place
-    reach = np.partition(nearest, place, axis=1)[:, place] if has_bound else np.full(len(nearest), np.inf)
+    place = lists.k - 2
+    reach = np.partition(np.concatenate(distances, axis=1), place, axis=1)[:, place]
     return Seed(reach, np.max(farthest, axis=0))
 
 
@@ -144,28 +137,22 @@ def merge_task(
         index, distance, farthest = (part[name] for name in names)
         return Surroundings(index.astype(np.int64), distance, farthest)
 
-    others = map(found_in, range(len(search.candidate_blocks)))
-    merged = reduce(lambda one, two: merge_surroundings(one, two, lists.k - 1), others)
+    merged = merge_surroundings(map(found_in, range(len(search.candidate_blocks))))
     features = lists.items.read(lists.rows(block))
     # A query is no candidate: in its own list, its number follows those of the gallery.
     numbers = features.numbers if lists.is_symmetric else np.full(len(features), lists.candidates.n_items)
-    found = own_first(features, numbers, merged, lists.distance, lists.k)
+    found = own_first(features, numbers, merged, lists.distance)
     arrays = {"index": found.index, "distance": found.distance, "farthest": found.farthest}
     lists.stage.write(lists.block_part(block), arrays)
     return add_screened(counted)
 
 
-def own_first(
-    features: FeatureBlock, numbers: NDArray[np.int64], found: Surroundings, distance: Distance, k: int
-) -> Listed:
-    """Put each item, by its number, first in its own list of length `k`."""
+def own_first(features: FeatureBlock, numbers: NDArray[np.int64], found: Surroundings, distance: Distance) -> Listed:
+    """Put each item, by its number, first in its own list."""
     place = np.arange(len(features))
     own = pair_distances(pair_rows(distance, features, features), place, place)
-    missing = ((0, 0), (0, k - 1 - found.index.shape[1]))
-    index = np.pad(found.index, missing, constant_values=-1)
-    nearest = np.pad(found.distance, missing, constant_values=np.inf)
     return Listed(
-        np.column_stack([numbers, index]).astype(np.int32),
-        np.column_stack([own, nearest]),
+        np.column_stack([numbers, found.index]).astype(np.int32),
+        np.column_stack([own, found.distance]),
         np.maximum(found.farthest, own),
     )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.registry import Registry
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.reductions import pair_rows
+from reid_dist.engine.reductions.base import pair_rows
 from reid_dist.engine.scorers import FeatureScorer, Scorer
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import pair_distances

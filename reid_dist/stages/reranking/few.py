@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import FeatureBlock, pair_rows
+from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
 from reid_dist.engine.tile_loop import run_symmetric_tiles
 from reid_dist.kernels.canonical import pair_distances, read_only, squared_norms
 from reid_dist.kernels.jaccard import overlap_pairs, row_sums
@@ -46,7 +46,7 @@ class FewItems:
         """Lists of the `k` nearest items of each, itself first: those of a neighbour search."""
         k = max(2, k)
         (found,) = run_symmetric_tiles(self.block, None, distance, TILE_ROWS, k - 1, policy=self.policy)
-        return own_first(self.block, self.block.numbers, found, distance, k)
+        return own_first(self.block, self.block.numbers, found, distance)
 
     def pair_distances(self, distance: Distance, one: Int64, other: Int64) -> Float64:
         """Canonical distances of listed pairs, shape (n,)."""

@@ -16,7 +16,8 @@ from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.core.segments import entry_owners
 from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE, Distance
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions import FeatureBlock, KeepNearest
+from reid_dist.engine.reductions.base import FeatureBlock
+from reid_dist.engine.reductions.surroundings import KeepNearest
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.errors import InputError, PlanError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
@@ -167,7 +168,7 @@ class _GivenItems:
         """Lists of the k nearest items of each, itself first, -1 after the last entry; and the largest distances."""
         n = self.n_items
         index, farthest = np.full((n, k), -1, np.int32), np.empty(n)
-        keep = KeepNearest(min(k, n), GIVEN_DISTANCE)
+        keep = KeepNearest(min(k, n))
         places = FeatureBlock.of_places(RowRange(0, n))
         for rows in cut_rows(n, _ROWS_AT_ONCE):
             here = slice(rows.start, rows.stop)

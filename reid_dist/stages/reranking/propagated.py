@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.core.segments import segment_offsets
-from reid_dist.engine.reductions import FeatureBlock
+from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.kernels.jaccard import ColumnLists, columns_of, listed_products, products_into
 from reid_dist.kernels.propagation import depth_first, mutual_rows, propagated_rows, transposed_rows

@@ -14,7 +14,8 @@ from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.core.segments import entry_owners
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import SetShape
-from reid_dist.engine.reductions import FallingScale, FeatureBlock
+from reid_dist.engine.reductions.base import FeatureBlock
+from reid_dist.engine.reductions.key_counts import FallingScale
 from reid_dist.engine.scorers import FeatureScorer, Scorer
 from reid_dist.kernels.canonical import PairRows, Rescoring, pair_distances
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs, row_sums

@@ -26,7 +26,7 @@ from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import Besides
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import FeatureBlock
+from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.scorers import FeatureScorer, read_block
 from reid_dist.engine.screened_pairs import ScreenedPairs, count_screened
 from reid_dist.errors import InputError, PlanError

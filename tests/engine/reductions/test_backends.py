@@ -7,7 +7,7 @@ import pytest
 from exact_products import free_integers
 
 from reid_dist import FeatureSet, evaluate
-from reid_dist.engine.reductions.costs import TABLE, Need, Precision, following, serving
+from reid_dist.engine.reductions.costs import TABLE, Costs, Need, Precision
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -16,10 +16,11 @@ def test_every_need_is_served_from_every_precision_on(need: Need, known: bool) -
     """In the precision itself or the next one that serves it; the one before it does not."""
     chain = [each for each in TABLE if TABLE[each].serves(need, known=known)]
     assert Precision.PLAIN in chain
+    costs = Costs(TABLE, 512, known)
     for first in TABLE:
         later = [each for each in chain if each > first]
-        assert following(first, need, 512, known=known) == (later[0] if later else None)
-        found = serving(first, need, known=known)
+        assert costs.following(first, need) == (later[0] if later else None)
+        found = costs.serving(first, need)
         assert found in chain
         assert found == (first if first in chain else later[0] if later else chain[-1])
 

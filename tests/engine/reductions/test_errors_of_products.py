@@ -11,8 +11,9 @@ from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import BlockPair, Precision
 from reid_dist.engine.reductions.backends import Pairs
+from reid_dist.engine.reductions.costs import Precision
+from reid_dist.engine.reductions.tiles import BlockPair
 
 pytest.importorskip("onnxruntime")
 

@@ -7,7 +7,7 @@ import pytest
 
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import FeatureBlock
+from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.tile_loop import run_symmetric_tiles
 from reid_dist.kernels.canonical import read_only, squared_norms
 

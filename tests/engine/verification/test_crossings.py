@@ -16,22 +16,16 @@ from reid_dist.core.model import GalleryMask, Hidden
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import (
-    BracketCounts,
-    CollectImpostors,
-    FallingScale,
-    FeatureBlock,
-    KeyCounts,
-    Precision,
-    Reduction,
-    TileView,
-    Visibility,
-    bands,
-    combine_brackets,
-    costs,
-)
+from reid_dist.engine.reductions import bands, costs
+from reid_dist.engine.reductions.base import FeatureBlock
+from reid_dist.engine.reductions.costs import Precision
+from reid_dist.engine.reductions.impostors import BracketCounts, CollectImpostors, Visibility, combine_brackets
+from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts
+from reid_dist.engine.reductions.reduction import Reduction
+from reid_dist.engine.reductions.tiles import TileView
 from reid_dist.engine.tile_loop import run_tiles
-from reid_dist.engine.verification import Level, ThresholdSearch, crossings_of, wanted_levels
+from reid_dist.engine.verification.crossings import Level, ThresholdSearch, crossings_of
+from reid_dist.engine.verification.measures import wanted_levels
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.metrics.definitions import parse_metrics
@@ -78,9 +72,7 @@ class Problem:
         columns = [np.flatnonzero(row) for row in self.hidden]
         hidden = Hidden(np.cumsum([0, *map(len, columns)]), np.concatenate(columns).astype(np.int64), None, True)
         mask = GalleryMask(np.zeros(len(self.gallery), bool), None)
-        return Visibility(
-            hidden, mask, np.ones(len(self.query), bool), self.distance, FallingScale(self.distance.squared)
-        )
+        return Visibility(hidden, mask, np.ones(len(self.query), bool), FallingScale(self.distance.squared))
 
     def reduce(self, reduction: Reduction, combine, cuts, tile):
         """Run over the gallery in blocks, merged in a tree that leans to one side."""
@@ -152,7 +144,7 @@ def test_levels_are_found_exactly(seed, kind, name, n_query, n_gallery, dim, cap
         if has_integers and has_library():
             use_integers(patch)
             # Products of integers cost least, wherever the pairs lie; tiles are left to float32 at once or never.
-            patch.setattr(costs, "cost_of", lambda precision, dim, share, table=None: int(precision) + 0.0 * share)
+            patch.setattr(costs.Costs, "of", lambda _, precision, share: int(precision) + 0.0 * share)
             most = data.draw(st.sampled_from([0, 50, 10**9]))
             patch.setattr(bands, "most_inside", lambda size, given_up: most)
         found, _ = search_through(problem, levels, genuine, guessed, capacity, cuts, tile)

@@ -17,13 +17,14 @@ from reid_dist.core.environment import has_integers
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs import Ranks
+from reid_dist.engine.outputs.ranks import Ranks
 from reid_dist.engine.plan import TileShape, make_plan
-from reid_dist.engine.reductions import FallingScale, KeyCounts
+from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Execution, Progress
-from reid_dist.engine.verification import ROC_RATES, Level, LevelBrackets
-from reid_dist.engine.verification.sampling import Sample, edges_of_sample, sampled_groups
+from reid_dist.engine.verification.crossings import Level
+from reid_dist.engine.verification.measures import ROC_RATES
+from reid_dist.engine.verification.sampling import LevelBrackets, Sample, edges_of_sample, sampled_groups
 from reid_dist.kernels.impostors import falling_keys
 from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.stores import Workspace

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from oracles import verification as oracle
 
 from reid_dist.core.model import Neighbours, RankedQueries
-from reid_dist.engine.outputs import Probes
-from reid_dist.engine.verification import (
+from reid_dist.engine.outputs.nearest_rows import Probes
+from reid_dist.engine.verification.crossings import crossings_of
+from reid_dist.engine.verification.measures import (
     ROC_RATES,
-    crossings_of,
     identification_rates,
     make_verification,
     needs_pairs,

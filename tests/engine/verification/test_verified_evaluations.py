@@ -15,7 +15,8 @@ from reid_dist.engine import plan
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import Besides, SetShape, make_plan
 from reid_dist.engine.task_graph import Progress
-from reid_dist.engine.verification import ROC_RATES, sampling
+from reid_dist.engine.verification import sampling
+from reid_dist.engine.verification.measures import ROC_RATES
 from reid_dist.errors import InputError
 from reid_dist.relevance.protocols import PROTOCOLS, compose_protocol
 from reid_dist.stores import DistanceBlock

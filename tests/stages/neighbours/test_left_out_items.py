@@ -21,7 +21,7 @@ from reid_dist import FeatureSet, nearest
 from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import KeepNearest, Surroundings, SurroundQueries
+from reid_dist.engine.reductions.surroundings import KeepNearest, Surroundings
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.stages.neighbours import Items, find_neighbours
@@ -55,17 +55,14 @@ def test_both_sides_in_float32(distance, blocks, k, tile):
     near, far = blocks
     matrix, kept = canonical_matrix(near, far, distance), near.label[:, None] != far.label
     found = run_symmetric_tiles(near, far, distance, tile, k, policy=Policy.in_force())
-    assert_same(found[0], sorted_rest(matrix, kept, far.numbers, min(k, len(far))))
-    assert_same(found[1], sorted_rest(matrix.T, kept.T, near.numbers, min(k, len(near))))
+    assert_same(found[0], sorted_rest(matrix, kept, far.numbers, k))
+    assert_same(found[1], sorted_rest(matrix.T, kept.T, near.numbers, k))
     (alone,) = run_symmetric_tiles(near, None, distance, tile, k, policy=Policy.in_force())
     within, kept = canonical_matrix(near, near, distance), near.label[:, None] != near.label
-    assert_same(alone, sorted_rest(within, kept, near.numbers, min(k, len(near))))
+    assert_same(alone, sorted_rest(within, kept, near.numbers, k))
     expected = sorted_rest(matrix, near.label[:, None] != far.label, far.numbers, k)
-    for reduction in (SurroundQueries(k, distance), KeepNearest(k, distance)):
-        (lists,) = run_tiles(near, far, distance, TileShape(tile, 5), [reduction], policy=Policy.in_force())
-        width = lists.index.shape[1]
-        np.testing.assert_array_equal(lists.index, expected.index[:, :width])
-        np.testing.assert_array_equal(lists.distance, expected.distance[:, :width])
+    wanted = KeepNearest(k, farthest=True)
+    assert_same(*run_tiles(near, far, distance, TileShape(tile, 5), [wanted], policy=Policy.in_force()), expected)
 
 
 @settings(max_examples=examples(30))
@@ -81,13 +78,11 @@ def test_both_sides_in_eight_bits(data, k, tile):
         use_integers(patch)
         found = run_symmetric_tiles(near, far, distance, tile, k, policy=Policy.in_force())
         (alone,) = run_symmetric_tiles(near, None, distance, tile, k, policy=Policy.in_force())
-        (listed,) = run_tiles(
-            near, far, distance, TileShape(tile, tile), [KeepNearest(k, distance)], policy=Policy.in_force()
-        )
-    assert_same(found[0], sorted_rest(matrix, kept, far.numbers, min(k, len(far))))
-    assert_same(found[1], sorted_rest(matrix.T, kept.T, near.numbers, min(k, len(near))))
+        (listed,) = run_tiles(near, far, distance, TileShape(tile, tile), [KeepNearest(k)], policy=Policy.in_force())
+    assert_same(found[0], sorted_rest(matrix, kept, far.numbers, k))
+    assert_same(found[1], sorted_rest(matrix.T, kept.T, near.numbers, k))
     within, kept = canonical_matrix(near, near, distance), near.label[:, None] != near.label
-    assert_same(alone, sorted_rest(within, kept, near.numbers, min(k, len(near))))
+    assert_same(alone, sorted_rest(within, kept, near.numbers, k))
     np.testing.assert_array_equal(listed.index, expected.index)
     np.testing.assert_array_equal(listed.distance, expected.distance)
 

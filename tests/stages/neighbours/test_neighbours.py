@@ -17,11 +17,7 @@ from strategies import DIMS, KINDS, crowded_sets, features, scattered_sets
 from reid_dist import nearest
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES as REGISTERED
-from reid_dist.engine.reductions import (
-    Seed,
-    Surroundings,
-    merge_surroundings,
-)
+from reid_dist.engine.reductions.surroundings import Seed, Surroundings, merge_surroundings
 from reid_dist.engine.tile_loop import run_symmetric_tiles
 from reid_dist.errors import InputError
 from reid_dist.stages.neighbours import Items, find_neighbours, find_query_neighbours, find_top_lists
@@ -74,10 +70,10 @@ def test_sweep_without_seeds(name, rows, k, tile):
     matrix = canonical_matrix(near, far, distance)
     np.testing.assert_array_equal(matrix.T, canonical_matrix(far, near, distance))
     found = run_symmetric_tiles(near, far, distance, tile, k)
-    assert_same(found[0], plain_surroundings(matrix, far.numbers, min(k, len(far))))
-    assert_same(found[1], plain_surroundings(matrix.T, near.numbers, min(k, len(near))))
+    assert_same(found[0], plain_surroundings(matrix, far.numbers, k))
+    assert_same(found[1], plain_surroundings(matrix.T, near.numbers, k))
     (alone,) = run_symmetric_tiles(near, None, distance, tile, k)
-    own = plain_surroundings(canonical_matrix(near, near, distance), near.numbers, min(k, len(near)), own=True)
+    own = plain_surroundings(canonical_matrix(near, near, distance), near.numbers, k, own=True)
     assert_same(alone, own)
 
 
@@ -101,7 +97,7 @@ def test_sweep_with_seeds(name, rows, k, tile, data):
     seeds = seed(len(near)), seed(len(far))
     found = run_symmetric_tiles(near, far, distance, tile, k, seeds)
     for side, known, table, numbers in zip(found, seeds, (matrix, matrix.T), (far.numbers, near.numbers), strict=True):
-        expected = plain_surroundings(table, numbers, min(k, table.shape[1]))
+        expected = plain_surroundings(table, numbers, k)
         farthest = np.maximum(expected.farthest, known.farthest)
         assert_same(side, Surroundings(expected.index, expected.distance, farthest), within=known.reach)
 
@@ -112,13 +108,12 @@ def test_merging_lists(entries, k):
     pairs = [sorted((float(d), j) for j, (d, side) in enumerate(entries) if side == which) for which in (0, 1)]
 
     def as_surroundings(listed, farthest):
-        width = len(listed) + 1
-        index, near = np.full((1, width), -1, np.int64), np.full((1, width), np.inf)
-        for place, (d, j) in enumerate(listed):
+        index, near = np.full((1, k), -1, np.int64), np.full((1, k), np.inf)
+        for place, (d, j) in enumerate(listed[:k]):
             index[0, place], near[0, place] = j, d
         return Surroundings(index, near, np.array([farthest]))
 
-    merged = merge_surroundings(as_surroundings(pairs[0], 3.0), as_surroundings(pairs[1], 5.0), k)
+    merged = merge_surroundings([as_surroundings(pairs[0], 3.0), as_surroundings(pairs[1], 5.0)])
     wanted = sorted(pairs[0] + pairs[1])[:k]
     filled = wanted + [(np.inf, -1)] * (k - len(wanted))
     assert list(zip(merged.distance[0].tolist(), merged.index[0].tolist(), strict=True)) == filled

@@ -21,16 +21,11 @@ from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import (
-    BlockPair,
-    KeepNearest,
-    Precision,
-    Seed,
-    Surroundings,
-    SurroundQueries,
-    costs,
-)
+from reid_dist.engine.reductions import costs
 from reid_dist.engine.reductions.backends import Pairs
+from reid_dist.engine.reductions.costs import Precision
+from reid_dist.engine.reductions.surroundings import KeepNearest, Seed, Surroundings
+from reid_dist.engine.reductions.tiles import BlockPair
 from reid_dist.engine.screened_pairs import count_screened
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.quantising import quantise_rows
@@ -171,7 +166,7 @@ def test_sweep_with_seeds(name, k, tile, data):
     known = seed(len(near)), seed(len(far))
     found = run_symmetric_tiles(near, far, distance, tile, k, known, policy=Policy.in_force())
     for side, each, table, numbers in zip(found, known, (matrix, matrix.T), (far.numbers, near.numbers), strict=True):
-        expected = plain_surroundings(table, numbers, min(k, table.shape[1]))
+        expected = plain_surroundings(table, numbers, k)
         farthest = np.maximum(expected.farthest, each.farthest)
         assert_same(side, Surroundings(expected.index, expected.distance, farthest), within=each.reach)
 
@@ -187,7 +182,7 @@ def test_block_among_itself(name, k, tile, data):
     block = block_of(rows, 100)
     matrix = canonical_matrix(block, block, distance)
     (found,) = run_symmetric_tiles(block, None, distance, tile, k, policy=Policy.in_force())
-    expected = plain_surroundings(matrix, block.numbers, min(k, len(block)), own=True)
+    expected = plain_surroundings(matrix, block.numbers, k, own=True)
     assert_same(found, expected)
     labels = np.array(data.draw(st.lists(st.integers(0, 2), min_size=len(block), max_size=len(block))))
     labelled, found = replace(block, label=labels), []
@@ -260,7 +255,7 @@ def test_smaller_bounds_of_lists_of_queries_are_noticed(monkeypatch):
     distance = REGISTERED.get("cosine")
     query, row = rows_at_the_edge(512, 1.0)
     near, far = block_of(query), block_of(np.concatenate([row, -np.ones((3, 512))]), 10)
-    wanted = KeepNearest(1, distance, reach=canonical_matrix(near, far, distance)[:, 0])
+    wanted = KeepNearest(1, reach=canonical_matrix(near, far, distance)[:, 0])
     assert run_tiles(near, far, distance, TileShape(8, 8), [wanted], policy=Policy.in_force())[0].index.tolist() == [
         [10]
     ]
@@ -301,13 +296,10 @@ def test_lists_of_queries(name, k, shape, data):
     rows = data.draw(hard_blocks(name))
     near, far = block_of(rows[0]), block_of(rows[1], 100)
     expected = plain_surroundings(canonical_matrix(near, far, distance), far.numbers, k)
-    (found,) = run_tiles(near, far, distance, tile, [SurroundQueries(k, distance)], policy=Policy.in_force())
-    (listed,) = run_tiles(near, far, distance, tile, [KeepNearest(k, distance)], policy=Policy.in_force())
-    width = found.index.shape[1]
-    assert_same(found, Surroundings(expected.index[:, :width], expected.distance[:, :width], expected.farthest))
-    assert (expected.index[:, width:] == -1).all()
-    np.testing.assert_array_equal(listed.index, expected.index)
-    np.testing.assert_array_equal(listed.distance, expected.distance)
+    for farthest in (True, False):
+        wanted = KeepNearest(k, farthest=farthest)
+        (found,) = run_tiles(near, far, distance, tile, [wanted], policy=Policy.in_force())
+        assert_same(found, expected if farthest else replace(expected, farthest=np.full(len(near), np.nan)))
 
 
 @pytest.mark.quick_cases(1)
@@ -323,7 +315,7 @@ def test_lists_within_a_known_reach(name, k, data):
     values = [*np.unique(matrix).tolist()[:200], np.inf, float(matrix.mean())]
     reach = np.array(data.draw(st.lists(st.sampled_from(values), min_size=len(near), max_size=len(near))))
     (found,) = run_tiles(
-        near, far, distance, TileShape(17, 17), [KeepNearest(k, distance, reach=reach)], policy=Policy.in_force()
+        near, far, distance, TileShape(17, 17), [KeepNearest(k, reach=reach)], policy=Policy.in_force()
     )
     expected = plain_surroundings(matrix, far.numbers, k)
     assert found.index.shape == found.distance.shape == (len(near), k)
@@ -339,15 +331,10 @@ def test_first_rows_nearer_than_all_others(k):
         first = np.concatenate([rows[:1] + 0.01 * rows[1 : 1 + n_near], -rows[:1] - 0.01 * rows[1:2]])
         near, far = block_of(rows[:1]), block_of(np.concatenate([first, rows[n_near + 1 :]]), 100)
         expected = plain_surroundings(canonical_matrix(near, far, distance), far.numbers, k)
-        (found,) = run_tiles(
-            near, far, distance, TileShape(64, 150), [SurroundQueries(k, distance)], policy=Policy.in_force()
-        )
-        (listed,) = run_tiles(
-            near, far, distance, TileShape(64, 150), [KeepNearest(k, distance)], policy=Policy.in_force()
-        )
-        assert_same(found, expected)
-        np.testing.assert_array_equal(listed.index, expected.index)
-        np.testing.assert_array_equal(listed.distance, expected.distance)
+        for farthest in (True, False):
+            wanted = KeepNearest(k, farthest=farthest)
+            (found,) = run_tiles(near, far, distance, TileShape(64, 150), [wanted], policy=Policy.in_force())
+            assert_same(found, expected if farthest else replace(expected, farthest=np.full(1, np.nan)))
 
 
 @pytest.mark.parametrize("name", DISTANCES)
@@ -357,7 +344,7 @@ def test_rows_that_may_be_the_nearest_and_the_farthest_are_listed_once(name):
     rows = rng.normal(size=64) + 0.1 * rng.normal(size=(60, 64))
     distance, near, far = REGISTERED.get(name), block_of(rows[:4]), block_of(rows[4:], 100)
     expected = plain_surroundings(canonical_matrix(near, far, distance), far.numbers, 3)
-    reduction = SurroundQueries(3, distance)
+    reduction = KeepNearest(3, farthest=True)
     (found,) = run_tiles(near, far, distance, TileShape(64, 64), [reduction], policy=Policy.in_force())
     assert_same(found, expected)
 
@@ -393,15 +380,14 @@ def test_crowded_blocks_are_computed_in_float32(dim, others, monkeypatch):
     distance = REGISTERED.get("cosine")
     near, far = block_of(rng.normal(size=(90, dim))), block_of(rng.normal(size=(70, dim)), 100)
     seeds = tuple(Seed(np.full(len(each), np.inf), np.full(len(each), -np.inf)) for each in (near, far))
+    of_queries = KeepNearest(3, farthest=True, need=costs.Need.NEIGHBOURS)
 
     def found():
         with count_screened() as screened:
             lists = [
                 *run_symmetric_tiles(near, far, distance, 32, 3, seeds, policy=Policy.in_force()),
                 *run_symmetric_tiles(near, None, distance, 32, 3, policy=Policy.in_force()),
-                *run_tiles(
-                    near, far, distance, TileShape(32, 32), [SurroundQueries(3, distance)], policy=Policy.in_force()
-                ),
+                *run_tiles(near, far, distance, TileShape(32, 32), [of_queries], policy=Policy.in_force()),
             ]
         return lists, dict(screened)
 

@@ -20,7 +20,7 @@ from reid_dist import DistanceBlock, evaluate, evaluate_distances, reranked_dist
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES as MEASURES
 from reid_dist.engine.plan import TileShape
-from reid_dist.engine.reductions import SurroundQueries
+from reid_dist.engine.reductions.surroundings import KeepNearest
 from reid_dist.engine.scorers import read_block
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.reciprocal import grown_sets
@@ -212,7 +212,7 @@ def test_a_sweep_of_one_side_is_half_a_sweep_of_both(problem, distance, chunk):
     measure = MEASURES.get(distance)
     near, far = (read_block(bare(each), RowRange(0, len(each))) for each in (problem.query, problem.gallery))
     tile = TileShape(chunk or 1024, chunk or 1024)
-    (one,) = run_tiles(near, far, measure, tile, [SurroundQueries(problem.k1, measure)])
+    (one,) = run_tiles(near, far, measure, tile, [KeepNearest(problem.k1, farthest=True)])
     both, _ = run_symmetric_tiles(near, far, measure, chunk or 1024, problem.k1)
     np.testing.assert_array_equal(one.index, both.index)
     np.testing.assert_array_equal(one.distance, both.distance)

@@ -16,7 +16,7 @@ from strategies import crowded_sets
 
 from reid_dist import evaluate, reranked_distances
 from reid_dist.engine import plan
-from reid_dist.engine.reductions import FallingScale
+from reid_dist.engine.reductions.key_counts import FallingScale
 from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, LOWEST, PairRows, Rescoring, read_only
 from reid_dist.kernels.rescoring import falling_values
 
