@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bisection import first_at_least
-from reid_dist.kernels.bits import float64_at
 from reid_dist.kernels.prefetch import request_row
 from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.vectors import dot, squared_difference
@@ -97,7 +96,7 @@ def bytes_of_given(rows: NDArray[np.float64]) -> NDArray[np.float32]:
 @inner_kernel
 def _given(distances: NDArray[np.float32], place: NDArray[np.float32]) -> float:
     """Precomputed distance of a query row and a gallery row, both of `bytes_of_given`."""
-    return float64_at(distances, int(float64_at(place, 0)))
+    return float(distances.view(np.float64)[int(place.view(np.float64)[0])])
 
 
 @inner_kernel

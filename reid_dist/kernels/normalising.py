@@ -1,4 +1,4 @@
-"""Covariances, their inverses and eigenvectors, and linear maps of rows in float64, every sum in one fixed order.
+"""Sums of rows, covariances, their inverses and eigenvectors, and maps of rows in float64, sums in one fixed order.
 
 Sums of products run over rows, and the elements of a row are independent: so LLVM makes vector instructions of them
 without permission to reorder, and the bits are the same on every processor.
@@ -44,6 +44,35 @@ def unit_rows(rows: NDArray[np.floating]) -> Float64:
     length = row_lengths(rows)[:, None]
     unit: Float64 = np.divide(rows, length, out=np.zeros(rows.shape), where=length > 0.0)
     return unit
+
+
+def add_rows(
+    total: Float64,
+    owner: NDArray[np.int64],
+    place: NDArray[np.int64],
+    weight: Float64,
+    rows: NDArray[np.float32],
+    unit: bool,
+) -> None:
+    """Add ``weight[e]`` times row ``place[e]`` of `rows` to ``total[owner[e]]`` in order; of length 1 if `unit`."""
+    _add_quotients(total, owner, place, weight, rows, row_lengths(rows) if unit else np.ones(len(rows)))
+
+
+@kernel
+def _add_quotients(
+    total: Float64,
+    owner: NDArray[np.int64],
+    place: NDArray[np.int64],
+    weight: Float64,
+    rows: NDArray[np.float32],
+    length: Float64,
+) -> None:
+    """Add weighted rows, divided by their lengths; those of length 0 are left out."""
+    for entry in range(len(owner)):
+        row, own, share, divisor = rows[place[entry]], total[owner[entry]], weight[entry], length[place[entry]]
+        if divisor > 0.0:
+            for column in range(len(row)):
+                own[column] += share * (np.float64(row[column]) / divisor)
 
 
 @kernel
