@@ -17,7 +17,7 @@ from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.costs import Need
 from reid_dist.engine.reductions.surroundings import Listing, ListingTiles, listed_in, unknown
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
-from reid_dist.kernels.lists import merge_lists
+from reid_dist.kernels.topk import merge_lists
 
 Float64 = NDArray[np.float64]
 
