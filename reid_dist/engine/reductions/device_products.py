@@ -25,9 +25,8 @@ from reid_dist.engine.reductions.scans import Kinds, Listed, Thresholds
 from reid_dist.engine.reductions.scans import Side as Marking
 from reid_dist.kernels.canonical import PairRows
 from reid_dist.kernels.deciding import Bands
-from reid_dist.kernels.entries import enter_rows
 from reid_dist.kernels.impostors import Brackets
-from reid_dist.kernels.symmetric import Side
+from reid_dist.kernels.symmetric import Side, enter_rows
 
 Int64 = NDArray[np.int64]
 

@@ -19,7 +19,7 @@ from reid_dist.engine.reductions.bands import PlacingTiles
 from reid_dist.engine.reductions.counts import place_starts
 from reid_dist.engine.reductions.tiles import BlockPair
 from reid_dist.kernels.deciding import APART, Bands, OpenPairs
-from reid_dist.kernels.placed_pairs import PlacedPairs, place_pairs
+from reid_dist.kernels.placing import PlacedPairs, place_pairs
 from reid_dist.kernels.tiles import Tile
 
 R = TypeVar("R")
