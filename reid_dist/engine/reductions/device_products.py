@@ -86,11 +86,8 @@ class _Placed(NamedTuple):
 class DeviceProducts(DeviceTiles):
     """Products on a device; see `reid_dist.engine.reductions.backends.Backend`."""
 
-    def __init__(
-        self, screen: Screen, rows: PairRows, device: TorchDevice, uploaded: UploadedRows, *, triton: bool
-    ) -> None:
+    def __init__(self, screen: Screen, rows: PairRows, device: TorchDevice, uploaded: UploadedRows) -> None:
         super().__init__(screen, rows, device, uploaded)
-        self._fused = scans.fused_kernels(device) if triton else None
         self._thresholds: list[Thresholds] = []
         self._table: device_keys.Table | None = None
         self._placed: _Placed | None = None
@@ -239,10 +236,8 @@ class DeviceProducts(DeviceTiles):
     def _placed_once(
         self, values: Tensor, thresholds: Thresholds, kinds: Kinds, group_of: Int64, limit: int
     ) -> Placing:
-        """Place values, by a fused kernel where there is one."""
-        fused = None if len(group_of) else self._fused
-        found = None if fused is None else fused.place(self.device, values, thresholds, kinds)
-        counts, opened = scans.place(self.device, values, thresholds, kinds, group_of) if found is None else found
+        """Place values, those that lie inside bands in no narrower ones."""
+        counts, opened = scans.place(self.device, values, thresholds, kinds, group_of)
         opened, n_fitting, n_inside = self._fitting(opened, len(values), limit)
         return Placing(counts, opened, n_fitting, n_inside)
 
@@ -319,10 +314,8 @@ class DeviceProducts(DeviceTiles):
     def _marked_values(
         self, values: Tensor, own: Int64, rows: Marking, columns: Marking | None, kinds: Kinds
     ) -> Marked:
-        """Mark values, by a fused kernel where there is one."""
-        fused = self._fused
-        found = None if fused is None else fused.mark(self.device, values, rows, columns, kinds)
-        return Marked(scans.mark(self.device, values, rows, columns, kinds) if found is None else found)
+        """Mark values."""
+        return Marked(scans.mark(self.device, values, rows, columns, kinds))
 
     def _begin(self, values: Tensor, own: Int64, side: Side, shown: tuple[Tensor, Tensor] | None) -> None:
         """Set the levels of lists that have none from the largest values of groups of columns."""

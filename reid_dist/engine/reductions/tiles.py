@@ -150,13 +150,8 @@ class BlockPair:
             size = self.query_rows * self.gallery_rows
             if self.device is not None:
                 kind = DeviceIntegers if precision is Precision.INTEGERS else DeviceProducts
-                self._backends[precision] = kind(
-                    self.screen(precision),
-                    self.rows,
-                    self.device,
-                    self._uploaded(self.device),
-                    triton=self.policy.triton,
-                )
+                screen, uploaded = self.screen(precision), self._uploaded(self.device)
+                self._backends[precision] = kind(screen, self.rows, self.device, uploaded)
             elif precision is Precision.INTEGERS:
                 self._backends[precision] = self._whole
             elif precision is Precision.RESIDUALS:
