@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from reid_dist.core.environment import DEVICE_INTEGERS_VARIABLE, SCREEN_VARIABLE, TORCH_DEVICE_VARIABLE
 from reid_dist.engine.distances.devices import TorchDevice
 from reid_dist.engine.reductions import surroundings
@@ -16,3 +18,10 @@ def use_device(monkeypatch, tile=None, *, integers=False):
         monkeypatch.setattr(surroundings, "pay_for_lists", lambda *_: True)
     if tile is not None:
         monkeypatch.setattr(TorchDevice, "tile", lambda self, *, is_reduced: tile)
+
+
+@pytest.fixture(autouse=True)
+def integers_on_device(monkeypatch):
+    """Tiles of a device, of which some are read as integers, for all tests of a module that imports this."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    use_device(monkeypatch, (5, 24), integers=True)

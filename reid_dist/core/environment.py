@@ -28,9 +28,6 @@ TORCH_DEVICE_VARIABLE: Final = "REID_DIST_TORCH_DEVICE"
 DEVICE_INTEGERS_VARIABLE: Final = "REID_DIST_DEVICE_INT8"
 """Environment variable that, if it is 1 or 0, decides whether a device multiplies eight-bit integers."""
 
-TRITON_VARIABLE: Final = "REID_DIST_TRITON"
-"""Environment variable that, if it is 1, lets kernels of Triton read tiles on a device."""
-
 
 @cache
 def has_integers() -> bool:

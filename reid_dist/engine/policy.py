@@ -17,7 +17,6 @@ from reid_dist.core.environment import (
     DEVICE_INTEGERS_VARIABLE,
     SCREEN_VARIABLE,
     TORCH_DEVICE_VARIABLE,
-    TRITON_VARIABLE,
 )
 from reid_dist.engine.distances.devices import DeviceLostError, TorchDevice, assumed_seconds, device_of, may_have
 from reid_dist.engine.distances.integers import PROVIDERS, IntegerProduct, exact_product
@@ -48,8 +47,6 @@ class Policy:
     on_workers: bool = False
     # Whether the device multiplies eight-bit integers; None to time both products, on that device.
     device_integers: bool | None = None
-    # Whether kernels of Triton read the tiles of a device, where they can be compiled: they have not been timed yet.
-    triton: bool = False
 
     @classmethod
     def in_force(cls, screen: str | None = None, device: str = AUTO, *, gpus: bool = False) -> Policy:
@@ -70,11 +67,10 @@ class Policy:
             forced = "cuda"
         where = None if chosen == "cpu" and forced != "cuda" else _device_name()
         chosen_integers = {"1": True, "0": False}.get(os.environ.get(DEVICE_INTEGERS_VARIABLE, ""))
-        triton = os.environ.get(TRITON_VARIABLE) == "1"
         on_workers = where is not None and (gpus or workers_have_gpus())
         if forced == "cuda" and where is not None and not on_workers and not may_have(where):
             _warn_of_none(where)
-        return cls(forced, torch_device=where, on_workers=on_workers, device_integers=chosen_integers, triton=triton)
+        return cls(forced, torch_device=where, on_workers=on_workers, device_integers=chosen_integers)
 
     def expects_device(self, n_multiplications: int) -> bool:
         """Whether a block pair with so many multiplications is computed on a device, as far as that is known here."""

@@ -205,40 +205,20 @@ def place(
     from `fill_steps`.  The counters `placed`, shape (4, 2 * most + 2), are added to: places come first, the entries
     after them are meaningless, and pending values are not counted.
 
-    Four values at a time, each with counters of its own: an addition to a counter that was just written waits for that
-    write.  Unsigned indices avoid the test for negative ones.
+    Four values in turn have counters of their own: an addition to a counter that was just written waits for that write.
+    Unsigned indices avoid the test for negative ones.
     """
     lower, upper, table, noted = steps.lower, steps.upper, steps.table, steps.noted
     bins = steps.bins[: len(values)]
     for j in range(len(values)):
         bins[j] = bin_of(values[j], base, scale) * np.uint32(values[j] >= lowest)
-    first, second, third, fourth = placed[0], placed[1], placed[2], placed[3]
     raised = np.uint64(len(lower))
     n = np.uint64(0)
-    whole = len(values) // 4 * 4
-    for group in range(0, whole, 4):
-        k = np.uint64(group)
+    for j in range(len(values)):
+        k = np.uint64(j)
         a = np.uint64(table[np.uint64(bins[k])])
-        b = np.uint64(table[np.uint64(bins[k + np.uint64(1)])])
-        c = np.uint64(table[np.uint64(bins[k + np.uint64(2)])])
-        d = np.uint64(table[np.uint64(bins[k + np.uint64(3)])])
-        first[a] += np.int32(1)
-        second[b] += np.int32(1)
-        third[c] += np.int32(1)
-        fourth[d] += np.int32(1)
+        placed[k % np.uint64(4), a] += np.int32(1)
         # Written always, kept only if it counts: no unpredictable branch.
-        noted[n] = np.uint32(k)
-        n += np.uint64(a >= raised)
-        noted[n] = np.uint32(k + np.uint64(1))
-        n += np.uint64(b >= raised)
-        noted[n] = np.uint32(k + np.uint64(2))
-        n += np.uint64(c >= raised)
-        noted[n] = np.uint32(k + np.uint64(3))
-        n += np.uint64(d >= raised)
-    for rest in range(whole, len(values)):
-        k = np.uint64(rest)
-        a = np.uint64(table[np.uint64(bins[k])])
-        first[a] += np.int32(1)
         noted[n] = np.uint32(k)
         n += np.uint64(a >= raised)
     kept = np.uint64(n_pending)
@@ -249,7 +229,7 @@ def place(
         a += np.uint64(lower[a] > v)
         a += np.uint64(lower[a] > v)
         left = np.int32(v <= upper[a])
-        first[a] += np.int32(1) - left
+        placed[np.uint64(0), a] += np.int32(1) - left
         pending.column[kept] = start + np.int64(at)
         pending.place[kept] = np.int64(a)
         pending.value[kept] = v

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bisection import first_at_least
-from reid_dist.kernels.bits import float64_at
 from reid_dist.kernels.prefetch import request_row
-from reid_dist.kernels.settings import inner_kernel, kernel
+from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
 from reid_dist.kernels.vectors import dot, squared_difference
 
 COSINE = 0
@@ -97,18 +96,10 @@ def bytes_of_given(rows: NDArray[np.float64]) -> NDArray[np.float32]:
 @inner_kernel
 def _given(distances: NDArray[np.float32], place: NDArray[np.float32]) -> float:
     """Precomputed distance of a query row and a gallery row, both of `bytes_of_given`."""
-    return float64_at(distances, int(float64_at(place, 0)))
+    return float(distances.view(np.float64)[int(place.view(np.float64)[0])])
 
 
-@inner_kernel
-def _cosine(xy: float, xx: float, yy: float) -> float:
-    """Cosine distance of two rows, from their canonical product and squared norms."""
-    if xx == 0.0 or yy == 0.0:
-        return 1.0
-    return 1.0 - xy / math.sqrt(xx * yy)
-
-
-@inner_kernel
+@inlined_kernel
 def plain_distance(kind: int, x: NDArray[np.float32], y: NDArray[np.float32], xx: float, yy: float) -> float:
     """Canonical distance of two rows, not rescored; `xx` and `yy` are their canonical squared norms, for ``COSINE``.
 
@@ -117,7 +108,7 @@ def plain_distance(kind: int, x: NDArray[np.float32], y: NDArray[np.float32], xx
     if kind == GIVEN:
         return _given(x, y)
     if kind == COSINE:
-        return _cosine(dot(x, y), xx, yy)
+        return 1.0 if xx == 0.0 or yy == 0.0 else 1.0 - dot(x, y) / math.sqrt(xx * yy)
     total = squared_difference(x, y)
     return math.sqrt(total) if kind == EUCLIDEAN else total
 
@@ -195,11 +186,7 @@ def write_distances(
         if p + _AHEAD < len(distances):
             request_row(gallery, gallery_index[p + _AHEAD])
         i, j = query_index[p], gallery_index[p]
-        if kind == COSINE:
-            # Passing the rows to another kernel costs as much as a short sum, too.
-            distances[p] = _cosine(dot(query[i], gallery[j]), query_norm[i], gallery_norm[j])
-        else:
-            distances[p] = plain_distance(kind, query[i], gallery[j], query_norm[i], gallery_norm[j])
+        distances[p] = plain_distance(kind, query[i], gallery[j], query_norm[i], gallery_norm[j])
     if rescoring.active:
         for p in range(len(distances)):
             distances[p] = _rescored(rescoring, query_index[p], gallery_index[p], distances[p])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.placed_pairs import PlacedPairs
+from reid_dist.kernels.placing import PlacedPairs
 from reid_dist.kernels.prefetch import prefetch
 from reid_dist.kernels.settings import inner_kernel, kernel
 

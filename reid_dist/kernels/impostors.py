@@ -176,22 +176,6 @@ def _edges_around(
     return near, _edges_from(edges, (fall + off) * scale, near)
 
 
-@inlined_kernel
-def _pass(
-    at_place: NDArray[np.uint32],
-    places: NDArray[np.uint32],
-    k: np.uint64,
-    passed: NDArray[np.int64],
-    unclear: NDArray[np.int64],
-    n: np.uint64,
-) -> np.uint64:
-    """Count value `k` at its entry, and note it behind `n` others if it must be read; return the number of these."""
-    entry = np.uint64(at_place[np.uint64(places[k])])
-    passed[entry] += 1
-    unclear[n] = k
-    return n + entry % np.uint64(2)
-
-
 @kernel
 def split_tile(
     screened: Screened,
@@ -212,14 +196,11 @@ def split_tile(
     """
     tile, column_start = screened.tile, screened.tile.column_start
     n_rows, n_columns = tile.products.shape
-    # Behind the columns, up to a multiple of four, as if hidden.
-    padded = np.full((n_columns + 3) // 4 * 4, -np.inf, tile.scale.dtype)
-    values, falling = padded[:n_columns], np.empty(BLOCK, np.float32)
+    values, falling = np.empty(n_columns, tile.scale.dtype), np.empty(BLOCK, np.float32)
     places = np.empty(BLOCK, np.uint32)
     unclear = np.empty(BLOCK + 1, np.int64)
-    # By entry; four counters each, for neighbours mostly share a gap.
+    # By entry; four counters each in turn, for neighbours mostly share a gap.
     passed = np.zeros((4, 2 * len(gaps) + 1), np.int64)
-    passed0, passed1, passed2, passed3 = passed[0], passed[1], passed[2], passed[3]
     at_place, last_place = brackets.at_place, np.uint32(brackets.last_place)
     known, known_value = np.empty(n_columns + 1, np.int64), np.empty(n_columns + 1, values.dtype)
     narrow = tile.products.dtype == values.dtype
@@ -237,26 +218,27 @@ def split_tile(
         extra, fine = np.float64(tile.extra[i]), np.float64(tile.fine[i])
         hide_columns(q, screened.hidden_indptr, screened.hidden_column, column_start, values)
         n_known = take_known(tile, q, values, known, known_value) if len(tile.known) > 0 else 0
-        for start in range(0, len(padded), BLOCK):
-            stop = min(start + BLOCK, len(padded))
+        for start in range(0, n_columns, BLOCK):
+            stop = min(start + BLOCK, n_columns)
             here = places[: stop - start]
-            _find_places(padded[start:stop], screened.centre[q], screened.scale, falling[: stop - start], here)
+            _find_places(values[start:stop], screened.centre[q], screened.scale, falling[: stop - start], here)
             reached = np.int32(0)
             for k in range(len(here)):
                 reached += np.int32(here[k] <= last_place)
             if reached == 0:
                 continue
             n_unclear = np.uint64(0)
-            for k in range(0, len(here), 4):
+            for k in range(len(here)):
                 at = np.uint64(k)
-                n_unclear = _pass(at_place, here, at, passed0, unclear, n_unclear)
-                n_unclear = _pass(at_place, here, at + np.uint64(1), passed1, unclear, n_unclear)
-                n_unclear = _pass(at_place, here, at + np.uint64(2), passed2, unclear, n_unclear)
-                n_unclear = _pass(at_place, here, at + np.uint64(3), passed3, unclear, n_unclear)
+                entry = np.uint64(at_place[np.uint64(here[at])])
+                passed[at % np.uint64(4), entry] += 1
+                # Written always, kept if the value must be read: no branch.
+                unclear[n_unclear] = at
+                n_unclear += entry % np.uint64(2)
             for p in range(np.int64(n_unclear)):
                 k = unclear[p]
                 column = start + k
-                first, value = int(at_place[here[k]]) - NEEDS_VALUE, padded[column]
+                first, value = int(at_place[here[k]]) - NEEDS_VALUE, values[column]
                 if value == -np.inf:
                     # Hidden; brackets may reach as far as that.
                     continue
@@ -270,13 +252,13 @@ def split_tile(
                     may_be_inside = int(near != far) | near % 2
                 pairs.query[n_open], pairs.column[n_open] = q, column_start + column
                 n_open += may_be_inside
-                passed0[near] += 1 - may_be_inside
+                passed[0, near] += 1 - may_be_inside
         for p in range(n_known):
             near, far = _edges_around(edges, centre, epsilon, scale, np.float64(known_value[p]), 0)
             may_be_inside = int(near != far) | near % 2
             pairs.query[n_open], pairs.column[n_open] = q, column_start + known[p]
             n_open += may_be_inside
-            passed0[near] += 1 - may_be_inside
+            passed[0, near] += 1 - may_be_inside
         for gap in range(len(gaps)):
             nearer = passed[:, 2 * gap].sum()
             gaps[gap] += nearer

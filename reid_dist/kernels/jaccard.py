@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.segments import entry_owners
-from reid_dist.kernels.arrays import filled, lengthened
+from reid_dist.kernels.arrays import with_room
 from reid_dist.kernels.propagation import transposed_rows
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
@@ -73,7 +73,7 @@ class _Found(NamedTuple):
 def columns_of(rows: SparseRows, n_columns: int) -> ColumnLists:
     """Sort the entries of rows by column."""
     # Memory is touched only where there are columns: blocks are small, and columns may be millions.
-    list_of = filled(np.empty(n_columns, np.int32), 0)
+    list_of = np.zeros(n_columns, np.int32)
     number = np.empty(len(rows.column), np.int32)
     n_lists = 1
     for e in range(len(rows.column)):
@@ -125,12 +125,12 @@ def overlap_block(a: SparseRows, b: SparseRows, n_columns: int, multiplies: bool
     # Unpacked once, outside of the loops.
     begin, end, value, listed = room.begin, room.end, room.value, columns.lists
     listed_row, listed_value = listed.column, listed.value
-    total = filled(np.empty(n_a, np.float64), 0)
+    total = np.zeros(n_a, np.float64)
     touched = np.empty(n_a + 1, np.uint32)
     # Pairs in the order of `b`, then of being touched.
     found_row = np.empty(4 * n_b + n_a, np.int32)
     found_overlap = np.empty(4 * n_b + n_a, np.float64)
-    found_bounds = filled(np.empty(n_b + 1, np.int64), 0)
+    found_bounds = np.zeros(n_b + 1, np.int64)
     n = 0
     for j in range(n_b):
         # Lists are looked up before any is walked: then no look-up waits for a loop to end.
@@ -149,11 +149,8 @@ def overlap_block(a: SparseRows, b: SparseRows, n_columns: int, multiplies: bool
                 # Written always, kept when the sum leaves 0: no branch.
                 touched[n_touched] = i
                 n_touched += int((before == 0.0) & (after > 0.0))
-        if n + n_touched > len(found_row):
-            # As much as is to be expected, within bounds: the first rows need not be like the others.
-            expected = (n + n_touched) // (j + 1) * n_b
-            capacity = n_touched + min(max(expected + expected // 8, n + n // 2), 8 * n)
-            found_row, found_overlap = lengthened(found_row, n, capacity), lengthened(found_overlap, n, capacity)
+        found_row = with_room(found_row, n, n_touched, j, n_b)
+        found_overlap = with_room(found_overlap, n, n_touched, j, n_b)
         for t in range(n_touched):
             i = touched[t]
             found_row[n + t] = i
@@ -188,7 +185,7 @@ def listed_products(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Products that are more than 0, shape (n_b, n_a), by row of `a`: offsets, numbers of rows of `b`, and values."""
     n_b, n_a = products.shape
-    indptr = filled(np.empty(n_a + 1, np.int64), 0)
+    indptr = np.zeros(n_a + 1, np.int64)
     for j in range(n_b):
         for i in range(n_a):
             indptr[i + 1] += int(products[j, i] > 0.0)

@@ -1,4 +1,4 @@
-"""Covariances, their inverses and eigenvectors, and linear maps of rows in float64, every sum in one fixed order.
+"""Sums of rows, covariances, their inverses and eigenvectors, and maps of rows in float64, sums in one fixed order.
 
 Sums of products run over rows, and the elements of a row are independent: so LLVM makes vector instructions of them
 without permission to reorder, and the bits are the same on every processor.
@@ -46,6 +46,35 @@ def unit_rows(rows: NDArray[np.floating]) -> Float64:
     return unit
 
 
+def add_rows(
+    total: Float64,
+    owner: NDArray[np.int64],
+    place: NDArray[np.int64],
+    weight: Float64,
+    rows: NDArray[np.float32],
+    unit: bool,
+) -> None:
+    """Add ``weight[e]`` times row ``place[e]`` of `rows` to ``total[owner[e]]`` in order; of length 1 if `unit`."""
+    _add_quotients(total, owner, place, weight, rows, row_lengths(rows) if unit else np.ones(len(rows)))
+
+
+@kernel
+def _add_quotients(
+    total: Float64,
+    owner: NDArray[np.int64],
+    place: NDArray[np.int64],
+    weight: Float64,
+    rows: NDArray[np.float32],
+    length: Float64,
+) -> None:
+    """Add weighted rows, divided by their lengths; those of length 0 are left out."""
+    for entry in range(len(owner)):
+        row, own, share, divisor = rows[place[entry]], total[owner[entry]], weight[entry], length[place[entry]]
+        if divisor > 0.0:
+            for column in range(len(row)):
+                own[column] += share * (np.float64(row[column]) / divisor)
+
+
 @kernel
 def add_products(rows: Float64, sums: Float64, products: Float64) -> None:
     """Add rows, shape (n, dim), to `sums`, and their outer products to the upper triangle of `products`."""
@@ -69,33 +98,22 @@ def add_products(rows: Float64, sums: Float64, products: Float64) -> None:
                     total[j] += row[i] * row[j]
 
 
-@kernel
 def inverse_of(matrix: Float64) -> Float64:
-    """Inverse of a symmetric positive definite matrix, by Cholesky; only the upper triangle is read."""
-    dim = matrix.shape[0]
-    upper = matrix.copy()
-    # Upper triangular factor U with U^T U = matrix, row by row.
+    """Inverse of a symmetric positive definite matrix, by Cholesky; only the upper triangle is read.
+
+    No element is a sum of NumPy's: products of rows are subtracted from all later rows, one after the other.
+    """
+    dim = len(matrix)
+    # Upper triangular factor U with U^T U = matrix; then rows of U^-T, which is lower triangular.
+    upper, lower, out = matrix.copy(), np.eye(dim), np.zeros((dim, dim))
     for k in range(dim):
-        root = math.sqrt(upper[k, k])
-        own = upper[k]
-        for j in range(k, dim):
-            own[j] /= root
-        for i in range(k + 1, dim):
-            _subtract(upper[i], own[i], own, i)
-    # Rows of U^-T, which is lower triangular: each from those before it.
-    lower = np.zeros((dim, dim), np.float64)
-    for i in range(dim):
-        own = lower[i]
-        own[i] = 1.0
-        for k in range(i):
-            _subtract(own[: k + 1], upper[k, i], lower[k], 0)
-        for j in range(i + 1):
-            own[j] /= upper[i, i]
-    out = np.zeros((dim, dim), np.float64)
+        upper[k, k:] /= math.sqrt(upper[k, k])
+        upper[k + 1 :, k + 1 :] -= np.multiply.outer(upper[k, k + 1 :], upper[k, k + 1 :])
     for k in range(dim):
-        row = lower[k]
-        for i in range(k + 1):
-            _subtract(out[i, : k + 1], -row[i], row, 0)
+        row = lower[k, : k + 1]
+        row /= upper[k, k]
+        lower[k + 1 :, : k + 1] -= np.multiply.outer(upper[k, k + 1 :], row)
+        out[: k + 1, : k + 1] += np.multiply.outer(row, row)
     return out
 
 

@@ -11,51 +11,26 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.arrays import lengthened, sort
-from reid_dist.kernels.reciprocal import SparseRows, add_row
+from reid_dist.core.segments import owner_offsets
+from reid_dist.kernels.arrays import lengthened, sort, with_room
+from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.kernels.settings import inner_kernel, kernel
 
 
-@kernel
-def mutual_rows(index: NDArray[np.integer], start: int, stop: int) -> SparseRows:
+def mutual_rows(index: NDArray[np.int32], start: int, stop: int) -> SparseRows:
     """Rows `start` to `stop` of ``A + A^T``, where row ``i`` of ``A`` is 1 at the items of its list.
 
     `index`, shape (n_items, k), is as in `reid_dist.kernels.reciprocal.reciprocal_sets`.
     """
-    n_rows, length = stop - start, index.shape[1]
-    # Lists that name each row, by ascending item.
-    bounds = np.zeros(n_rows + 2, np.int64)
-    for i in range(index.shape[0]):
-        for place in range(length):
-            row = index[i, place] - start
-            if 0 <= row < n_rows:
-                bounds[row + 2] += 1
-    for row in range(n_rows):
-        bounds[row + 2] += bounds[row + 1]
-    naming = np.empty(bounds[n_rows + 1], np.int32)
-    for i in range(index.shape[0]):
-        for place in range(length):
-            row = index[i, place] - start
-            if 0 <= row < n_rows:
-                naming[bounds[row + 1]] = i
-                bounds[row + 1] += 1
-    most = len(naming) + n_rows * length
-    indptr = np.zeros(n_rows + 1, np.int64)
-    column, value = np.empty(most, np.int32), np.empty(most, np.float64)
-    own, ones = np.empty(length, np.int32), np.ones(length, np.float64)
-    named = np.ones(len(naming), np.float64)
-    n = 0
-    for row in range(n_rows):
-        n_own = 0
-        for place in range(length):
-            if index[start + row, place] >= 0:
-                own[n_own] = index[start + row, place]
-                n_own += 1
-        sort(own[:n_own])
-        others = naming[bounds[row] : bounds[row + 1]]
-        n += add_row(own[:n_own], ones[:n_own], others, named[: len(others)], column[n:], value[n:])
-        indptr[row + 1] = n
-    return SparseRows(indptr, lengthened(column, n, n), lengthened(value, n, n))
+    n_items = len(index)
+    row, place = np.nonzero(index[start:stop] >= 0)
+    naming, at = np.nonzero((index >= start) & (index < stop))
+    own = row * n_items + index[start:stop][row, place]
+    others = (index[naming, at] - np.int64(start)) * n_items + naming
+    # An entry of both is 2.
+    entry, times = np.unique(np.append(own, others), return_counts=True)
+    owner, column = np.divmod(entry, n_items)
+    return SparseRows(owner_offsets(owner, stop - start), column.astype(np.int32), times.astype(np.float64))
 
 
 @kernel
@@ -213,11 +188,7 @@ def propagated_rows(
                 _clear(total[source], touched[source], n_touched[source])
                 n_touched[source] = 0
         size = n_touched[result]
-        if n + size > len(column):
-            # As much as is to be expected, within bounds: the first rows need not be like the others.
-            expected = (n + size) // (row + 1) * n_rows
-            capacity = n + size + min(max(expected + expected // 8 - n, n // 2), 8 * (n + size))
-            column, value = lengthened(column, n, capacity), lengthened(value, n, capacity)
+        column, value = with_room(column, n, size, row, n_rows), with_room(value, n, size, row, n_rows)
         place = touched[result, :size]
         _sort_places(place, other[:size], count, n_items - 1)
         square = 0.0
@@ -297,11 +268,10 @@ def cross_rows(
     value = np.empty(len(column), np.float64)
     total = np.zeros(n_items, np.float64)
     touched = np.empty(most, np.int32)
-    n = 0
+    n, n_rows = 0, stop - start
     for i in range(start, stop):
-        if n + most > len(column):
-            capacity = len(column) + len(column) // 2 + most
-            column, value = lengthened(column, n, capacity), lengthened(value, n, capacity)
+        column = with_room(column, n, most, i - start, n_rows)
+        value = with_room(value, n, most, i - start, n_rows)
         for part in range(2):
             shift = part * n_items
             n_touched = 0

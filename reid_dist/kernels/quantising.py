@@ -39,6 +39,9 @@ FINER = 2 * LARGEST_INTEGER
 """Steps of residuals in one of rows."""
 _FINER = np.float32(FINER)
 
+# Rows that are written together: a cache line of each column.
+_LINE = 64
+
 
 @inner_kernel
 def longest(row: NDArray[np.float32]) -> float:
@@ -118,3 +121,14 @@ def _sum_of(integers: NDArray[np.int8]) -> np.int32:
     for k in range(len(integers)):
         total = np.int32(total + np.int32(integers[k]))
     return total
+
+
+def transpose_integers(integers: NDArray[np.int8], columns: NDArray[np.int8]) -> None:
+    """Write rows, shape (n, dim), as columns, shape (dim, n)."""
+    n, dim = integers.shape
+    # Rows at a distance of a power of two would share few lines of the nearest cache.
+    part = np.empty((_LINE, dim + _LINE), np.int8)[:, :dim]
+    for start in range(0, n, _LINE):
+        stop = min(start + _LINE, n)
+        part[: stop - start] = integers[start:stop]
+        columns[:, start:stop] = part[: stop - start].T

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.segments import entry_owners
-from reid_dist.kernels.arrays import filled, lengthened, sort
+from reid_dist.kernels.arrays import lengthened, sort, with_room
 from reid_dist.kernels.exponential import exponentials
 from reid_dist.kernels.settings import inner_kernel, kernel
 
@@ -118,14 +118,13 @@ def grown_sets(
     n_sets, m = reciprocal.shape
     half = max(min(n_half, index.shape[1]), 0)
     most = (m + 1) * (half + 1) + 1
-    indptr = filled(np.empty(n_sets + 1, np.int64), 0)
+    indptr = np.zeros(n_sets + 1, np.int64)
     # An estimate; made longer where it is too short.
     member = np.empty(n_sets * (m + 1) + most, np.int32)
-    state = filled(np.empty(index.shape[0], np.uint8), 0)
+    state = np.zeros(index.shape[0], np.uint8)
     n = 0
     for q in range(n_sets):
-        if n + most > len(member):
-            member = lengthened(member, n, len(member) + len(member) // 2 + most)
+        member = with_room(member, n, most, q, n_sets)
         found = member[n:]
         n_reciprocal = 0
         for place in range(m):
@@ -146,6 +145,27 @@ def grown_sets(
         n += n_found
         indptr[q + 1] = n
     return indptr, lengthened(member, n, n)
+
+
+@kernel
+def listed_distances(
+    indptr: NDArray[np.int64],
+    member: NDArray[np.int32],
+    index: NDArray[np.integer],
+    distance: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Distances of the members of sets in the list of their row; NaN for members that are not in the list.
+
+    Members of row ``i`` are ``member[indptr[i]:indptr[i + 1]]``; `index` and `distance` have shape (n, k).
+    """
+    found = np.full(len(member), np.nan)
+    for i in range(len(indptr) - 1):
+        for place in range(indptr[i], indptr[i + 1]):
+            for listed in range(index.shape[1]):
+                if index[i, listed] == member[place]:
+                    found[place] = distance[i, listed]
+                    break
+    return found
 
 
 def gaussian_rows(
@@ -171,7 +191,7 @@ def binary_rows(indptr: NDArray[np.int64], member: NDArray[np.int32]) -> SparseR
 
 
 @inner_kernel
-def add_row(
+def _add_row(
     column: NDArray[np.int32],
     value: NDArray[np.float64],
     more_column: NDArray[np.int32],
@@ -214,7 +234,7 @@ def mean_rows(row: NDArray[np.int64], source: SparseRows) -> SparseRows:
     `row`, shape (n, k2), holds the rows of each mean, -1 for none.
     """
     n_rows, k2 = row.shape
-    indptr = filled(np.empty(n_rows + 1, np.int64), 0)
+    indptr = np.zeros(n_rows + 1, np.int64)
     # An estimate; made longer where it is too short.
     column = np.empty(n_rows * 64, np.int32)
     value = np.empty(n_rows * 64, np.float64)
@@ -239,7 +259,7 @@ def mean_rows(row: NDArray[np.int64], source: SparseRows) -> SparseRows:
         for p in range(n_places):
             begin = source.indptr[places[p]]
             end = source.indptr[places[p] + 1]
-            length = add_row(
+            length = _add_row(
                 columns[side, :length],
                 values[side, :length],
                 source.column[begin:end],
@@ -248,9 +268,7 @@ def mean_rows(row: NDArray[np.int64], source: SparseRows) -> SparseRows:
                 values[1 - side],
             )
             side = 1 - side
-        if n + length > len(column):
-            capacity = max(len(column) + len(column) // 2, n + length)
-            column, value = lengthened(column, n, capacity), lengthened(value, n, capacity)
+        column, value = with_room(column, n, length, i, n_rows), with_room(value, n, length, i, n_rows)
         for m in range(length):
             column[n + m] = columns[side, m]
             value[n + m] = values[side, m] / n_places

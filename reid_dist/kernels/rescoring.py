@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.arrays import filled
 from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.canonical import PairRows, falling_at, mix
 from reid_dist.kernels.settings import kernel
@@ -48,7 +47,7 @@ def known_values(
     rescoring = rows.rescoring
     first = rescoring.indptr[0]
     known = np.empty(rescoring.indptr[-1] - first, np.float64)
-    largest = filled(np.empty(len(centre), np.float64), 0)
+    largest = np.zeros(len(centre), np.float64)
     for i in range(len(centre)):
         for place in range(rescoring.indptr[i], rescoring.indptr[i + 1]):
             given = rescoring.value[place]

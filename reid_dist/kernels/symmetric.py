@@ -62,7 +62,7 @@ class Side(NamedTuple):
 
 
 @inner_kernel
-def reach_farther(side: Side, item: int, other: int) -> None:
+def _reach_farther(side: Side, item: int, other: int) -> None:
     """Compare a pair with the item's largest distance, and lower the bound when it is larger."""
     lists = side.lists
     distance = pair_distance(lists.rows, item, other)
@@ -75,7 +75,7 @@ def reach_farther(side: Side, item: int, other: int) -> None:
 
 
 @inner_kernel
-def widen(side: Side, item: int, fine: np.floating) -> None:
+def _widen(side: Side, item: int, fine: np.floating) -> None:
     """Take values with a larger error than those before: bands and thresholds of an item move by the difference."""
     lists = side.lists
     more = np.float64(fine) - lists.fine[item]
@@ -91,7 +91,7 @@ def widen(side: Side, item: int, fine: np.floating) -> None:
 
 
 @inner_kernel
-def is_long(size: int, k: int, lag: int, capacity: int) -> bool:
+def _is_long(size: int, k: int, lag: int, capacity: int) -> bool:
     """Whether a list has become so long that it is thinned."""
     return size >= k + lag and (size & (lag - 1) == 0 or size == capacity)
 
@@ -151,7 +151,7 @@ def collect_rows(tile: Tile, side: Side) -> int:
     for i in range(len(tile.query)):
         q, factor, product = tile.query[i], tile.factor[i], products[i]
         if fine[i] > 0:
-            widen(side, q, fine[i])
+            _widen(side, q, fine[i])
         extra = nothing if are_fine else tile.extra[i]
         level, least = list_level[q] - extra, lower_bounds[q] + extra
         begins = list_level[q] == lowest or lower_bounds[q] == highest
@@ -193,10 +193,10 @@ def collect_rows(tile: Tile, side: Side) -> int:
                     size = list_size[q]
                     list_value[q, size], list_column[q, size] = value, start + c
                     list_size[q] = size + 1
-                    if is_long(size + 1, k, lag, capacity):
+                    if _is_long(size + 1, k, lag, capacity):
                         shorten(q, lists, scratch)
                 if value <= lower_bounds[q]:
-                    reach_farther(side, q, start + c)
+                    _reach_farther(side, q, start + c)
             if turn == 0 and list_size[q] >= k:
                 thin(q, lists, scratch)
     return n_refined
@@ -236,12 +236,12 @@ def collect_both(tile: Tile, row_side: Side, column_side: Side) -> int:
     fine = tile.fine.max()
     if fine > 0:
         for column in range(start, stop):
-            widen(column_side, column, fine)
+            _widen(column_side, column, fine)
     for i in range(len(tile.query)):
         row, factor = tile.query[i], tile.factor[i]
         extra = floating(0) if are_fine else tile.extra[i]
         if fine > 0:
-            widen(row_side, row, fine)
+            _widen(row_side, row, fine)
         level, least, own = row_level[row], row_least[row], row_bias[row]
         source = products[i]
         for c in range(n_columns):
@@ -272,16 +272,53 @@ def collect_both(tile: Tile, row_side: Side, column_side: Side) -> int:
                 size = row_size[row]
                 row_value[row, size], row_column[row, size] = mine, column
                 row_size[row] = size + 1
-                if is_long(size + 1, row_k, lag, row_capacity):
+                if _is_long(size + 1, row_k, lag, row_capacity):
                     shorten(row, row_lists, scratch)
             if theirs >= column_level[c]:
                 size = column_size[column]
                 column_value[column, size], column_column[column, size] = theirs, row
                 column_size[column] = size + 1
-                if is_long(size + 1, column_k, lag, column_capacity):
+                if _is_long(size + 1, column_k, lag, column_capacity):
                     shorten(column, column_lists, scratch)
             if mine <= row_least[row]:
-                reach_farther(row_side, row, column)
+                _reach_farther(row_side, row, column)
             if theirs <= column_least[c]:
-                reach_farther(column_side, column, row)
+                _reach_farther(column_side, column, row)
     return n_refined
+
+
+@kernel
+def enter_rows(
+    item: NDArray[np.int32],
+    other: NDArray[np.int32],
+    values: NDArray[np.floating],
+    less: NDArray[np.floating],
+    side: Side,
+) -> None:
+    """Add pairs that a device lists to the lists of one side; arrays (n,), those of an item together.
+
+    Screening values are `values` less the elements of `less`, by place of the other item; it has none for values that
+    are screening values themselves.
+    """
+    lists = side.lists
+    scratch, lag = make_scratch(lists.value.shape[1]), lag_of(lists.k)
+    # Unpacked once, outside of the loop.
+    list_level, lower_bounds, list_value, list_column = lists.level, side.lower_bound, lists.value, lists.column
+    list_size, k, capacity = lists.size, lists.k, lists.value.shape[1]
+    label, other_label = side.label, side.other_label
+    has_labels, has_bias = len(label) > 0, len(less) > 0
+    for p in range(len(item)):
+        q, c = int(item[p]), int(other[p])
+        value = values[p] - less[c] if has_bias else values[p]
+        if not (value >= list_level[q] or value <= lower_bounds[q]) or value == -np.inf:
+            continue
+        if has_labels and label[q] == other_label[c]:
+            continue
+        if value >= list_level[q]:
+            size = list_size[q]
+            list_value[q, size], list_column[q, size] = value, c
+            list_size[q] = size + 1
+            if _is_long(size + 1, k, lag, capacity):
+                shorten(q, lists, scratch)
+        if value <= lower_bounds[q]:
+            _reach_farther(side, q, c)

@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from reid_dist.kernels.arrays import sort
 from reid_dist.kernels.canonical import PairRows, falling_at, write_distances
 from reid_dist.kernels.selection import select
 from reid_dist.kernels.settings import inner_kernel, kernel
@@ -36,9 +37,6 @@ GROUPS_PER_NEIGHBOUR = 3
 
 # Entries between two thinnings of a list: at least so many, a power of two, and this part of k.
 _LEAST_LAG, _LAGS_PER_LIST = 16, 4
-
-# Entries of a list that are sorted by insertion.
-_RUN = 16
 
 
 class Candidates(NamedTuple):
@@ -84,7 +82,7 @@ def make_candidates(
 class Scratch(NamedTuple):
     """Memory of `shorten`, for lists of ``capacity`` entries."""
 
-    # Values or distances to select from, distances and columns of a list, shape (capacity,); float64 and int64.
+    # Values to select from, distances and columns of a list, shape (capacity,); float64 and int64.
     selected: NDArray[np.float64]
     distance: NDArray[np.float64]
     column: NDArray[np.int64]
@@ -107,7 +105,8 @@ def thin(q: int, lists: Candidates, scratch: Scratch) -> None:
     """Remove entries more than two bands below the k-th best value, from a list of more than k."""
     size = lists.size[q]
     # Fields of tuples are read outside of loops: each time, references to the array are counted.
-    own, columns, values = lists.value[q, :size], lists.column[q, :size], scratch.selected[:size]
+    own, columns = lists.value[q, :size], lists.column[q, :size]
+    values = scratch.selected[:size]
     for c in range(len(values)):
         values[c] = own[c]
     level = lowered(select(values, size - lists.k) - 2.0 * lists.epsilon[q])
@@ -123,35 +122,7 @@ def thin(q: int, lists: Candidates, scratch: Scratch) -> None:
 
 
 @inner_kernel
-def settle_one(q: int, lists: Candidates, scratch: Scratch) -> None:
-    """Keep the k best of a longer list by (canonical distance, column), and raise its level."""
-    size = lists.size[q]
-    columns, distances, values = scratch.column[:size], scratch.distance[:size], scratch.selected[:size]
-    listed, own = lists.column[q, :size], lists.value[q, :size]
-    for c in range(len(columns)):
-        columns[c] = listed[c]
-    write_distances(lists.rows, np.full(size, q), columns, distances)
-    for c in range(len(values)):
-        values[c] = distances[c]
-    largest = select(values, lists.k - 1)
-    # Columns ascend: of the entries at the largest distance, the first ones stay.
-    at_largest = lists.k
-    for c in range(len(distances)):
-        at_largest -= int(distances[c] < largest)
-    kept = 0
-    for c in range(len(distances)):
-        if distances[c] < largest or (distances[c] == largest and at_largest > 0):
-            at_largest -= int(distances[c] == largest)
-            own[kept], listed[kept] = own[c], listed[c]
-            kept += 1
-    lists.size[q] = kept
-    level = lowered(lists.centre[q] - lists.slope * falling_at(lists.rows, q, largest, 1.0) - lists.epsilon[q])
-    if level > np.float64(lists.level[q]):
-        lists.level[q] = level
-
-
-@inner_kernel
-def sort_by_column(q: int, lists: Candidates) -> None:
+def _sort_by_column(q: int, lists: Candidates) -> None:
     """Sort a list by column, by insertion: it consists of few runs, mostly of one."""
     columns, values = lists.column[q], lists.value[q]
     for p in range(1, lists.size[q]):
@@ -161,6 +132,34 @@ def sort_by_column(q: int, lists: Candidates) -> None:
             columns[place], values[place] = columns[place - 1], values[place - 1]
             place -= 1
         columns[place], values[place] = column, value
+
+
+@inner_kernel
+def _order_of(q: int, lists: Candidates, scratch: Scratch) -> NDArray[np.int64]:
+    """Sort a list by column, write its columns and canonical distances to memory, and return the order of these."""
+    _sort_by_column(q, lists)
+    size = lists.size[q]
+    columns, distances, listed = scratch.column[:size], scratch.distance[:size], lists.column[q, :size]
+    for c in range(len(columns)):
+        columns[c] = listed[c]
+    write_distances(lists.rows, np.full(size, q), columns, distances)
+    # It is stable.
+    return np.argsort(distances, kind="mergesort")
+
+
+@inner_kernel
+def _settle_one(q: int, lists: Candidates, scratch: Scratch) -> None:
+    """Keep the k best of a longer list by (canonical distance, column), and raise its level."""
+    best = _order_of(q, lists, scratch)[: lists.k]
+    falling = falling_at(lists.rows, q, scratch.distance[best[-1]], 1.0)
+    sort(best)
+    own, listed = lists.value[q], lists.column[q]
+    for kept in range(len(best)):
+        own[kept], listed[kept] = own[best[kept]], listed[best[kept]]
+    lists.size[q] = lists.k
+    level = lowered(lists.centre[q] - lists.slope * falling - lists.epsilon[q])
+    if level > np.float64(lists.level[q]):
+        lists.level[q] = level
 
 
 @inner_kernel
@@ -178,8 +177,7 @@ def shorten(q: int, lists: Candidates, scratch: Scratch) -> None:
     thin(q, lists, scratch)
     if lists.size[q] > lists.value.shape[1] - 32:
         # So many entries are left that canonical distances are to decide; of those at the largest, the first ones stay.
-        sort_by_column(q, lists)
-        settle_one(q, lists, scratch)
+        _settle_one(q, lists, scratch)
 
 
 @inner_kernel
@@ -206,48 +204,48 @@ def settle(lists: Candidates, index: NDArray[np.int64], distance: NDArray[np.flo
 
     Entries beyond the end of a list are not written.
     """
-    capacity = lists.value.shape[1]
-    scratch, place, other = make_scratch(capacity), np.empty(capacity, np.int64), np.empty(capacity, np.int64)
+    scratch = make_scratch(lists.value.shape[1])
     for q in range(len(lists.size)):
-        sort_by_column(q, lists)
         if lists.size[q] > lists.k:
             thin(q, lists, scratch)
-        size = lists.size[q]
-        columns, distances, listed = scratch.column[:size], scratch.distance[:size], lists.column[q, :size]
-        for c in range(len(columns)):
-            columns[c] = listed[c]
-        write_distances(lists.rows, np.full(size, q), columns, distances)
-        order = _order_of(distances, place, other)
-        for c in range(min(lists.k, size)):
-            index[q, c], distance[q, c] = columns[order[c]], distances[order[c]]
+        order = _order_of(q, lists, scratch)
+        for c in range(min(lists.k, len(order))):
+            index[q, c], distance[q, c] = scratch.column[order[c]], scratch.distance[order[c]]
 
 
-@inner_kernel
-def _order_of(distances: NDArray[np.float64], place: NDArray[np.int64], other: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Places of some distances in ascending order, equal ones in the order given: one of two pieces of memory for it.
+@kernel
+def merge_lists(
+    index: NDArray[np.int64],
+    distance: NDArray[np.float64],
+    more_index: NDArray[np.int64],
+    more_distance: NDArray[np.float64],
+    out_index: NDArray[np.int64],
+    out_distance: NDArray[np.float64],
+) -> None:
+    """Merge lists of different items, each by (distance, item), into the first k of both.
 
-    Runs of a few are sorted by insertion, and merged.
+    Items and distances have shapes (n, a), (n, b) and, written, (n, k); -1 and inf after the last entry.
     """
-    n = len(distances)
-    for start in range(0, n, _RUN):
-        for p in range(start, min(start + _RUN, n)):
-            value, at = distances[p], p
-            while at > start and distances[place[at - 1]] > value:
-                place[at] = place[at - 1]
-                at -= 1
-            place[at] = p
-    width = _RUN
-    while width < n:
-        for start in range(0, n, 2 * width):
-            middle, stop = min(start + width, n), min(start + 2 * width, n)
-            a, b = start, middle
-            for p in range(start, stop):
-                if b == stop or (a < middle and distances[place[a]] <= distances[place[b]]):
-                    other[p] = place[a]
-                    a += 1
-                else:
-                    other[p] = place[b]
-                    b += 1
-        place, other = other, place
-        width *= 2
-    return place
+    for i in range(out_index.shape[0]):
+        a = 0
+        b = 0
+        for place in range(out_index.shape[1]):
+            has_a = a < index.shape[1] and index[i, a] >= 0
+            has_b = b < more_index.shape[1] and more_index[i, b] >= 0
+            if not has_a and not has_b:
+                out_index[i, place] = -1
+                out_distance[i, place] = np.inf
+                continue
+            first = has_a and (
+                not has_b
+                or distance[i, a] < more_distance[i, b]
+                or (distance[i, a] == more_distance[i, b] and index[i, a] < more_index[i, b])
+            )
+            if first:
+                out_index[i, place] = index[i, a]
+                out_distance[i, place] = distance[i, a]
+                a += 1
+            else:
+                out_index[i, place] = more_index[i, b]
+                out_distance[i, place] = more_distance[i, b]
+                b += 1

@@ -31,18 +31,15 @@ from reid_dist.core.environment import (
     DEVICE_INTEGERS_VARIABLE,
     SCREEN_VARIABLE,
     TORCH_DEVICE_VARIABLE,
-    TRITON_VARIABLE,
     cpu_model,
     usable_cores,
 )
 from reid_dist.engine.distances.devices import TorchDevice, device_of
 
-# What is timed by itself: products in float32 and in eight bits, and those with kernels of Triton.
+# What is timed by itself.
 VARIANTS: dict[str, dict[str, str]] = {
     "in float32": {DEVICE_INTEGERS_VARIABLE: "0"},
     "in eight bits": {DEVICE_INTEGERS_VARIABLE: "1"},
-    "in float32, with kernels of Triton": {DEVICE_INTEGERS_VARIABLE: "0", TRITON_VARIABLE: "1"},
-    "in eight bits, with kernels of Triton": {DEVICE_INTEGERS_VARIABLE: "1", TRITON_VARIABLE: "1"},
 }
 K = 21
 RERANK = "k_reciprocal"
@@ -252,9 +249,7 @@ def main() -> int:
     for name, variables in VARIANTS.items():
         run.row(name)
         with setting({SCREEN_VARIABLE: "cuda"} | variables):
-            # Kernels of Triton read values of one type from both products.
-            if TRITON_VARIABLE not in variables or variables[DEVICE_INTEGERS_VARIABLE] == "1":
-                run.digests()
+            run.digests()
             run.in_memory()
             run.neighbours(250_000)
     run.row("all", f"{time.perf_counter() - began:.0f} s", f"{run.n_wrong} wrong")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from device_runs import use_device
+from device_runs import integers_on_device
 from exact_products import use_precisions
 from test_counts_in_eight_bits import (
     counts_at_the_edge,
@@ -17,20 +17,13 @@ from test_counts_in_eight_bits import (
 from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.device_integers import DeviceIntegers
 
-pytest.importorskip("torch", reason="torch is not installed")
-
 __all__ = [
+    "integers_on_device",
     "test_counts_of_every_threshold",
     "test_counts_under_reranked_distances",
     "test_few_thresholds_and_many",
     "test_lists_without_hidden_rows",
 ]
-
-
-@pytest.fixture(autouse=True)
-def forced(monkeypatch):
-    """Tiles of a device, of which some are read as integers."""
-    use_device(monkeypatch, (5, 24), integers=True)
 
 
 @pytest.mark.parametrize(

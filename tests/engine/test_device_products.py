@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,17 +19,13 @@ from tile_problems import Problem, content
 
 from reid_dist import FeatureSet, evaluate, nearest
 from reid_dist.clusters.settings import forcing
-from reid_dist.core.environment import (
-    SCREEN_VARIABLE,
-    TORCH_DEVICE_VARIABLE,
-    TRITON_VARIABLE,
-)
+from reid_dist.core.environment import SCREEN_VARIABLE, TORCH_DEVICE_VARIABLE
 from reid_dist.engine import policy
 from reid_dist.engine.distances import devices
 from reid_dist.engine.distances.devices import TorchDevice, device_of
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy, require_device
-from reid_dist.engine.reductions import bands, scans
+from reid_dist.engine.reductions import bands
 from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.device_integers import DeviceIntegers
 from reid_dist.engine.reductions.device_tiles import DeviceTiles
@@ -390,9 +382,6 @@ def test_where_products_are_computed(monkeypatch):
     with forcing("int8", "cuda"):
         assert Policy.in_force().device(many) is None
     assert Policy.in_force(None, "cpu").torch_device is None
-    assert not Policy.in_force().triton
-    monkeypatch.setenv(TRITON_VARIABLE, "1")
-    assert Policy.in_force().triton
 
 
 def test_a_device_that_is_not_there(monkeypatch):
@@ -420,61 +409,3 @@ def test_a_forced_gpu_that_is_not_there_is_named_once(monkeypatch, caplog):
     assert "products on a GPU are forced" in warning
     assert "the CPU computes them" in warning
     policy._warn_of_none.cache_clear()
-
-
-def right_kernels():
-    """What fused kernels would find, by operations of torch."""
-
-    def place(device, values, thresholds, kinds):
-        counts, listed = scans.place(device, values, thresholds, kinds, np.empty(0, np.int64))
-        whole = torch.zeros(len(thresholds.place), dtype=torch.int32)
-        whole[: len(counts)] = counts.int()
-        return whole, listed
-
-    def mark(device, values, rows, columns, kinds):
-        found = scans.mark(device, values, rows, columns, kinds)
-        return scans.Listed(*(each[found.what > -torch.inf] for each in found))
-
-    return SimpleNamespace(place=place, mark=mark)
-
-
-@pytest.mark.parametrize("fault", [None, "count", "open pair", "mark", "no room"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_fused_kernels_are_compared_with_torch(fault, dtype):
-    kernels = right_kernels()
-    place, mark = kernels.place, kernels.mark
-
-    def short(listed):
-        return scans.Listed(*(each[1:] for each in listed))
-
-    def wrong_place(*given):
-        counts, listed = place(*given)
-        if fault == "count":
-            counts[-1] += 1
-        return None if fault == "no room" else (counts, short(listed) if fault == "open pair" else listed)
-
-    if fault == "mark":
-        kernels.mark = lambda *given: short(mark(*given))
-    kernels.place = wrong_place
-    found = scans._agrees(device_of("cpu"), kernels, np.random.default_rng(0), np.dtype(dtype))
-    assert found == (fault is None)
-
-
-def run_alone(program, **variables):
-    """What a program prints in a process of its own."""
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-@pytest.mark.slow
-def test_kernels_of_triton_agree_with_torch():
-    """By its interpreter, which has to be chosen before it is imported."""
-    pytest.importorskip("triton", reason="Triton is not installed")
-    program = """
-from reid_dist.engine.distances.devices import device_of
-from reid_dist.engine.reductions import scans
-print(scans.fused_kernels(device_of("cpu")).__name__)
-"""
-    assert run_alone(program, TRITON_INTERPRET="1") == "reid_dist.engine.reductions.fused_kernels"

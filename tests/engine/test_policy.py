@@ -102,7 +102,6 @@ def test_workers_with_integers_and_without(two_workers: Client, sides: Sides) ->
     assert {each.result_digest for each in (alone, mixed, plain, again)} == {alone.result_digest}
     forced = [each.environment["policy"] for each in (alone, mixed, plain, again)]
     common = {"integers": "onnxruntime", "device": "cuda", "on_workers": False, "device_integers": None}
-    common["triton"] = False
     assert forced == [{"forced": which, **common} for which in (None, None, "float32", "int8")]
 
 

@@ -17,10 +17,15 @@ from tiles import Tile, few_valued
 from reid_dist.engine.distances import DISTANCES, GIVEN_DISTANCE
 from reid_dist.kernels.canonical import bytes_of_given, read_only
 from reid_dist.kernels.deciding import BEFORE, BEHIND, decide, make_open_pairs
-from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
-from reid_dist.kernels.expectation import expected_curves
-from reid_dist.kernels.placed_pairs import PlacedPairs, place_pairs
-from reid_dist.kernels.trials import Trials, number_trials
+from reid_dist.kernels.placing import PlacedPairs, place_pairs
+from reid_dist.kernels.trials import (
+    Trials,
+    drawn_curves,
+    expected_curves,
+    identity_states,
+    number_trials,
+    query_states,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 

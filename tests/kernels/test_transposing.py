@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reid_dist.kernels.transposing import transpose_integers
+from reid_dist.kernels.quantising import transpose_integers
 
 
 @pytest.mark.parametrize("dim", [1, 15, 16, 64, 67, 512])

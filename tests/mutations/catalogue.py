@@ -35,9 +35,9 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("kernels/bisection.py", "        if values[middle] < wanted:\n", "        if values[middle] <= wanted:\n"),
         ("kernels/reciprocal.py", "values[side, m] / n_places", "values[side, m] / (n_places + 1)"),
         (
-            "kernels/expectation.py",
-            "        n_positive = trials.positive_start[q + 1] - first_positive\n        if n_positive == 0:\n",
-            "        n_positive = trials.positive_start[q + 1] - first_positive\n        if n_positive == 1:\n",
+            "kernels/trials.py",
+            "== 0:\n            curves[q] = np.nan\n            continue\n        curves[q] = 0.0\n",
+            "== 1:\n            curves[q] = np.nan\n            continue\n        curves[q] = 0.0\n",
         ),
         ("kernels/counting.py", "certain = max(int(passed), nearer)", "certain = int(passed)"),
         ("kernels/counting.py", "if nearer > certain:", "if nearer < certain:"),

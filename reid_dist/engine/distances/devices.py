@@ -103,9 +103,6 @@ class TorchDevice:
         self.name = str(self.torch.cuda.get_device_name(self.where)) if self.is_cuda else "CPU of torch"
         self.driver = f"CUDA {self.torch.version.cuda}, torch {self.torch.__version__}"
         self.is_lost = False
-        # Module of fused kernels, once they are tested, if they can be used here.
-        self.fused: Any = None
-        self.is_tested = False
         self._most_pairs = _MOST_PAIRS
         self._turns = threading.BoundedSemaphore(_AT_ONCE)
         self._exact = threading.Lock()

@@ -47,8 +47,7 @@ from numpy.typing import NDArray
 from reid_dist.engine.distances.integers import LARGEST_DIM, IntegerProduct
 from reid_dist.engine.distances.screening import Float64, Int64, Screen, Values, consecutive
 from reid_dist.engine.policy import Policy
-from reid_dist.kernels.quantising import LARGEST_INTEGER, quantise_rows
-from reid_dist.kernels.transposing import transpose_integers
+from reid_dist.kernels.quantising import LARGEST_INTEGER, quantise_rows, transpose_integers
 from reid_dist.kernels.warmup import lacks_integers
 
 # Smaller blocks are not worth the preparation, nor the import of the library.

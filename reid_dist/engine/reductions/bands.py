@@ -27,7 +27,7 @@ from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.targets import place_starts
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.deciding import APART, Bands, OpenPairs, decide, make_open_pairs
-from reid_dist.kernels.placed_pairs import PlacedPairs, place_pairs
+from reid_dist.kernels.placing import PlacedPairs, place_pairs
 from reid_dist.kernels.screening import count_in_bands
 from reid_dist.kernels.tiles import Tile
 

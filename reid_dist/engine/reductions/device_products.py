@@ -9,12 +9,12 @@ For other needs, tiles come back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.segments import owner_offsets
 from reid_dist.engine.distances import Screen
 from reid_dist.engine.distances.devices import TorchDevice
 from reid_dist.engine.reductions import device_keys, scans
@@ -25,10 +25,10 @@ from reid_dist.engine.reductions.scans import Kinds, Listed, Thresholds
 from reid_dist.engine.reductions.scans import Side as Marking
 from reid_dist.kernels.canonical import PairRows
 from reid_dist.kernels.deciding import Bands
-from reid_dist.kernels.entries import enter_rows
 from reid_dist.kernels.impostors import Brackets
-from reid_dist.kernels.symmetric import Side
+from reid_dist.kernels.symmetric import Side, enter_rows
 
+Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 # Groups of columns whose largest values bound the nearest items, at least; and per item of a list.
@@ -56,18 +56,20 @@ class Marked(NamedTuple):
     refined: Sample | None = None
 
 
-class _Entries(NamedTuple):
-    """The same by row and column, int32, on the CPU, with samples of all."""
+class _Found(NamedTuple):
+    """What was found in some rows of a tile, on the CPU."""
 
     samples: tuple[Sample | None, ...]
-    n_refined: int
-    row: NDArray[np.int32]
-    column: NDArray[np.int32]
-    value: NDArray[np.floating]
+    # Open pairs: rows and columns in the piece, and thresholds.
+    opened: tuple[Int64, Int64, Int64]
+    # As of `Placing`.
+    n_fitting: int
+    n_inside: int
+    # Adds what was counted.
+    add: Callable[[], None]
 
 
-@dataclass
-class _Placed:
+class _Placed(NamedTuple):
     """What is left to hand over of pairs that were placed on the device."""
 
     pairs: Pairs
@@ -80,23 +82,12 @@ class _Placed:
     stop: int
     inside: int
 
-    @classmethod
-    def of(cls, pairs: Pairs, parts: list[tuple[Int64, Int64, Int64]], stop: int, inside: int) -> _Placed:
-        """Join open pairs: their rows and columns in the tile, and thresholds."""
-        queries, columns, _ = pairs
-        row, column, threshold = (np.concatenate(each) for each in zip(*parts, strict=True))
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(queries)))])
-        return cls(pairs, queries[row], columns.start + column, threshold, offsets, stop, inside)
-
 
 class DeviceProducts(DeviceTiles):
     """Products on a device; see `reid_dist.engine.reductions.backends.Backend`."""
 
-    def __init__(
-        self, screen: Screen, rows: PairRows, device: TorchDevice, uploaded: UploadedRows, *, triton: bool
-    ) -> None:
+    def __init__(self, screen: Screen, rows: PairRows, device: TorchDevice, uploaded: UploadedRows) -> None:
         super().__init__(screen, rows, device, uploaded)
-        self._fused = scans.fused_kernels(device) if triton else None
         self._thresholds: list[Thresholds] = []
         self._table: device_keys.Table | None = None
         self._placed: _Placed | None = None
@@ -105,12 +96,38 @@ class DeviceProducts(DeviceTiles):
         self, pairs: Pairs, bands: Bands, rest: Rest, counts: NDArray[np.int32], group_of: Int64, many: int | None
     ) -> Advance:
         """Count pairs by place and by group of columns."""
-        return self._advance(pairs, rest, lambda: self._place(pairs, bands, rest, counts, group_of))
+        device, (queries, _, hidden) = self.device, pairs
+        n_groups = max(1, len(counts))
+        place_of = bands.positive_start[:-1] + 2 * np.arange(len(bands.positive_start) - 1)
 
-    def _advance(self, pairs: Pairs, rest: Rest, place: Callable[[], _Placed]) -> Advance:
-        """Hand over the open pairs of as many rows as find room; `place` finds those of all rows at once."""
+        def find(rows: slice, limit: int) -> _Found:
+            bias, kinds = self._seen(hidden, queries[rows])
+            values, own = self._products(queries, rows, bias), queries[rows]
+            sample, thresholds = self._sample(values, self._errors(own)), self._thresholds_of(bands, queries, rows)
+            self._hide(values, bands.hidden_indptr, bands.hidden_column, own)
+            placing = self._placed_values(values, own, thresholds, kinds, group_of, limit)
+            del values
+            numbers = np.zeros((n_groups, len(thresholds.place)), np.int32)
+            numbers.reshape(-1)[: len(placing.counts)] = device.download(placing.counts)
+            numbers[:, thresholds.indptr[placing.n_fitting] :] = 0
+            row, column, threshold = (device.download(each) for each in placing.opened)
+
+            def add() -> None:
+                # Positives between them make places of thresholds differ.
+                counts[:, place_of[thresholds.place]] += numbers
+
+            opened = row, column, thresholds.place[threshold]
+            return _Found((sample, placing.refined), opened, placing.n_fitting, placing.n_inside, add)
+
+        return self._advance(pairs, rest, find)
+
+    def _advance(self, pairs: Pairs, rest: Rest, find: Callable[[slice, int], _Found]) -> Advance:
+        """Hand over the open pairs of as many rows as find room.
+
+        Those of all rows are found at once: `find` takes rows, and how many values may lie inside bands.
+        """
         if self._placed is None or self._placed.pairs is not pairs:
-            self._placed = place()
+            self._placed = self._placed_rows(pairs, rest, find)
         placed = self._placed
         room = len(rest.open.query) - rest.n_open
         first = rest.first
@@ -125,44 +142,27 @@ class DeviceProducts(DeviceTiles):
             return stop, there.stop, placed.inside
         return stop, there.stop, 0
 
-    def _place(self, pairs: Pairs, bands: Bands, rest: Rest, counts: NDArray[np.int32], group_of: Int64) -> _Placed:
-        """Count the pairs whose values decide, up to a row with which too many do not."""
-        device = self.device
-        queries, columns, hidden = pairs
-        n_groups = max(1, len(counts))
-        place_of = bands.positive_start[:-1] + 2 * np.arange(len(bands.positive_start) - 1)
+    def _placed_rows(self, pairs: Pairs, rest: Rest, find: Callable[[slice, int], _Found]) -> _Placed:
+        """Find pairs up to a row with which too many values lie inside bands."""
+        queries, columns, _ = pairs
         parts: list[tuple[Int64, Int64, Int64]] = []
         n_inside, stop = 0, len(queries)
 
-        def compute(rows: slice) -> tuple[tuple[Sample | None, ...], Placing, list[Int64], NDArray[np.int32], Int64]:
-            bias, kinds = self._seen(hidden, queries[rows])
-            values, own = self._products(queries, rows, bias), queries[rows]
-            sample, thresholds = self._sample(values, self._errors(own)), self._thresholds_of(bands, queries, rows)
-            self._hide(values, bands.hidden_indptr, bands.hidden_column, own)
-            placing = self._placed_values(values, own, thresholds, kinds, group_of, rest.limit - n_inside)
-            del values
-            numbers = np.zeros((n_groups, len(thresholds.place)), np.int32)
-            numbers.reshape(-1)[: len(placing.counts)] = device.download(placing.counts)
-            numbers[:, thresholds.indptr[placing.n_fitting] :] = 0
-            opened = [device.download(each) for each in placing.opened]
-            return (sample, placing.refined), placing, opened, numbers, thresholds.place
-
-        def take(
-            rows: slice, given: tuple[tuple[Sample | None, ...], Placing, list[Int64], NDArray[np.int32], Int64]
-        ) -> bool:
+        def take(rows: slice, found: _Found) -> bool:
             nonlocal n_inside, stop
-            samples, placing, (row, column, threshold), found, numbers = given
-            self._check_all(samples, queries[rows])
-            # Positives between them make places of thresholds differ.
-            counts[:, place_of[numbers]] += found
-            parts.append((row + rows.start, column, numbers[threshold]))
-            n_inside += placing.n_inside
-            stop = rows.start + placing.n_fitting
-            return bool(placing.n_fitting == rows.stop - rows.start)
+            self._check(found.samples, queries[rows])
+            found.add()
+            row, column, threshold = found.opened
+            parts.append((row + rows.start, column, threshold))
+            n_inside += found.n_inside
+            stop = rows.start + found.n_fitting
+            return bool(found.n_fitting == rows.stop - rows.start)
 
         # Rows before it were added in another precision.
-        self._in_pieces(len(queries), columns, compute, take, rest.first)
-        return _Placed.of(pairs, parts, stop, n_inside)
+        self._in_pieces(len(queries), columns, lambda rows: find(rows, rest.limit - n_inside), take, rest.first)
+        row, column, threshold = (np.concatenate(each) for each in zip(*parts, strict=True))
+        offsets = owner_offsets(row, len(queries))
+        return _Placed(pairs, queries[row], columns.start + column, threshold, offsets, stop, n_inside)
 
     def _thresholds_of(self, bands: Bands, queries: Int64, rows: slice) -> Thresholds:
         """Thresholds of some queries of a tile, which further tiles mostly need again."""
@@ -177,11 +177,9 @@ class DeviceProducts(DeviceTiles):
 
     def nearest(self, pairs: Pairs, side: Side) -> int:
         """Add pairs to the lists of their queries."""
-        device = self.device
-        queries, columns, hidden = pairs
-        n_refined = 0
+        device, (queries, _, hidden) = self.device, pairs
 
-        def compute(rows: slice) -> _Entries:
+        def mark(rows: slice) -> tuple[Sample, Marked]:
             bias, kinds = self._seen(hidden, queries[rows])
             values, own = self._products(queries, rows, bias), queries[rows]
             sample = self._sample(values, self._errors(own))
@@ -189,16 +187,36 @@ class DeviceProducts(DeviceTiles):
             self._put_known(values, own)
             self._begin(values, own, side, kinds)
             level, least = (device.upload(each[own]) for each in (side.lists.level, side.lower_bound))
-            of_rows = Marking(level, least, level)
-            return self._found(sample, self._marked_values(values, own, of_rows, None, kinds))
+            return sample, self._marked_values(values, own, Marking(level, least, level), None, kinds)
 
-        def take(rows: slice, found: _Entries) -> bool:
+        def enter(item: Int32, other: Int32, value: NDArray[np.floating]) -> None:
+            enter_rows(item, other, value, np.empty(0, value.dtype), side)
+
+        return self._enter(pairs, mark, enter)
+
+    def _enter(
+        self,
+        pairs: Pairs,
+        mark: Callable[[slice], tuple[Sample, Marked]],
+        enter: Callable[[Int32, Int32, NDArray[np.floating]], None],
+        bias: NDArray[np.floating] | None = None,
+    ) -> int:
+        """Mark values of some rows at a time, and enter them by query, column and value; `bias` is as of `_check`."""
+        device, (queries, columns, _), n_refined = self.device, pairs, 0
+
+        def compute(rows: slice) -> tuple[tuple[Sample | None, ...], int, list[NDArray[Any]]]:
+            sample, marked = mark(rows)
+            row, column, value = marked.listed
+            found = [device.download(each) for each in (row.int(), column.int(), value)]
+            return (sample, marked.refined), marked.n_refined, found
+
+        def take(rows: slice, given: tuple[tuple[Sample | None, ...], int, list[NDArray[Any]]]) -> bool:
             nonlocal n_refined
+            samples, n, (row, column, value) = given
             own = queries[rows]
-            self._check_all(found.samples, own)
-            item, other = own[found.row].astype(np.int32), found.column + np.int32(columns.start)
-            enter_rows(item, other, found.value, np.empty(0, found.value.dtype), side)
-            n_refined += found.n_refined
+            self._check(samples, own, bias)
+            enter(own[row].astype(np.int32), column + np.int32(columns.start), value)
+            n_refined += n
             return True
 
         self._in_pieces(len(queries), columns, compute, take)
@@ -218,10 +236,8 @@ class DeviceProducts(DeviceTiles):
     def _placed_once(
         self, values: Tensor, thresholds: Thresholds, kinds: Kinds, group_of: Int64, limit: int
     ) -> Placing:
-        """Place values, by a fused kernel where there is one."""
-        fused = None if len(group_of) else self._fused
-        found = None if fused is None else fused.place(self.device, values, thresholds, kinds)
-        counts, opened = scans.place(self.device, values, thresholds, kinds, group_of) if found is None else found
+        """Place values, those that lie inside bands in no narrower ones."""
+        counts, opened = scans.place(self.device, values, thresholds, kinds, group_of)
         opened, n_fitting, n_inside = self._fitting(opened, len(values), limit)
         return Placing(counts, opened, n_fitting, n_inside)
 
@@ -261,7 +277,7 @@ class DeviceProducts(DeviceTiles):
 
         def take(rows: slice, given: tuple[Sample, int, Int64]) -> bool:
             sample, first, found = given
-            self._check(sample, queries[rows])
+            self._check((sample,), queries[rows])
             if len(found):
                 counts[first : first + len(found)] += found
                 span[:] = min(span[0], first), max(span[1], first + len(found) - 1)
@@ -273,64 +289,33 @@ class DeviceProducts(DeviceTiles):
         self, pairs: Pairs, seen: Seen, brackets: Brackets, rest: Rest, below: Int64, tally: NDArray[np.int32]
     ) -> Advance:
         """Count pairs by brackets of distances."""
-        return self._advance(pairs, rest, lambda: self._split(pairs, seen, brackets, rest, below, tally))
-
-    def _split(
-        self, pairs: Pairs, seen: Seen, brackets: Brackets, rest: Rest, below: Int64, tally: NDArray[np.int32]
-    ) -> _Placed:
-        """Count the pairs whose values lie between brackets, up to a row with too many others."""
-        device, (queries, columns, hidden) = self.device, pairs
-        parts: list[tuple[Int64, Int64, Int64]] = []
-        n_inside, stop, by_row = 0, len(queries), bool(len(tally))
+        device, (queries, _, hidden), by_row = self.device, pairs, bool(len(tally))
         if self._table is None or self._table.brackets.at_place is not brackets.at_place:
             self._table = device_keys.Table.of(device, brackets)
         table = self._table
 
-        def compute(rows: slice) -> tuple[Sample, list[Int64], int, int, Int64]:
+        def find(rows: slice, limit: int) -> _Found:
             values, sample = self._impostors(queries, rows, hidden, seen)
-            found = device_keys.split(device, values, seen, table, queries[rows])
+            split = device_keys.split(device, values, seen, table, queries[rows])
             del values
-            opened, n_fitting, inside = self._fitting(found.opened, rows.stop - rows.start, rest.limit - n_inside)
-            counts = device_keys.count_gaps(device, found, n_fitting, len(below), by_row=by_row)
-            return sample, [device.download(each) for each in opened], n_fitting, inside, counts
+            opened, n_fitting, inside = self._fitting(split.opened, rows.stop - rows.start, limit)
+            numbers = device_keys.count_gaps(device, split, n_fitting, len(below), by_row=by_row)
+            row, column, gap = (device.download(each) for each in opened)
 
-        def take(rows: slice, given: tuple[Sample, list[Int64], int, int, Int64]) -> bool:
-            nonlocal n_inside, stop
-            sample, (row, column, what), n_fitting, inside, counts = given
-            self._check(sample, queries[rows])
-            if by_row:
-                tally[queries[rows][:n_fitting], 0] += counts.astype(np.int32)
-                counts = counts.sum(axis=0)
-            below[:] += counts
-            parts.append((row + rows.start, column, what))
-            n_inside += inside
-            stop = rows.start + n_fitting
-            return bool(n_fitting == rows.stop - rows.start)
+            def add() -> None:
+                if by_row:
+                    tally[queries[rows][:n_fitting], 0] += numbers.astype(np.int32)
+                below[:] += numbers.sum(axis=0) if by_row else numbers
 
-        self._in_pieces(len(queries), columns, compute, take, rest.first)
-        return _Placed.of(pairs, parts, stop, n_inside)
+            return _Found((sample,), (row, column, gap), n_fitting, inside, add)
+
+        return self._advance(pairs, rest, find)
 
     def _marked_values(
         self, values: Tensor, own: Int64, rows: Marking, columns: Marking | None, kinds: Kinds
     ) -> Marked:
-        """Mark values, by a fused kernel where there is one."""
-        fused = self._fused
-        found = None if fused is None else fused.mark(self.device, values, rows, columns, kinds)
-        return Marked(scans.mark(self.device, values, rows, columns, kinds) if found is None else found)
-
-    def _found(self, sample: Sample, marked: Marked) -> _Entries:
-        """Marked values on the CPU."""
-        row, column, value = marked.listed
-        found = (self.device.download(each) for each in (row.int(), column.int(), value))
-        return _Entries((sample, marked.refined), marked.n_refined, *found)
-
-    def _check_all(
-        self, samples: tuple[Sample | None, ...], queries: Int64, bias: NDArray[np.floating] | None = None
-    ) -> None:
-        """Compare samples with canonical distances; as `_check`."""
-        for sample in samples:
-            if sample is not None:
-                self._check(sample, queries, bias)
+        """Mark values."""
+        return Marked(scans.mark(self.device, values, rows, columns, kinds))
 
     def _begin(self, values: Tensor, own: Int64, side: Side, shown: tuple[Tensor, Tensor] | None) -> None:
         """Set the levels of lists that have none from the largest values of groups of columns."""
@@ -368,30 +353,21 @@ class DeviceProducts(DeviceTiles):
 
     def nearest_both_ways(self, pairs: Pairs, near: Side, far: Side) -> int:
         """Add pairs of different items to the lists of queries and of columns."""
-        device = self.device
-        queries, columns, _ = pairs
-        there, n_refined = slice(columns.start, columns.stop), 0
+        device, (queries, columns, _) = self.device, pairs
+        there = slice(columns.start, columns.stop)
 
-        def compute(rows: slice) -> _Entries:
+        def mark(rows: slice) -> tuple[Sample, Marked]:
             own = queries[rows]
             values = self._products(queries, rows, None)
             sample = self._sample(values, self._errors(own))
-            sides = (near, own), (far, there)
             rows_of, columns_of = (
                 Marking(*(device.upload(each[at]) for each in (side.lists.level, side.lower_bound, side.bias)))
-                for side, at in sides
+                for side, at in ((near, own), (far, there))
             )
-            return self._found(sample, self._marked_values(values, own, rows_of, columns_of, None))
+            return sample, self._marked_values(values, own, rows_of, columns_of, None)
 
-        def take(rows: slice, found: _Entries) -> bool:
-            nonlocal n_refined
-            own = queries[rows]
-            self._check_all(found.samples, own, far.bias[there])
-            item, other = own[found.row].astype(np.int32), found.column + np.int32(columns.start)
-            enter_rows(item, other, found.value, far.bias, near)
-            enter_rows(other, item, found.value, near.bias, far)
-            n_refined += found.n_refined
-            return True
+        def enter(item: Int32, other: Int32, value: NDArray[np.floating]) -> None:
+            enter_rows(item, other, value, far.bias, near)
+            enter_rows(other, item, value, near.bias, far)
 
-        self._in_pieces(len(queries), columns, compute, take)
-        return n_refined
+        return self._enter(pairs, mark, enter, far.bias[there])

@@ -161,25 +161,27 @@ class DeviceTiles(Backend):
         row, column, place = self._sampled[n, m]
         return Sample(row, column, self.device.download(values.view(-1)[place]), 0.0 if errors is None else errors[row])
 
-    def _check(self, sample: Sample, queries: Int64, bias: NDArray[np.floating] | None = None) -> None:
-        """Compare a sample with canonical distances; `bias` is what has not been subtracted.
+    def _check(
+        self, samples: tuple[Sample | None, ...], queries: Int64, bias: NDArray[np.floating] | None = None
+    ) -> None:
+        """Compare samples with canonical distances; `bias` is what has not been subtracted.
 
         Raises `RunFailedError` where a value is farther from them than the bound.
         """
-        row, column, value, error = sample
-        shown = (value if bias is None else value - bias[column]).astype(np.float64)
-        visible, query = np.isfinite(shown), queries[row]
-        distance = pair_distances(self._plain, query, self._columns.start + column)
-        falling = falling_values(self._plain, query, distance, 0.0)
-        right, bound = self.screen.centre[query] - self.screen.slope * falling, self.screen.epsilon[query] + error
-        wrong = np.flatnonzero(visible & ~(np.abs(shown - right) <= bound))
-        if len(wrong):
-            at = wrong[0]
-            raise RunFailedError(
-                f"{self.device.name} ({self.device.driver}) computed {float(shown[at])!r} where {float(right[at])!r} "
-                f"is right, which differs by more than the bound {float(bound[at]):.3g}: its "
-                "results cannot be trusted; compute on the CPU (--device cpu), and test the device"
-            )
+        for row, column, value, error in filter(None, samples):
+            shown = (value if bias is None else value - bias[column]).astype(np.float64)
+            visible, query = np.isfinite(shown), queries[row]
+            distance = pair_distances(self._plain, query, self._columns.start + column)
+            falling = falling_values(self._plain, query, distance, 0.0)
+            right, bound = self.screen.centre[query] - self.screen.slope * falling, self.screen.epsilon[query] + error
+            wrong = np.flatnonzero(visible & ~(np.abs(shown - right) <= bound))
+            if len(wrong):
+                at = wrong[0]
+                raise RunFailedError(
+                    f"{self.device.name} ({self.device.driver}) computed {float(shown[at])!r} where "
+                    f"{float(right[at])!r} is right, which differs by more than the bound {float(bound[at]):.3g}: its "
+                    "results cannot be trusted; compute on the CPU (--device cpu), and test the device"
+                )
 
     def _in_pieces(
         self,
@@ -238,7 +240,7 @@ class DeviceTiles(Backend):
             return self._sample(products)
 
         def take(rows: slice, sample: Sample) -> bool:
-            self._check(sample, queries[rows], self._bias)
+            self._check((sample,), queries[rows], self._bias)
             return True
 
         self._in_pieces(len(queries), columns, compute, take)

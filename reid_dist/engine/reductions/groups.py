@@ -22,7 +22,7 @@ from reid_dist.engine.reductions.costs import Need
 from reid_dist.engine.reductions.tiles import BlockPair
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.groups import lower_places, merge_groups, settle_groups
-from reid_dist.kernels.placed_pairs import PlacedPairs
+from reid_dist.kernels.placing import PlacedPairs
 from reid_dist.relevance.groups import Groups
 
 Int64 = NDArray[np.int64]

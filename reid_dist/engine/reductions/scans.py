@@ -1,7 +1,6 @@
 """Reading tiles on a device: values are placed among thresholds, or those that pass levels are listed.
 
-Written in operations of torch, several passes over a tile each.  `reid_dist.engine.reductions.fused_kernels` does the
-same in one pass, where Triton is installed; its kernels decline what exceeds their memory.
+Written in operations of torch, several passes over a tile each.
 
 *Places.*  The values that reach the farthest threshold of their query are listed.  Thresholds of a tile are numbered in
 order of value, and each value by the first one that is not nearer.  With the row before this number, both are integer
@@ -11,13 +10,8 @@ keys, among which one search finds the nearest threshold that a value reaches.
 from __future__ import annotations
 
 import copy
-import importlib
-import importlib.util
-import logging
-import os
-import threading
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +22,6 @@ from reid_dist.kernels.deciding import Bands
 
 Int64 = NDArray[np.int64]
 Tensor = Any
-
-_LOG: Final = logging.getLogger("reid_dist")
-_TESTING: Final = threading.Lock()
 
 Kinds = tuple[Tensor, Tensor] | None
 """The kind of each row, and marks of the columns that are hidden from each kind; None where none is."""
@@ -85,16 +76,6 @@ class Thresholds:
     def owner(self) -> Tensor:
         """Row of each threshold."""
         return self._device.upload(entry_owners(self.indptr))
-
-    @property
-    def most(self) -> int:
-        """Most thresholds of a query."""
-        return int(np.diff(self.indptr).max(initial=0))
-
-    @cached_property
-    def offsets(self) -> Tensor:
-        """`indptr` on the device, int32."""
-        return self._device.upload(self.indptr.astype(np.int32))
 
     @cached_property
     def lowest(self) -> Tensor:
@@ -175,66 +156,3 @@ def seen(pairs: tuple[Tensor, ...], kinds: Kinds) -> tuple[Tensor, ...]:
         return pairs
     visible = ~kinds[1][kinds[0][pairs[0]], pairs[1]]
     return tuple(each[visible] for each in pairs)
-
-
-def fused_kernels(device: TorchDevice) -> Any:
-    """The module of fused kernels, which is tested at its first use on a device; None where they cannot be used."""
-    with _TESTING:
-        if not device.is_tested:
-            device.is_tested, device.fused = True, _tested(device)
-        return device.fused
-
-
-def _tested(device: TorchDevice) -> Any:
-    """The module of fused kernels, if they give what the operations of torch give."""
-    interprets = os.environ.get("TRITON_INTERPRET") == "1"
-    if importlib.util.find_spec("triton") is None or not (device.is_cuda or interprets):
-        return None
-    rng, dtypes = np.random.default_rng(0), (np.float32, np.float64)
-    try:
-        fused = importlib.import_module("reid_dist.engine.reductions.fused_kernels")
-        agrees = all(_agrees(device, fused, rng, np.dtype(dtype)) for dtype in dtypes)
-    # Whatever a compiler raises, torch does the same.
-    except Exception as error:
-        _LOG.warning("kernels of Triton cannot be used on %s, operations of torch are: %s", device.name, error)
-        return None
-    if not agrees:
-        _LOG.warning("kernels of Triton are wrong on %s, operations of torch are used", device.name)
-    return fused if agrees else None
-
-
-def _agrees(device: TorchDevice, fused: Any, rng: np.random.Generator, dtype: np.dtype[Any]) -> bool:
-    """Whether fused kernels agree with torch on values full of ties."""
-    torch, n, m = device.torch, 9, 1500
-    values = device.upload(rng.integers(-20, 20, (n, m)).astype(dtype))
-    values[rng.integers(0, n, 50), rng.integers(0, m, 50)] = -torch.inf
-    indptr = np.cumsum([0, 0, *rng.integers(1, 70, n - 1)])
-    edges = np.concatenate([np.sort(rng.integers(-15, 18, size))[::-1] for size in np.diff(indptr)]).astype(dtype)
-    none = np.empty(0, np.int64)
-    bands = Bands(indptr, edges, edges + dtype.type(1), edges, none, none, none, none)
-    thresholds = Thresholds(device, bands, np.arange(n))
-    hidden = device.upload(rng.integers(0, 3, n)), device.upload(rng.random((3, m)) < 0.3)
-    between = ((8, 19), (-19, -15), (0, 3))
-    rows, columns = (
-        Side(*(device.upload(rng.integers(*limits, size).astype(dtype)) for limits in between)) for size in (n, m)
-    )
-    for kinds, bounds in ((None, thresholds), (hidden, thresholds.widened(values.new_full((n,), 0.5)))):
-        counts, listed = place(device, values, bounds, kinds, none)
-        found = fused.place(device, values, bounds, kinds)
-        if found is None or not _equal(torch, listed, found[1]):
-            return False
-        padded = torch.zeros_like(found[0])
-        padded[: len(counts)] = counts.int()
-        if not torch.equal(padded, found[0]):
-            return False
-        for others in (None, columns):
-            right = mark(device, values, rows, others, kinds)
-            finite = right.what > -torch.inf
-            marked = fused.mark(device, values, rows, others, kinds)
-            if marked is None or not _equal(torch, Listed(*(each[finite] for each in right)), marked):
-                return False
-    return True
-
-
-def _equal(torch: Any, one: Listed, other: Listed) -> bool:
-    return all(bool(torch.equal(a.double(), b.double())) for a, b in zip(one, other, strict=True))

@@ -38,11 +38,16 @@ from reid_dist.engine.reductions.bands import EnteringTiles, entry_type, number_
 from reid_dist.engine.reductions.costs import Need
 from reid_dist.engine.reductions.identities import Identities, oversized_groups
 from reid_dist.engine.reductions.tiles import BlockPair
-from reid_dist.kernels.draws import drawn_curves, identity_states, query_states
-from reid_dist.kernels.expectation import expected_curves
-from reid_dist.kernels.placed_pairs import PlacedPairs
+from reid_dist.kernels.placing import PlacedPairs
 from reid_dist.kernels.single_shot import add_weights, keep_active, list_items
-from reid_dist.kernels.trials import Trials, number_trials
+from reid_dist.kernels.trials import (
+    Trials,
+    drawn_curves,
+    expected_curves,
+    identity_states,
+    number_trials,
+    query_states,
+)
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

@@ -15,10 +15,9 @@ from reid_dist.engine.reductions.costs import ListWork, Need, Precision, pay_for
 from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.canonical import GIVEN, PairRows, read_only
-from reid_dist.kernels.lists import merge_lists
 from reid_dist.kernels.rescoring import falling_values
 from reid_dist.kernels.symmetric import Side
-from reid_dist.kernels.topk import make_candidates, settle
+from reid_dist.kernels.topk import make_candidates, merge_lists, settle
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]

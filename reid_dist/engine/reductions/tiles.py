@@ -145,9 +145,7 @@ class BlockPair:
             size = self.query_rows * self.gallery_rows
             if self.device is not None and self._uploaded is not None:
                 kind = DeviceIntegers if precision is Precision.INTEGERS else DeviceProducts
-                self._backends[precision] = kind(
-                    self.screen(precision), self.rows, self.device, self._uploaded, triton=self.policy.triton
-                )
+                self._backends[precision] = kind(self.screen(precision), self.rows, self.device, self._uploaded)
             elif precision is Precision.INTEGERS:
                 self._backends[precision] = self._whole
             elif precision is Precision.RESIDUALS:

@@ -19,9 +19,8 @@ from reid_dist.engine.checks import check_excluded
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.errors import InputError
-from reid_dist.kernels.averaging import add_rows
 from reid_dist.kernels.exponential import exponentials
-from reid_dist.kernels.normalising import unit_rows
+from reid_dist.kernels.normalising import add_rows, unit_rows
 from reid_dist.stages.expansion.definition import Convolution, Graph
 from reid_dist.stages.expansion.output import UNKNOWN_APART, Output, RowWork
 from reid_dist.stages.expansion.plan import GATHERED_BYTES, convolved_rows

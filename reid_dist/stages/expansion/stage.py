@@ -13,8 +13,8 @@ from reid_dist.core.sorted_values import places_among
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import InputError
-from reid_dist.kernels.averaging import add_rows, similarity_weights
-from reid_dist.kernels.normalising import unit_rows
+from reid_dist.kernels.exponential import similarity_weights
+from reid_dist.kernels.normalising import add_rows, unit_rows
 from reid_dist.stages.expansion.convolution import add_listed, convolve_sets, entries_of
 from reid_dist.stages.expansion.definition import Convolution, Expansion, Step
 from reid_dist.stages.expansion.learned_maps import map_sets

@@ -14,8 +14,14 @@ from reid_dist.core.model import RowRange, cut_rows, nth_rows
 from reid_dist.core.segments import entry_owners, segment_offsets, take_segments
 from reid_dist.core.sorted_values import places_among
 from reid_dist.engine.task_graph import TaskGraph
-from reid_dist.kernels.lists import listed_distances
-from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets
+from reid_dist.kernels.reciprocal import (
+    SparseRows,
+    binary_rows,
+    gaussian_rows,
+    listed_distances,
+    mean_rows,
+    reciprocal_sets,
+)
 from reid_dist.stages.neighbours import Listed, NeighbourLists, Resources, Table
 from reid_dist.stores import Stage
 

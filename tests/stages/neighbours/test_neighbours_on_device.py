@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from device_runs import use_device
+from device_runs import integers_on_device
 from test_neighbours_in_eight_bits import (
     farthest_at_the_edge,
     nearest_at_the_edge,
@@ -14,21 +14,14 @@ from test_neighbours_in_eight_bits import (
     test_sweep_with_seeds,
 )
 
-pytest.importorskip("torch", reason="torch is not installed")
-
 __all__ = [
+    "integers_on_device",
     "test_block_among_itself",
     "test_lists_of_queries",
     "test_lists_that_overflow",
     "test_lists_within_a_known_reach",
     "test_sweep_with_seeds",
 ]
-
-
-@pytest.fixture(autouse=True)
-def forced(monkeypatch):
-    """Tiles of a device, which are read as integers."""
-    use_device(monkeypatch, (5, 24), integers=True)
 
 
 @pytest.mark.parametrize("of_columns", [False, True])
