@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reid_dist.engine.plan import Plan
     from reid_dist.engine.policy import Policy
     from reid_dist.stages.expansion.plan import ExpandPlan
-    from reid_dist.stages.neighbours.plan import SearchPlan
+    from reid_dist.stages.neighbours.search_plan import SearchPlan
     from reid_dist.stages.reranking.plan import RerankPlan
 
 # Operations from which a job is large: several minutes of a core.

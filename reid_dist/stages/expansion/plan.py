@@ -9,8 +9,8 @@ from reid_dist.core.formatting import byte_size
 from reid_dist.engine.outputs import NearestRows
 from reid_dist.engine.plan import MERGED_AT_ONCE, SetShape, make_plan
 from reid_dist.errors import PlanError
-from reid_dist.stages.expansion.definition import Convolution, Expansion, LearnedMap, Normalisation, Step
-from reid_dist.stages.neighbours.plan import SearchPlan, plan_search
+from reid_dist.stages.expansion.expansion_steps import Convolution, Expansion, LearnedMap, Normalisation, Step
+from reid_dist.stages.neighbours.search_plan import SearchPlan, plan_search
 
 # Bytes of a neighbour in the tables from which rows are averaged: row number, weight, distance, and copies.
 _BYTES_PER_NEIGHBOUR = 48

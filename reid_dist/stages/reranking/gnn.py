@@ -21,8 +21,7 @@ from reid_dist.engine.plan import Besides
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import InputError
 from reid_dist.stages.neighbours import Items, Resources, find_neighbours
-from reid_dist.stages.reranking.definition import BYTES_PER_ENTRY, Choice, Reranking, RowSizes, register
-from reid_dist.stages.reranking.few import FewItems
+from reid_dist.stages.parts import Blocks
 from reid_dist.stages.reranking.propagated import (
     BYTES_PER_PAIR,
     PropagatedScorer,
@@ -30,7 +29,8 @@ from reid_dist.stages.reranking.propagated import (
     propagate,
     rows_of_few,
 )
-from reid_dist.stages.reranking.scorer import Mix, RerankedScorer
+from reid_dist.stages.reranking.reranked_scorer import FewItems, Mix, RerankedScorer
+from reid_dist.stages.reranking.rerankers import BYTES_PER_ENTRY, Choice, Reranking, RowSizes, register
 from reid_dist.stores import FeatureSet
 
 Float64 = NDArray[np.float64]
@@ -95,7 +95,7 @@ class GNN(Reranking):
         "Zhang et al., Understanding image retrieval re-ranking: a graph neural network perspective, 2020"
     )
     choices: ClassVar[Registry[_Variant]] = _VARIANTS
-    kept: ClassVar[tuple[str, ...]] = ("gnn",)
+    kept: ClassVar[tuple[str, ...]] = ("gnn", "gnn_sizes")
 
     k1: int = 26
     k2: int = 7
@@ -175,8 +175,8 @@ class GNN(Reranking):
         """Find lists, propagate rows and return the scorer."""
         items = Items((query, gallery))
         lists = find_neighbours(items, distance, self.k1, where)
-        block_rows = min(lists.block_rows, self.most_block_rows)
-        rows, sizes = propagate(lists, self.shared, block_rows, where)
+        blocks = Blocks(items.n_items, min(lists.parts.blocks.block_rows, self.most_block_rows))
+        rows, sizes = propagate(lists, self.shared, blocks, where)
         plain = FeatureScorer(query, gallery, distance)
         notes = (_size_note(sizes),)
         return PropagatedScorer(plain, rows, rows, lists, query.n_rows, items.n_items, self._mix, notes)

@@ -7,8 +7,8 @@ from typing import Any
 
 from reid_dist.engine.plan import SetShape
 from reid_dist.stages.neighbours.items import PAIR_ROWS
-from reid_dist.stages.neighbours.plan import SearchPlan, block_bytes, choose_two_block_rows, plan_search
-from reid_dist.stages.reranking.definition import BYTES_PER_ENTRY, Reranking, RowSizes
+from reid_dist.stages.neighbours.search_plan import SearchPlan, block_bytes, choose_two_block_rows, plan_search
+from reid_dist.stages.reranking.rerankers import BYTES_PER_ENTRY, Reranking, RowSizes
 from reid_dist.stages.reranking.top import GATHERED_BYTES, Top, queries_of_a_part
 
 

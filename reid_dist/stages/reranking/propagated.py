@@ -9,24 +9,23 @@ lengths of the rows of earlier rounds are all that is kept.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.core.segments import segment_offsets
 from reid_dist.engine.reductions import FeatureBlock
-from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.kernels.jaccard import ColumnLists, columns_of, listed_products, products_into
 from reid_dist.kernels.propagation import depth_first, mutual_rows, propagated_rows, transposed_rows
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import NeighbourLists, Resources, Table
-from reid_dist.stages.reranking.definition import BYTES_PER_ENTRY
-from reid_dist.stages.reranking.scorer import RerankedScorer, range_of
-from reid_dist.stages.reranking.weights import WeightRows, fill, join_rows, name_of, take_sparse
-from reid_dist.stores import Stage
+from reid_dist.stages.parts import Blocks, Parts, RowStage, join_rows, run, take_sparse
+from reid_dist.stages.reranking.reranked_scorer import RerankedScorer, range_of
+from reid_dist.stages.reranking.rerankers import BYTES_PER_ENTRY
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -54,24 +53,28 @@ class _Links(NamedTuple):
 
 @dataclass(frozen=True)
 class PropagatedRows:
-    """Rows of all items after `n_rounds` rounds; `stage` holds the lengths of the rows of the rounds before."""
+    """Rows of all items after `n_rounds` rounds; `lengths` are parts with the lengths of the rows of each round."""
 
-    stage: Stage
     lists: NeighbourLists
     k1: int
     k2: int
     n_rounds: int
-    block_rows: int
+    lengths: tuple[Parts, ...] = ()
 
-    # Links that this process used last: of a stage, and of the rows of so many rounds or fewer.
+    # Links that this process used last: of lists and parameters, and of the rows of so many rounds or fewer.
     _lock: ClassVar[threading.Lock] = threading.Lock()
-    _held: ClassVar[tuple[str, int, _Links] | None] = None
+    _held: ClassVar[tuple[tuple[str, int, int, bool], int, _Links] | None] = None
 
-    def read(self, rows: RowRange) -> SparseRows:
+    @property
+    def identity(self) -> str:
+        """Text that stands for all that the rows depend on."""
+        return fingerprint(self.lists.identity, self.k1, self.k2, self.n_rounds)
+
+    def sparse(self, rows: RowRange) -> SparseRows:
         """Compute a range of rows."""
-        return self.read_items(np.arange(rows.start, rows.stop))
+        return self.sparse_items(np.arange(rows.start, rows.stop))
 
-    def read_items(self, items: Int64) -> SparseRows:
+    def sparse_items(self, items: Int64) -> SparseRows:
         """Compute the rows of some items, shape (n,), int64."""
         return self.propagate(self.n_rounds, items)[0]
 
@@ -85,28 +88,21 @@ class PropagatedRows:
         unit = SparseRows(np.arange(len(items) + 1), links.place[items], np.ones(len(items)))
         return propagated_rows(unit, links.rows, links.scale, _steps(number))[0]
 
-    def lengths(self, number: int) -> WeightRows:
-        """Parts with the lengths of rows after a round."""
-        return WeightRows(self.stage, self.lists.n_items, self.block_rows, f"lengths{number}")
-
     def _links(self, number: int) -> _Links:
         """Links of the rows of a round, held by the process."""
+        key = self.lists.parts.stage.path, self.k1, self.k2, self.n_rounds > 0
         with PropagatedRows._lock:
             held = PropagatedRows._held
-            if held is None or held[0] != self.stage.path or held[1] < number:
+            if held is None or held[0] != key or held[1] < number:
                 PropagatedRows._held = None
-                held = PropagatedRows._held = (self.stage.path, number, self._make_links(number))
+                held = PropagatedRows._held = (key, number, self._make_links(number))
             return held[2]
 
     def _make_links(self, number: int) -> _Links:
-        lists = self.lists
-        blocks = (lists.rows(block) for block in range(lists.n_blocks))
-        distance = np.concatenate([lists.distances(rows)[:, : self.k2] for rows in blocks])
-        lengths = []
-        for found in map(self.lengths, range(1, number)):
-            parts = (self.stage.read(found.part(block), "length")["length"] for block in range(found.n_blocks))
-            lengths.append(np.concatenate(list(parts)))
-        return _make_links(Table.of(lists)[:, : self.k1], distance, self.n_rounds, lengths)
+        everything = RowRange(0, self.lists.n_items)
+        distance = np.concatenate([self.lists.distances(rows)[:, : self.k2] for rows in self.lists.parts.blocks])
+        lengths = [parts.read(everything, "length")[0] for parts in self.lengths[: number - 1]]
+        return _make_links(Table.of(self.lists)[:, : self.k1], distance, self.n_rounds, lengths)
 
 
 def rows_of_few(index: NDArray[np.signedinteger], distance: Float64, k1: int, k2: int, n_rounds: int) -> SparseRows:
@@ -186,47 +182,61 @@ def bytes_of_process(n_items: int, k1: int, k2: int, n_rounds: int) -> int:
     return int(n_items * (4 * k1 + links + 8 * n_rounds + 4 + 12 * (n_rounds + 1)))
 
 
-# ---- the stage -------------------------------------------------------------------------------------------------------
+# ---- the stages ------------------------------------------------------------------------------------------------------
 
 
 def propagate(
-    lists: NeighbourLists, parameters: tuple[int, int, int], block_rows: int, where: Resources
+    lists: NeighbourLists, parameters: tuple[int, int, int], blocks: Blocks, where: Resources
 ) -> tuple[PropagatedRows, list[float]]:
     """Rows after the last round, and mean sizes of rows: of the lists, before and after each round.
 
     `parameters` are ``k1``, ``k2`` and the number of rounds.  Sizes are counted over at most 2,048 rows.
     """
-    identity = [lists.items.identity, lists.distance.name, "lengths", block_rows, *parameters]
-    names = dict(zip(("k1", "k2", "rounds"), parameters, strict=True))
-    stage = where.workspace.stage("gnn", identity, {"lists": name_of(lists.stage), **names})
-    rows = PropagatedRows(stage, lists, *parameters, block_rows)
+    rows = PropagatedRows(lists, *parameters)
     for number in range(1, rows.n_rounds):
-        fill(rows.lengths(number), "weights", _length_task, (rows, number), where)
-    if not stage.has("sizes"):
-        graph = TaskGraph()
-        graph.finals.append(graph.add(f"gnn-sizes-{name_of(stage)}", _size_task, rows, stage="weights"))
-        where.run(graph)
-    return rows, stage.read("sizes", "entries")["entries"].tolist()
+        rows = replace(rows, lengths=(*rows.lengths, run(Lengths(blocks, rows, number), where)))
+    sizes = run(Sizes(Blocks(1, 1), rows), where)
+    return rows, sizes.read(RowRange(0, 1), "entries")[0][0].tolist()
 
 
-def _length_task(rows: PropagatedRows, number: int, block: int) -> None:
-    """Compute the lengths of the rows of a block after a round; 1 for rows of zeros."""
-    found = rows.lengths(number)
-    here = found.rows(block)
-    pieces = []
-    for cut in cut_rows(len(here), _ROWS_AT_ONCE):
-        pieces.append(rows.propagate(number, np.arange(here.start + cut.start, here.start + cut.stop))[1])
-    found.stage.write(found.part(block), {"length": _divisors(np.concatenate(pieces))})
+@dataclass(frozen=True)
+class Lengths(RowStage):
+    """Lengths of the rows after a round; 1 for rows of zeros."""
+
+    kind: ClassVar[str] = "gnn"
+    progress: ClassVar[str] = "weights"
+
+    of: PropagatedRows
+    number: int
+
+    @property
+    def identity(self) -> Any:
+        """Lists and parameters of the graph, and the round; those after it play no part."""
+        return [self.of.lists.identity, self.of.k1, self.of.k2, self.number]
+
+    def compute(self, rows: RowRange) -> dict[str, NDArray[Any]]:
+        """Lengths of a block of rows."""
+        cuts = [np.arange(rows.start + cut.start, rows.start + cut.stop) for cut in cut_rows(len(rows), _ROWS_AT_ONCE)]
+        return {"length": _divisors(np.concatenate([self.of.propagate(self.number, items)[1] for items in cuts]))}
 
 
-def _size_task(rows: PropagatedRows) -> None:
-    """Count the entries of evenly spaced rows."""
-    n_items = rows.lists.n_items
-    items = np.arange(0, n_items, -(-n_items // _COUNTED_ROWS))
-    entries = [int(np.count_nonzero(Table.of(rows.lists)[items, : rows.k1] >= 0))]
-    for number in range(1, rows.n_rounds + 1):
-        entries += [len(rows.sums(number, items).column), len(rows.propagate(number, items)[0].column)]
-    rows.stage.write("sizes", {"entries": np.array(entries) / len(items)})
+@dataclass(frozen=True)
+class Sizes(RowStage):
+    """Mean entries of evenly spaced rows of the lists, and of those before and after each round: one part."""
+
+    kind: ClassVar[str] = "gnn_sizes"
+    progress: ClassVar[str] = "weights"
+
+    of: PropagatedRows
+
+    def compute(self, rows: RowRange) -> dict[str, NDArray[Any]]:
+        """Means of all rows, shape (1, 1 + 2 n_rounds)."""
+        lists, n_items = self.of.lists, self.of.lists.n_items
+        items = np.arange(0, n_items, -(-n_items // _COUNTED_ROWS))
+        entries = [int(np.count_nonzero(Table.of(lists)[items, : self.of.k1] >= 0))]
+        for number in range(1, self.of.n_rounds + 1):
+            entries += [len(self.of.sums(number, items).column), len(self.of.propagate(number, items)[0].column)]
+        return {"entries": np.array([entries]) / len(items)}
 
 
 # ---- the scorer ------------------------------------------------------------------------------------------------------
@@ -246,7 +256,7 @@ class PropagatedScorer(RerankedScorer):
         near = self._columns(range_of(query))
         products = np.empty((len(gallery), len(query)))
         for cut in cut_rows(len(gallery), _ROWS_AT_ONCE):
-            far = self.gallery_rows.read_items(self.first_gallery + gallery.numbers[cut.start : cut.stop])
+            far = self.gallery_rows.sparse_items(self.first_gallery + gallery.numbers[cut.start : cut.stop])
             products_into(near, far, products[cut.start : cut.stop])
         indptr, row, overlap = listed_products(products, gallery.numbers)
         del products
@@ -254,9 +264,9 @@ class PropagatedScorer(RerankedScorer):
 
     def _columns(self, rows: RowRange) -> ColumnLists:
         """Entries of the rows of some queries by column; see `columns_of`."""
-        key = (self.query_rows.stage.path, rows)
+        key = (self.query_rows.identity, rows)
         with PropagatedScorer._lock:
             held = PropagatedScorer._held
             if held is None or held[0] != key:
-                held = PropagatedScorer._held = (key, columns_of(self.query_rows.read(rows), self.n_columns))
+                held = PropagatedScorer._held = (key, columns_of(self.query_rows.sparse(rows), self.n_columns))
             return held[1]

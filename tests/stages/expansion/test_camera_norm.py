@@ -103,7 +103,7 @@ def test_statistics_and_stores_are_reused(tmp_path, monkeypatch):
         raise AssertionError("computed again")
 
     monkeypatch.setattr(learned_maps, "sum_task", refused)
-    monkeypatch.setattr(learned_maps, "map_task", refused)
+    monkeypatch.setattr(learned_maps.Mapped, "compute", refused)
     again = expanded(query, gallery, "camera_norm", tmp_path)
     assert [each.content_digest for each in again] == [each.content_digest for each in first]
 

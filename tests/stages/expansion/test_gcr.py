@@ -16,7 +16,7 @@ from reid_dist.engine.plan import SetShape
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, PlanError
 from reid_dist.evaluation.projection import make_resources
-from reid_dist.stages.expansion import convolution, expand_sets, make_step, output, parse_expand, plan
+from reid_dist.stages.expansion import convolution, expand_sets, make_step, new_features, parse_expand, plan
 from reid_dist.stages.expansion.plan import plan_expand
 from reid_dist.stores import Workspace
 
@@ -131,7 +131,7 @@ def test_blocks_and_threads_do_not_matter(symmetric, tmp_path):
 def test_what_is_there_is_not_done_again(tmp_path):
     """Of a run that ended while rows were written, finished blocks are used again; a finished one does nothing."""
     spec, first, count = "gcr(k1=4,rounds=2)", Count(), Count()
-    with patch.object(output.FeatureWriter, "set_labels", lambda *_: 1 / 0), pytest.raises(ZeroDivisionError):
+    with patch.object(new_features.FeatureWriter, "set_labels", lambda *_: 1 / 0), pytest.raises(ZeroDivisionError):
         expanded(*sets(), spec, tmp_path, progress=first)
     assert first.neighbour_sweeps == 2
     assert first.done["statistics"] == 2

@@ -75,11 +75,11 @@ def test_a_damaged_part_is_reported_and_made_again(sets, tmp_path, kind, harm):
 @pytest.mark.parametrize(
     ("source", "target"),
     [
-        ("neighbours-*/lists-00000.npz", "neighbours-*/lists-00001.npz"),
+        ("neighbours-*/rows-00000.npz", "neighbours-*/rows-00001.npz"),
         ("weights-*/rows-00000.npz", "weights-*/rows-00001.npz"),
         ("means-*/rows-00000.npz", "means-*/rows-00001.npz"),
         ("weights-*/rows-00001.npz", "means-*/rows-00001.npz"),
-        ("neighbours-*/lists-00000.npz", "weights-*/rows-00000.npz"),
+        ("neighbours-*/rows-00000.npz", "weights-*/rows-00000.npz"),
         ("neighbours-*/stage.json", "weights-*/stage.json"),
         ("weights-*/stage.json", "neighbours-*/stage.json"),
     ],
@@ -142,7 +142,7 @@ def test_a_workspace_of_other_models_is_never_used(sets, tmp_path, expected):
 def test_parts_of_another_cut_are_never_used(sets, tmp_path, expected):
     for name, chunk_rows in (("mine", 16), ("theirs", 50)):
         run(sets, tmp_path / name, chunk_rows=chunk_rows)
-    for part in (tmp_path / "theirs").glob("neighbours-*/lists-*.npz"):
+    for part in (tmp_path / "theirs").glob("neighbours-*/rows-*.npz"):
         target = tmp_path / "mine" / part.relative_to(tmp_path / "theirs")
         assert target.parent.is_dir(), "the same items have the same stage, however they are cut"
         target.write_bytes(part.read_bytes())
