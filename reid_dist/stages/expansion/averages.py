@@ -18,10 +18,8 @@ from reid_dist.kernels.normalising import unit_rows
 from reid_dist.stages.expansion.convolution import add_listed, convolve_sets, entries_of
 from reid_dist.stages.expansion.expansion_steps import Convolution, Expansion, Step
 from reid_dist.stages.expansion.learned_maps import map_sets
-from reid_dist.stages.expansion.new_features import FeatureStage, NewSet, new_sets
-from reid_dist.stages.expansion.plan import averaged_rows
+from reid_dist.stages.expansion.new_features import FeatureStage, NewSet, feature_blocks, new_sets
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, find_top_lists
-from reid_dist.stages.parts import Blocks
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.labels import join_item_ids
 
@@ -99,8 +97,7 @@ def _expand(query: FeatureSet, gallery: FeatureSet, step: Step, where: Resources
     own_row = _own_rows(query, gallery) if step.include_self else None
 
     def averages(made: NewSet, lists: NeighbourLists) -> Averages:
-        features = made.features
-        blocks = Blocks(features.n_rows, averaged_rows(features.n_rows, features.dim, step, where.n_threads))
+        blocks = feature_blocks(made.features.n_rows, step.row_bytes(query.dim), where.n_threads)
         return Averages(blocks, made, query.n_rows if made.side else 0, (), lists, step, own_row)
 
     def listed(*sets: FeatureSet) -> NeighbourLists:

@@ -21,8 +21,14 @@ from reid_dist.kernels.averaging import add_rows
 from reid_dist.kernels.exponential import exponentials
 from reid_dist.kernels.normalising import unit_rows
 from reid_dist.stages.expansion.expansion_steps import Convolution, Graph
-from reid_dist.stages.expansion.new_features import UNKNOWN_APART, FeatureStage, NewSet, new_sets
-from reid_dist.stages.expansion.plan import GATHERED_BYTES, convolved_rows
+from reid_dist.stages.expansion.new_features import (
+    GATHERED_BYTES,
+    UNKNOWN_APART,
+    FeatureStage,
+    NewSet,
+    feature_blocks,
+    new_sets,
+)
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours
 from reid_dist.stages.parts import Blocks, Parts, RowStage, run
 from reid_dist.stores import FeatureSet
@@ -161,8 +167,7 @@ def convolve_sets(
         return tuple(found)
 
     def convolved(made: NewSet, weighted: tuple[_Weighted, ...]) -> Convolved:
-        n_rows = made.features.n_rows
-        blocks = Blocks(n_rows, convolved_rows(n_rows, made.features.dim, where.n_threads))
+        blocks = feature_blocks(made.features.n_rows, step.row_bytes(query.dim), where.n_threads)
         return Convolved(blocks, made, query.n_rows if made.side else 0, notes, weighted)
 
     wanted = [NewSet(features, both, step, side, rules) for side, features in enumerate(both)]

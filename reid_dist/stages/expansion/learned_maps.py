@@ -24,8 +24,7 @@ from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.normalising import add_products, eigenvectors_of, inverse_of, mapped_rows, unit_rows
 from reid_dist.stages.expansion.expansion_steps import LearnedMap, Normalisation, Whitening
-from reid_dist.stages.expansion.new_features import UNKNOWN_APART, FeatureStage, NewSet, new_sets
-from reid_dist.stages.expansion.plan import SUMMED_ROWS, mapped_block_rows, summed_together
+from reid_dist.stages.expansion.new_features import UNKNOWN_APART, FeatureStage, NewSet, feature_blocks, new_sets
 from reid_dist.stages.neighbours import Resources
 from reid_dist.stages.parts import Blocks, Parts, PartStage, run
 from reid_dist.stores import FeatureSet
@@ -34,6 +33,12 @@ from reid_dist.stores.labels import given_labels
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
+
+SUMMED_ROWS = 8192
+"""Gallery rows whose sums are made by one task; statistics depend on it, as sums in float64 do on their order."""
+
+# Bytes of the sums of outer products that a task makes at once.
+_SUMS_BYTES = 128 << 20
 
 # Group of the statistics over all gallery rows.
 _ALL = -1
@@ -145,6 +150,11 @@ def sum_task(features: FeatureSet, rows: RowRange, own: Int64, wanted: Sequence[
     return found
 
 
+def summed_together(dim: int, whitens: bool) -> int:
+    """Groups whose sums are made by one task; each has a matrix of (dim, dim) where rows are whitened."""
+    return max(1, _SUMS_BYTES // (8 * dim * (dim if whitens else 1)))
+
+
 def merge_sums(found: Sequence[_Sums]) -> _Sums:
     """Add sums in the order given."""
     first, *others = found
@@ -179,8 +189,7 @@ class Statistics(PartStage):
     def fill(self, parts: Parts, missing: Sequence[int], done: frozenset[str], where: Resources) -> None:
         """Sum the rows of the missing groups, some groups at a time, and solve for each."""
         left = [group for group in self.wanted if self.place(group) in set(missing)]
-        whitens = not (isinstance(self.step, Normalisation) and self.step.operation == "centre")
-        together = summed_together(self.features.dim, whitens)
+        together = summed_together(self.features.dim, self.step.whitens)
         graph, at = TaskGraph(), fingerprint(parts.stage.path)[:12]
         for first in range(0, len(left), together):
             wanted = left[first : first + together]
@@ -188,7 +197,7 @@ class Statistics(PartStage):
                 graph.add(
                     f"sums-{at}-{first}-{place}",
                     sum_task,
-                    *(self.features, rows, self.own[rows.start : rows.stop], wanted, whitens),
+                    *(self.features, rows, self.own[rows.start : rows.stop], wanted, self.step.whitens),
                     stage=self.progress,
                 )
                 for place, rows in enumerate(cut_rows(self.features.n_rows, SUMMED_ROWS))
@@ -281,8 +290,7 @@ def map_sets(
     solved = cache(lambda: run(statistics, where))
 
     def mapped(made: NewSet, found: Parts, side: _Side) -> Mapped:
-        features = made.features
-        blocks = Blocks(features.n_rows, mapped_block_rows(features.n_rows, features.dim, where.n_threads))
+        blocks = feature_blocks(made.features.n_rows, step.row_bytes(query.dim), where.n_threads)
         places = np.where(side.groups == _ALL, len(cameras), side.groups)
         return Mapped(blocks, made, 0, side.notes, step, found, places)
 

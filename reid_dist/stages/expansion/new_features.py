@@ -14,7 +14,7 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import RowRange
 from reid_dist.errors import DamagedStoreError, StoreError, StoreExistsError
 from reid_dist.stages.neighbours import Resources
-from reid_dist.stages.parts import Parts, RowStage, completed, turn
+from reid_dist.stages.parts import Blocks, Parts, RowStage, completed, turn
 from reid_dist.stores import FeatureSet, FeatureWriter
 from reid_dist.stores.locations import remove
 from reid_dist.stores.stored import open_stored
@@ -22,6 +22,11 @@ from reid_dist.stores.workspace import FORMAT
 
 UNKNOWN_APART: Final = "unknown cameras apart"
 """Rule of `NewSet` for sets with rows of unknown camera."""
+
+GATHERED_BYTES = 128 << 20
+"""Bytes of neighbour features that a task reads at once."""
+
+_MOST_ROWS = 8192
 
 Given = TypeVar("Given")
 
@@ -75,6 +80,11 @@ class NewSet:
             remove(target)
             return None
         return FeatureSet(stored)
+
+
+def feature_blocks(n_rows: int, row_bytes: int, n_threads: int) -> Blocks:
+    """Cut of new rows: bounded by the memory of what a row is made of, and few enough to occupy all threads."""
+    return Blocks(n_rows, max(1, min(_MOST_ROWS, GATHERED_BYTES // row_bytes, -(-n_rows // n_threads))))
 
 
 @dataclass(frozen=True)

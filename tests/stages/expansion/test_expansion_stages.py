@@ -17,7 +17,7 @@ from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import RowRange
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.projection import make_resources
-from reid_dist.stages.expansion import averages, new_features, parse_expand, plan
+from reid_dist.stages.expansion import averages, new_features, parse_expand
 from reid_dist.stages.neighbours import find_top_lists, neighbour_search
 from reid_dist.stores import Workspace, check_store
 
@@ -53,7 +53,7 @@ def test_tiles_and_blocks_do_not_matter(spec, monkeypatch):
     expected = call(spec)
     for chunk in (7, 64, 1000):
         assert call(spec, chunk_rows=chunk).result_digest == expected.result_digest
-    monkeypatch.setattr(plan, "_MOST_ROWS", 11)
+    monkeypatch.setattr(new_features, "_MOST_ROWS", 11)
     monkeypatch.setattr(neighbour_search, "_TOP_BLOCK_ROWS", 8)
     assert call(spec).result_digest == expected.result_digest
 
