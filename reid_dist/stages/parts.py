@@ -6,11 +6,12 @@ returns its parts: it takes its turn, lists the parts that are there once, and c
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 Int64 = NDArray[np.int64]
 Arrays = dict[str, NDArray[Any]]
+Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True)
@@ -232,6 +234,28 @@ def completed(stage: PartStage, where: Resources) -> Parts:
                 where.workspace.remove(kept)
         raise
     return parts
+
+
+class Latest(Generic[Kept]):
+    """What this process made last, by a key, for all of its threads: of large tables, one is in memory at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: tuple[Hashable, Kept] | None = None
+
+    def get(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
+        """What was made for a key; made now unless it is there."""
+        with self._lock:
+            if self._held is None or self._held[0] != key:
+                # What was there is freed before anything is made.
+                self._held = None
+                self._held = key, make()
+            return self._held[1]
+
+    def forget(self) -> None:
+        """Free it."""
+        with self._lock:
+            self._held = None
 
 
 # ---- sparse rows -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import pytest
 
 from reid_dist import FeatureSet, evaluate, pool
 from reid_dist.errors import RunFailedError
-from reid_dist.stages.pooling import group_blocks
+from reid_dist.stages.pooling import row_groups
 from reid_dist.stages.pooling.pooled_rows import Pooled
 from reid_dist.stores import FeatureWriter
 
@@ -118,9 +118,9 @@ def test_mistakes_are_reported_in_one_line(reid_dist, frames, tmp_path: Path, wo
 @pytest.fixture
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of some 90 of the 900 rows."""
-    monkeypatch.setattr(group_blocks, "_LEAST_BYTES", 4 * 12 * 90)
-    monkeypatch.setattr(group_blocks, "_MOST_BYTES", 4 * 12 * 90)
-    monkeypatch.setattr(group_blocks, "_READ_AGAIN", 10.0)
+    monkeypatch.setattr(row_groups, "_LEAST_BYTES", 4 * 12 * 90)
+    monkeypatch.setattr(row_groups, "_MOST_BYTES", 4 * 12 * 90)
+    monkeypatch.setattr(row_groups, "_READ_AGAIN", 10.0)
 
 
 def broken_run(reid_dist, monkeypatch: pytest.MonkeyPatch, *words: object) -> str:

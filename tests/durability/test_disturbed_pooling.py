@@ -19,11 +19,11 @@ N_BLOCKS = 12
 # Every block of 50 rows takes a moment and is noted.
 _PROGRAM = """
 import time
-from reid_dist.stages.pooling import group_blocks
+from reid_dist.stages.pooling import row_groups
 from reid_dist.stages.pooling.pooled_rows import Pooled
 
-group_blocks._LEAST_BYTES = group_blocks._MOST_BYTES = 4 * 8 * 50
-group_blocks._READ_AGAIN = 100.0
+row_groups._LEAST_BYTES = row_groups._MOST_BYTES = 4 * 8 * 50
+row_groups._READ_AGAIN = 100.0
 
 def noted(*given, real=Pooled.compute):
     with open("begun", "a") as file:

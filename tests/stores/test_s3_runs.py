@@ -19,7 +19,7 @@ from reid_dist.core.model import RowRange
 from reid_dist.errors import RunFailedError, StoreError
 from reid_dist.evaluation.sweeps import sweep_parameters
 from reid_dist.stages.neighbours import search_plan
-from reid_dist.stages.pooling import group_blocks
+from reid_dist.stages.pooling import row_groups
 from reid_dist.stages.pooling.pooled_rows import Pooled
 from reid_dist.stores import DistanceBlock, Workspace
 
@@ -222,9 +222,9 @@ def test_a_pooling_there_is_resumed(
 ) -> None:
     gallery = store_sides(sides, bucket)[1]
     expected = pool(gallery, tmp_path / "here.zarr", by="pid_camid").content_digest
-    monkeypatch.setattr(group_blocks, "_LEAST_BYTES", 1)
-    monkeypatch.setattr(group_blocks, "_MOST_BYTES", 1)
-    monkeypatch.setattr(group_blocks, "_READ_AGAIN", 1e9)
+    monkeypatch.setattr(row_groups, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(row_groups, "_MOST_BYTES", 1)
+    monkeypatch.setattr(row_groups, "_READ_AGAIN", 1e9)
     begun: list[int] = []
 
     def broken(stage: Pooled, rows: RowRange, real: Any = Pooled.compute) -> Any:

@@ -13,7 +13,7 @@ from reid_dist.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from reid_dist.stages.neighbours.items import Items
-    from reid_dist.stages.neighbours.neighbour_lists import Listed, NeighbourLists, Table
+    from reid_dist.stages.neighbours.neighbour_lists import Listed, NeighbourLists, table_of
     from reid_dist.stages.neighbours.neighbour_search import find_neighbours, find_query_neighbours, find_top_lists
     from reid_dist.stages.neighbours.resources import Resources
 
@@ -22,15 +22,15 @@ __all__ = [
     "Listed",
     "NeighbourLists",
     "Resources",
-    "Table",
     "find_neighbours",
     "find_query_neighbours",
     "find_top_lists",
+    "table_of",
 ]
 
 _NAMES = {
     "items": ("Items",),
-    "neighbour_lists": ("Listed", "NeighbourLists", "Table"),
+    "neighbour_lists": ("Listed", "NeighbourLists", "table_of"),
     "resources": ("Resources",),
     "neighbour_search": ("find_neighbours", "find_query_neighbours", "find_top_lists"),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Distance
 from reid_dist.stages.neighbours.items import Items
-from reid_dist.stages.parts import Parts
+from reid_dist.stages.parts import Latest, Parts
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -88,20 +87,12 @@ class NeighbourLists:
         return last
 
 
-class Table:
-    """Lists of all items as one array, read once per process: 4 bytes per entry."""
+_TABLE: Latest[NDArray[np.int32]] = Latest()
+forget_table = _TABLE.forget
 
-    _lock = threading.Lock()
-    _key: tuple[str, int] | None = None
-    _index: NDArray[np.int32] | None = None
 
-    @classmethod
-    def of(cls, lists: NeighbourLists) -> NDArray[np.int32]:
-        """Lists of all items, shape (n_items, k), int32."""
-        with cls._lock:
-            key = (lists.parts.stage.path, lists.k)
-            if cls._index is None or cls._key != key:
-                cls._index, cls._key = None, None
-                cls._index = lists.index(RowRange(0, lists.n_items)).astype(np.int32, copy=False)
-                cls._key = key
-            return cls._index
+def table_of(lists: NeighbourLists) -> NDArray[np.int32]:
+    """Lists of all items, shape (n_items, k), int32, read once per process: 4 bytes per entry."""
+    everything = RowRange(0, lists.n_items)
+    key = lists.parts.stage.path, lists.k
+    return _TABLE.get(key, lambda: lists.index(everything).astype(np.int32, copy=False))

@@ -16,9 +16,8 @@ from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError
 from reid_dist.stages.neighbours import Resources
 from reid_dist.stages.parts import Parts, RowStage, completed, turn
-from reid_dist.stages.pooling.group_blocks import choose_cut
 from reid_dist.stages.pooling.pooling_job import POOLINGS, PooledPlace, Pooling, PoolJob, PoolRecipe
-from reid_dist.stages.pooling.row_groups import RowGroups, share
+from reid_dist.stages.pooling.row_groups import RowGroups, choose_cut, share
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.featureset import ranges_with
 from reid_dist.stores.rows import KEPT_DTYPES, convert_rows

@@ -30,7 +30,7 @@ from reid_dist.kernels.canonical import pair_distances, squared_norms
 from reid_dist.kernels.normalising import unit_rows
 from reid_dist.kernels.propagation import cross_rows
 from reid_dist.stages.expansion.new_features import FeatureStage, NewSet, new_sets
-from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, Table, find_neighbours
+from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, table_of
 from reid_dist.stages.parts import Blocks, RowStage, run
 from reid_dist.stages.reranking.reranked_scorer import FewItems, Mix, RerankedScorer
 from reid_dist.stages.reranking.rerankers import Choice, Reranking, RowSizes, register
@@ -254,7 +254,7 @@ class CrossRows(RowStage):
 
     def compute(self, rows: RowRange) -> dict[str, NDArray[Any]]:
         """Rows of a block."""
-        return cross_rows(Table.of(self.lists), rows.start, rows.stop, self.n_query, self.lengths)._asdict()
+        return cross_rows(table_of(self.lists), rows.start, rows.stop, self.n_query, self.lengths)._asdict()
 
 
 # ---- mean distances, as new features ---------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ class Crossed(FeatureStage):
     def new_rows(self, rows: RowRange, listed: RowRange) -> Features:
         """New features of a range of rows."""
         items = self.lists.items
-        places = neighbourhoods(Table.of(self.lists), np.arange(listed.start, listed.stop), self.lengths)
+        places = neighbourhoods(table_of(self.lists), np.arange(listed.start, listed.stop), self.lengths)
         needed = np.unique(places[places >= 0])
         place = np.where(places >= 0, np.searchsorted(needed, places), -1)
         own = items.read(listed).features

@@ -8,7 +8,6 @@ lengths of the rows of earlier rounds are all that is kept.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -22,8 +21,8 @@ from reid_dist.engine.reductions import FeatureBlock
 from reid_dist.kernels.jaccard import ColumnLists, columns_of, listed_products, products_into
 from reid_dist.kernels.propagation import depth_first, mutual_rows, propagated_rows, transposed_rows
 from reid_dist.kernels.reciprocal import SparseRows
-from reid_dist.stages.neighbours import NeighbourLists, Resources, Table
-from reid_dist.stages.parts import Blocks, Parts, RowStage, join_rows, run, take_sparse
+from reid_dist.stages.neighbours import NeighbourLists, Resources, table_of
+from reid_dist.stages.parts import Blocks, Latest, Parts, RowStage, join_rows, run, take_sparse
 from reid_dist.stages.reranking.reranked_scorer import RerankedScorer, range_of
 from reid_dist.stages.reranking.rerankers import BYTES_PER_ENTRY
 
@@ -61,10 +60,6 @@ class PropagatedRows:
     n_rounds: int
     lengths: tuple[Parts, ...] = ()
 
-    # Links that this process used last: of lists and parameters, and of the rows of so many rounds or fewer.
-    _lock: ClassVar[threading.Lock] = threading.Lock()
-    _held: ClassVar[tuple[tuple[str, int, int, bool], int, _Links] | None] = None
-
     @property
     def identity(self) -> str:
         """Text that stands for all that the rows depend on."""
@@ -80,29 +75,29 @@ class PropagatedRows:
 
     def propagate(self, number: int, items: Int64) -> tuple[SparseRows, Float64]:
         """Rows of some items after a round, and their lengths before they are divided by them."""
-        return _rows_after(number, self._links(max(number, 1)), items)
+        return _rows_after(number, self._links, items)
 
     def sums(self, number: int, items: Int64) -> SparseRows:
         """Rows of ``A + A^T`` of some items before a round, scaled to length 1."""
-        links = self._links(number)
+        links = self._links
         unit = SparseRows(np.arange(len(items) + 1), links.place[items], np.ones(len(items)))
         return propagated_rows(unit, links.rows, links.scale, _steps(number))[0]
 
-    def _links(self, number: int) -> _Links:
-        """Links of the rows of a round, held by the process."""
-        key = self.lists.parts.stage.path, self.k1, self.k2, self.n_rounds > 0
-        with PropagatedRows._lock:
-            held = PropagatedRows._held
-            if held is None or held[0] != key or held[1] < number:
-                PropagatedRows._held = None
-                held = PropagatedRows._held = (key, number, self._make_links(number))
-            return held[2]
+    @property
+    def _links(self) -> _Links:
+        """Links of the rows of all rounds whose predecessors have lengths, held by the process."""
+        key = self.lists.parts.stage.path, self.k1, self.k2, self.n_rounds > 0, len(self.lengths)
+        return _LINKS.get(key, self._make_links)
 
-    def _make_links(self, number: int) -> _Links:
+    def _make_links(self) -> _Links:
         everything = RowRange(0, self.lists.n_items)
         distance = np.concatenate([self.lists.distances(rows)[:, : self.k2] for rows in self.lists.parts.blocks])
-        lengths = [parts.read(everything, "length")[0] for parts in self.lengths[: number - 1]]
-        return _make_links(Table.of(self.lists)[:, : self.k1], distance, self.n_rounds, lengths)
+        lengths = [parts.read(everything, "length")[0] for parts in self.lengths]
+        return _make_links(table_of(self.lists)[:, : self.k1], distance, self.n_rounds, lengths)
+
+
+_LINKS: Latest[_Links] = Latest()
+forget_links = _LINKS.forget
 
 
 def rows_of_few(index: NDArray[np.signedinteger], distance: Float64, k1: int, k2: int, n_rounds: int) -> SparseRows:
@@ -233,7 +228,7 @@ class Sizes(RowStage):
         """Means of all rows, shape (1, 1 + 2 n_rounds)."""
         lists, n_items = self.of.lists, self.of.lists.n_items
         items = np.arange(0, n_items, -(-n_items // _COUNTED_ROWS))
-        entries = [int(np.count_nonzero(Table.of(lists)[items, : self.of.k1] >= 0))]
+        entries = [int(np.count_nonzero(table_of(lists)[items, : self.of.k1] >= 0))]
         for number in range(1, self.of.n_rounds + 1):
             entries += [len(self.of.sums(number, items).column), len(self.of.propagate(number, items)[0].column)]
         return {"entries": np.array([entries]) / len(items)}
@@ -247,9 +242,6 @@ class PropagatedScorer(RerankedScorer):
     """Scorer of rows that overlap with most others: products of all pairs of two blocks."""
 
     pair_rows_at_once: ClassVar[int] = _ROWS_AT_ONCE
-    # Entries by column of the queries that this process scored last.
-    _lock: ClassVar[threading.Lock] = threading.Lock()
-    _held: ClassVar[tuple[tuple[str, RowRange], ColumnLists] | None] = None
 
     def meet(self, query: FeatureBlock, gallery: FeatureBlock) -> FeatureBlock:
         """Score all pairs of two blocks."""
@@ -264,9 +256,9 @@ class PropagatedScorer(RerankedScorer):
 
     def _columns(self, rows: RowRange) -> ColumnLists:
         """Entries of the rows of some queries by column; see `columns_of`."""
-        key = (self.query_rows.identity, rows)
-        with PropagatedScorer._lock:
-            held = PropagatedScorer._held
-            if held is None or held[0] != key:
-                held = PropagatedScorer._held = (key, columns_of(self.query_rows.sparse(rows), self.n_columns))
-            return held[1]
+        key = self.query_rows.identity, rows
+        return _COLUMNS.get(key, lambda: columns_of(self.query_rows.sparse(rows), self.n_columns))
+
+
+# Entries by column of the queries that were scored last.
+_COLUMNS: Latest[ColumnLists] = Latest()

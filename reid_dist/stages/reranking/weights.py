@@ -31,7 +31,7 @@ from reid_dist.kernels.reciprocal import (
     mean_rows,
     reciprocal_sets,
 )
-from reid_dist.stages.neighbours import Listed, NeighbourLists, Table
+from reid_dist.stages.neighbours import Listed, NeighbourLists, table_of
 from reid_dist.stages.parts import Parts, RowStage, join_rows
 
 Int64 = NDArray[np.int64]
@@ -95,7 +95,7 @@ class Weights(_WeightStage):
     def piece(self, rows: RowRange) -> SparseRows:
         """Rows of a range of items."""
         lists, how = self.lists, self.how
-        members = reciprocal_sets(Table.of(lists), rows.start, rows.stop, how.n_near, how.n_half, how.inclusive)
+        members = reciprocal_sets(table_of(lists), rows.start, rows.stop, how.n_near, how.n_half, how.inclusive)
         if how.binary:
             return binary_rows(*members)
 
@@ -155,7 +155,7 @@ class QueryWeights(_WeightStage):
         how, others = self.how, slice(1, self.how.n_near)
         reciprocal = self._reciprocal(listed.index[:, others], listed.distance[:, others])
         (query,), (candidates,) = self.lists.items.sets, self.lists.candidates.sets
-        members = grown_sets(Table.of(self.gallery), reciprocal, how.n_half, how.inclusive, candidates.n_rows)
+        members = grown_sets(table_of(self.gallery), reciprocal, how.n_half, how.inclusive, candidates.n_rows)
         if how.binary:
             return binary_rows(*members)
         pairs = FeatureScorer(query, candidates, self.lists.distance)

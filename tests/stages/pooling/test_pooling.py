@@ -17,7 +17,7 @@ from strategies import whole_numbers
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import DamagedStoreError, InputError, RunFailedError, StoreExistsError, UnknownNameError
 from reid_dist.evaluation.pooling import pool
-from reid_dist.stages.pooling import POOLINGS, group_blocks, group_rows
+from reid_dist.stages.pooling import POOLINGS, group_rows, row_groups
 from reid_dist.stages.pooling.pooled_rows import Pooled
 
 
@@ -302,8 +302,8 @@ def test_damage_ends_it_without_a_store(scattered, tmp_path) -> None:
 @pytest.fixture
 def short_blocks(monkeypatch) -> None:
     """Blocks of some 60 rows where groups are contiguous."""
-    monkeypatch.setattr(group_blocks, "_LEAST_BYTES", 4 * 19 * 60)
-    monkeypatch.setattr(group_blocks, "_MOST_BYTES", 4 * 19 * 60)
+    monkeypatch.setattr(row_groups, "_LEAST_BYTES", 4 * 19 * 60)
+    monkeypatch.setattr(row_groups, "_MOST_BYTES", 4 * 19 * 60)
     monkeypatch.setattr("reid_dist.stores.featureset._READ_BYTES", 4 * 19 * 10)
 
 

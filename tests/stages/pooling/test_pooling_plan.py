@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet
-from reid_dist.stages.pooling import group_blocks, group_rows
-from reid_dist.stages.pooling.group_blocks import GroupBlocks, choose_cut, rows_to_read
+from reid_dist.stages.pooling import group_rows, row_groups
+from reid_dist.stages.pooling.row_groups import GroupBlocks, choose_cut, rows_to_read
 
 N_ROWS, DIM = 600, 8
 ROW_BYTES = 4 * DIM
@@ -28,8 +28,8 @@ def ends(cut: GroupBlocks) -> list[tuple[int, int]]:
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of ten rows are read one by one, and blocks hold 100 rows."""
     monkeypatch.setattr("reid_dist.stores.featureset._READ_BYTES", 10 * ROW_BYTES)
-    monkeypatch.setattr(group_blocks, "_LEAST_BYTES", 100 * ROW_BYTES)
-    monkeypatch.setattr(group_blocks, "_MOST_BYTES", 100 * ROW_BYTES)
+    monkeypatch.setattr(row_groups, "_LEAST_BYTES", 100 * ROW_BYTES)
+    monkeypatch.setattr(row_groups, "_MOST_BYTES", 100 * ROW_BYTES)
 
 
 @pytest.mark.parametrize("most_groups", [1, 3, 1000])

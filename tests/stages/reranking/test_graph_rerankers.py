@@ -201,7 +201,7 @@ def test_missing_and_interrupted_parts(monkeypatch, tmp_path):
     assert evaluate(query, gallery, **options).result_digest == expected
     assert sorted(seen[n_seen:]) == sorted({(2, block) for block in range(5)} - set(seen[:n_seen]))
     next(tmp_path.glob("gnn-*/rows-00001.npz")).write_bytes(b"not a part")
-    monkeypatch.setattr(propagated.PropagatedRows, "_held", None)
+    propagated.forget_links()
     with pytest.warns(UserWarning, match="gnn-.*/rows-00001.npz is damaged"):
         assert evaluate(query, gallery, **options).result_digest == expected
 
