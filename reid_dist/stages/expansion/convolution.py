@@ -14,9 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import UNKNOWN_CAMERA, RowRange, cut_rows
-from reid_dist.engine.checks import check_excluded
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.errors import InputError
 from reid_dist.kernels.averaging import add_rows
 from reid_dist.kernels.exponential import exponentials
 from reid_dist.kernels.normalising import unit_rows
@@ -26,6 +24,7 @@ from reid_dist.stages.expansion.new_features import (
     UNKNOWN_APART,
     FeatureStage,
     NewSet,
+    check_cameras,
     feature_blocks,
     new_sets,
 )
@@ -150,7 +149,8 @@ def convolve_sets(
     both = query, gallery
     notes, apart = tuple[str, ...](), None
     if any(graph.exclude is not None for graph in step.graphs):
-        _check_cameras(query, gallery, step)
+        instead = "scale=0), which leaves that graph out"
+        check_cameras(query, gallery, step, "has a graph across cameras", instead)
         cameras = np.unique(np.concatenate(joint_labels("camid", both)))
         apart = UNKNOWN_CAMERA if UNKNOWN_CAMERA in cameras else None
         if len(cameras) == 1 and apart is None:
@@ -173,13 +173,3 @@ def convolve_sets(
     wanted = [NewSet(features, both, step, side, rules) for side, features in enumerate(both)]
     near, far = new_sets(wanted, weighted, convolved, where)
     return near, far
-
-
-def _check_cameras(query: FeatureSet, gallery: FeatureSet, step: Convolution) -> None:
-    for features, side in ((query, "query"), (gallery, "gallery")):
-        if features.camids is None:
-            raise InputError(
-                f"{step.name} has a graph across cameras, and the {side} set has no cameras; ingest it with camera "
-                f"labels, or use {step.name}(scale=0), which leaves that graph out"
-            )
-    check_excluded("camid", query, gallery)

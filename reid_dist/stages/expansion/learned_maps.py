@@ -18,13 +18,19 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import first_few
 from reid_dist.core.model import UNKNOWN_CAMERA, RowRange, cut_rows
 from reid_dist.core.sorted_values import places_among
-from reid_dist.engine.checks import check_excluded
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.normalising import add_products, eigenvectors_of, inverse_of, mapped_rows, unit_rows
 from reid_dist.stages.expansion.expansion_steps import LearnedMap, Normalisation, Whitening
-from reid_dist.stages.expansion.new_features import UNKNOWN_APART, FeatureStage, NewSet, feature_blocks, new_sets
+from reid_dist.stages.expansion.new_features import (
+    UNKNOWN_APART,
+    FeatureStage,
+    NewSet,
+    check_cameras,
+    feature_blocks,
+    new_sets,
+)
 from reid_dist.stages.neighbours import Resources
 from reid_dist.stages.parts import Blocks, Parts, PartStage, run
 from reid_dist.stores import FeatureSet
@@ -66,7 +72,7 @@ class _Groups:
         if isinstance(step, Whitening) or step.statistics == "all":
             near, far = (_Side(np.full(each.n_rows, _ALL, np.int64)) for each in (query, gallery))
             return cls(np.empty(0, np.int64), (_ALL,), (near, far))
-        _check_cameras(query, gallery, step)
+        check_cameras(query, gallery, step, "takes statistics of each camera", "statistics=all)")
         own, joined = joint_labels("camid", (gallery,))[0], joint_labels("camid", (query, gallery))
         cameras, first, sizes = np.unique(own, return_index=True, return_counts=True)
         chosen = (sizes >= step.least_rows) & (cameras != UNKNOWN_CAMERA)
@@ -111,16 +117,6 @@ def _places(kinds: Int64, labels: Int64) -> Int64:
     """Place of every label among some, (n_rows,) int64; `_ALL` for others."""
     order = np.argsort(kinds)
     return np.append(order, _ALL)[places_among(kinds[order], labels)]
-
-
-def _check_cameras(query: FeatureSet, gallery: FeatureSet, step: Normalisation) -> None:
-    for features, side in ((query, "query"), (gallery, "gallery")):
-        if features.camids is None:
-            raise InputError(
-                f"{step.name} takes statistics of each camera, and the {side} set has no cameras; ingest it with "
-                f"camera labels, or use {step.name}(statistics=all)"
-            )
-    check_excluded("camid", query, gallery)
 
 
 @dataclass(frozen=True)

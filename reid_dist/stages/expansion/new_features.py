@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import RowRange
-from reid_dist.errors import DamagedStoreError, StoreError, StoreExistsError
+from reid_dist.engine.checks import check_excluded
+from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
 from reid_dist.stages.neighbours import Resources
 from reid_dist.stages.parts import Blocks, Parts, RowStage, completed, turn
 from reid_dist.stores import FeatureSet, FeatureWriter
@@ -37,6 +38,17 @@ class Recipe(Protocol):
     @property
     def name(self) -> str:
         """Registered name."""
+
+
+def check_cameras(query: FeatureSet, gallery: FeatureSet, step: Recipe, takes: str, instead: str) -> None:
+    """Refuse sets without cameras, which a step `takes`; `instead` is how it does without them."""
+    for features, side in ((query, "query"), (gallery, "gallery")):
+        if features.camids is None:
+            raise InputError(
+                f"{step.name} {takes}, and the {side} set has no cameras; ingest it with camera labels, or use "
+                f"{step.name}({instead}"
+            )
+    check_excluded("camid", query, gallery)
 
 
 @dataclass(frozen=True)

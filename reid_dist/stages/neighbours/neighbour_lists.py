@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import Distance
 from reid_dist.stages.neighbours.items import Items
-from reid_dist.stages.parts import Latest, Parts
+from reid_dist.stages.parts import Blocks, Latest, Parts
 
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
@@ -51,6 +51,10 @@ class NeighbourLists:
     def n_items(self) -> int:
         """Number of lists."""
         return self.items.n_items
+
+    def row_blocks(self, most_rows: int) -> Blocks:
+        """Cut of rows that are made of the lists: as these, but with at most so many rows."""
+        return Blocks(self.n_items, min(self.parts.blocks.block_rows, most_rows))
 
     def listed(self, rows: RowRange) -> Listed:
         """Lists of a range of items, with their largest distances."""

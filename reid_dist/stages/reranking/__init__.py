@@ -22,34 +22,22 @@ from typing import TYPE_CHECKING
 from reid_dist.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from reid_dist.stages.reranking.ecn import ECN
-    from reid_dist.stages.reranking.gnn import GNN
     from reid_dist.stages.reranking.k_reciprocal import (
-        VARIANTS,
         KReciprocal,
-        Variant,
         make_weights,
         parse_k_reciprocal,
         weighing,
     )
     from reid_dist.stages.reranking.neighbour_graph import KeptRows, NeighbourGraph, jaccard_distances
     from reid_dist.stages.reranking.precomputed import rerank_blocks
-    from reid_dist.stages.reranking.reranked_scorer import RerankedScorer
     from reid_dist.stages.reranking.rerankers import RERANKERS, Reranking, make_rerank, parse_rerank, rerank_scorer
-    from reid_dist.stages.reranking.top import Top
 
 __all__ = [
-    "ECN",
-    "GNN",
     "RERANKERS",
-    "VARIANTS",
     "KReciprocal",
     "KeptRows",
     "NeighbourGraph",
-    "RerankedScorer",
     "Reranking",
-    "Top",
-    "Variant",
     "jaccard_distances",
     "make_rerank",
     "make_weights",
@@ -62,13 +50,9 @@ __all__ = [
 
 _NAMES = {
     "rerankers": ("RERANKERS", "Reranking", "make_rerank", "parse_rerank", "rerank_scorer"),
-    "ecn": ("ECN",),
     "precomputed": ("rerank_blocks",),
-    "gnn": ("GNN",),
     "neighbour_graph": ("KeptRows", "NeighbourGraph", "jaccard_distances"),
-    "k_reciprocal": ("KReciprocal", "VARIANTS", "Variant", "make_weights", "parse_k_reciprocal", "weighing"),
-    "reranked_scorer": ("RerankedScorer",),
-    "top": ("Top",),
+    "k_reciprocal": ("KReciprocal", "make_weights", "parse_k_reciprocal", "weighing"),
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)

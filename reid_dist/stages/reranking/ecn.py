@@ -178,7 +178,7 @@ class ECN(Reranking):
         items = Items((query, gallery))
         plain = FeatureScorer(query, gallery, distance)
         lists = find_neighbours(items, distance, self.n_listed, where)
-        blocks = Blocks(items.n_items, min(lists.parts.blocks.block_rows, self.most_block_rows))
+        blocks = lists.row_blocks(self.most_block_rows)
         rows = run(CrossRows(blocks, lists, query.n_rows, (self.k, self.t, self.q)), where)
         return RerankedScorer(plain, rows, rows, lists, query.n_rows, 2 * items.n_items, self._mix)
 

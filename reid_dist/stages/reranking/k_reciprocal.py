@@ -15,7 +15,7 @@ from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import InputError
 from reid_dist.kernels.reciprocal import binary_rows, mean_rows, reciprocal_sets
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, find_query_neighbours
-from reid_dist.stages.parts import Blocks, Parts, run
+from reid_dist.stages.parts import Parts, run
 from reid_dist.stages.reranking.reranked_scorer import FewItems, Mix, RerankedScorer
 from reid_dist.stages.reranking.rerankers import (
     Choice,
@@ -259,7 +259,7 @@ class KReciprocal(Reranking):
         if not self.gallery_alone:
             return RerankedScorer(plain, rows, rows, lists, query.n_rows, items.n_items, mix)
         near = find_query_neighbours(query, gallery, graph_distance, self.n_near, where)
-        blocks = Blocks(near.n_items, near.parts.blocks.block_rows)
+        blocks = near.row_blocks(self.most_block_rows)
         of_queries = QueryWeights(blocks, near, lists, weights, how, min(self.k2, how.n_near))
         # One additional column: that of every query itself, which no row of the gallery has.
         return RerankedScorer(plain, run(of_queries, where), rows, near, 0, items.n_items + 1, mix)
@@ -288,7 +288,7 @@ def parse_k_reciprocal(spec: str | KReciprocal, where: str) -> KReciprocal:
 
 def make_weights(lists: NeighbourLists, how: Weighing, k2: int, where: Resources) -> tuple[Parts, Parts]:
     """Compute rows of weights, and their means over the first `k2` items of each list; equal if `k2` is 1."""
-    blocks = Blocks(lists.n_items, lists.parts.blocks.block_rows)
+    blocks = lists.row_blocks(KReciprocal.most_block_rows)
     weights = run(Weights(blocks, lists, how), where)
     return weights, weights if k2 == 1 else run(Means(blocks, lists, weights, min(k2, how.n_near)), where)
 

@@ -25,7 +25,9 @@ from reid_dist import (
 )
 from reid_dist.errors import InputError, PlanError
 from reid_dist.stages.neighbours import search_plan as neighbour_plan
-from reid_dist.stages.reranking import ECN, GNN, parse_rerank, propagated
+from reid_dist.stages.reranking import gnn, parse_rerank
+from reid_dist.stages.reranking.ecn import ECN
+from reid_dist.stages.reranking.gnn import GNN
 
 SPECS = (
     "gnn(k1=8,k2=4)",
@@ -178,7 +180,7 @@ def test_missing_and_interrupted_parts(monkeypatch, tmp_path):
     monkeypatch.setattr(GNN, "most_block_rows", 40)
     options = {"rerank": "gnn(k1=8,k2=4,rounds=3)", "metrics": METRICS, "confidence": None, "workspace": tmp_path}
     expected = evaluate(query, gallery, **{**options, "workspace": None}).result_digest
-    compute, seen = propagated.Lengths.compute, []
+    compute, seen = gnn.Lengths.compute, []
 
     def broken(stage, rows):
         if stage.number == 2 and rows.start == 120:
@@ -189,7 +191,7 @@ def test_missing_and_interrupted_parts(monkeypatch, tmp_path):
         seen.append((stage.number, rows.start // 40))
         return compute(stage, rows)
 
-    monkeypatch.setattr(propagated.Lengths, "compute", broken)
+    monkeypatch.setattr(gnn.Lengths, "compute", broken)
     monkeypatch.setattr("reid_dist.core.environment.usable_cores", lambda: 1)
     with pytest.raises(OSError, match="broken"):
         evaluate(query, gallery, **options)
@@ -197,11 +199,11 @@ def test_missing_and_interrupted_parts(monkeypatch, tmp_path):
     assert finished == sorted(f"rows-{block:05d}" for _, block in seen)
     assert {(1, block) for block in range(5)} <= set(seen)
     n_seen = len(seen)
-    monkeypatch.setattr(propagated.Lengths, "compute", noted)
+    monkeypatch.setattr(gnn.Lengths, "compute", noted)
     assert evaluate(query, gallery, **options).result_digest == expected
     assert sorted(seen[n_seen:]) == sorted({(2, block) for block in range(5)} - set(seen[:n_seen]))
     next(tmp_path.glob("gnn-*/rows-00001.npz")).write_bytes(b"not a part")
-    propagated.forget_links()
+    gnn.forget_links()
     with pytest.warns(UserWarning, match="gnn-.*/rows-00001.npz is damaged"):
         assert evaluate(query, gallery, **options).result_digest == expected
 

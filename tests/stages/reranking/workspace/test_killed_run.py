@@ -14,7 +14,7 @@ import pytest
 from workspace_runs import stamps, threads_file
 
 from reid_dist import Report, evaluate
-from reid_dist.stages.reranking import GNN
+from reid_dist.stages.reranking.gnn import GNN
 from reid_dist.stores import Stage
 
 SLOW_RUN = """
@@ -24,7 +24,7 @@ from reid_dist.stores import workspace
 
 plan._MOST_BLOCK_ROWS = 40
 plan.TILE_ROWS = 40
-from reid_dist.stages.reranking import GNN
+from reid_dist.stages.reranking.gnn import GNN
 GNN.most_block_rows = 40
 wanted, n_parts = sys.argv[1], int(sys.argv[2])
 written = []
