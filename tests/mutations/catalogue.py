@@ -248,6 +248,17 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
     ],
     "re-ranking": [
+        (
+            "stages/parts.py",
+            "parts = Parts(kept, stage.blocks.adopted(description))",
+            "parts = Parts(kept, stage.blocks)",
+        ),
+        (
+            "stages/parts.py",
+            "items[held_by == block] - self.blocks.rows(block).start",
+            "items[held_by == block] - self.blocks.rows(block).start // 2",
+        ),
+        ("stages/costs.py", "self.kept + after.workspace_bytes", "after.workspace_bytes"),
         ("stages/reranking/top.py", "distinct - (distinct[-1] + 1.0)", "distinct - (distinct[0] + 1.0)"),
         (
             "stages/reranking/k_reciprocal.py",
