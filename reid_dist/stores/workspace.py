@@ -49,7 +49,7 @@ _CHECKSUM = "checksum"
 _SUFFIX = ".npz"
 _RECORD = "json"
 _FINGERPRINT_LENGTH = 20
-_AGAIN: Final = "run again to have it made again"
+_AGAIN: Final = "rerun to recompute it"
 
 # Errors of reading an archive with damaged bytes.
 _DAMAGE: Final = (
@@ -124,7 +124,7 @@ class Stage:
             raise self._unusable(
                 part,
                 f"{file_name} is missing; the workspace must be a place that this process and all workers share; "
-                "choose it with --workspace, or run again",
+                "choose it with --workspace, or rerun",
             ) from None
         except AnotherIdentityError as error:
             found = _difference(str(error), self._identity(part))

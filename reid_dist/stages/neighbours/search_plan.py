@@ -16,8 +16,8 @@ MOST_SEEDS = 6
 """Largest number of block pairs whose lists seed the bounds of another pair: further ones tighten bounds little."""
 
 _MOST_BLOCK_ROWS, _MOST_BLOCK_ROWS_ON_DEVICE = 40960, 131072
-# Most blocks per square root of the number of threads.  In times of a pair of blocks: the comparison of a block with
-# itself, and what threads wait for the last pair.  Tiles of a block whose products take as long as its lists.
+# Most blocks per square root of the number of threads.  Cost model, in units of one comparison of a pair of blocks: a
+# block with itself, and the idle time at the end.  Tiles of a block whose products take as long as its lists.
 _BLOCKS_PER_ROOT_ON_DEVICE = 2
 _BLOCKS_PER_ROOT, _OWN, _WAITED, _TILES_OF_LISTS = 4.5, 0.6, 0.5, 2
 

@@ -32,7 +32,7 @@ from reid_dist.kernels.propagation import cross_rows
 from reid_dist.stages.expansion.new_features import FeatureStage, NewSet, new_sets
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, table_of
 from reid_dist.stages.parts import Blocks, RowStage, run
-from reid_dist.stages.reranking.reranked_scorer import FewItems, Mix, RerankedScorer
+from reid_dist.stages.reranking.reranked_scorer import CandidateList, Mix, RerankedScorer
 from reid_dist.stages.reranking.rerankers import Choice, Reranking, RowSizes, register
 from reid_dist.stores import FeatureSet
 
@@ -198,7 +198,7 @@ class ECN(Reranking):
 
         return new_sets([NewSet(each, sets, self, side) for side, each in enumerate(sets)], listed, crossed, where)
 
-    def few_distances(self, items: FewItems, requested: Distance) -> Float64:
+    def candidate_distances(self, items: CandidateList, requested: Distance) -> Float64:
         """Re-ranked distances of the first of a few items in memory and each other item."""
         listed = items.lists(requested, self.n_listed)
         if not self._takes_means:
@@ -207,7 +207,7 @@ class ECN(Reranking):
         place = neighbourhoods(listed.index, np.arange(items.n_items), (self.t, self.q))
         features = items.block.features.astype(np.float32, copy=False)
         query, gallery = (
-            FewItems.of(cross_features(features[own], place[own], features, side), items.policy).block
+            CandidateList.of(cross_features(features[own], place[own], features, side), items.policy).block
             for side, own in enumerate((slice(0, 1), slice(1, None)))
         )
         owner, others = np.zeros(len(gallery), np.int64), np.arange(len(gallery))
@@ -223,12 +223,12 @@ class _RankListMix(Mix):
     """Similarity of rank lists, negated; with weight 1, pairs without one have the plain distance."""
 
     multiplies: ClassVar[bool] = True
-    apart: ClassVar[float] = 0.0
+    disjoint_distance: ClassVar[float] = 0.0
 
     n_places: int
 
     @property
-    def reads_plain(self) -> bool:
+    def needs_plain(self) -> bool:
         """Whether pairs that share something depend on the plain distance."""
         return False
 

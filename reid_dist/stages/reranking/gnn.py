@@ -34,7 +34,7 @@ from reid_dist.kernels.propagation import depth_first, mutual_rows, propagated_r
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, table_of
 from reid_dist.stages.parts import Blocks, Latest, Parts, RowStage, join_rows, run, take_sparse
-from reid_dist.stages.reranking.reranked_scorer import FewItems, Mix, RerankedScorer, range_of
+from reid_dist.stages.reranking.reranked_scorer import CandidateList, Mix, RerankedScorer, range_of
 from reid_dist.stages.reranking.rerankers import BYTES_PER_ENTRY, Choice, Reranking, RowSizes, register
 from reid_dist.stores import FeatureSet
 
@@ -198,10 +198,10 @@ class GNN(Reranking):
         notes = (_size_note(sizes[0].tolist()),)
         return PropagatedScorer(plain, rows, rows, lists, query.n_rows, items.n_items, self._mix, notes)
 
-    def few_distances(self, items: FewItems, requested: Distance) -> Float64:
+    def candidate_distances(self, items: CandidateList, requested: Distance) -> Float64:
         """Re-ranked distances of the first of a few items in memory and each other item."""
         listed = items.lists(requested, self.k1)
-        rows = rows_of_few(listed.index, listed.distance, *self.shared)
+        rows = listed_rows(listed.index, listed.distance, *self.shared)
         return items.distances(rows, self._mix, requested, requested)
 
     @property
@@ -216,7 +216,7 @@ class _ProductMix(Mix):
     multiplies: ClassVar[bool] = True
 
     @property
-    def mixes_late(self) -> bool:
+    def mix_in_tiles(self) -> bool:
         """Whether the plain distance has a share."""
         return self.weight != 0.0
 
@@ -299,7 +299,7 @@ _LINKS: Latest[_Links] = Latest()
 forget_links = _LINKS.forget
 
 
-def rows_of_few(index: NDArray[np.signedinteger], distance: Float64, k1: int, k2: int, n_rounds: int) -> SparseRows:
+def listed_rows(index: NDArray[np.signedinteger], distance: Float64, k1: int, k2: int, n_rounds: int) -> SparseRows:
     """Rows of all items of lists in memory after the last round."""
     table, items, lengths = index[:, :k1].astype(np.int32), np.arange(len(index)), list[Float64]()
     for number in range(1, n_rounds):

@@ -16,7 +16,7 @@ from reid_dist.errors import InputError
 from reid_dist.kernels.reciprocal import binary_rows, mean_rows, reciprocal_sets
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, find_query_neighbours
 from reid_dist.stages.parts import Parts, run
-from reid_dist.stages.reranking.reranked_scorer import FewItems, Mix, RerankedScorer
+from reid_dist.stages.reranking.reranked_scorer import CandidateList, Mix, RerankedScorer
 from reid_dist.stages.reranking.rerankers import (
     Choice,
     Reranking,
@@ -264,7 +264,7 @@ class KReciprocal(Reranking):
         # One additional column: that of every query itself, which no row of the gallery has.
         return RerankedScorer(plain, run(of_queries, where), rows, near, 0, items.n_items + 1, mix)
 
-    def few_distances(self, items: FewItems, requested: Distance) -> Float64:
+    def candidate_distances(self, items: CandidateList, requested: Distance) -> Float64:
         """Re-ranked distances of the first of a few items in memory and each other item."""
         graph_distance = self.graph_distance(requested)
         how, listed = weighing(self, graph_distance), items.lists(graph_distance, self.n_listed)

@@ -57,18 +57,18 @@ class Mix(ABC):
     # What two rows share is a sum of products if true, and of the smaller of two values otherwise.
     multiplies: ClassVar[bool] = False
     # Graph distance of items that share nothing.
-    apart: ClassVar[float] = 1.0
+    disjoint_distance: ClassVar[float] = 1.0
 
     weight: float
     squares: bool
 
     @property
-    def mixes_late(self) -> bool:
+    def mix_in_tiles(self) -> bool:
         """Whether graph distances are mixed with cosine distances in tiles: for rows that overlap with most others."""
         return False
 
     @property
-    def reads_plain(self) -> bool:
+    def needs_plain(self) -> bool:
         """Whether pairs that share something depend on the plain distance."""
         return self.weight != 0.0
 
@@ -87,7 +87,7 @@ class Mix(ABC):
     def score(self, scale: Float64, plain: Float64, overlap: Float64, near: Float64, far: Float64) -> Float64:
         """Distances of any pairs, from the arguments of the methods above, all of one shape."""
         graph = self.graph_distances(overlap, near, far)
-        apart = mixed_values(self.weight, self.squares, scale, plain, np.full(len(plain), self.apart))
+        apart = mixed_values(self.weight, self.squares, scale, plain, np.full(len(plain), self.disjoint_distance))
         return np.where(overlap == 0.0, apart, self.distances(scale, plain, graph))
 
 
@@ -147,7 +147,7 @@ class RerankedScorer(ScorerOfFeatures):
             raise AssertionError("distances of different queries have no common scale")
         # Without a share of the plain distance, re-ranked distances are screened as they are.
         squared = self.distance.squared and self.mix.weight != 0.0
-        return FallingScale(squared, self.mix.weight, self.mix.apart, divisor)
+        return FallingScale(squared, self.mix.weight, self.mix.disjoint_distance, divisor)
 
     def meet(self, query: FeatureBlock, gallery: FeatureBlock) -> FeatureBlock:
         """Score the pairs of two blocks that share neighbours."""
@@ -164,7 +164,7 @@ class RerankedScorer(ScorerOfFeatures):
             cut = slice(start, start + _PAIRS_AT_ONCE)
             column = shared.column[cut].astype(np.int64)
             graph = self.mix.graph_distances(shared.value[cut], sums[0][owner[cut]], sums[1][column])
-            plain = pair_distances(pairs, owner[cut], column) if self.mix.reads_plain else np.zeros(len(column))
+            plain = pair_distances(pairs, owner[cut], column) if self.mix.needs_plain else np.zeros(len(column))
             value[cut] = self.mix.distances(scale[owner[cut]], plain, graph)
         return self._known(query, shared.indptr, gallery.numbers[shared.column], value)
 
@@ -172,7 +172,9 @@ class RerankedScorer(ScorerOfFeatures):
         """Add the values of pairs to a block of queries."""
         mix = self.mix
         scale = mix.scale(self.query_lists.farthest(range_of(query)))
-        known = Rescoring(True, mix.weight, mix.squares, scale, indptr, row, value, 0, mix.apart, mix.mixes_late)
+        known = Rescoring(
+            True, mix.weight, mix.squares, scale, indptr, row, value, 0, mix.disjoint_distance, mix.mix_in_tiles
+        )
         return replace(query, reranked=known)
 
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
@@ -202,7 +204,7 @@ def range_of(block: FeatureBlock) -> RowRange:
 
 
 @dataclass(frozen=True)
-class FewItems:
+class CandidateList:
     """A query, which is item 0, and some gallery items, re-ranked in memory.
 
     `policy` decides which products they are compared by.
@@ -212,7 +214,7 @@ class FewItems:
     policy: Policy
 
     @classmethod
-    def of(cls, features: NDArray[np.float32], policy: Policy) -> FewItems:
+    def of(cls, features: NDArray[np.float32], policy: Policy) -> CandidateList:
         """Items with features of shape (n, dim)."""
         rows = read_only(features)
         return cls(FeatureBlock(np.arange(len(rows)), rows, squared_norms(rows)), policy)

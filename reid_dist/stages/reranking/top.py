@@ -31,7 +31,7 @@ from reid_dist.kernels.canonical import Rescoring
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import NeighbourLists, Resources, find_query_neighbours
 from reid_dist.stages.parts import Blocks, Parts, RowStage, join_rows, run
-from reid_dist.stages.reranking.reranked_scorer import FewItems, ScorerOfFeatures
+from reid_dist.stages.reranking.reranked_scorer import CandidateList, ScorerOfFeatures
 from reid_dist.stages.reranking.rerankers import BYTES_PER_ENTRY, Choice, Reranking, RowSizes, register
 from reid_dist.stores import FeatureSet
 
@@ -156,9 +156,9 @@ class Top(Reranking):
             note = f"top: all {gallery.n_rows} gallery items are among the {self.m} nearest; none"
         return TopScorer(FeatureScorer(query, gallery, distance), heads, (f"{note} in plain order",))
 
-    def few_distances(self, items: FewItems, requested: Distance) -> Float64:
+    def candidate_distances(self, items: CandidateList, requested: Distance) -> Float64:
         """Those of the re-ranking within."""
-        return self.of.few_distances(items, requested)
+        return self.of.candidate_distances(items, requested)
 
 
 @dataclass(frozen=True)
@@ -222,8 +222,8 @@ class Heads(RowStage):
             gathered = gallery.read_rows(needed)
             for i in range(cut.start, cut.stop):
                 others = gathered[np.searchsorted(needed, index[i])]
-                items = FewItems.of(np.concatenate([features[i : i + 1], others]), self.policy)
-                value = lowered(self.spec.few_distances(items, self.lists.distance))
+                items = CandidateList.of(np.concatenate([features[i : i + 1], others]), self.policy)
+                value = lowered(self.spec.candidate_distances(items, self.lists.distance))
                 pieces.append(SparseRows(np.array([0, len(value)]), index[i].astype(np.int32), value))
         return join_rows(pieces)._asdict()
 

@@ -193,7 +193,7 @@ def test_a_part_that_cannot_be_made_whole_ends_the_run(sets, tmp_path, monkeypat
         return size
 
     monkeypatch.setattr(Stage, "write", damaged)
-    with pytest.warns(UserWarning, match="made again"), pytest.raises(DamagedStoreError, match="run again"):
+    with pytest.warns(UserWarning, match="made again"), pytest.raises(DamagedStoreError, match="rerun to recompute it"):
         run(sets, tmp_path)
 
 
