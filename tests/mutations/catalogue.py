@@ -258,7 +258,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "items[held_by == block] - self.blocks.rows(block).start",
             "items[held_by == block] - self.blocks.rows(block).start // 2",
         ),
-        ("stages/costs.py", "self.kept + after.workspace_bytes", "after.workspace_bytes"),
+        ("stages/stage_costs.py", "self.kept + after.workspace_bytes", "after.workspace_bytes"),
         ("stages/reranking/top.py", "distinct - (distinct[-1] + 1.0)", "distinct - (distinct[0] + 1.0)"),
         (
             "stages/reranking/k_reciprocal.py",
@@ -284,7 +284,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
     ],
     "expansion": [
         ("stages/neighbours/items.py", "np.where(label == self.apart, own, label)", "label"),
-        ("stages/expansion/averages.py", "    if (own_row < 0).all():\n", "    if len(own_row) == 0:\n"),
+        ("stages/expansion/neighbour_averages.py", "    if (own_row < 0).all():\n", "    if len(own_row) == 0:\n"),
         ("stages/neighbours/neighbour_lists.py", "first = int(self.own_first)", "first = 1"),
         (
             "stages/expansion/expansion_steps.py",

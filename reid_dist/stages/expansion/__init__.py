@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from reid_dist.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from reid_dist.stages.expansion.averages import expand_sets
     from reid_dist.stages.expansion.expansion_steps import (
         EXPANSIONS,
         Expansion,
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
         spelled,
     )
     from reid_dist.stages.expansion.lengths import refuse_unlike_lengths
+    from reid_dist.stages.expansion.neighbour_averages import expand_sets
 
 __all__ = [
     "EXPANSIONS",
@@ -42,7 +42,7 @@ _NAMES = {
         "spelled",
     ),
     "lengths": ("refuse_unlike_lengths",),
-    "averages": ("expand_sets",),
+    "neighbour_averages": ("expand_sets",),
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from reid_dist.core.formatting import byte_size
 from reid_dist.errors import PlanError
-from reid_dist.stages.costs import Cost
+from reid_dist.stages.stage_costs import Cost
 
 TILE_ROWS = 1024
 """Rows and columns of a tile by default."""

@@ -17,7 +17,7 @@ from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import RowRange
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.projection import make_resources
-from reid_dist.stages.expansion import averages, new_features, parse_expand
+from reid_dist.stages.expansion import neighbour_averages, new_features, parse_expand
 from reid_dist.stages.neighbours import find_top_lists, neighbour_search
 from reid_dist.stores import Workspace, check_store
 
@@ -66,7 +66,7 @@ def test_threads_do_not_matter(spec, tmp_path):
     for n_threads in (1, 2, 7):
         where = make_resources(None, Workspace.at(tmp_path / str(n_threads)), None, Progress())
         where = replace(where, n_threads=n_threads)
-        sides = averages.expand_sets(query, gallery, parse_expand(spec), where)
+        sides = neighbour_averages.expand_sets(query, gallery, parse_expand(spec), where)
         contents.append([side.content_digest for side in sides])
     assert contents[0] == contents[1] == contents[2]
 
