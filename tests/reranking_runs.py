@@ -55,7 +55,7 @@ def stages(query, gallery, distance, spec: KReciprocal, workspace, chunk_rows=No
     lists = find_neighbours(items, graph_distance, max(spec.n_near, spec.n_half), where)
     weights, means = make_weights(lists, weighing(spec, graph_distance), spec.k2, where)
     everything = RowRange(0, items.n_items)
-    before, after = weights.read(everything), means.read(everything)
+    before, after = weights.sparse(everything), means.sparse(everything)
     return Stages(
         index=lists.index(everything),
         distance=lists.distances(everything),

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from reid_dist.engine.calibration import ListRates, Rates
     from reid_dist.engine.plan import Plan
     from reid_dist.engine.policy import Policy
-    from reid_dist.stages.expansion.plan import ExpandPlan
-    from reid_dist.stages.neighbours.plan import SearchPlan
-    from reid_dist.stages.reranking.plan import RerankPlan
+    from reid_dist.stages.neighbours.search_plan import SearchPlan
+    from reid_dist.stages.stage_costs import Cost
+    from reid_dist.stages.stage_plan import StagePlan
 
 # Operations from which a job is large: several minutes of a core.
 _LARGE_FLOP = 2e13
@@ -111,9 +111,8 @@ def command(
     from reid_dist.evaluation.splits.repeated import SplitJob
     from reid_dist.evaluation.sweeps import make_grid
     from reid_dist.stages.expansion import parse_expand
-    from reid_dist.stages.expansion.plan import plan_expand
     from reid_dist.stages.reranking import parse_rerank
-    from reid_dist.stages.reranking.plan import plan_rerank
+    from reid_dist.stages.stage_plan import plan_expand, plan_rerank
     from reid_dist.stores import FeatureSet
 
     job = read_job(pipeline, overrides)
@@ -158,9 +157,7 @@ def command(
     steps = () if options["expand"] is None else parse_expand(options["expand"])
     expand = plan_expand(near, far, steps, **limits, chunk_rows=job.chunk_rows)
     distance = DISTANCES.get(job.distance)
-    longest = max(
-        [10 if rerank is None else rerank.n_compared, *(step.search.k for step in expand if step.search is not None)]
-    )
+    longest = max([10 if rerank is None else rerank.n_compared, *(step.n_compared for step in expand)])
     rates = calibrate(plan.gallery.dim, distance, longest, policy)
     speed = f"{counted(n_threads, 'thread')} such as one here"
     lists = None
@@ -266,8 +263,10 @@ def _cluster_line(size: Size) -> str:
     return f"{counted(size.n_workers, 'worker')}, {counted(size.n_threads, 'thread')}, {memory}"
 
 
-def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
-    search = plan.search
+def _rerank_rows(plan: StagePlan, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
+    search, cost = plan.search, plan.cost
+    if search is None:
+        raise AssertionError("every re-ranking has a neighbour search")
     items = f"{search.n_items} in the graph, lists of {search.k}"
     seconds = _search_seconds(search, rates)
     made = "graph" if plan.head is None else "heads"
@@ -279,44 +278,49 @@ def _rerank_rows(plan: RerankPlan, rates: Rates, n_threads: int, speed: str) -> 
         "items": items,
         "tasks": f"{counted(plan.n_tasks, 'pair')} of blocks of {counted(search.block_rows, 'row')}"
         + (f", then {plan.row_tasks} for rows of the {made}" if plan.row_tasks else ", then those of new features"),
-        "memory": f"{byte_size(plan.task_bytes)} a task, {byte_size(plan.task_bytes * n_threads)} in all",
-        "workspace": f"{byte_size(plan.workspace_bytes)} at the most: lists {byte_size(plan.list_bytes)}, "
-        f"rows about {byte_size(plan.row_bytes)}",
+        "memory": _memory_line(cost, n_threads),
+        "workspace": f"{byte_size(cost.workspace_bytes)} at the most: lists {byte_size(plan.lists.kept)}, "
+        f"rows about {byte_size(cost.kept - plan.lists.kept)}",
         "rows": "; ".join(
             f"{each.name}: about {each.expected:.0f} entries, at most {each.most:.0f}" for each in plan.rows
         )
         or "of new features, which the products above are of",
-        "read": byte_size(plan.bytes_read),
-        "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products, each pair once",
+        "read": byte_size(cost.bytes_read),
+        "arithmetic": f"{cost.flop / 1e12:.3g} TFLOP in products, each pair once",
         "time": f"{rough_duration(seconds / n_threads)} on {speed}",
         **({"warning": "; ".join(plan.warnings)} if plan.warnings else {}),
     }
 
 
-def _expand_rows(plan: ExpandPlan, dim: int, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
-    search = plan.search
+def _memory_line(cost: Cost, n_threads: int) -> str:
+    return f"{byte_size(cost.task_bytes)} a task, {byte_size(cost.task_bytes * n_threads)} in all"
+
+
+def _expand_rows(plan: StagePlan, dim: int, rates: Rates, n_threads: int, speed: str) -> dict[str, str]:
+    search, cost, times = plan.search, plan.cost, plan.times
+    flop = cost.flop // times
     shared = {
-        "memory": f"{byte_size(plan.task_bytes)} a task, {byte_size(plan.task_bytes * n_threads)} in all",
-        "workspace": f"{byte_size(plan.workspace_bytes)} at the most, of which {byte_size(plan.store_bytes)} "
+        "memory": _memory_line(cost, n_threads),
+        "workspace": f"{byte_size(cost.workspace_bytes)} at the most, of which {byte_size(cost.kept)} "
         f"stay: {'statistics' if search is None else 'lists'} and new features",
     }
     if search is None:
         return {
-            "tasks": f"{counted(plan.average_tasks, 'block')} of rows, after the statistics",
+            "tasks": f"{counted(plan.row_tasks, 'block')} of rows, after the statistics",
             **shared,
-            "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in float64",
-            "time": f"{rough_duration(_FIXED_ORDER * plan.flop / (2 * dim) * rates.product / n_threads)} on {speed}",
+            "arithmetic": f"{flop / 1e12:.3g} TFLOP in float64",
+            "time": f"{rough_duration(_FIXED_ORDER * flop / (2 * dim) * rates.product / n_threads)} on {speed}",
         }
     work = _search_seconds(search, rates)
-    if not plan.both_ways:
+    if not search.both_ways:
         work = 1.1 * search.n_pairs * rates.product + search.n_items * _SECONDS_PER_ROW
-    each = "each pair once" if plan.both_ways else "queries against the gallery"
+    each = "each pair once" if search.both_ways else "queries against the gallery"
     return {
         "items": f"{counted(search.n_items, 'row')}, lists of {search.k}",
-        "tasks": f"{counted(search.n_tasks, 'pair')} of blocks, then {plan.average_tasks} for averages",
+        "tasks": f"{counted(search.n_tasks, 'pair')} of blocks, then {plan.row_tasks} for averages",
         **shared,
-        "arithmetic": f"{plan.flop / 1e12:.3g} TFLOP in products, {each}",
-        "time": f"{rough_duration(plan.step.times * work / n_threads)} on {speed}",
+        "arithmetic": f"{flop / 1e12:.3g} TFLOP in products, {each}",
+        "time": f"{rough_duration(times * work / n_threads)} on {speed}",
     }
 
 

@@ -69,7 +69,7 @@ def pool(
     uri
         Location of the new store.
     by
-        Name of the label, as in `reid_dist.stages.pooling.groups.group_rows`.
+        Name of the label, as in `reid_dist.stages.pooling.row_groups.group_rows`.
     media
         A label column within the groups: rows of a group that share its value are averaged first, and the group is the
         mean of these means, so that each medium has the same weight, as in templates of IJB-B and IJB-C.  None for the

@@ -114,8 +114,7 @@ def _among_themselves(items: Items, distance: Distance, k: int, where: Resources
     index = np.full((items.n_items, k), -1, np.int64)
     found = np.full((items.n_items, k), np.inf)
     width = min(k, lists.k)
-    for block in range(lists.n_blocks):
-        rows = lists.rows(block)
+    for rows in lists.parts.blocks:
         here = slice(rows.start, rows.stop)
         index[here, :width] = lists.index(rows)[:, :width]
         found[here, :width] = lists.distances(rows)[:, :width]

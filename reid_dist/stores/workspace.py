@@ -41,7 +41,7 @@ from reid_dist.stores.object_errors import is_object_uri
 INNER = "sweep-"
 """Prefix of the names of workspaces in another workspace."""
 
-FORMAT = 4
+FORMAT = 5
 """Version of the content of stages: one more whenever the same inputs may give other bytes."""
 
 _DESCRIPTION = "stage.json"
@@ -49,7 +49,7 @@ _CHECKSUM = "checksum"
 _SUFFIX = ".npz"
 _RECORD = "json"
 _FINGERPRINT_LENGTH = 20
-_AGAIN: Final = "run again to have it made again"
+_AGAIN: Final = "rerun to recompute it"
 
 # Errors of reading an archive with damaged bytes.
 _DAMAGE: Final = (
@@ -124,7 +124,7 @@ class Stage:
             raise self._unusable(
                 part,
                 f"{file_name} is missing; the workspace must be a place that this process and all workers share; "
-                "choose it with --workspace, or run again",
+                "choose it with --workspace, or rerun",
             ) from None
         except AnotherIdentityError as error:
             found = _difference(str(error), self._identity(part))
@@ -224,11 +224,15 @@ class Workspace:
         return cls(canonical_uri(location))
 
     def stage(self, kind: str, identity: Any, description: Mapping[str, Any]) -> Stage:
-        """Open a stage, or begin it.
+        """Open a stage, or begin it; see `begin`."""
+        return self.begin(kind, identity, description)[0]
+
+    def begin(self, kind: str, identity: Any, description: Mapping[str, Any]) -> tuple[Stage, dict[str, Any]]:
+        """Open a stage, or begin it; return its description too.
 
         `kind` is a readable part of its name; `identity` is all that its content depends on, as `fingerprint` takes it;
         `description` is what it holds, and what later runs must do likewise to continue it.  The description of a stage
-        that is there already is kept: read it.
+        that is there already is kept.
         """
         name = stage_name(kind, identity)
         path = at_location(self.path, name)
@@ -241,16 +245,19 @@ class Workspace:
             Stage(path)._folder.write(_DESCRIPTION, document.encode())
             # Of several processes that begin it at the same time, the last one to write decides for all.
             found = _read_description(path) or (content, checksum)
-        return Stage(path, found[1])
+        return Stage(path, found[1]), found[0]
+
+    def begun(self, kind: str) -> Iterator[tuple[Stage, dict[str, Any]]]:
+        """All stages of a kind and this format that have been begun, with their descriptions, by name."""
+        for name in folder_at(self.path).folders():
+            path = at_location(self.path, name)
+            found = _read_description(path) if name.startswith(f"{kind}-") else None
+            if found is not None and found[0].get("format") == FORMAT:
+                yield Stage(path, found[1]), found[0]
 
     def stages(self, kind: str) -> list[Stage]:
         """All stages of a kind that have been begun and have a description that can be read, by name."""
-        begun = []
-        for name in folder_at(self.path).folders():
-            path = at_location(self.path, name)
-            if name.startswith(f"{kind}-") and (found := _read_description(path)) is not None:
-                begun.append(Stage(path, found[1]))
-        return begun
+        return [stage for stage, _ in self.begun(kind)]
 
     def holds_parts(self) -> bool:
         """Whether any stage, here or in a workspace within this one, has a part that is done."""

@@ -26,7 +26,7 @@ from reid_dist.errors import PlanError
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.stages.reranking import KReciprocal, parse_rerank
-from reid_dist.stages.reranking.plan import plan_rerank
+from reid_dist.stages.stage_plan import plan_rerank
 
 MIB = 2**20
 
@@ -219,9 +219,9 @@ def test_a_plan_of_heads_and_of_new_features(reid_dist, pipeline: Path) -> None:
 def test_the_cost_of_heads_is_linear_in_the_gallery() -> None:
     spec, limits = parse_rerank("top(gnn,m=1000)"), {"n_threads": 2, "memory_per_thread": 2 * 2**30}
     small, large = (plan_rerank(shape(1000), shape(n), spec, **limits) for n in (10**6, 10**8))
-    assert large.flop <= 101 * small.flop
-    assert large.task_bytes == small.task_bytes
-    assert small.row_bytes == 1000 * (12 * 1000 + 8)
+    assert large.cost.flop <= 101 * small.cost.flop
+    assert large.cost.task_bytes == small.cost.task_bytes
+    assert small.cost.kept - small.lists.kept == 1000 * (12 * 1000 + 8)
 
 
 @pytest.mark.slow
@@ -280,8 +280,8 @@ def test_arithmetic_of_a_reranking() -> None:
     assert search.n_blocks * search.block_rows >= 10_000 > (search.n_blocks - 1) * search.block_rows
     assert plan.n_tasks == search.n_blocks * (search.n_blocks + 1) // 2
     # Two per pair and feature, each pair once, the diagonal included.
-    assert plan.flop == 2 * 32 * 10_000 * 10_001 // 2
-    assert plan.list_bytes == 10_000 * (21 * 12 + 8)
+    assert plan.cost.flop == 2 * 32 * 10_000 * 10_001 // 2
+    assert plan.lists.kept == 10_000 * (21 * 12 + 8)
     many = plan_rerank(shape(1000), shape(90_000), KReciprocal(), n_threads=32, memory_per_thread=2**30)
     assert many.n_tasks >= 2 * 32
 
@@ -291,8 +291,8 @@ def test_queries_that_are_put_in_one_by_one_are_no_part_of_the_graph() -> None:
     alone = plan_rerank(*sizes, KReciprocal(mode="inductive"), n_threads=2, memory_per_thread=2**30)
     assert alone.search.n_items == 9000
     # The gallery among itself, and every query against it.
-    assert alone.flop == 32 * 9000 * 9001 + 2 * 32 * 1000 * 9000
-    assert alone.list_bytes == 10_000 * (21 * 12 + 8)
+    assert alone.cost.flop == 32 * 9000 * 9001 + 2 * 32 * 1000 * 9000
+    assert alone.lists.kept == 10_000 * (21 * 12 + 8)
 
 
 @pytest.mark.parametrize("noise", [0.5, 3.0])
@@ -311,9 +311,10 @@ def test_the_workspace_is_as_large_as_planned(tmp_path: Path, noise: float) -> N
     }
     plan = plan_rerank(shape(300), shape(2000), KReciprocal(), n_threads=2, memory_per_thread=2**30)
     # Files have headers of some hundred bytes an array.
-    assert held["neighbours"] == pytest.approx(plan.list_bytes, rel=0.05)
-    assert 0.2 * plan.row_bytes < held["weights"] + held["means"] <= plan.row_bytes
-    assert sum(held.values()) <= plan.workspace_bytes
+    assert held["neighbours"] == pytest.approx(plan.lists.kept, rel=0.05)
+    row_bytes = plan.cost.kept - plan.lists.kept
+    assert 0.2 * row_bytes < held["weights"] + held["means"] <= row_bytes
+    assert sum(held.values()) <= plan.cost.workspace_bytes
 
 
 def test_rates_are_those_of_a_machine() -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from reid_dist import FeatureSet, evaluate, pool
 from reid_dist.errors import RunFailedError
-from reid_dist.stages.pooling import plan, stage, tasks
+from reid_dist.stages.pooling import row_groups
+from reid_dist.stages.pooling.pooled_rows import Pooled
 from reid_dist.stores import FeatureWriter
 
 
@@ -117,22 +118,22 @@ def test_mistakes_are_reported_in_one_line(reid_dist, frames, tmp_path: Path, wo
 @pytest.fixture
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of some 90 of the 900 rows."""
-    monkeypatch.setattr(plan, "_LEAST_BYTES", 4 * 12 * 90)
-    monkeypatch.setattr(plan, "_MOST_BYTES", 4 * 12 * 90)
-    monkeypatch.setattr(plan, "_READ_AGAIN", 10.0)
+    monkeypatch.setattr(row_groups, "_LEAST_BYTES", 4 * 12 * 90)
+    monkeypatch.setattr(row_groups, "_MOST_BYTES", 4 * 12 * 90)
+    monkeypatch.setattr(row_groups, "_READ_AGAIN", 10.0)
 
 
 def broken_run(reid_dist, monkeypatch: pytest.MonkeyPatch, *words: object) -> str:
     """Run a command whose third task fails, and return the error."""
     calls = itertools.count()
 
-    def task(*given, real=tasks.pool_task):
+    def compute(*given, real=Pooled.compute):
         if next(calls) >= 2:
             raise RunFailedError("the disk is gone")
-        real(*given)
+        return real(*given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(stage, "pool_task", task)
+        patched.setattr(Pooled, "compute", compute)
         return reid_dist(*words).assert_refused("the disk is gone", code=3)
 
 
@@ -163,7 +164,7 @@ def test_a_finished_store_is_kept_and_another_one_is_refused(reid_dist, frames, 
     first = reid_dist(*words)
     assert first.code == 0, first.err
     files = {path: path.stat().st_mtime_ns for path in target.rglob("*")}
-    monkeypatch.setattr(stage, "pool_task", None)
+    monkeypatch.setattr(Pooled, "compute", None)
     again = reid_dist(*words)
     assert (again.code, again.out) == (0, first.out)
     for more, name in (

@@ -19,18 +19,19 @@ N_BLOCKS = 12
 # Every block of 50 rows takes a moment and is noted.
 _PROGRAM = """
 import time
-from reid_dist.stages.pooling import plan, stage
+from reid_dist.stages.pooling import row_groups
+from reid_dist.stages.pooling.pooled_rows import Pooled
 
-plan._LEAST_BYTES = plan._MOST_BYTES = 4 * 8 * 50
-plan._READ_AGAIN = 100.0
+row_groups._LEAST_BYTES = row_groups._MOST_BYTES = 4 * 8 * 50
+row_groups._READ_AGAIN = 100.0
 
-def noted(*given, real=stage.pool_task):
+def noted(*given, real=Pooled.compute):
     with open("begun", "a") as file:
         file.write("a block\\n")
     time.sleep(0.3)
-    real(*given)
+    return real(*given)
 
-stage.pool_task = noted
+Pooled.compute = noted
 from reid_dist.cli import main
 main()
 """

@@ -248,20 +248,31 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
     ],
     "re-ranking": [
+        (
+            "stages/parts.py",
+            "parts = Parts(kept, stage.blocks.adopted(description))",
+            "parts = Parts(kept, stage.blocks)",
+        ),
+        (
+            "stages/parts.py",
+            "items[held_by == block] - self.blocks.rows(block).start",
+            "items[held_by == block] - self.blocks.rows(block).start // 2",
+        ),
+        ("stages/stage_costs.py", "self.kept + after.workspace_bytes", "after.workspace_bytes"),
         ("stages/reranking/top.py", "distinct - (distinct[-1] + 1.0)", "distinct - (distinct[0] + 1.0)"),
         (
             "stages/reranking/k_reciprocal.py",
             "return self.k1 + int(self.rules.lists_and_self)",
             "return self.k1 - int(self.rules.lists_and_self)",
         ),
-        ("stages/reranking/graph.py", "far_rows[wanted] - cut.start)", "far_rows[wanted] - cut.start - 1)"),
+        ("stages/reranking/neighbour_graph.py", "far_rows[wanted] - cut.start)", "far_rows[wanted] - cut.start - 1)"),
         (
-            "stages/reranking/inductive.py",
+            "stages/reranking/weights.py",
             "returned = distance < np.append(last, -np.inf)",
             "returned = distance <= np.append(last, -np.inf)",
         ),
         (
-            "stages/reranking/cross_features.py",
+            "stages/reranking/ecn.py",
             "np.count_nonzero(place >= 0, axis=1)",
             "np.count_nonzero(place > 0, axis=1)",
         ),
@@ -269,22 +280,22 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
     ],
     "expansion": [
         ("stages/neighbours/items.py", "np.where(label == self.apart, own, label)", "label"),
-        ("stages/expansion/stage.py", "    if (own_row < 0).all():\n", "    if len(own_row) == 0:\n"),
-        ("stages/neighbours/lists.py", "first = int(self.own_first)", "first = 1"),
+        ("stages/expansion/neighbour_averages.py", "    if (own_row < 0).all():\n", "    if len(own_row) == 0:\n"),
+        ("stages/neighbours/neighbour_lists.py", "first = int(self.own_first)", "first = 1"),
         (
-            "stages/expansion/definition.py",
+            "stages/expansion/expansion_steps.py",
             "or not math.isfinite(alpha) or alpha < 0:",
             "or not math.isfinite(alpha) or alpha < -1:",
         ),
-        ("stages/expansion/definition.py", "return max(0, self.k - 1) if", "return max(0, self.k) if"),
+        ("stages/expansion/expansion_steps.py", "return max(0, self.k - 1) if", "return max(0, self.k) if"),
         ("stages/expansion/convolution.py", "others.start + here, weight", "here, weight"),
         (
-            "stages/pooling/groups.py",
+            "stages/pooling/row_groups.py",
             "pid_place.astype(np.int64) * len(camids) + camid_place",
             "pid_place.astype(np.int64) * (len(camids) - 1) + camid_place",
         ),
         (
-            "stages/pooling/stage.py",
+            "stages/pooling/pooled_rows.py",
             "if zero_groups and not job.allow_zero:",
             "if zero_groups and job.allow_zero is None:",
         ),

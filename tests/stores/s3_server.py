@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qs
 
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -44,6 +45,8 @@ class Server:
         Given the body of an answer, the one that is sent in its place; by default one bit in the middle is flipped.
     requests
         Method and path of all requests so far.
+    listings
+        Prefixes of all listings so far.
     """
 
     def __init__(self) -> None:
@@ -63,10 +66,14 @@ class Server:
         self.spoil: Callable[[bytes], bytes] = flipped
         self.status = "500 Internal Server Error"
         self.requests: list[tuple[str, str]] = []
+        self.listings: list[str] = []
 
     def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         request = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         self.requests.append(request)
+        query = parse_qs(environ["QUERY_STRING"])
+        if "list-type" in query:
+            self.listings += query.get("prefix", [""])
         time.sleep(self.delay)
         if self.refuse(*request):
             start_response(self.status, [("Content-Length", "0")])

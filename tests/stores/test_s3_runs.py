@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ from local_workers import started
 from s3_server import KEY, SECRET, Bucket
 from s3_sets import Sides, make_sides, store_sides
 
-from reid_dist import NeighbourGraph, evaluate, k_reciprocal_graph, nearest, pool
+from reid_dist import NeighbourGraph, evaluate, k_reciprocal_graph, nearest, pool, reranked_distances
+from reid_dist.core.model import RowRange
 from reid_dist.errors import RunFailedError, StoreError
 from reid_dist.evaluation.sweeps import sweep_parameters
-from reid_dist.stages.pooling import plan, stage, tasks
+from reid_dist.stages.neighbours import search_plan
+from reid_dist.stages.pooling import row_groups
+from reid_dist.stages.pooling.pooled_rows import Pooled
 from reid_dist.stores import DistanceBlock, Workspace
 
 EXPANDED = {"expand": "dba(k=3)+aqe(k=2)", "rerank": "k_reciprocal(k1=6,k2=3)"}
@@ -89,6 +93,46 @@ def test_re_rankings_are_kept_there_and_found_again(sides: Sides, bucket: Bucket
     assert set(bucket.listed("work/")) == written
     put = [path for method, path in bucket.server.requests[n_before:] if method == "PUT"]
     assert all("/partials-" in path or path.endswith("lock") for path in put), put
+
+
+@pytest.mark.quick_cases(1)
+@pytest.mark.parametrize(
+    ("rerank", "kinds"),
+    [
+        ("k_reciprocal(k1=6,k2=3)", {"neighbours", "weights", "means"}),
+        (
+            "k_reciprocal(k1=6,k2=3,mode=inductive)",
+            {"neighbours", "query_neighbours", "weights", "means", "query_weights"},
+        ),
+        ("gnn(k1=6,k2=3)", {"neighbours", "gnn", "gnn_sizes"}),
+        ("ecn(k=6,t=2,q=2)", {"neighbours", "ecn"}),
+        ("top(gnn(k1=6,k2=3),m=40)", {"query_neighbours", "heads"}),
+    ],
+)
+def test_parts_of_a_stage_are_listed_once(
+    sides: Sides, bucket: Bucket, monkeypatch: pytest.MonkeyPatch, rerank: str, kinds: set[str]
+) -> None:
+    """However many blocks there are, and none of them is asked for by itself."""
+    monkeypatch.setattr(search_plan, "TILE_ROWS", 32)
+    monkeypatch.setattr(search_plan, "_MOST_BLOCK_ROWS", 100)
+
+    def run() -> tuple[Counter[str], list[tuple[str, str]]]:
+        n_listings, n_requests = len(bucket.server.listings), len(bucket.server.requests)
+        reranked_distances(*sides, rerank=rerank, rows=[0], workspace=bucket.uri("work"))
+        stages = [prefix.split("/")[1] for prefix in bucket.server.listings[n_listings:] if prefix.startswith("work/")]
+        requests = bucket.server.requests[n_requests:]
+        return Counter(name.rpartition("-")[0] for name in stages if name), requests
+
+    first, requests = run()
+    assert first.keys() == kinds
+    tiles = {path for method, path in requests if method == "PUT" and "/tile-" in path}
+    assert len(tiles) > 4
+    for kind, n_listings in first.items():
+        # A pair of different blocks starts from the bounds of those that are done by then.
+        assert n_listings == 1 or (kind == "neighbours" and n_listings <= 1 + len(tiles))
+    again, requests = run()
+    assert again == dict.fromkeys(kinds, 1)
+    assert not [path for method, path in requests if method in ("HEAD", "PUT", "DELETE")]
 
 
 @pytest.mark.slow
@@ -178,21 +222,21 @@ def test_a_pooling_there_is_resumed(
 ) -> None:
     gallery = store_sides(sides, bucket)[1]
     expected = pool(gallery, tmp_path / "here.zarr", by="pid_camid").content_digest
-    monkeypatch.setattr(plan, "_LEAST_BYTES", 1)
-    monkeypatch.setattr(plan, "_MOST_BYTES", 1)
-    monkeypatch.setattr(plan, "_READ_AGAIN", 1e9)
+    monkeypatch.setattr(row_groups, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(row_groups, "_MOST_BYTES", 1)
+    monkeypatch.setattr(row_groups, "_READ_AGAIN", 1e9)
     begun: list[int] = []
 
-    def broken(recipe: Any, where: Any, block: int, *given: Any) -> None:
-        begun.append(block)
+    def broken(stage: Pooled, rows: RowRange, real: Any = Pooled.compute) -> Any:
+        begun.append(rows.start)
         if len(begun) > 3:
             raise RunFailedError("broken")
-        tasks.pool_task(recipe, where, block, *given)
+        return real(stage, rows)
 
     target = bucket.uri("pooled.zarr")
     words = ("pool", gallery.uri, "--by", "pid_camid", "--output", target)
     with monkeypatch.context() as patched:
-        patched.setattr(stage, "pool_task", broken)
+        patched.setattr(Pooled, "compute", broken)
         error = reid_dist(*words).assert_refused("broken", "the same command with --resume", code=3)
     assert SECRET not in error
     kept = [key for key in bucket.listed("pooled.zarr.unfinished/") if key.endswith(".npz")]

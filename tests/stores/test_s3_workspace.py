@@ -90,7 +90,7 @@ def test_a_part_of_another_place(workspace: Workspace) -> None:
         with pytest.raises(DamagedPartError) as caught:
             stage.read(part, "index")
         written = f"it was written as {first.path.rpartition('/')[2]}/one"
-        assert str(caught.value).startswith(f"{stage.path}/{part}.npz is another part ({written}); run again")
+        assert str(caught.value).startswith(f"{stage.path}/{part}.npz is another part ({written}); rerun")
     assert first.read("one").keys() == ARRAYS.keys()
 
 

@@ -20,7 +20,7 @@ from reid_dist.errors import InputError
 from reid_dist.evaluation.swept import Value, Values
 from reid_dist.stages.expansion import EXPANSIONS, Step, describe_expansion, make_step, parse_expand, spelled
 from reid_dist.stages.reranking import Reranking, make_rerank, parse_rerank
-from reid_dist.stages.reranking.definition import (
+from reid_dist.stages.reranking.rerankers import (
     FLAG,
     NAME,
     NUMBER,
@@ -104,7 +104,7 @@ class Grid:
 
 
 def parse_values(name: str, given: Values, kind: str = NUMBER) -> tuple[Value, ...]:
-    """Read the values of a parameter, each once, of a kind of `reid_dist.stages.reranking.definition`.
+    """Read the values of a parameter, each once, of a kind of `reid_dist.stages.reranking.rerankers`.
 
     A text holds values and ranges ``first:last`` and ``first:last:step`` with commas between them.  A range holds its
     last value where its steps lead there.

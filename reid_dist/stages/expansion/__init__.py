@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from reid_dist.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from reid_dist.stages.expansion.definition import (
+    from reid_dist.stages.expansion.expansion_steps import (
         EXPANSIONS,
         Expansion,
         Step,
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         spelled,
     )
     from reid_dist.stages.expansion.lengths import refuse_unlike_lengths
-    from reid_dist.stages.expansion.stage import expand_sets
+    from reid_dist.stages.expansion.neighbour_averages import expand_sets
 
 __all__ = [
     "EXPANSIONS",
@@ -32,9 +32,17 @@ __all__ = [
 ]
 
 _NAMES = {
-    "definition": ("EXPANSIONS", "Expansion", "Step", "describe_expansion", "make_step", "parse_expand", "spelled"),
+    "expansion_steps": (
+        "EXPANSIONS",
+        "Expansion",
+        "Step",
+        "describe_expansion",
+        "make_step",
+        "parse_expand",
+        "spelled",
+    ),
     "lengths": ("refuse_unlike_lengths",),
-    "stage": ("expand_sets",),
+    "neighbour_averages": ("expand_sets",),
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -7,7 +7,9 @@ merged in a tree of these cuts, so that it depends on the set alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,21 +18,33 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import first_few
 from reid_dist.core.model import UNKNOWN_CAMERA, RowRange, cut_rows
 from reid_dist.core.sorted_values import places_among
-from reid_dist.engine.checks import check_excluded
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.normalising import add_products, eigenvectors_of, inverse_of, mapped_rows, unit_rows
-from reid_dist.stages.expansion.definition import LearnedMap, Normalisation, Whitening
-from reid_dist.stages.expansion.output import UNKNOWN_APART, Output, RowWork
-from reid_dist.stages.expansion.plan import SUMMED_ROWS, mapped_block_rows, summed_together
+from reid_dist.stages.expansion.expansion_steps import LearnedMap, Normalisation, Whitening
+from reid_dist.stages.expansion.new_features import (
+    UNKNOWN_APART,
+    FeatureStage,
+    NewSet,
+    check_cameras,
+    feature_blocks,
+    new_sets,
+)
 from reid_dist.stages.neighbours import Resources
-from reid_dist.stores import FeatureSet, Stage
+from reid_dist.stages.parts import Blocks, Parts, PartStage, run
+from reid_dist.stores import FeatureSet
 from reid_dist.stores.labelled import joint_labels
 from reid_dist.stores.labels import given_labels
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
+
+SUMMED_ROWS = 8192
+"""Gallery rows whose sums are made by one task; statistics depend on it, as sums in float64 do on their order."""
+
+# Bytes of the sums of outer products that a task makes at once.
+_SUMS_BYTES = 128 << 20
 
 # Group of the statistics over all gallery rows.
 _ALL = -1
@@ -58,7 +72,7 @@ class _Groups:
         if isinstance(step, Whitening) or step.statistics == "all":
             near, far = (_Side(np.full(each.n_rows, _ALL, np.int64)) for each in (query, gallery))
             return cls(np.empty(0, np.int64), (_ALL,), (near, far))
-        _check_cameras(query, gallery, step)
+        check_cameras(query, gallery, step, "takes statistics of each camera", "statistics=all)")
         own, joined = joint_labels("camid", (gallery,))[0], joint_labels("camid", (query, gallery))
         cameras, first, sizes = np.unique(own, return_index=True, return_counts=True)
         chosen = (sizes >= step.least_rows) & (cameras != UNKNOWN_CAMERA)
@@ -105,16 +119,6 @@ def _places(kinds: Int64, labels: Int64) -> Int64:
     return np.append(order, _ALL)[places_among(kinds[order], labels)]
 
 
-def _check_cameras(query: FeatureSet, gallery: FeatureSet, step: Normalisation) -> None:
-    for features, side in ((query, "query"), (gallery, "gallery")):
-        if features.camids is None:
-            raise InputError(
-                f"{step.name} takes statistics of each camera, and the {side} set has no cameras; ingest it with "
-                f"camera labels, or use {step.name}(statistics=all)"
-            )
-    check_excluded("camid", query, gallery)
-
-
 @dataclass(frozen=True)
 class _Sums:
     """Sums over the rows of some groups: counts (n,) int64, sums (n, dim) and the upper triangles of products."""
@@ -142,6 +146,11 @@ def sum_task(features: FeatureSet, rows: RowRange, own: Int64, wanted: Sequence[
     return found
 
 
+def summed_together(dim: int, whitens: bool) -> int:
+    """Groups whose sums are made by one task; each has a matrix of (dim, dim) where rows are whitened."""
+    return max(1, _SUMS_BYTES // (8 * dim * (dim if whitens else 1)))
+
+
 def merge_sums(found: Sequence[_Sums]) -> _Sums:
     """Add sums in the order given."""
     first, *others = found
@@ -153,9 +162,51 @@ def merge_sums(found: Sequence[_Sums]) -> _Sums:
     return total
 
 
-def solve_task(stage: Stage, step: LearnedMap, wanted: Sequence[int], found: _Sums) -> None:
-    """Write mean and matrix of every group to the stage; a matrix without rows where rows are only centred."""
-    for place, group in enumerate(wanted):
+@dataclass(frozen=True)
+class Statistics(PartStage):
+    """Mean and matrix of every group, each a part, that of all rows last; without a matrix, rows are only centred.
+
+    `wanted` are the groups to compute, and `own` is the group of every row.
+    """
+
+    kind: ClassVar[str] = "statistics"
+    progress: ClassVar[str] = "statistics"
+
+    features: FeatureSet
+    step: LearnedMap
+    cameras: tuple[int, ...]
+    wanted: tuple[int, ...] = field(compare=False)
+    own: Int64 = field(compare=False)
+
+    def place(self, group: int) -> int:
+        """Number of the part of a group."""
+        return len(self.cameras) if group == _ALL else group
+
+    def fill(self, parts: Parts, missing: Sequence[int], done: frozenset[str], where: Resources) -> None:
+        """Sum the rows of the missing groups, some groups at a time, and solve for each."""
+        left = [group for group in self.wanted if self.place(group) in set(missing)]
+        together = summed_together(self.features.dim, self.step.whitens)
+        graph, at = TaskGraph(), fingerprint(parts.stage.path)[:12]
+        for first in range(0, len(left), together):
+            wanted = left[first : first + together]
+            leaves = [
+                graph.add(
+                    f"sums-{at}-{first}-{place}",
+                    sum_task,
+                    *(self.features, rows, self.own[rows.start : rows.stop], wanted, self.step.whitens),
+                    stage=self.progress,
+                )
+                for place, rows in enumerate(cut_rows(self.features.n_rows, SUMMED_ROWS))
+            ]
+            total = graph.add_tree(f"merged-{at}-{first}", merge_sums, leaves=leaves)
+            places = [self.place(group) for group in wanted]
+            graph.finals.append(graph.add(f"solved-{at}-{first}", solve_task, parts, self.step, places, total))
+        where.run(graph)
+
+
+def solve_task(parts: Parts, step: LearnedMap, places: Sequence[int], found: _Sums) -> None:
+    """Write mean and matrix of every group as the parts of these numbers."""
+    for place, part in enumerate(places):
         n_rows, sums = int(found.counts[place]), found.sums[place]
         matrix = _NO_MATRIX
         if len(found.products[place]):
@@ -164,7 +215,7 @@ def solve_task(stage: Stage, step: LearnedMap, wanted: Sequence[int], found: _Su
                 matrix = _inverse(products, n_rows, step)
             else:
                 matrix = _axes(products - np.multiply.outer(sums, sums) / n_rows, n_rows, step)
-        stage.write(_part(group), {"mean": sums / n_rows, "matrix": matrix})
+        parts.write(part, {"mean": sums / n_rows, "matrix": matrix})
 
 
 def _inverse(products: Float64, n_rows: int, step: Normalisation) -> Float64:
@@ -192,35 +243,34 @@ def _n_axes(step: LearnedMap, dim: int) -> int:
     return dim if isinstance(step, Normalisation) or step.dim == "all" else int(step.dim)
 
 
-def _part(group: int) -> str:
-    return "group-all" if group == _ALL else f"group-{group:05d}"
-
-
 @dataclass(frozen=True)
-class _Mapping(RowWork):
-    """Mapping of the rows of one set with the statistics of their groups."""
+class Mapped(FeatureStage):
+    """Rows of a set mapped with the statistics of their groups, which are parts of these numbers."""
 
-    statistics: Stage
-    features: FeatureSet
-    dim: int
-    made: tuple[str, ...]
+    kind: ClassVar[str] = "mapped"
+
+    step: LearnedMap
+    statistics: Parts
+    groups: Int64
 
     @property
-    def notes(self) -> list[str]:
-        """Cameras that have no statistics of their own."""
-        return list(self.made)
+    def dim(self) -> int:
+        """Features of a mapped row."""
+        return _n_axes(self.step, self.made.features.dim)
 
+    def of_rows(self, rows: RowRange) -> Mapped:
+        """Without the groups of other rows."""
+        return replace(self, groups=self.groups[rows.start : rows.stop])
 
-def map_task(mapping: _Mapping, block: int, own: Int64) -> None:
-    """Map a block of rows, whose groups are `own`, and write it to the stage."""
-    rows = mapping.rows(block)
-    units = unit_rows(read_only(mapping.features.read(rows.start, rows.stop)))
-    new = np.empty((len(units), mapping.dim), np.float32)
-    for group in np.unique(own).tolist():
-        known = mapping.statistics.read(_part(group), "mean", "matrix")
-        members = own == group
-        new[members] = mapped_rows(np.ascontiguousarray(units[members]), known["mean"], known["matrix"])
-    mapping.stage.write(mapping.part(block), {"features": new})
+    def new_rows(self, rows: RowRange, listed: RowRange) -> NDArray[np.float32]:
+        """Map a range of rows."""
+        units = unit_rows(read_only(self.made.features.read(rows.start, rows.stop)))
+        new = np.empty((len(units), self.dim), np.float32)
+        for group in np.unique(self.groups).tolist():
+            known = self.statistics.block(group, "mean", "matrix")
+            members = self.groups == group
+            new[members] = mapped_rows(np.ascontiguousarray(units[members]), known["mean"], known["matrix"])
+        return new
 
 
 def map_sets(
@@ -228,15 +278,22 @@ def map_sets(
 ) -> tuple[FeatureSet, FeatureSet]:
     """Map both sets with statistics of the gallery, or of another store; finished stores are reused."""
     groups, learned = _Groups.of(query, gallery, step), _learned_from(gallery, step)
-    statistics: Stage | None = None
-    made = []
+    cameras = tuple(groups.cameras.tolist())
+    # Without groups by camera, the rows may be those of another store.
+    own = groups.sides[1].groups if cameras else np.full(learned.n_rows, _ALL, np.int64)
+    # The groups of all cameras, and then that of all rows.
+    statistics = Statistics(Blocks(len(cameras) + 1, 1), learned, step, cameras, groups.wanted, own)
+    solved = cache(lambda: run(statistics, where))
+
+    def mapped(made: NewSet, found: Parts, side: _Side) -> Mapped:
+        blocks = feature_blocks(made.features.n_rows, step.row_bytes(query.dim), where.n_threads)
+        places = np.where(side.groups == _ALL, len(cameras), side.groups)
+        return Mapped(blocks, made, 0, side.notes, step, found, places)
+
+    made: list[FeatureSet] = []
     for features, side in zip((query, gallery), groups.sides, strict=True):
-        output = Output(features, (features, learned), step, where, rules=side.rules)
-        ready = output.ready()
-        if ready is None:
-            statistics = statistics or _statistics(learned, step, groups, where)
-            ready = _mapped(output, step, statistics, side)
-        made.append(ready)
+        wanted = NewSet(features, (features, learned), step, rules=side.rules)
+        made += new_sets([wanted], solved, partial(mapped, side=side), where)
     return made[0], made[1]
 
 
@@ -252,38 +309,3 @@ def _learned_from(gallery: FeatureSet, step: LearnedMap) -> FeatureSet:
             f"{step} projects on {n_axes} axes, and rows have {gallery.dim} features; use {gallery.dim} or less"
         )
     return learned
-
-
-def _mapped(output: Output, step: LearnedMap, statistics: Stage, side: _Side) -> FeatureSet:
-    features = output.features
-    dim = _n_axes(step, features.dim)
-    block_rows = mapped_block_rows(features.n_rows, features.dim, output.where.n_threads)
-    more = (statistics, features, dim, side.notes)
-    return output.made("mapped", _Mapping, more, block_rows, map_task, side.groups, dim)
-
-
-def _statistics(features: FeatureSet, step: LearnedMap, groups: _Groups, where: Resources) -> Stage:
-    """Stage with the statistics of every group; finished ones are reused."""
-    identity = fingerprint(features.content_digest, step, groups.cameras.tolist())
-    stage = where.workspace.stage("statistics", identity, {"recipe": str(step), "cameras": groups.cameras.tolist()})
-    left = [group for group in groups.wanted if not stage.has(_part(group))]
-    whitens = not (isinstance(step, Normalisation) and step.operation == "centre")
-    # Without groups by camera, the rows may be those of another store.
-    own = groups.sides[1].groups if len(groups.cameras) else np.full(features.n_rows, _ALL, np.int64)
-    together = summed_together(features.dim, whitens)
-    graph, at = TaskGraph(), fingerprint(stage.path)[:12]
-    for first in range(0, len(left), together):
-        wanted = left[first : first + together]
-        leaves = [
-            graph.add(
-                f"sums-{at}-{first}-{place}",
-                sum_task,
-                *(features, rows, own[rows.start : rows.stop], wanted, whitens),
-                stage="statistics",
-            )
-            for place, rows in enumerate(cut_rows(features.n_rows, SUMMED_ROWS))
-        ]
-        total = graph.add_tree(f"merged-{at}-{first}", merge_sums, leaves=leaves)
-        graph.finals.append(graph.add(f"solved-{at}-{first}", solve_task, stage, step, wanted, total))
-    where.run(graph)
-    return stage

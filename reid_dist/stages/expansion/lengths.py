@@ -15,7 +15,7 @@ import numpy as np
 from reid_dist.engine.distances import Distance
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import squared_norms
-from reid_dist.stages.expansion.definition import Step, spelled
+from reid_dist.stages.expansion.expansion_steps import Step, spelled
 from reid_dist.stores import FeatureSet
 
 _GIVEN, _UNIT, _AVERAGED = "as they are given", "of length 1", "un-normalised averages"

@@ -13,26 +13,26 @@ from reid_dist.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from reid_dist.stages.neighbours.items import Items
-    from reid_dist.stages.neighbours.lists import Listed, NeighbourLists, Table
+    from reid_dist.stages.neighbours.neighbour_lists import Listed, NeighbourLists, table_of
+    from reid_dist.stages.neighbours.neighbour_search import find_neighbours, find_query_neighbours, find_top_lists
     from reid_dist.stages.neighbours.resources import Resources
-    from reid_dist.stages.neighbours.stage import find_neighbours, find_query_neighbours, find_top_lists
 
 __all__ = [
     "Items",
     "Listed",
     "NeighbourLists",
     "Resources",
-    "Table",
     "find_neighbours",
     "find_query_neighbours",
     "find_top_lists",
+    "table_of",
 ]
 
 _NAMES = {
     "items": ("Items",),
-    "lists": ("Listed", "NeighbourLists", "Table"),
+    "neighbour_lists": ("Listed", "NeighbourLists", "table_of"),
     "resources": ("Resources",),
-    "stage": ("find_neighbours", "find_query_neighbours", "find_top_lists"),
+    "neighbour_search": ("find_neighbours", "find_query_neighbours", "find_top_lists"),
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -15,9 +15,8 @@ of elementwise additions: the result is a function of rows, labels and options, 
 chunks of the source, the size of the blocks and the machine.
 """
 
-from reid_dist.stages.pooling.definition import POOLINGS, Pooling
-from reid_dist.stages.pooling.groups import CamidRule, RowGroups, group_rows
-from reid_dist.stages.pooling.job import PooledPlace, PoolJob
-from reid_dist.stages.pooling.stage import write_pooled
+from reid_dist.stages.pooling.pooled_rows import write_pooled
+from reid_dist.stages.pooling.pooling_job import POOLINGS, PooledPlace, Pooling, PoolJob
+from reid_dist.stages.pooling.row_groups import CamidRule, RowGroups, group_rows
 
 __all__ = ["POOLINGS", "CamidRule", "PoolJob", "PooledPlace", "Pooling", "RowGroups", "group_rows", "write_pooled"]

@@ -22,36 +22,22 @@ from typing import TYPE_CHECKING
 from reid_dist.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from reid_dist.stages.reranking.definition import RERANKERS, Reranking, make_rerank, parse_rerank, rerank_scorer
-    from reid_dist.stages.reranking.ecn import ECN
-    from reid_dist.stages.reranking.given import rerank_blocks
-    from reid_dist.stages.reranking.gnn import GNN
-    from reid_dist.stages.reranking.graph import KeptRows, NeighbourGraph, jaccard_distances
     from reid_dist.stages.reranking.k_reciprocal import (
-        VARIANTS,
         KReciprocal,
-        Variant,
         make_weights,
         parse_k_reciprocal,
         weighing,
     )
-    from reid_dist.stages.reranking.scorer import RerankedScorer
-    from reid_dist.stages.reranking.top import Top
-    from reid_dist.stages.reranking.weights import WeightRows
+    from reid_dist.stages.reranking.neighbour_graph import KeptRows, NeighbourGraph, jaccard_distances
+    from reid_dist.stages.reranking.precomputed import rerank_blocks
+    from reid_dist.stages.reranking.rerankers import RERANKERS, Reranking, make_rerank, parse_rerank, rerank_scorer
 
 __all__ = [
-    "ECN",
-    "GNN",
     "RERANKERS",
-    "VARIANTS",
     "KReciprocal",
     "KeptRows",
     "NeighbourGraph",
-    "RerankedScorer",
     "Reranking",
-    "Top",
-    "Variant",
-    "WeightRows",
     "jaccard_distances",
     "make_rerank",
     "make_weights",
@@ -63,15 +49,10 @@ __all__ = [
 ]
 
 _NAMES = {
-    "definition": ("RERANKERS", "Reranking", "make_rerank", "parse_rerank", "rerank_scorer"),
-    "ecn": ("ECN",),
-    "given": ("rerank_blocks",),
-    "gnn": ("GNN",),
-    "graph": ("KeptRows", "NeighbourGraph", "jaccard_distances"),
-    "k_reciprocal": ("KReciprocal", "VARIANTS", "Variant", "make_weights", "parse_k_reciprocal", "weighing"),
-    "scorer": ("RerankedScorer",),
-    "top": ("Top",),
-    "weights": ("WeightRows",),
+    "rerankers": ("RERANKERS", "Reranking", "make_rerank", "parse_rerank", "rerank_scorer"),
+    "precomputed": ("rerank_blocks",),
+    "neighbour_graph": ("KeptRows", "NeighbourGraph", "jaccard_distances"),
+    "k_reciprocal": ("KReciprocal", "make_weights", "parse_k_reciprocal", "weighing"),
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -15,25 +15,16 @@ from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import InputError
 from reid_dist.kernels.reciprocal import binary_rows, mean_rows, reciprocal_sets
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, find_query_neighbours
-from reid_dist.stages.reranking.definition import (
+from reid_dist.stages.parts import Parts, run
+from reid_dist.stages.reranking.reranked_scorer import CandidateList, Mix, RerankedScorer
+from reid_dist.stages.reranking.rerankers import (
     Choice,
     Reranking,
     RowSizes,
     parse_rerank,
     register,
 )
-from reid_dist.stages.reranking.few import FewItems
-from reid_dist.stages.reranking.inductive import place_task
-from reid_dist.stages.reranking.scorer import Mix, RerankedScorer
-from reid_dist.stages.reranking.weights import (
-    Weighing,
-    WeightRows,
-    fill,
-    gaussian_weights,
-    mean_task,
-    name_of,
-    weigh_task,
-)
+from reid_dist.stages.reranking.weights import Means, QueryWeights, Weighing, Weights, gaussian_weights
 from reid_dist.stores import FeatureSet
 
 Float64 = NDArray[np.float64]
@@ -262,28 +253,18 @@ class KReciprocal(Reranking):
         graph_distance = self.graph_distance(distance)
         how, mix = weighing(self, graph_distance), mixing(self, graph_distance)
         plain = FeatureScorer(query, gallery, self.mixed_distance(distance))
-        inductive = self.mode == "inductive"
-        items = Items((gallery,) if inductive else (query, gallery))
+        items = Items((gallery,) if self.gallery_alone else (query, gallery))
         lists = find_neighbours(items, graph_distance, max(self.n_near, self.n_half), where)
         weights, rows = make_weights(lists, how, self.k2, where)
-        if not inductive:
+        if not self.gallery_alone:
             return RerankedScorer(plain, rows, rows, lists, query.n_rows, items.n_items, mix)
-        query_lists = find_query_neighbours(query, gallery, graph_distance, self.n_near, where)
-        identity = [
-            query.content_digest,
-            gallery.content_digest,
-            graph_distance.name,
-            query_lists.block_rows,
-            how,
-            self.k2,
-        ]
-        description = {"lists": name_of(query_lists.stage), "gallery_weights": name_of(weights.stage), "k2": self.k2}
-        query_rows = WeightRows.of(where.workspace.stage("query_weights", identity, description), query_lists)
-        fill(query_rows, "weights", place_task, (query_rows, query_lists, lists, weights, how, self.k2), where)
+        near = find_query_neighbours(query, gallery, graph_distance, self.n_near, where)
+        blocks = near.row_blocks(self.most_block_rows)
+        of_queries = QueryWeights(blocks, near, lists, weights, how, min(self.k2, how.n_near))
         # One additional column: that of every query itself, which no row of the gallery has.
-        return RerankedScorer(plain, query_rows, rows, query_lists, 0, items.n_items + 1, mix)
+        return RerankedScorer(plain, run(of_queries, where), rows, near, 0, items.n_items + 1, mix)
 
-    def few_distances(self, items: FewItems, requested: Distance) -> Float64:
+    def candidate_distances(self, items: CandidateList, requested: Distance) -> Float64:
         """Re-ranked distances of the first of a few items in memory and each other item."""
         graph_distance = self.graph_distance(requested)
         how, listed = weighing(self, graph_distance), items.lists(graph_distance, self.n_listed)
@@ -305,18 +286,11 @@ def parse_k_reciprocal(spec: str | KReciprocal, where: str) -> KReciprocal:
     return found
 
 
-def make_weights(lists: NeighbourLists, how: Weighing, k2: int, where: Resources) -> tuple[WeightRows, WeightRows]:
+def make_weights(lists: NeighbourLists, how: Weighing, k2: int, where: Resources) -> tuple[Parts, Parts]:
     """Compute rows of weights, and their means over the first `k2` items of each list; equal if `k2` is 1."""
-    identity: list[Any] = [lists.items.identity, lists.distance.name, lists.block_rows, how]
-    weights = WeightRows.of(where.workspace.stage("weights", identity, {"lists": name_of(lists.stage)}), lists)
-    fill(weights, "weights", weigh_task, (weights, lists, how), where)
-    if k2 == 1:
-        return weights, weights
-    means = WeightRows.of(
-        where.workspace.stage("means", [*identity, k2], {"weights": name_of(weights.stage), "k2": k2}), lists
-    )
-    fill(means, "means", mean_task, (means, weights, lists, k2, how.n_near), where)
-    return weights, means
+    blocks = lists.row_blocks(KReciprocal.most_block_rows)
+    weights = run(Weights(blocks, lists, how), where)
+    return weights, weights if k2 == 1 else run(Means(blocks, lists, weights, min(k2, how.n_near)), where)
 
 
 @dataclass(frozen=True)

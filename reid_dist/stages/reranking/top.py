@@ -10,8 +10,7 @@ rest are the plain distances, which are not negative.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,21 +21,18 @@ from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.core.segments import entry_keys
 from reid_dist.core.sorted_values import places_among
 from reid_dist.core.specs import call_text
-from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import Besides
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.scorers import FeatureScorer, read_block
-from reid_dist.engine.screened_pairs import ScreenedPairs, count_screened
 from reid_dist.errors import InputError, PlanError
 from reid_dist.kernels.canonical import Rescoring
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import NeighbourLists, Resources, find_query_neighbours
-from reid_dist.stages.reranking.definition import BYTES_PER_ENTRY, Choice, Reranking, RowSizes, register
-from reid_dist.stages.reranking.few import FewItems
-from reid_dist.stages.reranking.scorer import ScorerOfFeatures
-from reid_dist.stages.reranking.weights import WeightRows, fill, join_rows, name_of
+from reid_dist.stages.parts import Blocks, Parts, RowStage, join_rows, run
+from reid_dist.stages.reranking.reranked_scorer import CandidateList, ScorerOfFeatures
+from reid_dist.stages.reranking.rerankers import BYTES_PER_ENTRY, Choice, Reranking, RowSizes, register
 from reid_dist.stores import FeatureSet
 
 Int64 = NDArray[np.int64]
@@ -153,38 +149,33 @@ class Top(Reranking):
                 "per thread"
             )
         lists = find_query_neighbours(query, gallery, distance, 1 + min(self.m, gallery.n_rows), where)
-        identity = [query.content_digest, gallery.content_digest, distance.name, str(self)]
-        block_rows = queries_of_a_part(query.n_rows, where.n_threads)
-        description = {"lists": name_of(lists.stage), "rerank": str(self), "block_rows": block_rows}
-        stage = where.workspace.stage("heads", identity, description)
-        # An interrupted run may have used other blocks; its finished parts are reused.
-        heads = WeightRows(stage, query.n_rows, stage.description["block_rows"])
-        fill(heads, "heads", _head_task, (heads, lists, self, distance, where.policy), where)
+        blocks = Blocks(query.n_rows, queries_of_a_part(query.n_rows, where.n_threads))
+        heads = run(Heads(blocks, lists, self, where.policy), where)
         note = f"top: the {self.m} nearest gallery items of each query are re-ranked, junk items counted; the rest"
         if self.m >= gallery.n_rows:
             note = f"top: all {gallery.n_rows} gallery items are among the {self.m} nearest; none"
         return TopScorer(FeatureScorer(query, gallery, distance), heads, (f"{note} in plain order",))
 
-    def few_distances(self, items: FewItems, requested: Distance) -> Float64:
+    def candidate_distances(self, items: CandidateList, requested: Distance) -> Float64:
         """Those of the re-ranking within."""
-        return self.of.few_distances(items, requested)
+        return self.of.candidate_distances(items, requested)
 
 
 @dataclass(frozen=True)
 class TopScorer(ScorerOfFeatures):
     """Plain distances, but for the head of each query: `heads` holds gallery rows, ascending, with their distances."""
 
-    heads: WeightRows
+    heads: Parts
     notes: tuple[str, ...] = ()
 
     @property
     def identity(self) -> tuple[str, ...]:
         """Digests of the two sets and of the heads."""
-        return (*self.plain.identity, Path(self.heads.stage.path).name)
+        return (*self.plain.identity, self.heads.identity)
 
     def meet(self, query: FeatureBlock, gallery: FeatureBlock) -> FeatureBlock:
         """Add the distances of the heads to a block of queries."""
-        heads = self.heads.read(RowRange(int(query.numbers[0]), int(query.numbers[-1]) + 1))
+        heads = self.heads.sparse(RowRange(int(query.numbers[0]), int(query.numbers[-1]) + 1))
         here = np.flatnonzero((heads.column >= gallery.numbers[0]) & (heads.column <= gallery.numbers[-1]))
         indptr, row = np.searchsorted(here, heads.indptr), heads.column[here].astype(np.int64)
         # All others: 0 + 1 (distance / 1), which is the distance.
@@ -193,7 +184,7 @@ class TopScorer(ScorerOfFeatures):
 
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
         """Look up pairs of heads and compute the others; see `Scorer.pair_distances`."""
-        heads, n_gallery = self.heads.read(rows), self.plain.gallery.n_rows
+        heads, n_gallery = self.heads.sparse(rows), self.plain.gallery.n_rows
         known = entry_keys(heads.indptr, heads.column, n_gallery)
         place = places_among(known, owner * n_gallery + gallery_row)
         distance, others = heads.value[place], np.flatnonzero(place < 0)
@@ -209,26 +200,32 @@ def queries_of_a_part(n_query: int, n_threads: int) -> int:
 # ---- the stage -------------------------------------------------------------------------------------------------------
 
 
-def _head_task(
-    heads: WeightRows, lists: NeighbourLists, spec: Top, distance: Distance, policy: Policy, block: int
-) -> ScreenedPairs:
-    """Re-rank the heads of a block of queries; count the pairs that are compared."""
-    (query,), (gallery,) = lists.items.sets, lists.candidates.sets
-    here = heads.rows(block)
-    index = np.sort(lists.others(here)[0][:, : spec.m])
-    features = read_block(query, here).features
-    pieces = []
-    with one_blas_thread(), count_screened() as screened:
-        for cut in cut_rows(len(here), max(1, GATHERED_BYTES // (4 * spec.m * gallery.dim))):
-            rows = np.unique(index[cut.start : cut.stop])
-            gathered = gallery.read_rows(rows)
+@dataclass(frozen=True)
+class Heads(RowStage):
+    """Re-ranked heads of queries: gallery rows, ascending, with their distances."""
+
+    kind: ClassVar[str] = "heads"
+    progress: ClassVar[str] = "heads"
+
+    lists: NeighbourLists
+    spec: Top
+    policy: Policy = field(compare=False)
+
+    def compute(self, rows: RowRange) -> dict[str, NDArray[Any]]:
+        """Re-rank the heads of a block of queries."""
+        (query,), (gallery,) = self.lists.items.sets, self.lists.candidates.sets
+        index = np.sort(self.lists.others(rows)[0][:, : self.spec.m])
+        features = read_block(query, rows).features
+        pieces = []
+        for cut in cut_rows(len(rows), max(1, GATHERED_BYTES // (4 * self.spec.m * gallery.dim))):
+            needed = np.unique(index[cut.start : cut.stop])
+            gathered = gallery.read_rows(needed)
             for i in range(cut.start, cut.stop):
-                others = gathered[np.searchsorted(rows, index[i])]
-                items = FewItems.of(np.concatenate([features[i : i + 1], others]), policy)
-                value = lowered(spec.few_distances(items, distance))
+                others = gathered[np.searchsorted(needed, index[i])]
+                items = CandidateList.of(np.concatenate([features[i : i + 1], others]), self.policy)
+                value = lowered(self.spec.candidate_distances(items, self.lists.distance))
                 pieces.append(SparseRows(np.array([0, len(value)]), index[i].astype(np.int32), value))
-    heads.write(block, join_rows(pieces))
-    return screened
+        return join_rows(pieces)._asdict()
 
 
 def lowered(value: Float64) -> Float64:

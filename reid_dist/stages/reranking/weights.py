@@ -1,29 +1,38 @@
-"""Sparse rows of weights over k-reciprocal neighbours, kept in the workspace by blocks."""
+"""Sparse rows of weights over k-reciprocal neighbours, as stages.
+
+In the inductive mode, queries are placed in the graph of a gallery independently of each other.  The gallery's lists,
+rows of weights and largest distances are those of the gallery among itself, computed once for all query sets and not
+changed by queries.  A query ranks itself and the gallery.  Whether it belongs to the list of a gallery item depends on
+the distance of the last item of that list: the query must be strictly nearer, unless the list is not full.  All queries
+have the same column in their own rows of weights, after all gallery items: no row of the gallery has this column, so no
+query and gallery row share it.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.fingerprint import fingerprint
-from reid_dist.core.model import RowRange, cut_rows, nth_rows
-from reid_dist.core.segments import entry_owners, segment_offsets, take_segments
+from reid_dist.core.model import RowRange, cut_rows
+from reid_dist.core.segments import entry_owners
 from reid_dist.core.sorted_values import places_among
-from reid_dist.engine.task_graph import TaskGraph
+from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.kernels.reciprocal import (
     SparseRows,
     binary_rows,
     gaussian_rows,
+    grown_sets,
     listed_distances,
     mean_rows,
     reciprocal_sets,
 )
-from reid_dist.stages.neighbours import Listed, NeighbourLists, Resources, Table
-from reid_dist.stores import Stage
+from reid_dist.stages.neighbours import Listed, NeighbourLists, table_of
+from reid_dist.stages.parts import Parts, RowStage, join_rows
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -34,7 +43,7 @@ _ROWS_AT_ONCE = 4096
 
 @dataclass(frozen=True)
 class Weighing:
-    """Definition of rows of weights over neighbour lists; see `reid_dist.stages.reranking.definition.Variant`.
+    """Definition of rows of weights over neighbour lists; see `reid_dist.stages.reranking.k_reciprocal.Variant`.
 
     `n_near` and `n_half` are lengths of lists, the item itself counted; canonical distances are multiplied by `factor`.
     """
@@ -59,136 +68,114 @@ class Weighing:
         return np.divide(value, largest, out=np.zeros_like(value), where=largest != 0)
 
 
-class RowSource(Protocol):
-    """Sparse rows of items that any worker can read; the name of `stage` identifies them."""
+@dataclass(frozen=True)
+class _WeightStage(RowStage):
+    """Rows of weights of the items of `lists`, in pieces of bounded memory."""
 
-    @property
-    def stage(self) -> Stage:
-        """Stage whose name identifies the rows."""
+    lists: NeighbourLists
 
-    def read(self, rows: RowRange) -> SparseRows:
-        """Read a range of rows."""
+    @abstractmethod
+    def piece(self, rows: RowRange) -> SparseRows:
+        """Rows of a piece of a block."""
 
-    def read_items(self, items: Int64) -> SparseRows:
-        """Read the rows of some items, shape (n,), int64, ascending."""
+    def compute(self, rows: RowRange) -> dict[str, NDArray[Any]]:
+        """Rows of a block."""
+        return join_rows(map(self.piece, pieces_of(rows)))._asdict()
 
 
 @dataclass(frozen=True)
-class WeightRows:
-    """Sparse rows of weights of `n_items` items, in blocks of `block_rows`."""
+class Weights(_WeightStage):
+    """Rows of weights of items among themselves: R*(i), and a weight for each member."""
 
-    stage: Stage
-    n_items: int
-    block_rows: int
-    # Beginning of the names of the parts.
-    name: str = "rows"
+    kind: ClassVar[str] = "weights"
+    progress: ClassVar[str] = "weights"
 
-    @classmethod
-    def of(cls, stage: Stage, lists: NeighbourLists) -> WeightRows:
-        """Rows of the items of neighbour lists, in the blocks of these."""
-        return cls(stage, lists.n_items, lists.block_rows)
+    how: Weighing
 
-    @property
-    def n_blocks(self) -> int:
-        """Number of blocks."""
-        return -(-self.n_items // self.block_rows)
-
-    def rows(self, block: int) -> RowRange:
-        """Items of a block."""
-        return nth_rows(block, self.n_items, self.block_rows)
-
-    def part(self, block: int) -> str:
-        """Name of the rows of a block."""
-        return f"{self.name}-{block:05d}"
-
-    def write(self, block: int, rows: SparseRows) -> None:
-        """Write the rows of a block."""
-        self.stage.write(self.part(block), rows._asdict())
-
-    def read_block(self, block: int) -> SparseRows:
-        """Read the rows of a block."""
-        return SparseRows(**self.stage.read(self.part(block), *SparseRows._fields))
-
-    def read(self, rows: RowRange) -> SparseRows:
-        """Read a range of rows."""
-        size = self.block_rows
-        pieces = []
-        for block in range(rows.start // size, -(-rows.stop // size)):
-            own = self.rows(block)
-            start, stop = max(rows.start - own.start, 0), min(rows.stop, own.stop) - own.start
-            pieces.append(cut_sparse(self.read_block(block), start, stop))
-        return join_rows(pieces)
-
-    def read_items(self, items: Int64) -> SparseRows:
-        """Read the rows of some items, shape (n,), int64, ascending, block by block."""
-        size = self.block_rows
-        pieces = []
-        for block in np.unique(items // size).tolist():
-            own = items[np.searchsorted(items, block * size) : np.searchsorted(items, (block + 1) * size)]
-            pieces.append(take_sparse(self.read_block(block), own - block * size))
-        return join_rows(pieces)
-
-
-def name_of(stage: Stage) -> str:
-    """Name of a stage in its workspace, independent of the location of the workspace."""
-    return stage.path.rpartition("/")[2]
-
-
-def fill(rows: WeightRows, stage: str, task: Any, arguments: tuple[Any, ...], where: Resources) -> None:
-    """Compute the missing blocks of rows; `task` is called with the arguments and the number of a block."""
-    graph = TaskGraph()
-    at = fingerprint(rows.stage.path)[:12]
-    for block in range(rows.n_blocks):
-        if not rows.stage.has(rows.part(block)):
-            graph.finals.append(graph.add(f"{stage}-{at}-{rows.part(block)}", task, *arguments, block, stage=stage))
-    where.run(graph)
-
-
-def cut_sparse(rows: SparseRows, start: int, stop: int) -> SparseRows:
-    """Rows `start` to `stop` (exclusive)."""
-    first, last = rows.indptr[start], rows.indptr[stop]
-    return SparseRows(rows.indptr[start : stop + 1] - first, rows.column[first:last], rows.value[first:last])
-
-
-def take_sparse(rows: SparseRows, place: Int64) -> SparseRows:
-    """Rows at the given positions, shape (n,), int64."""
-    indptr, at = take_segments(rows.indptr, place)
-    return SparseRows(indptr, rows.column[at], rows.value[at])
-
-
-def join_rows(pieces: list[SparseRows]) -> SparseRows:
-    """Concatenation of sparse rows."""
-    if not pieces:
-        return SparseRows(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0))
-    sizes = np.concatenate([np.diff(piece.indptr) for piece in pieces])
-    return SparseRows(
-        segment_offsets(sizes),
-        np.concatenate([piece.column for piece in pieces]),
-        np.concatenate([piece.value for piece in pieces]),
-    )
-
-
-def weigh_task(weights: WeightRows, lists: NeighbourLists, how: Weighing, block: int) -> None:
-    """Compute the rows of weights of a block: R*(i), and a weight for each member."""
-    table = Table.of(lists)
-    pieces = []
-    for here in pieces_of(lists, block):
-
-        def compute(owner: Int64, member: Int64, start: int = here.start) -> Float64:
-            return lists.items.pair_distances(lists.distance, start + owner, member)
-
-        indptr, member = reciprocal_sets(table, here.start, here.stop, how.n_near, how.n_half, how.inclusive)
+    def piece(self, rows: RowRange) -> SparseRows:
+        """Rows of a range of items."""
+        lists, how = self.lists, self.how
+        members = reciprocal_sets(table_of(lists), rows.start, rows.stop, how.n_near, how.n_half, how.inclusive)
         if how.binary:
-            pieces.append(binary_rows(indptr, member))
-            continue
-        listed = Listed(lists.index(here), lists.distances(here), lists.farthest(here))
-        pieces.append(gaussian_weights(indptr, member, listed, how, compute))
-    weights.write(block, join_rows(pieces))
+            return binary_rows(*members)
+
+        def compute(owner: Int64, member: Int64) -> Float64:
+            return lists.items.pair_distances(lists.distance, rows.start + owner, member)
+
+        return gaussian_weights(*members, lists.listed(rows), how, compute)
 
 
-def pieces_of(lists: NeighbourLists, block: int) -> Iterator[RowRange]:
-    """Pieces of the rows of a block that are computed at once."""
-    rows = lists.rows(block)
+@dataclass(frozen=True)
+class Means(_WeightStage):
+    """Means of the rows of weights of the first `n_averaged` items of each list."""
+
+    kind: ClassVar[str] = "means"
+    progress: ClassVar[str] = "means"
+
+    weights: Parts
+    n_averaged: int
+
+    def piece(self, rows: RowRange) -> SparseRows:
+        """Rows of a range of items."""
+        first = self.lists.index(rows)[:, : self.n_averaged].astype(np.int64)
+        needed = np.unique(first[first >= 0])
+        return mean_rows(places_among(needed, first), self.weights.sparse_items(needed))
+
+
+@dataclass(frozen=True)
+class QueryWeights(_WeightStage):
+    """Rows of weights of queries, after the mean over the first `n_averaged` of each list.
+
+    `lists` are those of the queries; `gallery` and `weights` are the lists of the gallery among itself and its rows of
+    weights before the mean.
+    """
+
+    kind: ClassVar[str] = "query_weights"
+    progress: ClassVar[str] = "weights"
+
+    gallery: NeighbourLists
+    weights: Parts
+    how: Weighing
+    n_averaged: int
+
+    def piece(self, rows: RowRange) -> SparseRows:
+        """Rows of a range of queries."""
+        listed = self.lists.listed(rows)
+        own = self._own_rows(listed, rows)
+        first = listed.index[:, : self.n_averaged].astype(np.int64)
+        needed = np.unique(first[:, 1:])
+        needed = needed[needed >= 0]
+        # Every query has a row of weights of its own, behind those of the gallery.
+        row = places_among(needed, first)
+        row[:, 0] = len(needed) + np.arange(len(rows))
+        return mean_rows(row, join_rows([self.weights.sparse_items(needed), own]))
+
+    def _own_rows(self, listed: Listed, rows: RowRange) -> SparseRows:
+        """Rows of weights of a range of queries before the mean."""
+        how, others = self.how, slice(1, self.how.n_near)
+        reciprocal = self._reciprocal(listed.index[:, others], listed.distance[:, others])
+        (query,), (candidates,) = self.lists.items.sets, self.lists.candidates.sets
+        members = grown_sets(table_of(self.gallery), reciprocal, how.n_half, how.inclusive, candidates.n_rows)
+        if how.binary:
+            return binary_rows(*members)
+        pairs = FeatureScorer(query, candidates, self.lists.distance)
+
+        def compute(owner: Int64, member: Int64) -> Float64:
+            return pairs.pair_distances(rows, owner, member)
+
+        return gaussian_weights(*members, listed, how, compute)
+
+    def _reciprocal(self, index: Int64, distance: Float64) -> NDArray[np.int32]:
+        """Gallery items of each list whose own list would contain the query; -1 in place of the others."""
+        listed = np.unique(index[index >= 0]).astype(np.int64)
+        last = self.gallery.last_kept(listed, self.how.n_near)
+        # Those of empty places, -1, are below all distances.
+        returned = distance < np.append(last, -np.inf)[places_among(listed, index)]
+        return np.where(returned, index, -1).astype(np.int32)
+
+
+def pieces_of(rows: RowRange) -> Iterator[RowRange]:
+    """Pieces of a range of rows that are computed at once."""
     for cut in cut_rows(len(rows), _ROWS_AT_ONCE):
         yield RowRange(rows.start + cut.start, rows.start + cut.stop)
 
@@ -209,13 +196,3 @@ def gaussian_weights(
     missing = np.flatnonzero(np.isnan(distance))
     distance[missing] = compute(owner[missing], member[missing].astype(np.int64))
     return gaussian_rows(indptr, member, how.scaled(distance, listed.farthest[owner]), how.normalised)
-
-
-def mean_task(means: WeightRows, weights: WeightRows, lists: NeighbourLists, k2: int, n_near: int, block: int) -> None:
-    """Replace each row of a block by the mean over the first `k2` items of its list."""
-    pieces = []
-    for here in pieces_of(lists, block):
-        first = lists.index(here)[:, : min(k2, n_near)].astype(np.int64)
-        needed = np.unique(first[first >= 0])
-        pieces.append(mean_rows(places_among(needed, first), weights.read_items(needed)))
-    means.write(block, join_rows(pieces))

@@ -11,7 +11,8 @@ from reid_dist import FeatureSet, evaluate
 from reid_dist.engine.plan import SetShape
 from reid_dist.errors import InputError, PlanError
 from reid_dist.stages.expansion import learned_maps, make_step, parse_expand
-from reid_dist.stages.expansion.plan import plan_expand
+from reid_dist.stages.parts import Blocks
+from reid_dist.stages.stage_plan import plan_expand
 
 SPECS = {
     "camera_norm(least_rows=20)": {"least_rows": 20},
@@ -67,7 +68,7 @@ def test_cuts_do_not_matter(spec, monkeypatch):
     expected = evaluate(*sets(), expand=spec, confidence=None)
     for chunk_rows, together in ((None, 1), (7, 2)):
         monkeypatch.setattr(learned_maps, "summed_together", lambda *_, n=together: n)
-        monkeypatch.setattr(learned_maps, "mapped_block_rows", lambda *_, n=together: 11 * n)
+        monkeypatch.setattr(learned_maps, "feature_blocks", lambda n_rows, *_, n=together: Blocks(n_rows, 11 * n))
         assert evaluate(*sets(), expand=spec, confidence=None, chunk_rows=chunk_rows).result_digest == (
             expected.result_digest
         )
@@ -103,7 +104,7 @@ def test_statistics_and_stores_are_reused(tmp_path, monkeypatch):
         raise AssertionError("computed again")
 
     monkeypatch.setattr(learned_maps, "sum_task", refused)
-    monkeypatch.setattr(learned_maps, "map_task", refused)
+    monkeypatch.setattr(learned_maps.Mapped, "compute", refused)
     again = expanded(query, gallery, "camera_norm", tmp_path)
     assert [each.content_digest for each in again] == [each.content_digest for each in first]
 
@@ -183,7 +184,7 @@ def test_not_after_expanded_queries():
 def test_plan():
     shapes = SetShape(3368, 512, 4, 1024), SetShape(1_000_000, 512, 4, 8192)
     (plan,) = plan_expand(*shapes, parse_expand("camera_norm"), n_threads=2, memory_per_thread=4 << 30)
-    assert plan.flop == (1_000_000 + 2 * 1_003_368) * 512**2
-    assert plan.store_bytes > 4 * 1_003_368 * 512
+    assert plan.cost.flop == (1_000_000 + 2 * 1_003_368) * 512**2
+    assert plan.cost.kept > 4 * 1_003_368 * 512
     with pytest.raises(PlanError, match="fewer threads"):
         plan_expand(*shapes, parse_expand("camera_norm"), n_threads=2, memory_per_thread=64 << 20)

@@ -12,7 +12,7 @@ from reid_dist import FeatureSet
 from reid_dist.engine.plan import SetShape
 from reid_dist.errors import PlanError
 from reid_dist.stages.expansion import parse_expand
-from reid_dist.stages.expansion.plan import plan_expand
+from reid_dist.stages.stage_plan import plan_expand
 
 N_QUERY, N_GALLERY, DIM = 2000, 20_000, 256
 
@@ -33,7 +33,7 @@ def shape(n_rows: int, dim: int = DIM) -> SetShape:
 def test_pairs_of_a_step(spec: str, n_items: int, n_pairs: int, k: int) -> None:
     (plan,) = plan_expand(shape(N_QUERY), shape(N_GALLERY), parse_expand(spec), n_threads=2, memory_per_thread=2**30)
     assert (plan.search.n_items, plan.search.n_pairs, plan.search.k) == (n_items, n_pairs, k)
-    assert plan.flop == 2 * DIM * n_pairs
+    assert plan.cost.flop == 2 * DIM * n_pairs
 
 
 def test_steps_that_change_nothing_take_nothing() -> None:
@@ -90,6 +90,7 @@ def test_memory_and_workspace_stay_under_the_plan(tmp_path: Path, spec: str) -> 
     (plan,) = plan_expand(shape(N_QUERY), shape(N_GALLERY), parse_expand(spec), n_threads=1, memory_per_thread=2**30)
     peak, most, kept = run_and_read(_MEASURE, tmp_path, spec, DIM)
     # Beside the tasks, one block of averages goes through the process that writes the store.
-    assert plan.task_bytes / 8 < peak <= plan.task_bytes + 4 * DIM * N_GALLERY
-    assert plan.workspace_bytes / 4 < most <= 1.05 * plan.workspace_bytes + 2**20
-    assert plan.store_bytes / 2 < kept <= 1.05 * plan.store_bytes + 2**20
+    cost = plan.cost
+    assert cost.task_bytes / 8 < peak <= cost.task_bytes + 4 * DIM * N_GALLERY
+    assert cost.workspace_bytes / 4 < most <= 1.05 * cost.workspace_bytes + 2**20
+    assert cost.kept / 2 < kept <= 1.05 * cost.kept + 2**20

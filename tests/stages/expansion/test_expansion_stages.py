@@ -17,9 +17,8 @@ from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import RowRange
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.projection import make_resources
-from reid_dist.stages.expansion import output, parse_expand, plan, stage
-from reid_dist.stages.neighbours import find_top_lists
-from reid_dist.stages.neighbours import stage as neighbour_stage
+from reid_dist.stages.expansion import neighbour_averages, new_features, parse_expand
+from reid_dist.stages.neighbours import find_top_lists, neighbour_search
 from reid_dist.stores import Workspace, check_store
 
 SPECS = (
@@ -54,8 +53,8 @@ def test_tiles_and_blocks_do_not_matter(spec, monkeypatch):
     expected = call(spec)
     for chunk in (7, 64, 1000):
         assert call(spec, chunk_rows=chunk).result_digest == expected.result_digest
-    monkeypatch.setattr(plan, "_MOST_ROWS", 11)
-    monkeypatch.setattr(neighbour_stage, "_TOP_BLOCK_ROWS", 8)
+    monkeypatch.setattr(new_features, "_MOST_ROWS", 11)
+    monkeypatch.setattr(neighbour_search, "_TOP_BLOCK_ROWS", 8)
     assert call(spec).result_digest == expected.result_digest
 
 
@@ -67,7 +66,7 @@ def test_threads_do_not_matter(spec, tmp_path):
     for n_threads in (1, 2, 7):
         where = make_resources(None, Workspace.at(tmp_path / str(n_threads)), None, Progress())
         where = replace(where, n_threads=n_threads)
-        sides = stage.expand_sets(query, gallery, parse_expand(spec), where)
+        sides = neighbour_averages.expand_sets(query, gallery, parse_expand(spec), where)
         contents.append([side.content_digest for side in sides])
     assert contents[0] == contents[1] == contents[2]
 
@@ -144,7 +143,7 @@ def test_lists_read_across_blocks(tmp_path, monkeypatch):
     query, gallery = map(labelled, sets())
     whole = find_top_lists(query, gallery, 6, make_resources(None, Workspace.at(tmp_path / "a"), None, Progress()))
     index, distance = whole.others(RowRange(0, 30))
-    monkeypatch.setattr(neighbour_stage, "_TOP_BLOCK_ROWS", 7)
+    monkeypatch.setattr(neighbour_search, "_TOP_BLOCK_ROWS", 7)
     cut = find_top_lists(query, gallery, 6, make_resources(None, Workspace.at(tmp_path / "b"), None, Progress()))
     for rows in (RowRange(0, 30), RowRange(6, 8), RowRange(13, 29), RowRange(7, 14), RowRange(29, 30)):
         found = cut.others(rows)
@@ -200,7 +199,7 @@ def test_a_store_that_was_not_finished_is_made_again(tmp_path, monkeypatch):
     query, gallery = map(labelled, sets())
     expected, _ = expanded(query, gallery, "aqe(k=3)", tmp_path / "whole")
     with monkeypatch.context() as patched:
-        patched.setattr(output.FeatureWriter, "set_labels", lambda *_: 1 / 0)
+        patched.setattr(new_features.FeatureWriter, "set_labels", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             expanded(query, gallery, "aqe(k=3)", tmp_path / "halted")
     count = Count()

@@ -16,8 +16,8 @@ from reid_dist.engine.plan import SetShape
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, PlanError
 from reid_dist.evaluation.projection import make_resources
-from reid_dist.stages.expansion import convolution, expand_sets, make_step, output, parse_expand, plan
-from reid_dist.stages.expansion.plan import plan_expand
+from reid_dist.stages.expansion import convolution, expand_sets, make_step, new_features, parse_expand
+from reid_dist.stages.stage_plan import plan_expand
 from reid_dist.stores import Workspace
 
 SPECS = {
@@ -119,7 +119,7 @@ def test_blocks_and_threads_do_not_matter(symmetric, tmp_path):
     spec = f"gcr(k1=6,k2=3,rounds=2,symmetric={symmetric})"
     expected = [side.content_digest for side in expanded(*sets(), spec, tmp_path / "whole")]
     with (
-        patch.object(plan, "_MOST_ROWS", 7),
+        patch.object(new_features, "_MOST_ROWS", 7),
         patch.object(convolution, "_LISTS_AT_ONCE", 9),
         patch("reid_dist.stages.expansion.convolution.GATHERED_BYTES", 4 * 9 * 5),
     ):
@@ -131,7 +131,7 @@ def test_blocks_and_threads_do_not_matter(symmetric, tmp_path):
 def test_what_is_there_is_not_done_again(tmp_path):
     """Of a run that ended while rows were written, finished blocks are used again; a finished one does nothing."""
     spec, first, count = "gcr(k1=4,rounds=2)", Count(), Count()
-    with patch.object(output.FeatureWriter, "set_labels", lambda *_: 1 / 0), pytest.raises(ZeroDivisionError):
+    with patch.object(new_features.FeatureWriter, "set_labels", lambda *_: 1 / 0), pytest.raises(ZeroDivisionError):
         expanded(*sets(), spec, tmp_path, progress=first)
     assert first.neighbour_sweeps == 2
     assert first.done["statistics"] == 2
@@ -176,8 +176,8 @@ def test_the_plan():
     (alone,) = plan_expand(*shapes, parse_expand("gcr(rounds=1,scale=0)"), **options)
     (thrice,) = plan_expand(*shapes, parse_expand("gcr"), **options)
     assert (one.search.n_pairs, one.search.k) == (2 * alone.search.n_pairs, 15)
-    assert one.flop == 2 * 512 * 103_000 * 103_001
-    assert thrice.store_bytes == 3 * one.store_bytes
-    assert one.store_bytes > 103_000 * (4 * 512 + 12 * 18)
+    assert one.cost.flop == 2 * 512 * 103_000 * 103_001
+    assert thrice.cost.kept == 3 * one.cost.kept
+    assert one.cost.kept > 103_000 * (4 * 512 + 12 * 18)
     with pytest.raises(PlanError, match="memory"):
         plan_expand(*shapes, parse_expand("gcr"), n_threads=2, memory_per_thread=16 << 20)

@@ -22,6 +22,8 @@ _RUNS = 4
         {"expand": "camera_norm"},
         {"expand": "dba(k=3)+aqe(k=2)"},
         {"rerank": "ecn(t=2,q=3,method=origdist)"},
+        {"rerank": "k_reciprocal(k1=5,k2=2,mode=inductive)"},
+        {"rerank": "top(gnn(k1=5,k2=2),m=20)"},
     ],
     ids=str,
 )

@@ -11,6 +11,7 @@ from reid_dist import evaluate
 from reid_dist.errors import InputError
 from reid_dist.kernels.normalising import eigenvectors_of
 from reid_dist.stages.expansion import learned_maps, make_step
+from reid_dist.stages.parts import Blocks
 
 
 def arrays(n_query=14, n_gallery=90, dim=10, seed=3):
@@ -54,7 +55,7 @@ def test_whitened_rows_are_averaged_after_it(tmp_path):
 def test_cuts_do_not_matter(monkeypatch):
     sets = [bare(each) for each in arrays()]
     expected = evaluate(*sets, expand="whiten(dim=4)", protocol="no_cameras", confidence=None)
-    monkeypatch.setattr(learned_maps, "mapped_block_rows", lambda *_: 7)
+    monkeypatch.setattr(learned_maps, "feature_blocks", lambda n_rows, *_: Blocks(n_rows, 7))
     again = evaluate(*sets, expand="whiten(dim=4)", protocol="no_cameras", confidence=None, chunk_rows=9)
     assert again.result_digest == expected.result_digest
 

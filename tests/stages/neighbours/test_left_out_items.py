@@ -138,10 +138,10 @@ def test_lists_of_a_workspace_are_told_apart(tmp_path):
     _, gallery = crowded_sets(1, 90, 6, seed=5)
     features, cosine, where = labelled(gallery), REGISTERED.get("cosine"), resources(tmp_path, 20)
     first = {label: find_neighbours(Items((features,), label), cosine, 5, where) for label in (None, "camid", "pid")}
-    assert len({lists.stage.path for lists in first.values()}) == 3
+    assert len({lists.parts.stage.path for lists in first.values()}) == 3
     for label, lists in first.items():
         again = find_neighbours(Items((features,), label), cosine, 4, where)
-        assert (again.stage.path, again.k) == (lists.stage.path, 5)
+        assert (again.parts.stage.path, again.k) == (lists.parts.stage.path, 5)
 
 
 def test_labels_that_are_not_there():
@@ -165,7 +165,7 @@ def test_workers_and_a_resumed_search_do_not_matter(tmp_path):
     with started(2, tmp_path / "workers") as client:
         found = [nearest(side, gallery, **options, client=client) for side in (query, gallery)]
     nearest(gallery, gallery, **options, workspace=tmp_path / "kept")
-    blocks = sorted((tmp_path / "kept").rglob("lists-*.npz"))
+    blocks = sorted((tmp_path / "kept").rglob("rows-*.npz"))
     for block in blocks[::2]:
         block.unlink()
     assert blocks

@@ -191,7 +191,7 @@ def test_lists_with_largest_distances_serve_those_without(tmp_path):
     where = resources(tmp_path / "other", 33)
     lists = find_neighbours(items, REGISTERED.get("cosine"), 6, where)
     again = find_neighbours(items, REGISTERED.get("cosine"), 6, where, farthest=False)
-    assert again.stage.path == lists.stage.path
+    assert again.parts.stage.path == lists.parts.stage.path
 
 
 def counted(where) -> int:
@@ -213,7 +213,7 @@ def test_pairs_that_are_read_are_counted(on_workers, two_workers, tmp_path):
 
     where = fresh()
     lists = find_neighbours(items, distance, 5, where)
-    assert lists.n_blocks > 2
+    assert len(lists.parts.blocks) > 2
     assert n * (n - 1) // 2 <= counted(where) <= n * (n - 1) // 2 + n * tile
     again = fresh()
     find_neighbours(items, distance, 5, again)

@@ -17,7 +17,8 @@ from strategies import whole_numbers
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import DamagedStoreError, InputError, RunFailedError, StoreExistsError, UnknownNameError
 from reid_dist.evaluation.pooling import pool
-from reid_dist.stages.pooling import POOLINGS, group_rows, plan, stage, tasks
+from reid_dist.stages.pooling import POOLINGS, group_rows, row_groups
+from reid_dist.stages.pooling.pooled_rows import Pooled
 
 
 def groups_of(keys):
@@ -100,7 +101,7 @@ def test_the_bytes_do_not_depend_on_chunks_or_blocks(scattered, tmp_path, monkey
         stored = scattered.save(tmp_path / f"in-{chunk_rows}.zarr", chunk_rows=chunk_rows)
         for accumulator_bytes in (1, 8 * 19 * 7, 1 << 20):
             # Work is cut into a few rows, too, as it is in a set of millions.
-            monkeypatch.setattr("reid_dist.stages.pooling.tasks._WORK_BYTES", 8 * 19 * (chunk_rows % 13 + 1))
+            monkeypatch.setattr("reid_dist.stages.pooling.pooled_rows._WORK_BYTES", 8 * 19 * (chunk_rows % 13 + 1))
             monkeypatch.setattr("reid_dist.stores.featureset._READ_BYTES", 4 * 19 * 30)
             target = tmp_path / f"out-{chunk_rows}-{accumulator_bytes}.zarr"
             pooled = pool(stored, target, method=method, accumulator_bytes=accumulator_bytes, chunk_rows=3)
@@ -301,8 +302,8 @@ def test_damage_ends_it_without_a_store(scattered, tmp_path) -> None:
 @pytest.fixture
 def short_blocks(monkeypatch) -> None:
     """Blocks of some 60 rows where groups are contiguous."""
-    monkeypatch.setattr(plan, "_LEAST_BYTES", 4 * 19 * 60)
-    monkeypatch.setattr(plan, "_MOST_BYTES", 4 * 19 * 60)
+    monkeypatch.setattr(row_groups, "_LEAST_BYTES", 4 * 19 * 60)
+    monkeypatch.setattr(row_groups, "_MOST_BYTES", 4 * 19 * 60)
     monkeypatch.setattr("reid_dist.stores.featureset._READ_BYTES", 4 * 19 * 10)
 
 
@@ -354,13 +355,13 @@ def breaking_after(monkeypatch, n_tasks: int) -> list[int]:
     """Have all tasks after some fail; return the list of blocks that are begun."""
     begun: list[int] = []
 
-    def task(recipe, where, block, ends, count):
-        begun.append(block)
+    def compute(stage, rows, real=Pooled.compute):
+        begun.append(stage.blocks.holding(np.array([rows.start])).item())
         if len(begun) > n_tasks:
             raise RunFailedError("broken")
-        tasks.pool_task(recipe, where, block, ends, count)
+        return real(stage, rows)
 
-    monkeypatch.setattr(stage, "pool_task", task)
+    monkeypatch.setattr(Pooled, "compute", compute)
     return begun
 
 

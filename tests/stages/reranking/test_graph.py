@@ -27,7 +27,7 @@ from reid_dist.errors import (
     StoreExistsError,
     StoreNotFoundError,
 )
-from reid_dist.stages.reranking import graph as graph_module
+from reid_dist.stages.reranking import neighbour_graph as graph_module
 from reid_dist.stores import sparse as sparse_module
 
 SPEC = "k_reciprocal(k1=6,k2=3)"

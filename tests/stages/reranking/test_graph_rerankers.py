@@ -27,8 +27,10 @@ from reid_dist import (
 )
 from reid_dist.errors import InputError, PlanError
 from reid_dist.reports.console import print_report
-from reid_dist.stages.neighbours import plan as neighbour_plan
-from reid_dist.stages.reranking import ECN, GNN, parse_rerank, propagated
+from reid_dist.stages.neighbours import search_plan as neighbour_plan
+from reid_dist.stages.reranking import gnn, parse_rerank
+from reid_dist.stages.reranking.ecn import ECN
+from reid_dist.stages.reranking.gnn import GNN
 
 SPECS = (
     "gnn(k1=8,k2=4)",
@@ -181,28 +183,31 @@ def test_missing_and_interrupted_parts(monkeypatch, tmp_path):
     monkeypatch.setattr(GNN, "most_block_rows", 40)
     options = {"rerank": "gnn(k1=8,k2=4,rounds=3)", "metrics": METRICS, "confidence": None, "workspace": tmp_path}
     expected = evaluate(query, gallery, **{**options, "workspace": None}).result_digest
-    compute, seen = propagated._length_task, []
+    compute, seen = gnn.Lengths.compute, []
 
-    def broken(rows, number, block):
-        if number == 2 and block == 3:
+    def broken(stage, rows):
+        if stage.number == 2 and rows.start == 120:
             raise OSError("broken")
-        seen.append((number, block))
-        compute(rows, number, block)
+        return noted(stage, rows)
 
-    monkeypatch.setattr(propagated, "_length_task", broken)
+    def noted(stage, rows):
+        seen.append((stage.number, rows.start // 40))
+        return compute(stage, rows)
+
+    monkeypatch.setattr(gnn.Lengths, "compute", broken)
     monkeypatch.setattr("reid_dist.core.environment.usable_cores", lambda: 1)
     with pytest.raises(OSError, match="broken"):
         evaluate(query, gallery, **options)
-    finished = {part.stem for part in tmp_path.rglob("lengths*.npz")}
-    assert finished == {f"lengths{number}-{block:05d}" for number, block in seen}
+    finished = sorted(part.stem for part in tmp_path.glob("gnn-*/*.npz"))
+    assert finished == sorted(f"rows-{block:05d}" for _, block in seen)
     assert {(1, block) for block in range(5)} <= set(seen)
     n_seen = len(seen)
-    monkeypatch.setattr(propagated, "_length_task", lambda *given: seen.append(given[1:]) or compute(*given))
+    monkeypatch.setattr(gnn.Lengths, "compute", noted)
     assert evaluate(query, gallery, **options).result_digest == expected
     assert sorted(seen[n_seen:]) == sorted({(2, block) for block in range(5)} - set(seen[:n_seen]))
-    (tmp_path / next(iter(tmp_path.glob("gnn-*"))) / "lengths1-00001.npz").write_bytes(b"not a part")
-    monkeypatch.setattr(propagated.PropagatedRows, "_held", None)
-    with pytest.warns(UserWarning, match="lengths1-00001.npz is damaged"):
+    next(tmp_path.glob("gnn-*/rows-00001.npz")).write_bytes(b"not a part")
+    gnn.forget_links()
+    with pytest.warns(UserWarning, match="gnn-.*/rows-00001.npz is damaged"):
         assert evaluate(query, gallery, **options).result_digest == expected
 
 

@@ -159,31 +159,31 @@ def test_the_gallery_is_prepared_once(tmp_path):
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    from reid_dist.stages.neighbours import stage
+    from reid_dist.stages.neighbours import neighbour_search
 
     query, gallery = crowded_sets(40, 90, 6, 7)
     run = {"rerank": spec_of(), "workspace": tmp_path, "chunk_rows": 16}
-    real, done, repeated = stage.tile_task, [], []
+    real, done, repeated = neighbour_search.tile_task, [], []
 
-    def breaks(search, first, second, before):
-        of_queries = not search.lists.is_symmetric
+    def breaks(search, parts, first, second, before):
+        of_queries = not search.is_symmetric
         if of_queries and len(done) >= 3:
             raise KeyboardInterrupt
-        real(search, first, second, before)
+        real(search, parts, first, second, before)
         if of_queries:
             done.append((first, second))
 
-    def records(search, first, second, before):
-        if not search.lists.is_symmetric:
+    def records(search, parts, first, second, before):
+        if not search.is_symmetric:
             repeated.append((first, second))
-        real(search, first, second, before)
+        real(search, parts, first, second, before)
 
-    monkeypatch.setattr(stage, "tile_task", breaks)
+    monkeypatch.setattr(neighbour_search, "tile_task", breaks)
     with pytest.raises(KeyboardInterrupt):
         reranked_distances(labelled(query), labelled(gallery), **run)
     # Another thread may be at work yet: what is done by now must not be done again.
     before = set(done)
-    monkeypatch.setattr(stage, "tile_task", records)
+    monkeypatch.setattr(neighbour_search, "tile_task", records)
     found = reranked_distances(labelled(query), labelled(gallery), **run)
     assert repeated
     assert not set(repeated) & before

@@ -7,16 +7,15 @@ from reranking_runs import labelled
 from strategies import scattered_sets
 from workspace_runs import run
 
-from reid_dist.stages.neighbours import Table
-from reid_dist.stages.neighbours import plan as neighbour_plan
+from reid_dist.stages.neighbours import search_plan as neighbour_plan
+from reid_dist.stages.neighbours.neighbour_lists import forget_table
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Several blocks of few items; and lists that this process has read already would hide what is on disk."""
     monkeypatch.setattr(neighbour_plan, "TILE_ROWS", 32)
-    monkeypatch.setattr(Table, "_key", None)
-    monkeypatch.setattr(Table, "_index", None)
+    forget_table()
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from workspace_runs import STAGES, run, stamps, threads_file
 from reid_dist import evaluate
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import DamagedPartError, DamagedStoreError
-from reid_dist.stages.neighbours import Table
+from reid_dist.stages.neighbours.neighbour_lists import forget_table
 from reid_dist.stores import Stage, Workspace
 
 
@@ -58,7 +58,7 @@ def test_a_damaged_part_is_reported_and_made_again(sets, tmp_path, kind, harm):
     damaged = next(iter(sorted(tmp_path.glob(f"{kind}-*/*.npz"))))
     whole = damaged.read_bytes()
     harm(damaged)
-    Table._key = None
+    forget_table()
     # Whoever reads it: weights are made of lists, means of weights, and distances of means.
     changes = {"neighbours": {"inclusive": True}, "weights": {"k2": 5}, "means": {"lambda_value": 0.5}}[kind]
     with pytest.warns(UserWarning, match="made again") as caught:
@@ -66,7 +66,7 @@ def test_a_damaged_part_is_reported_and_made_again(sets, tmp_path, kind, harm):
     (line,) = reported(caught)
     assert line.startswith(f"{damaged} is damaged (")
     assert damaged.read_bytes() == whole
-    Table._key = None
+    forget_table()
     assert report.result_digest == run(sets, None, **changes).result_digest
 
 
@@ -75,11 +75,11 @@ def test_a_damaged_part_is_reported_and_made_again(sets, tmp_path, kind, harm):
 @pytest.mark.parametrize(
     ("source", "target"),
     [
-        ("neighbours-*/lists-00000.npz", "neighbours-*/lists-00001.npz"),
+        ("neighbours-*/rows-00000.npz", "neighbours-*/rows-00001.npz"),
         ("weights-*/rows-00000.npz", "weights-*/rows-00001.npz"),
         ("means-*/rows-00000.npz", "means-*/rows-00001.npz"),
         ("weights-*/rows-00001.npz", "means-*/rows-00001.npz"),
-        ("neighbours-*/lists-00000.npz", "weights-*/rows-00000.npz"),
+        ("neighbours-*/rows-00000.npz", "weights-*/rows-00000.npz"),
         ("neighbours-*/stage.json", "weights-*/stage.json"),
         ("weights-*/stage.json", "neighbours-*/stage.json"),
     ],
@@ -89,14 +89,14 @@ def test_a_part_in_the_place_of_another_is_never_used(sets, tmp_path, source, ta
     (first,), (second,) = tmp_path.glob(source), tmp_path.glob(target)
     whole, wrong = second.read_bytes(), first.read_bytes()
     second.write_bytes(wrong)
-    Table._key = None
+    forget_table()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         # The block size is the same here, so the same description is written again and parts stay valid.
         changes = [{}, {"lambda_value": 0.5}, {"k2": 4}, {"inclusive": True}]
         digests = [run(sets, tmp_path, **each).result_digest for each in changes]
     assert digests[0] == expected
-    Table._key = None
+    forget_table()
     assert digests == [run(sets, None, **each).result_digest for each in changes]
     if second.suffix == ".npz":
         assert len(reported(caught, f"{second} is another part (it was written as {first.parent.name}/")) == 1
@@ -112,7 +112,7 @@ def test_two_parts_that_changed_places(sets, tmp_path, expected):
         swapped = first.read_bytes(), second.read_bytes()
         second.write_bytes(swapped[0])
         first.write_bytes(swapped[1])
-        Table._key = None
+        forget_table()
         with pytest.warns(UserWarning, match="made again") as caught:
             found = run(sets, tmp_path, **changes).result_digest
         (line,) = reported(caught)
@@ -131,7 +131,7 @@ def test_a_workspace_of_other_models_is_never_used(sets, tmp_path, expected):
         (mine,), (theirs,) = (list((tmp_path / each).glob(f"{kind}-*")) for each in ("mine", "theirs"))
         for part in theirs.glob("*.npz"):
             (mine / part.name).write_bytes(part.read_bytes())
-    Table._key = None
+    forget_table()
     with pytest.warns(UserWarning, match="made again") as caught:
         assert run(sets, tmp_path / "mine").result_digest == expected
     assert len(reported(caught, "neighbours-", "means-")) <= len(STAGES)
@@ -142,11 +142,11 @@ def test_a_workspace_of_other_models_is_never_used(sets, tmp_path, expected):
 def test_parts_of_another_cut_are_never_used(sets, tmp_path, expected):
     for name, chunk_rows in (("mine", 16), ("theirs", 50)):
         run(sets, tmp_path / name, chunk_rows=chunk_rows)
-    for part in (tmp_path / "theirs").glob("neighbours-*/lists-*.npz"):
+    for part in (tmp_path / "theirs").glob("neighbours-*/rows-*.npz"):
         target = tmp_path / "mine" / part.relative_to(tmp_path / "theirs")
         assert target.parent.is_dir(), "the same items have the same stage, however they are cut"
         target.write_bytes(part.read_bytes())
-    Table._key = None
+    forget_table()
     with pytest.warns(UserWarning, match="made again") as caught:
         found = run(sets, tmp_path / "mine", chunk_rows=16, k2=5).result_digest
     assert found == run(sets, None, k2=5).result_digest
@@ -193,7 +193,7 @@ def test_a_part_that_cannot_be_made_whole_ends_the_run(sets, tmp_path, monkeypat
         return size
 
     monkeypatch.setattr(Stage, "write", damaged)
-    with pytest.warns(UserWarning, match="made again"), pytest.raises(DamagedStoreError, match="run again"):
+    with pytest.warns(UserWarning, match="made again"), pytest.raises(DamagedStoreError, match="rerun to recompute it"):
         run(sets, tmp_path)
 
 
@@ -236,7 +236,7 @@ def test_a_damaged_description_is_written_again(sets, tmp_path, content):
     else:
         description.write_text(content)
     before = stamps(tmp_path)
-    Table._key = None
+    forget_table()
     # The same cut: the parts are good.
     assert (
         run(sets, tmp_path, chunk_rows=16, lambda_value=0.5).result_digest
@@ -252,7 +252,7 @@ def test_a_missing_part_is_made_again(sets, tmp_path, expected):
     for kind in STAGES:
         missing = sorted(tmp_path.glob(f"{kind}-*/*.npz"))[1]
         missing.unlink()
-        Table._key = None
+        forget_table()
         assert run(sets, tmp_path).result_digest == expected
         assert missing.exists()
 

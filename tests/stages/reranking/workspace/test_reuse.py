@@ -12,6 +12,7 @@ from workspace_runs import RERANK, STAGES, kinds, run, stamps
 
 from reid_dist import evaluate, nearest
 from reid_dist.stages.reranking import KReciprocal
+from reid_dist.stores import Workspace
 
 
 def written_by(sets, workspace, **changes):
@@ -91,3 +92,16 @@ def test_tiles_are_removed_once_they_are_merged(sets, tmp_path):
     run(sets, tmp_path)
     assert not list(tmp_path.rglob("tile-*"))
     assert json.loads(next(iter(tmp_path.glob("neighbours-*/stage.json"))).read_text())["kind"] == "neighbours"
+
+
+def test_stages_of_another_version_are_not_found(sets, tmp_path, monkeypatch, expected):
+    """They may have other descriptions, and stay as they are."""
+    with monkeypatch.context() as patched:
+        patched.setattr("reid_dist.stores.workspace.FORMAT", 4)
+        old = Workspace(str(tmp_path)).stage("neighbours", ["items", 21], {"of": "items", "k": 21, "block_rows": 3})
+        old.write("lists-00000", {"index": np.arange(3)})
+    before = stamps(tmp_path)
+    assert run(sets, tmp_path).result_digest == expected
+    after = stamps(tmp_path)
+    assert {name: after[name] for name in before} == before
+    assert len(after) > len(before)

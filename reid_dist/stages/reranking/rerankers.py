@@ -21,7 +21,7 @@ from reid_dist.errors import InputError
 if TYPE_CHECKING:
     from reid_dist.engine.scorers import Scorer
     from reid_dist.stages.neighbours import Resources
-    from reid_dist.stages.reranking.few import FewItems
+    from reid_dist.stages.reranking.reranked_scorer import CandidateList
     from reid_dist.stores import FeatureSet
 
 WHOLE, NUMBER, NAME, FLAG = "whole numbers", "numbers", "names", "true or false"
@@ -148,7 +148,7 @@ class Reranking(ABC):
         """Run all stages, readable by all workers, and return the scorer of the re-ranked distances."""
 
     @abstractmethod
-    def few_distances(self, items: FewItems, requested: Distance) -> NDArray[np.float64]:
+    def candidate_distances(self, items: CandidateList, requested: Distance) -> NDArray[np.float64]:
         """Re-ranked distances of a query, which is the first of a few items in memory, and each other item."""
 
     def compared_features(self, dim: int) -> int:

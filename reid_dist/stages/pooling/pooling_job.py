@@ -1,17 +1,17 @@
-"""A pooling with its options checked: what rows depend on, labels of the pooled rows, and the store to write."""
+"""Pooling methods, and a pooling with its options checked: what rows depend on, their labels, the store to write."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from reid_dist.core.registry import did_you_mean
+from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.stages.pooling.definition import POOLINGS
-from reid_dist.stages.pooling.groups import CamidRule, RowGroups, latest_groups, pooled_labels
+from reid_dist.stages.pooling.row_groups import CamidRule, RowGroups, latest_groups, pooled_labels
 from reid_dist.stores import FeatureSet, FeatureWriter
 from reid_dist.stores.labels import Labels
 from reid_dist.stores.layout import chunk_sizes
@@ -21,8 +21,61 @@ Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 
+@dataclass(frozen=True)
+class Pooling:
+    """Pooling method: an elementwise reduction of rows.
+
+    Attributes
+    ----------
+    name, summary, source
+        Texts for lists of methods.
+    start
+        Initial value of every element of an accumulator.
+    join
+        Combines accumulators and rows, both (n, dim) float64, into accumulators, element by element.
+    finish
+        Converts accumulators, (n, dim) float64, and sums of weights, (n, 1) float64, into pooled rows.
+    weighs
+        Whether rows may have weights, by which they are multiplied; without any, each has the weight 1.
+    """
+
+    name: str
+    summary: str
+    source: str
+    start: float
+    join: Callable[[Float64, Float64], Float64]
+    finish: Callable[[Float64, Float64], Float64]
+    weighs: bool = False
+
+
+POOLINGS: Registry[Pooling] = Registry("pooling method")
+
+POOLINGS.register(
+    Pooling(
+        "mean",
+        "arithmetic mean of the rows of a group",
+        "Zheng et al., ECCV 2016 (MARS); multi-query of Zheng et al., ICCV 2015 (Market-1501)",
+        start=0.0,
+        join=lambda sums, rows: sums + rows,
+        finish=lambda sums, weight: sums / weight,
+        weighs=True,
+    )
+)
+POOLINGS.register(
+    Pooling(
+        "max",
+        "largest value of each dimension over the rows of a group",
+        "Zheng et al., ECCV 2016 (MARS)",
+        start=-np.inf,
+        join=lambda largest, rows: np.maximum(largest, rows),
+        # The maximum of +0 and -0 depends on the processor; adding zero gives +0.
+        finish=lambda largest, _: largest + 0.0,
+    )
+)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class PoolRecipe:
     """All that pooled rows depend on; `dtype` is the name of the dtype in which they are kept.
 
     Rows of a group that share `media`, a label column, are pooled first; None where every row is a medium.
@@ -40,12 +93,6 @@ class Recipe:
     def groups(self) -> RowGroups:
         """Groups of the rows."""
         return latest_groups(self.features, self.by)
-
-    @property
-    def identity(self) -> list[Any]:
-        """The same as plain values."""
-        named = (self.by, self.method, self.normalise, self.normalise_rows, self.dtype, self.media)
-        return [self.features.content_digest, *named]
 
     def weights(self, rows: Int64, first: int, end: int) -> tuple[Float64 | None, Float64]:
         """Weights of all rows of the groups from `first` to `end` (exclusive), and the sums of weights by group.
@@ -77,7 +124,7 @@ class PooledPlace:
 class PoolJob:
     """A pooling with the labels of the pooled rows, and notes on labels that are left out."""
 
-    recipe: Recipe
+    recipe: PoolRecipe
     groups: RowGroups
     labels: Labels
     notes: list[str]
@@ -115,7 +162,7 @@ class PoolJob:
                 f"media are for means, in which each has the same weight; the {how.name} over all rows of a group is "
                 "that over its media: leave media out"
             )
-        recipe = Recipe(
+        recipe = PoolRecipe(
             features=features,
             by=by,
             method=how.name,

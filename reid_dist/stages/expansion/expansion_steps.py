@@ -164,6 +164,10 @@ class Expansion(_Step):
         """Number of neighbours listed."""
         return self.n_others
 
+    def row_bytes(self, dim: int) -> int:
+        """Bytes of the features of the neighbours that a new row is made of."""
+        return 4 * dim * (self.n_others + 2)
+
     @property
     def changes_nothing(self) -> bool:
         """Whether the step leaves features unchanged, bit for bit."""
@@ -186,6 +190,15 @@ class _Map(_Step):
     changes_nothing: ClassVar[bool] = False
     sets_lengths: ClassVar[bool] = True
 
+    @property
+    def whitens(self) -> bool:
+        """Whether rows are multiplied by a matrix, besides a mean that is subtracted."""
+        return True
+
+    def row_bytes(self, dim: int) -> int:
+        """Bytes of a row and of what it is mapped by."""
+        return 24 * dim
+
 
 @dataclass(frozen=True)
 class Normalisation(_Map):
@@ -199,6 +212,11 @@ class Normalisation(_Map):
     operation: str
     # Gallery rows of a camera, from 1, below which its statistics are those of all rows.
     least_rows: int
+
+    @property
+    def whitens(self) -> bool:
+        """Whether rows are multiplied by a matrix, besides a mean that is subtracted."""
+        return self.operation == "whiten"
 
     def __post_init__(self) -> None:
         # Rows have length 1: with this ridge, no matrix is singular to the precision of float64.
@@ -288,6 +306,10 @@ class Convolution(_Step):
     def times(self) -> int:
         """Number of repetitions."""
         return self.rounds
+
+    def row_bytes(self, dim: int) -> int:
+        """Bytes of the sums that a new row is made of."""
+        return 16 * dim
 
     @property
     def graphs(self) -> tuple[Graph, ...]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,21 +13,39 @@ from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.core.segments import entry_owners
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import SetShape
-from reid_dist.engine.reductions.base import FeatureBlock
+from reid_dist.engine.policy import Policy
+from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
 from reid_dist.engine.reductions.key_counts import FallingScale
 from reid_dist.engine.scorers import FeatureScorer, Scorer
-from reid_dist.kernels.canonical import PairRows, Rescoring, pair_distances
+from reid_dist.engine.tile_loop import run_symmetric_tiles
+from reid_dist.kernels.canonical import PairRows, Rescoring, pair_distances, read_only, squared_norms
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.kernels.rescoring import mixed_values
-from reid_dist.stages.neighbours import NeighbourLists
-from reid_dist.stages.reranking.weights import RowSource
+from reid_dist.stages.neighbours import Listed, NeighbourLists
+from reid_dist.stages.neighbours.neighbour_search import own_first
+from reid_dist.stages.neighbours.search_plan import TILE_ROWS
+from reid_dist.stages.parts import cut_sparse
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 # Number of pairs that are scored together.
 _PAIRS_AT_ONCE = 2**20
+
+
+class RowSource(Protocol):
+    """Sparse rows of items that any worker can read."""
+
+    @property
+    def identity(self) -> str:
+        """Text that stands for all that the rows depend on."""
+
+    def sparse(self, rows: RowRange) -> SparseRows:
+        """Read a range of rows."""
+
+    def sparse_items(self, items: Int64) -> SparseRows:
+        """Read the rows of some items, shape (n,), int64, ascending."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +58,18 @@ class Mix(ABC):
     # What two rows share is a sum of products if true, and of the smaller of two values otherwise.
     multiplies: ClassVar[bool] = False
     # Graph distance of items that share nothing.
-    apart: ClassVar[float] = 1.0
+    disjoint_distance: ClassVar[float] = 1.0
 
     weight: float
     squares: bool
 
     @property
-    def mixes_late(self) -> bool:
+    def mix_in_tiles(self) -> bool:
         """Whether graph distances are mixed with cosine distances in tiles: for rows that overlap with most others."""
         return False
 
     @property
-    def reads_plain(self) -> bool:
+    def needs_plain(self) -> bool:
         """Whether pairs that share something depend on the plain distance."""
         return self.weight != 0.0
 
@@ -71,7 +88,7 @@ class Mix(ABC):
     def score(self, scale: Float64, plain: Float64, overlap: Float64, near: Float64, far: Float64) -> Float64:
         """Distances of any pairs, from the arguments of the methods above, all of one shape."""
         graph = self.graph_distances(overlap, near, far)
-        apart = mixed_values(self.weight, self.squares, scale, plain, np.full(len(plain), self.apart))
+        apart = mixed_values(self.weight, self.squares, scale, plain, np.full(len(plain), self.disjoint_distance))
         return np.where(overlap == 0.0, apart, self.distances(scale, plain, graph))
 
 
@@ -121,8 +138,7 @@ class RerankedScorer(ScorerOfFeatures):
     @property
     def identity(self) -> tuple[str, ...]:
         """Digests of the two sets and of the rows of weights."""
-        stages = (Path(rows.stage.path).name for rows in (self.query_rows, self.gallery_rows))
-        return (*self.plain.identity, *stages, repr(self.mix))
+        return (*self.plain.identity, self.query_rows.identity, self.gallery_rows.identity, repr(self.mix))
 
     @property
     def falling_scale(self) -> FallingScale:
@@ -132,13 +148,13 @@ class RerankedScorer(ScorerOfFeatures):
             raise AssertionError("distances of different queries have no common scale")
         # Without a share of the plain distance, re-ranked distances are screened as they are.
         squared = self.distance.squared and self.mix.weight != 0.0
-        return FallingScale(squared, self.mix.weight, self.mix.apart, divisor)
+        return FallingScale(squared, self.mix.weight, self.mix.disjoint_distance, divisor)
 
     def meet(self, query: FeatureBlock, gallery: FeatureBlock) -> FeatureBlock:
         """Score the pairs of two blocks that share neighbours."""
         rows = range_of(query)
         far_rows = range_of(gallery)
-        near, far = self.query_rows.read(rows), self._gallery_weights(far_rows)
+        near, far = self.query_rows.sparse(rows), self._gallery_weights(far_rows)
         shared = overlap_block(near, far, self.n_columns, self.mix.multiplies)
         pairs = PairRows(self.distance.kind, query.features, gallery.features, query.norm, gallery.norm)
         sums = row_sums(near), row_sums(far)
@@ -149,7 +165,7 @@ class RerankedScorer(ScorerOfFeatures):
             cut = slice(start, start + _PAIRS_AT_ONCE)
             column = shared.column[cut].astype(np.int64)
             graph = self.mix.graph_distances(shared.value[cut], sums[0][owner[cut]], sums[1][column])
-            plain = pair_distances(pairs, owner[cut], column) if self.mix.reads_plain else np.zeros(len(column))
+            plain = pair_distances(pairs, owner[cut], column) if self.mix.needs_plain else np.zeros(len(column))
             value[cut] = self.mix.distances(scale[owner[cut]], plain, graph)
         return self._known(query, shared.indptr, gallery.numbers[shared.column], value)
 
@@ -157,17 +173,19 @@ class RerankedScorer(ScorerOfFeatures):
         """Add the values of pairs to a block of queries."""
         mix = self.mix
         scale = mix.scale(self.query_lists.farthest(range_of(query)))
-        known = Rescoring(True, mix.weight, mix.squares, scale, indptr, row, value, 0, mix.apart, mix.mixes_late)
+        known = Rescoring(
+            True, mix.weight, mix.squares, scale, indptr, row, value, 0, mix.disjoint_distance, mix.mix_in_tiles
+        )
         return replace(query, reranked=known)
 
     def pair_distances(self, rows: RowRange, owner: Int64, gallery_row: Int64) -> Float64:
         """Score listed pairs; see `Scorer.pair_distances`."""
         plain = self.plain.pair_distances(rows, owner, gallery_row)
         wanted, place = np.unique(gallery_row, return_inverse=True)
-        near = self.query_rows.read(rows)
+        near = self.query_rows.sparse(rows)
         overlap, far_sums = np.empty(len(owner)), np.empty(len(owner))
         for cut in cut_rows(len(wanted), self.pair_rows_at_once):
-            far = self.gallery_rows.read_items(self.first_gallery + wanted[cut.start : cut.stop])
+            far = self.gallery_rows.sparse_items(self.first_gallery + wanted[cut.start : cut.stop])
             here = np.flatnonzero((place >= cut.start) & (place < cut.stop))
             overlap[here] = overlap_pairs(near, far, owner[here], place[here] - cut.start, self.mix.multiplies)
             far_sums[here] = row_sums(far)[place[here] - cut.start]
@@ -175,9 +193,56 @@ class RerankedScorer(ScorerOfFeatures):
         return self.mix.score(scale, plain, overlap, row_sums(near)[owner], far_sums)
 
     def _gallery_weights(self, rows: RowRange) -> SparseRows:
-        return self.gallery_rows.read(RowRange(self.first_gallery + rows.start, self.first_gallery + rows.stop))
+        return self.gallery_rows.sparse(RowRange(self.first_gallery + rows.start, self.first_gallery + rows.stop))
 
 
 def range_of(block: FeatureBlock) -> RowRange:
     """Range of the rows of a block."""
     return RowRange(int(block.numbers[0]), int(block.numbers[-1]) + 1)
+
+
+# ---- few items -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CandidateList:
+    """A query, which is item 0, and some gallery items, re-ranked in memory.
+
+    `policy` decides which products they are compared by.
+    """
+
+    block: FeatureBlock
+    policy: Policy
+
+    @classmethod
+    def of(cls, features: NDArray[np.float32], policy: Policy) -> CandidateList:
+        """Items with features of shape (n, dim)."""
+        rows = read_only(features)
+        return cls(FeatureBlock(np.arange(len(rows)), rows, squared_norms(rows)), policy)
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return len(self.block)
+
+    def lists(self, distance: Distance, k: int) -> Listed:
+        """Lists of the `k` nearest items of each, itself first: those of a neighbour search."""
+        k = max(2, k)
+        (found,) = run_symmetric_tiles(self.block, None, distance, TILE_ROWS, k - 1, policy=self.policy)
+        return own_first(self.block, self.block.numbers, found, distance)
+
+    def pair_distances(self, distance: Distance, one: Int64, other: Int64) -> Float64:
+        """Canonical distances of listed pairs, shape (n,)."""
+        return pair_distances(pair_rows(distance, self.block, self.block), one, other)
+
+    def distances(self, rows: SparseRows, mix: Mix, graph: Distance, mixed: Distance) -> Float64:
+        """Distances of item 0 and each other item, shape (n_items - 1,), from the rows of the last stage of all items.
+
+        `graph` orders the lists, and `mixed` is mixed with what the rows share.
+        """
+        query, others = np.zeros(self.n_items, np.int64), np.arange(self.n_items)
+        near, far = cut_sparse(rows, 0, 1), cut_sparse(rows, 1, self.n_items)
+        overlap = overlap_pairs(near, far, query[1:], others[:-1], mix.multiplies)
+        farthest = self.pair_distances(graph, query, others).max(keepdims=True)
+        plain = self.pair_distances(mixed, query[1:], others[1:])
+        return mix.score(mix.scale(farthest)[query[1:]], plain, overlap, row_sums(near)[query[1:]], row_sums(far))

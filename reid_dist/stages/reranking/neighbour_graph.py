@@ -24,8 +24,8 @@ from reid_dist.errors import DamagedPartError, InputError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import NeighbourLists
+from reid_dist.stages.parts import Parts, join_rows, take_sparse
 from reid_dist.stages.reranking.k_reciprocal import VARIANTS, JaccardMix
-from reid_dist.stages.reranking.weights import WeightRows, join_rows, take_sparse
 from reid_dist.stores.sparse import PIECE_ROWS, GraphPiece, StoredGraph, write_graph
 from reid_dist.stores.workspace import remove_part
 
@@ -41,27 +41,27 @@ Rows = Sequence[int] | NDArray[np.integer]
 class KeptRows:
     """Rows of weights, after the mean, and lists of length `k` that are kept in a workspace, possibly longer."""
 
-    rows: WeightRows
+    rows: Parts
     lists: NeighbourLists
     k: int
 
     @functools.cached_property
     def shape(self) -> tuple[int, int, int]:
         """Items, entries of all rows, and length of a list."""
-        parts = map(self.rows.part, range(self.lists.n_blocks))
-        n_entries = sum(int(self.rows.stage.read(part, "indptr")["indptr"][-1]) for part in parts)
+        blocks = range(len(self.rows.blocks))
+        n_entries = sum(int(self.rows.block(block, "indptr")["indptr"][-1]) for block in blocks)
         return self.lists.n_items, n_entries, self.k
 
     def read(self, rows: RowRange) -> GraphPiece:
         """Read a range of rows."""
         try:
-            found = self.rows.read(rows)
-            lists = self.lists.index(rows)[:, : self.k], self.lists.distances(rows)[:, : self.k]
+            found = self.rows.sparse(rows)
+            index, distance = self.lists.parts.read(rows, "index", "distance")
         except DamagedPartError as error:
             # The part cannot be recomputed here; once removed, the next graph of these features recomputes it.
             remove_part(error)
             raise
-        return GraphPiece(found.indptr, found.column, found.value, *lists)
+        return GraphPiece(*found, index[:, : self.k], distance[:, : self.k])
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from reid_dist.core.formatting import byte_size
 from reid_dist.errors import PlanError
+from reid_dist.stages.stage_costs import Cost
 
 TILE_ROWS = 1024
 """Rows and columns of a tile by default."""
@@ -15,8 +16,8 @@ MOST_SEEDS = 6
 """Largest number of block pairs whose lists seed the bounds of another pair: further ones tighten bounds little."""
 
 _MOST_BLOCK_ROWS, _MOST_BLOCK_ROWS_ON_DEVICE = 40960, 131072
-# Most blocks per square root of the number of threads.  In times of a pair of blocks: the comparison of a block with
-# itself, and what threads wait for the last pair.  Tiles of a block whose products take as long as its lists.
+# Most blocks per square root of the number of threads.  Cost model, in units of one comparison of a pair of blocks: a
+# block with itself, and the idle time at the end.  Tiles of a block whose products take as long as its lists.
 _BLOCKS_PER_ROOT_ON_DEVICE = 2
 _BLOCKS_PER_ROOT, _OWN, _WAITED, _TILES_OF_LISTS = 4.5, 0.6, 0.5, 2
 
@@ -34,32 +35,41 @@ class SearchPlan:
     # Pairs of blocks, one task each, and pairs of rows whose product is computed.
     n_tasks: int
     n_pairs: int
-    # Projected peak of one task, in bytes.
-    task_bytes: int
-    # Bytes of all lists, and of those of pairs of blocks, which are removed when the lists are finished.
-    list_bytes: int
-    tile_bytes: int
+    # The lists are kept, those of pairs of blocks are temporary.
+    cost: Cost
+    # Whether items are compared among themselves, so that each pair is computed once for both of its items.
+    both_ways: bool = True
 
 
 def plan_search(
-    n_items: int, dim: int, k: int, *, n_threads: int, memory_per_thread: int, chunk_rows: int | None
+    n_items: int,
+    dim: int,
+    k: int,
+    *,
+    n_threads: int,
+    memory_per_thread: int,
+    chunk_rows: int | None = None,
+    itemsize: int = 4,
 ) -> SearchPlan:
     """Plan a search of items among themselves; raises `PlanError` if a task exceeds `memory_per_thread`."""
     k = max(2, k)
     rows = choose_block_rows(n_items, dim, k, n_threads, memory_per_thread, chunk_rows)
     n_blocks = -(-n_items // rows)
-    return SearchPlan(
-        n_items=n_items,
-        k=k,
-        block_rows=rows,
-        n_blocks=n_blocks,
-        n_tasks=n_blocks * (n_blocks + 1) // 2,
-        n_pairs=n_items * (n_items + 1) // 2,
+    n_pairs = n_items * (n_items + 1) // 2
+    cost = Cost(
+        flop=2 * n_pairs * dim,
+        bytes_read=n_items * dim * itemsize * (n_blocks + 1),
         task_bytes=block_bytes(rows, dim, k),
-        list_bytes=n_items * (12 * k + 8),
+        kept=list_bytes(n_items, k),
         # A pair of different blocks gives lists for both blocks; a block with itself gives one.
-        tile_bytes=n_blocks * n_items * (12 * (k - 1) + 8),
+        temporary=n_blocks * list_bytes(n_items, k - 1),
     )
+    return SearchPlan(n_items, k, rows, n_blocks, n_blocks * (n_blocks + 1) // 2, n_pairs, cost)
+
+
+def list_bytes(n_items: int, k: int) -> int:
+    """Bytes of lists of length `k` with the largest distance of each item."""
+    return n_items * (12 * k + 8)
 
 
 def rows_of_a_tile(chunk_rows: int | None) -> int:
