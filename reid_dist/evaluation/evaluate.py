@@ -36,6 +36,7 @@ from reid_dist.evaluation.projection import (
     plan_for,
 )
 from reid_dist.evaluation.requested_outputs import RANKS_OF_ITEMS, requested_outputs
+from reid_dist.evaluation.result_spec import given_ranking_spec, ranking_spec
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import RanksOf, make_report
 from reid_dist.evaluation.visibility import visible_to, workspace_at, workspace_folder
@@ -103,7 +104,7 @@ def evaluate_beside(
         report, beside = evaluate_beside(
             *counted.sides, protocols, client=client, workspace=workspace, progress=progress, **options
         )
-        return counted.restored(report), beside
+        return replace(counted.restored(report), spec=ranking_spec(checked, query, gallery)), beside
     kept = workspace_at(workspace)
     with shown_progress(progress) as shown:
         watch = Stopwatch(shown)
@@ -130,7 +131,7 @@ def evaluate_beside(
                 return replace(found, notes=notes), beside
 
         report, beside = with_remade_parts(attempt, kept, watch.warn)
-    return replace(report, distance=measure.describe()), beside
+    return replace(report, distance=measure.describe(), spec=ranking_spec(checked, query, gallery)), beside
 
 
 @contextlib.contextmanager
@@ -230,7 +231,8 @@ def evaluate_distances(
             return _evaluate(checked, sides, sides, BlockScorer(block), execution, watch, started)[0]
 
         report = with_remade_parts(attempt, kept, watch.warn)
-    return replace(report, inputs={**report.inputs, "distances": distances.describe()})
+    spec = given_ranking_spec(checked, *sides, distances=distances.content_digest)
+    return replace(report, inputs={**report.inputs, "distances": distances.describe()}, spec=spec)
 
 
 def plan_job(

@@ -6,7 +6,7 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,22 +22,20 @@ from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, ReidDistError, StoreNotFoundError
 from reid_dist.evaluation.benchmarks import refuse_unfit_labels
 from reid_dist.evaluation.benchmarks.resolving import refuse_alone
+from reid_dist.evaluation.benchmarks.variants import Scores, benchmark_spec, under_benchmark
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
 from reid_dist.evaluation.options import JOB_OPTIONS, RankingOptions
 from reid_dist.evaluation.pipelines import PipelineJob
-from reid_dist.evaluation.runner import Computation, ReportForm, options_spec, reported_spec
+from reid_dist.evaluation.result_spec import given_ranking_spec, ranking_spec
+from reid_dist.evaluation.runner import Run
 from reid_dist.evaluation.sides import RowsProgress
 from reid_dist.reports import Report
-from reid_dist.stages.expansion import describe_expansion
 from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, open_labels
 from reid_dist.stores.importers.source import members_of
 
 if TYPE_CHECKING:
     from distributed import Client
-
-# Rankings that take the place of features.
-_GIVEN = ("distances", "lists")
 
 # Errors of reading a damaged archive.
 _DAMAGE = (
@@ -48,29 +46,27 @@ _DAMAGE = (
 
 @dataclass(frozen=True)
 class OpenedJob:
-    """A job with both sides open; `evaluate` is a function of a client, a workspace and the progress."""
+    """A job with both sides open.
+
+    `given` is the content digest of distances or lists that take the features' place, by the name of their input;
+    `evaluate` is a function of a client, a workspace and the progress.
+    """
 
     job: PipelineJob
     query: LabelledSet
     gallery: LabelledSet
+    given: dict[str, str]
     evaluate: Callable[[Client | None, Path | str | None, Progress], Report]
 
     @property
     def spec(self) -> dict[str, Any]:
-        """All that the report depends on, by name; distances and lists by path, since digests read them whole."""
+        """All that the report depends on, by name."""
         job, checked = self.job, CheckedOptions.of(self.job.options(), self.query, self.gallery)
-        paths = {name: getattr(job, name) for name in _GIVEN}
+        make = given_ranking_spec if self.given else ranking_spec
         return {
-            **options_spec(checked, self.query, self.gallery),
-            "distance": None if job.lists or job.distances else job.distance,
-            "expand": describe_expansion(checked.expand) if checked.expand else None,
-            "rerank": None if checked.rerank is None else checked.rerank.describe(),
-            "metrics": _metrics(checked.values["metrics"], [metric.name for metric in checked.metrics]),
-            "benchmark": job.benchmark,
-            "benchmark_alone": job.benchmark_alone,
-            "pictures": job.pictures,
-            "image_root": job.image_root if job.pictures is not None else None,
-            **{name: None if path is None else str(Path(path).absolute()) for name, path in paths.items()},
+            **make(checked, self.query, self.gallery, **self.given),
+            **benchmark_spec(job.published, alone=job.benchmark_alone),
+            **_pictures_spec(job),
         }
 
 
@@ -79,10 +75,19 @@ def open_job(job: PipelineJob, progress: RowsProgress | None = None) -> OpenedJo
     _refuse_contradictions(job)
     if job.lists is None and job.distances is None:
         near, far = job.sides.open(progress)
-        opened = OpenedJob(job, near, far, partial(evaluate_features, job, near, far))
+        opened = OpenedJob(job, near, far, {}, partial(evaluate_features, job, near, far))
     else:
-        query, gallery = open_labels(job.query, "query"), open_labels(job.gallery, "gallery")
-        opened = OpenedJob(job, query, gallery, partial(evaluate_ranking, job, query, gallery))
+        sides = open_labels(job.query, "query"), open_labels(job.gallery, "gallery")
+        if job.lists is not None:
+            from reid_dist.evaluation.lists import as_lists, lists_digest
+
+            lists = as_lists(*_read_lists(job.lists))
+            given = {"lists": lists_digest(lists[0])}
+            opened = OpenedJob(job, *sides, given, partial(_evaluate_lists, job, *sides, lists))
+        else:
+            block = DistanceBlock.open(job.distances)
+            given = {"distances": block.content_digest}
+            opened = OpenedJob(job, *sides, given, partial(_evaluate_distances, job, *sides, block))
     if job.published is not None:
         refuse_unfit_labels(job.published, opened.query, opened.gallery)
     _refuse_missing_rows(job, opened.query.n_rows)
@@ -109,27 +114,33 @@ def evaluate_features(
     return _with_pictures(report, job, query, gallery)
 
 
-def evaluate_ranking(
+def _evaluate_lists(
     job: PipelineJob,
     query: LabelledSet,
     gallery: LabelledSet,
+    lists: tuple[NDArray[Any], NDArray[Any] | None],
+    *_: object,
+) -> Report:
+    """Evaluate a job whose lists are given; they are read here, and there is nothing to distribute."""
+    from reid_dist.evaluation.lists import evaluate_lists
+
+    report = evaluate_lists(lists[0], query, gallery, distance=lists[1], **_ranking_options(job))
+    apart: dict[str, Scores] | None = None if job.benchmark_alone else {}
+    return report if job.published is None else under_benchmark(report, job.published, gallery, apart=apart)
+
+
+def _evaluate_distances(
+    job: PipelineJob,
+    query: LabelledSet,
+    gallery: LabelledSet,
+    block: DistanceBlock,
     client: Client | None,
     workspace: Path | str | None,
     progress: Progress,
 ) -> Report:
-    """Evaluate a job whose distances or lists are given."""
-    # Distances and lists have no distance of their own; other options that need features are refused with the reason.
-    options = cast("RankingOptions", {name: value for name, value in job.options().items() if name != "distance"})
-    if job.lists is not None:
-        from reid_dist.evaluation.benchmarks.variants import Scores, under_benchmark
-        from reid_dist.evaluation.lists import evaluate_lists
-
-        index, distance = _read_lists(job.lists)
-        report = evaluate_lists(index, query, gallery, distance=distance, **options)
-        apart: dict[str, Scores] | None = None if job.benchmark_alone else {}
-        return report if job.published is None else under_benchmark(report, job.published, gallery, apart=apart)
-    block = DistanceBlock.open(job.distances)
+    """Evaluate a job whose distances are given."""
     where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
+    options = _ranking_options(job)
     if job.published is None:
         report = evaluate_distances(block, query, gallery, **where, **options)
     else:
@@ -140,11 +151,16 @@ def evaluate_ranking(
     return _with_pictures(report, job, query, gallery)
 
 
+def _ranking_options(job: PipelineJob) -> RankingOptions:
+    """Options where a ranking is given, which has no distance of its own; others of features are refused elsewhere."""
+    return cast("RankingOptions", {name: value for name, value in job.options().items() if name != "distance"})
+
+
 def prepare_evaluation(
     job: PipelineJob,
     rows: Callable[[], AbstractContextManager[RowsProgress | None]],
     stages: Callable[[], AbstractContextManager[Progress]],
-) -> Computation[Report]:
+) -> Run[Report]:
     """Open a job for `run_job`; `rows` shows the progress of reading, `stages` that of the evaluation."""
     with rows() as reading:
         opened = open_job(job, reading)
@@ -153,48 +169,13 @@ def prepare_evaluation(
         with stages() as progress:
             return opened.evaluate(client, workspace, progress)
 
-    return Computation(
-        form=ReportForm(Report),
-        spec=opened.spec,
-        spec_of=_spec_of,
-        compute=compute,
-        curve_shape=None if job.lists is not None else (opened.query.n_rows, job.max_rank),
-        other="the report of another job",
-        beside=Report.prepare_save,
-        digests=lambda: {**dict.fromkeys(_GIVEN), **_ranking_digests(job)},
-    )
+    shape = None if job.lists is not None else (opened.query.n_rows, job.max_rank)
+    return Run(spec=opened.spec, compute=compute, curve_shape=shape)
 
 
-def _spec_of(report: Report) -> dict[str, Any]:
-    """Specification of a finished report."""
-    from reid_dist.evaluation.benchmarks.variants import is_alone
-
-    return {
-        "pictures": None,
-        "image_root": None,
-        **reported_spec(report),
-        "benchmark": None if report.benchmark is None else report.benchmark["name"],
-        "benchmark_alone": is_alone(report.benchmark),
-        **{name: report.inputs.get(name, {}).get("content_digest") for name in _GIVEN},
-        "distance": None if set(_GIVEN) & set(report.inputs) else report.distance["name"],
-        "expand": report.expand,
-        "rerank": report.rerank,
-        "metrics": _metrics(report.options.get("metrics"), [*report.metrics, *report.bounds]),
-    }
-
-
-def _metrics(given: Sequence[str] | None, reported: Sequence[str]) -> dict[str, Any]:
-    """Metrics as they were given, and those of the report: without any, these are the protocol's own."""
-    return {"given": given, "reported": sorted({*reported})}
-
-
-def _ranking_digests(job: PipelineJob) -> dict[str, str]:
-    """Content digest of the distances or lists that take the features' place, by the name of their input."""
-    if job.lists is not None:
-        from reid_dist.evaluation.lists import lists_digest
-
-        return {"lists": lists_digest(_read_lists(job.lists)[0])}
-    return {} if job.distances is None else {"distances": DistanceBlock.open(job.distances).content_digest}
+def _pictures_spec(job: PipelineJob) -> dict[str, Any]:
+    """Entries of a spec of pictures."""
+    return {} if job.pictures is None else {"pictures": job.pictures, "image_root": job.image_root}
 
 
 def _refuse_contradictions(job: PipelineJob) -> None:
@@ -260,5 +241,4 @@ def _with_pictures(report: Report, job: PipelineJob, query: LabelledSet, gallery
         chosen=() if isinstance(job.pictures, str) else job.pictures or (),
         root=job.image_root,
     )
-    options = {**report.options, "pictures": job.pictures, "image_root": job.image_root}
-    return replace(report, pictures=pictures, options=options)
+    return replace(report, pictures=pictures)

@@ -18,7 +18,7 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import utc_now
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import ClusterError, ReidDistError, RunFailedError, StoreError
-from reid_dist.evaluation.runner import Destination, run_job
+from reid_dist.evaluation.runner import ReportStore, run_job
 from reid_dist.evaluation.runs import prepare_evaluation
 from reid_dist.evaluation.sides import RowsProgress
 from reid_dist.evaluation.splits import SplitReport
@@ -289,15 +289,16 @@ def _evaluated(
         reused = tuple(workspace.kinds())
         measured = _Measured(surroundings, client, deadline)
         job = planned.pipeline
-        to = Destination(output=target, workspace=workspace.path, name=planned.name, description=job.description)
+        named: dict[str, Any] = {"output": target, "title": planned.name, "description": job.description}
+        where: dict[str, Any] = {"workspace": workspace.path, "connect": lambda: contextlib.nullcontext(client)}
         report: Report | SplitReport
         if job.has_splits:
             options = job.split_options()
             splits = partial(prepare_splits, job.sides, options, measured.rows, measured.stages)
-            report = run_job(splits, to, lambda: contextlib.nullcontext(client))
+            report = run_job(splits, ReportStore(report_class=SplitReport, **named), **where)
         else:
             prepare = partial(prepare_evaluation, job, measured.rows, measured.stages)
-            report = run_job(prepare, to, lambda: contextlib.nullcontext(client))
+            report = run_job(prepare, ReportStore(report_class=Report, **named), **where)
     except _BudgetSpentError:
         raise
     except (ClusterError, RunFailedError) as error:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,17 +90,19 @@ def under_benchmark(
     """
     others = () if report.bounds else other_notes(benchmark, report, beside or {}, apart or {})
     notes = [*benchmark_notes(benchmark, gallery), *others, *report.notes]
-    return replace(report, benchmark=described(benchmark, alone=apart is None), notes=notes)
+    alone = apart is None
+    spec = {**report.spec, **benchmark_spec(benchmark, alone=alone)}
+    return replace(report, benchmark=described(benchmark, alone=alone), spec=spec, notes=notes)
+
+
+def benchmark_spec(benchmark: Benchmark | None, *, alone: bool) -> dict[str, Any]:
+    """Entries of a spec under a benchmark."""
+    return {} if benchmark is None else {"benchmark": benchmark.name, "benchmark_alone": alone}
 
 
 def described(benchmark: Benchmark, *, alone: bool) -> dict[str, str]:
     """Description of a benchmark for reports; `alone` without runs of other codes."""
     return benchmark.describe() | ({"others": ALONE} if alone else {})
-
-
-def is_alone(described: Mapping[str, str] | None) -> bool:
-    """Whether a report with this description of its benchmark is without runs of other codes."""
-    return described is not None and "others" in described
 
 
 def codes_apart(benchmark: Benchmark, beside: Beside) -> list[Benchmark]:

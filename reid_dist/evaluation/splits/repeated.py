@@ -7,7 +7,8 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -22,12 +23,13 @@ from reid_dist.engine.policy import Policy
 from reid_dist.errors import InputError
 from reid_dist.evaluation.benchmarks import Benchmark, benchmark_notes, refuse_unfit_labels, with_benchmark
 from reid_dist.evaluation.benchmarks.resolving import draw_of, refuse_alone
-from reid_dist.evaluation.benchmarks.variants import CMC, Scores, described, other_notes
+from reid_dist.evaluation.benchmarks.variants import CMC, Scores, benchmark_spec, described, other_notes
 from reid_dist.evaluation.checked_options import complete, recorded, refuse_options
 from reid_dist.evaluation.evaluate import evaluate
 from reid_dist.evaluation.options import SPLITS, EvaluationOptions
 from reid_dist.evaluation.other_codes import scores_apart
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.evaluation.result_spec import plain_spec
 from reid_dist.evaluation.runner import FinishedParts
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.split_options import ALL_OPTIONS, SPLIT_OPTIONS, SplitEvaluationOptions
@@ -40,7 +42,7 @@ from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 from reid_dist.reports import Report
 from reid_dist.reports.documents import plain
 from reid_dist.reports.notes import label_notes, notes_of_parts, side_notes
-from reid_dist.stages.expansion import describe_expansion, parse_expand
+from reid_dist.stages.expansion import describe_expansion, parse_expand, spelled
 from reid_dist.stages.reranking import parse_rerank
 from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, Workspace, as_feature_set
 from reid_dist.stores.featureset import read_scattered
@@ -224,13 +226,30 @@ class SplitJob:
         described_as = described(self.benchmark, alone=self.benchmark_alone)
         return described_as | ({} if listed is None else {"gallery": f"rows of {listed}"})
 
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """All that the report depends on."""
+        options = self.options
+        return plain_spec(
+            {
+                "query": self.query.content_digest,
+                "gallery": self.gallery.content_digest,
+                "draw": self.trials.spec,
+                "protocol": asdict(self.rules),
+                "collapse": options["collapse"],
+                "distance": options["distance"],
+                "expand": None if options["expand"] is None else spelled(parse_expand(options["expand"])),
+                "rerank": None if options["rerank"] is None else str(parse_rerank(options["rerank"])),
+                **recorded(options),
+                "metrics": self.metric_names,
+                **benchmark_spec(self.benchmark, alone=self.benchmark_alone),
+            }
+        )
+
     @property
     def identity(self) -> str:
         """Fingerprint of everything that the values of all splits depend on."""
-        values = {**recorded(self.options), "metrics": self.metric_names}
-        values |= {name: self.options[name] for name in ("distance", "expand", "rerank", "collapse")}
-        sides = self.query.content_digest, self.gallery.content_digest
-        return fingerprint(__version__, *sides, self.trials.identity, self.rules, values)
+        return fingerprint(__version__, self.spec)
 
 
 def evaluate_job(
@@ -414,6 +433,7 @@ def _summarise(
         digests={name: [split.digests[name] for split in splits] for name in first.digests},
         draw=job.trials.describe(),
         options=job.reported_options,
+        spec=job.spec,
         # The same in every split.
         **first.conventions,
         benchmark=job.described_benchmark,

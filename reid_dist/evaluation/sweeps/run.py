@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -16,11 +17,12 @@ from reid_dist.engine.checks import check_client, check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.policy import Policy
 from reid_dist.errors import InputError, StoreError
-from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded, refuse_options
+from reid_dist.evaluation.checked_options import CheckedOptions, complete, refuse_options
 from reid_dist.evaluation.evaluate import evaluate
 from reid_dist.evaluation.lowered import lowered_metrics, lowered_notes
 from reid_dist.evaluation.options import OPTIONS, SWEEP, EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.evaluation.result_spec import plain_spec, ranking_spec
 from reid_dist.evaluation.runner import FinishedParts
 from reid_dist.evaluation.sides import Model, OpenedModel, fused_sides, open_models
 from reid_dist.evaluation.signatures import lists_options
@@ -151,23 +153,96 @@ def sweep_parameters(
     PlanError, RunFailedError, ClusterError, StoreError
         As `reid_dist.evaluate` does.
     """
-    started = time.perf_counter()
-    swept = {name: cast("Values | None", options.get(name)) for name in SWEPT_PARAMETERS}
-    given = complete({name: value for name, value in options.items() if name not in SWEPT_PARAMETERS})
-    grid = make_grid(given["expand"], given["rerank"], swept, include_self=include_self)
-    refuse_options(options, SWEEP, "is about one run, and a sweep compares many; evaluate the point that you choose")
+    grid = grid_of(options, include_self=include_self)
     check_client(client)
-    query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
-    query, gallery, models = chosen_sides(grid, query, gallery, fuse)
-    method = method_of(grid, models)
-    check_sets(query, gallery, DISTANCES.get(given["distance"]))
-    checked = CheckedOptions.of(options_at(grid.points[0], given), query, gallery)
-    if checked.truth is not None:
-        # Read once; and what was read cannot change on the way.
-        given["ground_truth"] = checked.truth
-    names = [metric.name for metric in checked.metrics]
+    job = SweepJob.of(grid, as_feature_set(query, "query"), as_feature_set(gallery, "gallery"), options, fuse)
+    return sweep_job(job, client=client, workspace=workspace, keep=keep, progress=progress, on_point=on_point)
+
+
+def grid_of(options: Mapping[str, Any], *, include_self: bool = False) -> Grid:
+    """Read the grid of a sweep; options and errors are those of `sweep_parameters`."""
+    swept = {name: cast("Values | None", options.get(name)) for name in SWEPT_PARAMETERS}
+    grid = make_grid(options.get("expand"), options.get("rerank"), swept, include_self=include_self)
+    refuse_options(options, SWEEP, "is about one run, and a sweep compares many; evaluate the point that you choose")
+    return grid
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepJob:
+    """A sweep with both sides open and its options read; `models` are fused with the sides at every point."""
+
+    grid: Grid
+    query: FeatureSet
+    gallery: FeatureSet
+    models: list[OpenedModel]
+    options: EvaluationOptions
+    checked: CheckedOptions
+
+    @classmethod
+    def of(
+        cls, grid: Grid, query: FeatureSet, gallery: FeatureSet, options: Mapping[str, Any], fuse: Sequence[Model] = ()
+    ) -> SweepJob:
+        """Check options against the sets; parameters and errors are those of `sweep_parameters`."""
+        given = complete({name: value for name, value in options.items() if name not in SWEPT_PARAMETERS})
+        query, gallery, models = chosen_sides(grid, query, gallery, fuse)
+        check_sets(query, gallery, DISTANCES.get(given["distance"]))
+        checked = CheckedOptions.of(options_at(grid.points[0], given), query, gallery)
+        if checked.truth is not None:
+            # Read once; and what was read cannot change on the way.
+            given["ground_truth"] = checked.truth
+        return cls(grid=grid, query=query, gallery=gallery, models=models, options=given, checked=checked)
+
+    @cached_property
+    def method(self) -> dict[str, Any]:
+        """Description of what is swept, with the content of the fused models."""
+        if not self.models:
+            return self.grid.method
+        described = [
+            f"{near.uri} and {far.uri}, {'swept' if weight is None else f'weight {value_text(weight)}'}, content "
+            f"{near.content_digest[:16]} and {far.content_digest[:16]}"
+            for near, far, weight in self.models
+        ]
+        return {**self.grid.method, "models": described}
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """All that the report depends on."""
+        spec = ranking_spec(self.checked, self.query, self.gallery, expand=None, rerank=None)
+        return plain_spec(
+            {
+                "method": self.method,
+                "parameters": {axis.name: axis.values for axis in self.grid.axes},
+                **{name: value for name, value in spec.items() if not _is_refused(name)},
+            }
+        )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that the values of points depend on but for their names."""
+        named = ("parameters", *(() if self.models else ("method",)))
+        return {name: value for name, value in self.spec.items() if name not in named}
+
+
+def _is_refused(name: str) -> bool:
+    """Whether a sweep does not compute an option."""
+    return name in OPTIONS and SWEEP in OPTIONS[name].refused_by
+
+
+def sweep_job(
+    job: SweepJob,
+    *,
+    client: Client | None = None,
+    workspace: str | os.PathLike[str] | None = None,
+    keep: bool = True,
+    progress: Shown = None,
+    on_point: Callable[[int, int, Point, dict[str, Any]], None] | None = None,
+) -> SweepReport:
+    """Evaluate every point; parameters as of `sweep_parameters`."""
+    started = time.perf_counter()
+    grid, query, gallery, models, given = job.grid, job.query, job.gallery, job.models, job.options
+    names = [metric.name for metric in job.checked.metrics]
     points: dict[int, FinishedPoint] = {}
-    identity = _identity(checked, query, gallery) | ({"method": method} if models else {})
+    identity = job.identity
     mine = None if keep else fingerprint(identity, [point.name for point in grid.points])
     with (
         shown_progress(progress) as tasks,
@@ -203,12 +278,13 @@ def sweep_parameters(
     notes += lowered_notes([(points[place].row["name"], points[place].lowered) for place in range(len(points))])
     return SweepReport(
         kind=grid.kind,
-        method=method,
+        method=job.method,
         parameters={axis.name: list(axis.values) for axis in grid.axes},
         rows=ordered,
         # The conventions and the labels are the same at every point.
         **points[0].conventions,
         inputs={"query": query.describe(), "gallery": gallery.describe()},
+        spec=job.spec,
         environment=described_environment(client, Policy.in_force()),
         timing={"points": sum(row["seconds"] for row in ordered), "total": time.perf_counter() - started},
         notes=list(dict.fromkeys(notes)),
@@ -234,34 +310,11 @@ def chosen_sides(
     return *fused_sides(query, gallery, opened), []
 
 
-def method_of(grid: Grid, models: Sequence[OpenedModel]) -> dict[str, Any]:
-    """Description of what is swept, with the content of the fused models."""
-    if not models:
-        return grid.method
-    described = [
-        f"{near.uri} and {far.uri}, {'swept' if weight is None else f'weight {value_text(weight)}'}, content "
-        f"{near.content_digest[:16]} and {far.content_digest[:16]}"
-        for near, far, weight in models
-    ]
-    return {**grid.method, "models": described}
-
-
 def options_at(point: Point, options: EvaluationOptions) -> EvaluationOptions:
     """Options of the evaluation at a point."""
     metrics = list(USUAL_METRICS) if options["metrics"] is None else metric_names(options["metrics"])
     # Intervals of every point would be thrown away.
     return {**options, "metrics": metrics, "confidence": None, "expand": point.expand, "rerank": point.rerank}
-
-
-def _identity(checked: CheckedOptions, *sides: FeatureSet) -> dict[str, Any]:
-    """Everything that the values of a parameter sweep depend on, but for the points."""
-    return {
-        "sides": [{name: each for name, each in side.describe().items() if name.endswith("digest")} for side in sides],
-        "protocol": checked.protocol.describe(),
-        "truth": None if checked.truth is None else checked.truth.content_digest,
-        "distance": checked.values["distance"],
-        "options": plain(recorded(checked.values)),
-    }
 
 
 class _Removal:
