@@ -106,7 +106,6 @@ def command(
     from reid_dist.errors import InputError
     from reid_dist.evaluation.evaluate import plan_job
     from reid_dist.evaluation.pipelines import SweptParameters, read_job
-    from reid_dist.evaluation.projection import planned_memory
     from reid_dist.evaluation.sides import fused_sides, parse_model
     from reid_dist.evaluation.splits.repeated import SplitJob
     from reid_dist.evaluation.sweeps import make_grid
@@ -114,6 +113,7 @@ def command(
     from reid_dist.stages.expansion.plan import plan_expand
     from reid_dist.stages.reranking import parse_rerank
     from reid_dist.stages.reranking.plan import plan_rerank
+    from reid_dist.stages.session import planned_memory
     from reid_dist.stores import FeatureSet
 
     job = read_job(pipeline, overrides)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -19,10 +18,8 @@ from reid_dist.evaluation.pooled_stores import PooledStore
 from reid_dist.evaluation.pooling import pool_to
 from reid_dist.evaluation.runner import Run
 from reid_dist.stages.pooling import PooledPlace, PoolJob
+from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, open_features
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 
 @dataclass(frozen=True)
@@ -47,9 +44,9 @@ def pool_store(store: str, to: PooledPlace, options: Mapping[str, Any], run: Run
         n_source = features.n_rows
         job = PoolJob.of(features, **options)
 
-        def compute(client: Client | None, workspace: Path | str | None) -> FeatureSet:
+        def compute(session: Session) -> FeatureSet:
             with rows_progress() as shown:
-                return pool_to(job, to, client, workspace, messages(), shown)
+                return pool_to(session.showing(messages()), job, to, shown)
 
         return Run(spec=job.spec(to), compute=compute)
 

@@ -25,7 +25,7 @@ from reid_dist.evaluation.split_options import SPLIT_OPTIONS
 @shared_options(
     "fuse",
     *SPLIT_OPTIONS,
-    *("seed", "benchmark", "benchmark_alone", "protocol", "distance", "metrics", "max_rank", "collapse", "chunk_rows"),
+    *("seed", "benchmark", "other_codes", "protocol", "distance", "metrics", "max_rank", "collapse", "chunk_rows"),
     seed={"group": DRAW, "help": "Of the draw."},
     max_rank={"help": "Length of the CMC curve."},
 )

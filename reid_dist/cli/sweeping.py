@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reid_dist.cli.options import RunOptions
 from reid_dist.cli.progress import points
@@ -12,12 +12,10 @@ from reid_dist.core.formatting import aligned, counted
 from reid_dist.core.specs import value_text
 from reid_dist.evaluation.runner import Run
 from reid_dist.evaluation.sides import parse_model
-from reid_dist.evaluation.sweeps import SweepJob, SweepReport, grid_of, sweep_job
+from reid_dist.evaluation.sweeps import SweepJob, SweepReport, grid_of, run_sweep
 from reid_dist.reports.heading import caution_of
 from reid_dist.reports.words import metric_value
-
-if TYPE_CHECKING:
-    from distributed import Client
+from reid_dist.stages.session import Session
 
 _BEST = "*"
 
@@ -34,14 +32,12 @@ def sweep_sides(query: str, gallery: str, options: dict[str, Any], run: RunOptio
     def prepare() -> Run[SweepReport]:
         job = SweepJob.of(grid, *open_sides(query, gallery), options, models)
 
-        def compute(client: Client | None, workspace: Path | str | None) -> SweepReport:
+        def compute(session: Session) -> SweepReport:
             with points() as (tasks, shown):
-                return sweep_job(
+                return run_sweep(
+                    session.showing(tasks),
                     job,
-                    client=client,
-                    workspace=workspace,
                     keep=run.workspace is not None,
-                    progress=tasks,
                     on_point=lambda done, total, point, row: shown(done, total, _setting(point.values), row),
                 )
 

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.clusters.workers import awaited_workers
-from reid_dist.core.environment import threads_of_process
 from reid_dist.core.segments import segment_offsets
 from reid_dist.engine.outputs import JobSizes, Output, group_numbers
-from reid_dist.engine.plan import DEFAULT_MEMORY, NOTHING_BESIDES, Besides, Plan, make_plan
+from reid_dist.engine.plan import NOTHING_BESIDES, Besides, Plan, make_plan
 from reid_dist.engine.scorers import Scorer
-from reid_dist.engine.task_graph import Execution, Progress
+from reid_dist.engine.task_graph import Execution
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.relevance.assignment import rows_with_pids
 from reid_dist.relevance.ground_truth import RowLists
-from reid_dist.stages.neighbours import Resources
-from reid_dist.stores import LabelledSet, Workspace
-
-if TYPE_CHECKING:
-    from distributed import Client
-
-# Share of a worker's memory that tasks may plan with; the rest is the interpreter, its libraries and what Dask holds.
-_PLANNED_SHARE = 0.5
+from reid_dist.stores import LabelledSet
 
 
 def held_besides(
@@ -96,40 +87,3 @@ def plan_for(scorer: Scorer, execution: Execution, per_query: float, besides: Be
         besides=besides + Besides(bytes_per_pair=scorer.bytes_per_pair),
         policy=execution.policy,
     )
-
-
-def _threads_and_memory(client: Client | None, progress: Progress) -> tuple[int, int]:
-    """Threads of all workers, and the bytes that one task may fill."""
-    if client is None:
-        n_threads, memory = threads_of_process()
-        return n_threads, planned_memory(memory)
-    workers = [*awaited_workers(client, progress.warn).values()]
-    limits = [worker["memory_limit"] // worker["nthreads"] for worker in workers if worker["memory_limit"]]
-    return sum(worker["nthreads"] for worker in workers), planned_memory(min(limits) if limits else None)
-
-
-def planned_memory(limit: int | None) -> int:
-    """Bytes that a task may fill where a thread has so many; None where there is no limit."""
-    return DEFAULT_MEMORY if limit is None else int(limit * _PLANNED_SHARE)
-
-
-def make_execution(
-    client: Client | None, workspace: Workspace | None, chunk_rows: int | None, progress: Progress
-) -> Execution:
-    """Execution with the threads and the memory that this process or a cluster has now."""
-    n_threads, memory = _threads_and_memory(client, progress)
-    return Execution(
-        client=client,
-        n_threads=n_threads,
-        memory_per_thread=memory,
-        progress=progress,
-        workspace=workspace,
-        chunk_rows=chunk_rows,
-    )
-
-
-def make_resources(
-    client: Client | None, workspace: Workspace, chunk_rows: int | None, progress: Progress
-) -> Resources:
-    """The same for stages, which need a workspace."""
-    return Resources(**vars(make_execution(client, workspace, chunk_rows, progress)))

@@ -1,4 +1,4 @@
-"""The runner of jobs: spec, finished result, finished parts, computation, saved result.
+"""The runner of jobs: spec, finished result, computation, saved result.
 
 A result is a report in an output directory, or a feature store; its `ResultStore` holds what differs.  The spec
 (`reid_dist.evaluation.result_spec`) is stored with the result, and compared with that of a job that resumes it; a small
@@ -17,10 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import reid_dist.core.signals as signals
-from reid_dist._version import __version__
 from reid_dist.core.credentials import printable
 from reid_dist.core.formatting import byte_size
 from reid_dist.core.json_text import parse_json
@@ -33,9 +32,9 @@ from reid_dist.evaluation.result_spec import Spec, differing, entry_text
 from reid_dist.metrics.curves import curve_bytes
 from reid_dist.reports import described_run
 from reid_dist.reports.files import refuse_occupied, refuse_uri
+from reid_dist.stages.session import Session
 from reid_dist.stores import Workspace
 from reid_dist.stores.folders import written_whole
-from reid_dist.stores.workspace import read_record, write_record
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
 _WORKSPACE = "workspace"
 _UNFINISHED = "unfinished.json"
 
-Part = TypeVar("Part")
 R = TypeVar("R")
 Document = TypeVar("Document", "Report", "SweepReport", "SplitReport")
 
@@ -154,14 +152,14 @@ class ReportStore(Generic[Document]):
 
 @dataclass(frozen=True, kw_only=True)
 class Run(Generic[R]):
-    """A job with its inputs open: its spec, and what it computes, on a cluster and in a workspace.
+    """A job with its inputs open: its spec, and what it computes in a session.
 
     `curve_shape` are queries and ranks of the curves, for which this process needs memory; None for no curves, or for
     curves that end earlier.
     """
 
     spec: Spec
-    compute: Callable[[Client | None, Path | str | None], R]
+    compute: Callable[[Session], R]
     curve_shape: tuple[int, int] | None = None
 
 
@@ -211,7 +209,8 @@ def run_job(
             connect() as client,
         ):
             threading.Thread(target=_without_errors, args=(store.prepare,), daemon=True).start()
-            return store.save(run.compute(client, folder), run.spec)
+            session = Session(client=client, workspace=None if folder is None else Workspace.at(folder))
+            return store.save(run.compute(session), run.spec)
 
 
 def _without_errors(prepare: Callable[[], object]) -> None:
@@ -220,7 +219,7 @@ def _without_errors(prepare: Callable[[], object]) -> None:
         prepare()
 
 
-# ---- finished results and parts --------------------------------------------------------------------------------------
+# ---- finished results ------------------------------------------------------------------------------------------------
 
 
 def _refuse_other_result(store: ResultStore[R], spec: Spec, result: R) -> None:
@@ -233,33 +232,6 @@ def _refuse_other_result(store: ResultStore[R], spec: Spec, result: R) -> None:
         )
     if others := ", ".join(differing(spec, found)):
         raise InputError(f"{store.location} holds {store.mismatch} ({others} differ); choose another --output")
-
-
-class FinishedParts(Generic[Part]):
-    """Finished parts of a job of many evaluations in a workspace, written one by one.
-
-    `identity` is everything that the values of all parts depend on, `make` the dataclass of a part, made of plain
-    values; `warn` is called with one line for each damaged part, which counts as not finished.
-    """
-
-    def __init__(
-        self, workspace: Workspace, kind: str, identity: Any, make: Callable[..., Part], warn: Callable[[str], None]
-    ) -> None:
-        self._workspace, self._make, self._warn = workspace, make, warn
-        self._stage = workspace.stage(kind, [__version__, identity], {})
-
-    def find(self, name: str) -> Part | None:
-        """Return a part; None if it is not finished, or damaged."""
-        found = read_record(self._stage, name, self._warn)
-        return None if found is None else self._make(**found)
-
-    def keep(self, name: str, part: Part) -> None:
-        """Write a part."""
-        write_record(self._stage, name, vars(part))
-
-    def remove(self) -> None:
-        """Remove all parts."""
-        self._workspace.remove(self._stage)
 
 
 # ---- unfinished runs -------------------------------------------------------------------------------------------------

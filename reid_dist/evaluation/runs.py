@@ -10,8 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,21 +20,19 @@ from reid_dist.core.regular_files import open_regular
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, ReidDistError, StoreNotFoundError
 from reid_dist.evaluation.benchmarks import refuse_unfit_labels
-from reid_dist.evaluation.benchmarks.resolving import refuse_alone
+from reid_dist.evaluation.benchmarks.resolving import refuse_other_codes
 from reid_dist.evaluation.benchmarks.variants import Scores, benchmark_spec, under_benchmark
 from reid_dist.evaluation.checked_options import CheckedOptions
-from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
+from reid_dist.evaluation.evaluate import evaluate_block, evaluate_once
 from reid_dist.evaluation.options import JOB_OPTIONS, RankingOptions
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.result_spec import given_ranking_spec, ranking_spec
 from reid_dist.evaluation.runner import Run
 from reid_dist.evaluation.sides import RowsProgress
 from reid_dist.reports import Report
+from reid_dist.stages.session import Session
 from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, open_labels
 from reid_dist.stores.importers.source import members_of
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 # Errors of reading a damaged archive.
 _DAMAGE = (
@@ -49,14 +46,14 @@ class OpenedJob:
     """A job with both sides open.
 
     `given` is the content digest of distances or lists that take the features' place, by the name of their input;
-    `evaluate` is a function of a client, a workspace and the progress.
+    `evaluate` is a function of a session.
     """
 
     job: PipelineJob
     query: LabelledSet
     gallery: LabelledSet
     given: dict[str, str]
-    evaluate: Callable[[Client | None, Path | str | None, Progress], Report]
+    evaluate: Callable[[Session], Report]
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -65,7 +62,7 @@ class OpenedJob:
         make = given_ranking_spec if self.given else ranking_spec
         return {
             **make(checked, self.query, self.gallery, **self.given),
-            **benchmark_spec(job.published, alone=job.benchmark_alone),
+            **benchmark_spec(job.published, other_codes=job.other_codes),
             **_pictures_spec(job),
         }
 
@@ -94,23 +91,15 @@ def open_job(job: PipelineJob, progress: RowsProgress | None = None) -> OpenedJo
     return opened
 
 
-def evaluate_features(
-    job: PipelineJob,
-    query: FeatureSet,
-    gallery: FeatureSet,
-    client: Client | None,
-    workspace: Path | str | None,
-    progress: Progress,
-) -> Report:
+def evaluate_features(job: PipelineJob, query: FeatureSet, gallery: FeatureSet, session: Session) -> Report:
     """Evaluate a job whose distances are computed from features."""
-    where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
     if job.published is None:
-        report = evaluate(query, gallery, **where, **job.options())
+        report = evaluate_once(session, query, gallery, **job.options())
     else:
         from reid_dist.evaluation.benchmarked import evaluate_published
 
-        alone = job.benchmark_alone
-        report = evaluate_published(query, gallery, job.published, job.options(), alone=alone, **where)
+        options, other_codes = job.options(), job.other_codes
+        report = evaluate_published(session, query, gallery, job.published, options, other_codes=other_codes)
     return _with_pictures(report, job, query, gallery)
 
 
@@ -119,35 +108,29 @@ def _evaluate_lists(
     query: LabelledSet,
     gallery: LabelledSet,
     lists: tuple[NDArray[Any], NDArray[Any] | None],
-    *_: object,
+    _: Session,
 ) -> Report:
     """Evaluate a job whose lists are given; they are read here, and there is nothing to distribute."""
     from reid_dist.evaluation.lists import evaluate_lists
 
     report = evaluate_lists(lists[0], query, gallery, distance=lists[1], **_ranking_options(job))
-    apart: dict[str, Scores] | None = None if job.benchmark_alone else {}
+    apart: dict[str, Scores] | None = {} if job.other_codes else None
     return report if job.published is None else under_benchmark(report, job.published, gallery, apart=apart)
 
 
 def _evaluate_distances(
-    job: PipelineJob,
-    query: LabelledSet,
-    gallery: LabelledSet,
-    block: DistanceBlock,
-    client: Client | None,
-    workspace: Path | str | None,
-    progress: Progress,
+    job: PipelineJob, query: LabelledSet, gallery: LabelledSet, block: DistanceBlock, session: Session
 ) -> Report:
     """Evaluate a job whose distances are given."""
-    where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
     options = _ranking_options(job)
     if job.published is None:
-        report = evaluate_distances(block, query, gallery, **where, **options)
+        report = evaluate_block(session, block, query, gallery, **options)
     else:
         from reid_dist.evaluation.benchmarked import evaluate_published_distances
 
-        alone = job.benchmark_alone
-        report = evaluate_published_distances(block, query, gallery, job.published, options, alone=alone, **where)
+        report = evaluate_published_distances(
+            session, block, query, gallery, job.published, options, other_codes=job.other_codes
+        )
     return _with_pictures(report, job, query, gallery)
 
 
@@ -165,9 +148,9 @@ def prepare_evaluation(
     with rows() as reading:
         opened = open_job(job, reading)
 
-    def compute(client: Client | None, workspace: Path | str | None) -> Report:
+    def compute(session: Session) -> Report:
         with stages() as progress:
-            return opened.evaluate(client, workspace, progress)
+            return opened.evaluate(session.showing(progress))
 
     shape = None if job.lists is not None else (opened.query.n_rows, job.max_rank)
     return Run(spec=opened.spec, compute=compute, curve_shape=shape)
@@ -180,7 +163,7 @@ def _pictures_spec(job: PipelineJob) -> dict[str, Any]:
 
 def _refuse_contradictions(job: PipelineJob) -> None:
     """Refuse options that contradict each other."""
-    refuse_alone(job.benchmark_alone, job.benchmark)
+    refuse_other_codes(job.other_codes, job.benchmark)
     if job.distances is not None and job.lists is not None:
         raise InputError("a job takes its ranking from distances or from lists, not from both")
     given = "distances" if job.distances is not None else "lists"

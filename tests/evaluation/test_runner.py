@@ -26,7 +26,8 @@ from reid_dist.evaluation.runner import ReportStore, Run, run_job
 from reid_dist.evaluation.runs import prepare_evaluation
 from reid_dist.reports import Report
 from reid_dist.reports.documents import with_digest
-from reid_dist.stores import Stage, Workspace
+from reid_dist.stages.session import Session
+from reid_dist.stores import Stage
 
 
 @pytest.fixture
@@ -150,8 +151,9 @@ def test_saving_imports_what_was_prepared_alone(job: PipelineJob, tmp_path: Path
 def test_a_failed_run_names_its_parts_where_they_are_kept(
     job: PipelineJob, tmp_path: Path, error: BaseException, resumed_by: str | None
 ) -> None:
-    def failing(_client: object, workspace: Path | str | None) -> Report:
-        Workspace.at(str(workspace)).stage("kind", 1, {}).write("part", {"values": np.zeros(1)})
+    def failing(session: Session) -> Report:
+        assert session.workspace is not None
+        session.workspace.stage("kind", 1, {}).write("part", {"values": np.zeros(1)})
         raise error
 
     with pytest.raises(type(error)) as caught:

@@ -30,7 +30,6 @@ Beside = Mapping[Protocol, RankedQueries]
 """Ranks under the protocols of other codes."""
 
 CMC: Final = "CMC@1"
-ALONE: Final = "left out"
 
 
 @dataclass(frozen=True)
@@ -90,19 +89,13 @@ def under_benchmark(
     """
     others = () if report.bounds else other_notes(benchmark, report, beside or {}, apart or {})
     notes = [*benchmark_notes(benchmark, gallery), *others, *report.notes]
-    alone = apart is None
-    spec = {**report.spec, **benchmark_spec(benchmark, alone=alone)}
-    return replace(report, benchmark=described(benchmark, alone=alone), spec=spec, notes=notes)
+    spec = {**report.spec, **benchmark_spec(benchmark, other_codes=apart is not None)}
+    return replace(report, benchmark=benchmark.describe(), spec=spec, notes=notes)
 
 
-def benchmark_spec(benchmark: Benchmark | None, *, alone: bool) -> dict[str, Any]:
+def benchmark_spec(benchmark: Benchmark | None, *, other_codes: bool) -> dict[str, Any]:
     """Entries of a spec under a benchmark."""
-    return {} if benchmark is None else {"benchmark": benchmark.name, "benchmark_alone": alone}
-
-
-def described(benchmark: Benchmark, *, alone: bool) -> dict[str, str]:
-    """Description of a benchmark for reports; `alone` without runs of other codes."""
-    return benchmark.describe() | ({"others": ALONE} if alone else {})
+    return {} if benchmark is None else {"benchmark": benchmark.name, "other_codes": other_codes}
 
 
 def codes_apart(benchmark: Benchmark, beside: Beside) -> list[Benchmark]:

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
 from reid_dist.core.numeric import is_number
-from reid_dist.engine.checks import check_client, check_sets
+from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs import NearestNegatives, Output, Positives, held_by_queries
 from reid_dist.engine.scorers import Scorer
-from reid_dist.engine.task_graph import Execution, Stopwatch
+from reid_dist.engine.task_graph import Execution
 from reid_dist.engine.threshold_passes import impostors_nearer, refuse_early, verification_outputs, verify
 from reid_dist.engine.verification import Verification
 from reid_dist.errors import InputError
@@ -43,11 +43,11 @@ from reid_dist.evaluation.operating.values import (
     with_intervals,
 )
 from reid_dist.evaluation.options import OPTIONS, POINTS, EvaluationOptions
-from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.evaluation.progress_bars import Shown
 from reid_dist.evaluation.projection import held_besides, most_relevant, plan_for
+from reid_dist.evaluation.sessions import begin_session
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import QueryCounts, described_environment, described_protocol
-from reid_dist.evaluation.visibility import workspace_at
 from reid_dist.metrics.confidence import few_units
 from reid_dist.metrics.definitions import PAIRS, PROBES, Metric, parse_metrics
 from reid_dist.relevance.groups import Collapse
@@ -58,7 +58,6 @@ from reid_dist.reports.operating_points import OperatingPoints
 from reid_dist.stages.expansion import describe_expansion, refuse_unlike_lengths
 from reid_dist.stages.reranking import parse_rerank
 from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
-from reid_dist.stores.workspace import with_remade_parts
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -181,7 +180,6 @@ def operating_points(
             f"operating points compare the re-ranked distances of all queries with one threshold, and {rerank.uneven}; "
             "evaluate with another re-ranking, or with none"
         )
-    check_client(client)
     near, far_side = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     check_sets(near, far_side, measure)
     checked = CheckedOptions.of(given, near, far_side)
@@ -189,22 +187,20 @@ def operating_points(
     rows = CountedRows.of(checked, near, far_side)
     if rows is not None:
         near, far_side = rows.sides
-    kept = workspace_at(workspace)
-    with shown_progress(progress) as shown:
-        watch = Stopwatch(shown)
+    with begin_session(client, workspace, progress, checked.values["chunk_rows"]) as session:
 
         def attempt() -> OperatingPoints:
-            with scored_sets(checked, (near, far_side), client, kept, watch) as (visible, scorer, execution):
+            with scored_sets(checked, (near, far_side), session) as (visible, scorer, execution):
                 opened = time.perf_counter()
                 counts = _count(checked, wanted, visible, scorer, execution)
                 counted_at = time.perf_counter()
                 found = _report(checked, wanted, (near, far_side), counts, execution)
-                timing = watch.timing(started, (opened, opened), counted_at)
+                timing = session.progress.timing(started, (opened, opened), counted_at)
                 return replace(
                     found, timing=timing, notes=[*found.notes, *stage_notes((near, far_side), visible), *scorer.notes]
                 )
 
-        found = with_remade_parts(attempt, kept, watch.warn)
+        found = session.retried(attempt)
     if rows is not None:
         found = replace(found, inputs=rows.inputs, counts=rows.counts(found.counts), notes=[*found.notes, rows.note])
     return replace(found, distance=measure.describe())

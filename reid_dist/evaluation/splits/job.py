@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.runner import Run
 from reid_dist.evaluation.sides import RowsProgress, Sides
-from reid_dist.evaluation.splits.repeated import SplitJob, evaluate_job
+from reid_dist.evaluation.splits.repeated import SplitJob, run_splits
 from reid_dist.evaluation.splits.report import SplitReport
-
-if TYPE_CHECKING:
-    from distributed import Client
+from reid_dist.stages.session import Session
 
 
 def prepare_splits(
@@ -28,8 +25,8 @@ def prepare_splits(
         near, far = sides.open(reading)
     job = SplitJob.of(near, far, options)
 
-    def compute(client: Client | None, workspace: Path | str | None) -> SplitReport:
+    def compute(session: Session) -> SplitReport:
         with stages() as progress:
-            return evaluate_job(job, client=client, workspace=workspace, progress=progress)
+            return run_splits(session.showing(progress), job)
 
     return Run(spec=job.spec, compute=compute, curve_shape=(near.n_rows, job.options["max_rank"]))

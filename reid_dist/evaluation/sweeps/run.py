@@ -7,38 +7,38 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.specs import value_text
-from reid_dist.engine.checks import check_client, check_sets
+from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.policy import Policy
 from reid_dist.errors import InputError, StoreError
 from reid_dist.evaluation.checked_options import CheckedOptions, complete, refuse_options
-from reid_dist.evaluation.evaluate import evaluate
+from reid_dist.evaluation.evaluate import evaluate_once
 from reid_dist.evaluation.lowered import lowered_metrics, lowered_notes
 from reid_dist.evaluation.options import OPTIONS, SWEEP, EvaluationOptions
-from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.evaluation.progress_bars import Shown
 from reid_dist.evaluation.result_spec import plain_spec, ranking_spec
-from reid_dist.evaluation.runner import FinishedParts
+from reid_dist.evaluation.sessions import begin_session
 from reid_dist.evaluation.sides import Model, OpenedModel, fused_sides, open_models
 from reid_dist.evaluation.signatures import lists_options
+from reid_dist.evaluation.study import begin_study
 from reid_dist.evaluation.summary import described_environment
 from reid_dist.evaluation.sweeps.grid import FUSE, Grid, Point, make_grid
 from reid_dist.evaluation.sweeps.report import SweepReport
 from reid_dist.evaluation.swept import SWEPT_PARAMETERS, SweepOptions, Values
-from reid_dist.evaluation.visibility import visible_to
 from reid_dist.metrics.definitions import headline_metrics, metric_names
 from reid_dist.reports import Report
 from reid_dist.reports.documents import plain
 from reid_dist.reports.notes import notes_of_parts
+from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 from reid_dist.stores.fused import FUSED_NOTE
 from reid_dist.stores.stored import open_stored
-from reid_dist.stores.workspace import inner_folder
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -154,9 +154,9 @@ def sweep_parameters(
         As `reid_dist.evaluate` does.
     """
     grid = grid_of(options, include_self=include_self)
-    check_client(client)
-    job = SweepJob.of(grid, as_feature_set(query, "query"), as_feature_set(gallery, "gallery"), options, fuse)
-    return sweep_job(job, client=client, workspace=workspace, keep=keep, progress=progress, on_point=on_point)
+    with begin_session(client, workspace, progress) as session:
+        job = SweepJob.of(grid, as_feature_set(query, "query"), as_feature_set(gallery, "gallery"), options, fuse)
+        return run_sweep(session, job, keep=keep, on_point=on_point)
 
 
 def grid_of(options: Mapping[str, Any], *, include_self: bool = False) -> Grid:
@@ -228,13 +228,11 @@ def _is_refused(name: str) -> bool:
     return name in OPTIONS and SWEEP in OPTIONS[name].refused_by
 
 
-def sweep_job(
+def run_sweep(
+    session: Session,
     job: SweepJob,
     *,
-    client: Client | None = None,
-    workspace: str | os.PathLike[str] | None = None,
     keep: bool = True,
-    progress: Shown = None,
     on_point: Callable[[int, int, Point, dict[str, Any]], None] | None = None,
 ) -> SweepReport:
     """Evaluate every point; parameters as of `sweep_parameters`."""
@@ -245,33 +243,31 @@ def sweep_job(
     identity = job.identity
     mine = None if keep else fingerprint(identity, [point.name for point in grid.points])
     with (
-        shown_progress(progress) as tasks,
-        inner_folder(workspace, mine) as folder,
-        visible_to(client, Workspace.at(folder), query, gallery, tasks.warn) as (near, far),
+        begin_study(session, "points", identity, FinishedPoint, folder=mine) as study,
+        study.session.visible(query, gallery) as (near, far),
     ):
-        removal = _Removal(folder, grid, keep and workspace is not None)
-        kept = FinishedParts(Workspace(str(folder)), "points", identity, FinishedPoint, tasks.warn)
-        unranked: Report | None = None
+        removal = _Removal(study.folder, grid, keep and session.workspace is not None)
+
+        @cache
+        def unranked() -> Report:
+            plain = options_at(replace(grid.points[0], rerank=None), given)
+            return evaluate_once(study.session.within(study.folder), near, far, **plain)
+
         for n_done, place in enumerate(grid.order, start=1):
             point = grid.points[place]
-            part = f"point-{fingerprint(point.name)[:20]}"
-            finished = kept.find(part)
-            if finished is None:
-                where: dict[str, Any] = {"client": client, "workspace": folder, "progress": tasks}
-                if point.rerank is not None and unranked is None and not models:
-                    unranked = evaluate(near, far, **where, **options_at(replace(point, rerank=None), given))
+
+            def evaluate_point(inner: Session, point: Point = point) -> FinishedPoint:
+                plain = unranked() if point.rerank is not None and not models else None
                 sides = fused_sides(near, far, models, point.weight)
-                report = evaluate(*sides, **where, **options_at(point, given))
-                finished = FinishedPoint.of(point, report, names, unranked)
-                if models:
-                    # Notes on weights say what the table says.
-                    finished.notes[:] = [note for note in finished.notes if not note.startswith(FUSED_NOTE)]
-                kept.keep(part, finished)
-            points[place] = finished
+                found = FinishedPoint.of(point, evaluate_once(inner, *sides, **options_at(point, given)), names, plain)
+                # Notes on weights say what the table says.
+                notes = [note for note in found.notes if not (models and note.startswith(FUSED_NOTE))]
+                return replace(found, notes=notes)
+
+            points[place] = study.part(f"point-{fingerprint(point.name)[:20]}", evaluate_point)
             removal.after(n_done)
             if on_point is not None:
-                on_point(n_done, len(grid.points), point, finished.row)
-        kept.remove()
+                on_point(n_done, len(grid.points), point, points[place].row)
     ordered = [points[place].row for place in range(len(points))]
     of_points = notes_of_parts([points[place].notes for place in range(len(points))], "point", warnings_alone=True)
     notes = [*query.notes, *gallery.notes, *of_points]
@@ -285,7 +281,7 @@ def sweep_job(
         **points[0].conventions,
         inputs={"query": query.describe(), "gallery": gallery.describe()},
         spec=job.spec,
-        environment=described_environment(client, Policy.in_force()),
+        environment=described_environment(session.client, Policy.in_force()),
         timing={"points": sum(row["seconds"] for row in ordered), "total": time.perf_counter() - started},
         notes=list(dict.fromkeys(notes)),
     )
