@@ -10,10 +10,17 @@ from typing import Any
 from reid_dist.errors import InputError
 from reid_dist.evaluation.benchmarks.definition import Benchmark
 from reid_dist.evaluation.benchmarks.resolving import with_benchmark
-from reid_dist.evaluation.benchmarks.variants import CMC, Beside, Scores, protocols_beside, under_benchmark
+from reid_dist.evaluation.benchmarks.variants import (
+    CMC,
+    Beside,
+    RunOfCode,
+    Scores,
+    protocols_beside,
+    scores_apart,
+    under_benchmark,
+)
 from reid_dist.evaluation.evaluate import evaluate_beside, evaluate_block, evaluate_once
 from reid_dist.evaluation.options import EvaluationOptions, RankingOptions
-from reid_dist.evaluation.other_codes import Run, scores_apart
 from reid_dist.evaluation.splits.repeated import SplitJob, run_splits
 from reid_dist.reports import Report
 from reid_dist.stages.session import Session
@@ -74,7 +81,7 @@ def _with_others(
     benchmark: Benchmark,
     options: Mapping[str, Any],
     sides: tuple[LabelledSet, LabelledSet],
-    run: Run | None,
+    run: RunOfCode | None,
     beside: Beside | None = None,
 ) -> Report:
     """Add the benchmark and the numbers of other codes; runs of their own are left out where `run` is None."""

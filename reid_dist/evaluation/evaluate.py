@@ -21,13 +21,25 @@ from reid_dist.engine.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.engine.task_graph import Execution, Stopwatch
 from reid_dist.engine.threshold_passes import refuse_early, verify
 from reid_dist.errors import InputError
-from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded, refuse_options_of_features
+from reid_dist.evaluation.checked_options import (
+    CheckedOptions,
+    complete,
+    headline_only,
+    recorded,
+    refuse_options_of_features,
+)
 from reid_dist.evaluation.counted_rows import CountedRows
 from reid_dist.evaluation.lowered import change_note
 from reid_dist.evaluation.options import RANKING_OPTIONS, EvaluationOptions, RankingOptions
 from reid_dist.evaluation.progress_bars import Shown
-from reid_dist.evaluation.projection import held_besides, most_matches, most_relevant, plan_for
-from reid_dist.evaluation.requested_outputs import RANKS_OF_ITEMS, requested_outputs
+from reid_dist.evaluation.projection import (
+    RANKS_OF_ITEMS,
+    held_besides,
+    most_matches,
+    most_relevant,
+    plan_for,
+    requested_outputs,
+)
 from reid_dist.evaluation.result_spec import given_ranking_spec, ranking_spec
 from reid_dist.evaluation.sessions import begin_session
 from reid_dist.evaluation.signatures import lists_options
@@ -315,14 +327,5 @@ def _without_reranking(
 ) -> CheckedOptions:
     """Options of an evaluation of headline metrics without re-ranking."""
     protocol = checked.protocol
-    others: EvaluationOptions = {
-        "rerank": None,
-        "against_plain": False,
-        "metrics": [protocol.ap_family, f"{protocol.cmc_family}@1"],
-        "topk": None,
-        "ties": False,
-        "roc": False,
-        "breakdowns": (),
-        "confidence": None,
-    }
-    return CheckedOptions.of({**given, **others}, query, gallery)
+    metrics = [protocol.ap_family, f"{protocol.cmc_family}@1"]
+    return CheckedOptions.of(headline_only(given, rerank=None, metrics=metrics), query, gallery)

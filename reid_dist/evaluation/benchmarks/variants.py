@@ -3,13 +3,15 @@
 Codes that differ in the average precision or in invalid queries alone rank alike, so that the values per query serve
 both.  Codes that differ in relevant and junk items are ranked in the same pass
 (`reid_dist.engine.outputs.protocol_ranks`), which costs at most a tenth more.  Those that rank groups or
-draw galleries are evaluated once more (`reid_dist.evaluation.other_codes`), as far as the labels allow.
+draw galleries are evaluated once more on request, as far as the labels allow: each is the run of that benchmark on the
+same sets, by the distance, the stages and the seed of the first, with its average precision and its CMC@1 alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,8 +20,9 @@ from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
 from reid_dist.core.model import RankedQueries
+from reid_dist.errors import InputError, PlanError
 from reid_dist.evaluation.benchmarks.definition import Benchmark
-from reid_dist.evaluation.benchmarks.resolving import benchmark_notes
+from reid_dist.evaluation.benchmarks.resolving import benchmark_notes, refuse_unfit_labels
 from reid_dist.metrics.definitions import METRICS, Metric, exact_mean
 from reid_dist.relevance.protocols import LEFT_OUT, Protocol
 from reid_dist.reports import Report
@@ -105,6 +108,42 @@ def codes_apart(benchmark: Benchmark, beside: Beside) -> list[Benchmark]:
         for other in benchmark.others
         if not _rank_alike(benchmark, other) and (_differ_in_rows(benchmark, other) or other.protocol not in beside)
     ]
+
+
+# What a model decides; other options are of the benchmark, or about outputs.
+_OF_MODEL: Final = ("distance", "expand", "rerank", "seed", "chunk_rows")
+
+RunOfCode = Callable[[Benchmark, dict[str, Any]], Report | Scores]
+"""Evaluation by the rules of a benchmark, of one gallery or of drawn ones, with options of `evaluate`."""
+
+
+def scores_apart(
+    benchmark: Benchmark,
+    options: Mapping[str, Any],
+    query: LabelledSet,
+    gallery: LabelledSet,
+    run: RunOfCode,
+    beside: Beside | None = None,
+) -> dict[str, Scores]:
+    """Scores of the other codes that need runs of their own, by name; `options` are those of the benchmark's run.
+
+    Codes that these sets do not fit, or that cannot be evaluated on them, are left out.
+    """
+    found: dict[str, Scores] = {}
+    runs: dict[object, Report | Scores] = {}
+    kept = {name: options[name] for name in _OF_MODEL if name in options}
+    for other in codes_apart(benchmark, beside or {}):
+        rules = other.protocol
+        alike = ranking(rules), other.draw
+        with contextlib.suppress(InputError, PlanError):
+            if alike not in runs:
+                refuse_unfit_labels(other, query, gallery)
+                metrics = [rules.ap_family, CMC]
+                named = {"metrics": metrics, "confidence": None}
+                runs[alike] = run(other, {**kept, **named})
+            made = runs[alike]
+            found[other.name] = scores_of(made, rules) if isinstance(made, Report) else made
+    return found
 
 
 def other_notes(

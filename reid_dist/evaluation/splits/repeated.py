@@ -23,11 +23,10 @@ from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError
 from reid_dist.evaluation.benchmarks import Benchmark, benchmark_notes, refuse_unfit_labels, with_benchmark
 from reid_dist.evaluation.benchmarks.resolving import draw_of, refuse_other_codes
-from reid_dist.evaluation.benchmarks.variants import CMC, Scores, benchmark_spec, other_notes
-from reid_dist.evaluation.checked_options import complete, recorded, refuse_options
+from reid_dist.evaluation.benchmarks.variants import CMC, Scores, benchmark_spec, other_notes, scores_apart
+from reid_dist.evaluation.checked_options import complete, headline_only, recorded, refuse_options
 from reid_dist.evaluation.evaluate import evaluate_once
 from reid_dist.evaluation.options import SPLITS, EvaluationOptions
-from reid_dist.evaluation.other_codes import scores_apart
 from reid_dist.evaluation.progress_bars import Shown
 from reid_dist.evaluation.result_spec import plain_spec
 from reid_dist.evaluation.sessions import begin_session
@@ -178,7 +177,7 @@ class SplitJob:
         )
         rules = _check_names(given)
         # The spread over splits is the uncertainty of the report; intervals of each split would be thrown away.
-        given["confidence"] = None
+        given = headline_only(given)
         query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
         if chosen is not None:
             refuse_unfit_labels(chosen, query, gallery)

@@ -17,7 +17,7 @@ from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.policy import Policy
 from reid_dist.errors import InputError, StoreError
-from reid_dist.evaluation.checked_options import CheckedOptions, complete, refuse_options
+from reid_dist.evaluation.checked_options import CheckedOptions, complete, headline_only, refuse_options
 from reid_dist.evaluation.evaluate import evaluate_once
 from reid_dist.evaluation.lowered import lowered_metrics, lowered_notes
 from reid_dist.evaluation.options import OPTIONS, SWEEP, EvaluationOptions
@@ -90,6 +90,7 @@ def sweep_parameters(
     query: FeatureSource,
     gallery: FeatureSource,
     *,
+    grid: Mapping[str, Values] | None = None,
     include_self: bool = False,
     fuse: Sequence[Model] = (),
     client: Client | None = None,
@@ -118,6 +119,9 @@ def sweep_parameters(
     weight
         Values for the weight of a fused model, such as ``"0:1:0.1"``; `expand` and `rerank` are then the same at every
         point.
+    grid
+        The same values by the name of the parameter, such as ``{"k1": "10:30:10"}``, in place of keywords or beside
+        them; also of parameters that have no keyword.
     fuse
         Further models, each with its query, its gallery and its weight: one with None for a weight is swept.  As by
         `reid_dist.fuse`, query and gallery have what is left of 1.
@@ -153,18 +157,23 @@ def sweep_parameters(
     PlanError, RunFailedError, ClusterError, StoreError
         As `reid_dist.evaluate` does.
     """
-    grid = grid_of(options, include_self=include_self)
+    chosen = grid_of(options, include_self=include_self, grid=grid)
     with begin_session(client, workspace, progress) as session:
-        job = SweepJob.of(grid, as_feature_set(query, "query"), as_feature_set(gallery, "gallery"), options, fuse)
+        job = SweepJob.of(chosen, as_feature_set(query, "query"), as_feature_set(gallery, "gallery"), options, fuse)
         return run_sweep(session, job, keep=keep, on_point=on_point)
 
 
-def grid_of(options: Mapping[str, Any], *, include_self: bool = False) -> Grid:
+def grid_of(
+    options: Mapping[str, Any], *, include_self: bool = False, grid: Mapping[str, Values] | None = None
+) -> Grid:
     """Read the grid of a sweep; options and errors are those of `sweep_parameters`."""
     swept = {name: cast("Values | None", options.get(name)) for name in SWEPT_PARAMETERS}
-    grid = make_grid(options.get("expand"), options.get("rerank"), swept, include_self=include_self)
+    if twice := [name for name in grid or {} if swept.get(name) is not None]:
+        raise InputError(f"{', '.join(twice)}: values are given twice, as a keyword and in grid; leave one of them out")
+    named = {**swept, **(grid or {})}
+    made = make_grid(options.get("expand"), options.get("rerank"), named, include_self=include_self)
     refuse_options(options, SWEEP, "is about one run, and a sweep compares many; evaluate the point that you choose")
-    return grid
+    return made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,7 +319,8 @@ def options_at(point: Point, options: EvaluationOptions) -> EvaluationOptions:
     """Options of the evaluation at a point."""
     metrics = list(USUAL_METRICS) if options["metrics"] is None else metric_names(options["metrics"])
     # Intervals of every point would be thrown away.
-    return {**options, "metrics": metrics, "confidence": None, "expand": point.expand, "rerank": point.rerank}
+    chosen: Any = {"metrics": metrics, "expand": point.expand, "rerank": point.rerank}
+    return headline_only(options, **chosen)
 
 
 class _Removal:

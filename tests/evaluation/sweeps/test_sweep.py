@@ -436,3 +436,37 @@ def test_a_point_in_the_place_of_another_is_evaluated_again(tmp_path):
         found = sweep_parameters(query, gallery, **request)
     assert len(caught) == 2
     assert found.result_digest == expected.result_digest
+
+
+def test_a_grid_by_name_is_that_of_the_keywords():
+    query, gallery = sets()
+    expected = sweep_parameters(query, gallery, rerank="k_reciprocal(k2=2)", k1=[4, 5], lambda_value="0.3")
+    found = sweep_parameters(
+        query, gallery, rerank="k_reciprocal(k2=2)", grid={"k1": "4:5"}, lambda_value="0.3", metrics=None
+    )
+    assert found.result_digest == expected.result_digest
+    assert found.spec == expected.spec
+    with pytest.raises(InputError, match="k1: values are given twice, as a keyword and in grid"):
+        sweep_parameters(query, gallery, rerank="k_reciprocal", k1=4, grid={"k1": 5})
+    with pytest.raises(InputError, match="k3 is no parameter of k_reciprocal, which has k1, k2"):
+        sweep_parameters(query, gallery, rerank="k_reciprocal", grid={"k3": 5})
+
+
+def test_a_grid_takes_parameters_without_a_keyword():
+    query, gallery = sets()
+    found = sweep_parameters(query, gallery, expand="camera_norm", grid={"operation": ["whiten", "centre"]})
+    for row in found.rows:
+        report = evaluate(query, gallery, expand=f"camera_norm(operation={row['parameters']['operation']})")
+        assert row["metrics"]["mAP"] == report.metrics["mAP"]
+    assert len({row["digest"] for row in found.rows}) == 2
+
+
+def test_points_that_differ_in_the_last_bit_are_two(tmp_path):
+    """Of a sweep, of its parts and of its spec."""
+    query, gallery = sets()
+    values = [1.2345671, float(np.nextafter(1.2345671, 2))]
+    found = sweep_parameters(query, gallery, expand="alpha_qe(k=3)", alpha=values, workspace=tmp_path)
+    assert len({row["name"] for row in found.rows}) == 2
+    assert found.spec["parameters"] == {"alpha": values}
+    digests = [evaluate(query, gallery, expand=row["name"]).spec["expand"] for row in found.rows]
+    assert digests == [row["name"] for row in found.rows]
