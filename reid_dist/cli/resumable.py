@@ -16,7 +16,7 @@ from reid_dist.cli.progress import rows_progress, stages
 from reid_dist.core.credentials import command_line
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runner import Document, R, ReportStore, ResultStore, Run, run_job
-from reid_dist.evaluation.runs import prepare_evaluation
+from reid_dist.evaluation.runs import prepared_job
 from reid_dist.evaluation.sides import Sides
 from reid_dist.reports import Report
 from reid_dist.reports.files import written_files
@@ -110,15 +110,12 @@ def deliver_table(
 
 def evaluate_job(job: PipelineJob, run: RunOptions, *, again: str | None = None) -> Report | SplitReport:
     """Evaluate a job and save its report; parameters and errors as of `run_resumable`."""
-    if job.has_splits:
-        from reid_dist.evaluation.splits import SplitReport
-        from reid_dist.evaluation.splits.job import prepare_splits
-
-        splits = partial(prepare_splits, job.sides, job.split_options(), rows_progress, stages)
-        return run_resumable(run, splits, report_store(SplitReport, run))
+    report_class, prepare = prepared_job(job, rows_progress, stages)
     # Lists are read here; there is nothing to distribute.
-    prepare = partial(prepare_evaluation, job, rows_progress, stages)
-    return run_resumable(run, prepare, report_store(Report, run), on_cluster=job.lists is None, again=again)
+    report: Report | SplitReport = run_resumable(
+        run, prepare, report_store(report_class, run), on_cluster=job.lists is None, again=again
+    )
+    return report
 
 
 def deliver_report(report: Report, *, as_json: bool, output: Path | None) -> None:

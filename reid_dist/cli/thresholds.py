@@ -24,7 +24,7 @@ from reid_dist.cli.options import (
     group=INPUTS,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The pipeline of the run, for a composed protocol, a ground truth or fused models.",
+    help="The pipeline of the run, for a ground truth or fused models.",
 )
 @option(
     "--far",

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final, cast
 
-from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions, recorded
 from reid_dist.evaluation.options import OPTIONS, EvaluationOptions, requests
 from reid_dist.relevance.protocols import Protocol
@@ -61,9 +60,9 @@ def differing(wanted: Spec, found: Spec) -> list[str]:
 
 
 def entry_text(spec: Spec, name: str) -> str:
-    """An entry as JSON, in which 1 and 1.0 differ, as they do as sizes of a gallery."""
+    """An entry as JSON, in which 1 and 1.0 differ, as they do as sizes of a gallery; of a missing one, null."""
     value = spec.get(name)
-    return json.dumps(plain(value) if requests(value) else None)
+    return json.dumps(plain(value) if requests(value) else None, sort_keys=True)
 
 
 def options_of(spec: Spec) -> EvaluationOptions:
@@ -71,14 +70,6 @@ def options_of(spec: Spec) -> EvaluationOptions:
     protocol = Protocol(**{name: _frozen(value) for name, value in spec["protocol"].items()})
     values = {name: value for name, value in spec.items() if name in OPTIONS and name not in _INPUTS}
     return cast("EvaluationOptions", values | {"protocol": protocol, "collapse": protocol.collapse})
-
-
-def spec_of(result: object, what: str) -> Spec:
-    """Spec that is stored with a result; InputError for a result of an earlier version, which has none."""
-    spec: Spec = getattr(result, "spec", {})
-    if not spec:
-        raise InputError(f"{what} is of an earlier version, which did not store what it was made from; evaluate again")
-    return spec
 
 
 def _frozen(value: Any) -> Any:

@@ -248,7 +248,7 @@ def _recorded_spec(output: Path | None, workspace: Path | str | None, spec: Spec
         return
     path = output / _UNFINISHED
     # Short, for the file has to fit on a disk that is almost full.
-    digests = {name: hashlib.sha256(entry_text(spec, name).encode()).hexdigest()[:8] for name in spec}
+    digests = {name: digest for name in spec if (digest := _digest_of(spec, name)) != _digest_of({}, name)}
     _refuse_other_run(path, digests)
     _write_spec(path, digests)
     try:
@@ -262,15 +262,19 @@ def _recorded_spec(output: Path | None, workspace: Path | str | None, spec: Spec
     path.unlink(missing_ok=True)
 
 
+def _digest_of(spec: Spec, name: str) -> str:
+    return hashlib.sha256(entry_text(spec, name).encode()).hexdigest()[:8]
+
+
 def _refuse_other_run(path: Path, digests: Mapping[str, str]) -> None:
     try:
         found = parse_json(read_regular(path, MOST_SETTINGS))
-        others = [name for name, digest in digests.items() if found.get(name) != digest]
+        others = [name for name in dict.fromkeys([*digests, *found]) if found.get(name) != digests.get(name)]
     except FileNotFoundError:
         return
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}; choose another --output") from None
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, TypeError):
         raise DamagedStoreError(f"{path} is damaged; delete it, or choose another --output") from None
     if others:
         raise InputError(

@@ -139,6 +139,20 @@ def _ranking_options(job: PipelineJob) -> RankingOptions:
     return cast("RankingOptions", {name: value for name, value in job.options().items() if name != "distance"})
 
 
+def prepared_job(
+    job: PipelineJob,
+    rows: Callable[[], AbstractContextManager[RowsProgress | None]],
+    stages: Callable[[], AbstractContextManager[Progress]],
+) -> tuple[type[Any], Callable[[], Run[Any]]]:
+    """Class of the report of a job, and what opens the job for `run_job`; parameters as of `prepare_evaluation`."""
+    if not job.has_splits:
+        return Report, partial(prepare_evaluation, job, rows, stages)
+    from reid_dist.evaluation.splits import SplitReport
+    from reid_dist.evaluation.splits.job import prepare_splits
+
+    return SplitReport, partial(prepare_splits, job.sides, job.split_options(), rows, stages)
+
+
 def prepare_evaluation(
     job: PipelineJob,
     rows: Callable[[], AbstractContextManager[RowsProgress | None]],

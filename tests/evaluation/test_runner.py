@@ -168,6 +168,29 @@ def test_a_failed_run_names_its_parts_where_they_are_kept(
     assert str(caught.value).endswith(advice) == (resumed_by is not None)
 
 
+def test_an_unfinished_run_of_another_job_is_refused(job: PipelineJob, tmp_path: Path) -> None:
+    """Whether an entry of the spec has another value, or is there in one of the two jobs alone."""
+
+    def failing(session: Session) -> Report:
+        assert session.workspace is not None
+        session.workspace.stage("kind", 1, {}).write("part", {"values": np.zeros(1)})
+        raise RunFailedError("lost the scheduler")
+
+    def resumed(job: PipelineJob) -> Report:
+        to = ReportStore(report_class=Report, output=tmp_path / "out")
+        return run_job(lambda: replace(prepared(job), compute=failing), to, contextlib.nullcontext, resume=True)
+
+    listed = job.model_copy(update={"topk": 3})
+    pictured = listed.model_copy(update={"pictures": (1,)})
+    with pytest.raises(RunFailedError):
+        resumed(pictured)
+    for other, words in ((listed, "pictures"), (pictured.model_copy(update={"topk": 4}), "topk")):
+        with pytest.raises(InputError, match=rf"an unfinished run of another job \({words} differ\)"):
+            resumed(other)
+    with pytest.raises(RunFailedError):
+        resumed(pictured)
+
+
 _DRAFT = """
 import sys
 from pathlib import Path
