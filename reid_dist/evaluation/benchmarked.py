@@ -1,15 +1,15 @@
-"""Evaluation by the rules of a benchmark on whole galleries, with the numbers of other codes in use."""
+"""Evaluation by the rules of a benchmark, with the numbers of other codes in use."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from reid_dist.errors import InputError
 from reid_dist.evaluation.benchmarks.definition import Benchmark
-from reid_dist.evaluation.benchmarks.resolving import with_benchmark
+from reid_dist.evaluation.benchmarks.resolving import refuse_other_codes, refuse_unfit_labels, with_benchmark
 from reid_dist.evaluation.benchmarks.variants import (
     CMC,
     Beside,
@@ -22,9 +22,32 @@ from reid_dist.evaluation.benchmarks.variants import (
 from reid_dist.evaluation.evaluate import evaluate_beside, evaluate_block, evaluate_once
 from reid_dist.evaluation.options import EvaluationOptions, RankingOptions
 from reid_dist.evaluation.splits.repeated import SplitJob, run_splits
+from reid_dist.evaluation.splits.report import SplitReport
 from reid_dist.reports import Report
 from reid_dist.stages.session import Session
-from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet
+from reid_dist.stores import DistanceBlock, FeatureSet, FeatureSource, LabelledSet, as_feature_set
+
+
+def evaluate_benchmark(
+    session: Session,
+    query: FeatureSource,
+    gallery: FeatureSource,
+    name: str | None,
+    options: Mapping[str, Any],
+    *,
+    other_codes: bool,
+) -> Report | SplitReport:
+    """Evaluate under a benchmark by its name; everything as of `reid_dist.evaluate`."""
+    refuse_other_codes(other_codes, name)
+    chosen, resolved = with_benchmark(str(name), options)
+    if chosen.draw is not None:
+        job = SplitJob.of(query, gallery, {**options, "benchmark": name, "other_codes": other_codes})
+        # Its progress is that of finished splits.
+        return run_splits(session, job)
+    near, far = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
+    refuse_unfit_labels(chosen, near, far)
+    given = cast("EvaluationOptions", resolved)
+    return evaluate_published(session, near, far, chosen, given, other_codes=other_codes)
 
 
 def evaluate_published(

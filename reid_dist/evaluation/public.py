@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from reid_dist.evaluation.benchmarked import evaluate_published
-from reid_dist.evaluation.benchmarks import refuse_unfit_labels, with_benchmark
-from reid_dist.evaluation.benchmarks.resolving import refuse_other_codes
 from reid_dist.evaluation.evaluate import evaluate_once
 from reid_dist.evaluation.options import EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown
 from reid_dist.evaluation.sessions import begin_session
 from reid_dist.evaluation.signatures import lists_options
-from reid_dist.evaluation.splits import SplitReport
-from reid_dist.evaluation.splits.repeated import SplitJob, run_splits
 from reid_dist.reports import Report
-from reid_dist.stores import FeatureSource, as_feature_set
+from reid_dist.stores import FeatureSource
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from reid_dist.evaluation.splits import SplitReport
 
 
 @overload
@@ -107,17 +104,10 @@ def evaluate(
         If a cluster lost the job, or no worker could work on it for five minutes, or for as long as Dask's setting
         ``distributed.scheduler.no-workers-timeout`` says.
     """
-    refuse_other_codes(other_codes, benchmark)
     with begin_session(client, workspace, progress) as session:
-        if benchmark is None:
+        if benchmark is None and not other_codes:
             return evaluate_once(session, query, gallery, **options)
-        chosen, resolved = with_benchmark(benchmark, options)
-        if chosen.draw is not None:
-            given = {**options, "benchmark": benchmark, "other_codes": other_codes}
-            # Its progress is that of finished splits.
-            return run_splits(session, SplitJob.of(query, gallery, given))
-        near, far = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
-        refuse_unfit_labels(chosen, near, far)
-        return evaluate_published(
-            session, near, far, chosen, cast("EvaluationOptions", resolved), other_codes=other_codes
-        )
+        # Few runs need benchmarks and their splits.
+        from reid_dist.evaluation.benchmarked import evaluate_benchmark
+
+        return evaluate_benchmark(session, query, gallery, benchmark, options, other_codes=other_codes)

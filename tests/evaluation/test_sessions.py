@@ -222,13 +222,17 @@ def _with_two_clients(
     return found
 
 
+_QUICK = {("evaluate_stages", "damage"), ("pool", "kill"), ("nearest_within", "second_client")}
 # The search between two sets keeps nothing that could be damaged.
-CASES = [(name, trouble) for name in CALLS for trouble in ("damage", "kill", "second_client")]
-CASES.remove(("nearest", "damage"))
+CASES = [
+    pytest.param(name, trouble, marks=() if (name, trouble) in _QUICK else pytest.mark.slow)
+    for name in CALLS
+    for trouble in ("damage", "kill", "second_client")
+    if (name, trouble) != ("nearest", "damage")
+]
 TROUBLES = {"damage": _with_damage, "kill": _with_a_kill, "second_client": _with_two_clients}
 
 
-@pytest.mark.quick_cases(4)
 @pytest.mark.filterwarnings("ignore:.*made again:UserWarning", "ignore:another run works on:UserWarning")
 @pytest.mark.parametrize(("name", "trouble"), CASES)
 def test_the_result_stays(
