@@ -238,4 +238,4 @@ def _with_pictures(report: Report, job: PipelineJob, query: LabelledSet, gallery
         chosen=() if isinstance(job.pictures, str) else job.pictures or (),
         root=job.image_root,
     )
-    return replace(report, pictures=pictures)
+    return replace(report, pictures=pictures, options={**report.options, **_pictures_spec(job)})

@@ -43,6 +43,7 @@ def test_points_beside_the_run(reid_dist, stores, run) -> None:
     expected = operating_points(*map(str, stores), far=["0.01"], thresholds=[0.5], prior=0.123, **options)
     assert found.result_digest == expected.result_digest
     assert found.confidence == expected.confidence
+    assert found.spec == expected.spec
     assert "T=0.5" in done.out
     report = Report.load(run)
     assert found.evaluated == report.result_digest

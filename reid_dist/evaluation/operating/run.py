@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
@@ -45,6 +45,7 @@ from reid_dist.evaluation.operating.values import (
 from reid_dist.evaluation.options import OPTIONS, POINTS, EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown
 from reid_dist.evaluation.projection import held_besides, most_relevant, plan_for
+from reid_dist.evaluation.result_spec import ranking_spec
 from reid_dist.evaluation.sessions import begin_session
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import QueryCounts, described_environment, described_protocol
@@ -184,6 +185,7 @@ def operating_points(
     check_sets(near, far_side, measure)
     checked = CheckedOptions.of(given, near, far_side)
     refuse_unlike_lengths(near, far_side, checked.expand, measure)
+    spec = ranking_spec(checked, near, far_side, metrics=None, **asdict(wanted))
     rows = CountedRows.of(checked, near, far_side)
     if rows is not None:
         near, far_side = rows.sides
@@ -203,7 +205,7 @@ def operating_points(
         found = session.retried(attempt)
     if rows is not None:
         found = replace(found, inputs=rows.inputs, counts=rows.counts(found.counts), notes=[*found.notes, rows.note])
-    return replace(found, distance=measure.describe())
+    return replace(found, distance=measure.describe(), spec=spec)
 
 
 def refuse_unfit_points(
