@@ -57,9 +57,9 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options:
     from reid_dist.cli.progress import rows_progress, stages
     from reid_dist.cli.resumable import report_store, run_resumable
     from reid_dist.cli.splitting import deliver_splits
+    from reid_dist.evaluation.runs import prepare_splits
     from reid_dist.evaluation.sides import Sides
     from reid_dist.evaluation.splits import SplitReport
-    from reid_dist.evaluation.splits.job import prepare_splits
 
     sides = Sides(query, gallery, options.pop("fuse"))
     given = given_options(options)

@@ -6,11 +6,11 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +28,14 @@ from reid_dist.evaluation.options import JOB_OPTIONS, RankingOptions
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.result_spec import given_ranking_spec, ranking_spec
 from reid_dist.evaluation.runner import Run
-from reid_dist.evaluation.sides import RowsProgress
+from reid_dist.evaluation.sides import RowsProgress, Sides
 from reid_dist.reports import Report
 from reid_dist.stages.session import Session
 from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, open_labels
 from reid_dist.stores.importers.source import members_of
+
+if TYPE_CHECKING:
+    from reid_dist.evaluation.splits import SplitReport
 
 # Errors of reading a damaged archive.
 _DAMAGE = (
@@ -148,7 +151,6 @@ def prepared_job(
     if not job.has_splits:
         return Report, partial(prepare_evaluation, job, rows, stages)
     from reid_dist.evaluation.splits import SplitReport
-    from reid_dist.evaluation.splits.job import prepare_splits
 
     return SplitReport, partial(prepare_splits, job.sides, job.split_options(), rows, stages)
 
@@ -168,6 +170,26 @@ def prepare_evaluation(
 
     shape = None if job.lists is not None else (opened.query.n_rows, job.max_rank)
     return Run(spec=opened.spec, compute=compute, curve_shape=shape)
+
+
+def prepare_splits(
+    sides: Sides,
+    options: Mapping[str, Any],
+    rows: Callable[[], AbstractContextManager[RowsProgress | None]],
+    stages: Callable[[], AbstractContextManager[Progress]],
+) -> Run[SplitReport]:
+    """Open an evaluation over splits for `run_job`; `options` are those of `evaluate_splits`."""
+    from reid_dist.evaluation.splits.repeated import SplitJob, run_splits
+
+    with rows() as reading:
+        near, far = sides.open(reading)
+    job = SplitJob.of(near, far, options)
+
+    def compute(session: Session) -> SplitReport:
+        with stages() as progress:
+            return run_splits(session.showing(progress), job)
+
+    return Run(spec=job.spec, compute=compute, curve_shape=(near.n_rows, job.options["max_rank"]))
 
 
 def _pictures_spec(job: PipelineJob) -> dict[str, Any]:
