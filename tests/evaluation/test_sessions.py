@@ -252,8 +252,10 @@ def test_the_result_stays(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
-@pytest.mark.quick_cases(3)
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in ("evaluate_distances", "pool") else pytest.mark.slow) for name in CALLS],
+)
 def test_workers_that_see_no_files_are_refused_in_one_line(
     name: str, sets: Path, workers: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,8 @@ def test_two_studies_of_one_job_take_turns(tmp_path: Path) -> None:
             inside.append(1)
             most.append(len(inside))
             assert study.part("one", lambda _: Value(5)) == Value(5)
+            # Time for the other run to come in.
+            time.sleep(0.3)
             inside.pop()
 
     threads = [threading.Thread(target=run) for _ in range(2)]
