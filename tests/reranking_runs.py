@@ -9,10 +9,9 @@ import numpy as np
 from reid_dist import FeatureSet
 from reid_dist.core.model import RowRange
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.engine.task_graph import Progress
-from reid_dist.evaluation.projection import make_resources
 from reid_dist.stages.neighbours import Items, find_neighbours
 from reid_dist.stages.reranking import KReciprocal, make_weights, weighing
+from reid_dist.stages.session import Session
 from reid_dist.stores import Workspace
 
 CLOSE = 1e-9
@@ -32,7 +31,7 @@ def labelled(items):
 
 def resources(workspace, chunk_rows=None, client=None):
     """Where stages run: threads of this process, unless there is a cluster."""
-    return make_resources(client, Workspace.at(workspace), chunk_rows, Progress())
+    return Session(client=client, workspace=Workspace.at(workspace), chunk_rows=chunk_rows).resources()
 
 
 @dataclass(frozen=True)

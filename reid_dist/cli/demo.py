@@ -50,9 +50,10 @@ def command(output: Path | None, name: str | None, cluster_file: Path | None, wo
 def _run(run: RunOptions, target: Path) -> None:
     """Make the data, evaluate them, and print the report."""
     from reid_dist.cli.progress import rows_progress, stages
-    from reid_dist.cli.resumable import deliver_report, run_resumable
+    from reid_dist.cli.resumable import deliver_report, report_store, run_resumable
     from reid_dist.evaluation.pipelines import PipelineJob
     from reid_dist.evaluation.runs import prepare_evaluation
+    from reid_dist.reports import Report
     from reid_dist.stores import FeatureSet
     from reid_dist.stores.synthetic import MARKET1501, make_sets
 
@@ -72,7 +73,8 @@ def _run(run: RunOptions, target: Path) -> None:
     words = ["reid-dist", "evaluate", *stores, "--topk", str(job.topk), "--output", str(target), "--resume"]
     again = shlex.join([*words, *([] if run.name is None else ["--name", run.name])])
     try:
-        report = run_resumable(run, partial(prepare_evaluation, job, rows_progress, stages), again=again)
+        prepare = partial(prepare_evaluation, job, rows_progress, stages)
+        report = run_resumable(run, prepare, report_store(Report, run), again=again)
     except KeyboardInterrupt as error:
         # Before anything of the evaluation was finished.
         raise KeyboardInterrupt(str(error) or f"the data are kept in {data}: {again} goes on from there") from error

@@ -105,13 +105,13 @@ def command(
     from reid_dist.engine.scorers import FeatureScorer
     from reid_dist.errors import InputError
     from reid_dist.evaluation.evaluate import plan_job
-    from reid_dist.evaluation.pipelines import SweptParameters, read_job
-    from reid_dist.evaluation.projection import planned_memory
+    from reid_dist.evaluation.pipelines import read_job
     from reid_dist.evaluation.sides import fused_sides, parse_model
     from reid_dist.evaluation.splits.repeated import SplitJob
-    from reid_dist.evaluation.sweeps import make_grid
+    from reid_dist.evaluation.sweeps import grid_of
     from reid_dist.stages.expansion import parse_expand
     from reid_dist.stages.reranking import parse_rerank
+    from reid_dist.stages.session import planned_memory
     from reid_dist.stages.stage_plan import plan_expand, plan_rerank
     from reid_dist.stores import FeatureSet
 
@@ -120,8 +120,7 @@ def command(
         raise InputError("plan is for jobs over features; one over distances or lists reads its file once, row by row")
     grid = None
     if job.sweep is not None:
-        given = job.sweep_options()
-        grid = make_grid(job.expand, job.rerank, {name: given.get(name) for name in SweptParameters.model_fields})
+        grid = grid_of(job.sweep_options())
     # A weight between 0 and 1 needs the features of all models.
     weight = 0.0 if grid is None else next((point.weight for point in grid.points if 0 < point.weight < 1), 1.0)
     models = [parse_model(text) for text in job.fuse or ()]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,15 +14,12 @@ from reid_dist.cli.progress import messages, rows_progress
 from reid_dist.cli.resumable import run_resumable
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted
-from reid_dist.evaluation.pooled_stores import StoreForm, UnfinishedRun, pooled_spec, spec_of_pooled
+from reid_dist.evaluation.pooled_stores import PooledStore
 from reid_dist.evaluation.pooling import pool_to
-from reid_dist.evaluation.runner import Computation
+from reid_dist.evaluation.runner import Run
 from reid_dist.stages.pooling import PooledPlace, PoolJob
+from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, open_features
-from reid_dist.stores.object_errors import is_object_uri
-
-if TYPE_CHECKING:
-    from distributed import Client
 
 
 @dataclass(frozen=True)
@@ -41,31 +37,24 @@ def pool_store(store: str, to: PooledPlace, options: Mapping[str, Any], run: Run
     """
     n_source = 0
 
-    def prepare() -> Computation[FeatureSet]:
+    def prepare() -> Run[FeatureSet]:
         nonlocal n_source
         with rows_progress() as progress:
             features = open_features(store, allow_zero=options["allow_zero"], progress=progress)
         n_source = features.n_rows
         job = PoolJob.of(features, **options)
-        spec = pooled_spec(job, to)
 
-        def compute(client: Client | None, workspace: Path | str | None) -> FeatureSet:
+        def compute(session: Session) -> FeatureSet:
             with rows_progress() as shown:
-                return pool_to(job, to, client, workspace, messages(), shown)
+                return pool_to(session.showing(messages()), job, to, shown)
 
-        return Computation(
-            form=StoreForm(to, spec),
-            spec=spec,
-            spec_of=spec_of_pooled,
-            compute=compute,
-            other="another store",
-        )
+        return Run(spec=job.spec(to), compute=compute)
 
-    left = UnfinishedRun(to.uri)
-    # A directory of this machine has a record of the run.
-    own = {"workspace": run.workspace or left.workspace} if is_object_uri(to.uri) else {"output": Path(left.home)}
-    with left.begun(resume=run.resume, overwrite=to.overwrite):
-        made = run_resumable(replace(run, **own), prepare, again="the same command with --resume")
+    target = PooledStore(to)
+    # On this machine it is in the directory of the unfinished run, and goes with it.
+    workspace = run.workspace or (target.workspace if target.home is None else None)
+    again = "the same command with --resume"
+    made = run_resumable(replace(run, workspace=workspace), prepare, target, again=again)
     return Pooled(made, n_source)
 
 

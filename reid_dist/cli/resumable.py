@@ -15,8 +15,8 @@ from reid_dist.cli.options import RunOptions
 from reid_dist.cli.progress import rows_progress, stages
 from reid_dist.core.credentials import command_line
 from reid_dist.evaluation.pipelines import PipelineJob
-from reid_dist.evaluation.runner import Computation, Destination, R, run_job
-from reid_dist.evaluation.runs import prepare_evaluation
+from reid_dist.evaluation.runner import Document, R, ReportStore, ResultStore, Run, run_job
+from reid_dist.evaluation.runs import prepared_job
 from reid_dist.evaluation.sides import Sides
 from reid_dist.reports import Report
 from reid_dist.reports.files import written_files
@@ -33,24 +33,35 @@ _NAME_WIDTH: Final = 8
 
 def run_resumable(
     run: RunOptions,
-    prepare: Callable[[], Computation[R]],
+    prepare: Callable[[], Run[R]],
+    store: ResultStore[R],
     *,
     on_cluster: bool = True,
     again: str | None = None,
 ) -> R:
-    """Compute and save a report as `run_job` does; `again` is the command that resumes it, by default this one."""
+    """Compute and save a result as `run_job` does; `again` is the command that resumes it, by default this one."""
     refuse_unobservable(run.cluster, run.performance_page, computes=on_cluster)
-    to = Destination(
-        output=run.output,
+    connect = partial(observed_cluster, run.cluster, run.performance_page, early=run.early)
+    return run_job(
+        prepare,
+        store,
+        connect if on_cluster else contextlib.nullcontext,
         workspace=run.workspace,
         resume=run.resume,
-        name=run.name,
+        resumed_by=again or ("the same command" if run.output is None else "the same command with --resume"),
+        notify=partial(click.echo, err=True),
+    )
+
+
+def report_store(report_class: type[Document], run: RunOptions) -> ReportStore[Document]:
+    """Where a command keeps a report of a class."""
+    return ReportStore(
+        report_class=report_class,
+        output=run.output,
+        title=run.name,
         description=run.description,
         command=words_of_command(),
-        resumed_by=again or ("the same command" if run.output is None else "the same command with --resume"),
     )
-    connect = partial(observed_cluster, run.cluster, run.performance_page, early=run.early)
-    return run_job(prepare, to, connect if on_cluster else contextlib.nullcontext, partial(click.echo, err=True))
 
 
 def words_of_command() -> str:
@@ -99,14 +110,12 @@ def deliver_table(
 
 def evaluate_job(job: PipelineJob, run: RunOptions, *, again: str | None = None) -> Report | SplitReport:
     """Evaluate a job and save its report; parameters and errors as of `run_resumable`."""
-    if job.has_splits:
-        from reid_dist.evaluation.splits.job import prepare_splits
-
-        options = job.split_options()
-        return run_resumable(run, partial(prepare_splits, job.sides, options, rows_progress, stages))
+    report_class, prepare = prepared_job(job, rows_progress, stages)
     # Lists are read here; there is nothing to distribute.
-    prepare = partial(prepare_evaluation, job, rows_progress, stages)
-    return run_resumable(run, prepare, on_cluster=job.lists is None, again=again)
+    report: Report | SplitReport = run_resumable(
+        run, prepare, report_store(report_class, run), on_cluster=job.lists is None, again=again
+    )
+    return report
 
 
 def deliver_report(report: Report, *, as_json: bool, output: Path | None) -> None:

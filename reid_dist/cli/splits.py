@@ -25,7 +25,7 @@ from reid_dist.evaluation.split_options import SPLIT_OPTIONS
 @shared_options(
     "fuse",
     *SPLIT_OPTIONS,
-    *("seed", "benchmark", "benchmark_alone", "protocol", "distance", "metrics", "max_rank", "collapse", "chunk_rows"),
+    *("seed", "benchmark", "other_codes", "protocol", "distance", "metrics", "max_rank", "collapse", "chunk_rows"),
     seed={"group": DRAW, "help": "Of the draw."},
     max_rank={"help": "Length of the CMC curve."},
 )
@@ -55,12 +55,14 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options:
     from functools import partial
 
     from reid_dist.cli.progress import rows_progress, stages
-    from reid_dist.cli.resumable import run_resumable
+    from reid_dist.cli.resumable import report_store, run_resumable
     from reid_dist.cli.splitting import deliver_splits
+    from reid_dist.evaluation.runs import prepare_splits
     from reid_dist.evaluation.sides import Sides
-    from reid_dist.evaluation.splits.job import prepare_splits
+    from reid_dist.evaluation.splits import SplitReport
 
     sides = Sides(query, gallery, options.pop("fuse"))
     given = given_options(options)
-    report = run_resumable(run, partial(prepare_splits, sides, given, rows_progress, stages))
+    prepare = partial(prepare_splits, sides, given, rows_progress, stages)
+    report = run_resumable(run, prepare, report_store(SplitReport, run))
     deliver_splits(report, as_json=as_json, output=run.output)

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reid_dist.cli.options import RunOptions
 from reid_dist.cli.progress import points
-from reid_dist.cli.resumable import deliver_table, open_sides, run_resumable
+from reid_dist.cli.resumable import deliver_table, open_sides, report_store, run_resumable
 from reid_dist.core.formatting import aligned, counted
 from reid_dist.core.specs import value_text
-from reid_dist.evaluation.checked_options import CheckedOptions, complete
-from reid_dist.evaluation.options import OPTIONS, SWEEP
-from reid_dist.evaluation.pipelines import SweptParameters
-from reid_dist.evaluation.runner import Computation, ReportForm, options_spec, reported_spec
+from reid_dist.evaluation.runner import Run
 from reid_dist.evaluation.sides import parse_model
-from reid_dist.evaluation.sweeps import (
-    SweepReport,
-    chosen_sides,
-    make_grid,
-    method_of,
-    options_at,
-    sweep_parameters,
-)
-from reid_dist.evaluation.sweeps.grid import Grid
-from reid_dist.reports.documents import plain
+from reid_dist.evaluation.sweeps import SweepJob, SweepReport, grid_of, run_sweep
 from reid_dist.reports.heading import caution_of
 from reid_dist.reports.words import metric_value
-from reid_dist.stores import FeatureSet
-
-if TYPE_CHECKING:
-    from distributed import Client
+from reid_dist.stages.session import Session
 
 _BEST = "*"
 
@@ -40,64 +25,25 @@ def sweep_sides(query: str, gallery: str, options: dict[str, Any], run: RunOptio
 
     Errors are those of `run_resumable`.
     """
-    given = [parse_model(text) for text in options.pop("fuse", None) or ()]
+    models = [parse_model(text) for text in options.pop("fuse", None) or ()]
     # Wrong values are refused before anything is read or started.
-    grid = make_grid(
-        options["expand"],
-        options["rerank"],
-        {name: options.get(name) for name in SweptParameters.model_fields},
-        include_self=options.get("include_self", False),
-    )
+    grid = grid_of(options, include_self=options.pop("include_self", False))
 
-    def prepare() -> Computation[SweepReport]:
-        near, far = open_sides(query, gallery)
-        near, far, models = chosen_sides(grid, near, far, given)
+    def prepare() -> Run[SweepReport]:
+        job = SweepJob.of(grid, *open_sides(query, gallery), options, models)
 
-        def compute(client: Client | None, workspace: Path | str | None) -> SweepReport:
+        def compute(session: Session) -> SweepReport:
             with points() as (tasks, shown):
-                return sweep_parameters(
-                    near,
-                    far,
-                    client=client,
-                    workspace=workspace,
+                return run_sweep(
+                    session.showing(tasks),
+                    job,
                     keep=run.workspace is not None,
-                    progress=tasks,
-                    fuse=models,
                     on_point=lambda done, total, point, row: shown(done, total, _setting(point.values), row),
-                    **options,
                 )
 
-        return Computation(
-            form=ReportForm(SweepReport),
-            spec={**_spec(grid, options, near, far), "method": plain(method_of(grid, models))},
-            spec_of=_spec_of,
-            compute=compute,
-            curve_shape=(near.n_rows, options["max_rank"]),
-            other="another sweep",
-        )
+        return Run(spec=job.spec, compute=compute, curve_shape=(job.query.n_rows, options["max_rank"]))
 
-    return run_resumable(run, prepare)
-
-
-def _spec(grid: Grid, options: dict[str, Any], query: FeatureSet, gallery: FeatureSet) -> dict[str, Any]:
-    """All that a parameter sweep depends on, by name."""
-    given = complete({name: value for name, value in options.items() if name in OPTIONS})
-    checked = CheckedOptions.of(options_at(grid.points[0], given), query, gallery)
-    spec = options_spec(checked, query, gallery)
-    return {
-        "parameters": {axis.name: plain(axis.values) for axis in grid.axes},
-        **{
-            name: plain(value)
-            for name, value in spec.items()
-            if name not in OPTIONS or SWEEP not in OPTIONS[name].refused_by
-        },
-    }
-
-
-def _spec_of(report: SweepReport) -> dict[str, Any]:
-    """Specification of a finished report."""
-    found = {"method": report.method, "parameters": report.parameters, "metrics": report.metric_names}
-    return {**reported_spec(report), **found}
+    return run_resumable(run, prepare, report_store(SweepReport, run))
 
 
 def deliver_sweep(report: SweepReport, *, as_json: bool, output: Path | None) -> None:

@@ -24,7 +24,7 @@ from reid_dist.cli.options import (
     group=INPUTS,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The pipeline of the run, for a composed protocol, a ground truth or fused models.",
+    help="The pipeline of the run, for a ground truth or fused models.",
 )
 @option(
     "--far",
@@ -91,7 +91,7 @@ def command(
     from reid_dist.cli.progress import rows_progress, stages
     from reid_dist.cli.resumable import words_of_command
     from reid_dist.cli.thresholds_table import print_operating_points
-    from reid_dist.evaluation.operating.rerun import run_options_of
+    from reid_dist.evaluation.operating.rerun import RecordedRanking
     from reid_dist.evaluation.operating.run import points_of_run, refuse_unfit_points
     from reid_dist.evaluation.pipelines import read_job
     from reid_dist.nightly.history.address import load_report
@@ -105,7 +105,7 @@ def command(
         refuse_occupied(run.output, otherwise="or RUN itself")
     refuse_unobservable(run.cluster, run.performance_page)
     report = load_report(directory)
-    ranking = run_options_of(report, None if pipeline is None else read_job(pipeline))
+    ranking = RecordedRanking.of(report, None if pipeline is None else read_job(pipeline))
     with rows_progress() as reading:
         near, gallery = ranking.sides.open(reading)
     ranking.refuse_changed(near, gallery)

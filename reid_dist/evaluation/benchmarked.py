@@ -1,73 +1,102 @@
-"""Evaluation by the rules of a benchmark on whole galleries, with the numbers of other codes in use."""
+"""Evaluation by the rules of a benchmark, with the numbers of other codes in use."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 from reid_dist.errors import InputError
 from reid_dist.evaluation.benchmarks.definition import Benchmark
-from reid_dist.evaluation.benchmarks.resolving import with_benchmark
-from reid_dist.evaluation.benchmarks.variants import CMC, Beside, Scores, protocols_beside, under_benchmark
-from reid_dist.evaluation.evaluate import evaluate, evaluate_beside, evaluate_distances
+from reid_dist.evaluation.benchmarks.resolving import refuse_other_codes, refuse_unfit_labels, with_benchmark
+from reid_dist.evaluation.benchmarks.variants import (
+    CMC,
+    Beside,
+    RunOfCode,
+    Scores,
+    protocols_beside,
+    scores_apart,
+    under_benchmark,
+)
+from reid_dist.evaluation.evaluate import evaluate_beside, evaluate_block, evaluate_once
 from reid_dist.evaluation.options import EvaluationOptions, RankingOptions
-from reid_dist.evaluation.other_codes import Run, scores_apart
-from reid_dist.evaluation.progress_bars import Shown
-from reid_dist.evaluation.splits import evaluate_splits
+from reid_dist.evaluation.splits.repeated import SplitJob, run_splits
+from reid_dist.evaluation.splits.report import SplitReport
 from reid_dist.reports import Report
-from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet
+from reid_dist.stages.session import Session
+from reid_dist.stores import DistanceBlock, FeatureSet, FeatureSource, LabelledSet, as_feature_set
 
-if TYPE_CHECKING:
-    from distributed import Client
+
+def evaluate_benchmark(
+    session: Session,
+    query: FeatureSource,
+    gallery: FeatureSource,
+    name: str | None,
+    options: Mapping[str, Any],
+    *,
+    other_codes: bool,
+) -> Report | SplitReport:
+    """Evaluate under a benchmark by its name; everything as of `reid_dist.evaluate`."""
+    refuse_other_codes(other_codes, name)
+    chosen, resolved = with_benchmark(str(name), options)
+    if chosen.draw is not None:
+        job = SplitJob.of(query, gallery, {**options, "benchmark": name, "other_codes": other_codes})
+        # Its progress is that of finished splits.
+        return run_splits(session, job)
+    near, far = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
+    refuse_unfit_labels(chosen, near, far)
+    given = cast("EvaluationOptions", resolved)
+    return evaluate_published(session, near, far, chosen, given, other_codes=other_codes)
 
 
 def evaluate_published(
+    session: Session,
     query: FeatureSet,
     gallery: FeatureSet,
     benchmark: Benchmark,
     options: EvaluationOptions,
     *,
-    alone: bool,
-    client: Client | None = None,
-    workspace: str | PathLike[str] | None = None,
-    progress: Shown = None,
+    other_codes: bool,
 ) -> Report:
-    """Evaluate features; `alone` without other codes that need runs of their own."""
-    where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
+    """Evaluate features, and with `other_codes` also by codes that need runs of their own."""
 
     def run(other: Benchmark, given: dict[str, Any]) -> Report | Scores:
         if other.draw is None:
-            return evaluate(query, gallery, **where, **with_benchmark(other.name, given)[1])
-        splits = evaluate_splits(query, gallery, benchmark=other.name, benchmark_alone=True, **where, **given)
+            return evaluate_once(_anew(session), query, gallery, **with_benchmark(other.name, given)[1])
+        splits = run_splits(_anew(session), SplitJob.of(query, gallery, {**given, "benchmark": other.name}))
         family = other.protocol.ap_family
         return Scores(family, splits.metrics[family], splits.metrics[CMC], n_draws=splits.n_splits)
 
-    report, beside = evaluate_beside(query, gallery, protocols_beside(benchmark), **where, **options)
-    return _with_others(report, benchmark, options, (query, gallery), None if alone else run, beside)
+    report, beside = evaluate_beside(session, query, gallery, protocols_beside(benchmark), **options)
+    return _with_others(report, benchmark, options, (query, gallery), run if other_codes else None, beside)
 
 
 def evaluate_published_distances(
+    session: Session,
     distances: DistanceBlock,
     query: LabelledSet,
     gallery: LabelledSet,
     benchmark: Benchmark,
     options: RankingOptions,
     *,
-    alone: bool,
-    **where: Any,
+    other_codes: bool,
 ) -> Report:
-    """Evaluate given distances; parameters as of `evaluate_published`, and `where` as of `evaluate_distances`."""
+    """Evaluate given distances; parameters as of `evaluate_published`."""
 
     def run(other: Benchmark, given: dict[str, Any]) -> Report:
         if other.draw is not None:
             raise InputError("galleries are drawn from features")
-        return evaluate_distances(distances, query, gallery, **where, **with_benchmark(other.name, given)[1])
+        rules = with_benchmark(other.name, given)[1]
+        return evaluate_block(_anew(session), distances, query, gallery, **rules)
 
-    report = evaluate_distances(distances, query, gallery, **where, **options)
-    return _with_others(report, benchmark, options, (query, gallery), None if alone else run)
+    report = evaluate_block(session, distances, query, gallery, **options)
+    return _with_others(report, benchmark, options, (query, gallery), run if other_codes else None)
+
+
+def _anew(session: Session) -> Session:
+    """Session of another run, with a stopwatch of its own."""
+    return session.showing(session.progress)
 
 
 def _with_others(
@@ -75,7 +104,7 @@ def _with_others(
     benchmark: Benchmark,
     options: Mapping[str, Any],
     sides: tuple[LabelledSet, LabelledSet],
-    run: Run | None,
+    run: RunOfCode | None,
     beside: Beside | None = None,
 ) -> Report:
     """Add the benchmark and the numbers of other codes; runs of their own are left out where `run` is None."""

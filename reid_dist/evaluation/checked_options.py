@@ -22,7 +22,16 @@ from reid_dist.engine.checks import (
 from reid_dist.engine.outputs.partitions import Partitions
 from reid_dist.errors import InputError
 from reid_dist.evaluation.breakdowns import gallery_sizes, parse_breakdowns
-from reid_dist.evaluation.options import OPTIONS, RANKING_OPTIONS, EvaluationOptions, Form, Option, Source, requests
+from reid_dist.evaluation.options import (
+    OPTIONS,
+    RANKING_OPTIONS,
+    SWEEP,
+    EvaluationOptions,
+    Form,
+    Option,
+    Source,
+    requests,
+)
 from reid_dist.metrics.definitions import RANKS, Metric, default_metrics, parse_metrics
 from reid_dist.relevance.ground_truth import GroundTruth, read_ground_truth
 from reid_dist.relevance.groups import Collapse
@@ -103,6 +112,13 @@ def complete(given: Mapping[str, Any]) -> EvaluationOptions:
         if name not in OPTIONS:
             raise InputError(did_you_mean("option", name, list(OPTIONS)))
     return cast("EvaluationOptions", {name: given.get(name, option.default) for name, option in OPTIONS.items()})
+
+
+def headline_only(options: EvaluationOptions, **changed: Any) -> EvaluationOptions:
+    """Options with all extras switched off: lists, tables, intervals, comparisons; `changed` are others by name."""
+    extras = {name: option for name, option in OPTIONS.items() if SWEEP in option.refused_by}
+    off = {name: None if option.optional else option.default for name, option in extras.items()}
+    return cast("EvaluationOptions", {**options, **off, **changed})
 
 
 def recorded(options: EvaluationOptions) -> dict[str, Any]:

@@ -9,9 +9,8 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
-from reid_dist.clusters.versions import refuse_unlike_code
 from reid_dist.core.model import RankedQueries
-from reid_dist.engine.checks import check_client, check_labels, check_sets, joined_labels
+from reid_dist.engine.checks import check_labels, check_sets, joined_labels
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
@@ -24,38 +23,43 @@ from reid_dist.engine.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.engine.task_graph import Execution, Stopwatch
 from reid_dist.engine.threshold_passes import refuse_early, verify
 from reid_dist.errors import InputError
-from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded, refuse_options_of_features
+from reid_dist.evaluation.checked_options import (
+    CheckedOptions,
+    complete,
+    headline_only,
+    recorded,
+    refuse_options_of_features,
+)
 from reid_dist.evaluation.counted_rows import CountedRows
 from reid_dist.evaluation.lowered import stage_changes
 from reid_dist.evaluation.options import RANKING_OPTIONS, EvaluationOptions, RankingOptions
-from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.evaluation.progress_bars import Shown
 from reid_dist.evaluation.projection import (
+    RANKS_OF_ITEMS,
     held_besides,
-    make_execution,
-    make_resources,
     most_matches,
     most_relevant,
     plan_for,
+    requested_outputs,
 )
-from reid_dist.evaluation.requested_outputs import RANKS_OF_ITEMS, requested_outputs
+from reid_dist.evaluation.result_spec import given_ranking_spec, ranking_spec
+from reid_dist.evaluation.sessions import begin_session
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import RanksOf, make_report
-from reid_dist.evaluation.visibility import visible_to, workspace_at, workspace_folder
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports import Report
 from reid_dist.stages.expansion import describe_expansion, refuse_unlike_lengths
 from reid_dist.stages.reranking import rerank_scorer
+from reid_dist.stages.session import Session
 from reid_dist.stores import (
     DistanceBlock,
     FeatureSet,
     FeatureSource,
     LabelledSet,
     LabelSource,
-    Workspace,
     as_feature_set,
     as_labelled_set,
 )
-from reid_dist.stores.workspace import with_remade_parts
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -64,28 +68,18 @@ Beside = dict[Protocol, RankedQueries]
 """Ranks under other protocols than that of a report."""
 
 
-def evaluate(
-    query: FeatureSource,
-    gallery: FeatureSource,
-    *,
-    client: Client | None = None,
-    workspace: str | PathLike[str] | None = None,
-    progress: Shown = None,
-    **options: Unpack[EvaluationOptions],
+def evaluate_once(
+    session: Session, query: FeatureSource, gallery: FeatureSource, **options: Unpack[EvaluationOptions]
 ) -> Report:
     """Evaluate once; everything as of `reid_dist.evaluate` without a benchmark."""
-    where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
-    return evaluate_beside(query, gallery, None, **where, **options)[0]
+    return evaluate_beside(session, query, gallery, None, **options)[0]
 
 
 def evaluate_beside(
+    session: Session,
     query: FeatureSource,
     gallery: FeatureSource,
     protocols: Sequence[Protocol] | None,
-    *,
-    client: Client | None = None,
-    workspace: str | PathLike[str] | None = None,
-    progress: Shown = None,
     **options: Unpack[EvaluationOptions],
 ) -> tuple[Report, Beside]:
     """Evaluate once, and rank under other protocols by labels in the same pass.
@@ -96,61 +90,50 @@ def evaluate_beside(
     started = time.perf_counter()
     given = complete(options)
     measure = DISTANCES.get(given["distance"])
-    check_client(client)
     query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     check_sets(query, gallery, measure)
     checked = CheckedOptions.of(given, query, gallery)
     refuse_unlike_lengths(query, gallery, checked.expand, measure)
+    spec = ranking_spec(checked, query, gallery)
     if (counted := CountedRows.of(checked, query, gallery)) is not None:
-        report, beside = evaluate_beside(
-            *counted.sides, protocols, client=client, workspace=workspace, progress=progress, **options
-        )
-        return counted.restored(report), beside
-    kept = workspace_at(workspace)
-    with shown_progress(progress) as shown:
-        watch = Stopwatch(shown)
+        report, beside = evaluate_beside(session, *counted.sides, protocols, **options)
+        return replace(counted.restored(report), spec=spec), beside
+    session = replace(session, chunk_rows=checked.values["chunk_rows"])
 
-        def unranked(
-            options: EvaluationOptions, visible: tuple[FeatureSet, FeatureSet], execution: Execution
-        ) -> Report:
-            plain = _without_reranking(checked, options, query, gallery)
-            scorer = FeatureScorer(*visible, measure)
-            return _evaluate(plain, (query, gallery), visible, scorer, execution, watch, started)[0]
+    def unranked(options: EvaluationOptions, visible: tuple[FeatureSet, FeatureSet], execution: Execution) -> Report:
+        plain = _without_reranking(checked, options, query, gallery)
+        scorer = FeatureScorer(*visible, measure)
+        return _evaluate(plain, (query, gallery), visible, scorer, execution, session.progress, started)[0]
 
-        def attempt() -> tuple[Report, Beside]:
-            with scored_sets(checked, (query, gallery), client, kept, watch) as (visible, scorer, execution):
-                found, beside = _evaluate(
-                    checked, (query, gallery), visible, scorer, execution, watch, started, protocols
-                )
-                notes = [*found.notes, *stage_notes((query, gallery), visible), *scorer.notes]
-                changes = None
-                if checked.values["against_plain"]:
-                    plainer = [unranked(given, visible, execution)]
-                    if checked.expand:
-                        with visible_to(client, kept, query, gallery, watch.warn) as plain:
-                            plainer.append(unranked({**given, "expand": None}, plain, execution))
-                    changes = stage_changes(plainer, found, list(plainer[0].metrics))
-                return replace(found, notes=notes, stage_changes=changes), beside
+    def attempt() -> tuple[Report, Beside]:
+        with scored_sets(checked, (query, gallery), session) as (visible, scorer, execution):
+            found, beside = _evaluate(
+                checked, (query, gallery), visible, scorer, execution, session.progress, started, protocols
+            )
+            changes = None
+            notes = [*found.notes, *stage_notes((query, gallery), visible), *scorer.notes]
+            if checked.values["against_plain"]:
+                plainer = [unranked(given, visible, execution)]
+                if checked.expand:
+                    with session.visible(query, gallery) as plain:
+                        plainer.append(unranked({**given, "expand": None}, plain, execution))
+                changes = stage_changes(plainer, found, list(plainer[0].metrics))
+            return replace(found, notes=notes, stage_changes=changes), beside
 
-        report, beside = with_remade_parts(attempt, kept, watch.warn)
-    return replace(report, distance=measure.describe()), beside
+    report, beside = session.retried(attempt)
+    return replace(report, distance=measure.describe(), spec=spec), beside
 
 
 @contextlib.contextmanager
 def scored_sets(
-    checked: CheckedOptions,
-    sides: tuple[FeatureSet, FeatureSet],
-    client: Client | None,
-    kept: Workspace | None,
-    watch: Stopwatch,
+    checked: CheckedOptions, sides: tuple[FeatureSet, FeatureSet], session: Session
 ) -> Iterator[tuple[tuple[FeatureSet, FeatureSet], Scorer, Execution]]:
     """The sets as workers read them, expanded, with their distances after re-ranking, and what computes these."""
-    measure, chunk_rows = DISTANCES.get(checked.values["distance"]), checked.values["chunk_rows"]
-    with contextlib.ExitStack() as stack:
-        visible = stack.enter_context(visible_to(client, kept, *sides, watch.warn))
+    measure = DISTANCES.get(checked.values["distance"])
+    with session.visible(*sides) as visible, contextlib.ExitStack() as stack:
         shared: dict[str, Any] = {}
         if checked.expand or checked.rerank is not None:
-            where = make_resources(client, workspace_folder(stack, kept), chunk_rows, watch)
+            where = stack.enter_context(session.placed()).resources()
             shared = {"policy": where.policy, "screened": where.screened}
             from reid_dist.stages.expansion import expand_sets
 
@@ -159,7 +142,7 @@ def scored_sets(
         if checked.rerank is not None:
             scorer = rerank_scorer(*visible, measure, checked.rerank, where)
         # Measured after the stages, as workers may have joined or left meanwhile.
-        yield visible, scorer, replace(make_execution(client, kept, chunk_rows, watch), **shared)
+        yield visible, scorer, replace(session.execution(), **shared)
 
 
 def stage_notes(inputs: Sequence[LabelledSet], made: Sequence[LabelledSet]) -> list[str]:
@@ -203,6 +186,18 @@ def evaluate_distances(
     InputError, UnknownNameError, PlanError, RunFailedError
         As in `evaluate`, and if the block has another shape than the labels.
     """
+    with begin_session(client, workspace, progress) as session:
+        return evaluate_block(session, distances, query, gallery, **options)
+
+
+def evaluate_block(
+    session: Session,
+    distances: DistanceBlock,
+    query: LabelSource,
+    gallery: LabelSource,
+    **options: Unpack[RankingOptions],
+) -> Report:
+    """Evaluate a block of distances; everything as of `evaluate_distances`."""
     started = time.perf_counter()
     if not isinstance(distances, DistanceBlock):
         raise InputError(
@@ -215,25 +210,18 @@ def evaluate_distances(
             f"the distance block is {distances.shape[0]} x {distances.shape[1]}, and there are labels of "
             f"{query.n_rows} queries and {gallery.n_rows} gallery rows; its rows are queries, its columns gallery rows"
         )
-    check_client(client)
     refuse_options_of_features(options, "distances")
     checked = CheckedOptions.of(complete(options), query, gallery)
-    sides, kept = (query, gallery), workspace_at(workspace)
-    with contextlib.ExitStack() as stack:
-        block = distances
-        if client is not None and not distances.is_stored:
-            name = f"distances-{distances.content_digest[:16]}.npy"
-            block = distances.save(workspace_folder(stack, kept).place(name))
-        watch = Stopwatch(stack.enter_context(shown_progress(progress)))
+    sides, session = (query, gallery), replace(session, chunk_rows=checked.values["chunk_rows"])
 
-        def attempt() -> Report:
-            execution = make_execution(client, kept, checked.values["chunk_rows"], watch)
-            if client is not None:
-                refuse_unlike_code(client, watch.warn)
-            return _evaluate(checked, sides, sides, BlockScorer(block), execution, watch, started)[0]
+    def attempt() -> Report:
+        with session.visible_distances(distances) as block:
+            execution = session.execution()
+            return _evaluate(checked, sides, sides, BlockScorer(block), execution, session.progress, started)[0]
 
-        report = with_remade_parts(attempt, kept, watch.warn)
-    return replace(report, inputs={**report.inputs, "distances": distances.describe()})
+    report = session.retried(attempt)
+    spec = given_ranking_spec(checked, *sides, distances=distances.content_digest)
+    return replace(report, inputs={**report.inputs, "distances": distances.describe()}, spec=spec)
 
 
 def plan_job(
@@ -342,14 +330,5 @@ def _without_reranking(
 ) -> CheckedOptions:
     """Options of an evaluation of headline metrics without re-ranking."""
     protocol = checked.protocol
-    others: EvaluationOptions = {
-        "rerank": None,
-        "against_plain": False,
-        "metrics": [protocol.ap_family, f"{protocol.cmc_family}@1"],
-        "topk": None,
-        "ties": False,
-        "roc": False,
-        "breakdowns": (),
-        "confidence": None,
-    }
-    return CheckedOptions.of({**given, **others}, query, gallery)
+    metrics = [protocol.ap_family, f"{protocol.cmc_family}@1"]
+    return CheckedOptions.of(headline_only(given, rerank=None, metrics=metrics), query, gallery)

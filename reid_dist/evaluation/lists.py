@@ -22,6 +22,7 @@ from reid_dist.evaluation.checked_options import (
 )
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.evaluation.options import LISTS, RANKING_OPTIONS, RankingOptions
+from reid_dist.evaluation.result_spec import given_ranking_spec
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import QueryCounts, described_protocol, interval_notes, mean_intervals
 from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curves
@@ -80,7 +81,7 @@ def evaluate_lists(
             f"protocol {checked.protocol.name!r} ranks groups of gallery items ({checked.protocol.collapse}), and "
             "top-k lists hold items; evaluate the feature stores or a distance block"
         )
-    rows, near = _as_lists(index, distance)
+    rows, near = as_lists(index, distance)
     labels = joined_label_sets(query, gallery, checked.joined, checked.protocol, checked.rows_are_items)
     gallery_labels = GalleryIndex(labels[1], checked.protocol)
     relevance = (
@@ -93,7 +94,7 @@ def evaluate_lists(
     return _report(checked, query, gallery, labels, rows, listed, n_junk_rows, started)
 
 
-def _as_lists(index: ArrayLike, distance: ArrayLike | None) -> tuple[NDArray[np.integer], NDArray[np.float64] | None]:
+def as_lists(index: ArrayLike, distance: ArrayLike | None) -> tuple[NDArray[np.integer], NDArray[np.float64] | None]:
     """Take lists as arrays."""
     try:
         rows, near = np.asarray(index), None if distance is None else np.asarray(distance)
@@ -166,6 +167,7 @@ def _report(
         bounds=bounds,
         notes=notes,
         options=recorded(options),
+        spec=given_ranking_spec(checked, query, gallery, lists=lists_digest(index)),
         timing={"total": time.perf_counter() - started},
     )
 

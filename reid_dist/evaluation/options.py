@@ -338,15 +338,15 @@ class Published(TypedDict, total=False):
             "metrics.  Options that contradict it are refused.",
         ),
     ]
-    benchmark_alone: Annotated[
+    other_codes: Annotated[
         bool,
         Option(
             default=False,
             heading="Conventions",
             refused_by=(SWEEP,),
-            help="Leave out other codes in use that rank groups or draw galleries: each costs a run of its own.",
-            doc="Leave out the numbers of other codes in use that cannot share the pass of the benchmark, since they "
-            "rank groups or draw galleries; each costs a run of its own.",
+            help="Also run other codes of the benchmark that rank groups or draw galleries, each in a run of its own.",
+            doc="Also give the numbers of other codes in use that rank groups or draw galleries, each in a run of its "
+            "own; those of codes that can share the pass of the benchmark cost nothing, and are always given.",
         ),
     ]
 

@@ -235,7 +235,7 @@ class PipelineJob(_OptionFields):
                 "out, or evaluate without splits"
             )
         given = {name: value for name, value in self._given().items() if name not in refused}
-        published = {name: getattr(self, name) for name in ("benchmark", "benchmark_alone")}
+        published = {name: getattr(self, name) for name in ("benchmark", "other_codes")}
         return {**given, **published, **self._drawn()}
 
     def _given(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Pooled stores as results of the runner: where they go, what is left of an unfinished run, and what they hold."""
+"""Pooled stores as results of the runner: where they go, and what is left of an unfinished run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from reid_dist.errors import StoreError, StoreExistsError
-from reid_dist.evaluation.runner import Destination
-from reid_dist.stages.pooling import PooledPlace, PoolJob
+from reid_dist.evaluation.result_spec import Spec, differing
+from reid_dist.stages.pooling import PooledPlace
 from reid_dist.stores import FeatureSet, Workspace
 from reid_dist.stores.folders import folder_at
 from reid_dist.stores.locations import State, at_location, refuse_unless_free, state_of, unfinished_beside
@@ -21,72 +21,52 @@ from reid_dist.stores.stored import open_stored
 
 
 @dataclass(frozen=True)
-class StoreForm:
-    """Pooled stores, which their computation writes; `spec` is that of the job."""
+class PooledStore:
+    """A pooled store, which its computation writes.
+
+    The record of an unfinished run and its workspace are in a directory beside the store until it is done; on object
+    storage there is no record.
+    """
 
     at: PooledPlace
-    spec: dict[str, Any]
+    mismatch = "another store"
 
-    def find(self, to: Destination) -> FeatureSet | None:
-        """Open the store, if it is complete and not to be replaced by another one."""
-        if state_of(self.at.uri) is not State.COMPLETE:
-            return None
-        found = FeatureSet.open(self.at.uri)
-        return None if self.at.overwrite and spec_of_pooled(found) != self.spec else found
-
-    def place(self, to: Destination) -> object:
+    @property
+    def location(self) -> str:
         """Location of the store."""
         return self.at.uri
 
-    def name(self, result: FeatureSet) -> str:
-        """Location of the store."""
-        return result.uri
-
-    def keep(self, result: FeatureSet, to: Destination) -> FeatureSet:
-        """Return the store."""
-        return result
-
-
-@dataclass(frozen=True)
-class UnfinishedRun:
-    """Directory of a run that writes a store: its record and its workspace, beside the store until it is done.
-
-    On object storage it has no record.
-    """
-
-    store: str
-
     @property
-    def home(self) -> str:
-        """Location of the directory."""
-        return unfinished_beside(self.store)
+    def home(self) -> Path | None:
+        """Local directory of an unfinished run."""
+        return None if is_object_uri(self.at.uri) else Path(self._beside)
 
     @property
     def workspace(self) -> str:
         """Location of the workspace, unless the command names another one."""
-        return at_location(self.home, "workspace")
+        return at_location(self._beside, "workspace")
 
     @property
-    def exists(self) -> bool:
-        """Whether an earlier run has left anything."""
-        return folder_at(self.home).exists()
+    def _beside(self) -> str:
+        """Location of what an unfinished run leaves."""
+        return unfinished_beside(self.at.uri)
 
     @contextlib.contextmanager
-    def begun(self, *, resume: bool, overwrite: bool) -> Iterator[None]:
+    def begun(self, *, resume: bool) -> Iterator[None]:
         """Refuse a store that is there, and what an earlier run has left, unless it is resumed or replaced.
 
         At the end the directory is removed; if the run breaks, only where it has no finished part.
         """
-        if not (resume and state_of(self.store) is State.COMPLETE):
-            refuse_unless_free(self.store, overwrite=overwrite)
-        if self.exists and not resume:
-            if not overwrite:
+        if not (resume and state_of(self.at.uri) is State.COMPLETE):
+            refuse_unless_free(self.at.uri, overwrite=self.at.overwrite)
+        if folder_at(self._beside).exists() and not resume:
+            if not self.at.overwrite:
                 self._refuse()
             self._remove()
         try:
             yield
         except BaseException:
-            # Whatever else is wrong by now, the error on its way is the one to report.
+            # Keep the original exception.
             with contextlib.suppress(StoreError, OSError):
                 if not Workspace.at(self.workspace).holds_parts():
                     self._remove()
@@ -95,45 +75,45 @@ class UnfinishedRun:
         with contextlib.suppress(StoreError):
             self._remove()
 
+    def find(self, spec: Spec) -> FeatureSet | None:
+        """Open the store, if it is complete and not to be replaced by another one."""
+        if state_of(self.at.uri) is not State.COMPLETE:
+            return None
+        found = FeatureSet.open(self.at.uri)
+        return None if self.at.overwrite and differing(spec, self.spec(found)) else found
+
+    def spec(self, result: FeatureSet) -> Spec:
+        """The spec that the store was written with; that of a store which was not pooled is its content."""
+        source = open_stored(result.uri).manifest.source
+        spec: Spec = source.get("spec", {} if "pooling" in source else {"store": result.content_digest})
+        return spec
+
+    def remark(self, result: FeatureSet) -> str | None:
+        """A store has no name of its own."""
+        return None
+
+    def prepare(self) -> None:
+        """Nothing is to be prepared."""
+
+    def save(self, result: FeatureSet, spec: Spec) -> FeatureSet:
+        """Return the store."""
+        return result
+
     def _refuse(self) -> NoReturn:
         # Another process that writes the store now is reported as such.
-        unlock(lock(self.store), os.getpid())
+        unlock(lock(self.at.uri), os.getpid())
         raise StoreExistsError(
-            f"{self.store} is unfinished, and {self.home} holds what is done of it; --resume to continue that run, "
+            f"{self.at.uri} is unfinished, and {self._beside} holds what is done of it; --resume to continue that run, "
             "begin again with --overwrite, or write elsewhere"
         )
 
     def _remove(self) -> None:
         """Remove the directory; StoreExistsError if another process writes the store."""
-        if not is_object_uri(self.home) and not Path(self.home).exists():
+        if not is_object_uri(self._beside) and not Path(self._beside).exists():
             return
-        held = lock(self.store)
+        held = lock(self.at.uri)
         try:
             with contextlib.suppress(OSError):
-                folder_at(self.home).clear()
+                folder_at(self._beside).clear()
         finally:
             unlock(held, os.getpid())
-
-
-def pooled_spec(job: PoolJob, to: PooledPlace) -> dict[str, Any]:
-    """All that a pooled store depends on, by name."""
-    return {
-        "source": job.recipe.features.content_digest,
-        **job.options,
-        "dtype": job.recipe.dtype,
-        "allow_zero": job.allow_zero,
-        **dict(zip(("chunk_rows", "shard_rows"), job.layout(to), strict=True)),
-    }
-
-
-def spec_of_pooled(store: FeatureSet) -> dict[str, Any]:
-    """The same of a finished store; entries are missing where it is no pooled one."""
-    manifest = open_stored(store.uri).manifest
-    return {
-        "source": manifest.source.get("content_digest"),
-        **manifest.source.get("pooling", {}),
-        "dtype": manifest.dtype,
-        "allow_zero": manifest.allow_zero,
-        "chunk_rows": manifest.chunk_rows,
-        "shard_rows": manifest.shard_rows,
-    }

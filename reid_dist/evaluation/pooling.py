@@ -12,18 +12,15 @@ from typing import TYPE_CHECKING
 from numpy.typing import DTypeLike
 
 from reid_dist.core.temporary import temporary_directory
-from reid_dist.engine.checks import check_client
-from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, StoreError
-from reid_dist.evaluation.progress_bars import Shown, shown_progress
-from reid_dist.evaluation.projection import make_resources
-from reid_dist.evaluation.visibility import visible_to, workspace_at
+from reid_dist.evaluation.progress_bars import Shown
+from reid_dist.evaluation.sessions import begin_session
 from reid_dist.stages.pooling import CamidRule, PooledPlace, PoolJob, write_pooled
-from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
+from reid_dist.stages.session import Session
+from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
 from reid_dist.stores.featureset import Progress as RowsProgress
 from reid_dist.stores.locations import canonical_uri, refuse_unless_free
 from reid_dist.stores.object_errors import is_object_uri
-from reid_dist.stores.workspace import with_remade_parts
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -122,7 +119,6 @@ def pool(
     """
     if accumulator_bytes < 1:
         raise InputError(f"accumulator_bytes must be a positive number of bytes, not {accumulator_bytes}")
-    check_client(client)
     job = PoolJob.of(
         as_feature_set(features),
         by=by,
@@ -135,22 +131,19 @@ def pool(
         dtype=dtype,
     )
     to = PooledPlace(uri=canonical_uri(uri), chunk_rows=chunk_rows, shard_rows=shard_rows, overwrite=overwrite)
-    if callable(progress):
-        return pool_to(job, to, client, workspace, Progress(), progress, accumulator_bytes)
-    with shown_progress(progress) as shown:
-        return pool_to(job, to, client, workspace, shown, None, accumulator_bytes)
+    rows = progress if callable(progress) else None
+    with begin_session(client, workspace, None if callable(progress) else progress) as session:
+        return pool_to(session, job, to, rows, accumulator_bytes)
 
 
 def pool_to(
+    session: Session,
     job: PoolJob,
     to: PooledPlace,
-    client: Client | None,
-    workspace: str | os.PathLike[str] | None,
-    progress: Progress,
     rows: RowsProgress | None = None,
     sums_bytes: int = _ACCUMULATOR_BYTES,
 ) -> FeatureSet:
-    """Pool in threads or on a cluster; `progress` is of tasks, `rows` of rows read, for the location of the new store.
+    """Pool in threads or on a cluster; `rows` shows the progress of rows read, for the location of the new store.
 
     A store that is there, and sizes of chunks that do not fit together, are refused before anything is read.
     """
@@ -160,14 +153,13 @@ def pool_to(
     show = None if rows is None else partial(_show_rows, rows, to.uri)
     with contextlib.ExitStack() as stack:
         # Beside the new store there is room for its rows.
-        place = workspace_at(workspace) or Workspace.at(stack.enter_context(_beside(to.uri)))
+        placed = session if session.workspace is not None else session.within(stack.enter_context(_beside(to.uri)))
 
         def attempt() -> FeatureSet:
-            with visible_to(client, place, features, features, progress.warn) as (seen, _):
-                where = make_resources(client, place, None, progress)
-                return write_pooled(job, seen, to, where, sums_bytes=sums_bytes, show=show)
+            with placed.visible(features, features) as (seen, _):
+                return write_pooled(job, seen, to, placed.resources(), sums_bytes=sums_bytes, show=show)
 
-        return with_remade_parts(attempt, place, progress.warn)
+        return placed.retried(attempt)
 
 
 def _show_rows(rows: RowsProgress, uri: str, done: int, total: int) -> None:

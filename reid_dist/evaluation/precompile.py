@@ -26,13 +26,14 @@ from reid_dist.core.temporary import temporary_directory
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.task_graph import Progress
-from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
+from reid_dist.evaluation.evaluate import evaluate_distances, evaluate_once
 from reid_dist.evaluation.operating.run import operating_points
 from reid_dist.evaluation.search import nearest
 from reid_dist.kernels.machine_code import compiled_kernels, has_record, locked, record
 from reid_dist.kernels.settings import require_room
 from reid_dist.kernels.warmup import EVALUATION, INTEGERS
 from reid_dist.metrics.definitions import NEAREST, PAIRS, PROBES, RANKS, example_names
+from reid_dist.stages.session import Session
 from reid_dist.stores import DistanceBlock, FeatureSet
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def _jobs(folder: Path) -> Iterator[Callable[[], Any]]:
     usual = _sets(20, (40, 300))
     stored = _stored(usual, folder / "usual")
     for query, gallery in (stored, usual):
-        with_features = partial(evaluate, query, gallery, chunk_rows=_TILE)
+        with_features = partial(evaluate_once, Session(), query, gallery, chunk_rows=_TILE)
         for distance in DISTANCES.names():
             yield partial(nearest, gallery, gallery, k=4, distance=distance, chunk_rows=_TILE)
             yield partial(with_features, distance=distance, rerank=_RERANKING)
@@ -176,23 +177,23 @@ def _jobs(folder: Path) -> Iterator[Callable[[], Any]]:
             yield partial(with_features, expand=expand)
             yield partial(with_features, expand=expand, rerank=_RERANKING)
     query, gallery = _stored(usual, folder / "halves", "float16")
-    yield partial(evaluate, query, gallery, expand=_EXPANSIONS[0], rerank=_RERANKING)
-    yield partial(evaluate, query, gallery, metrics=_PAIRS, roc=True)
-    yield partial(evaluate, usual[0], stored[1], metrics=_PAIRS, roc=True)
-    yield partial(evaluate, stored[0], usual[1], metrics=_PAIRS, roc=True)
+    yield partial(evaluate_once, Session(), query, gallery, expand=_EXPANSIONS[0], rerank=_RERANKING)
+    yield partial(evaluate_once, Session(), query, gallery, metrics=_PAIRS, roc=True)
+    yield partial(evaluate_once, Session(), usual[0], stored[1], metrics=_PAIRS, roc=True)
+    yield partial(evaluate_once, Session(), stored[0], usual[1], metrics=_PAIRS, roc=True)
     # Many positives of every query, which products in float32 separate and which they do not.
     for name, spread in (("many", 1.0), ("many-near", 1e-6)):
         many = _sets(4, (40, 600), spread)
         for query, gallery in (many, _stored(many, folder / name)):
-            yield partial(evaluate, query, gallery)
+            yield partial(evaluate_once, Session(), query, gallery)
     # Still more of them; and rows so near each other that products in float32 do not separate any.
     for name, sets in (("crowded", _sets(2, (6, 2400))), ("near", _sets(20, (40, 300), spread=1e-6))):
         for query, gallery in (sets, _stored(sets, folder / name)):
-            yield partial(evaluate, query, gallery, metrics=_EVERY_RANK, ties=True, topk=3)
-            yield partial(evaluate, query, gallery, distance="euclidean", metrics=_PAIRS, roc=True)
-            yield partial(evaluate, query, gallery, protocol="cuhk03")
-            yield partial(evaluate, query, gallery, collapse="camid")
-            yield partial(evaluate, query, gallery, rerank=_RERANKING, protocol="cuhk03")
+            yield partial(evaluate_once, Session(), query, gallery, metrics=_EVERY_RANK, ties=True, topk=3)
+            yield partial(evaluate_once, Session(), query, gallery, distance="euclidean", metrics=_PAIRS, roc=True)
+            yield partial(evaluate_once, Session(), query, gallery, protocol="cuhk03")
+            yield partial(evaluate_once, Session(), query, gallery, collapse="camid")
+            yield partial(evaluate_once, Session(), query, gallery, rerank=_RERANKING, protocol="cuhk03")
     for query, gallery in (stored, usual):
         yield partial(_with_distances, query, gallery, folder)
     for name in (EVALUATION, INTEGERS):
@@ -234,7 +235,7 @@ def warm_up(name: str) -> None:
     if not integers or Policy.in_force().may_use_integers:
         with forcing("int8" if integers else "float32"):
             nearest(query, gallery, k=4)
-            evaluate(query, gallery, topk=3)
+            evaluate_once(Session(), query, gallery, topk=3)
             if integers:
                 nearest(gallery, gallery, k=4)
     record(name)

@@ -1,32 +1,31 @@
-"""Memory that a job needs, from its labels and options: the numbers that its plan is made of."""
+"""Outputs of a job that options request, and the memory that it needs: the numbers that its plan is made of."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.clusters.workers import awaited_workers
-from reid_dist.core.environment import threads_of_process
 from reid_dist.core.segments import segment_offsets
-from reid_dist.engine.outputs.group_ranks import group_numbers
+from reid_dist.engine.outputs.group_ranks import GroupRanks, group_numbers
+from reid_dist.engine.outputs.nearest_rows import NearestRows
 from reid_dist.engine.outputs.output import JobSizes, Output
-from reid_dist.engine.plan import DEFAULT_MEMORY, NOTHING_BESIDES, Besides, Plan, make_plan
+from reid_dist.engine.outputs.partitions import PartitionMetrics
+from reid_dist.engine.outputs.ranks import Ranks
+from reid_dist.engine.outputs.single_shot_curves import SingleShotCurves
+from reid_dist.engine.plan import NOTHING_BESIDES, Besides, Plan, make_plan
+from reid_dist.engine.reductions.single_shot import SingleShot
 from reid_dist.engine.scorers import Scorer
-from reid_dist.engine.task_graph import Execution, Progress
+from reid_dist.engine.task_graph import Execution
+from reid_dist.engine.threshold_passes import verification_outputs
+from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.metrics.definitions import METRICS, SINGLE_SHOT
 from reid_dist.relevance.assignment import rows_with_pids
 from reid_dist.relevance.ground_truth import RowLists
-from reid_dist.stages.neighbours import Resources
-from reid_dist.stores import LabelledSet, Workspace
-
-if TYPE_CHECKING:
-    from distributed import Client
-
-# Share of a worker's memory that tasks may plan with; the rest is the interpreter, its libraries and what Dask holds.
-_PLANNED_SHARE = 0.5
+from reid_dist.stores import LabelledSet
 
 
 def held_besides(
@@ -99,38 +98,60 @@ def plan_for(scorer: Scorer, execution: Execution, per_query: float, besides: Be
     )
 
 
-def _threads_and_memory(client: Client | None, progress: Progress) -> tuple[int, int]:
-    """Threads of all workers, and the bytes that one task may fill."""
-    if client is None:
-        n_threads, memory = threads_of_process()
-        return n_threads, planned_memory(memory)
-    workers = [*awaited_workers(client, progress.warn).values()]
-    limits = [worker["memory_limit"] // worker["nthreads"] for worker in workers if worker["memory_limit"]]
-    return sum(worker["nthreads"] for worker in workers), planned_memory(min(limits) if limits else None)
+# ---- requested outputs -----------------------------------------------------------------------------------------------
+
+RANKS_OF_ITEMS = frozenset({Ranks, NearestRows})
+"""Outputs that several protocols can share a pass for."""
 
 
-def planned_memory(limit: int | None) -> int:
-    """Bytes that a task may fill where a thread has so many; None where there is no limit."""
-    return DEFAULT_MEMORY if limit is None else int(limit * _PLANNED_SHARE)
-
-
-def make_execution(
-    client: Client | None, workspace: Workspace | None, chunk_rows: int | None, progress: Progress
-) -> Execution:
-    """Execution with the threads and the memory that this process or a cluster has now."""
-    n_threads, memory = _threads_and_memory(client, progress)
-    return Execution(
-        client=client,
-        n_threads=n_threads,
-        memory_per_thread=memory,
-        progress=progress,
-        workspace=workspace,
-        chunk_rows=chunk_rows,
+def requested_outputs(checked: CheckedOptions, *, all_ranks: bool = False) -> tuple[Output[Any], ...]:
+    """Outputs of an evaluation; with `all_ranks`, also ranks that no requested metric needs are computed."""
+    topk, collapse, partitions = checked.values["topk"], checked.collapse, checked.partitions
+    shot = _single_shot(checked)
+    others: Sequence[Output[Any]] = (
+        *([] if collapse is None else [GroupRanks(collapse.label, _first_alone(collapse.families))]),
+        *([] if partitions is None else [PartitionMetrics(partitions, _partition_metrics(checked))]),
+        *([] if shot is None else [SingleShotCurves(shot, checked.values["ties"])]),
+        *verification_outputs(checked.metrics, checked.values["roc"]),
     )
+    ranks_items = collapse is None or bool(collapse.families)
+    n_nearest = None if all_ranks or others or checked.truth is not None else _n_nearest(checked)
+    return (*([Ranks(n_nearest)] if ranks_items else []), *others, *([NearestRows(topk)] if topk else []))
 
 
-def make_resources(
-    client: Client | None, workspace: Workspace, chunk_rows: int | None, progress: Progress
-) -> Resources:
-    """The same for stages, which need a workspace."""
-    return Resources(**vars(make_execution(client, workspace, chunk_rows, progress)))
+def _n_nearest(checked: CheckedOptions) -> int | None:
+    """Number of the nearest positives of every query whose ranks determine all that is requested; None for all."""
+    # A comparison with the plain distance is one of average precision, too.
+    if checked.protocol.cmc_family != "CMC" or checked.values["against_plain"]:
+        return None
+    needed = [metric.n_positives for metric in checked.metrics]
+    return max((n for n in needed if n is not None), default=None) if None not in needed else None
+
+
+def _first_alone(stems: Sequence[str]) -> bool:
+    """Whether the metrics that rank groups need the rank of the first relevant group only."""
+    return bool(stems) and all(family.first_alone for family in METRICS if family.stem in stems)
+
+
+def _partition_metrics(checked: CheckedOptions) -> tuple[str, ...]:
+    """Metrics of the tables over partitions of the gallery: the rank metrics of the report, with mAP and CMC@1."""
+    return tuple(dict.fromkeys([*(metric.name for metric in checked.rank_metrics), "mAP", "CMC@1"]))
+
+
+def _single_shot(checked: CheckedOptions) -> SingleShot | None:
+    """Definition of the single-shot CMC; None unless a metric or the protocol's curve needs it."""
+    draws, protocol = checked.values["single_shot_draws"], checked.protocol
+    needed = [metric.parameter for metric in checked.metrics if metric.family.needs == SINGLE_SHOT]
+    if not needed and protocol.cmc_family != "CMC_single_shot":
+        if draws is not None:
+            raise InputError(
+                f"single_shot_draws are for the single-shot CMC, which neither protocol {protocol.name!r} nor a metric "
+                "requests; use a protocol such as cuhk03, or request CMC_single_shot@1"
+            )
+        return None
+    if protocol.is_listed:
+        raise InputError(
+            f"CMC_single_shot needs identities, and protocol {protocol.name!r} goes by lists; use a protocol by labels"
+        )
+    max_rank = max([checked.values["max_rank"], *needed])
+    return SingleShot(max_rank) if draws is None else SingleShot(max_rank, draws, checked.values["seed"])

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from reid_dist.evaluation.benchmarked import evaluate_published
-from reid_dist.evaluation.benchmarks import refuse_unfit_labels, with_benchmark
-from reid_dist.evaluation.benchmarks.resolving import refuse_alone
-from reid_dist.evaluation.evaluate import evaluate as evaluate_once
+from reid_dist.evaluation.evaluate import evaluate_once
 from reid_dist.evaluation.options import EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown
+from reid_dist.evaluation.sessions import begin_session
 from reid_dist.evaluation.signatures import lists_options
-from reid_dist.evaluation.splits import SplitReport, evaluate_splits
 from reid_dist.reports import Report
-from reid_dist.stores import FeatureSource, as_feature_set
+from reid_dist.stores import FeatureSource
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from reid_dist.evaluation.splits import SplitReport
 
 
 @overload
@@ -26,7 +25,7 @@ def evaluate(
     gallery: FeatureSource,
     *,
     benchmark: None = None,
-    benchmark_alone: bool = False,
+    other_codes: bool = False,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
     progress: Shown = None,
@@ -40,7 +39,7 @@ def evaluate(
     gallery: FeatureSource,
     *,
     benchmark: str,
-    benchmark_alone: bool = False,
+    other_codes: bool = False,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
     progress: Shown = None,
@@ -54,7 +53,7 @@ def evaluate(
     gallery: FeatureSource,
     *,
     benchmark: str | None = None,
-    benchmark_alone: bool = False,
+    other_codes: bool = False,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
     progress: Shown = None,
@@ -69,9 +68,10 @@ def evaluate(
     benchmark
         A name from `reid-dist list benchmarks`: its protocol, collapse, draws and metrics.  Options that contradict it
         are refused; distance, expand, rerank, metrics and all others stay free.
-    benchmark_alone
-        Leave out the numbers of other codes in use that cannot share the pass of the benchmark, since they rank groups
-        or draw galleries; each costs a run of its own.
+    other_codes
+        Also give the numbers of other codes in use that cannot share the pass of the benchmark, since they rank groups
+        or draw galleries; each costs a run of its own.  Those of other codes that rank single items cost nothing, and
+        are always given.
     **options
         As listed in `reid_dist.evaluation.options.EvaluationOptions`.
     client
@@ -104,13 +104,10 @@ def evaluate(
         If a cluster lost the job, or no worker could work on it for five minutes, or for as long as Dask's setting
         ``distributed.scheduler.no-workers-timeout`` says.
     """
-    where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
-    refuse_alone(benchmark_alone, benchmark)
-    if benchmark is None:
-        return evaluate_once(query, gallery, **where, **options)
-    chosen, resolved = with_benchmark(benchmark, options)
-    if chosen.draw is not None:
-        return evaluate_splits(query, gallery, benchmark=benchmark, benchmark_alone=benchmark_alone, **where, **options)
-    near, far = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
-    refuse_unfit_labels(chosen, near, far)
-    return evaluate_published(near, far, chosen, cast("EvaluationOptions", resolved), alone=benchmark_alone, **where)
+    with begin_session(client, workspace, progress) as session:
+        if benchmark is None and not other_codes:
+            return evaluate_once(session, query, gallery, **options)
+        # Few runs need benchmarks and their splits.
+        from reid_dist.evaluation.benchmarked import evaluate_benchmark
+
+        return evaluate_benchmark(session, query, gallery, benchmark, options, other_codes=other_codes)

@@ -1,9 +1,9 @@
-"""The runner of jobs: specification, finished result, finished parts, computation, saved result.
+"""The runner of jobs: spec, finished result, computation, saved result.
 
-A result is a report in an output directory, or a feature store; its `Form` holds what differs.  The specification
-holds all that a result depends on, by name.  It is compared with that of a finished result at the destination, and with
-that of an unfinished run, which a small file records until the run is done.  Finished parts in a workspace are named
-after all that they depend on and cannot be confused; the file serves users who resume with other options than before.
+A result is a report in an output directory, or a feature store; its `ResultStore` holds what differs.  The spec
+(`reid_dist.evaluation.result_spec`) is stored with the result, and compared with that of a job that resumes it; a small
+file records the spec of an unfinished run until the run is done.  Finished parts in a workspace are named after all
+that they depend on and cannot be confused; the file serves users who resume with other options than before.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import reid_dist.core.signals as signals
-from reid_dist._version import __version__
 from reid_dist.core.credentials import printable
 from reid_dist.core.formatting import byte_size
 from reid_dist.core.json_text import parse_json
@@ -29,14 +28,13 @@ from reid_dist.core.regular_files import MOST_SETTINGS, read_regular
 from reid_dist.core.temporary import DRAFT_NAME, remove_abandoned_drafts
 from reid_dist.engine.plan import DEFAULT_MEMORY
 from reid_dist.errors import DamagedStoreError, InputError, PlanError, RunFailedError, StoreError
-from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded
+from reid_dist.evaluation.result_spec import Spec, differing, entry_text
 from reid_dist.metrics.curves import curve_bytes
 from reid_dist.reports import described_run
-from reid_dist.reports.documents import plain
 from reid_dist.reports.files import refuse_occupied, refuse_uri
-from reid_dist.stores import LabelledSet, Workspace
+from reid_dist.stages.session import Session
+from reid_dist.stores import Workspace
 from reid_dist.stores.folders import written_whole
-from reid_dist.stores.workspace import read_record, write_record
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -45,134 +43,174 @@ if TYPE_CHECKING:
     from reid_dist.evaluation.sweeps.report import SweepReport
     from reid_dist.reports import Report
 
-_RESUME_OTHERWISE = "or --resume to continue the run in it"
 _WORKSPACE = "workspace"
 _UNFINISHED = "unfinished.json"
 
-Part = TypeVar("Part")
 R = TypeVar("R")
 Document = TypeVar("Document", "Report", "SweepReport", "SplitReport")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Destination:
-    """Where the result of a job goes, and where its parts are kept.
+class ResultStore(Protocol[R]):
+    """Loads and saves the result of one job."""
 
-    `output` is the directory of the run: of its report, and of its record while it is unfinished (None writes neither);
-    with `resume` it may hold an earlier run of the job.  `workspace` is a directory or URI, by default
-    ``output/workspace``, and a temporary one without `output`.  The name of a run is by default the last part of
-    `output`; a finished report keeps its name.  `resumed_by` are words for what resumes an interrupted run, None where
-    parts do not outlive it.
-    """
-
-    output: Path | None = None
-    workspace: str | None = None
-    resume: bool = False
-    name: str | None = None
-    description: str = ""
-    command: str = ""
-    resumed_by: str | None = None
-
-
-class Form(Protocol[R]):
-    """How results of a kind are kept at a destination."""
-
-    def find(self, to: Destination) -> R | None:
-        """The finished result; None if there is none."""
-
-    def place(self, to: Destination) -> object:
+    @property
+    def location(self) -> object:
         """Location of the result, for messages."""
 
-    def name(self, result: R) -> str:
-        """Name of the run that a finished result keeps."""
+    @property
+    def mismatch(self) -> str:
+        """What a result of another spec is called in an error."""
 
-    def keep(self, result: R, to: Destination) -> R:
-        """Save a result, unless its computation has; return it as it is kept."""
+    @property
+    def home(self) -> Path | None:
+        """Local directory of the record of an unfinished run, and of its workspace; None for neither."""
+
+    def begun(self, *, resume: bool) -> AbstractContextManager[None]:
+        """Refuse a place that is taken; in the end, remove what an unfinished run need not keep."""
+
+    def find(self, spec: Spec) -> R | None:
+        """The finished result, unless it is to be replaced by one of this spec; None if there is none."""
+
+    def spec(self, result: R) -> Spec:
+        """The spec that is stored with a result; empty in one of an earlier version."""
+
+    def remark(self, result: R) -> str | None:
+        """One line on what a finished result keeps of its own; None for none."""
+
+    def prepare(self) -> object:
+        """Prepare to save a result, in a thread, while it is computed."""
+
+    def save(self, result: R, spec: Spec) -> R:
+        """Save a result with its spec, unless its computation has; return it as it is kept."""
 
 
-@dataclass(frozen=True)
-class ReportForm(Generic[Document]):
-    """Reports of a class as files of the output directory."""
+@dataclass(frozen=True, kw_only=True)
+class ReportStore(Generic[Document]):
+    """A report of a class as files of an output directory, None to write nothing.
+
+    `title` is the name of the run, by default the last part of `output`; a finished report keeps its own.
+    """
 
     report_class: type[Document]
+    output: Path | None = None
+    title: str | None = None
+    description: str = ""
+    command: str = ""
 
-    def find(self, to: Destination) -> Document | None:
-        """Load the report, if its document is there."""
-        if to.output is None or not (to.output / self.report_class.document).is_file():
-            return None
-        return self.report_class.load(to.output)
-
-    def place(self, to: Destination) -> object:
+    @property
+    def location(self) -> object:
         """The output directory."""
-        return to.output
+        return self.output
 
-    def name(self, result: Document) -> str:
-        """Title of the report."""
-        return result.heading.title
+    @property
+    def mismatch(self) -> str:
+        """What the report of another spec is called in an error."""
+        return self.report_class.another
 
-    def keep(self, result: Document, to: Destination) -> Document:
-        """Write the report, with the description of its run."""
-        name = to.name or printable("" if to.output is None else to.output.resolve().name) or result.heading.title
-        report = replace(result, run=described_run(name, description=to.description, command=to.command))
-        if to.output is not None:
-            report.save(to.output, overwrite=True)
+    @property
+    def home(self) -> Path | None:
+        """The output directory."""
+        return self.output
+
+    @contextlib.contextmanager
+    def begun(self, *, resume: bool) -> Iterator[None]:
+        """Refuse a directory that holds anything, unless the run in it is resumed."""
+        if self.output is not None and resume:
+            refuse_uri(self.output)
+        elif self.output is not None:
+            refuse_occupied(self.output, otherwise="or --resume to continue the run in it")
+        yield
+
+    def find(self, spec: Spec) -> Document | None:
+        """Load the report, if its document is there."""
+        if self.output is None or not (self.output / self.report_class.document).is_file():
+            return None
+        return self.report_class.load(self.output)
+
+    def spec(self, result: Document) -> Spec:
+        """The spec of the report."""
+        return result.spec
+
+    def remark(self, result: Document) -> str | None:
+        """That the report keeps its name, if another one is wanted."""
+        name = result.heading.title
+        return None if self.title in (None, name) else f"{self.output} is finished and keeps its name {name!r}"
+
+    def prepare(self) -> object:
+        """Import what saving needs."""
+        return None if self.output is None else self.report_class.prepare_save()
+
+    def save(self, result: Document, spec: Spec) -> Document:
+        """Write the report, with its spec and the description of its run."""
+        name = self.title or printable("" if self.output is None else self.output.resolve().name)
+        run = described_run(name or result.heading.title, description=self.description, command=self.command)
+        report = replace(result, spec=dict(spec), run=run)
+        if self.output is not None:
+            report.save(self.output, overwrite=True)
         return report
 
 
 @dataclass(frozen=True, kw_only=True)
-class Computation(Generic[R]):
-    """What a job computes, with its inputs open.
+class Run(Generic[R]):
+    """A job with its inputs open: its spec, and what it computes in a session.
 
-    `form` is how the result is kept.  `spec` is all that the result depends on, by name, `spec_of` the same of a
-    finished result, and `digests` are entries of it that take long to compute, for the comparison with a finished
-    result.  `other` are words for the result of another specification.  `curve_shape` are queries and ranks of the
-    curves, for which this process needs memory; None for no curves, or for curves that end earlier.  `beside` runs in a
-    thread meanwhile, and prepares to save the result.
+    `curve_shape` are queries and ranks of the curves, for which this process needs memory; None for no curves, or for
+    curves that end earlier.
     """
 
-    form: Form[R]
-    spec: dict[str, Any]
-    spec_of: Callable[[R], dict[str, Any]]
-    compute: Callable[[Client | None, Path | str | None], R]
-    other: str
+    spec: Spec
+    compute: Callable[[Session], R]
     curve_shape: tuple[int, int] | None = None
-    digests: Callable[[], dict[str, Any]] = field(default=dict)
-    beside: Callable[[], object] = lambda: None
 
 
 def run_job(
-    prepare: Callable[[], Computation[R]],
-    to: Destination,
+    prepare: Callable[[], Run[R]],
+    store: ResultStore[R],
     connect: Callable[[], AbstractContextManager[Client | None]],
+    *,
+    workspace: str | None = None,
+    resume: bool = False,
+    resumed_by: str | None = None,
     notify: Callable[[str], None] = warnings.warn,
 ) -> R:
-    """Compute a result and save it, or return the finished one of the same specification.
+    """Compute a result and save it, or return the finished one of the same spec.
 
-    `prepare` opens the inputs; `connect` starts or reaches the cluster, and None is threads of this process; `notify`
-    is called with remarks of one line.
+    Parameters
+    ----------
+    prepare
+        Opens the inputs.
+    store
+        Where the result goes.
+    connect
+        Starts or reaches the cluster; None is threads of this process.
+    workspace
+        A directory or URI for parts, by default in the directory of the store, and a temporary one without any.
+    resume
+        Whether the store may hold an earlier run of the job.
+    resumed_by
+        Words for what resumes an interrupted run, None where parts do not outlive it.
+    notify
+        Called with remarks of one line.
     """
-    output = to.output
-    if output is not None:
-        refuse_uri(output) if to.resume else refuse_occupied(output, otherwise=_RESUME_OTHERWISE)
-    with _workspace_for(output, to.workspace) as folder:
-        job = prepare()
-        found = job.form.find(to) if to.resume else None
+    with store.begun(resume=resume), _workspace_for(store.home, workspace) as folder:
+        run = prepare()
+        found = store.find(run.spec) if resume else None
         if found is not None:
-            _refuse_other_result(job, found, to)
-            if to.name not in (None, job.form.name(found)):
-                notify(f"{job.form.place(to)} is finished and keeps its name {job.form.name(found)!r}")
+            _refuse_other_result(store, run.spec, found)
+            if (remark := store.remark(found)) is not None:
+                notify(remark)
             return found
-        if job.curve_shape is not None:
-            _refuse_long_curves(*job.curve_shape)
+        if run.curve_shape is not None:
+            _refuse_long_curves(*run.curve_shape)
         with (
-            _failures_with_advice(folder, to.resumed_by),
-            _without_old_temporaries(folder, output),
-            _recorded_spec(output, folder, job.spec),
+            _failures_with_advice(folder, resumed_by),
+            _without_old_temporaries(folder, store.home),
+            _recorded_spec(store.home, folder, run.spec),
             connect() as client,
         ):
-            if output is not None:
-                threading.Thread(target=_without_errors, args=(job.beside,), daemon=True).start()
-            return job.form.keep(job.compute(client, folder), to)
+            threading.Thread(target=_without_errors, args=(store.prepare,), daemon=True).start()
+            session = Session(client=client, workspace=None if folder is None else Workspace.at(folder))
+            return store.save(run.compute(session), run.spec)
 
 
 def _without_errors(prepare: Callable[[], object]) -> None:
@@ -181,86 +219,27 @@ def _without_errors(prepare: Callable[[], object]) -> None:
         prepare()
 
 
-# ---- specifications --------------------------------------------------------------------------------------------------
+# ---- finished results ------------------------------------------------------------------------------------------------
 
 
-def options_spec(checked: CheckedOptions, query: LabelledSet, gallery: LabelledSet) -> dict[str, Any]:
-    """Entries of a specification that every evaluation has."""
-    return {
-        "query": query.content_digest,
-        "gallery": gallery.content_digest,
-        "protocol": checked.protocol.describe(),
-        "ground_truth": None if checked.truth is None else checked.truth.content_digest,
-        "distance": checked.values["distance"],
-        **recorded(checked.values),
-    }
-
-
-def reported_spec(report: Report | SweepReport | SplitReport) -> dict[str, Any]:
-    """The same entries of a finished report."""
-    found_per_run = ("ground_truth", "single_shot")
-    return {
-        **{side: report.inputs[side]["content_digest"] for side in ("query", "gallery")},
-        "protocol": {name: text for name, text in report.protocol.items() if name not in found_per_run},
-        "ground_truth": report.protocol.get("ground_truth", {}).get("content_digest"),
-        "distance": report.distance["name"],
-        # An option that is missing in a report is newer than the report.
-        **recorded(complete({})),
-        **report.options,
-    }
-
-
-def _as_json(value: Any) -> str:
-    """A value as JSON, in which 1 and 1.0 differ, as they do as sizes of a gallery."""
-    return json.dumps(plain(value))
-
-
-# ---- finished results and parts --------------------------------------------------------------------------------------
-
-
-def _refuse_other_result(job: Computation[R], result: R, to: Destination) -> None:
-    """Refuse a finished result of another specification."""
-    wanted, found = {**job.spec, **job.digests()}, job.spec_of(result)
-    others = [name for name in wanted if _as_json(wanted[name]) != _as_json(found.get(name))]
-    if others:
+def _refuse_other_result(store: ResultStore[R], spec: Spec, result: R) -> None:
+    """Refuse a finished result of another spec."""
+    found = store.spec(result)
+    if not found:
         raise InputError(
-            f"{job.form.place(to)} holds {job.other} ({', '.join(others)} differ); choose another --output"
+            f"{store.location} holds a result of an earlier version, which did not store what it was made from; "
+            "choose another --output"
         )
-
-
-class FinishedParts(Generic[Part]):
-    """Finished parts of a job of many evaluations in a workspace, written one by one.
-
-    `identity` is everything that the values of all parts depend on, `make` the dataclass of a part, made of plain
-    values; `warn` is called with one line for each damaged part, which counts as not finished.
-    """
-
-    def __init__(
-        self, workspace: Workspace, kind: str, identity: Any, make: Callable[..., Part], warn: Callable[[str], None]
-    ) -> None:
-        self._workspace, self._make, self._warn = workspace, make, warn
-        self._stage = workspace.stage(kind, [__version__, identity], {})
-
-    def find(self, name: str) -> Part | None:
-        """Return a part; None if it is not finished, or damaged."""
-        found = read_record(self._stage, name, self._warn)
-        return None if found is None else self._make(**found)
-
-    def keep(self, name: str, part: Part) -> None:
-        """Write a part."""
-        write_record(self._stage, name, vars(part))
-
-    def remove(self) -> None:
-        """Remove all parts."""
-        self._workspace.remove(self._stage)
+    if others := ", ".join(differing(spec, found)):
+        raise InputError(f"{store.location} holds {store.mismatch} ({others} differ); choose another --output")
 
 
 # ---- unfinished runs -------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def _recorded_spec(output: Path | None, workspace: Path | str | None, spec: Mapping[str, Any]) -> Iterator[None]:
-    """Record a specification in the output directory until the run is done, or has left no parts.
+def _recorded_spec(output: Path | None, workspace: Path | str | None, spec: Spec) -> Iterator[None]:
+    """Record a spec in the output directory until the run is done, or has left no parts.
 
     A workspace outside the output directory is shared by many runs, and none is recorded then.
     """
@@ -269,13 +248,13 @@ def _recorded_spec(output: Path | None, workspace: Path | str | None, spec: Mapp
         return
     path = output / _UNFINISHED
     # Short, for the file has to fit on a disk that is almost full.
-    digests = {name: hashlib.sha256(_as_json(value).encode()).hexdigest()[:8] for name, value in spec.items()}
+    digests = {name: digest for name in spec if (digest := _digest_of(spec, name)) != _digest_of({}, name)}
     _refuse_other_run(path, digests)
     _write_spec(path, digests)
     try:
         yield
     except BaseException:
-        # Whatever else is wrong by now, the error on its way is the one to report.
+        # Keep the original exception.
         with contextlib.suppress(StoreError, OSError):
             if not Workspace.at(workspace).holds_parts():
                 path.unlink(missing_ok=True)
@@ -283,15 +262,19 @@ def _recorded_spec(output: Path | None, workspace: Path | str | None, spec: Mapp
     path.unlink(missing_ok=True)
 
 
+def _digest_of(spec: Spec, name: str) -> str:
+    return hashlib.sha256(entry_text(spec, name).encode()).hexdigest()[:8]
+
+
 def _refuse_other_run(path: Path, digests: Mapping[str, str]) -> None:
     try:
         found = parse_json(read_regular(path, MOST_SETTINGS))
-        others = [name for name, digest in digests.items() if found.get(name) != digest]
+        others = [name for name in dict.fromkeys([*digests, *found]) if found.get(name) != digests.get(name)]
     except FileNotFoundError:
         return
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}; choose another --output") from None
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, TypeError):
         raise DamagedStoreError(f"{path} is damaged; delete it, or choose another --output") from None
     if others:
         raise InputError(

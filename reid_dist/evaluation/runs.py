@@ -6,11 +6,10 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -21,23 +20,22 @@ from reid_dist.core.regular_files import open_regular
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, ReidDistError, StoreNotFoundError
 from reid_dist.evaluation.benchmarks import refuse_unfit_labels
-from reid_dist.evaluation.benchmarks.resolving import refuse_alone
+from reid_dist.evaluation.benchmarks.resolving import refuse_other_codes
+from reid_dist.evaluation.benchmarks.variants import Scores, benchmark_spec, under_benchmark
 from reid_dist.evaluation.checked_options import CheckedOptions
-from reid_dist.evaluation.evaluate import evaluate, evaluate_distances
+from reid_dist.evaluation.evaluate import evaluate_block, evaluate_once
 from reid_dist.evaluation.options import JOB_OPTIONS, RankingOptions
 from reid_dist.evaluation.pipelines import PipelineJob
-from reid_dist.evaluation.runner import Computation, ReportForm, options_spec, reported_spec
-from reid_dist.evaluation.sides import RowsProgress
+from reid_dist.evaluation.result_spec import given_ranking_spec, ranking_spec
+from reid_dist.evaluation.runner import Run
+from reid_dist.evaluation.sides import RowsProgress, Sides
 from reid_dist.reports import Report
-from reid_dist.stages.expansion import describe_expansion
+from reid_dist.stages.session import Session
 from reid_dist.stores import DistanceBlock, FeatureSet, LabelledSet, open_labels
 from reid_dist.stores.importers.source import members_of
 
 if TYPE_CHECKING:
-    from distributed import Client
-
-# Rankings that take the place of features.
-_GIVEN = ("distances", "lists")
+    from reid_dist.evaluation.splits import SplitReport
 
 # Errors of reading a damaged archive.
 _DAMAGE = (
@@ -48,29 +46,27 @@ _DAMAGE = (
 
 @dataclass(frozen=True)
 class OpenedJob:
-    """A job with both sides open; `evaluate` is a function of a client, a workspace and the progress."""
+    """A job with both sides open.
+
+    `given` is the content digest of distances or lists that take the features' place, by the name of their input;
+    `evaluate` is a function of a session.
+    """
 
     job: PipelineJob
     query: LabelledSet
     gallery: LabelledSet
-    evaluate: Callable[[Client | None, Path | str | None, Progress], Report]
+    given: dict[str, str]
+    evaluate: Callable[[Session], Report]
 
     @property
     def spec(self) -> dict[str, Any]:
-        """All that the report depends on, by name; distances and lists by path, since digests read them whole."""
+        """All that the report depends on, by name."""
         job, checked = self.job, CheckedOptions.of(self.job.options(), self.query, self.gallery)
-        paths = {name: getattr(job, name) for name in _GIVEN}
+        make = given_ranking_spec if self.given else ranking_spec
         return {
-            **options_spec(checked, self.query, self.gallery),
-            "distance": None if job.lists or job.distances else job.distance,
-            "expand": describe_expansion(checked.expand) if checked.expand else None,
-            "rerank": None if checked.rerank is None else checked.rerank.describe(),
-            "metrics": _metrics(checked.values["metrics"], [metric.name for metric in checked.metrics]),
-            "benchmark": job.benchmark,
-            "benchmark_alone": job.benchmark_alone,
-            "pictures": job.pictures,
-            "image_root": job.image_root if job.pictures is not None else None,
-            **{name: None if path is None else str(Path(path).absolute()) for name, path in paths.items()},
+            **make(checked, self.query, self.gallery, **self.given),
+            **benchmark_spec(job.published, other_codes=job.other_codes),
+            **_pictures_spec(job),
         }
 
 
@@ -79,127 +75,131 @@ def open_job(job: PipelineJob, progress: RowsProgress | None = None) -> OpenedJo
     _refuse_contradictions(job)
     if job.lists is None and job.distances is None:
         near, far = job.sides.open(progress)
-        opened = OpenedJob(job, near, far, partial(evaluate_features, job, near, far))
+        opened = OpenedJob(job, near, far, {}, partial(evaluate_features, job, near, far))
     else:
-        query, gallery = open_labels(job.query, "query"), open_labels(job.gallery, "gallery")
-        opened = OpenedJob(job, query, gallery, partial(evaluate_ranking, job, query, gallery))
+        sides = open_labels(job.query, "query"), open_labels(job.gallery, "gallery")
+        if job.lists is not None:
+            from reid_dist.evaluation.lists import as_lists, lists_digest
+
+            lists = as_lists(*_read_lists(job.lists))
+            given = {"lists": lists_digest(lists[0])}
+            opened = OpenedJob(job, *sides, given, partial(_evaluate_lists, job, *sides, lists))
+        else:
+            block = DistanceBlock.open(job.distances)
+            given = {"distances": block.content_digest}
+            opened = OpenedJob(job, *sides, given, partial(_evaluate_distances, job, *sides, block))
     if job.published is not None:
         refuse_unfit_labels(job.published, opened.query, opened.gallery)
     _refuse_missing_rows(job, opened.query.n_rows)
     return opened
 
 
-def evaluate_features(
-    job: PipelineJob,
-    query: FeatureSet,
-    gallery: FeatureSet,
-    client: Client | None,
-    workspace: Path | str | None,
-    progress: Progress,
-) -> Report:
+def evaluate_features(job: PipelineJob, query: FeatureSet, gallery: FeatureSet, session: Session) -> Report:
     """Evaluate a job whose distances are computed from features."""
-    where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
     if job.published is None:
-        report = evaluate(query, gallery, **where, **job.options())
+        report = evaluate_once(session, query, gallery, **job.options())
     else:
         from reid_dist.evaluation.benchmarked import evaluate_published
 
-        alone = job.benchmark_alone
-        report = evaluate_published(query, gallery, job.published, job.options(), alone=alone, **where)
+        options, other_codes = job.options(), job.other_codes
+        report = evaluate_published(session, query, gallery, job.published, options, other_codes=other_codes)
     return _with_pictures(report, job, query, gallery)
 
 
-def evaluate_ranking(
+def _evaluate_lists(
     job: PipelineJob,
     query: LabelledSet,
     gallery: LabelledSet,
-    client: Client | None,
-    workspace: Path | str | None,
-    progress: Progress,
+    lists: tuple[NDArray[Any], NDArray[Any] | None],
+    _: Session,
 ) -> Report:
-    """Evaluate a job whose distances or lists are given."""
-    # Distances and lists have no distance of their own; other options that need features are refused with the reason.
-    options = cast("RankingOptions", {name: value for name, value in job.options().items() if name != "distance"})
-    if job.lists is not None:
-        from reid_dist.evaluation.benchmarks.variants import Scores, under_benchmark
-        from reid_dist.evaluation.lists import evaluate_lists
+    """Evaluate a job whose lists are given; they are read here, and there is nothing to distribute."""
+    from reid_dist.evaluation.lists import evaluate_lists
 
-        index, distance = _read_lists(job.lists)
-        report = evaluate_lists(index, query, gallery, distance=distance, **options)
-        apart: dict[str, Scores] | None = None if job.benchmark_alone else {}
-        return report if job.published is None else under_benchmark(report, job.published, gallery, apart=apart)
-    block = DistanceBlock.open(job.distances)
-    where: dict[str, Any] = {"client": client, "workspace": workspace, "progress": progress}
+    report = evaluate_lists(lists[0], query, gallery, distance=lists[1], **_ranking_options(job))
+    apart: dict[str, Scores] | None = {} if job.other_codes else None
+    return report if job.published is None else under_benchmark(report, job.published, gallery, apart=apart)
+
+
+def _evaluate_distances(
+    job: PipelineJob, query: LabelledSet, gallery: LabelledSet, block: DistanceBlock, session: Session
+) -> Report:
+    """Evaluate a job whose distances are given."""
+    options = _ranking_options(job)
     if job.published is None:
-        report = evaluate_distances(block, query, gallery, **where, **options)
+        report = evaluate_block(session, block, query, gallery, **options)
     else:
         from reid_dist.evaluation.benchmarked import evaluate_published_distances
 
-        alone = job.benchmark_alone
-        report = evaluate_published_distances(block, query, gallery, job.published, options, alone=alone, **where)
+        report = evaluate_published_distances(
+            session, block, query, gallery, job.published, options, other_codes=job.other_codes
+        )
     return _with_pictures(report, job, query, gallery)
+
+
+def _ranking_options(job: PipelineJob) -> RankingOptions:
+    """Options where a ranking is given, which has no distance of its own; others of features are refused elsewhere."""
+    return cast("RankingOptions", {name: value for name, value in job.options().items() if name != "distance"})
+
+
+def prepared_job(
+    job: PipelineJob,
+    rows: Callable[[], AbstractContextManager[RowsProgress | None]],
+    stages: Callable[[], AbstractContextManager[Progress]],
+) -> tuple[type[Any], Callable[[], Run[Any]]]:
+    """Class of the report of a job, and what opens the job for `run_job`; parameters as of `prepare_evaluation`."""
+    if not job.has_splits:
+        return Report, partial(prepare_evaluation, job, rows, stages)
+    from reid_dist.evaluation.splits import SplitReport
+
+    return SplitReport, partial(prepare_splits, job.sides, job.split_options(), rows, stages)
 
 
 def prepare_evaluation(
     job: PipelineJob,
     rows: Callable[[], AbstractContextManager[RowsProgress | None]],
     stages: Callable[[], AbstractContextManager[Progress]],
-) -> Computation[Report]:
+) -> Run[Report]:
     """Open a job for `run_job`; `rows` shows the progress of reading, `stages` that of the evaluation."""
     with rows() as reading:
         opened = open_job(job, reading)
 
-    def compute(client: Client | None, workspace: Path | str | None) -> Report:
+    def compute(session: Session) -> Report:
         with stages() as progress:
-            return opened.evaluate(client, workspace, progress)
+            return opened.evaluate(session.showing(progress))
 
-    return Computation(
-        form=ReportForm(Report),
-        spec=opened.spec,
-        spec_of=_spec_of,
-        compute=compute,
-        curve_shape=None if job.lists is not None else (opened.query.n_rows, job.max_rank),
-        other="the report of another job",
-        beside=Report.prepare_save,
-        digests=lambda: {**dict.fromkeys(_GIVEN), **_ranking_digests(job)},
-    )
+    shape = None if job.lists is not None else (opened.query.n_rows, job.max_rank)
+    return Run(spec=opened.spec, compute=compute, curve_shape=shape)
 
 
-def _spec_of(report: Report) -> dict[str, Any]:
-    """Specification of a finished report."""
-    from reid_dist.evaluation.benchmarks.variants import is_alone
+def prepare_splits(
+    sides: Sides,
+    options: Mapping[str, Any],
+    rows: Callable[[], AbstractContextManager[RowsProgress | None]],
+    stages: Callable[[], AbstractContextManager[Progress]],
+) -> Run[SplitReport]:
+    """Open an evaluation over splits for `run_job`; `options` are those of `evaluate_splits`."""
+    from reid_dist.evaluation.splits.repeated import SplitJob, run_splits
 
-    return {
-        "pictures": None,
-        "image_root": None,
-        **reported_spec(report),
-        "benchmark": None if report.benchmark is None else report.benchmark["name"],
-        "benchmark_alone": is_alone(report.benchmark),
-        **{name: report.inputs.get(name, {}).get("content_digest") for name in _GIVEN},
-        "distance": None if set(_GIVEN) & set(report.inputs) else report.distance["name"],
-        "expand": report.expand,
-        "rerank": report.rerank,
-        "metrics": _metrics(report.options.get("metrics"), [*report.metrics, *report.bounds]),
-    }
+    with rows() as reading:
+        near, far = sides.open(reading)
+    job = SplitJob.of(near, far, options)
 
+    def compute(session: Session) -> SplitReport:
+        with stages() as progress:
+            return run_splits(session.showing(progress), job)
 
-def _metrics(given: Sequence[str] | None, reported: Sequence[str]) -> dict[str, Any]:
-    """Metrics as they were given, and those of the report: without any, these are the protocol's own."""
-    return {"given": given, "reported": sorted({*reported})}
+    return Run(spec=job.spec, compute=compute, curve_shape=(near.n_rows, job.options["max_rank"]))
 
 
-def _ranking_digests(job: PipelineJob) -> dict[str, str]:
-    """Content digest of the distances or lists that take the features' place, by the name of their input."""
-    if job.lists is not None:
-        from reid_dist.evaluation.lists import lists_digest
-
-        return {"lists": lists_digest(_read_lists(job.lists)[0])}
-    return {} if job.distances is None else {"distances": DistanceBlock.open(job.distances).content_digest}
+def _pictures_spec(job: PipelineJob) -> dict[str, Any]:
+    """Entries of a spec of pictures."""
+    return {} if job.pictures is None else {"pictures": job.pictures, "image_root": job.image_root}
 
 
 def _refuse_contradictions(job: PipelineJob) -> None:
     """Refuse options that contradict each other."""
-    refuse_alone(job.benchmark_alone, job.benchmark)
+    refuse_other_codes(job.other_codes, job.benchmark)
     if job.distances is not None and job.lists is not None:
         raise InputError("a job takes its ranking from distances or from lists, not from both")
     given = "distances" if job.distances is not None else "lists"
@@ -260,5 +260,4 @@ def _with_pictures(report: Report, job: PipelineJob, query: LabelledSet, gallery
         chosen=() if isinstance(job.pictures, str) else job.pictures or (),
         root=job.image_root,
     )
-    options = {**report.options, "pictures": job.pictures, "image_root": job.image_root}
-    return replace(report, pictures=pictures, options=options)
+    return replace(report, pictures=pictures, options={**report.options, **_pictures_spec(job)})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 from collections.abc import Sequence
 from os import PathLike
@@ -13,16 +12,16 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import Neighbours, RowRange, cut_rows
 from reid_dist.core.temporary import temporary_folder
-from reid_dist.engine.checks import check_client, check_count, check_excluded, check_sets
+from reid_dist.engine.checks import check_count, check_excluded, check_sets
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import SearchJob
 from reid_dist.engine.outputs.nearest_rows import NearestRows
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import InputError
-from reid_dist.evaluation.progress_bars import Shown, shown_progress
-from reid_dist.evaluation.projection import make_execution, make_resources, plan_for
-from reid_dist.evaluation.visibility import visible_to, workspace_at, workspace_folder
+from reid_dist.evaluation.progress_bars import Shown
+from reid_dist.evaluation.projection import plan_for
+from reid_dist.evaluation.sessions import begin_session
 from reid_dist.stages.neighbours import Items, Resources, find_neighbours
 from reid_dist.stages.reranking import (
     KeptRows,
@@ -35,8 +34,7 @@ from reid_dist.stages.reranking import (
     rerank_scorer,
     weighing,
 )
-from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
-from reid_dist.stores.workspace import with_remade_parts
+from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -79,32 +77,26 @@ def nearest(
     """
     measure = DISTANCES.get(distance)
     check_count("k", k)
-    if chunk_rows is not None:
-        check_count("chunk_rows", chunk_rows)
-    query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
-    check_sets(query, gallery, measure)
-    check_client(client)
-    if exclude is not None:
-        check_excluded(exclude, query, gallery)
-    same = query is gallery or (query.n_rows == gallery.n_rows and query.content_digest == gallery.content_digest)
-    kept = workspace_at(workspace)
-    with shown_progress(progress) as shown:
+    with begin_session(client, workspace, progress, chunk_rows) as session:
+        query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
+        check_sets(query, gallery, measure)
+        if exclude is not None:
+            check_excluded(exclude, query, gallery)
+        same = query is gallery or (query.n_rows == gallery.n_rows and query.content_digest == gallery.content_digest)
 
         def attempt() -> Neighbours:
-            with contextlib.ExitStack() as stack:
-                near, far = stack.enter_context(visible_to(client, kept, query, gallery, shown.warn))
+            with session.visible(query, gallery) as (near, far):
                 if same:
-                    where = make_resources(client, workspace_folder(stack, kept), chunk_rows, shown)
-                    return _among_themselves(Items((near,), exclude), measure, k, where)
-                execution = make_execution(client, kept, chunk_rows, shown)
+                    with session.placed() as placed:
+                        return _among_themselves(Items((near,), exclude), measure, k, placed.resources())
+                execution = session.execution()
                 scorer = FeatureScorer(near, far, measure, exclude)
                 lists = NearestRows(k)
                 plan = plan_for(scorer, execution, 0.0, lists.memory)
-                return run_job(SearchJob(near, far, scorer, plan, (lists,), policy=execution.policy), execution).of(
-                    NearestRows
-                )
+                job = SearchJob(near, far, scorer, plan, (lists,), policy=execution.policy)
+                return run_job(job, execution).of(NearestRows)
 
-        return with_remade_parts(attempt, kept, shown.warn)
+        return session.retried(attempt)
 
 
 def _among_themselves(items: Items, distance: Distance, k: int, where: Resources) -> Neighbours:
@@ -165,26 +157,24 @@ def k_reciprocal_graph(
     features = as_feature_set(features)
     if spec.mode != "transductive":
         raise InputError("a graph of one set has no queries to put in; leave out mode=inductive")
-    if chunk_rows is not None:
-        check_count("chunk_rows", chunk_rows)
-    # The graph may use directions although the distance does not.
-    check_sets(features, features, spec.graph_distance(measure))
-    check_client(client)
-    temporary = temporary_folder() if workspace is None else None
     # The mixture with the plain distance is no property of the graph.
     described = {name: value for name, value in spec.describe().items() if name not in ("lambda_value", "mode")}
     of = {"rerank": described, "distance": measure.describe(), "inputs": {"features": features.describe()}}
-    place = Workspace.at(workspace or temporary or "")
-
+    temporary = None
     try:
-        with shown_progress(progress) as shown:
+        with begin_session(client, workspace, progress, chunk_rows) as session:
+            # The graph may use directions although the distance does not.
+            check_sets(features, features, spec.graph_distance(measure))
+            if session.workspace is None:
+                temporary = temporary_folder()
+                session = session.within(temporary)
 
             def attempt() -> NeighbourGraph:
-                with visible_to(client, place, features, features, shown.warn) as (seen, _):
-                    rows = _graph_rows(seen, measure, spec, make_resources(client, place, chunk_rows, shown))
+                with session.visible(features, features) as (seen, _):
+                    rows = _graph_rows(seen, measure, spec, session.resources())
                 return NeighbourGraph(rows, of, temporary=temporary)
 
-            return with_remade_parts(attempt, place, shown.warn)
+            return session.retried(attempt)
     except BaseException:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -235,29 +225,22 @@ def reranked_distances(
         As in `evaluate`; and for rows that do not exist.
     """
     measure, spec = DISTANCES.get(distance), parse_rerank(rerank)
-    if chunk_rows is not None:
-        check_count("chunk_rows", chunk_rows)
-    query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
-    check_sets(query, gallery, measure)
-    check_client(client)
-    chosen = _checked_rows(rows, query.n_rows)
-    n_gallery = gallery.n_rows
-    block = np.empty((len(chosen), n_gallery))
-    kept = workspace_at(workspace)
-    with shown_progress(progress) as shown:
+    with begin_session(client, workspace, progress, chunk_rows) as session:
+        query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
+        check_sets(query, gallery, measure)
+        chosen = _checked_rows(rows, query.n_rows)
+        block = np.empty((len(chosen), gallery.n_rows))
 
         def attempt() -> None:
-            with contextlib.ExitStack() as stack:
-                near, far = stack.enter_context(visible_to(client, kept, query, gallery, shown.warn))
-                where = make_resources(client, workspace_folder(stack, kept), chunk_rows, shown)
-                scorer = rerank_scorer(near, far, measure, spec, where)
+            with session.visible(query, gallery) as (near, far), session.placed() as placed:
+                scorer = rerank_scorer(near, far, measure, spec, placed.resources())
                 for place, row in enumerate(chosen.tolist()):
-                    for cut in cut_rows(n_gallery, _PAIRS_AT_ONCE):
+                    for cut in cut_rows(gallery.n_rows, _PAIRS_AT_ONCE):
                         columns = np.arange(cut.start, cut.stop)
                         owner = np.zeros(len(columns), np.int64)
                         block[place, columns] = scorer.pair_distances(RowRange(row, row + 1), owner, columns)
 
-        with_remade_parts(attempt, kept, shown.warn)
+        session.retried(attempt)
     return block
 
 

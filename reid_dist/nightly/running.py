@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,11 +17,10 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import utc_now
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import ClusterError, ReidDistError, RunFailedError, StoreError
-from reid_dist.evaluation.runner import Destination, run_job
-from reid_dist.evaluation.runs import prepare_evaluation
+from reid_dist.evaluation.runner import ReportStore, run_job
+from reid_dist.evaluation.runs import prepared_job
 from reid_dist.evaluation.sides import RowsProgress
 from reid_dist.evaluation.splits import SplitReport
-from reid_dist.evaluation.splits.job import prepare_splits
 from reid_dist.nightly.entries import done_entry, undone_entry
 from reid_dist.nightly.exit_codes import INTERRUPTED, STOPPED, exit_code_of
 from reid_dist.nightly.history import History
@@ -125,7 +123,7 @@ def _run_jobs(
 ) -> str:
     """Evaluate, gate and record the jobs; return why some were left out, empty if none was."""
     left_out = ""
-    with contextlib.closing(_Session(surroundings)) as session:
+    with contextlib.closing(_NightCluster(surroundings)) as cluster:
         for at, planned in enumerate(jobs, start=1):
             surroundings.begun(at, len(jobs), planned.name)
             started = utc_now()
@@ -135,7 +133,7 @@ def _run_jobs(
                 if deadline is not None and time.monotonic() >= deadline:
                     raise _BudgetSpentError
                 if not left_out:
-                    entry, report = _evaluated(planned, places, session, surroundings, deadline)
+                    entry, report = _evaluated(planned, places, cluster, surroundings, deadline)
                     findings = apply_gates(
                         entry, report, history, suite=suite.suite, number=places.number, gates=suite.gates
                     )
@@ -195,7 +193,7 @@ class _Places:
         return Workspace(f"{self.shared}/{planned.model}/{planned.dataset}")
 
 
-class _Session:
+class _NightCluster:
     """Cluster for all jobs of a night; a broken one is replaced for the next job."""
 
     def __init__(self, surroundings: Surroundings) -> None:
@@ -276,37 +274,35 @@ class _Measured:
 def _evaluated(
     planned: PlannedJob,
     places: _Places,
-    session: _Session,
+    cluster: _NightCluster,
     surroundings: Surroundings,
     deadline: float | None,
 ) -> tuple[Entry, Report | None]:
     """Evaluate one job; any failure becomes its entry, except for an interruption of the night."""
     target = places.folder / places.report(planned)
     try:
-        client = session.client()
+        client = cluster.client()
         reset_peaks(client)
         workspace = places.workspace(planned)
         reused = tuple(workspace.kinds())
         measured = _Measured(surroundings, client, deadline)
         job = planned.pipeline
-        to = Destination(output=target, workspace=workspace.path, name=planned.name, description=job.description)
-        report: Report | SplitReport
-        if job.has_splits:
-            options = job.split_options()
-            splits = partial(prepare_splits, job.sides, options, measured.rows, measured.stages)
-            report = run_job(splits, to, lambda: contextlib.nullcontext(client))
-        else:
-            prepare = partial(prepare_evaluation, job, measured.rows, measured.stages)
-            report = run_job(prepare, to, lambda: contextlib.nullcontext(client))
+        report_class, prepare = prepared_job(job, measured.rows, measured.stages)
+        report: Report | SplitReport = run_job(
+            prepare,
+            ReportStore(report_class=report_class, output=target, title=planned.name, description=job.description),
+            lambda: contextlib.nullcontext(client),
+            workspace=workspace.path,
+        )
     except _BudgetSpentError:
         raise
     except (ClusterError, RunFailedError) as error:
-        session.close()
+        cluster.close()
         return undone_entry(planned, FAILED, str(error)), None
     except ReidDistError as error:
         return undone_entry(planned, FAILED, str(error)), None
     except Exception as error:  # A defect in one job: the night continues, and the traceback is kept.
-        session.close()
+        cluster.close()
         return _defect(planned, error, target), None
     entry = replace(
         done_entry(planned, report),

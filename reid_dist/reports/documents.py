@@ -62,6 +62,8 @@ class DocumentReport(JsonResult):
     """Names of all other files that a report may have."""
     what: ClassVar[str]
     """Kind of report, for messages."""
+    another: ClassVar[str] = "the report of another job"
+    """What one of another spec is called in an error."""
     remedy: ClassVar[str] = "evaluate again"
     """What to do about a damaged document."""
 
@@ -89,6 +91,10 @@ class DocumentReport(JsonResult):
     def _repr_html_(self) -> str:
         """Return the table that a notebook shows."""
         return self.summary().to_html()
+
+    @classmethod
+    def prepare_save(cls) -> None:
+        """Import what `save` needs, where that takes long."""
 
     def entries(self) -> dict[str, Any]:
         """Entries of the document without schema and digests, in their order."""
@@ -187,8 +193,8 @@ class DocumentReport(JsonResult):
             raise DamagedStoreError(f"{where} holds a {type(document).__name__}, not a report")
         _verify(document, cls.schema, where, cls.remedy)
         try:
-            # A report of an earlier version has no benchmark; every other entry is always there.
-            restored = {"benchmark": None, **cls.restored(dict(document), read, where)}
+            # A report of an earlier version has no benchmark and no spec; every other entry is always there.
+            restored = {"benchmark": None, "spec": {}, **cls.restored(dict(document), read, where)}
             report = cls(**{each.name: restored[each.name] for each in fields(cls)})
             require_digest("result", report.result_digest, document["result_digest"])
         except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:

@@ -54,7 +54,7 @@ class OperatingPoints(DocumentReport):
         ``n_query``, ``n_valid``, ``n_gallery``, ``n_genuine``, ``n_impostor``, ``n_mated``, ``n_non_mated`` and others.
     confidence
         What the intervals were made of; None without intervals.  Intervals are no part of the digest.
-    protocol, distance, rerank, expand, inputs, environment, timing, run, notes
+    protocol, distance, rerank, expand, inputs, environment, timing, run, spec, notes
         As in a `reid_dist.reports.Report`.
     options
         The requested points, the level of intervals and the seed.
@@ -86,6 +86,7 @@ class OperatingPoints(DocumentReport):
     environment: dict[str, Any] = field(default_factory=dict)
     timing: dict[str, float] = field(default_factory=dict)
     run: dict[str, str] = field(default_factory=dict)
+    spec: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -108,6 +108,9 @@ class ReportData(DocumentReport):
     run
         Where the report comes from, as far as it is known: ``name``, ``description``, ``date`` (ISO 8601, UTC) and
         ``command``, all of them texts.  Not part of the digest.
+    spec
+        All that the values depend on: content digests of the inputs and every option, as `evaluate` takes it; the
+        protocol by its parts.  Empty in reports of earlier versions.  Not part of the digest.
     notes
         Remarks on the validity of the numbers.
     pictures
@@ -148,6 +151,7 @@ class ReportData(DocumentReport):
     options: dict[str, Any] = field(default_factory=dict)
     benchmark: dict[str, str] | None = None
     run: dict[str, str] = field(default_factory=dict)
+    spec: dict[str, Any] = field(default_factory=dict)
     definitions: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     topk: TopK | None = None

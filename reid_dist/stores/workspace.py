@@ -17,25 +17,23 @@ import errno
 import io
 import json
 import os
-import shutil
 import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.fingerprint import fingerprint
-from reid_dist.core.temporary import remove_abandoned_drafts, temporary_directory
+from reid_dist.core.temporary import remove_abandoned_drafts
 from reid_dist.errors import DamagedPartError, DamagedStoreError, StoreError
 from reid_dist.stores.archive import AnotherIdentityError, read_arrays, read_identity, write_arrays
 from reid_dist.stores.folders import Folder, folder_at
-from reid_dist.stores.locations import at_location, canonical_uri, local_path, read_twice
+from reid_dist.stores.locations import at_location, canonical_uri, read_twice
 from reid_dist.stores.object_errors import is_object_uri
 
 INNER = "sweep-"
@@ -303,33 +301,6 @@ def read_record(stage: Stage, part: str, warn: Callable[[str], None]) -> dict[st
         warn(f"{str(error).partition(';')[0]}: made again")
         return None
     return found
-
-
-@contextlib.contextmanager
-def inner_folder(workspace: str | os.PathLike[str] | None, identity: str | None) -> Iterator[Path]:
-    """Directory that the parts of some work share: within `workspace`, or temporary where that is None.
-
-    Work with an `identity` has a folder of its own, which is removed when all is done.
-    """
-    place = None if workspace is None else local_path(canonical_uri(workspace))
-    if place is None:
-        with temporary_directory() as name:
-            yield Path(name)
-        return
-    folder = place if identity is None else place / f"{INNER}{identity[:20]}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot write to {workspace}: {error.strerror}; choose another workspace") from error
-    try:
-        yield folder
-    except BaseException:
-        # Finished parts stay, and the same work goes on from there.
-        if identity is not None and not Workspace(str(folder)).holds_parts():
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
-    if identity is not None:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def with_remade_parts(work: Callable[[], Made], workspace: Workspace | None, warn: Callable[[str], None]) -> Made:

@@ -15,7 +15,7 @@ import reid_dist.core.limits as limits
 from reid_dist.clusters import LocalCluster, Threads, cluster_size
 from reid_dist.clusters.workers import prepare_local_workers
 from reid_dist.errors import ClusterError
-from reid_dist.evaluation.projection import make_execution, planned_memory
+from reid_dist.stages.session import Session, planned_memory
 
 
 @contextlib.contextmanager
@@ -99,4 +99,4 @@ def test_threads_plan_with_the_memory_of_this_machine(monkeypatch: pytest.Monkey
     monkeypatch.setattr(environment, "usable_cores", lambda: 4)
     monkeypatch.setattr(environment, "usable_memory", lambda: 4 << 30)
     assert cluster_size(Threads(kind="threads")).memory_per_thread == 1 << 30
-    assert make_execution(None, None, None, None).memory_per_thread == planned_memory(1 << 30) < 1 << 30
+    assert Session().execution().memory_per_thread == planned_memory(1 << 30) < 1 << 30

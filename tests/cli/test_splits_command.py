@@ -104,7 +104,7 @@ def test_a_finished_run_is_taken_up(reid_dist, stores, threads, tmp_path: Path) 
     # What is the same by another name is the same.
     assert reid_dist(*words, "--chunk-rows", 9).out == first.out
     for more, differs in (
-        (("--seed", 1), "draw"),
+        (("--seed", 1), "seed"),
         (("--protocol", "no_cameras"), "protocol"),
         (("--distance", "euclidean"), "distance"),
         (("--metric", "mAP"), "metrics"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from small_stores import save_stores
 
-from reid_dist import FeatureSet, OperatingPoints, evaluate, operating_points
+from reid_dist import FeatureSet, OperatingPoints, compose_protocol, evaluate, operating_points
 from reid_dist.reports import Report
 
 COMPOSED = """
@@ -42,6 +43,7 @@ def test_points_beside_the_run(reid_dist, stores, run) -> None:
     expected = operating_points(*map(str, stores), far=["0.01"], thresholds=[0.5], prior=0.123, **options)
     assert found.result_digest == expected.result_digest
     assert found.confidence == expected.confidence
+    assert found.spec == expected.spec
     assert "T=0.5" in done.out
     report = Report.load(run)
     assert found.evaluated == report.result_digest
@@ -124,14 +126,20 @@ def test_a_run_whose_stores_changed(reid_dist, stores, tmp_path) -> None:
     reid_dist("thresholds", tmp_path / "run", "--prior", "2").assert_refused("between 0 and 1")
 
 
-def test_composed_protocols_come_from_the_pipeline(reid_dist, stores, tmp_path, threads) -> None:
+def test_points_of_a_composed_protocol(reid_dist, stores, tmp_path, threads) -> None:
+    """The report holds its parts; a report of an earlier version does not."""
     pipeline = tmp_path / "own.yaml"
     pipeline.write_text(COMPOSED.format(query=stores[0], gallery=stores[1]))
     assert reid_dist("run", pipeline, "--output", tmp_path / "run", "--cluster", threads).code == 0
-    reid_dist("thresholds", tmp_path / "run").assert_refused("composed", "--pipeline")
-    assert reid_dist("thresholds", tmp_path / "run", "--pipeline", pipeline).code == 0
-    pipeline.write_text(pipeline.read_text().replace("[camid]", "[pid]"))
-    reid_dist("thresholds", tmp_path / "run", "--pipeline", pipeline).assert_refused("another protocol")
+    done = reid_dist("thresholds", tmp_path / "run", "--json")
+    assert done.code == 0, done.err
+    own = compose_protocol("own", base="market1501", junk=[["pid", "camid"], ["camid"]])
+    expected = operating_points(*map(str, stores), protocol=own)
+    assert json.loads(done.out)["result_digest"] == expected.result_digest
+    assert expected.result_digest != operating_points(*map(str, stores)).result_digest
+    report = Report.load(tmp_path / "run")
+    dataclasses.replace(report, spec={}).save(tmp_path / "older")
+    reid_dist("thresholds", tmp_path / "older").assert_refused("of an earlier version", "evaluate again")
 
 
 def test_a_file_with_both_sides_is_read_again(reid_dist, stores, tmp_path) -> None:

@@ -22,6 +22,7 @@ from reid_dist.evaluation.runs import open_job
 from reid_dist.evaluation.splits import SplitReport
 from reid_dist.metrics.definitions import default_metrics
 from reid_dist.reports.console import print_report
+from reid_dist.stages.session import Session
 from reid_dist.stores.importers import LAYOUTS
 
 EXACT = 1e-12
@@ -383,7 +384,7 @@ def oracle_scores(name: str, seed: int = 0) -> dict[str, float]:
     ],
 )
 def test_another_code_that_cannot_share_the_pass_has_a_run_of_its_own(name: str, other: str, options) -> None:
-    report = evaluate(*sets(), benchmark=name, distance="sqeuclidean", **options)
+    report = evaluate(*sets(), benchmark=name, other_codes=True, distance="sqeuclidean", **options)
     before, after = oracle_scores(name, 3), oracle_scores(other, 3)
     (note,) = (note for note in report.notes if note.startswith(f"a run of its own under {other} (as published by"))
     found = ", ".join(
@@ -396,27 +397,25 @@ def test_another_code_that_cannot_share_the_pass_has_a_run_of_its_own(name: str,
     assert note.split("(as")[0] in " ".join(report.to_html().split())
     if isinstance(report, Report):
         assert report.timing["other_codes"] > 0
-    alone = evaluate(*sets(), benchmark=name, benchmark_alone=True, distance="sqeuclidean", **options)
+    alone = evaluate(*sets(), benchmark=name, distance="sqeuclidean", **options)
     assert alone.result_digest == report.result_digest
     (note,) = (note for note in alone.notes if note.startswith(f"{other} (as published by"))
     assert note.endswith(f"`--benchmark {other}` on the same sets gives its numbers")
-    assert alone.benchmark == {**report.benchmark, "others": "left out"}
+    assert alone.benchmark == report.benchmark
+    assert {name for name in report.spec if alone.spec[name] != report.spec[name]} == {"other_codes"}
 
 
 @pytest.mark.slow
 def test_a_run_of_its_own_has_the_model_of_the_first_and_no_more(monkeypatch) -> None:
     """It is the run of the other benchmark; codes that rank alike share one, and options of outputs are not of it."""
     given = []
-    plain = benchmarked.evaluate
+    plain = benchmarked.evaluate_once
     monkeypatch.setattr(
-        benchmarked, "evaluate", lambda *sides, **options: given.append(options) or plain(*sides, **options)
+        benchmarked, "evaluate_once", lambda *sides, **options: given.append(options) or plain(*sides, **options)
     )
     options = {"distance": "euclidean", "expand": "dba(k=2)+aqe(k=2)", "topk": 2, "ties": True}
-    report = evaluate(*sets(), benchmark="veri776_image_to_track", **options)
-    where = {"client", "workspace", "progress"}
-    assert [set(each) - where for each in given] == [
-        {"distance", "expand", "protocol", "collapse", "metrics", "confidence"}
-    ]
+    report = evaluate(*sets(), benchmark="veri776_image_to_track", other_codes=True, **options)
+    assert [set(each) for each in given] == [{"distance", "expand", "protocol", "collapse", "metrics", "confidence"}]
     notes = [note for note in report.notes if note.startswith("a run of its own under")]
     for note, other in zip(notes, ("veri776", "veri776_matlab"), strict=True):
         run = evaluate(*sets(), benchmark=other, distance="euclidean", expand="dba(k=2)+aqe(k=2)")
@@ -431,15 +430,17 @@ def test_given_distances_and_jobs(tmp_path) -> None:
     query, gallery = sets()
     paths = {side: str(each.save(tmp_path / side).uri) for side, each in (("query", query), ("gallery", gallery))}
     np.save(tmp_path / "block.npy", squared(items("query", (1, 2, 3))[0], items("gallery", (1, 2, 3))[0]))
-    noted = evaluate(query, gallery, benchmark="veri776", distance="sqeuclidean").notes
+    noted = evaluate(query, gallery, benchmark="veri776", other_codes=True, distance="sqeuclidean").notes
     for given in ({"distances": str(tmp_path / "block.npy")}, {"distance": "sqeuclidean"}):
-        job = open_job(PipelineJob(**paths, benchmark="veri776", **given))
-        assert job.evaluate(None, None, None).notes[:2] == noted[:2]
-        alone = open_job(PipelineJob(**paths, benchmark="veri776", benchmark_alone=True, **given))
-        assert "gives its numbers" in alone.evaluate(None, None, None).notes[1]
+        job = open_job(PipelineJob(**paths, benchmark="veri776", other_codes=True, **given))
+        assert job.evaluate(Session()).notes[:2] == noted[:2]
+        alone = open_job(PipelineJob(**paths, benchmark="veri776", **given))
+        assert "gives its numbers" in alone.evaluate(Session()).notes[1]
         assert alone.spec != job.spec
-    drawn = open_job(PipelineJob(**paths, benchmark="prcc_same", distances=str(tmp_path / "block.npy")))
-    (note,) = (note for note in drawn.evaluate(None, None, None).notes if "prcc_same_single_shot" in note)
+    drawn = open_job(
+        PipelineJob(**paths, benchmark="prcc_same", other_codes=True, distances=str(tmp_path / "block.npy"))
+    )
+    (note,) = (note for note in drawn.evaluate(Session()).notes if "prcc_same_single_shot" in note)
     assert "gives its numbers" in note
 
 
@@ -448,12 +449,12 @@ def test_sets_that_another_code_does_not_fit_have_its_command() -> None:
         FeatureSet.from_arrays(features, labels["pid"], labels["camid"], labels["item_id"], allow_zero=True)
         for features, labels in (items(side, (1, 2, 3)) for side in ("query", "gallery"))
     ]
-    notes = evaluate(*bare, benchmark="veri776", distance="sqeuclidean").notes
+    notes = evaluate(*bare, benchmark="veri776", other_codes=True, distance="sqeuclidean").notes
     (note,) = (note for note in notes if "image_to_track" in note)
     assert note.endswith("ranks groups: `--benchmark veri776_image_to_track` on the same sets gives its numbers")
     for refused in (evaluate, evaluate_splits):
-        with pytest.raises(InputError, match="benchmark_alone leaves out other codes of a benchmark; give benchmark"):
-            refused(*bare, benchmark_alone=True)
+        with pytest.raises(InputError, match="other_codes runs other codes of a benchmark; give benchmark"):
+            refused(*bare, other_codes=True)
 
 
 def test_a_threshold_is_the_choice_of_the_user() -> None:

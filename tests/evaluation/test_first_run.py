@@ -30,7 +30,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from reid_dist.clusters.settings import forcing
-from reid_dist.evaluation.evaluate import evaluate
+from reid_dist import evaluate
 from reid_dist.evaluation.precompile import _sets, _stored, warm_up
 from reid_dist.evaluation.search import nearest
 from reid_dist.kernels.machine_code import compiled_kernels

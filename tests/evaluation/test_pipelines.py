@@ -13,11 +13,12 @@ import yaml
 from reid_dist import FeatureSet, compose_protocol, evaluate
 from reid_dist.cli.evaluate import command
 from reid_dist.cli.sweep import command as sweep_command
-from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.evaluation.pipelines import PipelineJob, ProtocolComponents, SweptParameters, read_job
 from reid_dist.evaluation.runs import open_job
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
+from reid_dist.stages.session import Session
+from reid_dist.stores import Workspace
 
 # Suites of many jobs lie beside them.
 PIPELINES = sorted((Path(__file__).parents[2] / "pipelines").glob("[!n]*.yaml"))
@@ -42,7 +43,7 @@ def test_a_job_has_every_option_of_evaluate():
     """But for the inputs and the place, nothing that `evaluate` takes is forgotten, and the defaults are the same."""
     taken = inspect.signature(evaluate).parameters
     # The benchmark is a field of the job, which its options follow.
-    here = {"query", "gallery", "client", "workspace", "progress", "benchmark", "benchmark_alone"}
+    here = {"query", "gallery", "client", "workspace", "progress", "benchmark", "other_codes"}
     job = PipelineJob(query="a", gallery="b")
     assert set(job.options()) == set(taken) - here
     for name, value in job.options().items():
@@ -232,7 +233,7 @@ def test_a_job_with_a_protocol_of_parts_runs(tmp_path):
         )
     )
     job = read_job(tmp_path / "job.yaml")
-    report = open_job(job).evaluate(None, tmp_path, Progress())
+    report = open_job(job).evaluate(Session(workspace=Workspace.at(tmp_path)))
     rules = compose_protocol("clothes", base="market1501", junk=[["pid", "camid"], ["pid", "clothes"]])
     expected = evaluate(
         sides["query"], sides["gallery"], protocol=rules, metrics=["mAP", "CMC@3"], breakdowns=["clothes"]

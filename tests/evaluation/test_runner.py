@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import subprocess
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +22,12 @@ from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, PlanError, RunFailedError, StoreExistsError
 from reid_dist.evaluation import runner
 from reid_dist.evaluation.pipelines import PipelineJob
-from reid_dist.evaluation.runner import Computation, Destination, run_job
+from reid_dist.evaluation.runner import ReportStore, Run, run_job
 from reid_dist.evaluation.runs import prepare_evaluation
 from reid_dist.reports import Report
-from reid_dist.stores import Stage, Workspace
+from reid_dist.reports.documents import with_digest
+from reid_dist.stages.session import Session
+from reid_dist.stores import Stage
 
 
 @pytest.fixture
@@ -34,7 +39,7 @@ def job(tmp_path: Path) -> PipelineJob:
     return PipelineJob(query=str(tmp_path / "query.zarr"), gallery=str(tmp_path / "gallery.zarr"))
 
 
-def prepared(job: PipelineJob) -> Computation[Report]:
+def prepared(job: PipelineJob) -> Run[Report]:
     return prepare_evaluation(job, contextlib.nullcontext, lambda: contextlib.nullcontext(Progress()))
 
 
@@ -43,7 +48,9 @@ def no_work(*_: object) -> Report:
 
 
 def test_a_finished_report_is_returned_and_another_job_is_refused(job: PipelineJob, tmp_path: Path) -> None:
-    to = Destination(output=tmp_path / "out", name="first", description="small", command="a command")
+    to = ReportStore(
+        report_class=Report, output=tmp_path / "out", title="first", description="small", command="a command"
+    )
     report = run_job(lambda: prepared(job), to, contextlib.nullcontext)
     assert report.result_digest == evaluate(job.query, job.gallery).result_digest
     expected = {"name": "first", "description": "small", "command": "a command"}
@@ -51,17 +58,48 @@ def test_a_finished_report_is_returned_and_another_job_is_refused(job: PipelineJ
     with pytest.raises(StoreExistsError, match="not empty"):
         run_job(lambda: prepared(job), to, contextlib.nullcontext)
     remarks: list[str] = []
-    again = replace(to, resume=True, name="second")
-    kept = run_job(lambda: replace(prepared(job), compute=no_work), again, contextlib.nullcontext, remarks.append)
+    again = partial(
+        run_job, store=replace(to, title="second"), connect=contextlib.nullcontext, resume=True, notify=remarks.append
+    )
+    kept = again(lambda: replace(prepared(job), compute=no_work))
     assert kept.to_json() == report.to_json()
     assert remarks == [f"{to.output} is finished and keeps its name 'first'"]
     other = job.model_copy(update={"max_rank": 7})
     with pytest.raises(InputError, match=r"holds the report of another job \(max_rank differ\)"):
-        run_job(lambda: prepared(other), again, contextlib.nullcontext)
+        again(lambda: prepared(other))
+
+
+def test_the_spec_is_stored_with_the_result_to_the_last_bit(job: PipelineJob, tmp_path: Path) -> None:
+    """A report of the library serves for a job, and one of an earlier version, without a spec, for none."""
+    alpha = 1.2345671
+    report = evaluate(job.query, job.gallery, expand=f"alpha_qe(k=2,alpha={alpha!r})")
+    report.save(tmp_path / "out")
+    assert Report.load(tmp_path / "out").spec == report.spec
+    assert replace(report, spec={}).result_digest == report.result_digest
+    again = partial(
+        run_job,
+        store=ReportStore(report_class=Report, output=tmp_path / "out"),
+        connect=contextlib.nullcontext,
+        resume=True,
+    )
+
+    def with_alpha(value: float) -> PipelineJob:
+        return job.model_copy(update={"expand": f"alpha_qe(k=2,alpha={value!r})"})
+
+    assert again(lambda: replace(prepared(with_alpha(alpha)), compute=no_work)).to_json() == report.to_json()
+    with pytest.raises(InputError, match=r"\(expand differ\)"):
+        again(lambda: prepared(with_alpha(math.nextafter(alpha, 2))))
+    document = {name: value for name, value in report.to_dict().items() if name != "spec"}
+    (tmp_path / "out" / "report.json").write_text(json.dumps(with_digest(document)))
+    assert Report.load(tmp_path / "out").result_digest == report.result_digest
+    with pytest.raises(InputError, match="of an earlier version, which did not store what it was made from"):
+        again(lambda: prepared(with_alpha(alpha)))
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_saving_is_prepared_while_values_are_computed(job: PipelineJob, tmp_path: Path, is_kept: bool) -> None:
+def test_saving_is_prepared_while_values_are_computed(
+    job: PipelineJob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
     """In a thread, if there is an output; an error in it is no error of the run."""
     called = threading.Event()
 
@@ -77,8 +115,9 @@ def test_saving_is_prepared_while_values_are_computed(job: PipelineJob, tmp_path
             assert called.wait(20)
         return computation.compute(*where)
 
-    to = Destination(output=tmp_path / "out" if is_kept else None)
-    made = run_job(lambda: replace(computation, compute=compute, beside=prepare), to, contextlib.nullcontext)
+    monkeypatch.setattr(Report, "prepare_save", prepare)
+    to = ReportStore(report_class=Report, output=tmp_path / "out" if is_kept else None)
+    made = run_job(lambda: replace(computation, compute=compute), to, contextlib.nullcontext)
     assert made.result_digest == evaluate(job.query, job.gallery).result_digest
     assert called.is_set() == is_kept
 
@@ -112,15 +151,44 @@ def test_saving_imports_what_was_prepared_alone(job: PipelineJob, tmp_path: Path
 def test_a_failed_run_names_its_parts_where_they_are_kept(
     job: PipelineJob, tmp_path: Path, error: BaseException, resumed_by: str | None
 ) -> None:
-    def failing(_client: object, workspace: Path | str | None) -> Report:
-        Workspace.at(str(workspace)).stage("kind", 1, {}).write("part", {"values": np.zeros(1)})
+    def failing(session: Session) -> Report:
+        assert session.workspace is not None
+        session.workspace.stage("kind", 1, {}).write("part", {"values": np.zeros(1)})
         raise error
 
-    to = Destination(workspace=str(tmp_path / "shared"), resumed_by=resumed_by)
     with pytest.raises(type(error)) as caught:
-        run_job(lambda: replace(prepared(job), compute=failing), to, contextlib.nullcontext)
+        run_job(
+            lambda: replace(prepared(job), compute=failing),
+            ReportStore(report_class=Report),
+            contextlib.nullcontext,
+            workspace=str(tmp_path / "shared"),
+            resumed_by=resumed_by,
+        )
     advice = f"what is finished is kept in {tmp_path / 'shared'}: the same command goes on from there"
     assert str(caught.value).endswith(advice) == (resumed_by is not None)
+
+
+def test_an_unfinished_run_of_another_job_is_refused(job: PipelineJob, tmp_path: Path) -> None:
+    """Whether an entry of the spec has another value, or is there in one of the two jobs alone."""
+
+    def failing(session: Session) -> Report:
+        assert session.workspace is not None
+        session.workspace.stage("kind", 1, {}).write("part", {"values": np.zeros(1)})
+        raise RunFailedError("lost the scheduler")
+
+    def resumed(job: PipelineJob) -> Report:
+        to = ReportStore(report_class=Report, output=tmp_path / "out")
+        return run_job(lambda: replace(prepared(job), compute=failing), to, contextlib.nullcontext, resume=True)
+
+    listed = job.model_copy(update={"topk": 3})
+    pictured = listed.model_copy(update={"pictures": (1,)})
+    with pytest.raises(RunFailedError):
+        resumed(pictured)
+    for other, words in ((listed, "pictures"), (pictured.model_copy(update={"topk": 4}), "topk")):
+        with pytest.raises(InputError, match=rf"an unfinished run of another job \({words} differ\)"):
+            resumed(other)
+    with pytest.raises(RunFailedError):
+        resumed(pictured)
 
 
 _DRAFT = """
@@ -150,8 +218,8 @@ def test_a_worker_that_is_killed_while_it_writes_leaves_no_draft(
 
     monkeypatch.setattr(Stage, "write", killed_once)
     if by_runner:
-        to = Destination(output=tmp_path / "out", workspace=str(kept))
-        run_job(lambda: prepared(job), to, contextlib.nullcontext)
+        to = ReportStore(report_class=Report, output=tmp_path / "out")
+        run_job(lambda: prepared(job), to, contextlib.nullcontext, workspace=str(kept))
     else:
         evaluate(job.query, job.gallery, rerank="k_reciprocal(k1=4,k2=2)", workspace=kept)
     assert [path for path in kept.rglob(".*") if path.is_file()] == drafts != []
@@ -163,4 +231,4 @@ def test_curves_that_do_not_fit_are_refused_before_the_cluster_starts(
     monkeypatch.setattr(runner, "DEFAULT_MEMORY", 0)
     monkeypatch.setattr(runner, "usable_memory", lambda: 100)
     with pytest.raises(PlanError, match="choose a smaller --max-rank"):
-        run_job(lambda: prepared(job), Destination(), lambda: pytest.fail("the cluster was started"))
+        run_job(lambda: prepared(job), ReportStore(report_class=Report), lambda: pytest.fail("the cluster was started"))

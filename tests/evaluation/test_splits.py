@@ -304,7 +304,7 @@ def test_a_split_in_the_place_of_another_is_evaluated_again(tmp_path, monkeypatc
     query, gallery = (FeatureSet.from_arrays(*side) for side in sets())
     request = {"repeats": 4, "per_identity": 4, **OPTIONS}
     expected = evaluate_splits(query, gallery, **request)
-    real, done = repeated.evaluate, []
+    real, done = repeated.evaluate_once, []
 
     def stopping(*arguments, **options):
         if len(done) == 3:
@@ -312,7 +312,7 @@ def test_a_split_in_the_place_of_another_is_evaluated_again(tmp_path, monkeypatc
         done.append(1)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(repeated, "evaluate", stopping)
+    monkeypatch.setattr(repeated, "evaluate_once", stopping)
     with pytest.raises(KeyboardInterrupt):
         evaluate_splits(query, gallery, workspace=tmp_path, **request)
     monkeypatch.undo()

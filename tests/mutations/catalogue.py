@@ -332,6 +332,13 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             '    if not found:\n        raise InputError(\n            f"{path.parent} holds',
         ),
         (
+            "evaluation/result_spec.py",
+            "spelled(checked.expand) if checked.expand else None",
+            "checked.expand[0].name if checked.expand else None",
+        ),
+        ("evaluation/study.py", "with in_turn(str(folder), session.warn):", "if True:"),
+        ("stages/visibility.py", "os.path.isfile, block.uri", "os.path.isabs, block.uri"),
+        (
             "cli/options.py",
             'if given["image_root"] is not None and given["pictures"] is None:',
             'if given["image_root"] == given:',

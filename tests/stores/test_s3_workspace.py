@@ -10,7 +10,7 @@ from local_workers import started
 from s3_server import Bucket
 
 from reid_dist.errors import DamagedPartError
-from reid_dist.evaluation.visibility import visible_to
+from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, Workspace
 from reid_dist.stores.folders import folder_at
 from reid_dist.stores.workspace import FORMAT
@@ -108,12 +108,12 @@ def test_sets_in_memory_are_put_where_workers_see_them(bucket: Bucket, tmp_path:
     features = FeatureSet.from_arrays(np.random.default_rng(0).standard_normal((9, 3)), np.arange(9))
     workspace = Workspace.at(bucket.uri("work"))
     with started(1, tmp_path, processes=False, host=None) as client:
-        with visible_to(client, workspace, features, features, pytest.fail) as (query, gallery):
+        with Session(client=client, workspace=workspace).visible(features, features) as (query, gallery):
             assert query is gallery
             assert query.uri == bucket.uri(f"work/features-{features.content_digest[:16]}.zarr")
             assert query.content_digest == features.content_digest
             written = bucket.listed()
         # A later run finds them there: stores on S3 are not replaced.
-        with visible_to(client, workspace, features, features, pytest.fail) as (query, _):
+        with Session(client=client, workspace=workspace).visible(features, features) as (query, _):
             assert query.content_digest == features.content_digest
     assert bucket.listed() == written

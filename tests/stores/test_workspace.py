@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import pickle
 import re
@@ -14,7 +13,7 @@ import pytest
 
 from reid_dist.errors import DamagedPartError
 from reid_dist.stores import Workspace
-from reid_dist.stores.workspace import Stage, inner_folder, read_record, write_record
+from reid_dist.stores.workspace import Stage, read_record, write_record
 
 
 def test_a_part_is_what_was_written(tmp_path):
@@ -48,18 +47,6 @@ def test_stages_are_identified_by_what_they_depend_on(tmp_path):
     workspace.remove(first)
     assert len(workspace.stages("thing")) == 2
     assert Workspace(str(tmp_path / "nowhere")).stages("thing") == []
-
-
-@pytest.mark.parametrize("finished", [False, True])
-def test_parts_of_interrupted_work_within_a_workspace(tmp_path, finished):
-    """The workspace around it holds parts, so that it is kept and named; work without parts leaves nothing."""
-    with contextlib.suppress(KeyboardInterrupt), inner_folder(tmp_path / "parts", "5" * 64) as folder:
-        stage = Workspace(str(folder)).stage("thing", [1], {})
-        if finished:
-            stage.write("part", {"one": np.arange(9)})
-        raise KeyboardInterrupt
-    assert Workspace(str(tmp_path / "parts")).holds_parts() == finished
-    assert folder.exists() == finished
 
 
 def test_a_description_of_another_version_is_not_read(tmp_path):

@@ -57,10 +57,10 @@ def with_benchmark(name: str, given: Mapping[str, Any]) -> tuple[Benchmark, dict
     return benchmark, {**resolved, **prescribed, **metrics}
 
 
-def refuse_alone(alone: bool, benchmark: str | None) -> None:
-    """Refuse benchmark_alone without a benchmark."""
-    if alone and benchmark is None:
-        raise InputError("benchmark_alone leaves out other codes of a benchmark; give benchmark (--benchmark NAME)")
+def refuse_other_codes(other_codes: bool, benchmark: str | None) -> None:
+    """Refuse other codes without a benchmark."""
+    if other_codes and benchmark is None:
+        raise InputError("other_codes runs other codes of a benchmark; give benchmark (--benchmark NAME)")
 
 
 def _is_given(value: Any) -> bool:

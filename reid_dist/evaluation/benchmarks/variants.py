@@ -3,23 +3,26 @@
 Codes that differ in the average precision or in invalid queries alone rank alike, so that the values per query serve
 both.  Codes that differ in relevant and junk items are ranked in the same pass
 (`reid_dist.engine.outputs.protocol_ranks`), which costs at most a tenth more.  Those that rank groups or
-draw galleries are evaluated once more (`reid_dist.evaluation.other_codes`), as far as the labels allow.
+draw galleries are evaluated once more on request, as far as the labels allow: each is the run of that benchmark on the
+same sets, by the distance, the stages and the seed of the first, with its average precision and its CMC@1 alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
 from reid_dist.core.model import RankedQueries
+from reid_dist.errors import InputError, PlanError
 from reid_dist.evaluation.benchmarks.definition import Benchmark
-from reid_dist.evaluation.benchmarks.resolving import benchmark_notes
+from reid_dist.evaluation.benchmarks.resolving import benchmark_notes, refuse_unfit_labels
 from reid_dist.metrics.definitions import METRICS, Metric, exact_mean
 from reid_dist.relevance.protocols import LEFT_OUT, Protocol
 from reid_dist.reports import Report
@@ -30,7 +33,6 @@ Beside = Mapping[Protocol, RankedQueries]
 """Ranks under the protocols of other codes."""
 
 CMC: Final = "CMC@1"
-ALONE: Final = "left out"
 
 
 @dataclass(frozen=True)
@@ -90,17 +92,13 @@ def under_benchmark(
     """
     others = () if report.bounds else other_notes(benchmark, report, beside or {}, apart or {})
     notes = [*benchmark_notes(benchmark, gallery), *others, *report.notes]
-    return replace(report, benchmark=described(benchmark, alone=apart is None), notes=notes)
+    spec = {**report.spec, **benchmark_spec(benchmark, other_codes=apart is not None)}
+    return replace(report, benchmark=benchmark.describe(), spec=spec, notes=notes)
 
 
-def described(benchmark: Benchmark, *, alone: bool) -> dict[str, str]:
-    """Description of a benchmark for reports; `alone` without runs of other codes."""
-    return benchmark.describe() | ({"others": ALONE} if alone else {})
-
-
-def is_alone(described: Mapping[str, str] | None) -> bool:
-    """Whether a report with this description of its benchmark is without runs of other codes."""
-    return described is not None and "others" in described
+def benchmark_spec(benchmark: Benchmark | None, *, other_codes: bool) -> dict[str, Any]:
+    """Entries of a spec under a benchmark."""
+    return {} if benchmark is None else {"benchmark": benchmark.name, "other_codes": other_codes}
 
 
 def codes_apart(benchmark: Benchmark, beside: Beside) -> list[Benchmark]:
@@ -110,6 +108,42 @@ def codes_apart(benchmark: Benchmark, beside: Beside) -> list[Benchmark]:
         for other in benchmark.others
         if not _rank_alike(benchmark, other) and (_differ_in_rows(benchmark, other) or other.protocol not in beside)
     ]
+
+
+# What a model decides; other options are of the benchmark, or about outputs.
+_OF_MODEL: Final = ("distance", "expand", "rerank", "seed", "chunk_rows")
+
+RunOfCode = Callable[[Benchmark, dict[str, Any]], Report | Scores]
+"""Evaluation by the rules of a benchmark, of one gallery or of drawn ones, with options of `evaluate`."""
+
+
+def scores_apart(
+    benchmark: Benchmark,
+    options: Mapping[str, Any],
+    query: LabelledSet,
+    gallery: LabelledSet,
+    run: RunOfCode,
+    beside: Beside | None = None,
+) -> dict[str, Scores]:
+    """Scores of the other codes that need runs of their own, by name; `options` are those of the benchmark's run.
+
+    Codes that these sets do not fit, or that cannot be evaluated on them, are left out.
+    """
+    found: dict[str, Scores] = {}
+    runs: dict[object, Report | Scores] = {}
+    kept = {name: options[name] for name in _OF_MODEL if name in options}
+    for other in codes_apart(benchmark, beside or {}):
+        rules = other.protocol
+        alike = ranking(rules), other.draw
+        with contextlib.suppress(InputError, PlanError):
+            if alike not in runs:
+                refuse_unfit_labels(other, query, gallery)
+                metrics = [rules.ap_family, CMC]
+                named = {"metrics": metrics, "confidence": None}
+                runs[alike] = run(other, {**kept, **named})
+            made = runs[alike]
+            found[other.name] = scores_of(made, rules) if isinstance(made, Report) else made
+    return found
 
 
 def other_notes(

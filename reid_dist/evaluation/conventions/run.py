@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
-from reid_dist.engine.checks import check_client, check_labels, check_sets, joined_labels
+from reid_dist.engine.checks import check_labels, check_sets, joined_labels
 from reid_dist.engine.distances import DISTANCES, Distance
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob, joined_label_sets
@@ -21,7 +21,6 @@ from reid_dist.engine.outputs.output import JobSizes, Output, Results
 from reid_dist.engine.outputs.protocol_ranks import EVERY_ROW, ProtocolCurves, ProtocolRanks, single_shot_places
 from reid_dist.engine.reductions.single_shot import SingleShot
 from reid_dist.engine.scorers import FeatureScorer
-from reid_dist.engine.task_graph import Stopwatch
 from reid_dist.errors import InputError
 from reid_dist.evaluation.conventions.codes import codes_of
 from reid_dist.evaluation.conventions.settings import Setting, settings_for
@@ -29,14 +28,14 @@ from reid_dist.evaluation.conventions.table import Conventions, Row, find_candid
 from reid_dist.evaluation.conventions.targets import ALLOWED, default_names, parse_targets
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.evaluation.options import OPTIONS
-from reid_dist.evaluation.progress_bars import Shown, shown_progress
-from reid_dist.evaluation.projection import held_by_outputs, make_execution, most_matches, plan_for
+from reid_dist.evaluation.progress_bars import Shown
+from reid_dist.evaluation.projection import held_by_outputs, most_matches, plan_for
+from reid_dist.evaluation.sessions import begin_session
 from reid_dist.evaluation.summary import QueryCounts
-from reid_dist.evaluation.visibility import visible_to, workspace_at
 from reid_dist.metrics.definitions import RANKS, SINGLE_SHOT, Metric, parse_metrics
 from reid_dist.relevance.protocols import Protocol
-from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
-from reid_dist.stores.workspace import with_remade_parts
+from reid_dist.stages.session import Session
+from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -108,13 +107,12 @@ def conventions(
     chosen = _metrics(metrics, [name for target in wanted for name in target.metrics], single_shot=single_shot)
     names = [distances] if isinstance(distances, str) else list(dict.fromkeys(distances or DEFAULT_DISTANCES))
     measures = [DISTANCES.get(name) for name in names]
-    check_client(client)
     query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     notes: list[str] = []
     measures = _usable(measures, query, gallery, notes, given=distances is not None)
     settings, omitted = settings_for(query, gallery, single_shot=single_shot)
-    where = _Where(client, workspace_at(workspace), chunk_rows, progress)
-    ranked = _rank(query, gallery, settings, measures, _shot(settings, chosen), where)
+    with begin_session(client, workspace, progress, chunk_rows) as session:
+        ranked = _rank(query, gallery, settings, measures, _shot(settings, chosen), session)
     settings, ranked = _with_valid_query(query, gallery, settings, ranked, notes)
     alike = _distinct_distances(ranked, notes)
     rows = _rows(settings, {name: ranked[name] for name in alike}, chosen, alike, query.pids)
@@ -198,16 +196,6 @@ class _Ranks:
         return None if self.single_shot is None else self.single_shot[:, metric.parameter - 1]
 
 
-@dataclass(frozen=True)
-class _Where:
-    """Where passes are computed; as of `conventions`."""
-
-    client: Client | None
-    workspace: Workspace | None
-    chunk_rows: int | None
-    progress: Shown
-
-
 def _shot(settings: Sequence[Pair], metrics: Sequence[Metric]) -> SingleShot | None:
     """Reduction of the single-shot CMC; None unless a setting has it and a metric needs it."""
     ranks = [metric.parameter for metric in metrics if metric.family.needs == SINGLE_SHOT]
@@ -223,7 +211,7 @@ def _rank(
     settings: Sequence[Pair],
     measures: Sequence[Distance],
     shot: SingleShot | None,
-    where: _Where,
+    session: Session,
 ) -> Ranked:
     """Rank under all settings, in one pass for each distance."""
     protocols = tuple(pair[0].protocol for pair in settings)
@@ -236,31 +224,29 @@ def _rank(
     )
     # Every protocol is checked.
     rows_are_items = True in {check_labels(query, gallery, each) for each in protocols}
-    with shown_progress(where.progress) as shown:
-        watch = Stopwatch(shown)
-        found: Ranked = {}
+    found: Ranked = {}
 
-        def attempt() -> None:
-            with visible_to(where.client, where.workspace, query, gallery, watch.warn) as visible:
-                for measure in measures:
-                    if measure.name in found:
-                        continue
-                    scorer = FeatureScorer(*visible, measure)
-                    execution = make_execution(where.client, where.workspace, where.chunk_rows, watch)
-                    besides = held_by_outputs(outputs, JobSizes(gallery, EVERY_ROW, per_query, scorer.shapes[1]))
-                    job = EvaluationJob(
-                        *visible,
-                        scorer,
-                        plan_for(scorer, execution, per_query, besides),
-                        tuple(outputs),
-                        protocol=EVERY_ROW,
-                        rows_are_items=rows_are_items,
-                        joined=joined,
-                        policy=execution.policy,
-                    )
-                    found[measure.name] = _ranks_under(protocols, run_job(job, execution))
+    def attempt() -> None:
+        with session.visible(query, gallery) as visible:
+            for measure in measures:
+                if measure.name in found:
+                    continue
+                scorer = FeatureScorer(*visible, measure)
+                execution = session.execution()
+                besides = held_by_outputs(outputs, JobSizes(gallery, EVERY_ROW, per_query, scorer.shapes[1]))
+                job = EvaluationJob(
+                    *visible,
+                    scorer,
+                    plan_for(scorer, execution, per_query, besides),
+                    tuple(outputs),
+                    protocol=EVERY_ROW,
+                    rows_are_items=rows_are_items,
+                    joined=joined,
+                    policy=execution.policy,
+                )
+                found[measure.name] = _ranks_under(protocols, run_job(job, execution))
 
-        with_remade_parts(attempt, where.workspace, watch.warn)
+    session.retried(attempt)
     return found
 
 

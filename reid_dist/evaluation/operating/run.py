@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
 from reid_dist.core.numeric import is_number
-from reid_dist.engine.checks import check_client, check_sets
+from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
@@ -26,7 +26,7 @@ from reid_dist.engine.outputs.nearest_rows import NearestNegatives
 from reid_dist.engine.outputs.output import Output
 from reid_dist.engine.outputs.ranks import Positives
 from reid_dist.engine.scorers import Scorer
-from reid_dist.engine.task_graph import Execution, Stopwatch
+from reid_dist.engine.task_graph import Execution
 from reid_dist.engine.threshold_passes import impostors_nearer, refuse_early, verification_outputs, verify
 from reid_dist.engine.verification.measures import Verification
 from reid_dist.errors import InputError
@@ -46,11 +46,12 @@ from reid_dist.evaluation.operating.values import (
     with_intervals,
 )
 from reid_dist.evaluation.options import OPTIONS, POINTS, EvaluationOptions
-from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.evaluation.progress_bars import Shown
 from reid_dist.evaluation.projection import held_besides, most_relevant, plan_for
+from reid_dist.evaluation.result_spec import ranking_spec
+from reid_dist.evaluation.sessions import begin_session
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import QueryCounts, described_environment, described_protocol
-from reid_dist.evaluation.visibility import workspace_at
 from reid_dist.metrics.confidence import few_units
 from reid_dist.metrics.definitions import PAIRS, PROBES, Metric, parse_metrics
 from reid_dist.relevance.groups import Collapse
@@ -61,7 +62,6 @@ from reid_dist.reports.operating_points import OperatingPoints
 from reid_dist.stages.expansion import describe_expansion, refuse_unlike_lengths
 from reid_dist.stages.reranking import parse_rerank
 from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
-from reid_dist.stores.workspace import with_remade_parts
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -184,33 +184,31 @@ def operating_points(
             f"operating points compare the re-ranked distances of all queries with one threshold, and {rerank.uneven}; "
             "evaluate with another re-ranking, or with none"
         )
-    check_client(client)
     near, far_side = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     check_sets(near, far_side, measure)
     checked = CheckedOptions.of(given, near, far_side)
     refuse_unlike_lengths(near, far_side, checked.expand, measure)
+    spec = ranking_spec(checked, near, far_side, metrics=None, **asdict(wanted))
     rows = CountedRows.of(checked, near, far_side)
     if rows is not None:
         near, far_side = rows.sides
-    kept = workspace_at(workspace)
-    with shown_progress(progress) as shown:
-        watch = Stopwatch(shown)
+    with begin_session(client, workspace, progress, checked.values["chunk_rows"]) as session:
 
         def attempt() -> OperatingPoints:
-            with scored_sets(checked, (near, far_side), client, kept, watch) as (visible, scorer, execution):
+            with scored_sets(checked, (near, far_side), session) as (visible, scorer, execution):
                 opened = time.perf_counter()
                 counts = _count(checked, wanted, visible, scorer, execution)
                 counted_at = time.perf_counter()
                 found = _report(checked, wanted, (near, far_side), counts, execution)
-                timing = watch.timing(started, (opened, opened), counted_at)
+                timing = session.progress.timing(started, (opened, opened), counted_at)
                 return replace(
                     found, timing=timing, notes=[*found.notes, *stage_notes((near, far_side), visible), *scorer.notes]
                 )
 
-        found = with_remade_parts(attempt, kept, watch.warn)
+        found = session.retried(attempt)
     if rows is not None:
         found = replace(found, inputs=rows.inputs, counts=rows.counts(found.counts), notes=[*found.notes, rows.note])
-    return replace(found, distance=measure.describe())
+    return replace(found, distance=measure.describe(), spec=spec)
 
 
 def refuse_unfit_points(

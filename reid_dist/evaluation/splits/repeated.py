@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -19,20 +19,22 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import counted, have
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.policy import Policy
+from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError
 from reid_dist.evaluation.benchmarks import Benchmark, benchmark_notes, refuse_unfit_labels, with_benchmark
-from reid_dist.evaluation.benchmarks.resolving import draw_of, refuse_alone
-from reid_dist.evaluation.benchmarks.variants import CMC, Scores, described, other_notes
-from reid_dist.evaluation.checked_options import complete, recorded, refuse_options
-from reid_dist.evaluation.evaluate import evaluate
+from reid_dist.evaluation.benchmarks.resolving import draw_of, refuse_other_codes
+from reid_dist.evaluation.benchmarks.variants import CMC, Scores, benchmark_spec, other_notes, scores_apart
+from reid_dist.evaluation.checked_options import complete, headline_only, recorded, refuse_options
+from reid_dist.evaluation.evaluate import evaluate_once
 from reid_dist.evaluation.options import SPLITS, EvaluationOptions
-from reid_dist.evaluation.other_codes import scores_apart
-from reid_dist.evaluation.progress_bars import Shown, shown_progress
-from reid_dist.evaluation.runner import FinishedParts
+from reid_dist.evaluation.progress_bars import Shown
+from reid_dist.evaluation.result_spec import plain_spec
+from reid_dist.evaluation.sessions import begin_session
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.split_options import ALL_OPTIONS, SPLIT_OPTIONS, SplitEvaluationOptions
 from reid_dist.evaluation.splits.report import SplitReport
 from reid_dist.evaluation.splits.trials import DrawnSplits, ListedSplits, Trials
+from reid_dist.evaluation.study import Study, begin_study
 from reid_dist.evaluation.summary import described_environment
 from reid_dist.metrics.definitions import default_metrics, parse_metrics
 from reid_dist.metrics.repeats import mean_and_spread
@@ -40,12 +42,12 @@ from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 from reid_dist.reports import Report
 from reid_dist.reports.documents import plain
 from reid_dist.reports.notes import label_notes, notes_of_parts, side_notes
-from reid_dist.stages.expansion import describe_expansion, parse_expand
+from reid_dist.stages.expansion import describe_expansion, parse_expand, spelled
 from reid_dist.stages.reranking import parse_rerank
-from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, Workspace, as_feature_set
+from reid_dist.stages.session import Session
+from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, as_feature_set
 from reid_dist.stores.featureset import read_scattered
 from reid_dist.stores.importers.split_lists import ROWS_BY, read_split_rows
-from reid_dist.stores.workspace import INNER, inner_folder
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -137,8 +139,8 @@ def evaluate_splits(
     PlanError, RunFailedError, ClusterError
         As `reid_dist.evaluate` does.
     """
-    job = SplitJob.of(query, gallery, options)
-    return evaluate_job(job, client=client, workspace=workspace, progress=progress, held_bytes=held_bytes)
+    with begin_session(client, workspace, progress) as session:
+        return run_splits(session, SplitJob.of(query, gallery, options), held_bytes=held_bytes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,13 +153,13 @@ class SplitJob:
     trials: Trials
     options: EvaluationOptions
     benchmark: Benchmark | None = None
-    benchmark_alone: bool = False
+    other_codes: bool = False
 
     @classmethod
     def of(cls, query: FeatureSource, gallery: FeatureSource, options: Mapping[str, Any]) -> SplitJob:
         """Read and check options; parameters and errors are those of `evaluate_splits`."""
-        chosen, name, alone = None, options.get("benchmark"), bool(options.get("benchmark_alone"))
-        refuse_alone(alone, name)
+        chosen, name, other_codes = None, options.get("benchmark"), bool(options.get("other_codes"))
+        refuse_other_codes(other_codes, name)
         is_limited = options.get("per_identity") is not None
         if name is not None:
             chosen, options = with_benchmark(name, options)
@@ -167,7 +169,7 @@ class SplitJob:
                     f"benchmark={name!r}), or give the rows of each split (rows, --rows FILE)"
                 )
         where = {name: options.get(name, option.default) for name, option in SPLIT_OPTIONS.items()}
-        own = (*where, "benchmark", "benchmark_alone")
+        own = (*where, "benchmark", "other_codes")
         options = {name: value for name, value in options.items() if name not in own}
         given = complete(options)
         refuse_options(
@@ -175,7 +177,7 @@ class SplitJob:
         )
         rules = _check_names(given)
         # The spread over splits is the uncertainty of the report; intervals of each split would be thrown away.
-        given["confidence"] = None
+        given = headline_only(given)
         query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
         if chosen is not None:
             refuse_unfit_labels(chosen, query, gallery)
@@ -188,7 +190,7 @@ class SplitJob:
             trials=trials,
             options=given,
             benchmark=chosen,
-            benchmark_alone=alone,
+            other_codes=other_codes,
         )
 
     @property
@@ -221,66 +223,70 @@ class SplitJob:
         if self.benchmark is None:
             return None
         listed = self.trials.describe().get("rows")
-        described_as = described(self.benchmark, alone=self.benchmark_alone)
-        return described_as | ({} if listed is None else {"gallery": f"rows of {listed}"})
+        return self.benchmark.describe() | ({} if listed is None else {"gallery": f"rows of {listed}"})
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """All that the report depends on."""
+        options = self.options
+        return plain_spec(
+            {
+                "query": self.query.content_digest,
+                "gallery": self.gallery.content_digest,
+                "draw": self.trials.spec,
+                "protocol": asdict(self.rules),
+                "collapse": options["collapse"],
+                "distance": options["distance"],
+                "expand": None if options["expand"] is None else spelled(parse_expand(options["expand"])),
+                "rerank": None if options["rerank"] is None else str(parse_rerank(options["rerank"])),
+                **recorded(options),
+                "metrics": self.metric_names,
+                **benchmark_spec(self.benchmark, other_codes=self.other_codes),
+            }
+        )
 
     @property
     def identity(self) -> str:
         """Fingerprint of everything that the values of all splits depend on."""
-        values = {**recorded(self.options), "metrics": self.metric_names}
-        values |= {name: self.options[name] for name in ("distance", "expand", "rerank", "collapse")}
-        sides = self.query.content_digest, self.gallery.content_digest
-        return fingerprint(__version__, *sides, self.trials.identity, self.rules, values)
+        return fingerprint(__version__, self.spec)
 
 
-def evaluate_job(
-    job: SplitJob,
-    *,
-    client: Client | None = None,
-    workspace: str | os.PathLike[str] | None = None,
-    progress: Shown = None,
-    held_bytes: int = _HELD_BYTES,
-) -> SplitReport:
+def run_splits(session: Session, job: SplitJob, *, held_bytes: int = _HELD_BYTES) -> SplitReport:
     """Evaluate every split; parameters as of `evaluate_splits`."""
     query, gallery, rules, trials = job.query, job.gallery, job.rules, job.trials
+    client, shown = session.client, session.progress
+    # Its progress is that of finished splits.
+    silent = session.showing(Progress())
     started = time.perf_counter()
     finished: list[FinishedSplit] = []
     identity = job.identity
-    with inner_folder(workspace, identity) as folder, shown_progress(progress) as shown:
+    with begin_study(session, _STAGE, identity, FinishedSplit, folder=identity) as study:
         shown.start({_STAGE: trials.n_splits})
-        kept = FinishedParts(Workspace(str(folder)), _STAGE, identity, FinishedSplit, shown.warn)
-        near = query
+        whole = query
         for split in range(trials.n_splits):
-            part = f"split-{split:05d}"
-            found = kept.find(part)
-            if found is None:
-                if client is not None and not near.is_stored and trials.whole_queries:
-                    # Once for all splits; `evaluate` would put it there again for each.
-                    near = query.save(folder / "query.zarr", overwrite=True)
-                # A private workspace, which is found again by its name.
-                private = folder / f"{INNER}{split:05d}"
-                private.mkdir(exist_ok=True)
-                listed = trials.rows(split)
-                far = gallery
-                if len(listed.gallery) < gallery.n_rows:
-                    far = _subset(gallery, listed.gallery, private / "gallery.zarr", held_bytes)
-                if listed.query is not None:
-                    near = _subset(query, listed.query, private / "query.zarr", held_bytes)
-                elif not trials.whole_queries:
-                    near = query
-                try:
-                    report = evaluate(near, far, client=client, workspace=private, **job.options)
-                except InputError as error:
-                    raise InputError(f"split {split} of {trials.n_splits} (from 0): {error}") from error
+
+            def evaluate_split(_: Session, split: int = split) -> FinishedSplit:
+                nonlocal whole
+                if client is not None and not whole.is_stored and trials.whole_queries:
+                    # Once for all splits; the evaluation of each would put it there again.
+                    whole = query.save(study.folder / "query.zarr", overwrite=True)
+                with study.apart(silent, f"{split:05d}") as (private, place):
+                    near, far, listed = whole, gallery, trials.rows(split)
+                    if len(listed.gallery) < gallery.n_rows:
+                        far = _subset(gallery, listed.gallery, place / "gallery.zarr", held_bytes)
+                    if listed.query is not None:
+                        near = _subset(query, listed.query, place / "query.zarr", held_bytes)
+                    try:
+                        report = evaluate_once(private, near, far, **job.options)
+                    except InputError as error:
+                        raise InputError(f"split {split} of {trials.n_splits} (from 0): {error}") from error
                 # Notes on the two sides are those of the whole sets: a drawn gallery is small by design.
-                found = FinishedSplit.of(
-                    report, leave_out=[*side_notes(near, far, rules), *label_notes(near, far, rules)]
-                )
-                kept.keep(part, found)
-                shutil.rmtree(private, ignore_errors=True)
-            finished.append(found)
+                of_sides = [*side_notes(near, far, rules), *label_notes(near, far, rules)]
+                return FinishedSplit.of(report, leave_out=of_sides)
+
+            finished.append(study.part(f"split-{split:05d}", evaluate_split))
             shown.advance(_STAGE)
-        others = _of_other_codes(job, finished, client, folder)
+        others = _of_other_codes(job, finished, silent, study)
     notes = [
         *([] if job.benchmark is None else [*benchmark_notes(job.benchmark, gallery), *others]),
         *(side_notes(query, gallery, rules) if trials.whole_queries else []),
@@ -295,24 +301,20 @@ def evaluate_job(
     return _summarise(job, finished, notes, seconds, client)
 
 
-def _of_other_codes(job: SplitJob, finished: Sequence[FinishedSplit], client: Client | None, folder: Path) -> list[str]:
+def _of_other_codes(
+    job: SplitJob, finished: Sequence[FinishedSplit], session: Session, study: Study[FinishedSplit]
+) -> list[str]:
     """Notes on other codes in use, which evaluate whole galleries."""
     benchmark = job.benchmark
     if benchmark is None:
         return []
     # Of listed rows of a benchmark that evaluates whole galleries, no code in use has numbers.
-    if benchmark.draw is None or job.benchmark_alone:
+    if benchmark.draw is None or not job.other_codes:
         return list(other_notes(benchmark))
 
     def run(other: Benchmark, given: dict[str, Any]) -> Report:
-        private = folder / f"{INNER}others"
-        private.mkdir(exist_ok=True)
-        try:
-            return evaluate(
-                job.query, job.gallery, client=client, workspace=private, **with_benchmark(other.name, given)[1]
-            )
-        finally:
-            shutil.rmtree(private, ignore_errors=True)
+        with study.apart(session, "others") as (private, _):
+            return evaluate_once(private, job.query, job.gallery, **with_benchmark(other.name, given)[1])
 
     family = job.rules.ap_family
     precision, cmc = (
@@ -414,6 +416,7 @@ def _summarise(
         digests={name: [split.digests[name] for split in splits] for name in first.digests},
         draw=job.trials.describe(),
         options=job.reported_options,
+        spec=job.spec,
         # The same in every split.
         **first.conventions,
         benchmark=job.described_benchmark,

@@ -59,7 +59,7 @@ class SplitReport(DocumentReport):
         The convention in words by name of metric.
     environment, timing
         As in a `reid_dist.reports.Report`.
-    run
+    run, spec
         As in a `reid_dist.reports.Report`.
     notes
         Remarks on the validity of the numbers.
@@ -71,6 +71,7 @@ class SplitReport(DocumentReport):
     """
 
     what = "report of splits"
+    another = "other splits"
     document = DOCUMENT
     page = PAGE
 
@@ -89,6 +90,7 @@ class SplitReport(DocumentReport):
     environment: dict[str, Any] = field(default_factory=dict)
     timing: dict[str, float] = field(default_factory=dict)
     run: dict[str, str] = field(default_factory=dict)
+    spec: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -23,12 +23,12 @@ _GENERATOR: Final = "SplitMix64 by seed, split and gallery row; the smallest num
 class Trials(Protocol):
     """Where the rows of splits come from.
 
-    `identity` is all that the rows of a split depend on, and `whole_queries` whether every split has all queries.
+    `spec` is all that the rows of a split depend on, and `whole_queries` whether every split has all queries.
     """
 
     n_splits: int
     whole_queries: bool
-    identity: Any
+    spec: Any
 
     @property
     def keeps_apart(self) -> bool:
@@ -59,7 +59,8 @@ class DrawnSplits:
                 "with rest_as_queries (--rest-as-queries) one set is query and gallery, and two different ones were "
                 "given; give the same one twice"
             )
-        self.identity = self.draw = draw
+        # The seed is an option of its own, which an evaluation may draw by as well.
+        self.draw, self.spec = draw, {name: value for name, value in asdict(draw).items() if name != "seed"}
         self.n_splits, self.keeps_apart, self.whole_queries = (
             draw.repeats,
             draw.rest_as_queries,
@@ -157,7 +158,7 @@ class ListedSplits:
     def __init__(self, gallery: FeatureSet, splits: list[SplitRows], source: object) -> None:
         self.n_splits = len(splits)
         self.whole_queries = all(each.query is None for each in splits)
-        self.identity = fingerprint([[None if rows is None else rows.tolist() for rows in each] for each in splits])
+        self.spec = fingerprint([[None if rows is None else rows.tolist() for rows in each] for each in splits])
         self._gallery, self._splits = gallery, splits
         self._source = os.fspath(source) if isinstance(source, str | os.PathLike) else "given in Python"
 
@@ -172,7 +173,7 @@ class ListedSplits:
 
     def describe(self) -> dict[str, Any]:
         """Description for reports."""
-        return {"repeats": self.n_splits, "rows": self._source, "digest": self.identity}
+        return {"repeats": self.n_splits, "rows": self._source, "digest": self.spec}
 
     def counts(self) -> dict[str, int]:
         """Counts for reports."""

@@ -8,7 +8,7 @@ same settings.
 
 from reid_dist.evaluation.sweeps.grid import MOST_POINTS, Axis, Grid, Point, make_grid, parse_values
 from reid_dist.evaluation.sweeps.report import SweepReport
-from reid_dist.evaluation.sweeps.run import USUAL_METRICS, chosen_sides, method_of, options_at, sweep_parameters
+from reid_dist.evaluation.sweeps.run import USUAL_METRICS, SweepJob, grid_of, options_at, run_sweep, sweep_parameters
 
 __all__ = [
     "MOST_POINTS",
@@ -16,11 +16,12 @@ __all__ = [
     "Axis",
     "Grid",
     "Point",
+    "SweepJob",
     "SweepReport",
-    "chosen_sides",
+    "grid_of",
     "make_grid",
-    "method_of",
     "options_at",
     "parse_values",
+    "run_sweep",
     "sweep_parameters",
 ]

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -19,9 +19,11 @@ from reid_dist.core.specs import call_text, parse_spec, value_text
 from reid_dist.errors import InputError
 from reid_dist.evaluation.swept import Value, Values
 from reid_dist.stages.expansion import EXPANSIONS, Step, describe_expansion, make_step, parse_expand, spelled
+from reid_dist.stages.expansion.expansion_steps import Expansion
 from reid_dist.stages.reranking import Reranking, make_rerank, parse_rerank
 from reid_dist.stages.reranking.rerankers import (
     FLAG,
+    KINDS,
     NAME,
     NUMBER,
     WHOLE,
@@ -38,23 +40,6 @@ WEIGHT = "weight"
 """The parameter that is the weight of a fused model."""
 
 _INTEGER = re.compile(r"[+-]?\d+")
-
-# Parameters of an expansion that a sweep can go over, in the order of the table, by what they are.
-_OF_EXPANSIONS = {
-    "k": WHOLE,
-    "alpha": NUMBER,
-    "times": WHOLE,
-    "ridge": NUMBER,
-    "least_rows": WHOLE,
-    "dim": WHOLE,
-    "k1": WHOLE,
-    "k2": WHOLE,
-    "beta1": NUMBER,
-    "beta2": NUMBER,
-    "scale": NUMBER,
-    "rounds": WHOLE,
-    "symmetric": FLAG,
-}
 
 
 @dataclass(frozen=True)
@@ -207,8 +192,7 @@ def make_grid(
         raise InputError(f"a sweep takes {what} as a text with its name, found {spec!r}")
     if expand is not None:
         what = parse_spec("expansion", spec)[-1].name
-        known = EXPANSIONS.get(what).parameters
-        kinds = {name: kind for name, kind in _OF_EXPANSIONS.items() if name in known}
+        kinds = _parameters_of_expansion(what)
     else:
         call = read_call(spec)
         what, kinds = call.name, parameters_of(call)
@@ -230,6 +214,16 @@ def make_grid(
     if include_self:
         raise InputError("include_self belongs to query expansion, and a re-ranking has none")
     return _rerankings(spec, axes, settings)
+
+
+def _parameters_of_expansion(name: str) -> dict[str, str]:
+    """Names of the parameters that a sweep can go over, with the kinds of their values.
+
+    `include_self` is a keyword of its own; of a type with alternatives, such as ``int | str``, the first is swept.
+    """
+    method = EXPANSIONS.get(name)
+    types = {field.name: str(field.type).partition(" | ")[0] for field in fields(method.kind or Expansion)}
+    return {name: KINDS[types[name]] for name in method.parameters if name != "include_self"}
 
 
 def _expansions(spec: str, include_self: bool, axes: tuple[Axis, ...], settings: list[dict[str, Value]]) -> Grid:

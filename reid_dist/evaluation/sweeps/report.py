@@ -50,7 +50,7 @@ class SweepReport(DocumentReport):
         The convention in words by name of metric.
     environment, timing
         As in a `reid_dist.reports.Report`.
-    run
+    run, spec
         As in a `reid_dist.reports.Report`.
     notes
         Remarks on the validity of the numbers.
@@ -62,6 +62,7 @@ class SweepReport(DocumentReport):
     """
 
     what = "sweep"
+    another = "another sweep"
     document = DOCUMENT
     page = PAGE
 
@@ -78,6 +79,7 @@ class SweepReport(DocumentReport):
     environment: dict[str, Any] = field(default_factory=dict)
     timing: dict[str, float] = field(default_factory=dict)
     run: dict[str, str] = field(default_factory=dict)
+    spec: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

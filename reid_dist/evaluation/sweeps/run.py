@@ -5,38 +5,40 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.specs import value_text
-from reid_dist.engine.checks import check_client, check_sets
+from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.policy import Policy
 from reid_dist.errors import InputError, StoreError
-from reid_dist.evaluation.checked_options import CheckedOptions, complete, recorded, refuse_options
-from reid_dist.evaluation.evaluate import evaluate
+from reid_dist.evaluation.checked_options import CheckedOptions, complete, headline_only, refuse_options
+from reid_dist.evaluation.evaluate import evaluate_once
 from reid_dist.evaluation.lowered import lowered_metrics, lowered_notes
 from reid_dist.evaluation.options import OPTIONS, SWEEP, EvaluationOptions
-from reid_dist.evaluation.progress_bars import Shown, shown_progress
-from reid_dist.evaluation.runner import FinishedParts
+from reid_dist.evaluation.progress_bars import Shown
+from reid_dist.evaluation.result_spec import plain_spec, ranking_spec
+from reid_dist.evaluation.sessions import begin_session
 from reid_dist.evaluation.sides import Model, OpenedModel, fused_sides, open_models
 from reid_dist.evaluation.signatures import lists_options
+from reid_dist.evaluation.study import begin_study
 from reid_dist.evaluation.summary import described_environment
 from reid_dist.evaluation.sweeps.grid import FUSE, Grid, Point, make_grid
 from reid_dist.evaluation.sweeps.report import SweepReport
 from reid_dist.evaluation.swept import SWEPT_PARAMETERS, SweepOptions, Values
-from reid_dist.evaluation.visibility import visible_to
 from reid_dist.metrics.definitions import headline_metrics, metric_names
 from reid_dist.reports import Report
 from reid_dist.reports.documents import plain
 from reid_dist.reports.notes import notes_of_parts
+from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 from reid_dist.stores.fused import FUSED_NOTE
 from reid_dist.stores.stored import open_stored
-from reid_dist.stores.workspace import inner_folder
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -88,6 +90,7 @@ def sweep_parameters(
     query: FeatureSource,
     gallery: FeatureSource,
     *,
+    grid: Mapping[str, Values] | None = None,
     include_self: bool = False,
     fuse: Sequence[Model] = (),
     client: Client | None = None,
@@ -116,6 +119,9 @@ def sweep_parameters(
     weight
         Values for the weight of a fused model, such as ``"0:1:0.1"``; `expand` and `rerank` are then the same at every
         point.
+    grid
+        The same values by the name of the parameter, such as ``{"k1": "10:30:10"}``, in place of keywords or beside
+        them; also of parameters that have no keyword.
     fuse
         Further models, each with its query, its gallery and its weight: one with None for a weight is swept.  As by
         `reid_dist.fuse`, query and gallery have what is left of 1.
@@ -151,65 +157,140 @@ def sweep_parameters(
     PlanError, RunFailedError, ClusterError, StoreError
         As `reid_dist.evaluate` does.
     """
-    started = time.perf_counter()
+    chosen = grid_of(options, include_self=include_self, grid=grid)
+    with begin_session(client, workspace, progress) as session:
+        job = SweepJob.of(chosen, as_feature_set(query, "query"), as_feature_set(gallery, "gallery"), options, fuse)
+        return run_sweep(session, job, keep=keep, on_point=on_point)
+
+
+def grid_of(
+    options: Mapping[str, Any], *, include_self: bool = False, grid: Mapping[str, Values] | None = None
+) -> Grid:
+    """Read the grid of a sweep; options and errors are those of `sweep_parameters`."""
     swept = {name: cast("Values | None", options.get(name)) for name in SWEPT_PARAMETERS}
-    given = complete({name: value for name, value in options.items() if name not in SWEPT_PARAMETERS})
-    grid = make_grid(given["expand"], given["rerank"], swept, include_self=include_self)
+    if twice := [name for name in grid or {} if swept.get(name) is not None]:
+        raise InputError(f"{', '.join(twice)}: values are given twice, as a keyword and in grid; leave one of them out")
+    named = {**swept, **(grid or {})}
+    made = make_grid(options.get("expand"), options.get("rerank"), named, include_self=include_self)
     refuse_options(options, SWEEP, "is about one run, and a sweep compares many; evaluate the point that you choose")
-    check_client(client)
-    query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
-    query, gallery, models = chosen_sides(grid, query, gallery, fuse)
-    method = method_of(grid, models)
-    check_sets(query, gallery, DISTANCES.get(given["distance"]))
-    checked = CheckedOptions.of(options_at(grid.points[0], given), query, gallery)
-    if checked.truth is not None:
-        # Read once; and what was read cannot change on the way.
-        given["ground_truth"] = checked.truth
-    names = [metric.name for metric in checked.metrics]
+    return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepJob:
+    """A sweep with both sides open and its options read; `models` are fused with the sides at every point."""
+
+    grid: Grid
+    query: FeatureSet
+    gallery: FeatureSet
+    models: list[OpenedModel]
+    options: EvaluationOptions
+    checked: CheckedOptions
+
+    @classmethod
+    def of(
+        cls, grid: Grid, query: FeatureSet, gallery: FeatureSet, options: Mapping[str, Any], fuse: Sequence[Model] = ()
+    ) -> SweepJob:
+        """Check options against the sets; parameters and errors are those of `sweep_parameters`."""
+        given = complete({name: value for name, value in options.items() if name not in SWEPT_PARAMETERS})
+        query, gallery, models = chosen_sides(grid, query, gallery, fuse)
+        check_sets(query, gallery, DISTANCES.get(given["distance"]))
+        checked = CheckedOptions.of(options_at(grid.points[0], given), query, gallery)
+        if checked.truth is not None:
+            # Read once; and what was read cannot change on the way.
+            given["ground_truth"] = checked.truth
+        return cls(grid=grid, query=query, gallery=gallery, models=models, options=given, checked=checked)
+
+    @cached_property
+    def method(self) -> dict[str, Any]:
+        """Description of what is swept, with the content of the fused models."""
+        if not self.models:
+            return self.grid.method
+        described = [
+            f"{near.uri} and {far.uri}, {'swept' if weight is None else f'weight {value_text(weight)}'}, content "
+            f"{near.content_digest[:16]} and {far.content_digest[:16]}"
+            for near, far, weight in self.models
+        ]
+        return {**self.grid.method, "models": described}
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """All that the report depends on."""
+        spec = ranking_spec(self.checked, self.query, self.gallery, expand=None, rerank=None)
+        return plain_spec(
+            {
+                "method": self.method,
+                "parameters": {axis.name: axis.values for axis in self.grid.axes},
+                **{name: value for name, value in spec.items() if not _is_refused(name)},
+            }
+        )
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that the values of points depend on but for their names."""
+        named = ("parameters", *(() if self.models else ("method",)))
+        return {name: value for name, value in self.spec.items() if name not in named}
+
+
+def _is_refused(name: str) -> bool:
+    """Whether a sweep does not compute an option."""
+    return name in OPTIONS and SWEEP in OPTIONS[name].refused_by
+
+
+def run_sweep(
+    session: Session,
+    job: SweepJob,
+    *,
+    keep: bool = True,
+    on_point: Callable[[int, int, Point, dict[str, Any]], None] | None = None,
+) -> SweepReport:
+    """Evaluate every point; parameters as of `sweep_parameters`."""
+    started = time.perf_counter()
+    grid, query, gallery, models, given = job.grid, job.query, job.gallery, job.models, job.options
+    names = [metric.name for metric in job.checked.metrics]
     points: dict[int, FinishedPoint] = {}
-    identity = _identity(checked, query, gallery) | ({"method": method} if models else {})
+    identity = job.identity
     mine = None if keep else fingerprint(identity, [point.name for point in grid.points])
     with (
-        shown_progress(progress) as tasks,
-        inner_folder(workspace, mine) as folder,
-        visible_to(client, Workspace.at(folder), query, gallery, tasks.warn) as (near, far),
+        begin_study(session, "points", identity, FinishedPoint, folder=mine) as study,
+        study.session.visible(query, gallery) as (near, far),
     ):
-        removal = _Removal(folder, grid, keep and workspace is not None)
-        kept = FinishedParts(Workspace(str(folder)), "points", identity, FinishedPoint, tasks.warn)
-        unranked: Report | None = None
+        removal = _Removal(study.folder, grid, keep and session.workspace is not None)
+
+        @cache
+        def unranked() -> Report:
+            plain = options_at(replace(grid.points[0], rerank=None), given)
+            return evaluate_once(study.session.within(study.folder), near, far, **plain)
+
         for n_done, place in enumerate(grid.order, start=1):
             point = grid.points[place]
-            part = f"point-{fingerprint(point.name)[:20]}"
-            finished = kept.find(part)
-            if finished is None:
-                where: dict[str, Any] = {"client": client, "workspace": folder, "progress": tasks}
-                if point.rerank is not None and unranked is None and not models:
-                    unranked = evaluate(near, far, **where, **options_at(replace(point, rerank=None), given))
+
+            def evaluate_point(inner: Session, point: Point = point) -> FinishedPoint:
+                plain = unranked() if point.rerank is not None and not models else None
                 sides = fused_sides(near, far, models, point.weight)
-                report = evaluate(*sides, **where, **options_at(point, given))
-                finished = FinishedPoint.of(point, report, names, unranked)
-                if models:
-                    # Notes on weights say what the table says.
-                    finished.notes[:] = [note for note in finished.notes if not note.startswith(FUSED_NOTE)]
-                kept.keep(part, finished)
-            points[place] = finished
+                found = FinishedPoint.of(point, evaluate_once(inner, *sides, **options_at(point, given)), names, plain)
+                # Notes on weights say what the table says.
+                notes = [note for note in found.notes if not (models and note.startswith(FUSED_NOTE))]
+                return replace(found, notes=notes)
+
+            points[place] = study.part(f"point-{fingerprint(point.name)[:20]}", evaluate_point)
             removal.after(n_done)
             if on_point is not None:
-                on_point(n_done, len(grid.points), point, finished.row)
-        kept.remove()
+                on_point(n_done, len(grid.points), point, points[place].row)
     ordered = [points[place].row for place in range(len(points))]
     of_points = notes_of_parts([points[place].notes for place in range(len(points))], "point", warnings_alone=True)
     notes = [*query.notes, *gallery.notes, *of_points]
     notes += lowered_notes([(points[place].row["name"], points[place].lowered) for place in range(len(points))])
     return SweepReport(
         kind=grid.kind,
-        method=method,
+        method=job.method,
         parameters={axis.name: list(axis.values) for axis in grid.axes},
         rows=ordered,
         # The conventions and the labels are the same at every point.
         **points[0].conventions,
         inputs={"query": query.describe(), "gallery": gallery.describe()},
-        environment=described_environment(client, Policy.in_force()),
+        spec=job.spec,
+        environment=described_environment(session.client, Policy.in_force()),
         timing={"points": sum(row["seconds"] for row in ordered), "total": time.perf_counter() - started},
         notes=list(dict.fromkeys(notes)),
     )
@@ -234,34 +315,12 @@ def chosen_sides(
     return *fused_sides(query, gallery, opened), []
 
 
-def method_of(grid: Grid, models: Sequence[OpenedModel]) -> dict[str, Any]:
-    """Description of what is swept, with the content of the fused models."""
-    if not models:
-        return grid.method
-    described = [
-        f"{near.uri} and {far.uri}, {'swept' if weight is None else f'weight {value_text(weight)}'}, content "
-        f"{near.content_digest[:16]} and {far.content_digest[:16]}"
-        for near, far, weight in models
-    ]
-    return {**grid.method, "models": described}
-
-
 def options_at(point: Point, options: EvaluationOptions) -> EvaluationOptions:
     """Options of the evaluation at a point."""
     metrics = list(USUAL_METRICS) if options["metrics"] is None else metric_names(options["metrics"])
     # Intervals of every point would be thrown away.
-    return {**options, "metrics": metrics, "confidence": None, "expand": point.expand, "rerank": point.rerank}
-
-
-def _identity(checked: CheckedOptions, *sides: FeatureSet) -> dict[str, Any]:
-    """Everything that the values of a parameter sweep depend on, but for the points."""
-    return {
-        "sides": [{name: each for name, each in side.describe().items() if name.endswith("digest")} for side in sides],
-        "protocol": checked.protocol.describe(),
-        "truth": None if checked.truth is None else checked.truth.content_digest,
-        "distance": checked.values["distance"],
-        "options": plain(recorded(checked.values)),
-    }
+    chosen: Any = {"metrics": metrics, "expand": point.expand, "rerank": point.rerank}
+    return headline_only(options, **chosen)
 
 
 class _Removal:

@@ -139,7 +139,7 @@ def open_subject(
     notes: list[str] = []
     sides = {side: _open_side(report, side, place, notes) for side, place in zip(SIDES, (query, gallery), strict=True)}
     other = None if against is None else _compared(report, against, notes)
-    root = image_root if image_root is not None else report.options.get("image_root")
+    root = image_root if image_root is not None else report.spec.get("image_root")
     return Subject(
         report=report,
         topk=topk,

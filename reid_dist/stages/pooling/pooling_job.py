@@ -193,6 +193,16 @@ class PoolJob:
         row_bytes = self.recipe.features.dim * KEPT_DTYPES[self.recipe.dtype].itemsize
         return chunk_sizes(row_bytes, len(self.groups), to.chunk_rows, to.shard_rows)
 
+    def spec(self, to: PooledPlace) -> dict[str, Any]:
+        """All that the new store depends on, by name."""
+        return {
+            "source": self.recipe.features.content_digest,
+            **self.options,
+            "dtype": self.recipe.dtype,
+            "allow_zero": self.allow_zero,
+            **dict(zip(("chunk_rows", "shard_rows"), self.layout(to), strict=True)),
+        }
+
     def writer(self, to: PooledPlace) -> FeatureWriter:
         """Begin the new store."""
         of, features = self.recipe, self.recipe.features
@@ -212,5 +222,10 @@ class PoolJob:
             allow_zero=self.allow_zero,
             overwrite=to.overwrite,
             notes=[*features.notes, summary, *self.notes],
-            source={"uri": features.uri, "content_digest": features.content_digest, "pooling": self.options},
+            source={
+                "uri": features.uri,
+                "content_digest": features.content_digest,
+                "pooling": self.options,
+                "spec": self.spec(to),
+            },
         )

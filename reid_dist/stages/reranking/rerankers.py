@@ -30,7 +30,8 @@ WHOLE, NUMBER, NAME, FLAG = "whole numbers", "numbers", "names", "true or false"
 BYTES_PER_ENTRY = 12
 """Bytes of an entry of a sparse row."""
 
-_KINDS = {"int": WHOLE, "float": NUMBER, "str": NAME, "bool": FLAG}
+KINDS = {"int": WHOLE, "float": NUMBER, "str": NAME, "bool": FLAG}
+"""Kinds by the type of the field of a parameter."""
 
 MOST_BLOCK_ROWS = 16384
 """Largest number of rows of a block, for rows that are longer than those of neighbour lists."""
@@ -230,7 +231,7 @@ class Definition:
     def parameters(self) -> dict[str, str]:
         """Names of the parameters, with the kinds of their values."""
         types = {field.name: str(field.type).removesuffix(" | None") for field in fields(self.made)}
-        return {name: _KINDS[kind] for name, kind in types.items() if kind in _KINDS}
+        return {name: KINDS[kind] for name, kind in types.items() if kind in KINDS}
 
     @property
     def choices(self) -> tuple[Choice, ...]:

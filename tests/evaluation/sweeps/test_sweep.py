@@ -13,6 +13,7 @@ from strategies import crowded_sets, scattered_sets
 
 from reid_dist import FeatureSet, compare, evaluate, sweep_parameters
 from reid_dist.errors import InputError, StoreExistsError, UnknownNameError
+from reid_dist.evaluation.evaluate import evaluate_once
 from reid_dist.evaluation.sweeps import SweepReport, run
 from reid_dist.stages.reranking import RERANKERS
 
@@ -226,7 +227,7 @@ def test_derived_stages_are_removed_point_by_point(tmp_path):
     held = []
 
     def look(*_):
-        (folder,) = tmp_path.iterdir()
+        (folder,) = tmp_path.glob("sweep-*")
         held.append([path.name.split("-")[0] for path in folder.iterdir()])
 
     sweep_parameters(query, gallery, expand="dba(k=2)+aqe", k="1:3", workspace=tmp_path, keep=False, on_point=look)
@@ -244,7 +245,7 @@ def test_derived_stages_are_removed_point_by_point(tmp_path):
 
 def test_a_failure_before_anything_is_finished_leaves_nothing_behind(tmp_path, monkeypatch):
     query, gallery = sets()
-    monkeypatch.setattr(run, "evaluate", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(run, "evaluate_once", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         sweep_parameters(query, gallery, expand="aqe", k="1:3", workspace=tmp_path, keep=False)
     assert list(tmp_path.iterdir()) == []
@@ -261,19 +262,19 @@ def test_a_sweep_that_broke_goes_on_with_the_points_that_are_not_done(tmp_path, 
         if len(evaluated) == 5:
             raise KeyboardInterrupt
         evaluated.append(options["expand"])
-        return evaluate(*args, **options)
+        return evaluate_once(*args, **options)
 
-    monkeypatch.setattr(run, "evaluate", breaking)
+    monkeypatch.setattr(run, "evaluate_once", breaking)
     with pytest.raises(KeyboardInterrupt):
         sweep_parameters(query, gallery, **grid)
     (left,) = tmp_path.iterdir()
     # Another grid, and other options, begin anew.
-    monkeypatch.setattr(run, "evaluate", evaluate)
+    monkeypatch.setattr(run, "evaluate_once", evaluate_once)
     for other in ({"k": "0:1"}, {"max_rank": 9}):
         sweep_parameters(query, gallery, **{**grid, **other})
         assert list(tmp_path.iterdir()) == [left]
     more = []
-    monkeypatch.setattr(run, "evaluate", lambda *a, **o: more.append(o["expand"]) or evaluate(*a, **o))
+    monkeypatch.setattr(run, "evaluate_once", lambda *a, **o: more.append(o["expand"]) or evaluate_once(*a, **o))
     found = sweep_parameters(query, gallery, **grid)
     assert len(more) == len(expected.rows) - 5
     assert not set(more) & set(evaluated)
@@ -435,3 +436,37 @@ def test_a_point_in_the_place_of_another_is_evaluated_again(tmp_path):
         found = sweep_parameters(query, gallery, **request)
     assert len(caught) == 2
     assert found.result_digest == expected.result_digest
+
+
+def test_a_grid_by_name_is_that_of_the_keywords():
+    query, gallery = sets()
+    expected = sweep_parameters(query, gallery, rerank="k_reciprocal(k2=2)", k1=[4, 5], lambda_value="0.3")
+    found = sweep_parameters(
+        query, gallery, rerank="k_reciprocal(k2=2)", grid={"k1": "4:5"}, lambda_value="0.3", metrics=None
+    )
+    assert found.result_digest == expected.result_digest
+    assert found.spec == expected.spec
+    with pytest.raises(InputError, match="k1: values are given twice, as a keyword and in grid"):
+        sweep_parameters(query, gallery, rerank="k_reciprocal", k1=4, grid={"k1": 5})
+    with pytest.raises(InputError, match="k3 is no parameter of k_reciprocal, which has k1, k2"):
+        sweep_parameters(query, gallery, rerank="k_reciprocal", grid={"k3": 5})
+
+
+def test_a_grid_takes_parameters_without_a_keyword():
+    query, gallery = sets()
+    found = sweep_parameters(query, gallery, expand="camera_norm", grid={"operation": ["whiten", "centre"]})
+    for row in found.rows:
+        report = evaluate(query, gallery, expand=f"camera_norm(operation={row['parameters']['operation']})")
+        assert row["metrics"]["mAP"] == report.metrics["mAP"]
+    assert len({row["digest"] for row in found.rows}) == 2
+
+
+def test_points_that_differ_in_the_last_bit_are_two(tmp_path):
+    """Of a sweep, of its parts and of its spec."""
+    query, gallery = sets()
+    values = [1.2345671, float(np.nextafter(1.2345671, 2))]
+    found = sweep_parameters(query, gallery, expand="alpha_qe(k=3)", alpha=values, workspace=tmp_path)
+    assert len({row["name"] for row in found.rows}) == 2
+    assert found.spec["parameters"] == {"alpha": values}
+    digests = [evaluate(query, gallery, expand=row["name"]).spec["expand"] for row in found.rows]
+    assert digests == [row["name"] for row in found.rows]

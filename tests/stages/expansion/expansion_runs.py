@@ -6,8 +6,8 @@ import numpy as np
 
 from reid_dist import FeatureSet
 from reid_dist.engine.task_graph import Progress
-from reid_dist.evaluation.projection import make_resources
 from reid_dist.stages.expansion import expand_sets, parse_expand
+from reid_dist.stages.session import Session
 from reid_dist.stores import Workspace
 
 # What float32 features leave of a float64 average, and the order of a sum.
@@ -33,8 +33,8 @@ def labelled(items, features=None):
 
 def expanded(query, gallery, spec, workspace, *, chunk_rows=None, client=None, progress=None):
     """The two sets after an expansion."""
-    where = make_resources(client, Workspace.at(workspace), chunk_rows, progress or Progress())
-    return expand_sets(query, gallery, parse_expand(spec), where)
+    session = Session(client=client, workspace=Workspace.at(workspace), chunk_rows=chunk_rows)
+    return expand_sets(query, gallery, parse_expand(spec), session.showing(progress or Progress()).resources())
 
 
 def features_of(features):

@@ -15,10 +15,9 @@ from strategies import crowded_sets, scattered_sets
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import RowRange
-from reid_dist.engine.task_graph import Progress
-from reid_dist.evaluation.projection import make_resources
 from reid_dist.stages.expansion import neighbour_averages, new_features, parse_expand
 from reid_dist.stages.neighbours import find_top_lists, neighbour_search
+from reid_dist.stages.session import Session
 from reid_dist.stores import Workspace, check_store
 
 SPECS = (
@@ -64,7 +63,7 @@ def test_threads_do_not_matter(spec, tmp_path):
     query, gallery = map(labelled, sets())
     contents = []
     for n_threads in (1, 2, 7):
-        where = make_resources(None, Workspace.at(tmp_path / str(n_threads)), None, Progress())
+        where = Session(workspace=Workspace.at(tmp_path / str(n_threads))).resources()
         where = replace(where, n_threads=n_threads)
         sides = neighbour_averages.expand_sets(query, gallery, parse_expand(spec), where)
         contents.append([side.content_digest for side in sides])
@@ -141,10 +140,10 @@ def test_lists_of_other_sets_are_not_taken(tmp_path):
 
 def test_lists_read_across_blocks(tmp_path, monkeypatch):
     query, gallery = map(labelled, sets())
-    whole = find_top_lists(query, gallery, 6, make_resources(None, Workspace.at(tmp_path / "a"), None, Progress()))
+    whole = find_top_lists(query, gallery, 6, Session(workspace=Workspace.at(tmp_path / "a")).resources())
     index, distance = whole.others(RowRange(0, 30))
     monkeypatch.setattr(neighbour_search, "_TOP_BLOCK_ROWS", 7)
-    cut = find_top_lists(query, gallery, 6, make_resources(None, Workspace.at(tmp_path / "b"), None, Progress()))
+    cut = find_top_lists(query, gallery, 6, Session(workspace=Workspace.at(tmp_path / "b")).resources())
     for rows in (RowRange(0, 30), RowRange(6, 8), RowRange(13, 29), RowRange(7, 14), RowRange(29, 30)):
         found = cut.others(rows)
         np.testing.assert_array_equal(found[0], index[rows.start : rows.stop])

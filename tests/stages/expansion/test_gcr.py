@@ -13,10 +13,9 @@ from passes import Count
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.engine.plan import SetShape
-from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, PlanError
-from reid_dist.evaluation.projection import make_resources
 from reid_dist.stages.expansion import convolution, expand_sets, make_step, new_features, parse_expand
+from reid_dist.stages.session import Session
 from reid_dist.stages.stage_plan import plan_expand
 from reid_dist.stores import Workspace
 
@@ -123,7 +122,7 @@ def test_blocks_and_threads_do_not_matter(symmetric, tmp_path):
         patch.object(convolution, "_LISTS_AT_ONCE", 9),
         patch("reid_dist.stages.expansion.convolution.GATHERED_BYTES", 4 * 9 * 5),
     ):
-        where = replace(make_resources(None, Workspace.at(tmp_path / "cut"), 11, Progress()), n_threads=3)
+        where = replace(Session(workspace=Workspace.at(tmp_path / "cut"), chunk_rows=11).resources(), n_threads=3)
         cut = expand_sets(*sets(), parse_expand(spec), where)
     assert [side.content_digest for side in cut] == expected
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,26 +12,17 @@ from reid_dist.clusters.versions import refuse_unlike_code
 from reid_dist.clusters.workers import awaited_workers, run_on_workers
 from reid_dist.core.temporary import draft_of, temporary_directory
 from reid_dist.errors import ReidDistError, StoreError, StoreNotFoundError
-from reid_dist.stores import FeatureSet, Workspace
+from reid_dist.stores import DistanceBlock, FeatureSet, Workspace
+from reid_dist.stores.locks import in_turn
 from reid_dist.stores.stored import open_stored
 
 if TYPE_CHECKING:
     from distributed import Client
 
 
-def workspace_at(location: str | PathLike[str] | None) -> Workspace | None:
-    """Workspace at a path or URI; None for none."""
-    return None if location is None else Workspace.at(location)
-
-
-def workspace_folder(stack: contextlib.ExitStack, workspace: Workspace | None) -> Workspace:
-    """The workspace, or a temporary one that lasts as long as the stack."""
-    return workspace or Workspace.at(stack.enter_context(temporary_directory()))
-
-
 @contextlib.contextmanager
-def visible_to(
-    client: Client | None,
+def visible_sets(
+    client: Client,
     workspace: Workspace | None,
     query: FeatureSet,
     gallery: FeatureSet,
@@ -43,37 +33,68 @@ def visible_to(
     Stores and workspaces that a worker cannot read, and workers without this package or with another version of it,
     are refused.  `warn` takes a line about workers that are waited for.
     """
-    if client is None:
-        yield query, gallery
-        return
-    awaited_workers(client, warn)
-    refuse_unlike_code(client, warn)
-    if workspace is not None:
-        _refuse_unseen_workspace(client, workspace.path)
+    _refuse_unfit_workers(client, workspace, warn)
     if all(each.is_stored and not _must_move(each, workspace) for each in (query, gallery)):
         _refuse_unseen_stores(client, query, gallery)
         yield query, gallery
         return
-    with contextlib.ExitStack() as stack:
-        place = workspace_folder(stack, workspace)
+    with _kept_in(workspace) as place:
         stored: dict[str, FeatureSet] = {}
         for features in (query, gallery):
             if features.content_digest not in stored:
                 target = place.place(f"features-{features.content_digest[:16]}.zarr")
                 stays = features.is_stored and not _must_move(features, workspace)
-                stored[features.content_digest] = features if stays else _saved(features, target)
+                stored[features.content_digest] = features if stays else _saved(features, target, warn)
         near, far = stored[query.content_digest], stored[gallery.content_digest]
         _refuse_unseen_stores(client, near, far)
         yield near, far
 
 
-def _saved(features: FeatureSet, target: str) -> FeatureSet:
-    """Save a set to a place that is named after its content; the store of an earlier run is used again."""
-    with contextlib.suppress(StoreError):
-        stored = open_stored(target)
-        if stored.manifest.source.get("content_digest") == features.content_digest:
-            return FeatureSet(stored)
-    return features.save(target, overwrite=True)
+@contextlib.contextmanager
+def visible_block(
+    client: Client, workspace: Workspace | None, block: DistanceBlock, warn: Callable[[str], None]
+) -> Iterator[DistanceBlock]:
+    """The same for distances, which are a file that every worker maps."""
+    _refuse_unfit_workers(client, workspace, warn)
+    with contextlib.ExitStack() as stack:
+        if not block.is_stored:
+            place = stack.enter_context(_kept_in(workspace))
+            block = block.save(place.place(f"distances-{block.content_digest[:16]}.npy"))
+        unseen = [worker for worker, seen in _run_on_all(client, os.path.isfile, block.uri).items() if not seen]
+        if unseen:
+            raise StoreNotFoundError(
+                f"worker {unseen[0]} cannot read the distances {block.uri} of this process; put the file where all "
+                "workers have it under the same path"
+            )
+        yield block
+
+
+def _refuse_unfit_workers(client: Client, workspace: Workspace | None, warn: Callable[[str], None]) -> None:
+    """Refuse workers with other code, and those that do not see the workspace."""
+    awaited_workers(client, warn)
+    refuse_unlike_code(client, warn)
+    if workspace is not None:
+        _refuse_unseen_workspace(client, workspace.path)
+
+
+@contextlib.contextmanager
+def _kept_in(workspace: Workspace | None) -> Iterator[Workspace]:
+    """The workspace, or a temporary one."""
+    if workspace is not None:
+        yield workspace
+        return
+    with temporary_directory() as folder:
+        yield Workspace.at(folder)
+
+
+def _saved(features: FeatureSet, target: str, warn: Callable[[str], None]) -> FeatureSet:
+    """Save a set to a place that is named after its content; the store of another run is used again."""
+    with in_turn(target, warn):
+        with contextlib.suppress(StoreError):
+            stored = open_stored(target)
+            if stored.manifest.source.get("content_digest") == features.content_digest:
+                return FeatureSet(stored)
+        return features.save(target, overwrite=True)
 
 
 def _must_move(features: FeatureSet, workspace: Workspace | None) -> bool:
@@ -127,13 +148,19 @@ def _refuse_unseen_workspace(client: Client, path: str) -> None:
 
 
 def _make_probe(probe: Path) -> None:
-    try:
-        probe.parent.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-    except OSError as error:
-        raise StoreError(
-            f"cannot write to the workspace {probe.parent}: {error.strerror}; make room or choose another --workspace"
-        ) from None
+    for is_last in (False, False, True):
+        try:
+            probe.parent.mkdir(parents=True, exist_ok=True)
+            probe.touch()
+        except OSError as error:
+            # Another run may have made the folder for its own probe, and removed it in between.
+            if is_last or not isinstance(error, FileNotFoundError):
+                raise StoreError(
+                    f"cannot write to the workspace {probe.parent}: {error.strerror}; make room or choose another "
+                    "--workspace"
+                ) from None
+        else:
+            return
 
 
 def _run_on_all(client: Client, function: Any, argument: Any) -> dict[str, Any]:
