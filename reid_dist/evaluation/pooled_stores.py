@@ -122,7 +122,7 @@ def pooled_spec(job: PoolJob, to: PooledPlace) -> dict[str, Any]:
         **job.options,
         "dtype": job.recipe.dtype,
         "allow_zero": job.allow_zero,
-        **dict(zip(("chunk_rows", "shard_rows"), job.layout(to), strict=True)),
+        "chunk_rows": job.chunk_rows(to),
     }
 
 
@@ -135,5 +135,4 @@ def spec_of_pooled(store: FeatureSet) -> dict[str, Any]:
         "dtype": manifest.dtype,
         "allow_zero": manifest.allow_zero,
         "chunk_rows": manifest.chunk_rows,
-        "shard_rows": manifest.shard_rows,
     }

@@ -1,7 +1,7 @@
 """Digests: one for each stored chunk, one for each label array, and one for the content as a whole.
 
 The content digest covers the rows and labels of a set and not their storage: it is the same in memory
-and in a store, whatever the chunks, the shards or the sizes of the blocks in which the rows came.  To that end rows are
+and in a store, whatever the chunks or the sizes of the blocks in which the rows came.  To that end rows are
 hashed in blocks of a fixed number of rows (the last one may be shorter), and the digest of the set is the digest of a
 header and of the block digests::
 

@@ -54,7 +54,7 @@ class FeatureSet(LabelledSet):
     chunk_rows : int
         Rows that are cheapest to read together, starting at its multiples.
     content_digest : str
-        Hex digest of rows and labels; independent of chunks and shards, and equal for equal arrays and stores.
+        Hex digest of rows and labels; independent of chunks, and equal for equal arrays and stores.
     allow_zero : bool
         Whether rows of zeros are meant.
     """
@@ -215,7 +215,7 @@ class FeatureSet(LabelledSet):
         """Return single rows as float32.
 
         The first row that is read of a chunk has the whole chunk read and verified, once per process; later rows of it
-        are read singly, but for those of chunks within shards.
+        are read singly.
 
         Parameters
         ----------
@@ -247,7 +247,6 @@ class FeatureSet(LabelledSet):
         uri: str | os.PathLike[str],
         *,
         chunk_rows: int | None = None,
-        shard_rows: int | None = None,
         dtype: DTypeLike | None = None,
         overwrite: bool = False,
         progress: Progress | None = None,
@@ -260,8 +259,6 @@ class FeatureSet(LabelledSet):
             Where to.
         chunk_rows
             Rows per chunk; about 16 MiB of features when None.
-        shard_rows
-            Rows per file, if a file is to hold several chunks.
         dtype
             ``"float32"`` or ``"float16"``; as it is when None, and then the content digest stays the same.
         overwrite
@@ -282,7 +279,6 @@ class FeatureSet(LabelledSet):
             n_rows=self.n_rows,
             dtype=self.dtype if dtype is None else dtype,
             chunk_rows=chunk_rows,
-            shard_rows=shard_rows,
             allow_zero=self.allow_zero,
             overwrite=overwrite,
             notes=self.notes,

@@ -83,16 +83,6 @@ class LocalFolder:
         except OSError as error:
             raise StoreError(f"cannot read {self.path / name}: {error.strerror or error}") from error
 
-    def read_into(self, name: str, target: memoryview) -> bool:
-        """Fill a buffer with the first bytes of a file; False if it is missing or too short."""
-        try:
-            with self._open(name) as file:
-                return read_fully(file, target)
-        except StoreError:
-            raise
-        except OSError:
-            return False
-
     def gather(self, name: str, rows: NDArray[np.int64], row_bytes: int, n_bytes: int) -> NDArray[np.uint8] | None:
         """Read rows of a file of `n_bytes` bytes, (n, row_bytes); None if it is missing or of another size."""
         try:

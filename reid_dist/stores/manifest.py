@@ -49,17 +49,16 @@ class LabelEntry:
 class Manifest:
     """What a store holds.
 
-    The last chunk may hold fewer than `chunk_rows`; `shard_rows` is a multiple of it, or None if every chunk is a file
-    of its own.  `chunk_digests` are BLAKE3, in hex, of the rows of each chunk; `content_digest` is of rows and labels,
-    whatever their chunks.  `allow_zero`: rows of zeros are meant.  `notes` are changes made to the values before, one
-    line each; `source` is where the rows came from and with which options, for information.
+    Every chunk is a file; the last one may hold fewer rows than `chunk_rows`.  `chunk_digests` are BLAKE3, in hex, of
+    the rows of each chunk; `content_digest` is of rows and labels, whatever their chunks.  `allow_zero`: rows of zeros
+    are meant.  `notes` are changes made to the values before, one line each; `source` is where the rows came from and
+    with which options, for information.
     """
 
     n_rows: int
     dim: int
     dtype: str
     chunk_rows: int
-    shard_rows: int | None
     chunk_digests: tuple[str, ...]
     labels: dict[str, LabelEntry]
     allow_zero: bool
@@ -94,18 +93,26 @@ class Manifest:
 
     def file_of_chunk(self, index: int) -> str:
         """Return the key, relative to the store, of the file that holds a chunk of features."""
-        rows_per_file = self.shard_rows or self.chunk_rows
-        return f"features/c/{index * self.chunk_rows // rows_per_file}/0"
+        return f"features/c/{index}/0"
 
     def to_json(self) -> dict[str, Any]:
         """Return the attribute of a complete store."""
         fields = asdict(self)
         shape = [fields.pop("n_rows"), fields.pop("dim")]
-        return complete_marker(FEATURE_STORE, {"shape": shape, **fields})
+        # Earlier releases of this format read an entry on shards.
+        return complete_marker(FEATURE_STORE, {"shape": shape, "shard_rows": None, **fields})
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any], uri: str) -> Manifest:
-        """Read the verified attribute of a complete store; DamagedStoreError if it is not what a writer writes."""
+        """Read the verified attribute of a complete store; DamagedStoreError if it is not what a writer writes.
+
+        StoreError for the shards of an earlier release.
+        """
+        if entry.get("shard_rows") is not None:
+            raise StoreError(
+                f"{uri} keeps several chunks in one file (shards), which earlier releases alone read; ingest the "
+                "source again"
+            )
         try:
             fields = {name: entry[name] for name in cls.__dataclass_fields__ if name not in ("n_rows", "dim")}
             fields["n_rows"], fields["dim"] = entry["shape"]

@@ -206,10 +206,14 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         (
             "stores/stored.py",
-            "return found if hasher.hexdigest() == manifest.chunk_digests[chunk] else None",
-            "return found",
+            "if hasher.hexdigest() == manifest.chunk_digests[chunk]:",
+            "if take is not None or hasher.hexdigest() == manifest.chunk_digests[chunk]:",
         ),
-        ("stores/stored.py", "return is_read and digest_rows(part) == manifest.chunk_digests[chunk]", "return is_read"),
+        (
+            "stores/stored.py",
+            "if hasher.hexdigest() == manifest.chunk_digests[chunk]:",
+            "if take is None or hasher.hexdigest() == manifest.chunk_digests[chunk]:",
+        ),
         ("stores/row_checks.py", "if self._known[chunk] or chunk in self._begun:", "if chunk in self._begun:"),
         (
             "stores/distance_block.py",

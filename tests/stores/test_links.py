@@ -95,15 +95,6 @@ def test_a_chunk_that_becomes_a_link_is_not_read(store: Path, tmp_path: Path) ->
     assert len(features.read_rows(np.array([0, 179, 240]))) == 3
 
 
-def test_no_link_leads_out_of_a_store_of_shards(tmp_path: Path, arrays: Arrays) -> None:
-    (tmp_path / "outside").mkdir()
-    store = tmp_path / "s.zarr"
-    FeatureSet.from_arrays(arrays.features, arrays.pids).save(store, chunk_rows=25, shard_rows=100)
-    move_out(store, "features/c/1/0", tmp_path / "outside")
-    with refused_link(store, "features/c/1/0"):
-        FeatureSet.open(store)
-
-
 @pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
     "target",

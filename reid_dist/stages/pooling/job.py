@@ -14,7 +14,7 @@ from reid_dist.stages.pooling.definition import POOLINGS
 from reid_dist.stages.pooling.groups import CamidRule, RowGroups, latest_groups, pooled_labels
 from reid_dist.stores import FeatureSet, FeatureWriter
 from reid_dist.stores.labels import Labels
-from reid_dist.stores.layout import chunk_sizes
+from reid_dist.stores.layout import chunk_length
 from reid_dist.stores.rows import KEPT_DTYPES, Offenders, kept_dtype
 
 Int64 = NDArray[np.int64]
@@ -69,7 +69,6 @@ class PooledPlace:
 
     uri: str
     chunk_rows: int | None
-    shard_rows: int | None
     overwrite: bool
 
 
@@ -141,10 +140,10 @@ class PoolJob:
             "camids": self.camids,
         }
 
-    def layout(self, to: PooledPlace) -> tuple[int, int | None]:
-        """Rows per chunk and per shard of the new store; `InputError` for sizes that do not fit together."""
+    def chunk_rows(self, to: PooledPlace) -> int:
+        """Rows per chunk of the new store; `InputError` for a number that is not positive."""
         row_bytes = self.recipe.features.dim * KEPT_DTYPES[self.recipe.dtype].itemsize
-        return chunk_sizes(row_bytes, len(self.groups), to.chunk_rows, to.shard_rows)
+        return chunk_length(row_bytes, len(self.groups), to.chunk_rows)
 
     def writer(self, to: PooledPlace) -> FeatureWriter:
         """Begin the new store."""
@@ -161,7 +160,6 @@ class PoolJob:
             n_rows=len(self.groups),
             dtype=of.dtype,
             chunk_rows=to.chunk_rows,
-            shard_rows=to.shard_rows,
             allow_zero=self.allow_zero,
             overwrite=to.overwrite,
             notes=[*features.notes, summary, *self.notes],
