@@ -10,8 +10,7 @@ written to the same place between two reads.
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -24,12 +23,13 @@ from numpy.typing import NDArray
 from reid_dist.errors import DamagedStoreError, ReidDistError, StoreError
 from reid_dist.stores.digests import bytes_of, digest_label
 from reid_dist.stores.folders import folder_at, read_fully
+from reid_dist.stores.labelled import LazyLabels
 from reid_dist.stores.layout import open_group, read_label
 from reid_dist.stores.locations import holds, read_marker, read_twice, refuse_stripped
 from reid_dist.stores.manifest import FEATURE_STORE, NEIGHBOUR_GRAPH, Manifest, read_complete
 from reid_dist.stores.object_errors import storage_errors
 from reid_dist.stores.row_checks import RowChecks, row_checksums
-from reid_dist.stores.rows import FeatureArray, Rows
+from reid_dist.stores.rows import FeatureArray
 
 # What the crc32c codec appends to a chunk.
 _CHECKSUM_BYTES = 4
@@ -51,34 +51,27 @@ class Damage:
         return f"{self.array}{chunk} ({self.file}): {self.what}"
 
 
-class StoredRows(Rows):
+class StoreReader:
     """The reading side of one complete store; several threads may read at once."""
 
-    is_stored = True
-    labels: StoredLabels
-
     def __init__(self, uri: str, manifest: Manifest) -> None:
-        self.uri = self.address = uri
-        self.manifest = manifest
-        self.shape = (manifest.n_rows, manifest.dim)
-        self.dtype = manifest.numpy_dtype.newbyteorder("=")
-        self.chunk_rows = manifest.chunk_rows
-        self.content_digest = manifest.content_digest
-        self.allow_zero = manifest.allow_zero
-        self.zero_rows = manifest.zero_rows
-        self.notes = manifest.notes
+        self.uri, self.manifest, self.chunk_rows = uri, manifest, manifest.chunk_rows
         self._folder = folder_at(uri)
         self._checks = RowChecks(manifest.n_rows, manifest.n_chunks)
-        group = open_group(uri)
-        self.labels = StoredLabels(uri, manifest, group)
-        self._refuse_other_metadata(group)
+        self._group = open_group(uri)
+        self.labels = LazyLabels(manifest.labels, self._read_label)
+        self._refuse_other_metadata()
 
-    def _refuse_other_metadata(self, group: zarr.Group) -> None:
-        expected = (self.shape, self.manifest.numpy_dtype, (self.chunk_rows, self.shape[1]))
+    def _refuse_other_metadata(self) -> None:
+        expected = (
+            (self.manifest.n_rows, self.manifest.dim),
+            self.manifest.numpy_dtype,
+            (self.chunk_rows, self.manifest.dim),
+        )
         what = "metadata differs from the manifest"
         try:
             with storage_errors(self.uri):
-                node = group["features"]
+                node = self._group["features"]
             if isinstance(node, zarr.Array) and (node.shape, node.dtype, node.chunks) == expected:
                 return
         except StoreError:
@@ -87,18 +80,14 @@ class StoredRows(Rows):
             what = f"metadata unreadable ({_cause(error)})"
         raise _damaged(self.uri, self.manifest, Damage("features", None, "features/zarr.json", what))
 
-    def label_digest(self, name: str) -> str:
-        """Return the digest of a label array from the manifest: the array itself is not read."""
-        return self.manifest.labels[name].digest
-
-    def read_raw(self, start: int, stop: int) -> FeatureArray:
+    def read(self, start: int, stop: int) -> FeatureArray:
         """Return rows, (stop - start, dim) C-contiguous in the stored dtype; the range is not empty.
 
         DamagedStoreError names the first chunk that is missing or not what was written.
         """
         first, last = start // self.chunk_rows, (stop - 1) // self.chunk_rows
         begin, end = first * self.chunk_rows, self.manifest.rows_of_chunk(last).stop
-        rows = np.empty((end - begin, self.shape[1]), self.manifest.numpy_dtype)
+        rows = np.empty((end - begin, self.manifest.dim), self.manifest.numpy_dtype)
 
         def fetch(chunk: int) -> Damage | None:
             held = self.manifest.rows_of_chunk(chunk)
@@ -117,7 +106,7 @@ class StoredRows(Rows):
 
         DamagedStoreError names the first chunk that is missing or not what was written.
         """
-        found = np.empty((len(rows), self.shape[1]), self.dtype)
+        found = np.empty((len(rows), self.manifest.dim), self.manifest.numpy_dtype)
         chunks, starts = np.unique(rows // self.chunk_rows, return_index=True)
         left = list(zip(chunks.tolist(), np.split(np.arange(len(rows)), starts[1:]), strict=True))
 
@@ -146,7 +135,7 @@ class StoredRows(Rows):
             return part
         # Read whole, it is what was written, or the damage is named.
         held = self.manifest.rows_of_chunk(chunk)
-        return self.read_raw(held.start, held.stop)[rows - first]
+        return self.read(held.start, held.stop)[rows - first]
 
     def _verified_rows(self, chunk: int, inside: NDArray[np.int64]) -> FeatureArray:
         """Verify a chunk, put the checksums of all of its rows, and return some of them, all from the same bytes."""
@@ -169,7 +158,7 @@ class StoredRows(Rows):
 
         `take` gets every piece, and the number of its first row in the chunk.
         """
-        return read_twice(self.uri, lambda: self._read_file(chunk, buffer, take), lambda damage: damage is not None)
+        return read_twice(self.uri, lambda: self._read_file(chunk, buffer, take), _is_damage)
 
     def _read_file(
         self, chunk: int, buffer: FeatureArray, take: Callable[[int, FeatureArray], None] | None
@@ -204,49 +193,27 @@ class StoredRows(Rows):
 
     def examine_chunk(self, chunk: int) -> FeatureArray | Damage:
         """Read and verify one chunk of features: (rows, dim) in the stored dtype, or what is wrong."""
-        rows = np.empty((len(self.manifest.rows_of_chunk(chunk)), self.shape[1]), self.manifest.numpy_dtype)
+        rows = np.empty((len(self.manifest.rows_of_chunk(chunk)), self.manifest.dim), self.manifest.numpy_dtype)
         return self._read_chunk(chunk, rows) or rows
 
     def examine_chunks(self) -> Iterator[FeatureArray | Damage]:
         """Read and verify all chunks in their order, several at a time where each takes a while to begin."""
         return self._folder.map(self.examine_chunk, range(self.manifest.n_chunks), self.manifest.chunk_bytes)
 
-    def __reduce__(self) -> Any:
-        raise TypeError("a reader cannot be pickled; pickle its FeatureSet")
+    def _read_label(self, name: str) -> NDArray[Any]:
+        found = self.examine_label(name)
+        if isinstance(found, Damage):
+            raise _damaged(self.uri, self.manifest, found)
+        return found
 
-
-class StoredLabels(Mapping[str, NDArray[Any]]):
-    """Label arrays of a store, read and verified on first use: DamagedStoreError if one is not what was written."""
-
-    def __init__(self, uri: str, manifest: Manifest, group: zarr.Group) -> None:
-        self._uri, self._manifest, self._group = uri, manifest, group
-        self._held: dict[str, NDArray[Any]] = {}
-        self._lock = threading.Lock()
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        with self._lock:
-            if name not in self._held:
-                found = self.examine(name)
-                if isinstance(found, Damage):
-                    raise _damaged(self._uri, self._manifest, found)
-                found.flags.writeable = False
-                self._held[name] = found
-            return self._held[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._manifest.labels)
-
-    def __len__(self) -> int:
-        return len(self._manifest.labels)
-
-    def examine(self, name: str) -> NDArray[Any] | Damage:
+    def examine_label(self, name: str) -> NDArray[Any] | Damage:
         """Read and verify one label array; KeyError if there is none of that name."""
-        return read_twice(self._uri, lambda: self._examine(name), _is_damage)
+        return read_twice(self.uri, lambda: self._examine_label(name), _is_damage)
 
-    def _examine(self, name: str) -> NDArray[Any] | Damage:
-        entry = self._manifest.labels[name]
+    def _examine_label(self, name: str) -> NDArray[Any] | Damage:
+        entry = self.manifest.labels[name]
         try:
-            with storage_errors(self._uri):
+            with storage_errors(self.uri):
                 values = read_label(self._group, name, entry.kind)
         except (MemoryError, StoreError):
             raise
@@ -255,6 +222,9 @@ class StoredLabels(Mapping[str, NDArray[Any]]):
         if len(values) != entry.length or digest_label(values) != entry.digest:
             return Damage(name, None, name, "its values are not those of the manifest, or a chunk is missing")
         return values
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a reader cannot be pickled; pickle its FeatureSet")
 
 
 def _damaged(uri: str, manifest: Manifest, damage: Damage) -> DamagedStoreError:
@@ -270,7 +240,7 @@ def _damaged(uri: str, manifest: Manifest, damage: Damage) -> DamagedStoreError:
     return error
 
 
-def _is_damage(found: NDArray[Any] | Damage) -> bool:
+def _is_damage(found: NDArray[Any] | Damage | None) -> bool:
     return isinstance(found, Damage)
 
 
@@ -281,7 +251,7 @@ def _cause(error: Exception) -> str:
     return "a file of it is missing" if isinstance(error, FileNotFoundError | KeyError) else type(error).__name__
 
 
-def open_stored(uri: str) -> StoredRows:
+def open_stored(uri: str) -> StoreReader:
     """Open a complete store at a canonical URI for reading; nothing but its manifest and metadata is read.
 
     Errors: as `read_complete`, and DamagedStoreError if the metadata of its features is damaged.
@@ -289,7 +259,7 @@ def open_stored(uri: str) -> StoredRows:
     return read_twice(uri, lambda: _open_stored(uri))
 
 
-def _open_stored(uri: str) -> StoredRows:
+def _open_stored(uri: str) -> StoreReader:
     entry = read_complete(uri, FEATURE_STORE)
     if entry is None:
         refuse_stripped(uri)
@@ -297,7 +267,7 @@ def _open_stored(uri: str) -> StoredRows:
     manifest = Manifest.from_json(entry, uri)
     # Only now: the folder is a store, and no other tree, however large, is searched.
     folder_at(uri).refuse_links()
-    return StoredRows(uri, manifest)
+    return StoreReader(uri, manifest)
 
 
 def _not_a_store(uri: str) -> str:

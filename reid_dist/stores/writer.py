@@ -28,10 +28,17 @@ from reid_dist.stores.digests import ContentHasher, digest_label, digest_rows
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, label_arguments, make_labels
 from reid_dist.stores.layout import chunk_length, create_array, write_label
 from reid_dist.stores.manifest import LabelEntry, Manifest
-from reid_dist.stores.memory import as_feature_array
 from reid_dist.stores.object_errors import is_object_uri, storage_errors
 from reid_dist.stores.objects import begin, in_flight
-from reid_dist.stores.rows import FeatureArray, RowFaults, conversion_note, convert_rows, find_faults, kept_dtype
+from reid_dist.stores.rows import (
+    FeatureArray,
+    RowFaults,
+    as_feature_array,
+    conversion_note,
+    convert_rows,
+    find_faults,
+    kept_dtype,
+)
 
 if TYPE_CHECKING:
     from typing import Self

@@ -156,13 +156,13 @@ def test_chunks_with_several_runs_are_read_once(monkeypatch, tmp_path):
     in_memory = FeatureSet.from_arrays(np.random.default_rng(4).normal(size=(6000, 8)), pids, cameras)
     expected = camera_shifts(in_memory)
     stored = in_memory.save(tmp_path / "gallery.zarr", chunk_rows=1500)
-    chunks, read_raw = [], FeatureSet.read_raw
+    chunks, read_raw = [], FeatureSet._read_kept
 
     def recorded(features: FeatureSet, start: int, stop: int) -> FeatureArray:
         chunks.extend(range(start // 1500, -(-stop // 1500)))
         return read_raw(features, start, stop)
 
-    monkeypatch.setattr(FeatureSet, "read_raw", recorded)
+    monkeypatch.setattr(FeatureSet, "_read_kept", recorded)
     assert camera_shifts(stored) == expected
     assert sorted(chunks) == [0, 1, 2, 3]
 

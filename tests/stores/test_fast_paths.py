@@ -16,10 +16,10 @@ from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import DamagedStoreError
 from reid_dist.stores import featureset
 from reid_dist.stores.folders import LocalFolder
-from reid_dist.stores.stored import StoredRows, open_stored
+from reid_dist.stores.stored import StoreReader, open_stored
 
 
-def make(path: Path | str, n: int = 103, dim: int = 7, **options: object) -> tuple[StoredRows, np.ndarray]:
+def make(path: Path | str, n: int = 103, dim: int = 7, **options: object) -> tuple[StoreReader, np.ndarray]:
     rng = np.random.default_rng(n)
     dtype = np.dtype(options.pop("dtype", np.float32))
     features = rng.standard_normal((n, dim)).astype(dtype)
@@ -36,7 +36,7 @@ def test_files_give_what_zarr_gives(tmp_path: Path, dtype: type, chunk_rows: int
     by_zarr = zarr.open_array(tmp_path / "s.zarr" / "features", mode="r")
     for first, final in {(0, 0), (0, last), (last, last), (last // 2, last)}:
         start, stop = first * chunk_rows, min((final + 1) * chunk_rows, 103)
-        found = rows.read_raw(start, stop)
+        found = rows.read(start, stop)
         assert (found.dtype, found.shape) == (by_zarr.dtype, (stop - start, 7))
         assert found.tobytes() == by_zarr[start:stop].tobytes() == features[start:stop].tobytes()
 
@@ -48,10 +48,10 @@ def test_gather_gives_the_rows(place: str, dtype: type, options: dict[str, int])
     rows, features = make(place, dtype=dtype, **options)
     for wanted in ([0], [102], [3, 9, 10, 11, 57, 100], list(range(103))):
         assert rows.read_rows(np.array(wanted)).tobytes() == features[wanted].tobytes()
-    assert FeatureSet(rows).read_rows(np.array([4, 90])).dtype == np.float32
+    assert FeatureSet.open(place).read_rows(np.array([4, 90])).dtype == np.float32
 
 
-def chunk_file(rows: StoredRows, chunk: int) -> Path:
+def chunk_file(rows: StoreReader, chunk: int) -> Path:
     return Path(rows.uri) / "features" / "c" / str(chunk) / "0"
 
 

@@ -29,6 +29,7 @@ from reid_dist.errors import (
 )
 from reid_dist.stores import FeatureSet, FeatureWriter, check_store
 from reid_dist.stores.digests import digest_json
+from reid_dist.stores.featureset import read_kept
 
 
 def in_memory(arrays: Arrays) -> FeatureSet:
@@ -73,8 +74,8 @@ def test_content_digest_does_not_depend_on_how_rows_are_kept_or_come(
             start = min(start + size, n)
     streamed = FeatureSet.open(writer.uri)
     assert streamed.content_digest == held.content_digest
-    np.testing.assert_array_equal(streamed.read_raw(n // 3, n), arrays.features[n // 3 :])
-    np.testing.assert_array_equal(stored.read_raw(n // 3, n), arrays.features[n // 3 :])
+    np.testing.assert_array_equal(read_kept(streamed, n // 3, n), arrays.features[n // 3 :])
+    np.testing.assert_array_equal(read_kept(stored, n // 3, n), arrays.features[n // 3 :])
 
 
 @pytest.mark.parametrize(("first", "later"), [(["pids"], []), (["pids"], ["pids", "camids"]), ([], ["pids"])])
@@ -152,7 +153,7 @@ def test_float16_is_kept_and_read_as_float32(tmp_path: Path) -> None:
     features = np.random.default_rng(0).standard_normal((100, 5), np.float32)
     stored = FeatureSet.from_arrays(features, np.arange(100)).save(tmp_path / "h.zarr", dtype="float16", chunk_rows=30)
     assert stored.dtype == np.float16
-    assert stored.read_raw(0, 100).dtype == np.float16
+    assert read_kept(stored, 0, 100).dtype == np.float16
     np.testing.assert_array_equal(stored.read(20, 70), features.astype(np.float16)[20:70].astype(np.float32))
     assert stored.read(0, 1).dtype == np.float32
     assert any("float16" in note for note in stored.notes)

@@ -43,7 +43,7 @@ from reid_dist.reports.notes import label_notes, notes_of_parts, side_notes
 from reid_dist.stages.expansion import describe_expansion, parse_expand
 from reid_dist.stages.reranking import parse_rerank
 from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, Workspace, as_feature_set
-from reid_dist.stores.featureset import read_scattered
+from reid_dist.stores.featureset import MemorySet, read_scattered
 from reid_dist.stores.importers.split_lists import ROWS_BY, read_split_rows
 from reid_dist.stores.workspace import INNER, inner_folder
 
@@ -395,7 +395,7 @@ def _subset(features: FeatureSet, rows: Int64, path: Path, held_bytes: int) -> F
     for block in read_scattered(features, rows):
         held[filled : filled + len(block)] = block
         filled += len(block)
-    return FeatureSet.from_labels(held, labels, allow_zero=features.allow_zero)
+    return MemorySet(held, labels, allow_zero=features.allow_zero)
 
 
 def _summarise(

@@ -95,7 +95,7 @@ class Output:
             warn(f"{target} holds other features than its name denotes: made again")
             remove(target)
             return None
-        return FeatureSet(stored)
+        return FeatureSet.open(target)
 
     def made(
         self,

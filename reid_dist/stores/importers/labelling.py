@@ -35,9 +35,8 @@ from reid_dist.stores.labels import (
     number_in_digits,
     number_jointly,
 )
-from reid_dist.stores.memory import check_shape
 from reid_dist.stores.repeated_items import NAMES, Name, repeated_rows, spoken
-from reid_dist.stores.rows import FIRST_OFFENDERS
+from reid_dist.stores.rows import FIRST_OFFENDERS, check_shape
 
 _BLOCK_BYTES = 8 << 20
 _TRAIN = "train"

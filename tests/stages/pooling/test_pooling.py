@@ -18,6 +18,7 @@ from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import DamagedStoreError, InputError, RunFailedError, StoreExistsError, UnknownNameError
 from reid_dist.evaluation.pooling import pool
 from reid_dist.stages.pooling import POOLINGS, group_rows, plan, stage, tasks
+from reid_dist.stores.featureset import read_kept
 
 
 def groups_of(keys):
@@ -43,7 +44,7 @@ def pooled_by_loops(features, keys, method, normalise=True, normalise_rows=False
 
 
 def raw(store):
-    return store.read_raw(0, store.n_rows)
+    return read_kept(store, 0, store.n_rows)
 
 
 @st.composite
