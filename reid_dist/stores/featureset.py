@@ -239,8 +239,8 @@ class FeatureSet(LabelledSet, ABC):
     def concat(sets: Iterable[FeatureSet]) -> FeatureSet:
         """Return the set of all rows of several sets, one set after the other; no row is copied.
 
-        Names of identities and cameras are matched as those of query and gallery are.  A float16 set among float32 ones
-        is widened, which is exact.  Everything else is as in `take`.
+        Identities and cameras are matched as those of query and gallery are: where a set has names, digits in them are
+        numbers.  A float16 set among float32 ones is widened, which is exact.  Everything else is as in `take`.
 
         Parameters
         ----------

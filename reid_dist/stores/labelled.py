@@ -206,7 +206,7 @@ def _numbered(name: str, texts: str, sets: Sequence[LabelledSet], rows: NDArray[
         if len(place):
             distinct, of_row = np.unique(numbers[place], return_inverse=True)
             places.append((place, of_row))
-            given.append(each._labels[texts][distinct - 1] if has_texts else distinct)
+            given.append(each._labels[texts][distinct - 1] if has_texts else distinct.astype(np.str_))
     found, names = number_jointly(given, name) if given else ([], None)
     for (place, of_row), anew in zip(places, found, strict=True):
         numbers[place] = anew[of_row]

@@ -33,6 +33,8 @@ from reid_dist.stores.rows import FeatureArray
 
 # What the crc32c codec appends to a chunk.
 _CHECKSUM_BYTES = 4
+# On object storage, a chunk is called damaged after so many more reads: a run reads many.
+_MORE_READS = 3
 # Rows that are verified at once: few enough for the cache of a core.
 _PIECE_BYTES = 1 << 18
 
@@ -108,7 +110,8 @@ class StoreReader:
         """
         found = np.empty((len(rows), self.manifest.dim), self.manifest.numpy_dtype)
         chunks, starts = np.unique(rows // self.chunk_rows, return_index=True)
-        left = list(zip(chunks.tolist(), np.split(np.arange(len(rows)), starts[1:]), strict=True))
+        pieces = np.split(np.arange(len(rows)), starts[1:]) if len(rows) else []
+        left = list(zip(chunks.tolist(), pieces, strict=True))
 
         def fetch(piece: tuple[int, NDArray[np.int64]]) -> bool:
             """Read the rows of one chunk; False if another thread is verifying it."""
@@ -158,7 +161,7 @@ class StoreReader:
 
         `take` gets every piece, and the number of its first row in the chunk.
         """
-        return read_twice(self.uri, lambda: self._read_file(chunk, buffer, take), _is_damage)
+        return read_twice(self.uri, lambda: self._read_file(chunk, buffer, take), _is_damage, _MORE_READS)
 
     def _read_file(
         self, chunk: int, buffer: FeatureArray, take: Callable[[int, FeatureArray], None] | None
