@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from reid_dist.stages.pooling import PooledPlace, PoolJob
 from reid_dist.stores import FeatureSet, Workspace
 from reid_dist.stores.folders import folder_at
 from reid_dist.stores.locations import State, at_location, refuse_unless_free, state_of, unfinished_beside
-from reid_dist.stores.locks import lock, unlock
+from reid_dist.stores.locks import lock
 from reid_dist.stores.object_errors import is_object_uri
 from reid_dist.stores.stored import open_stored
 
@@ -97,7 +96,7 @@ class UnfinishedRun:
 
     def _refuse(self) -> NoReturn:
         # Another process that writes the store now is reported as such.
-        unlock(lock(self.store), os.getpid())
+        lock(self.store).release()
         raise StoreExistsError(
             f"{self.store} is unfinished, and {self.home} holds what is done of it; --resume to continue that run, "
             "begin again with --overwrite, or write elsewhere"
@@ -112,7 +111,7 @@ class UnfinishedRun:
             with contextlib.suppress(OSError):
                 folder_at(self.home).clear()
         finally:
-            unlock(held, os.getpid())
+            held.release()
 
 
 def pooled_spec(job: PoolJob, to: PooledPlace) -> dict[str, Any]:
