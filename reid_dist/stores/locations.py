@@ -132,10 +132,10 @@ def _read_marker(uri: str) -> dict[str, Any] | None:
 
 
 def read_twice(
-    uri: str, read: Callable[[], Read], is_damaged: Callable[[Read], bool] = lambda found: found is None, more: int = 1
+    uri: str, read: Callable[[], Read], is_damaged: Callable[[Read], bool] = lambda found: found is None
 ) -> Read:
-    """Return what is read; on object storage, damage and absence are read once more or more often: they may pass."""
-    for _ in range(more if is_object_uri(uri) else 0):
+    """Return what is read; on object storage, damage and absence are read once more, for they may pass."""
+    if is_object_uri(uri):
         with contextlib.suppress(DamagedStoreError):
             found = read()
             if not is_damaged(found):

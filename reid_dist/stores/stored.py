@@ -33,8 +33,8 @@ from reid_dist.stores.rows import FeatureArray
 
 # What the crc32c codec appends to a chunk.
 _CHECKSUM_BYTES = 4
-# On object storage, a chunk is called damaged after so many more reads: a run reads many.
-_MORE_READS = 3
+# A chunk is called damaged after so many reads: what is wrong once may pass, and a run reads many.
+_READS = 4
 # Rows that are verified at once: few enough for the cache of a core.
 _PIECE_BYTES = 1 << 18
 
@@ -161,7 +161,10 @@ class StoreReader:
 
         `take` gets every piece, and the number of its first row in the chunk.
         """
-        return read_twice(self.uri, lambda: self._read_file(chunk, buffer, take), _is_damage, _MORE_READS)
+        for _ in range(_READS - 1):
+            if self._read_file(chunk, buffer, take) is None:
+                return None
+        return self._read_file(chunk, buffer, take)
 
     def _read_file(
         self, chunk: int, buffer: FeatureArray, take: Callable[[int, FeatureArray], None] | None
@@ -177,10 +180,10 @@ class StoreReader:
                     hasher.update(bytes_of(piece))
                     if take is not None:
                         take(start, piece)
-        except (FileNotFoundError, NotADirectoryError):
-            return Damage("features", chunk, file, "missing")
         except StoreError:
             raise
+        except (FileNotFoundError, NotADirectoryError):
+            return Damage("features", chunk, file, "missing")
         except OSError as error:
             return Damage("features", chunk, file, f"unreadable ({error.strerror or type(error).__name__})")
         if hasher.hexdigest() == manifest.chunk_digests[chunk]:
@@ -269,7 +272,7 @@ def _open_stored(uri: str) -> StoreReader:
         raise StoreError(_not_a_store(uri))
     manifest = Manifest.from_json(entry, uri)
     # Only now: the folder is a store, and no other tree, however large, is searched.
-    folder_at(uri).refuse_links()
+    folder_at(uri).refuse_links(but_to_files=True)
     return StoreReader(uri, manifest)
 
 
