@@ -159,7 +159,7 @@ class ObjectFolder:
     def refuse_link(self, name: str) -> None:
         """Do nothing: object storage has no links."""
 
-    def refuse_links(self) -> None:
+    def refuse_links(self, *, but_to_files: bool = False) -> None:
         """Do nothing: object storage has no links."""
 
     def map(self, work: Callable[[Item], Made], items: Iterable[Item], n_bytes: int) -> Iterator[Made]:
