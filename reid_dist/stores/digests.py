@@ -23,8 +23,8 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from reid_dist.core.environment import usable_cores
+from reid_dist.stores.kept_rows import FeatureArray, RowFaults, find_faults
 from reid_dist.stores.row_checks import RowChecksums, row_checksums
-from reid_dist.stores.rows import FeatureArray, RowFaults, find_faults
 
 BLOCK_ROWS = 1024
 """Rows per hashed block.  Part of the format: another number gives other content digests."""

@@ -18,11 +18,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.stores.digests import ContentHasher, digest_json, scan
-from reid_dist.stores.labelled import LabelledSet, labels_of_rows
-from reid_dist.stores.labels import Labels, as_column, as_whole_numbers, make_labels
-from reid_dist.stores.locations import canonical_uri
-from reid_dist.stores.row_checks import RowChecksums, is_owned, row_checksums
-from reid_dist.stores.rows import (
+from reid_dist.stores.kept_rows import (
     FeatureArray,
     Offenders,
     as_feature_array,
@@ -31,6 +27,10 @@ from reid_dist.stores.rows import (
     kept_array,
     natural_dtype,
 )
+from reid_dist.stores.labelled import LabelledSet, labels_of_rows
+from reid_dist.stores.labels import Labels, as_column, as_whole_numbers, make_labels
+from reid_dist.stores.locations import canonical_uri
+from reid_dist.stores.row_checks import RowChecksums, is_owned, row_checksums
 from reid_dist.stores.stored import StoreReader, open_stored
 from reid_dist.stores.streamed import is_streamed, origin_of, remove_streamed, stream
 from reid_dist.stores.writer import FeatureWriter
@@ -605,14 +605,18 @@ class StoredSet(FeatureSet):
 class RowsView(FeatureSet):
     """Rows of other sets, read from these: all of them, one set after the other, or those of some numbers among them.
 
-    `rows` are these numbers, or what `_packed` has made of them.  Sets with a digest that names their content as well
-    as the digest of rows give it.
+    `rows` are these numbers, or what `_packed` has made of them.  With `keeps_numbers`, identities and cameras keep the
+    numbers that they have in the first set.
     """
 
     def __init__(
-        self, sets: tuple[FeatureSet, ...], rows: Int64 | bytes | None = None, content_digest: str | None = None
+        self,
+        sets: tuple[FeatureSet, ...],
+        rows: Int64 | bytes | None = None,
+        content_digest: str | None = None,
+        keeps_numbers: bool = False,
     ) -> None:
-        self._sets, self._given = sets, rows
+        self._sets, self._given, self._keeps_numbers = sets, rows, keeps_numbers
         self.is_stored = all(each.is_stored for each in sets)
         if content_digest is not None:
             self.content_digest = content_digest
@@ -645,7 +649,7 @@ class RowsView(FeatureSet):
 
     @cached_property
     def _labels(self) -> Mapping[str, NDArray[Any]]:
-        return labels_of_rows(self._sets, self._rows)
+        return labels_of_rows(self._sets, self._rows, keeps_numbers=self._keeps_numbers)
 
     @cached_property
     def content_digest(self) -> str:
@@ -713,7 +717,7 @@ class RowsView(FeatureSet):
 
     def __reduce__(self) -> tuple[Any, ...]:
         rows = self._given if self._given is None or isinstance(self._given, bytes) else _packed(self._given)
-        return self._by_reference(self._sets, rows, self.content_digest)
+        return self._by_reference(self._sets, rows, self.content_digest, self._keeps_numbers)
 
 
 def _packed(rows: Int64) -> bytes:
@@ -733,11 +737,14 @@ def _unpacked(packed: bytes) -> Int64:
 
 
 def with_cameras(features: FeatureSet, cameras: tuple[int, ...]) -> FeatureSet:
-    """Rows of a set with labels of cameras that are under some of these; the digest does not cost a read of them."""
+    """Rows of a set with labels of cameras that are under some of these, which keep their numbers.
+
+    The digest is of the set and the cameras: it does not cost a read of all rows.
+    """
     if features.camids is None:
         raise AssertionError("rows are selected by their cameras")
     digest = digest_json({"kind": "reid_dist cameras 1", "of": features.content_digest, "cameras": list(cameras)})
-    return RowsView((features,), np.flatnonzero(np.isin(features.camids, cameras)), digest)
+    return RowsView((features,), np.flatnonzero(np.isin(features.camids, cameras)), digest, keeps_numbers=True)
 
 
 def stores_of(features: FeatureSet) -> tuple[StoredSet, ...]:

@@ -164,11 +164,14 @@ _NUMBERED = {"pids": "pid_names", "camids": "camid_names"}
 """Labels that may number texts, and the names of these."""
 
 
-def labels_of_rows(sets: Sequence[LabelledSet], rows: NDArray[np.int64] | None) -> LazyLabels:
+def labels_of_rows(
+    sets: Sequence[LabelledSet], rows: NDArray[np.int64] | None, *, keeps_numbers: bool = False
+) -> LazyLabels:
     """Labels of all rows of some sets, one set after the other, or of rows by their numbers among them.
 
-    They are those of a set that is made of these rows at once: no row's text is no name.  InputError if the sets have
-    different labels.
+    They are those of a set that is made of these rows at once, in which a text that no row has is no name; with
+    `keeps_numbers`, identities and cameras keep the numbers and names that they have in the first set.  InputError if
+    the sets have different labels.
     """
     named = [[name for name in each._labels if name not in _NUMBERED.values()] for each in sets]
     for each, names in zip(sets, named, strict=True):
@@ -176,7 +179,9 @@ def labels_of_rows(sets: Sequence[LabelledSet], rows: NDArray[np.int64] | None) 
             raise InputError(f"{', '.join(other)} are in one of {sets[0].uri} and {each.uri} alone; give both the same")
     numbered: Labels = {}
     for name, texts in _NUMBERED.items():
-        if any(texts in each._labels for each in sets):
+        if keeps_numbers and texts in sets[0]._labels:
+            numbered[texts] = sets[0]._labels[texts]
+        elif any(texts in each._labels for each in sets):
             numbered |= _numbered(name, texts, sets, rows)
 
     def read(name: str) -> NDArray[Any]:

@@ -15,8 +15,8 @@ import numpy as np
 
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError, StoreError, StoreNotFoundError
 from reid_dist.stores.digests import digest_json
+from reid_dist.stores.kept_rows import KEPT_DTYPES, Offenders
 from reid_dist.stores.locations import State, cut_short_note, read_marker, state_by
-from reid_dist.stores.rows import KEPT_DTYPES, Offenders
 
 # Names become keys inside the store, and must not lead out of it.
 _NAME = re.compile(r"\w+(/\w+)*")
@@ -24,12 +24,12 @@ _NAME = re.compile(r"\w+(/\w+)*")
 
 @dataclass(frozen=True)
 class StoreKind:
-    """Words for messages, the kind in manifests, the newest version that can be read, and the advice after damage."""
+    """Label in messages, kind in manifests, newest version that can be read, and advice after damage."""
 
-    words: str
+    label: str
     kind: str | None
     version: int
-    again: str
+    advice: str
 
 
 FEATURE_STORE = StoreKind("feature store", None, 1, "ingest the source again")
@@ -144,10 +144,10 @@ def read_complete(uri: str, of: StoreKind) -> dict[str, Any] | None:
     marker = read_marker(uri)
     state = state_by(marker, uri)
     if state is State.NOTHING:
-        raise StoreNotFoundError(f"no {of.words} at {uri}: nothing is there{cut_short_note(uri)}")
+        raise StoreNotFoundError(f"no {of.label} at {uri}: nothing is there{cut_short_note(uri)}")
     if state is State.WRITING:
         raise IncompleteStoreError(
-            f"{uri} has no commit marker: its writer was stopped, or is still running; {of.again}"
+            f"{uri} has no commit marker: its writer was stopped, or is still running; {of.advice}"
         )
     if marker is None or marker.get("kind") != of.kind:
         return None
@@ -159,6 +159,6 @@ def read_complete(uri: str, of: StoreKind) -> dict[str, Any] | None:
     written = {key: value for key, value in marker.items() if key != "manifest_digest"}
     if marker.get("manifest_digest") != digest_json(written):
         raise DamagedStoreError(
-            f"{uri}: the manifest in zarr.json does not match its own digest: it was damaged or edited; {of.again}"
+            f"{uri}: the manifest in zarr.json does not match its own digest: it was damaged or edited; {of.advice}"
         )
     return written

@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from reid_dist.errors import DamagedStoreError, ReidDistError, StoreError
 from reid_dist.stores.digests import bytes_of, digest_label
 from reid_dist.stores.folders import folder_at, read_fully
+from reid_dist.stores.kept_rows import FeatureArray
 from reid_dist.stores.labelled import LazyLabels
 from reid_dist.stores.layout import open_group, read_label
 from reid_dist.stores.locations import holds, read_marker, read_twice, refuse_stripped
 from reid_dist.stores.manifest import FEATURE_STORE, NEIGHBOUR_GRAPH, Manifest, read_complete
 from reid_dist.stores.object_errors import storage_errors
 from reid_dist.stores.row_checks import RowChecks, row_checksums
-from reid_dist.stores.rows import FeatureArray
 
 # What the crc32c codec appends to a chunk.
 _CHECKSUM_BYTES = 4

@@ -25,12 +25,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from reid_dist.errors import InputError
 from reid_dist.stores.commits import PendingStore, commit_together
 from reid_dist.stores.digests import ContentHasher, digest_label, digest_rows
-from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, label_arguments, make_labels
-from reid_dist.stores.layout import chunk_length, create_array, write_label
-from reid_dist.stores.manifest import LabelEntry, Manifest
-from reid_dist.stores.object_errors import is_object_uri, storage_errors
-from reid_dist.stores.objects import begin, in_flight
-from reid_dist.stores.rows import (
+from reid_dist.stores.kept_rows import (
     FeatureArray,
     RowFaults,
     as_feature_array,
@@ -39,6 +34,11 @@ from reid_dist.stores.rows import (
     find_faults,
     kept_dtype,
 )
+from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, label_arguments, make_labels
+from reid_dist.stores.layout import chunk_length, create_array, write_label
+from reid_dist.stores.manifest import LabelEntry, Manifest
+from reid_dist.stores.object_errors import is_object_uri, storage_errors
+from reid_dist.stores.objects import begin, in_flight
 
 if TYPE_CHECKING:
     from typing import Self

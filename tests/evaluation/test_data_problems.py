@@ -13,7 +13,7 @@ from reid_dist import FeatureSet, evaluate
 from reid_dist.evaluation import sampled_rows
 from reid_dist.evaluation.data_problems import camera_shifts
 from reid_dist.reports import Report
-from reid_dist.stores.rows import FeatureArray
+from reid_dist.stores.kept_rows import FeatureArray
 
 DIM = 32
 

@@ -224,7 +224,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("stores/fused.py", "if (near != far).any():", "if (near != far).all():"),
         ("stores/fused.py", "column += part.dim\n        return rows", "column += 1\n        return rows"),
         ("stores/importers/torch_files.py", 'if order == "big" else', 'if order != "big" else'),
-        ("stores/rows.py", "if n_rows == 0 or dim == 0:", "if n_rows == 0 and dim == 0:"),
+        ("stores/kept_rows.py", "if n_rows == 0 or dim == 0:", "if n_rows == 0 and dim == 0:"),
         ("stores/manifest.py", 'if marker.get("manifest_digest") != digest_json(written):', "if not written:"),
     ],
     "workspace": [

@@ -16,8 +16,8 @@ from reid_dist.core.segments import segment_offsets
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.relevance.protocols import JUNK_PID
 from reid_dist.stores import FeatureSet
+from reid_dist.stores.kept_rows import Offenders
 from reid_dist.stores.labels import Labels, make_labels
-from reid_dist.stores.rows import Offenders
 
 Int64 = NDArray[np.int64]
 

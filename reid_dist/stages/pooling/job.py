@@ -13,9 +13,9 @@ from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.stages.pooling.definition import POOLINGS
 from reid_dist.stages.pooling.groups import CamidRule, RowGroups, latest_groups, pooled_labels
 from reid_dist.stores import FeatureSet, FeatureWriter
+from reid_dist.stores.kept_rows import KEPT_DTYPES, Offenders, kept_dtype
 from reid_dist.stores.labels import Labels
 from reid_dist.stores.layout import chunk_length
-from reid_dist.stores.rows import KEPT_DTYPES, Offenders, kept_dtype
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

@@ -11,7 +11,7 @@ from reid_dist.stages.pooling.definition import POOLINGS, Pooling
 from reid_dist.stages.pooling.job import Recipe
 from reid_dist.stores import Stage
 from reid_dist.stores.featureset import ranges_with
-from reid_dist.stores.rows import KEPT_DTYPES, convert_rows
+from reid_dist.stores.kept_rows import KEPT_DTYPES, convert_rows
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

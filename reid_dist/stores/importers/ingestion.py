@@ -16,6 +16,7 @@ from reid_dist.stores.importers.labelling import LabelledPart, label_parts
 from reid_dist.stores.importers.names import ArrayNames
 from reid_dist.stores.importers.reading import RowsReporter
 from reid_dist.stores.importers.source import open_source
+from reid_dist.stores.kept_rows import kept_dtype, natural_dtype
 from reid_dist.stores.locations import (
     State,
     at_location,
@@ -23,7 +24,6 @@ from reid_dist.stores.locations import (
     refuse_unless_free,
     state_of,
 )
-from reid_dist.stores.rows import kept_dtype, natural_dtype
 from reid_dist.stores.writer import FeatureWriter, commit_writers
 
 if TYPE_CHECKING:
