@@ -169,8 +169,9 @@ class FeatureSet(LabelledSet, ABC):
     def take(self, rows: ArrayLike) -> FeatureSet:
         """Return the set of some rows, in their order; no row is copied.
 
-        Rows are read, verified, where they are: from the store of this set, and by workers as well.  Rows in ascending
-        order cost what they cost in this set; for others, every read looks for its rows all over the store.
+        Rows are read, verified, where they are: from the store of this set, and by workers as well, which get their
+        numbers (a bit for each row of this set where they ascend, 8 bytes for each row taken where they do not).  Rows
+        in ascending order cost what they cost in this set; for others, every read looks for its rows all over the store.
 
         The content digest is that of a set that was made of these rows and labels at once, so that equal sets share
         results and workspaces.  It is computed when it is used first, such as by `evaluate`, which reads all rows of
@@ -540,6 +541,7 @@ def _unpickled(state: dict[str, Any]) -> MemorySet:
     return made
 
 
+# Of several threads that use a set at once, one opens it: what it has verified is known to all.
 _OPENING = threading.Lock()
 
 
@@ -556,6 +558,8 @@ class StoredSet(FeatureSet):
 
     @property
     def _reader(self) -> StoreReader:
+        if self._opened is not None:
+            return self._opened
         with _OPENING:
             if self._opened is None:
                 found = open_stored(self.uri)
