@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reid_dist.cli.options import chunk_options
+from reid_dist.cli.options import chunk_option
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted
 
@@ -142,7 +142,7 @@ def _words(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
     metavar="N",
     help="The first N rows are queries, the others the gallery. Default: the entry num_query, if there is one.",
 )
-@chunk_options
+@chunk_option
 @click.option("--dtype", type=click.Choice(["float32", "float16"]), help="Default: float16 stays, all else is float32.")
 @click.option("--drop-pid", "drop_pids", type=int, multiple=True, metavar="N", help="Leave out this pid; repeatable.")
 @click.option(

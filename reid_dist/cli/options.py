@@ -257,21 +257,12 @@ def result_options(what: str) -> Callable[[F], F]:
     )
 
 
-chunk_options = _together(
-    option(
-        "--chunk-rows",
-        group=OUTPUTS,
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Rows of a chunk. Default: about 16 MiB of features.",
-    ),
-    option(
-        "--shard-rows",
-        group=OUTPUTS,
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="Rows of a shard, for object stores; not below --chunk-rows. Default: no shards.",
-    ),
+chunk_option = option(
+    "--chunk-rows",
+    group=OUTPUTS,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Rows of a chunk. Default: about 16 MiB of features.",
 )
 
 

@@ -11,7 +11,7 @@ from reid_dist.cli.options import (
     OUTPUTS,
     GroupedCommand,
     RunOptions,
-    chunk_options,
+    chunk_option,
     observation_options,
     option,
     resume_options,
@@ -67,7 +67,7 @@ from reid_dist.cli.options import (
     show_default=True,
     help="How rows are kept.",
 )
-@chunk_options
+@chunk_option
 @option("--overwrite", group=OUTPUTS, is_flag=True, help="Replace a store that is there; not on S3.")
 @threads_options
 @resume_options(
@@ -83,7 +83,6 @@ def command(
     no_normalise: bool,
     drop_camids: bool,
     chunk_rows: int | None,
-    shard_rows: int | None,
     overwrite: bool,
     **options: Any,
 ) -> None:
@@ -102,6 +101,6 @@ def command(
     from reid_dist.stages.pooling import PooledPlace
     from reid_dist.stores.locations import canonical_uri
 
-    to = PooledPlace(uri=canonical_uri(target), chunk_rows=chunk_rows, shard_rows=shard_rows, overwrite=overwrite)
+    to = PooledPlace(uri=canonical_uri(target), chunk_rows=chunk_rows, overwrite=overwrite)
     rules = {"normalise": not no_normalise, "camids": "drop" if drop_camids else "keep"}
     deliver_pooled(pool_store(store, to, {**options, **rules}, run))

@@ -5,10 +5,8 @@ Cores are in `reid_dist.core.environment`, the table of processes in `reid_dist.
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
-from pathlib import Path
 
 
 def read_at(file: int, target: memoryview, offset: int) -> int:
@@ -25,12 +23,3 @@ def read_ahead(mapped: mmap.mmap) -> None:
     """Have the system read a mapped file ahead, where it takes advice."""
     if hasattr(mmap, "MADV_WILLNEED"):
         mapped.madvise(mmap.MADV_WILLNEED)
-
-
-def without_links(path: str, flags: int) -> int:
-    """Return flags with which no symbolic link is opened; OSError with ELOOP for one where no flag says so."""
-    if hasattr(os, "O_NOFOLLOW"):
-        return flags | os.O_NOFOLLOW
-    if Path(path).is_symlink():
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-    return flags

@@ -23,6 +23,7 @@ from reid_dist.engine.reductions.key_counts import FallingScale
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.stores import DistanceBlock, FeatureSet
+from reid_dist.stores.featureset import read_kept
 from reid_dist.stores.labelled import joint_labels
 
 Int64 = NDArray[np.int64]
@@ -84,7 +85,7 @@ def read_block(features: FeatureSet, rows: RowRange) -> FeatureBlock:
 
     Raises `DamagedStoreError` if a row is not finite, or the checksum of its chunk differs.
     """
-    raw = features.read_raw(rows.start, rows.stop)
+    raw = read_kept(features, rows.start, rows.stop)
     block = read_only(raw.astype(np.float32, copy=False))
     norm = squared_norms(block)
     if not np.isfinite(norm).all():

@@ -19,7 +19,7 @@ from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.relevance.protocols import CAMERA_NOT_COUNTED
 from reid_dist.reports import Report, TopK
 from reid_dist.stores import FeatureSet
-from reid_dist.stores.selected import with_cameras
+from reid_dist.stores.featureset import with_cameras
 
 Int64 = NDArray[np.int64]
 

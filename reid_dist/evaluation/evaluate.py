@@ -52,11 +52,12 @@ from reid_dist.stages.expansion import describe_expansion, refuse_unlike_lengths
 from reid_dist.stages.reranking import rerank_scorer
 from reid_dist.stages.session import Session
 from reid_dist.stores import (
-    DistanceBlock,
+    DistanceSource,
     FeatureSet,
     FeatureSource,
     LabelledSet,
     LabelSource,
+    as_distance_block,
     as_feature_set,
     as_labelled_set,
 )
@@ -153,7 +154,7 @@ def stage_notes(inputs: Sequence[LabelledSet], made: Sequence[LabelledSet]) -> l
 
 @lists_options(RANKING_OPTIONS)
 def evaluate_distances(
-    distances: DistanceBlock,
+    distances: DistanceSource,
     query: LabelSource,
     gallery: LabelSource,
     *,
@@ -167,10 +168,11 @@ def evaluate_distances(
     Parameters
     ----------
     distances
-        Shape (n_query, n_gallery), smaller is nearer: `DistanceBlock.open` maps a `.npy` file,
-        `DistanceBlock.from_array` takes an array.
+        (n_query, n_gallery) floats, smaller is nearer: an array, the path of a `.npy` file, which is mapped, or a
+        `DistanceBlock`.
     query, gallery
-        Labels of its rows and of its columns: `LabelledRows`, feature sets, whose features are not read, or paths.
+        Labels of its rows and of its columns: `LabelledRows`, tuples ``(pids, camids)``, feature sets, whose
+        features are not read, or paths.
     client, workspace, progress
         As in `evaluate`.
     **options
@@ -192,18 +194,14 @@ def evaluate_distances(
 
 def evaluate_block(
     session: Session,
-    distances: DistanceBlock,
+    distances: DistanceSource,
     query: LabelSource,
     gallery: LabelSource,
     **options: Unpack[RankingOptions],
 ) -> Report:
     """Evaluate a block of distances; everything as of `evaluate_distances`."""
     started = time.perf_counter()
-    if not isinstance(distances, DistanceBlock):
-        raise InputError(
-            f"distances must be a DistanceBlock, found {type(distances).__name__}; use DistanceBlock.open for a .npy "
-            "file, or .from_array"
-        )
+    distances = as_distance_block(distances)
     query, gallery = as_labelled_set(query, "query"), as_labelled_set(gallery, "gallery")
     if distances.shape != (query.n_rows, gallery.n_rows):
         raise InputError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from reid_dist.stages.pooling import PooledPlace
 from reid_dist.stores import FeatureSet, Workspace
 from reid_dist.stores.folders import folder_at
 from reid_dist.stores.locations import State, at_location, refuse_unless_free, state_of, unfinished_beside
-from reid_dist.stores.locks import lock, unlock
+from reid_dist.stores.locks import lock
 from reid_dist.stores.object_errors import is_object_uri
 from reid_dist.stores.stored import open_stored
 
@@ -101,7 +100,7 @@ class PooledStore:
 
     def _refuse(self) -> NoReturn:
         # Another process that writes the store now is reported as such.
-        unlock(lock(self.at.uri), os.getpid())
+        lock(self.at.uri).release()
         raise StoreExistsError(
             f"{self.at.uri} is unfinished, and {self._beside} holds what is done of it; --resume to continue that run, "
             "begin again with --overwrite, or write elsewhere"
@@ -116,4 +115,4 @@ class PooledStore:
             with contextlib.suppress(OSError):
                 folder_at(self._beside).clear()
         finally:
-            unlock(held, os.getpid())
+            held.release()

@@ -41,7 +41,6 @@ def pool(
     allow_zero: bool = False,
     dtype: DTypeLike = "float32",
     chunk_rows: int | None = None,
-    shard_rows: int | None = None,
     overwrite: bool = False,
     accumulator_bytes: int = _ACCUMULATOR_BYTES,
     progress: Shown | RowsProgress = None,
@@ -85,7 +84,7 @@ def pool(
     dtype
         Stored dtype of the pooled rows: ``"float32"`` or ``"float16"``.  The default stores float32 for a float16
         source as well: the mean of many rows has the higher precision.
-    chunk_rows, shard_rows, overwrite
+    chunk_rows, overwrite
         As in `FeatureSet.save`, for the pooled set.
     accumulator_bytes
         Memory for the sums of a task, in bytes: ``8 * dim`` per group of a block.  The result does not depend on it.
@@ -130,7 +129,7 @@ def pool(
         allow_zero=allow_zero,
         dtype=dtype,
     )
-    to = PooledPlace(uri=canonical_uri(uri), chunk_rows=chunk_rows, shard_rows=shard_rows, overwrite=overwrite)
+    to = PooledPlace(uri=canonical_uri(uri), chunk_rows=chunk_rows, overwrite=overwrite)
     rows = progress if callable(progress) else None
     with begin_session(client, workspace, None if callable(progress) else progress) as session:
         return pool_to(session, job, to, rows, accumulator_bytes)
@@ -148,7 +147,7 @@ def pool_to(
     A store that is there, and sizes of chunks that do not fit together, are refused before anything is read.
     """
     refuse_unless_free(to.uri, overwrite=to.overwrite)
-    job.layout(to)
+    job.chunk_rows(to)
     features = job.recipe.features
     show = None if rows is None else partial(_show_rows, rows, to.uri)
     with contextlib.ExitStack() as stack:

@@ -64,7 +64,8 @@ def evaluate(
     Parameters
     ----------
     query, gallery
-        The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
+        The two feature sets, of equal dimension; tuples ``(features, pids, camids)`` of arrays, as
+        `FeatureSet.from_arrays` takes them; or paths of stores, or of files that `ingest` reads.
     benchmark
         A name from `reid-dist list benchmarks`: its protocol, collapse, draws and metrics.  Options that contradict it
         are refused; distance, expand, rerank, metrics and all others stay free.

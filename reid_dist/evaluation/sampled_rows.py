@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.featureset import read_scattered
-from reid_dist.stores.rows import FeatureArray
+from reid_dist.stores.kept_rows import FeatureArray
 
 # Rows that are read: a few runs, and their bytes as float64.
 _RUNS, _RUN_ROWS, _MOST_BYTES = 16, 1024, 1 << 23

@@ -13,6 +13,7 @@ from reid_dist.clusters.workers import awaited_workers, run_on_workers
 from reid_dist.core.temporary import draft_of, temporary_directory
 from reid_dist.errors import ReidDistError, StoreError, StoreNotFoundError
 from reid_dist.stores import DistanceBlock, FeatureSet, Workspace
+from reid_dist.stores.featureset import stores_of
 from reid_dist.stores.locks import in_turn
 from reid_dist.stores.stored import open_stored
 
@@ -93,18 +94,22 @@ def _saved(features: FeatureSet, target: str, warn: Callable[[str], None]) -> Fe
         with contextlib.suppress(StoreError):
             stored = open_stored(target)
             if stored.manifest.source.get("content_digest") == features.content_digest:
-                return FeatureSet(stored)
+                return FeatureSet.open(target)
         return features.save(target, overwrite=True)
 
 
 def _must_move(features: FeatureSet, workspace: Workspace | None) -> bool:
     """Whether a set is in a temporary store outside the workspace, which workers need not read."""
-    return bool(features.origin) and workspace is not None and not features.uri.startswith(workspace.path)
+    return workspace is not None and any(
+        each.origin and not each.uri.startswith(workspace.path) for each in stores_of(features)
+    )
 
 
 def _refuse_unseen_stores(client: Client, *stored: FeatureSet) -> None:
     """Have every worker open the stores: the error of a task would not name its worker."""
-    found = _run_on_all(client, _first_problem, [place for each in stored for place in each.stores])
+    found = _run_on_all(
+        client, _first_problem, [(each.uri, each.content_digest) for of in stored for each in stores_of(of)]
+    )
     for worker, problem in found.items():
         if problem is not None:
             raise StoreNotFoundError(

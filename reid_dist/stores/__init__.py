@@ -8,7 +8,7 @@ from reid_dist.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from reid_dist.stores.checking import CheckReport, check_store
-    from reid_dist.stores.distance_block import DistanceBlock
+    from reid_dist.stores.distance_block import DistanceBlock, DistanceSource, as_distance_block
     from reid_dist.stores.featureset import FeatureSet
     from reid_dist.stores.fused import fuse
     from reid_dist.stores.importers import FORMATS, ArrayNames, ingest
@@ -29,6 +29,7 @@ __all__ = [
     "ArrayNames",
     "CheckReport",
     "DistanceBlock",
+    "DistanceSource",
     "FeatureSet",
     "FeatureSource",
     "FeatureWriter",
@@ -38,6 +39,7 @@ __all__ = [
     "Role",
     "Stage",
     "Workspace",
+    "as_distance_block",
     "as_feature_set",
     "as_labelled_set",
     "check_store",
@@ -49,7 +51,7 @@ __all__ = [
 
 _NAMES = {
     "checking": ("CheckReport", "check_store"),
-    "distance_block": ("DistanceBlock",),
+    "distance_block": ("DistanceBlock", "DistanceSource", "as_distance_block"),
     "featureset": ("FeatureSet",),
     "fused": ("fuse",),
     "importers": ("ArrayNames", "FORMATS", "ingest"),

@@ -20,12 +20,12 @@ from reid_dist.core.segments import entry_numbers, run_offsets
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError
 from reid_dist.stores.digests import ContentHasher, bytes_of
 from reid_dist.stores.folders import folder_at
+from reid_dist.stores.kept_rows import FIRST_OFFENDERS, FeatureArray, Offenders, RowFaults, find_faults
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels
 from reid_dist.stores.locations import canonical_uri
 from reid_dist.stores.manifest import Manifest
 from reid_dist.stores.repeated_items import NAMES, Name, keep_first, repeated_rows, spoken
-from reid_dist.stores.rows import FIRST_OFFENDERS, FeatureArray, Offenders, RowFaults, find_faults
-from reid_dist.stores.stored import Damage, StoredRows, open_stored
+from reid_dist.stores.stored import Damage, StoreReader, open_stored
 
 
 @dataclass(frozen=True)
@@ -125,23 +125,23 @@ def check_store(
     """
     uri = canonical_uri(location)
     try:
-        rows = open_stored(uri)
+        reader = open_stored(uri)
     except IncompleteStoreError:
         present = sum(1 for _ in folder_at(uri).walk("features/c"))
         what = f"no commit marker: the ingest was stopped, or is still running; {present} files of features are there"
         return CheckReport(uri, damage=(Damage("manifest", None, "zarr.json", what),))
     except DamagedStoreError as error:
         return CheckReport(uri, damage=(Damage("manifest", None, "zarr.json", str(error)),))
-    return _check_rows(rows, progress)
+    return _check_rows(reader, progress)
 
 
-def _check_rows(rows: StoredRows, progress: Callable[[int, int, str], None] | None) -> CheckReport:
-    manifest = rows.manifest
+def _check_rows(reader: StoreReader, progress: Callable[[int, int, str], None] | None) -> CheckReport:
+    manifest = reader.manifest
     damage: list[Damage] = []
     faults, content = RowFaults(), ContentHasher()
     hashes = np.zeros((manifest.n_rows, 2), dtype=np.uint64)
     readable = np.zeros(manifest.n_rows, dtype=np.bool_)
-    for chunk, found in enumerate(rows.examine_chunks()):
+    for chunk, found in enumerate(reader.examine_chunks()):
         held = manifest.rows_of_chunk(chunk)
         if isinstance(found, Damage):
             damage.append(found)
@@ -151,10 +151,10 @@ def _check_rows(rows: StoredRows, progress: Callable[[int, int, str], None] | No
             hashes[held.start : held.stop] = _hash_rows(found)
             readable[held.start : held.stop] = True
         if progress is not None:
-            progress(held.stop, manifest.n_rows, rows.uri)
+            progress(held.stop, manifest.n_rows, reader.uri)
     labels: Labels = {}
     for name in manifest.labels:
-        values = rows.labels.examine(name)
+        values = reader.examine_label(name)
         if isinstance(values, Damage):
             damage.append(values)
         else:
@@ -170,7 +170,7 @@ def _check_rows(rows: StoredRows, progress: Callable[[int, int, str], None] | No
             damage.append(Damage("manifest", None, "zarr.json", f"its content digest is not the rows' {digest}"))
     duplicates, pairs = _find_duplicates(hashes, np.flatnonzero(readable))
     return CheckReport(
-        uri=rows.uri,
+        uri=reader.uri,
         manifest=manifest,
         damage=tuple(damage),
         faults=faults,

@@ -30,7 +30,7 @@ from reid_dist.stores.locations import (
     state_of,
     write_marker,
 )
-from reid_dist.stores.locks import lock, unlock
+from reid_dist.stores.locks import lock
 from reid_dist.stores.object_errors import is_object_uri, storage_errors
 
 
@@ -46,7 +46,7 @@ class PendingStore:
         self.is_committed = False
         self._made = _missing_above(self.uri)
         try:
-            self.release = weakref.finalize(self, unlock, lock(self.uri), os.getpid())
+            self.release = weakref.finalize(self, lock(self.uri).release)
         except BaseException:
             self._remove_made()
             raise

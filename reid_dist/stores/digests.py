@@ -1,7 +1,7 @@
 """Digests: one for each stored chunk, one for each label array, and one for the content as a whole.
 
 The content digest covers the rows and labels of a set and not their storage: it is the same in memory
-and in a store, whatever the chunks, the shards or the sizes of the blocks in which the rows came.  To that end rows are
+and in a store, whatever the chunks or the sizes of the blocks in which the rows came.  To that end rows are
 hashed in blocks of a fixed number of rows (the last one may be shorter), and the digest of the set is the digest of a
 header and of the block digests::
 
@@ -23,8 +23,8 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from reid_dist.core.environment import usable_cores
+from reid_dist.stores.kept_rows import FeatureArray, RowFaults, find_faults
 from reid_dist.stores.row_checks import RowChecksums, row_checksums
-from reid_dist.stores.rows import FeatureArray, RowFaults, find_faults
 
 BLOCK_ROWS = 1024
 """Rows per hashed block.  Part of the format: another number gives other content digests."""

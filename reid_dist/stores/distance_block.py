@@ -16,7 +16,7 @@ import os
 import re
 import tokenize
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from blake3 import blake3
@@ -211,6 +211,17 @@ class DistanceBlock:
         if self.is_stored:
             return {**state, "_held": None}
         return state if self._stored is None else {**state, "_held": self._rows(0, self.shape[0])}
+
+
+DistanceSource: TypeAlias = DistanceBlock | str | os.PathLike[str] | ArrayLike
+"""A distance block, the path of a `.npy` file, or an array that `DistanceBlock.from_array` takes."""
+
+
+def as_distance_block(source: DistanceSource) -> DistanceBlock:
+    """Map a path, take an array, and return a block as it is."""
+    if isinstance(source, str | os.PathLike):
+        return DistanceBlock.open(source)
+    return source if isinstance(source, DistanceBlock) else DistanceBlock.from_array(source)
 
 
 def _bands_of(shape: tuple[int, int], dtype: np.dtype[Any]) -> list[tuple[int, int]]:

@@ -1,52 +1,76 @@
-"""The one handle through which the package reads features and labels."""
+"""The one handle through which the package reads features and labels, and its kinds but for fused sets."""
 
 from __future__ import annotations
 
 import functools
 import os
+import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from reid_dist.errors import DamagedStoreError, InputError
-from reid_dist.stores.labelled import LabelledSet
-from reid_dist.stores.labels import Labels, make_labels
+from reid_dist.stores.digests import ContentHasher, digest_json, scan
+from reid_dist.stores.kept_rows import (
+    FeatureArray,
+    Offenders,
+    as_feature_array,
+    conversion_note,
+    find_faults,
+    kept_array,
+    natural_dtype,
+)
+from reid_dist.stores.labelled import LabelledSet, labels_of_rows
+from reid_dist.stores.labels import Labels, as_column, as_whole_numbers, make_labels
 from reid_dist.stores.locations import canonical_uri
-from reid_dist.stores.memory import MemoryRows, as_feature_array
-from reid_dist.stores.rows import Address, FeatureArray, Rows
-from reid_dist.stores.stored import open_stored
+from reid_dist.stores.row_checks import RowChecksums, is_owned, row_checksums
+from reid_dist.stores.stored import StoreReader, open_stored
 from reid_dist.stores.streamed import is_streamed, origin_of, remove_streamed, stream
 from reid_dist.stores.writer import FeatureWriter
-
-if TYPE_CHECKING:
-    from typing import Self
 
 __all__ = ["FeatureSet", "Progress", "ranges_with", "read_scattered"]
 
 Progress = Callable[[int, int, str], None]
 """Called with rows done, rows in all, and what is being worked on."""
 
+Int64 = NDArray[np.int64]
+
 _COPY_BYTES = 16 << 20
 # Whole chunks are read together up to so many bytes; one chunk that is longer is read as it is.
 _READ_BYTES = 16 << 20
 
 
-class FeatureSet(LabelledSet):
-    """Features and labels of n items: a lazy, immutable handle on a store or on arrays.
+class Facts(NamedTuple):
+    """What is known of a set without its rows: attributes of `FeatureSet`."""
 
-    Make one with `FeatureSet.open` or `FeatureSet.from_arrays`.  A stored set pickles to its URI and content digest and
-    is reopened once per process, at first use: a scheduler that only passes it on need not see the store.
-    A set in memory pickles by value.  Several threads may read at once.
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    chunk_rows: int
+    allow_zero: bool
+    notes: tuple[str, ...]
+
+
+class FeatureSet(LabelledSet, ABC):
+    """Features and labels of n items: a lazy, immutable handle on stores or on arrays.
+
+    Make one with `FeatureSet.open` or `FeatureSet.from_arrays`, and others of its rows with `take`, `filter` and
+    `concat`.  A stored set pickles to URIs and content digests and is reopened once per process, at first use: a
+    scheduler that only passes it on need not see the stores.  A set in memory pickles by value.  Several threads may
+    read at once.
 
     Attributes
     ----------
     uri : str
         Absolute path of the store; ``"memory"`` for arrays.
     is_stored : bool
-        Whether it is a store.
+        Whether all its rows are in stores.
     n_rows, dim : int
         Shape of the features.
     dtype : numpy.dtype
@@ -54,33 +78,20 @@ class FeatureSet(LabelledSet):
     chunk_rows : int
         Rows that are cheapest to read together, starting at its multiples.
     content_digest : str
-        Hex digest of rows and labels; independent of chunks and shards, and equal for equal arrays and stores.
+        Hex digest of rows and labels; independent of chunks, and equal for equal arrays and stores.
     allow_zero : bool
         Whether rows of zeros are meant.
     """
 
-    uri: str
-    address: Address
     is_stored: bool
-    n_rows: int
-    dim: int
-    content_digest: str
 
-    # Where rows of a temporary store come from; empty for all other sets.
-    origin: str = ""
+    if TYPE_CHECKING:
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows, self._labels = rows, rows.labels
-        self.uri, self.address = rows.uri, rows.address
-        self.is_stored = rows.is_stored
-        self.n_rows, self.dim = rows.shape
-        self.dtype = rows.dtype
-        self.chunk_rows = rows.chunk_rows
-        self.content_digest = rows.content_digest
-        self.allow_zero = rows.allow_zero
+        @property
+        def _facts(self) -> Facts: ...
 
-    @classmethod
-    def open(cls, uri: str | os.PathLike[str]) -> Self:
+    @staticmethod
+    def open(uri: str | os.PathLike[str]) -> FeatureSet:
         """Open a complete store; nothing but its manifest is read.
 
         Parameters
@@ -99,11 +110,11 @@ class FeatureSet(LabelledSet):
         DamagedStoreError
             If its manifest is damaged.
         """
-        return cls(open_stored(canonical_uri(uri)))
+        reader = open_stored(canonical_uri(uri))
+        return StoredSet(reader.uri, reader.manifest.content_digest, reader)
 
-    @classmethod
+    @staticmethod
     def from_arrays(
-        cls,
         features: ArrayLike,
         pids: ArrayLike,
         camids: ArrayLike | None = None,
@@ -113,7 +124,7 @@ class FeatureSet(LabelledSet):
         columns: Mapping[str, ArrayLike] | None = None,
         image_paths: ArrayLike | None = None,
         workspace: str | os.PathLike[str] | None = None,
-    ) -> Self:
+    ) -> FeatureSet:
         """Make a set of arrays, checked and digested now; float32 and float16 in memory are not copied.
 
         Parameters
@@ -147,47 +158,160 @@ class FeatureSet(LabelledSet):
         if is_streamed(given):
             labels = make_labels(given.shape[0], pids, camids, item_ids, columns, image_paths)
             uri, temporary = stream(given, labels, allow_zero=allow_zero, workspace=workspace)
-            streamed = cls(open_stored(uri))
-            streamed.origin = origin_of(given)
+            reader = open_stored(uri)
+            streamed = StoredSet(uri, reader.manifest.content_digest, reader, origin_of(given))
             weakref.finalize(streamed, remove_streamed, uri, temporary)
             return streamed
         array = as_feature_array(features)
         labels = make_labels(len(array), pids, camids, item_ids, columns, image_paths)
-        return cls.from_labels(array, labels, allow_zero=allow_zero)
+        return MemorySet(array, labels, allow_zero=allow_zero)
 
-    @classmethod
-    def from_labels(cls, features: ArrayLike, labels: Labels, *, allow_zero: bool = False) -> Self:
-        """Make a set of features and labels that `reid_dist.stores.labels.make_labels` has validated."""
-        return cls(MemoryRows(features, labels, allow_zero=allow_zero))
+    def take(self, rows: ArrayLike) -> FeatureSet:
+        """Return the set of some rows, in their order; no row is copied.
+
+        Rows are read, verified, where they are: from the store of this set, and by workers as well, which get their
+        numbers (a bit for each row of this set where they ascend, 8 bytes for each row taken where they do not).  Rows
+        in ascending order cost what they cost in this set; for others, every read looks for its rows in all of the
+        store.
+
+        The content digest is that of a set that was made of these rows and labels at once, so that equal sets share
+        results and workspaces.  It is computed when it is used first, such as by `evaluate`, which reads all rows of
+        the new set once.
+
+        Parameters
+        ----------
+        rows
+            (m,) row numbers from 0 on, in any order; a row may be there twice.
+
+        Raises
+        ------
+        InputError
+            If a number is that of no row, or there is none.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from reid_dist import FeatureSet
+        >>> gallery = FeatureSet.from_arrays(np.eye(4, dtype=np.float32), pids=[7, 7, 9, -1], camids=[1, 2, 1, 3])
+        >>> gallery.take([2, 0]).pids.tolist()
+        [9, 7]
+        """
+        numbers = as_whole_numbers(as_column(rows, "rows"), "rows") if np.size(rows) else np.empty(0, np.int64)
+        outside = np.flatnonzero((numbers < 0) | (numbers >= self.n_rows))
+        if len(outside):
+            raise InputError(f"row {numbers[outside[0]]} is not one of the {self.n_rows} rows of {self.uri}")
+        if not len(numbers):
+            raise InputError(f"no row of {self.uri} is taken; a set needs at least one")
+        return self._rows_at(numbers)
+
+    def filter(self, mask: ArrayLike) -> FeatureSet:
+        """Return the set of the rows for which a mask is true; no row is copied.
+
+        Everything else is as in `take`.
+
+        Parameters
+        ----------
+        mask
+            (n_rows,) bool.
+
+        Raises
+        ------
+        InputError
+            If the mask is no array of bool with one entry per row, or is false everywhere.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from reid_dist import FeatureSet
+        >>> gallery = FeatureSet.from_arrays(np.eye(4, dtype=np.float32), pids=[7, 7, 9, -1], camids=[1, 2, 1, 3])
+        >>> gallery.filter(gallery.pids != -1).n_rows
+        3
+        >>> gallery.filter((gallery.camids == 1) & (gallery.pids > 7)).read(0, 1)
+        array([[0., 0., 1., 0.]], dtype=float32)
+        """
+        kept = np.asarray(mask)
+        if kept.dtype != np.bool_ or kept.shape != (self.n_rows,):
+            raise InputError(
+                f"a mask must be {self.n_rows} true or false values, one per row of {self.uri}, not {kept.dtype} of "
+                f"shape {kept.shape}"
+            )
+        return self.take(np.flatnonzero(kept))
+
+    @staticmethod
+    def concat(sets: Iterable[FeatureSet]) -> FeatureSet:
+        """Return the set of all rows of several sets, one set after the other; no row is copied.
+
+        Identities and cameras are matched as those of query and gallery are: where a set has names, digits in them are
+        numbers.  A float16 set among float32 ones is widened, which is exact.  Everything else is as in `take`.
+
+        Parameters
+        ----------
+        sets
+            At least one set; all have one number of features and the same labels.
+
+        Raises
+        ------
+        InputError
+            If there is none, or features or labels differ.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from reid_dist import FeatureSet
+        >>> day = FeatureSet.from_arrays(np.eye(2, dtype=np.float32), pids=["anna", "bob"])
+        >>> night = FeatureSet.from_arrays(np.ones((1, 2), np.float32), pids=["bob"])
+        >>> both = FeatureSet.concat([day, night])
+        >>> both.pids.tolist(), both.pid_names
+        ([1, 2, 2], ('anna', 'bob'))
+        """
+        joined = tuple(sets)
+        if not joined:
+            raise InputError("there is no set to concatenate; give at least one")
+        first = joined[0]
+        for other in joined[1:]:
+            if other.dim != first.dim:
+                raise InputError(f"{first.uri} has {first.dim} features and {other.uri} {other.dim}; give equally many")
+        return first if len(joined) == 1 else RowsView(joined)
+
+    @cached_property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self._facts.shape[0]
 
     @property
-    def stores(self) -> tuple[tuple[str, str], ...]:
-        """URIs and content digests of the stores that a stored set reads."""
-        return ((self.address, self.content_digest),) if isinstance(self.address, str) else self.address.stores
+    def dim(self) -> int:
+        """Features per row."""
+        return self._facts.shape[1]
 
     @property
-    def lazy_labels(self) -> Mapping[str, NDArray[Any]]:
-        """Label arrays by name, each read when it is used."""
-        return self._labels
+    def dtype(self) -> np.dtype[Any]:
+        """How features are kept."""
+        return self._facts.dtype
 
-    def label_digest(self, name: str) -> str:
-        """Return the digest of a label array."""
-        return self._rows.label_digest(name)
+    @property
+    def chunk_rows(self) -> int:
+        """Rows that are cheapest to read together."""
+        return self._facts.chunk_rows
+
+    @property
+    def allow_zero(self) -> bool:
+        """Whether rows of zeros are meant."""
+        return self._facts.allow_zero
 
     @property
     def n_zero_rows(self) -> int:
         """Number of rows of zeros."""
-        return self._rows.zero_rows.count
+        return self._zero_rows.count
 
     @property
     def first_zero_rows(self) -> tuple[int, ...]:
         """The first rows of zeros, ascending."""
-        return self._rows.zero_rows.first
+        return self._zero_rows.first
 
     @property
     def notes(self) -> list[str]:
         """Changes made to the values before, one line each."""
-        return list(self._rows.notes)
+        return list(self._facts.notes)
 
     def read(self, start: int, stop: int) -> NDArray[np.float32]:
         """Return rows as float32.
@@ -209,13 +333,13 @@ class FeatureSet(LabelledSet):
         DamagedStoreError
             If a chunk is missing or not what was written.
         """
-        return self.read_raw(start, stop).astype(np.float32, copy=False)
+        return self._read_kept(start, stop).astype(np.float32, copy=False)
 
-    def read_rows(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    def read_rows(self, rows: Int64) -> NDArray[np.float32]:
         """Return single rows as float32.
 
         The first row that is read of a chunk has the whole chunk read and verified, once per process; later rows of it
-        are read singly, but for those of chunks within shards.
+        are read singly.
 
         Parameters
         ----------
@@ -232,22 +356,13 @@ class FeatureSet(LabelledSet):
         DamagedStoreError
             If a chunk is missing or not what was written.
         """
-        return self._rows.read_rows(rows).astype(np.float32, copy=False)
-
-    def read_raw(self, start: int, stop: int) -> FeatureArray:
-        """Return rows in the dtype in which they are kept; otherwise as `read`."""
-        if not 0 <= start <= stop <= self.n_rows:
-            raise InputError(f"rows {start}:{stop} are not within the {self.n_rows} rows of {self.uri}")
-        if start == stop:
-            return np.empty((0, self.dim), dtype=self.dtype)
-        return self._rows.read_raw(start, stop)
+        return self._read_rows(rows).astype(np.float32, copy=False)
 
     def save(
         self,
         uri: str | os.PathLike[str],
         *,
         chunk_rows: int | None = None,
-        shard_rows: int | None = None,
         dtype: DTypeLike | None = None,
         overwrite: bool = False,
         progress: Progress | None = None,
@@ -260,8 +375,6 @@ class FeatureSet(LabelledSet):
             Where to.
         chunk_rows
             Rows per chunk; about 16 MiB of features when None.
-        shard_rows
-            Rows per file, if a file is to hold several chunks.
         dtype
             ``"float32"`` or ``"float16"``; as it is when None, and then the content digest stays the same.
         overwrite
@@ -282,7 +395,6 @@ class FeatureSet(LabelledSet):
             n_rows=self.n_rows,
             dtype=self.dtype if dtype is None else dtype,
             chunk_rows=chunk_rows,
-            shard_rows=shard_rows,
             allow_zero=self.allow_zero,
             overwrite=overwrite,
             notes=self.notes,
@@ -291,7 +403,7 @@ class FeatureSet(LabelledSet):
             step = self.chunk_rows if self.is_stored else max(1, _COPY_BYTES // (self.dim * self.dtype.itemsize))
             for start in range(0, self.n_rows, step):
                 stop = min(start + step, self.n_rows)
-                writer.append(self.read_raw(start, stop))
+                writer.append(self._read_kept(start, stop))
                 if progress is not None:
                     progress(stop, self.n_rows, writer.uri)
             writer.set_labels(self.labels)
@@ -302,65 +414,352 @@ class FeatureSet(LabelledSet):
 
         Where the labels are elsewhere, as those of fused sets, it has their uri as well.
         """
-        elsewhere = {} if self._rows.labels_uri is None else {"labels_uri": self._rows.labels_uri}
         return {
-            "uri": self.origin or self.uri,
+            "uri": self._shown,
             "shape": [self.n_rows, self.dim],
             "dtype": self.dtype.name,
             "content_digest": self.content_digest,
             "labels_digest": self.labels_digest,
-            **elsewhere,
         }
 
     def __len__(self) -> int:
         return self.n_rows
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Open a set that was sent here; of all others, everything is there."""
-            if name not in _OF_ROWS:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            FeatureSet.__init__(self, _open_again(self.address, self.content_digest))
-            return self.__dict__[name]
-
     def __repr__(self) -> str:
-        shape = f"{self.n_rows} x {self.dim} {self.dtype.name}"
-        return f"<FeatureSet {shape} at {self.uri}, content {self.content_digest[:12]}>"
+        return f"<FeatureSet {self.n_rows} x {self.dim} {self.dtype.name} at {self.uri}>"
 
     def __dask_tokenize__(self) -> tuple[str, str]:
         """Let Dask name results after the content."""
-        return (type(self).__qualname__, self.content_digest)
+        return ("FeatureSet", self.content_digest)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self.is_stored:
-            return reopened, (self.address, self.content_digest)
-        return FeatureSet, (self._rows,)
+    # ---- what a kind of set defines ----------------------------------------------------------------------------------
 
+    @property
+    @abstractmethod
+    def _zero_rows(self) -> Offenders:
+        """Rows of zeros."""
 
-# Attributes of a set that are known once it is open.
-_OF_ROWS = frozenset({"_rows", "_labels", "n_rows", "dim", "dtype", "chunk_rows", "allow_zero"})
+    @property
+    @abstractmethod
+    def _stores(self) -> tuple[StoredSet, ...]:
+        """Stores that rows and labels are read from."""
+
+    @abstractmethod
+    def _read(self, start: int, stop: int) -> FeatureArray:
+        """Return rows of a range that is not empty, (stop - start, dim) C-contiguous, in the dtype of the set."""
+
+    @abstractmethod
+    def _read_rows(self, rows: Int64) -> FeatureArray:
+        """Return single rows by their numbers, ascending, (n, dim) in the dtype of the set."""
+
+    def _rows_at(self, rows: Int64) -> RowsView:
+        return RowsView((self,), rows)
+
+    def _read_kept(self, start: int, stop: int) -> FeatureArray:
+        """Return rows in the dtype in which they are kept; otherwise as `read`."""
+        if not 0 <= start <= stop <= self.n_rows:
+            raise InputError(f"rows {start}:{stop} are not within the {self.n_rows} rows of {self.uri}")
+        return np.empty((0, self.dim), dtype=self.dtype) if start == stop else self._read(start, stop)
+
+    def _by_reference(self, *arguments: Any) -> tuple[Any, ...]:
+        """Return what pickles the set: arguments that make it again without a look at its stores."""
+        return (reopened, (type(self), *arguments)) if self.is_stored else (type(self), arguments)
 
 
 @functools.lru_cache(maxsize=64)
-def reopened(address: Address, content_digest: str) -> FeatureSet:
+def reopened(kind: type[FeatureSet], *arguments: Any) -> FeatureSet:
     """Make a pickled set, once per process: a task that carries a set costs no more than a task that carries a path.
 
     A store that changes afterwards is still noticed, because every chunk is verified when it is read.
     """
-    sent = FeatureSet.__new__(FeatureSet)
-    sent.uri, sent.address, sent.content_digest, sent.is_stored = str(address), address, content_digest, True
-    return sent
+    return kind(*arguments)
 
 
-def _open_again(address: Address, content_digest: str) -> Rows:
-    found = open_stored(address) if isinstance(address, str) else address.open()
-    if found.content_digest != content_digest:
-        raise DamagedStoreError(
-            f"{address} was changed while in use: its content digest is {found.content_digest} and was "
-            f"{content_digest}; run again"
+class MemorySet(FeatureSet):
+    """Rows and labels in memory, or in a mapped file, whose rows are verified as they are read.
+
+    `features` are (n, dim) in any form that `as_feature_array` takes; they are kept C-contiguous and read-only.
+    `labels` are from `make_labels`; `notes` are earlier conversions; `uri` is where the arrays come from, for reports.
+    InputError if the features cannot be kept, or a row is not finite.
+    """
+
+    is_stored = False
+    uri: str
+    content_digest: str
+    _facts: Facts
+    _labels: Labels
+
+    def __init__(
+        self, features: Any, labels: Labels, *, allow_zero: bool = False, notes: Iterable[str] = (), uri: str = "memory"
+    ) -> None:
+        array = as_feature_array(features)
+        dtype = natural_dtype(array.dtype)
+        note = conversion_note(array.dtype, dtype)
+        self._features = kept_array(array, dtype).view()
+        self._features.flags.writeable = False
+        self._checks = None if is_owned(self._features) else RowChecksums(len(self._features))
+        hasher, faults = scan(self._features, self._checks)
+        # A file may hold both sides.
+        place, _, side = uri.partition("#")
+        faults.refuse_non_finite("features" if uri == "memory" else f"{f'{side} ' if side else ''}features of {place}")
+        n_rows, dim = self._features.shape
+        self.uri, self._labels, self._zeros = uri, labels, faults.zero
+        # Memory has no natural chunk.
+        self._facts = Facts((n_rows, dim), dtype, n_rows, allow_zero, (*notes, note) if note else tuple(notes))
+        self.content_digest = hasher.finish(dim, dtype, {name: self._label_digest(name) for name in labels})
+
+    @property
+    def _zero_rows(self) -> Offenders:
+        return self._zeros
+
+    @property
+    def _stores(self) -> tuple[StoredSet, ...]:
+        return ()
+
+    def _read(self, start: int, stop: int) -> FeatureArray:
+        rows = self._features[start:stop]
+        return rows if self._checks is None else self._verified(np.array(rows), slice(start, stop))
+
+    def _read_rows(self, rows: Int64) -> FeatureArray:
+        found = self._features[rows]
+        return found if self._checks is None else self._verified(found, rows)
+
+    def _verified(self, found: FeatureArray, rows: slice | Int64) -> FeatureArray:
+        if self._checks is not None and not self._checks.agree(rows, row_checksums(found)):
+            source = "a memory map" if self.uri == "memory" else self.uri
+            raise DamagedStoreError(f"the features of {source} were changed while in use; open the file again")
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # In another process, all rows are in memory of its own.
+        state = {**self.__dict__, "_features": self._read(0, self.n_rows), "_checks": None}
+        return _unpickled, (state,)
+
+
+def _unpickled(state: dict[str, Any]) -> MemorySet:
+    made = MemorySet.__new__(MemorySet)
+    made.__dict__.update(state)
+    return made
+
+
+# Of several threads that use a set at once, one opens it: what it has verified is known to all.
+_OPENING = threading.Lock()
+
+
+class StoredSet(FeatureSet):
+    """The set of one store, opened when it is used; `origin` is where the rows of a temporary store come from."""
+
+    is_stored = True
+    uri: str
+    content_digest: str
+
+    def __init__(self, uri: str, content_digest: str, reader: StoreReader | None = None, origin: str = "") -> None:
+        self.uri, self.content_digest, self.origin = uri, content_digest, origin
+        self._opened = reader
+
+    @property
+    def _reader(self) -> StoreReader:
+        if self._opened is not None:
+            return self._opened
+        with _OPENING:
+            if self._opened is None:
+                found = open_stored(self.uri)
+                if found.manifest.content_digest != self.content_digest:
+                    raise DamagedStoreError(
+                        f"{self.uri} was changed while in use: its content digest is {found.manifest.content_digest} "
+                        f"and was {self.content_digest}; run again"
+                    )
+                self._opened = found
+            return self._opened
+
+    @cached_property
+    def _facts(self) -> Facts:
+        of = self._reader.manifest
+        return Facts((of.n_rows, of.dim), of.numpy_dtype.newbyteorder("="), of.chunk_rows, of.allow_zero, of.notes)
+
+    @cached_property
+    def _labels(self) -> Mapping[str, NDArray[Any]]:
+        return self._reader.labels
+
+    def _label_digest(self, name: str) -> str:
+        """Return the digest of a label array from the manifest: the array itself is not read."""
+        return self._reader.manifest.labels[name].digest
+
+    @property
+    def _shown(self) -> str:
+        return self.origin or self.uri
+
+    @property
+    def _zero_rows(self) -> Offenders:
+        return self._reader.manifest.zero_rows
+
+    @property
+    def _stores(self) -> tuple[StoredSet, ...]:
+        return (self,)
+
+    def _read(self, start: int, stop: int) -> FeatureArray:
+        return self._reader.read(start, stop)
+
+    def _read_rows(self, rows: Int64) -> FeatureArray:
+        return self._reader.read_rows(rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._by_reference(self.uri, self.content_digest)
+
+
+class RowsView(FeatureSet):
+    """Rows of other sets, read from these: all of them, one set after the other, or those of some numbers among them.
+
+    `rows` are these numbers, or what `_packed` has made of them.  With `keeps_numbers`, identities and cameras keep the
+    numbers that they have in the first set.
+    """
+
+    def __init__(
+        self,
+        sets: tuple[FeatureSet, ...],
+        rows: Int64 | bytes | None = None,
+        content_digest: str | None = None,
+        keeps_numbers: bool = False,
+    ) -> None:
+        self._sets, self._given, self._keeps_numbers = sets, rows, keeps_numbers
+        self.is_stored = all(each.is_stored for each in sets)
+        if content_digest is not None:
+            self.content_digest = content_digest
+
+    @cached_property
+    def _rows(self) -> Int64 | None:
+        return _unpacked(self._given) if isinstance(self._given, bytes) else self._given
+
+    @cached_property
+    def _edges(self) -> list[int]:
+        """Number of the first row of every set, and of all rows."""
+        return [0, *accumulate(each.n_rows for each in self._sets)]
+
+    @cached_property
+    def uri(self) -> str:
+        """Which rows it has."""
+        place = " and ".join(each._shown for each in self._sets)
+        return f"rows of {place}" if self._rows is None else f"{self.n_rows} of {self._edges[-1]} rows of {place}"
+
+    @cached_property
+    def _facts(self) -> Facts:
+        halves = all(each.dtype.itemsize == 2 for each in self._sets)
+        return Facts(
+            (self._edges[-1] if self._rows is None else len(self._rows), self._sets[0].dim),
+            np.dtype(np.float16 if halves else np.float32),
+            max(each.chunk_rows for each in self._sets),
+            any(each.allow_zero for each in self._sets),
+            tuple(dict.fromkeys(note for each in self._sets for note in each.notes)),
         )
-    return found
+
+    @cached_property
+    def _labels(self) -> Mapping[str, NDArray[Any]]:
+        return labels_of_rows(self._sets, self._rows, keeps_numbers=self._keeps_numbers)
+
+    @cached_property
+    def content_digest(self) -> str:
+        """Hex digest of rows and labels, for which all rows are read."""
+        return self._scanned[0]
+
+    @cached_property
+    def _scanned(self) -> tuple[str, Offenders]:
+        """Content digest, and rows of zeros."""
+        hasher, zeros, step = ContentHasher(), Offenders(), rows_read_at_once(self)
+        for start in range(0, self.n_rows, step):
+            block = np.ascontiguousarray(self._read(start, min(start + step, self.n_rows)))
+            hasher.update(block)
+            zeros += find_faults(block, start).zero
+        return hasher.finish(self.dim, self.dtype, {name: self._label_digest(name) for name in self._labels}), zeros
+
+    @property
+    def _zero_rows(self) -> Offenders:
+        of_sets = [each._zero_rows for each in self._sets]
+        if any(zeros.count > len(zeros.first) for zeros in of_sets):
+            return self._scanned[1]
+        zeros = np.array([first + row for first, of in zip(self._edges, of_sets, strict=False) for row in of.first])
+        return Offenders.of(zeros if self._rows is None else np.flatnonzero(np.isin(self._rows, zeros)))
+
+    @property
+    def _stores(self) -> tuple[StoredSet, ...]:
+        return tuple(dict.fromkeys(store for each in self._sets for store in each._stores))
+
+    def _rows_at(self, rows: Int64) -> RowsView:
+        return RowsView(self._sets, rows if self._rows is None else self._rows[rows])
+
+    def _read(self, start: int, stop: int) -> FeatureArray:
+        return self._range(start, stop) if self._rows is None else self._single(self._rows[start:stop])
+
+    def _read_rows(self, rows: Int64) -> FeatureArray:
+        return self._single(rows if self._rows is None else self._rows[rows])
+
+    def _single(self, rows: Int64) -> FeatureArray:
+        """Read rows by their numbers in all sets, in any order."""
+        steps = np.diff(rows)
+        if len(rows) and (steps == 1).all():
+            return self._range(int(rows[0]), int(rows[-1]) + 1)
+        if (steps <= 0).any():
+            distinct, place = np.unique(rows, return_inverse=True)
+            return self._single(distinct)[place]
+        ends = np.searchsorted(rows, self._edges)
+        return self._joined(
+            each._read_rows(rows[low:high] - first)
+            for each, first, (low, high) in zip(self._sets, self._edges, pairwise(ends), strict=False)
+            if high > low
+        )
+
+    def _range(self, start: int, stop: int) -> FeatureArray:
+        return self._joined(
+            each._read(max(start, first) - first, min(stop, end) - first)
+            for each, (first, end) in zip(self._sets, pairwise(self._edges), strict=True)
+            if start < end and first < stop
+        )
+
+    def _joined(self, parts: Iterable[FeatureArray]) -> FeatureArray:
+        found = list(parts)
+        if len(found) == 1:
+            return found[0].astype(self.dtype, copy=False)
+        return np.concatenate(found or [np.empty((0, self.dim), self.dtype)], dtype=self.dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        rows = self._given if self._given is None or isinstance(self._given, bytes) else _packed(self._given)
+        return self._by_reference(self._sets, rows, self.content_digest, self._keeps_numbers)
+
+
+def _packed(rows: Int64) -> bytes:
+    """Row numbers in few bytes: a bit for each row of the set where they ascend."""
+    if (np.diff(rows) > 0).all():
+        mask = np.zeros(int(rows[-1]) + 1, np.bool_)
+        mask[rows] = True
+        return b"mask" + zlib.compress(np.packbits(mask).tobytes(), 1)
+    return b"rows" + zlib.compress(rows.astype("<i8").tobytes(), 1)
+
+
+def _unpacked(packed: bytes) -> Int64:
+    content = zlib.decompress(packed[4:])
+    if packed.startswith(b"mask"):
+        return np.flatnonzero(np.unpackbits(np.frombuffer(content, np.uint8)))
+    return np.frombuffer(content, "<i8").astype(np.int64)
+
+
+def with_cameras(features: FeatureSet, cameras: tuple[int, ...]) -> FeatureSet:
+    """Rows of a set with labels of cameras that are under some of these, which keep their numbers.
+
+    The digest is of the set and the cameras: it does not cost a read of all rows.
+    """
+    if features.camids is None:
+        raise AssertionError("rows are selected by their cameras")
+    digest = digest_json({"kind": "reid_dist cameras 1", "of": features.content_digest, "cameras": list(cameras)})
+    return RowsView((features,), np.flatnonzero(np.isin(features.camids, cameras)), digest, keeps_numbers=True)
+
+
+def stores_of(features: FeatureSet) -> tuple[StoredSet, ...]:
+    """Stores that the rows and labels of a set are read from, each with its `uri`, `content_digest` and `origin`."""
+    return features._stores
+
+
+def read_kept(features: FeatureSet, start: int, stop: int) -> FeatureArray:
+    """Return rows of a set in the dtype in which they are kept; otherwise as `FeatureSet.read`."""
+    return features._read_kept(start, stop)
 
 
 def rows_read_at_once(features: FeatureSet) -> int:
@@ -390,4 +789,4 @@ def read_scattered(features: FeatureSet, rows: NDArray[np.int64]) -> Iterator[Fe
     """Read scattered rows, row numbers ascending; yield blocks (some, dim) in the dtype in which they are kept."""
     for start, stop in ranges_with(features, rows):
         low, high = np.searchsorted(rows, [start, stop])
-        yield features.read_raw(start, stop)[rows[low:high] - start]
+        yield features._read_kept(start, stop)[rows[low:high] - start]

@@ -3,16 +3,17 @@
 All that differs between a disk and object storage is in `LocalFolder` and `reid_dist.stores.objects.ObjectFolder`,
 which have the same methods.
 
-Symbolic links, pipes, sockets and devices are refused: all of them once, when a store is opened, and the last one of a
-path at every read, which the system does at no cost.  A store may come from anybody: a link in it would show, or
-replace, any file of its reader, and the reader of a pipe waits for ever.  A folder that is itself reached through links
-is as good as any other.
+A store may come from anybody.  Pipes, sockets and devices in it, and at the ends of its links, are refused when it is
+opened and at every read, for the reader of a pipe waits for ever.  Links within the folder are read.  A link to a file
+elsewhere, as of data under DVC, git-annex or Nix, is read where digests tell whether it is the file that was written,
+and not if it is one of another store, which may be replaced; all other links that lead out of the folder are refused.
+Nothing is ever written or removed through a link.  A folder that is itself reached through links is as good as any
+other.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import mmap
 import os
 import shutil
@@ -26,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.regular_files import open_regular, refuse_special
-from reid_dist.core.system_calls import read_ahead, without_links
+from reid_dist.core.system_calls import read_ahead
 from reid_dist.core.temporary import draft_of
 from reid_dist.errors import StoreError
 from reid_dist.stores.object_errors import is_object_uri
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 # When one row in this many is wanted, the system reads the whole file ahead: a page fault for each takes longer.
 _ROWS_PER_READ = 32
+# What every group of Zarr has.
+_GROUP_FILE = "zarr.json"
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -60,16 +63,11 @@ class LocalFolder:
         return path.stat().st_size if path.exists() else None
 
     def open(self, name: str) -> BufferedReader:
-        """Open a file for reading; FileNotFoundError if it is missing, StoreError if it is a link, pipe or device."""
+        """Open a file for reading; FileNotFoundError if it is missing, StoreError if it is a pipe or device."""
         return BufferedReader(self._open(name))
 
     def _open(self, name: str) -> FileIO:
-        try:
-            return FileIO(self.path / name, opener=_open_no_link)
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                self.refuse_link(name)
-            raise
+        return FileIO(self.path / name, opener=open_regular)
 
     def read(self, name: str) -> bytes | None:
         """Read a whole file; None if it is missing, StoreError if it cannot be read."""
@@ -82,16 +80,6 @@ class LocalFolder:
             raise
         except OSError as error:
             raise StoreError(f"cannot read {self.path / name}: {error.strerror or error}") from error
-
-    def read_into(self, name: str, target: memoryview) -> bool:
-        """Fill a buffer with the first bytes of a file; False if it is missing or too short."""
-        try:
-            with self._open(name) as file:
-                return read_fully(file, target)
-        except StoreError:
-            raise
-        except OSError:
-            return False
 
     def gather(self, name: str, rows: NDArray[np.int64], row_bytes: int, n_bytes: int) -> NDArray[np.uint8] | None:
         """Read rows of a file of `n_bytes` bytes, (n, row_bytes); None if it is missing or of another size."""
@@ -154,17 +142,21 @@ class LocalFolder:
         if self.path.exists():
             shutil.rmtree(self.path)
 
-    def refuse_link(self, name: str) -> None:
+    def refuse_link(self, name: str, why: str = "and links are not followed") -> None:
         """Refuse a name that is a symbolic link: StoreError with the link and its target."""
         path = self.path / name
         if path.is_symlink():
             raise StoreError(
-                f"{self.path}: {name!r} in it is a symbolic link to {str(path.readlink())!r}, and links are not "
-                "followed; put the file or folder in the place of the link (cp -rL makes a copy without links)"
+                f"{self.path}: {name!r} in it is a symbolic link to {str(path.readlink())!r}, {why}; put the file or "
+                "folder in the place of the link (cp -rL makes a copy without links)"
             )
 
-    def refuse_links(self) -> None:
-        """Refuse the folder if any name in it, at any depth, is a symbolic link, a pipe, a socket or a device."""
+    def refuse_links(self, *, but_to_files: bool = False) -> None:
+        """Refuse the folder if a name at any depth is a pipe, a socket, a device, or a link that leads out of it.
+
+        With `but_to_files`, a link may lead to a plain file of no other store.
+        """
+        whole = self.path.resolve()
         waiting = [""]
         while waiting:
             below = waiting.pop()
@@ -172,11 +164,27 @@ class LocalFolder:
                 for entry in entries:
                     name = f"{below}/{entry.name}" if below else entry.name
                     if entry.is_symlink():
-                        self.refuse_link(name)
-                    if entry.is_dir(follow_symlinks=False):
+                        self._refuse_target(name, whole, but_to_files)
+                    elif entry.is_dir(follow_symlinks=False):
                         waiting.append(name)
                     elif not entry.is_file(follow_symlinks=False):
                         refuse_special(self.path / name, entry.stat(follow_symlinks=False).st_mode)
+
+    def _refuse_target(self, name: str, whole: Path, but_to_files: bool) -> None:
+        """Refuse a link by what is at its end; `whole` is the folder without links in its path."""
+        try:
+            target = (self.path / name).resolve(strict=True)
+            mode = target.stat().st_mode
+        except (OSError, RuntimeError):
+            self.refuse_link(name, "which leads nowhere")
+            return
+        refuse_special(self.path / name, mode)
+        if target.is_relative_to(whole):
+            return
+        if not (but_to_files and target.is_file()):
+            self.refuse_link(name, "which leads out of it")
+        if any((above / _GROUP_FILE).exists() for above in target.parents):
+            self.refuse_link(name, "a file of another store")
 
     def map(self, work: Callable[[Item], Made], items: Iterable[Item], n_bytes: int) -> Iterator[Made]:
         """Return results of work on items, `n_bytes` each, in order: one at a time."""
@@ -221,7 +229,3 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-
-
-def _open_no_link(path: str, flags: int) -> int:
-    return open_regular(path, without_links(path, flags))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -22,11 +22,11 @@ from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.normalising import unit_rows
 from reid_dist.stores.digests import digest_json
-from reid_dist.stores.featureset import FeatureSet, reopened, rows_read_at_once
+from reid_dist.stores.featureset import Facts, FeatureSet, StoredSet, rows_read_at_once
+from reid_dist.stores.kept_rows import FeatureArray, Offenders
 from reid_dist.stores.labelled import Role, joint_labels
 from reid_dist.stores.labels import join_item_ids
 from reid_dist.stores.opening import FeatureSource, as_feature_set
-from reid_dist.stores.rows import Address, FeatureArray, Offenders, Rows
 
 FUSED_NOTE = "fused: cosine = "
 """Beginning of the note on the weights of a fused set."""
@@ -35,76 +35,77 @@ FUSED_NOTE = "fused: cosine = "
 _SCALED_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class FusedAddress:
-    """Where the rows and labels of a fused set are read from, for processes that open it again."""
-
-    labels: tuple[Address, str]
-    parts: tuple[tuple[Address, str], ...]
-    weights: tuple[float, ...]
-
-    def __str__(self) -> str:
-        parts = zip(self.parts, self.weights, strict=True)
-        return " + ".join(f"{value_text(weight)} {address}" for (address, _), weight in parts)
-
-    @property
-    def stores(self) -> tuple[tuple[str, str], ...]:
-        """URIs and content digests of the stores that are read."""
-        found: list[tuple[str, str]] = []
-        for address, digest in (self.labels, *self.parts):
-            found += [(address, digest)] if isinstance(address, str) else address.stores
-        return tuple(dict.fromkeys(found))
-
-    def open(self) -> Rows:
-        """Rows of the sets at these places."""
-        return FusedRows(reopened(*self.labels), tuple(reopened(*part) for part in self.parts), self.weights)
-
-
-class FusedRows(Rows):
+class FusedSet(FeatureSet):
     """Rows of several models, read together; the labels are those of one set.
 
     A single part is read as it is, so that a model of weight 1 gives the results of its own features.
     """
 
-    dtype: np.dtype[Any] = np.dtype(np.float32)
-    allow_zero = False
-    zero_rows = Offenders()
+    uri: str
 
-    def __init__(self, labelled: FeatureSet, parts: tuple[FeatureSet, ...], weights: tuple[float, ...]) -> None:
+    def __init__(
+        self,
+        labelled: FeatureSet,
+        parts: tuple[FeatureSet, ...],
+        weights: tuple[float, ...],
+        content_digest: str | None = None,
+    ) -> None:
         self._labelled, self._parts, self._weights = labelled, parts, weights
-        sets = (labelled, *parts)
-        places = tuple((each.address, each.content_digest) for each in sets)
-        self.address = FusedAddress(places[0], places[1:], weights)
-        self.uri = str(self.address)
-        self.is_stored: bool = all(each.is_stored for each in sets)
-        self.shape: tuple[int, int] = (labelled.n_rows, sum(part.dim for part in parts))
-        # The chunks that cost most to read twice.
-        self.chunk_rows: int = max(parts, key=lambda part: part.dim).chunk_rows
-        self.labels: Mapping[str, NDArray[Any]] = labelled.lazy_labels
-        self.labels_uri = labelled.origin or labelled.uri
-        self.content_digest: str = digest_json(
+        self.uri = " + ".join(f"{value_text(weight)} {part.uri}" for part, weight in zip(parts, weights, strict=True))
+        self.is_stored = all(each.is_stored for each in (labelled, *parts))
+        if content_digest is not None:
+            self.content_digest = content_digest
+
+    @cached_property
+    def content_digest(self) -> str:
+        """Hex digest of labels, and of the parts and their weights."""
+        return digest_json(
             {
                 "kind": "reid_dist fused 1",
-                "labels": labelled.labels_digest,
-                "parts": [part.content_digest for part in parts],
-                "weights": [weight.hex() for weight in weights],
+                "labels": self._labelled.labels_digest,
+                "parts": [part.content_digest for part in self._parts],
+                "weights": [weight.hex() for weight in self._weights],
             }
         )
-        notes = [note for part in parts for note in part.notes]
-        self.notes = (*dict.fromkeys(notes), f"{FUSED_NOTE}{self.uri}")
 
-    def __reduce__(self) -> Any:
-        return FusedRows, (self._labelled, self._parts, self._weights)
+    @cached_property
+    def _facts(self) -> Facts:
+        notes = dict.fromkeys(note for part in self._parts for note in part.notes)
+        return Facts(
+            (self._labelled.n_rows, sum(part.dim for part in self._parts)),
+            np.dtype(np.float32),
+            # The chunks that cost most to read twice.
+            max(self._parts, key=lambda part: part.dim).chunk_rows,
+            False,
+            (*notes, f"{FUSED_NOTE}{self.uri}"),
+        )
 
-    def label_digest(self, name: str) -> str:
-        """Return the digest of a label array."""
-        return self._labelled.label_digest(name)
+    @property
+    def _labels(self) -> Mapping[str, NDArray[Any]]:
+        return self._labelled._labels
 
-    def read_raw(self, start: int, stop: int) -> FeatureArray:
-        """Return rows, (stop - start, dim) float32."""
+    def _label_digest(self, name: str) -> str:
+        return self._labelled._label_digest(name)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the entry of an input in a report, with the uri of the labels."""
+        return {**super().describe(), "labels_uri": self._labelled._shown}
+
+    @property
+    def _zero_rows(self) -> Offenders:
+        return Offenders()
+
+    @property
+    def _stores(self) -> tuple[StoredSet, ...]:
+        return tuple(dict.fromkeys(store for each in (self._labelled, *self._parts) for store in each._stores))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._by_reference(self._labelled, self._parts, self._weights, self.content_digest)
+
+    def _read(self, start: int, stop: int) -> FeatureArray:
         if len(self._parts) == 1:
             return self._parts[0].read(start, stop)
-        rows, column = np.empty((stop - start, self.shape[1]), np.float32), 0
+        rows, column = np.empty((stop - start, self.dim), np.float32), 0
         for part, weight in zip(self._parts, self._weights, strict=True):
             step = rows_read_at_once(part)
             # Cut at multiples of the step, where the chunks of the part begin.
@@ -114,11 +115,10 @@ class FusedRows(Rows):
             column += part.dim
         return rows
 
-    def read_rows(self, rows: NDArray[np.int64]) -> FeatureArray:
-        """Return single rows, (n, dim) float32."""
+    def _read_rows(self, rows: NDArray[np.int64]) -> FeatureArray:
         if len(self._parts) == 1:
             return self._parts[0].read_rows(rows)
-        found, column = np.empty((len(rows), self.shape[1]), np.float32), 0
+        found, column = np.empty((len(rows), self.dim), np.float32), 0
         for part, weight in zip(self._parts, self._weights, strict=True):
             _put(found[:, column : column + part.dim], part.read_rows(rows), weight)
             column += part.dim
@@ -177,11 +177,7 @@ def fuse(
                 f"{', '.join(map(str, each.first_zero_rows))}), which have no cosine to fuse; drop these items from "
                 "all models"
             )
-    made = FeatureSet(FusedRows(own, tuple(each for each, _ in used), tuple(weight for _, weight in used)))
-    if any(each.origin for each in (own, *opened)):
-        # Parts in temporary stores move with the set.
-        made.origin = made.uri
-    return made
+    return FusedSet(own, tuple(each for each, _ in used), tuple(weight for _, weight in used))
 
 
 def _all_weights(given: Sequence[float]) -> list[float]:
@@ -210,10 +206,10 @@ def _refuse_other_items(own: FeatureSet, other: FeatureSet, side: str) -> None:
     if own.labels_digest == other.labels_digest:
         return
     for name, kind in (("pid", "pids"), ("camid", "camids"), ("item id", "item_ids")):
-        if kind not in own.lazy_labels or kind not in other.lazy_labels:
+        if kind not in own._labels or kind not in other._labels:
             continue
         if name == "item id":
-            near, far = join_item_ids(own.lazy_labels[kind], other.lazy_labels[kind])
+            near, far = join_item_ids(own._labels[kind], other._labels[kind])
         else:
             near, far = joint_labels(name, (own, other))
         if (near != far).any():

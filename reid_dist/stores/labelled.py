@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from reid_dist.errors import DamagedStoreError
+from reid_dist.errors import DamagedStoreError, InputError
 from reid_dist.stores.digests import digest_json, digest_label
-from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, join_numbers, make_labels
+from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, join_numbers, make_labels, number_jointly
 
 Role: TypeAlias = Literal["query", "gallery"]
 
@@ -19,15 +20,32 @@ Role: TypeAlias = Literal["query", "gallery"]
 class LabelledSet:
     """Labels of n items by name; `uri` is where they come from, `content_digest` is of all that the set holds."""
 
-    uri: str
-    n_rows: int
-    content_digest: str
-    # By the names that `reid_dist.stores.labels` gives them.
-    _labels: Mapping[str, NDArray[Any]]
+    if TYPE_CHECKING:
+        # Attributes, some of which a kind of set computes when they are used.
+        @property
+        def uri(self) -> str:
+            """Where it comes from."""
 
-    def label_digest(self, name: str) -> str:
+        @property
+        def n_rows(self) -> int:
+            """Number of items."""
+
+        @property
+        def content_digest(self) -> str:
+            """Hex digest of all that the set holds."""
+
+        @property
+        def _labels(self) -> Mapping[str, NDArray[Any]]:
+            """By the names that `reid_dist.stores.labels` gives them."""
+
+    def _label_digest(self, name: str) -> str:
         """Return the digest of a label array."""
         return digest_label(self._labels[name])
+
+    @property
+    def _shown(self) -> str:
+        """Where it comes from, in reports."""
+        return self.uri
 
     @property
     def pids(self) -> NDArray[np.int64]:
@@ -86,7 +104,7 @@ class LabelledSet:
         only give the origin of items.  Two sets of features of the same items, in the same order, share it, which is
         what makes their evaluations comparable query by query.
         """
-        digests = {name: self.label_digest(name) for name in self._labels if name != "image_paths"}
+        digests = {name: self._label_digest(name) for name in self._labels if name != "image_paths"}
         header = {"kind": "reid_dist labels 1", "labels": digests}
         return digest_json(header)
 
@@ -113,10 +131,91 @@ def joint_labels(name: str, sets: Sequence[LabelledSet]) -> list[NDArray[np.int6
     kind = f"{name}s"
     if name not in ("pid", "camid"):
         return [each.columns[name] for each in sets]
-    if any(kind not in each.labels for each in sets):
-        raise KeyError(name)
     texts = [getattr(each, f"{name}_names") for each in sets]
-    return [join_numbers(each.labels[kind], own, texts[0], texts[-1]) for each, own in zip(sets, texts, strict=True)]
+    return [join_numbers(each._labels[kind], own, texts[0], texts[-1]) for each, own in zip(sets, texts, strict=True)]
+
+
+class LazyLabels(Mapping[str, NDArray[Any]]):
+    """Label arrays by name, each read once, when it is used; for several threads."""
+
+    def __init__(self, names: Iterable[str], read: Callable[[str], NDArray[Any]]) -> None:
+        self._names, self._read = dict.fromkeys(names), read
+        self._held: Labels = {}
+        self._lock = threading.Lock()
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self._names:
+            raise KeyError(name)
+        with self._lock:
+            if name not in self._held:
+                found = self._read(name)
+                found.flags.writeable = False
+                self._held[name] = found
+            return self._held[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+_NUMBERED = {"pids": "pid_names", "camids": "camid_names"}
+"""Labels that may number texts, and the names of these."""
+
+
+def labels_of_rows(
+    sets: Sequence[LabelledSet], rows: NDArray[np.int64] | None, *, keeps_numbers: bool = False
+) -> LazyLabels:
+    """Labels of all rows of some sets, one set after the other, or of rows by their numbers among them.
+
+    They are those of a set that is made of these rows at once, in which a text that no row has is no name; with
+    `keeps_numbers`, identities and cameras keep the numbers and names that they have in the first set.  InputError if
+    the sets have different labels.
+    """
+    named = [[name for name in each._labels if name not in _NUMBERED.values()] for each in sets]
+    for each, names in zip(sets, named, strict=True):
+        if other := sorted(set(names) ^ set(named[0])):
+            raise InputError(f"{', '.join(other)} are in one of {sets[0].uri} and {each.uri} alone; give both the same")
+    numbered: Labels = {}
+    for name, texts in _NUMBERED.items():
+        if keeps_numbers and texts in sets[0]._labels:
+            numbered[texts] = sets[0]._labels[texts]
+        elif any(texts in each._labels for each in sets):
+            numbered |= _numbered(name, texts, sets, rows)
+
+    def read(name: str) -> NDArray[Any]:
+        return numbered[name] if name in numbered else _joined([each._labels[name] for each in sets], rows, name)
+
+    return LazyLabels([*named[0], *numbered], read)
+
+
+def _joined(parts: Sequence[NDArray[Any]], rows: NDArray[np.int64] | None, name: str) -> NDArray[Any]:
+    if len({part.dtype.kind for part in parts}) > 1:
+        raise InputError(f"{name} are text in one set and numbers in another; give both in one form")
+    whole = np.concatenate(parts)
+    return whole if rows is None else whole[rows]
+
+
+def _numbered(name: str, texts: str, sets: Sequence[LabelledSet], rows: NDArray[np.int64] | None) -> Labels:
+    """Identities or cameras of rows of which some set has texts, numbered anew, and the texts, if there are still any.
+
+    Junk, which has no text of its own, stays.
+    """
+    numbers = _joined([each._labels[name] for each in sets], rows, name)
+    owner = _joined([np.full(each.n_rows, place) for place, each in enumerate(sets)], rows, name)
+    places, given = [], list[NDArray[Any]]()
+    for own, each in enumerate(sets):
+        has_texts = texts in each._labels
+        place = np.flatnonzero((owner == own) & ((numbers > 0) | (not has_texts)))
+        if len(place):
+            distinct, of_row = np.unique(numbers[place], return_inverse=True)
+            places.append((place, of_row))
+            given.append(each._labels[texts][distinct - 1] if has_texts else distinct.astype(np.str_))
+    found, names = number_jointly(given, name) if given else ([], None)
+    for (place, of_row), anew in zip(places, found, strict=True):
+        numbers[place] = anew[of_row]
+    return {name: numbers} if names is None else {name: numbers, texts: names}
 
 
 class LabelledRows(LabelledSet):
@@ -136,6 +235,11 @@ class LabelledRows(LabelledSet):
     InputError
         If the labels cannot be used.
     """
+
+    uri: str
+    n_rows: int
+    content_digest: str
+    _labels: Labels
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ _MOST_DIGITS = 18
 """Longer numbers need not fit into int64; in plain digits they are names."""
 _NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,9})?|nan|inf)", re.IGNORECASE)
 _WORDS_FROM = 10**18
-"""Words that meet numbers of another set are numbered from here on, beyond every number in digits."""
+"""Offset of name labels when the other set has integer labels: beyond every number in digits."""
 _COLUMN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 _JUNK = -1
 _LARGEST = 2**63 - 1

@@ -35,28 +35,18 @@ CHUNK_BYTES = 16 << 20
 _LABEL_CHUNK = 1 << 20
 
 
-def chunk_sizes(
-    row_bytes: int, n_rows: int | None, chunk_rows: int | None, shard_rows: int | None
-) -> tuple[int, int | None]:
-    """Rows per chunk and per shard of a set, whose number of rows may be unknown.
+def chunk_length(row_bytes: int, n_rows: int | None, chunk_rows: int | None) -> int:
+    """Rows per chunk of a set, whose number of rows may be unknown.
 
-    A given number of rows per chunk is kept, only never longer than the set.  Otherwise chunks are equally long: Zarr
-    pads the last one to full length in storage, which is then less than a row per chunk.  A shard holds as many whole
-    chunks as fit into the wanted number of rows, at least one.
+    A given number is kept, only never longer than the set.  Otherwise chunks are equally long: Zarr pads the last one
+    to full length in storage, which is then less than a row per chunk.
     """
     if chunk_rows is not None and chunk_rows < 1:
         raise InputError(f"chunk_rows must be a positive number of rows, not {chunk_rows}")
-    if chunk_rows is not None and shard_rows is not None and shard_rows < chunk_rows:
-        raise InputError(
-            f"a shard holds whole chunks: --shard-rows {shard_rows} (shard_rows) is below "
-            f"--chunk-rows {chunk_rows} (chunk_rows); make it a multiple of that, or leave it out"
-        )
-    if shard_rows is not None and shard_rows < 1:
-        raise InputError(f"shard_rows must be a positive number of rows, not {shard_rows}")
     rows = chunk_rows or max(1, CHUNK_BYTES // row_bytes)
-    if n_rows is not None:
-        rows = -(-n_rows // -(-n_rows // rows)) if chunk_rows is None else min(rows, n_rows)
-    return rows, None if shard_rows is None else max(1, shard_rows // rows) * rows
+    if n_rows is None:
+        return rows
+    return -(-n_rows // -(-n_rows // rows)) if chunk_rows is None else min(rows, n_rows)
 
 
 def create_array(
@@ -65,16 +55,14 @@ def create_array(
     shape: tuple[int, ...],
     dtype: str | np.dtype[Any],
     rows: int,
-    shard_rows: int | None = None,
     fill_value: float = 0,
 ) -> zarr.Array[Any]:
-    """Create a little-endian array with checksums, in chunks of so many rows, and shards if any."""
+    """Create a little-endian array with checksums, in chunks of so many rows."""
     return group.create_array(
         name,
         shape=shape,
         dtype=dtype,
         chunks=(rows, *shape[1:]),
-        shards=None if shard_rows is None else (shard_rows, *shape[1:]),
         serializer=BytesCodec(endian="little"),
         compressors=[Crc32cCodec()],
         fill_value=fill_value,

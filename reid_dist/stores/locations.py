@@ -225,8 +225,6 @@ def refuse_stripped(uri: str) -> None:
 def _is_array_of_ours(folder: Folder, name: str) -> bool:
     try:
         codecs = parse_json(folder.read(f"{name}/{_GROUP_FILE}") or b"{}")["codecs"]
-        if codecs[0]["name"] == "sharding_indexed":
-            codecs = codecs[0]["configuration"]["codecs"]
         return [codec["name"] for codec in codecs] == _CODECS
     except (ValueError, KeyError, TypeError, IndexError):
         return False

@@ -15,8 +15,8 @@ import numpy as np
 
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError, StoreError, StoreNotFoundError
 from reid_dist.stores.digests import digest_json
+from reid_dist.stores.kept_rows import KEPT_DTYPES, Offenders
 from reid_dist.stores.locations import State, cut_short_note, read_marker, state_by
-from reid_dist.stores.rows import KEPT_DTYPES, Offenders
 
 # Names become keys inside the store, and must not lead out of it.
 _NAME = re.compile(r"\w+(/\w+)*")
@@ -24,12 +24,12 @@ _NAME = re.compile(r"\w+(/\w+)*")
 
 @dataclass(frozen=True)
 class StoreKind:
-    """Words for messages, the kind in manifests, the newest version that can be read, and the advice after damage."""
+    """Label in messages, kind in manifests, newest version that can be read, and advice after damage."""
 
-    words: str
+    label: str
     kind: str | None
     version: int
-    again: str
+    advice: str
 
 
 FEATURE_STORE = StoreKind("feature store", None, 1, "ingest the source again")
@@ -49,17 +49,16 @@ class LabelEntry:
 class Manifest:
     """What a store holds.
 
-    The last chunk may hold fewer than `chunk_rows`; `shard_rows` is a multiple of it, or None if every chunk is a file
-    of its own.  `chunk_digests` are BLAKE3, in hex, of the rows of each chunk; `content_digest` is of rows and labels,
-    whatever their chunks.  `allow_zero`: rows of zeros are meant.  `notes` are changes made to the values before, one
-    line each; `source` is where the rows came from and with which options, for information.
+    Every chunk is a file; the last one may hold fewer rows than `chunk_rows`.  `chunk_digests` are BLAKE3, in hex, of
+    the rows of each chunk; `content_digest` is of rows and labels, whatever their chunks.  `allow_zero`: rows of zeros
+    are meant.  `notes` are changes made to the values before, one line each; `source` is where the rows came from and
+    with which options, for information.
     """
 
     n_rows: int
     dim: int
     dtype: str
     chunk_rows: int
-    shard_rows: int | None
     chunk_digests: tuple[str, ...]
     labels: dict[str, LabelEntry]
     allow_zero: bool
@@ -94,18 +93,26 @@ class Manifest:
 
     def file_of_chunk(self, index: int) -> str:
         """Return the key, relative to the store, of the file that holds a chunk of features."""
-        rows_per_file = self.shard_rows or self.chunk_rows
-        return f"features/c/{index * self.chunk_rows // rows_per_file}/0"
+        return f"features/c/{index}/0"
 
     def to_json(self) -> dict[str, Any]:
         """Return the attribute of a complete store."""
         fields = asdict(self)
         shape = [fields.pop("n_rows"), fields.pop("dim")]
-        return complete_marker(FEATURE_STORE, {"shape": shape, **fields})
+        # Earlier releases of this format read an entry on shards.
+        return complete_marker(FEATURE_STORE, {"shape": shape, "shard_rows": None, **fields})
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any], uri: str) -> Manifest:
-        """Read the verified attribute of a complete store; DamagedStoreError if it is not what a writer writes."""
+        """Read the verified attribute of a complete store; DamagedStoreError if it is not what a writer writes.
+
+        StoreError for the shards of an earlier release.
+        """
+        if entry.get("shard_rows") is not None:
+            raise StoreError(
+                f"{uri} keeps several chunks in one file (shards), which earlier releases alone read; ingest the "
+                "source again"
+            )
         try:
             fields = {name: entry[name] for name in cls.__dataclass_fields__ if name not in ("n_rows", "dim")}
             fields["n_rows"], fields["dim"] = entry["shape"]
@@ -137,10 +144,10 @@ def read_complete(uri: str, of: StoreKind) -> dict[str, Any] | None:
     marker = read_marker(uri)
     state = state_by(marker, uri)
     if state is State.NOTHING:
-        raise StoreNotFoundError(f"no {of.words} at {uri}: nothing is there{cut_short_note(uri)}")
+        raise StoreNotFoundError(f"no {of.label} at {uri}: nothing is there{cut_short_note(uri)}")
     if state is State.WRITING:
         raise IncompleteStoreError(
-            f"{uri} has no commit marker: its writer was stopped, or is still running; {of.again}"
+            f"{uri} has no commit marker: its writer was stopped, or is still running; {of.advice}"
         )
     if marker is None or marker.get("kind") != of.kind:
         return None
@@ -152,6 +159,6 @@ def read_complete(uri: str, of: StoreKind) -> dict[str, Any] | None:
     written = {key: value for key, value in marker.items() if key != "manifest_digest"}
     if marker.get("manifest_digest") != digest_json(written):
         raise DamagedStoreError(
-            f"{uri}: the manifest in zarr.json does not match its own digest: it was damaged or edited; {of.again}"
+            f"{uri}: the manifest in zarr.json does not match its own digest: it was damaged or edited; {of.advice}"
         )
     return written

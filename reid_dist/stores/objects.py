@@ -94,14 +94,6 @@ class ObjectFolder:
         """Read a whole object; None if it is missing, StoreError if it cannot be read."""
         return self._request(lambda obstore, store: bytes(obstore.get(store, name).bytes()))
 
-    def read_into(self, name: str, target: memoryview) -> bool:
-        """Fill a buffer with the first bytes of an object; False if it is missing or too short."""
-        content = self.read(name)
-        if content is None or len(content) < len(target):
-            return False
-        target[:] = memoryview(content)[: len(target)]
-        return True
-
     def gather(self, name: str, rows: NDArray[np.int64], row_bytes: int, n_bytes: int) -> NDArray[np.uint8] | None:
         """Read rows of an object of `n_bytes` bytes, (n, row_bytes); None if it is missing or another answer comes.
 
@@ -167,7 +159,7 @@ class ObjectFolder:
     def refuse_link(self, name: str) -> None:
         """Do nothing: object storage has no links."""
 
-    def refuse_links(self) -> None:
+    def refuse_links(self, *, but_to_files: bool = False) -> None:
         """Do nothing: object storage has no links."""
 
     def map(self, work: Callable[[Item], Made], items: Iterable[Item], n_bytes: int) -> Iterator[Made]:

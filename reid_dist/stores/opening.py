@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from numpy.typing import ArrayLike
+
+from reid_dist.core.formatting import counted
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.stores.featureset import FeatureSet, Progress
-from reid_dist.stores.labelled import LabelledSet, Role
+from reid_dist.stores.labelled import LabelledRows, LabelledSet, Role
 from reid_dist.stores.locations import State, at_location, canonical_uri, cut_short_note, holds, state_of
+from reid_dist.stores.object_errors import SCHEME
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -18,11 +22,16 @@ if TYPE_CHECKING:
     from reid_dist.stores.importers.label_options import LabelFields
     from reid_dist.stores.importers.names import ArrayNames
 
-FeatureSource: TypeAlias = FeatureSet | str | os.PathLike[str]
-"""A feature set, or path or URI of a store, or of any file that `ingest` reads."""
+FeatureSource: TypeAlias = FeatureSet | str | os.PathLike[str] | tuple[ArrayLike, ...]
+"""A feature set; arrays ``(features, pids)``, ``(features, pids, camids)`` or ``(features, pids, camids, item_ids)``,
+as `FeatureSet.from_arrays` takes them; or path or URI of a store, or of any file that `ingest` reads."""
 
-LabelSource: TypeAlias = LabelledSet | str | os.PathLike[str]
-"""Labels of one side, or path or URI of a store, or of any file that holds them."""
+LabelSource: TypeAlias = LabelledSet | str | os.PathLike[str] | tuple[ArrayLike, ...]
+"""Labels of one side; arrays ``(pids,)``, ``(pids, camids)`` or ``(pids, camids, item_ids)``; or path or URI of a
+store, or of any file that holds them."""
+
+_LABELS: Final = ("pids", "camids", "item_ids")
+Made = TypeVar("Made")
 
 
 def open_features(
@@ -61,26 +70,44 @@ def open_labels(location: str | os.PathLike[str], role: Role) -> LabelledSet:
 
 
 def as_feature_set(source: FeatureSource, role: Role | None = None) -> FeatureSet:
-    """Open a path; return a feature set as it is."""
+    """Open a path, make a set of arrays, and return a feature set as it is."""
     if isinstance(source, str | os.PathLike):
         return open_features(source, role=role)
+    if isinstance(source, tuple):
+        return _of_arrays(FeatureSet.from_arrays, source, ("features", *_LABELS), role or "features")
     if not isinstance(source, FeatureSet):
         raise InputError(
-            f"{role or 'features'} must be a FeatureSet or a path, found {type(source).__name__}; use FeatureSet.open "
-            "or .from_arrays"
+            f"{role or 'features'} must be a FeatureSet, a path or a tuple (features, pids, camids), found "
+            f"{type(source).__name__}; use FeatureSet.open or .from_arrays"
         )
     return source
 
 
 def as_labelled_set(source: LabelSource, role: Role) -> LabelledSet:
-    """Open the labels at a path; return labels as they are."""
+    """Open the labels at a path, make labels of arrays, and return labels as they are."""
     if isinstance(source, str | os.PathLike):
         return open_labels(source, role)
+    if isinstance(source, tuple):
+        return _of_arrays(LabelledRows, source, _LABELS, role)
     if not isinstance(source, LabelledSet):
         raise InputError(
-            f"{role} must be labels, found {type(source).__name__}; use LabelledRows, a FeatureSet or a path"
+            f"{role} must be labels, found {type(source).__name__}; use LabelledRows, a FeatureSet, a path or a tuple "
+            "(pids, camids)"
         )
     return source
+
+
+def _of_arrays(make: Callable[..., Made], arrays: tuple[ArrayLike, ...], names: tuple[str, ...], side: str) -> Made:
+    """Make a set of a tuple of arrays; the names are those of a whole one, and the last two may be left out."""
+    if not len(names) - 2 <= len(arrays) <= len(names):
+        raise InputError(
+            f"{side} is a tuple of {counted(len(arrays), 'entry')}; give ({', '.join(names[:-1])}) or "
+            f"({', '.join(names)})"
+        )
+    try:
+        return make(*arrays)
+    except InputError as error:
+        raise InputError(f"{side}: {error}") from None
 
 
 def recorded_place(described: Mapping[str, Any], role: Role, key: str = "uri") -> str | None:
@@ -89,8 +116,8 @@ def recorded_place(described: Mapping[str, Any], role: Role, key: str = "uri") -
     A side of a file that holds both is recorded as ``FILE#ROLE``.
     """
     uri = str(described.get(key, described.get("uri", "")))
-    # Locations are recorded whole: anything else is the kind of an array.
-    return uri.removesuffix(f"#{role}") if uri.startswith("/") or "://" in uri else None
+    # Locations are recorded whole: anything else is the kind of an array, or says what a set is made of.
+    return uri.removesuffix(f"#{role}") if uri.startswith(("/", SCHEME)) else None
 
 
 def _stored(uri: str, role: str | None, what: str) -> FeatureSet | None:

@@ -11,6 +11,7 @@ from reid_dist.core.credentials import command_line
 from reid_dist.core.formatting import counted, have, shortened
 from reid_dist.kernels.splitmix import stream_outputs
 from reid_dist.stores.labelled import LabelledSet
+from reid_dist.stores.object_errors import SCHEME
 
 Name = Literal["item_ids", "image_paths"]
 NAMES: Final[tuple[Name, ...]] = ("item_ids", "image_paths")
@@ -62,11 +63,13 @@ def repeat_note(labels: LabelledSet, what: str) -> str:
 
 
 def _remedy(labels: LabelledSet, by: Name) -> str:
-    address, origin = getattr(labels, "address", labels.uri), getattr(labels, "origin", "")
-    # Rows of a temporary store come from arrays.
-    if labels.uri == "memory" or origin:
-        return f"take the rows numpy.unique({by}, return_index=True)[1] alone, the first of each"
-    return keep_first(labels.uri.partition("#")[0] if isinstance(address, str) else "SOURCE", by)
+    place = labels._shown
+    if place.startswith(("/", SCHEME)):
+        return keep_first(place.partition("#")[0], by)
+    # A text with blanks names several sets, or rows of one.
+    if " " in place.removesuffix(" array").removesuffix(" map"):
+        return keep_first("SOURCE", by)
+    return f"take the rows numpy.unique({by}, return_index=True)[1] alone, the first of each"
 
 
 def keep_first(source: str, by: Name) -> str:

@@ -30,17 +30,17 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.checksums import weighted_sums
-from reid_dist.stores.rows import FeatureArray
 
 Int64 = NDArray[np.int64]
 UInt64 = NDArray[np.uint64]
+Floats = NDArray[np.floating[Any]]
 Read = TypeVar("Read")
 
 # Integers of the bytes of a row by the size of its numbers.
 _WORDS = {2: np.uint16, 4: np.uint32, 8: np.uint32}
 
 
-def row_checksums(rows: FeatureArray) -> UInt64:
+def row_checksums(rows: Floats) -> UInt64:
     """Checksums of rows, shape (n, dim), C-contiguous floats of 2, 4 or 8 bytes: shape (n,), uint64."""
     words = read_only(rows.view(_WORDS[rows.dtype.itemsize]))
     # Sums modulo 2^64 are meant; without compilation, NumPy would warn of each.

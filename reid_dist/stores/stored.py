@@ -1,17 +1,16 @@
 """Rows and labels of a store, read and verified.
 
-A chunk is its rows and a checksum.  It is read as raw bytes where that is possible: Zarr gives the same bytes through
-an event loop, a copy and a checksum that is weaker than the digest compared here.  Any other chunk is read by Zarr,
-which decodes whole chunks.  Every chunk is compared with its digest in the manifest when it is read: every row that
-leaves this module is the row that was written, even when another store is written to the same place between two reads.
+A chunk is a file of its rows and a checksum, and is read as such: Zarr gives the same bytes through an event loop, a
+copy and a checksum that is weaker than the digest compared here.  Every chunk is compared with its digest in the
+manifest when it is read: every row that leaves this module is the row that was written, even when another store is
+written to the same place between two reads.
 `reid_dist.stores.row_checks` says how that holds for single rows.
 """
 
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -22,17 +21,20 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from reid_dist.errors import DamagedStoreError, ReidDistError, StoreError
-from reid_dist.stores.digests import bytes_of, digest_label, digest_rows
+from reid_dist.stores.digests import bytes_of, digest_label
 from reid_dist.stores.folders import folder_at, read_fully
+from reid_dist.stores.kept_rows import FeatureArray
+from reid_dist.stores.labelled import LazyLabels
 from reid_dist.stores.layout import open_group, read_label
 from reid_dist.stores.locations import holds, read_marker, read_twice, refuse_stripped
 from reid_dist.stores.manifest import FEATURE_STORE, NEIGHBOUR_GRAPH, Manifest, read_complete
 from reid_dist.stores.object_errors import storage_errors
 from reid_dist.stores.row_checks import RowChecks, row_checksums
-from reid_dist.stores.rows import FeatureArray, Rows
 
 # What the crc32c codec appends to a chunk.
 _CHECKSUM_BYTES = 4
+# A chunk is called damaged after so many reads: what is wrong once may pass, and a run reads many.
+_READS = 4
 # Rows that are verified at once: few enough for the cache of a core.
 _PIECE_BYTES = 1 << 18
 
@@ -51,119 +53,65 @@ class Damage:
         return f"{self.array}{chunk} ({self.file}): {self.what}"
 
 
-class StoredRows(Rows):
+class StoreReader:
     """The reading side of one complete store; several threads may read at once."""
 
-    is_stored = True
-    labels: StoredLabels
-
     def __init__(self, uri: str, manifest: Manifest) -> None:
-        self.uri = self.address = uri
-        self.manifest = manifest
-        self.shape = (manifest.n_rows, manifest.dim)
-        self.dtype = manifest.numpy_dtype.newbyteorder("=")
-        self.chunk_rows = manifest.chunk_rows
-        self.content_digest = manifest.content_digest
-        self.allow_zero = manifest.allow_zero
-        self.zero_rows = manifest.zero_rows
-        self.notes = manifest.notes
+        self.uri, self.manifest, self.chunk_rows = uri, manifest, manifest.chunk_rows
         self._folder = folder_at(uri)
         self._checks = RowChecks(manifest.n_rows, manifest.n_chunks)
-        group = open_group(uri)
-        self.labels = StoredLabels(uri, manifest, group)
-        self._features = self._open_features(group)
+        self._group = open_group(uri)
+        self.labels = LazyLabels(manifest.labels, self._read_label)
+        self._refuse_other_metadata()
 
-    def _open_features(self, group: zarr.Group) -> zarr.Array[Any]:
-        expected = (self.shape, self.manifest.numpy_dtype, (self.chunk_rows, self.shape[1]))
+    def _refuse_other_metadata(self) -> None:
+        expected = (
+            (self.manifest.n_rows, self.manifest.dim),
+            self.manifest.numpy_dtype,
+            (self.chunk_rows, self.manifest.dim),
+        )
         what = "metadata differs from the manifest"
         try:
             with storage_errors(self.uri):
-                node = group["features"]
+                node = self._group["features"]
             if isinstance(node, zarr.Array) and (node.shape, node.dtype, node.chunks) == expected:
-                return node
+                return
         except StoreError:
             raise
         except Exception as error:  # Whatever a damaged zarr.json makes Zarr raise.
             what = f"metadata unreadable ({_cause(error)})"
         raise _damaged(self.uri, self.manifest, Damage("features", None, "features/zarr.json", what))
 
-    def label_digest(self, name: str) -> str:
-        """Return the digest of a label array from the manifest: the array itself is not read."""
-        return self.manifest.labels[name].digest
-
-    def read_raw(self, start: int, stop: int) -> FeatureArray:
+    def read(self, start: int, stop: int) -> FeatureArray:
         """Return rows, (stop - start, dim) C-contiguous in the stored dtype; the range is not empty.
 
         DamagedStoreError names the first chunk that is missing or not what was written.
         """
         first, last = start // self.chunk_rows, (stop - 1) // self.chunk_rows
         begin, end = first * self.chunk_rows, self.manifest.rows_of_chunk(last).stop
-        rows = self._read_files(first, last)
-        if rows is None:
-            rows = self._read_by_zarr(first, last)
-        if (begin, end) == (start, stop):
-            return rows
-        return rows[start - begin : stop - begin].copy()
+        rows = np.empty((end - begin, self.manifest.dim), self.manifest.numpy_dtype)
 
-    def _read_files(self, first: int, last: int) -> FeatureArray | None:
-        """Read whole chunks as files, (rows, dim), verified; None if one is missing, damaged or in a shard."""
-        manifest = self.manifest
-        if manifest.shard_rows is not None:
-            return None
-        begin = first * manifest.chunk_rows
-        rows = np.empty((manifest.rows_of_chunk(last).stop - begin, manifest.dim), manifest.numpy_dtype)
+        def fetch(chunk: int) -> Damage | None:
+            held = self.manifest.rows_of_chunk(chunk)
+            return self._read_chunk(chunk, rows[held.start - begin : held.stop - begin])
 
-        def fetch(chunk: int) -> bool:
-            held = manifest.rows_of_chunk(chunk)
-            part = rows[held.start - begin : held.stop - begin]
-            is_read = self._folder.read_into(manifest.file_of_chunk(chunk), part.data.cast("B"))
-            return is_read and digest_rows(part) == manifest.chunk_digests[chunk]
+        for damage in self._folder.map(fetch, range(first, last + 1), self.manifest.chunk_bytes):
+            self._refuse(damage)
+        return rows if (begin, end) == (start, stop) else rows[start - begin : stop - begin].copy()
 
-        return rows if all(self._folder.map(fetch, range(first, last + 1), manifest.chunk_bytes)) else None
-
-    def _read_by_zarr(self, first: int, last: int) -> FeatureArray:
-        """Read whole chunks by Zarr: any storage and layout, and a name for what is damaged."""
-        held = [self.manifest.rows_of_chunk(chunk) for chunk in range(first, last + 1)]
-        begin, end = held[0].start, held[-1].stop
-        try:
-            # All chunks in one call: Zarr fetches them concurrently, which hides the latency of object storage.
-            rows = self._decode(begin, end)
-            digests = [digest_rows(rows[each.start - begin : each.stop - begin]) for each in held]
-            is_intact = digests == list(self.manifest.chunk_digests[first : last + 1])
-        except (MemoryError, StoreError):
-            raise
-        except Exception:  # Zarr's error does not name the chunk; examine_chunk does.
-            is_intact = False
-        if is_intact:
-            return rows
-        parts = []
-        for chunk in range(first, last + 1):
-            found = self.examine_chunk(chunk)
-            if isinstance(found, Damage):
-                raise _damaged(self.uri, self.manifest, found)
-            parts.append(found)
-        return np.concatenate(parts)
-
-    def _decode(self, start: int, stop: int) -> FeatureArray:
-        try:
-            with storage_errors(self.uri):
-                return np.asarray(self._features[start:stop])
-        except StoreError:
-            # A shard is read by ranges of bytes.  An empty one has none, which object storage reports in its own ways.
-            chunks = range(start // self.chunk_rows, -(-stop // self.chunk_rows))
-            shards = {self.manifest.file_of_chunk(chunk) for chunk in chunks if self.manifest.shard_rows is not None}
-            if any(self._folder.size(shard) == 0 for shard in shards):
-                raise EOFError("a shard is empty") from None
-            raise
+    def _refuse(self, damage: Damage | None) -> None:
+        if damage is not None:
+            raise _damaged(self.uri, self.manifest, damage)
 
     def read_rows(self, rows: NDArray[np.int64]) -> FeatureArray:
         """Return single rows, ascending, shape (n,): (n, dim) in the stored dtype; see `reid_dist.stores.row_checks`.
 
         DamagedStoreError names the first chunk that is missing or not what was written.
         """
-        found = np.empty((len(rows), self.shape[1]), self.dtype)
+        found = np.empty((len(rows), self.manifest.dim), self.manifest.numpy_dtype)
         chunks, starts = np.unique(rows // self.chunk_rows, return_index=True)
-        left = list(zip(chunks.tolist(), np.split(np.arange(len(rows)), starts[1:]), strict=True))
+        pieces = np.split(np.arange(len(rows)), starts[1:]) if len(rows) else []
+        left = list(zip(chunks.tolist(), pieces, strict=True))
 
         def fetch(piece: tuple[int, NDArray[np.int64]]) -> bool:
             """Read the rows of one chunk; False if another thread is verifying it."""
@@ -183,53 +131,64 @@ class StoredRows(Rows):
     def _rows_of_chunk(self, chunk: int, rows: NDArray[np.int64]) -> FeatureArray | None:
         """Read single rows of one chunk, verified; None if another thread is verifying it."""
         first = chunk * self.chunk_rows
-        if self.manifest.shard_rows is not None:
-            return self._read_chunk(chunk)[rows - first]
         if not self._checks.knows(chunk):
             return self._checks.verify(chunk, lambda: self._verified_rows(chunk, rows - first))
         part = self._gather(chunk, rows - first)
         if part is not None and self._checks.agree(rows, row_checksums(part)):
             return part
         # Read whole, it is what was written, or the damage is named.
-        return self._read_chunk(chunk)[rows - first]
-
-    def _read_chunk(self, chunk: int) -> FeatureArray:
         held = self.manifest.rows_of_chunk(chunk)
-        return self.read_raw(held.start, held.stop)
+        return self.read(held.start, held.stop)[rows - first]
 
     def _verified_rows(self, chunk: int, inside: NDArray[np.int64]) -> FeatureArray:
-        """Verify a chunk, put the checksums of all of its rows, and return some of them."""
-        found = self._read_in_pieces(chunk, inside)
-        if found is not None:
-            return found
-        whole = self._read_chunk(chunk)
-        self._checks.put(chunk * self.chunk_rows, row_checksums(whole))
-        return whole[inside]
-
-    def _read_in_pieces(self, chunk: int, inside: NDArray[np.int64]) -> FeatureArray | None:
-        """Read a file once, in pieces that fit the cache; as `_verified_rows`, but None if it is missing or damaged.
-
-        Each piece is hashed, and its rows are put and copied, from the same bytes in memory.
-        """
-        manifest = self.manifest
-        held, hasher = manifest.rows_of_chunk(chunk), blake3()
+        """Verify a chunk, put the checksums of all of its rows, and return some of them, all from the same bytes."""
+        manifest, first = self.manifest, chunk * self.chunk_rows
         found = np.empty((len(inside), manifest.dim), manifest.numpy_dtype)
         buffer = np.empty((max(1, _PIECE_BYTES // manifest.row_bytes), manifest.dim), manifest.numpy_dtype)
+
+        def take(start: int, piece: FeatureArray) -> None:
+            self._checks.put(first + start, row_checksums(piece))
+            low, high = np.searchsorted(inside, [start, start + len(piece)])
+            found[low:high] = piece[inside[low:high] - start]
+
+        self._refuse(self._read_chunk(chunk, buffer, take))
+        return found
+
+    def _read_chunk(
+        self, chunk: int, buffer: FeatureArray, take: Callable[[int, FeatureArray], None] | None = None
+    ) -> Damage | None:
+        """Read the rows of a chunk, a buffer of (rows, dim) full at a time, and return what is wrong with them.
+
+        `take` gets every piece, and the number of its first row in the chunk.
+        """
+        for _ in range(_READS - 1):
+            if self._read_file(chunk, buffer, take) is None:
+                return None
+        return self._read_file(chunk, buffer, take)
+
+    def _read_file(
+        self, chunk: int, buffer: FeatureArray, take: Callable[[int, FeatureArray], None] | None
+    ) -> Damage | None:
+        manifest, file = self.manifest, self.manifest.file_of_chunk(chunk)
+        n_rows, hasher = len(manifest.rows_of_chunk(chunk)), blake3()
         try:
-            with storage_errors(self.uri), self._folder.open(manifest.file_of_chunk(chunk)) as file:
-                for start in range(0, len(held), len(buffer)):
-                    piece = buffer[: len(held) - start]
-                    if not read_fully(file, bytes_of(piece)):
-                        return None
+            with storage_errors(self.uri), self._folder.open(file) as opened:
+                for start in range(0, n_rows, len(buffer)):
+                    piece = buffer[: n_rows - start]
+                    if not read_fully(opened, bytes_of(piece)):
+                        return Damage("features", chunk, file, f"cut short: {self._folder.size(file) or 0} bytes in it")
                     hasher.update(bytes_of(piece))
-                    self._checks.put(held.start + start, row_checksums(piece))
-                    low, high = np.searchsorted(inside, [start, start + len(piece)])
-                    found[low:high] = piece[inside[low:high] - start]
+                    if take is not None:
+                        take(start, piece)
         except StoreError:
             raise
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
+            return Damage("features", chunk, file, "missing")
+        except OSError as error:
+            return Damage("features", chunk, file, f"unreadable ({error.strerror or type(error).__name__})")
+        if hasher.hexdigest() == manifest.chunk_digests[chunk]:
             return None
-        return found if hasher.hexdigest() == manifest.chunk_digests[chunk] else None
+        return Damage("features", chunk, file, "its rows do not have the digest that was written with them")
 
     def _gather(self, chunk: int, inside: NDArray[np.int64]) -> FeatureArray | None:
         """Gather rows of a chunk by their positions in it, not verified; None if its file is missing or cut."""
@@ -238,68 +197,29 @@ class StoredRows(Rows):
         found = self._folder.gather(manifest.file_of_chunk(chunk), inside, manifest.row_bytes, n_bytes)
         return None if found is None else cast("FeatureArray", found.view(manifest.numpy_dtype))
 
-    def examine_chunk(self, index: int) -> FeatureArray | Damage:
+    def examine_chunk(self, chunk: int) -> FeatureArray | Damage:
         """Read and verify one chunk of features: (rows, dim) in the stored dtype, or what is wrong."""
-        return read_twice(self.uri, lambda: self._examine_chunk(index), _is_damage)
-
-    def _examine_chunk(self, index: int) -> FeatureArray | Damage:
-        file = self.manifest.file_of_chunk(index)
-        held = self.manifest.rows_of_chunk(index)
-        try:
-            rows = self._decode(held.start, held.stop)
-        except (MemoryError, StoreError):
-            raise
-        except Exception as error:
-            size = self._folder.size(file) or 0
-            return Damage("features", index, file, f"unreadable, {size} bytes in the file ({_cause(error)})")
-        if digest_rows(rows) == self.manifest.chunk_digests[index]:
-            return rows
-        if self._folder.size(file) is None:
-            return Damage("features", index, file, "missing")
-        if np.isnan(rows).all():
-            return Damage("features", index, file, "missing in its shard")
-        return Damage("features", index, file, "its rows are not those of the manifest")
+        rows = np.empty((len(self.manifest.rows_of_chunk(chunk)), self.manifest.dim), self.manifest.numpy_dtype)
+        return self._read_chunk(chunk, rows) or rows
 
     def examine_chunks(self) -> Iterator[FeatureArray | Damage]:
         """Read and verify all chunks in their order, several at a time where each takes a while to begin."""
         return self._folder.map(self.examine_chunk, range(self.manifest.n_chunks), self.manifest.chunk_bytes)
 
-    def __reduce__(self) -> Any:
-        raise TypeError("a reader cannot be pickled; pickle its FeatureSet")
+    def _read_label(self, name: str) -> NDArray[Any]:
+        found = self.examine_label(name)
+        if isinstance(found, Damage):
+            raise _damaged(self.uri, self.manifest, found)
+        return found
 
-
-class StoredLabels(Mapping[str, NDArray[Any]]):
-    """Label arrays of a store, read and verified on first use: DamagedStoreError if one is not what was written."""
-
-    def __init__(self, uri: str, manifest: Manifest, group: zarr.Group) -> None:
-        self._uri, self._manifest, self._group = uri, manifest, group
-        self._held: dict[str, NDArray[Any]] = {}
-        self._lock = threading.Lock()
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        with self._lock:
-            if name not in self._held:
-                found = self.examine(name)
-                if isinstance(found, Damage):
-                    raise _damaged(self._uri, self._manifest, found)
-                found.flags.writeable = False
-                self._held[name] = found
-            return self._held[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._manifest.labels)
-
-    def __len__(self) -> int:
-        return len(self._manifest.labels)
-
-    def examine(self, name: str) -> NDArray[Any] | Damage:
+    def examine_label(self, name: str) -> NDArray[Any] | Damage:
         """Read and verify one label array; KeyError if there is none of that name."""
-        return read_twice(self._uri, lambda: self._examine(name), _is_damage)
+        return read_twice(self.uri, lambda: self._examine_label(name), _is_damage)
 
-    def _examine(self, name: str) -> NDArray[Any] | Damage:
-        entry = self._manifest.labels[name]
+    def _examine_label(self, name: str) -> NDArray[Any] | Damage:
+        entry = self.manifest.labels[name]
         try:
-            with storage_errors(self._uri):
+            with storage_errors(self.uri):
                 values = read_label(self._group, name, entry.kind)
         except (MemoryError, StoreError):
             raise
@@ -308,6 +228,9 @@ class StoredLabels(Mapping[str, NDArray[Any]]):
         if len(values) != entry.length or digest_label(values) != entry.digest:
             return Damage(name, None, name, "its values are not those of the manifest, or a chunk is missing")
         return values
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a reader cannot be pickled; pickle its FeatureSet")
 
 
 def _damaged(uri: str, manifest: Manifest, damage: Damage) -> DamagedStoreError:
@@ -323,7 +246,7 @@ def _damaged(uri: str, manifest: Manifest, damage: Damage) -> DamagedStoreError:
     return error
 
 
-def _is_damage(found: NDArray[Any] | Damage) -> bool:
+def _is_damage(found: NDArray[Any] | Damage | None) -> bool:
     return isinstance(found, Damage)
 
 
@@ -334,7 +257,7 @@ def _cause(error: Exception) -> str:
     return "a file of it is missing" if isinstance(error, FileNotFoundError | KeyError) else type(error).__name__
 
 
-def open_stored(uri: str) -> StoredRows:
+def open_stored(uri: str) -> StoreReader:
     """Open a complete store at a canonical URI for reading; nothing but its manifest and metadata is read.
 
     Errors: as `read_complete`, and DamagedStoreError if the metadata of its features is damaged.
@@ -342,15 +265,15 @@ def open_stored(uri: str) -> StoredRows:
     return read_twice(uri, lambda: _open_stored(uri))
 
 
-def _open_stored(uri: str) -> StoredRows:
+def _open_stored(uri: str) -> StoreReader:
     entry = read_complete(uri, FEATURE_STORE)
     if entry is None:
         refuse_stripped(uri)
         raise StoreError(_not_a_store(uri))
     manifest = Manifest.from_json(entry, uri)
     # Only now: the folder is a store, and no other tree, however large, is searched.
-    folder_at(uri).refuse_links()
-    return StoredRows(uri, manifest)
+    folder_at(uri).refuse_links(but_to_files=True)
+    return StoreReader(uri, manifest)
 
 
 def _not_a_store(uri: str) -> str:

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from reid_dist.core.temporary import temporary_folder
 from reid_dist.errors import InputError
+from reid_dist.stores.kept_rows import check_shape, natural_dtype
 from reid_dist.stores.labels import Labels, to_numpy
 from reid_dist.stores.locations import at_location, canonical_uri, remove_present
-from reid_dist.stores.memory import check_shape
-from reid_dist.stores.rows import natural_dtype
 from reid_dist.stores.writer import FeatureWriter
 
 # Smaller arrays are held in memory, which takes no more than a few blocks of a larger one would.

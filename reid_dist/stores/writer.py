@@ -25,13 +25,20 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from reid_dist.errors import InputError
 from reid_dist.stores.commits import PendingStore, commit_together
 from reid_dist.stores.digests import ContentHasher, digest_label, digest_rows
+from reid_dist.stores.kept_rows import (
+    FeatureArray,
+    RowFaults,
+    as_feature_array,
+    conversion_note,
+    convert_rows,
+    find_faults,
+    kept_dtype,
+)
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, label_arguments, make_labels
-from reid_dist.stores.layout import chunk_sizes, create_array, write_label
+from reid_dist.stores.layout import chunk_length, create_array, write_label
 from reid_dist.stores.manifest import LabelEntry, Manifest
-from reid_dist.stores.memory import as_feature_array
 from reid_dist.stores.object_errors import is_object_uri, storage_errors
 from reid_dist.stores.objects import begin, in_flight
-from reid_dist.stores.rows import FeatureArray, RowFaults, conversion_note, convert_rows, find_faults, kept_dtype
 
 if TYPE_CHECKING:
     from typing import Self
@@ -54,8 +61,6 @@ class FeatureWriter:
         ``"float32"`` or ``"float16"``: how features are kept.
     chunk_rows
         Rows per chunk; about 16 MiB of features when None.
-    shard_rows
-        Rows per file, rounded down to whole chunks, if a file is to hold several chunks; not below `chunk_rows`.
     allow_zero
         Recorded in the store: whether rows of zeros are meant.
     overwrite
@@ -92,7 +97,6 @@ class FeatureWriter:
         n_rows: int | None = None,
         dtype: DTypeLike = "float32",
         chunk_rows: int | None = None,
-        shard_rows: int | None = None,
         allow_zero: bool = False,
         overwrite: bool = False,
         notes: Iterable[str] = (),
@@ -103,7 +107,7 @@ class FeatureWriter:
             raise InputError(f"a store needs at least one row and one column, not {n_rows} x {dim}")
         self._dim, self._expected_rows = dim, n_rows
         row_bytes = dim * self.dtype.itemsize
-        self._chunk_rows, self._shard_rows = chunk_sizes(row_bytes, n_rows, chunk_rows, shard_rows)
+        self._chunk_rows = chunk_length(row_bytes, n_rows, chunk_rows)
         self._allow_zero = allow_zero
         self._notes = list(notes)
         self._source = dict(source or {})
@@ -187,13 +191,12 @@ class FeatureWriter:
             self._hasher.update(rows)
             self._filled += take
             start += take
-            if self._filled == (self._shard_rows or self._chunk_rows):
+            if self._filled == self._chunk_rows:
                 self._flush()
 
     def _grow(self) -> None:
         # Grown step by step, so that a small set of unknown size takes little memory.
-        unit = self._shard_rows or self._chunk_rows
-        grown = np.empty((min(unit, max(1024, 4 * len(self._unit))), self._dim), dtype=self.dtype)
+        grown = np.empty((min(self._chunk_rows, max(1024, 4 * len(self._unit))), self._dim), dtype=self.dtype)
         grown[: self._filled] = self._unit[: self._filled]
         self._unit = grown
 
@@ -204,22 +207,20 @@ class FeatureWriter:
                 self._features = create_array(
                     self._pending.group,
                     "features",
-                    (self._expected_rows or self._shard_rows or self._chunk_rows, self._dim),
+                    (self._expected_rows or self._chunk_rows, self._dim),
                     self.dtype,
                     self._chunk_rows,
-                    self._shard_rows,
                     fill_value=float("nan"),
                 )
             if stop > self._features.shape[0]:
                 self._features.resize((stop, self._dim))
         block = self._unit[: self._filled]
-        for first in range(0, self._filled, self._chunk_rows):
-            self._chunk_digests.append(digest_rows(block[first : first + self._chunk_rows]))
+        self._chunk_digests.append(digest_rows(block))
         self._write_behind(self._features, block)
         self._written, self._filled = stop, 0
 
     def _write_behind(self, array: zarr.Array[Any], block: FeatureArray) -> None:
-        """Write to disk at once; to S3 while the next rows are gathered, several units at a time."""
+        """Write to disk at once; to S3 while the next rows are gathered, several chunks at a time."""
         if not is_object_uri(self.uri):
             self._store_rows(array, block, self._written)
             return
@@ -254,7 +255,6 @@ class FeatureWriter:
         if self._features is None and self._filled < self._chunk_rows:
             # A set shorter than one chunk: do not pad it to a full one.
             self._chunk_rows = self._filled
-            self._shard_rows = None if self._shard_rows is None else self._filled
         if self._filled:
             self._flush()
         self._wait(0)
@@ -273,7 +273,6 @@ class FeatureWriter:
             dim=self._dim,
             dtype=self.dtype.name,
             chunk_rows=self._chunk_rows,
-            shard_rows=self._shard_rows,
             chunk_digests=tuple(self._chunk_digests),
             labels=entries,
             allow_zero=self._allow_zero,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -120,7 +119,7 @@ def test_how_rows_are_kept(reid_dist, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", features=side.features, pids=side.pids)
     source, target = tmp_path / "features.of.a.model", tmp_path / "out.zarr"
     (tmp_path / "a.npz").rename(source)
-    words = ("--format", "npz", "--dtype", "float16", "--chunk-rows", 4, "--shard-rows", 9, "--allow-zero")
+    words = ("--format", "npz", "--dtype", "float16", "--chunk-rows", 4, "--allow-zero")
     drop = ("--drop-pid", -1, "--drop-pid", 2)
     done = reid_dist("ingest", source, "--output", target, *words, *drop)
     assert done.code == 0, done.err
@@ -132,9 +131,6 @@ def test_how_rows_are_kept(reid_dist, tmp_path: Path) -> None:
     np.testing.assert_array_equal(store.pids, side.pids[kept])
     np.testing.assert_array_equal(store.read(0, store.n_rows), side.features[kept].astype(np.float16))
     assert (store.dtype, store.chunk_rows) == (np.dtype("float16"), 4)
-    # A shard holds as many whole chunks as fit.
-    layout = json.loads((target / "features" / "zarr.json").read_text())["chunk_grid"]
-    assert layout["configuration"]["chunk_shape"] == [8, DIM]
     # The store is replaced with --overwrite only.
     refused = reid_dist("ingest", source, "--output", target, "--format", "npz", "--allow-zero")
     refused.assert_refused("replace it with --overwrite")
@@ -172,15 +168,10 @@ def test_a_dropped_pid_without_rows_is_noted(reid_dist, tmp_path: Path) -> None:
             ("--features", "emb", "--pids", "vid", "--camids", "vid", "--camids-file", "none.txt"),
             ("camids are named twice", "'vid' (--camids", "none.txt (--camids-file"),
         ),
-        (
-            ("--features", "emb", "--pids", "vid", "--chunk-rows", "9", "--shard-rows", "8"),
-            ("--shard-rows 8", "is below --chunk-rows 9", "a shard holds whole chunks"),
-        ),
         (("--features", "emb", "--pids", "short"), ("pids has 7 entries for 30 rows",)),
         (("--features", "emb", "--pids", "boxed"), ("'boxed' cannot be read", "never read")),
         (("--features", "emb", "--pids", "vid", "--drop-pid", "two"), ("--drop-pid",)),
         (("--features", "emb", "--pids", "vid", "--chunk-rows", "0"), ("--chunk-rows",)),
-        (("--features", "emb", "--pids", "vid", "--shard-rows", "0"), ("--shard-rows",)),
         (("--features", "emb", "--pids", "vid", "--dtype", "float64"), ("--dtype",)),
         (("--format", "npzz"), ("unknown format 'npzz'", "did you mean 'npz'")),
         (("--format", "mat"), ("cannot be read as mat",)),

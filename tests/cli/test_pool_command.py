@@ -56,13 +56,10 @@ def test_every_option_reaches_the_pooling(reid_dist, frames, tmp_path: Path) -> 
     assert found.chunk_rows == 7
 
 
-def test_a_pooled_store_is_sharded_and_replaced_on_request(reid_dist, frames, tmp_path: Path) -> None:
+def test_a_pooled_store_is_replaced_on_request(reid_dist, frames, tmp_path: Path) -> None:
     target = tmp_path / "pooled.zarr"
-    words = ("pool", frames, "--output", target, "--chunk-rows", 7, "--shard-rows", 20)
+    words = ("pool", frames, "--output", target, "--chunk-rows", 7)
     assert reid_dist(*words).code == 0
-    # A shard holds as many whole chunks as fit.
-    layout = json.loads((target / "features" / "zarr.json").read_text())["chunk_grid"]
-    assert layout["configuration"]["chunk_shape"] == [14, 12]
     before = FeatureSet.open(target).content_digest
     reid_dist(*words, "--method", "max").assert_refused("complete store already", "--overwrite")
     assert FeatureSet.open(target).content_digest == before
@@ -103,7 +100,6 @@ def test_a_file_is_a_source(reid_dist, tmp_path: Path) -> None:
         (("--by", "item_id"), ("no item ids",)),
         (("--method", "men"), ("unknown pooling method 'men'", "did you mean 'mean'")),
         (("--chunk-rows", "0"), ("--chunk-rows",)),
-        (("--chunk-rows", "9", "--shard-rows", "8"), ("--shard-rows 8", "below --chunk-rows 9")),
         (("--dtype", "int8"), ("--dtype",)),
     ],
 )

@@ -16,7 +16,7 @@ from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluat
 from reid_dist.evaluation import sampled_rows
 from reid_dist.evaluation.data_problems import camera_shifts
 from reid_dist.reports import Report
-from reid_dist.stores.rows import FeatureArray
+from reid_dist.stores.kept_rows import FeatureArray
 from reid_dist.stores.synthetic import MARKET1501, make_sets
 
 DIM = 32
@@ -252,13 +252,13 @@ def test_chunks_with_several_runs_are_read_once(monkeypatch, tmp_path):
     in_memory = FeatureSet.from_arrays(np.random.default_rng(4).normal(size=(6000, 8)), pids, cameras)
     expected = camera_shifts(in_memory)
     stored = in_memory.save(tmp_path / "gallery.zarr", chunk_rows=1500)
-    chunks, read_raw = [], FeatureSet.read_raw
+    chunks, read_raw = [], FeatureSet._read_kept
 
     def recorded(features: FeatureSet, start: int, stop: int) -> FeatureArray:
         chunks.extend(range(start // 1500, -(-stop // 1500)))
         return read_raw(features, start, stop)
 
-    monkeypatch.setattr(FeatureSet, "read_raw", recorded)
+    monkeypatch.setattr(FeatureSet, "_read_kept", recorded)
     assert camera_shifts(stored) == expected
     assert sorted(chunks) == [0, 1, 2, 3]
 

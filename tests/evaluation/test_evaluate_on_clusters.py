@@ -49,6 +49,18 @@ def digest_here(protocol, distance):
     return evaluate_items(query, gallery, protocol, distance).result_digest
 
 
+def test_rows_of_a_stored_set(client, tmp_path):
+    """A view goes to workers as a reference, and evaluates as the rows do at once."""
+    query, gallery = (as_feature_set(each) for each in sides("market1501"))
+    stored = gallery.save(tmp_path / "gallery.zarr", chunk_rows=300)
+    rows = np.random.default_rng(5).permutation(gallery.n_rows)[:2500]
+    expected = evaluate(
+        query, FeatureSet.from_arrays(gallery.read(0, gallery.n_rows)[rows], gallery.pids[rows], gallery.camids[rows])
+    )
+    report = evaluate(query, FeatureSet.concat([stored.take(rows[:900]), stored.take(rows[900:])]), client=client)
+    assert report.result_digest == expected.result_digest
+
+
 @pytest.mark.quick_cases(1)
 @pytest.mark.parametrize("distance", DISTANCES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)

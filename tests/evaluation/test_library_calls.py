@@ -134,8 +134,38 @@ def test_paths_are_taken_where_sets_are(sides: tuple[Path, Path], report: Report
     assert pool(sides[1], tmp_path / "pooled.zarr", by="pid_camid").n_rows == 30
     with pytest.raises(StoreNotFoundError, match="nothing is there"):
         evaluate(tmp_path / "missing.zarr", gallery)
-    with pytest.raises(InputError, match="gallery must be a FeatureSet or a path, found int"):
+    with pytest.raises(InputError, match=r"gallery must be a FeatureSet, a path or a tuple .*, found int"):
         evaluate(query, 7)
+
+
+def test_arrays_are_sources(sides: tuple[Path, Path], tmp_path: Path) -> None:
+    """As tuples, wherever a feature set or a path is, and a matrix where a block of distances is."""
+    sets = query, gallery = tuple(map(FeatureSet.open, sides))
+    arrays = near, far = tuple((each.read(0, each.n_rows), each.pids, each.camids) for each in sets)
+    expected = evaluate(*sets, confidence=None, metrics=["mAP"])
+    for given in (arrays, (near, sides[1]), (query, far)):
+        assert evaluate(*given, confidence=None, metrics=["mAP"]).result_digest == expected.result_digest
+    named = (*near, query.item_ids), (*far, gallery.item_ids)
+    assert evaluate(*named, metrics=["mAP"]).inputs["query"]["content_digest"] == query.content_digest
+    assert nearest(*arrays, k=3).index.tolist() == nearest(*sets, k=3).index.tolist()
+    assert k_reciprocal_graph(far, rerank=RERANK).n_items == gallery.n_rows
+    found = reranked_distances(*arrays, rerank=RERANK)
+    np.save(tmp_path / "found.npy", found)
+    labels = near[1:], far[1:]
+    given = evaluate_distances(DistanceBlock.from_array(found), *sets, confidence=None)
+    for distances in (found, tmp_path / "found.npy", str(tmp_path / "found.npy")):
+        assert evaluate_distances(distances, *labels, confidence=None).result_digest == given.result_digest
+    for wrong, message in (
+        (
+            (near[0],),
+            r"query is a tuple of 1 entry; give \(features, pids, camids\) or \(features, pids, camids, item_ids\)",
+        ),
+        ((near[0], near[1][1:]), "query: pids has 11 entries for 12 rows of features"),
+    ):
+        with pytest.raises(InputError, match=message):
+            evaluate(wrong, gallery)
+    with pytest.raises(InputError, match="query: pids must be one label per row"):
+        evaluate_distances(found, near, far)
 
 
 def test_progress_is_shown_on_standard_error(sides: tuple[Path, Path], capfd: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ def test_labels_that_were_not_read_from_names(tmp_path: Path) -> None:
     stores = []
     for name, side in (("query", query), ("gallery", gallery)):
         source = tmp_path / f"{name}.npz"
-        np.savez(source, features=side.read_raw(0, side.n_rows), image_paths=paths[name])
+        np.savez(source, features=side.read(0, side.n_rows), image_paths=paths[name])
         stores += ingest(source, tmp_path / name, layout="market1501")
     assert evaluate(*stores).counts["n_valid"] > 0
 

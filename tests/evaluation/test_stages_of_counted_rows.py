@@ -90,6 +90,18 @@ def test_the_result_is_that_of_the_rows_that_count(options: dict[str, str]) -> N
     assert sum("took no part in expansion and re-ranking" in note for note in whole.notes) == 1
 
 
+def test_cameras_with_names_keep_their_numbers() -> None:
+    """Numbers of cameras, by which a protocol counts some, are those among all names."""
+    whole, _ = both(expand="aqe(k=5)", confidence=None)
+    named = [
+        FeatureSet.from_arrays(each.features, each.pids, [f"camera {number}" for number in each.camids])
+        for each in (QUERY, GALLERY)
+    ]
+    report = evaluate(*named, protocol=RULES, expand="aqe(k=5)", confidence=None)
+    assert report.metrics == whole.metrics
+    assert report.counts == whole.counts
+
+
 def test_expansion_is_among_the_rows_that_count() -> None:
     """Average precision by NumPy, of queries expanded with gallery rows of the cameras that count."""
     near, far = QUERY.counted, GALLERY.counted

@@ -195,8 +195,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("stores/writer.py", "if self.n_rows and blocks.keys() != self._label_blocks.keys():", "if self.n_rows < 0:"),
         (
             "stores/featureset.py",
-            "yield features.read_raw(start, stop)[rows[low:high] - start]",
-            "yield features.read_raw(start, stop)[rows[low:high] - rows[low]]",
+            "yield features._read_kept(start, stop)[rows[low:high] - start]",
+            "yield features._read_kept(start, stop)[rows[low:high] - rows[low]]",
         ),
         ("stores/fused.py", "math.sqrt(weight) * unit_rows", "weight * unit_rows"),
         (
@@ -206,10 +206,14 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         (
             "stores/stored.py",
-            "return found if hasher.hexdigest() == manifest.chunk_digests[chunk] else None",
-            "return found",
+            "if hasher.hexdigest() == manifest.chunk_digests[chunk]:",
+            "if take is not None or hasher.hexdigest() == manifest.chunk_digests[chunk]:",
         ),
-        ("stores/stored.py", "return is_read and digest_rows(part) == manifest.chunk_digests[chunk]", "return is_read"),
+        (
+            "stores/stored.py",
+            "if hasher.hexdigest() == manifest.chunk_digests[chunk]:",
+            "if take is None or hasher.hexdigest() == manifest.chunk_digests[chunk]:",
+        ),
         ("stores/row_checks.py", "if self._known[chunk] or chunk in self._begun:", "if chunk in self._begun:"),
         (
             "stores/distance_block.py",
@@ -220,7 +224,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("stores/fused.py", "if (near != far).any():", "if (near != far).all():"),
         ("stores/fused.py", "column += part.dim\n        return rows", "column += 1\n        return rows"),
         ("stores/importers/torch_files.py", 'if order == "big" else', 'if order != "big" else'),
-        ("stores/memory.py", "if n_rows == 0 or dim == 0:", "if n_rows == 0 and dim == 0:"),
+        ("stores/kept_rows.py", "if n_rows == 0 or dim == 0:", "if n_rows == 0 and dim == 0:"),
         ("stores/manifest.py", 'if marker.get("manifest_digest") != digest_json(written):', "if not written:"),
     ],
     "workspace": [

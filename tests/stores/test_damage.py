@@ -87,19 +87,6 @@ def test_a_damaged_chunk_is_named(store: FeatureSet, harm: Harm | str, arrays: A
             store.read_rows(np.array(rows))
 
 
-@pytest.mark.quick_cases(1)
-@pytest.mark.parametrize("harm", [flip, empty, remove])
-def test_a_damaged_shard_is_named(place: str, arrays: Arrays, harm: Harm) -> None:
-    store = FeatureSet.from_arrays(arrays.features, arrays.pids).save(place, chunk_rows=25, shard_rows=100)
-    damage(store, "features/c/1/0", harm)
-    for read in (lambda: store.read(100, 200), lambda: store.read_rows(np.arange(3, 200))):
-        with pytest.raises(DamagedStoreError, match=r"features chunk [4-7] \(features/c/1/0\)"):
-            read()
-    found = {damaged.chunk for damaged in check_store(store.uri).damage}
-    assert found
-    assert found <= {4, 5, 6, 7}
-
-
 @pytest.mark.quick_cases(2)
 @pytest.mark.parametrize("file", ["pids/c/0", "camids/c/0", "item_ids/utf8/c/0", "item_ids/offsets/c/0"])
 @pytest.mark.parametrize("harm", [flip, truncate, remove])
@@ -139,16 +126,13 @@ def edit(store: Path, old: str, new: str) -> None:
 
 
 @pytest.mark.quick_cases(2)
-@pytest.mark.parametrize("shard_rows", [None, 60])
 @pytest.mark.parametrize("new", ['"reid_disu"', '"attributes": {}, "unused"', "gone"])
-def test_a_store_without_its_manifest_is_not_another_group(
-    tmp_path: Path, arrays: Arrays, new: str, shard_rows: int | None
-) -> None:
+def test_a_store_without_its_manifest_is_not_another_group(tmp_path: Path, arrays: Arrays, new: str) -> None:
     """Nothing in it could be verified."""
     source = tmp_path / "in" / "query.zarr"
     held = in_memory(arrays)
     for place in (source, tmp_path / "in" / "gallery.zarr"):
-        held.save(place, chunk_rows=60, shard_rows=shard_rows)
+        held.save(place, chunk_rows=60)
     if new == "gone":
         (source / "zarr.json").unlink()
     else:
@@ -197,7 +181,7 @@ def test_a_wrong_checksum_gives_one_line(store: FeatureSet, file: str) -> None:
     damage(store, file, flip)
     array = file.split("/")[0]
     read = (lambda: store.read(0, 300)) if array == "features" else (lambda: getattr(FeatureSet.open(store.uri), array))
-    with pytest.raises(DamagedStoreError, match="do not have the checksum that was written with them") as caught:
+    with pytest.raises(DamagedStoreError, match=r"do not have the \w+ that was written with them") as caught:
         read()
     (found,) = check_store(store.uri).damage
     assert str(found) in str(caught.value)

@@ -28,6 +28,8 @@ from reid_dist.errors import (
     StoreNotFoundError,
 )
 from reid_dist.stores import FeatureSet, FeatureWriter, check_store
+from reid_dist.stores.digests import digest_json
+from reid_dist.stores.featureset import read_kept
 
 
 def in_memory(arrays: Arrays) -> FeatureSet:
@@ -52,20 +54,18 @@ def test_rows_outside_are_refused(arrays: Arrays, start: int, stop: int) -> None
 @given(
     n=st.integers(1, 2500),
     chunk_rows=st.integers(1, 3000),
-    shard_rows=st.none() | st.integers(1, 3000),
     appended=st.lists(st.integers(1, 1500), min_size=1, max_size=6),
     dtype=st.sampled_from(["float32", "float16"]),
 )
 def test_content_digest_does_not_depend_on_how_rows_are_kept_or_come(
-    tmp_path_factory: pytest.TempPathFactory, n: int, chunk_rows: int, shard_rows: int | None,
+    tmp_path_factory: pytest.TempPathFactory, n: int, chunk_rows: int,
     appended: list[int], dtype: str,
 ) -> None:  # fmt: skip
     chunk_rows = max(chunk_rows, n // 20)  # At most some 20 files per example.
-    shard_rows = None if shard_rows is None else max(shard_rows, chunk_rows)
     arrays = make_arrays(n, 3, seed=n, dtype=dtype)
     held = FeatureSet.from_arrays(arrays.features, arrays.pids)
     folder = tmp_path_factory.mktemp("digest")
-    stored = held.save(folder / "saved.zarr", chunk_rows=chunk_rows, shard_rows=shard_rows)
+    stored = held.save(folder / "saved.zarr", chunk_rows=chunk_rows)
     assert stored.content_digest == held.content_digest
     with FeatureWriter(folder / "appended.zarr", dim=3, dtype=dtype, chunk_rows=chunk_rows) as writer:
         start = 0
@@ -74,8 +74,8 @@ def test_content_digest_does_not_depend_on_how_rows_are_kept_or_come(
             start = min(start + size, n)
     streamed = FeatureSet.open(writer.uri)
     assert streamed.content_digest == held.content_digest
-    np.testing.assert_array_equal(streamed.read_raw(n // 3, n), arrays.features[n // 3 :])
-    np.testing.assert_array_equal(stored.read_raw(n // 3, n), arrays.features[n // 3 :])
+    np.testing.assert_array_equal(read_kept(streamed, n // 3, n), arrays.features[n // 3 :])
+    np.testing.assert_array_equal(read_kept(stored, n // 3, n), arrays.features[n // 3 :])
 
 
 @pytest.mark.parametrize(("first", "later"), [(["pids"], []), (["pids"], ["pids", "camids"]), ([], ["pids"])])
@@ -119,7 +119,7 @@ def test_content_digest_covers_every_part(arrays: Arrays) -> None:
 
 
 @pytest.mark.quick_cases(2)
-@pytest.mark.parametrize("options", [{}, {"chunk_rows": 64}, {"chunk_rows": 50, "shard_rows": 120}])
+@pytest.mark.parametrize("options", [{}, {"chunk_rows": 64}])
 def test_saved_and_opened(place: str, arrays: Arrays, options: dict[str, int]) -> None:
     held, uri = in_memory(arrays), f"{place}/deep/er.zarr"
     held.save(uri, **options)
@@ -153,7 +153,7 @@ def test_float16_is_kept_and_read_as_float32(tmp_path: Path) -> None:
     features = np.random.default_rng(0).standard_normal((100, 5), np.float32)
     stored = FeatureSet.from_arrays(features, np.arange(100)).save(tmp_path / "h.zarr", dtype="float16", chunk_rows=30)
     assert stored.dtype == np.float16
-    assert stored.read_raw(0, 100).dtype == np.float16
+    assert read_kept(stored, 0, 100).dtype == np.float16
     np.testing.assert_array_equal(stored.read(20, 70), features.astype(np.float16)[20:70].astype(np.float32))
     assert stored.read(0, 1).dtype == np.float32
     assert any("float16" in note for note in stored.notes)
@@ -260,12 +260,14 @@ class TestOpenRefuses:
         with pytest.raises(StoreError, match=r"format version 2.*update"):
             FeatureSet.open(tmp_path / "a.zarr")
 
-
-def test_a_shard_below_a_chunk_is_refused(tmp_path: Path, arrays: Arrays) -> None:
-    with pytest.raises(InputError, match=r"--shard-rows 20 \(shard_rows\) is below --chunk-rows 50 \(chunk_rows\)"):
-        in_memory(arrays).save(tmp_path / "a.zarr", chunk_rows=50, shard_rows=20)
-    assert not (tmp_path / "a.zarr").exists()
-    assert in_memory(arrays).save(tmp_path / "a.zarr", chunk_rows=50, shard_rows=50).chunk_rows == 50
+    def test_shards_of_an_earlier_release(self, tmp_path: Path) -> None:
+        FeatureSet.from_arrays(np.ones((3, 2), np.float32), [1, 2, 3]).save(tmp_path / "a.zarr")
+        group = zarr.open_group(tmp_path / "a.zarr")
+        entry = {**group.attrs["reid_dist"], "shard_rows": 6}
+        del entry["manifest_digest"]
+        group.attrs["reid_dist"] = {**entry, "manifest_digest": digest_json(entry)}
+        with pytest.raises(StoreError, match=r"shards.*earlier releases alone read; ingest the source again$"):
+            FeatureSet.open(tmp_path / "a.zarr")
 
 
 @pytest.mark.parametrize("failing", ["features", "pids"])

@@ -1,4 +1,4 @@
-"""Symbolic links, pipes and sockets in stores and workspaces: refused and named when a store is opened."""
+"""Symbolic links, pipes and sockets in stores and workspaces: what is read, and what is refused and named."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import zarr
 from feature_arrays import Arrays, in_memory, make_piece
 
 from reid_dist.core.fingerprint import fingerprint
-from reid_dist.errors import StoreError
-from reid_dist.stores import FeatureSet, Workspace, check_store, ingest
+from reid_dist.errors import DamagedPartError, DamagedStoreError, StoreError
+from reid_dist.stores import FeatureSet, Workspace, check_store, ingest, open_features
 from reid_dist.stores.sparse import StoredGraph, write_graph
 from reid_dist.stores.workspace import FORMAT
 
@@ -42,7 +42,7 @@ OF_A_STORE = [
 
 def move_out(store: Path, name: str, outside: Path) -> None:
     """Put a link in the place of something in a store, which is whole at the other end of it."""
-    target = outside / name.replace("/", "-")
+    target = outside / f"moved-{name.replace('/', '-')}"
     shutil.move(store / name, target)
     (store / name).symlink_to(target)
 
@@ -64,8 +64,8 @@ def store(tmp_path: Path, arrays: Arrays) -> Path:
 
 
 @contextlib.contextmanager
-def refused_link(folder: Path, name: str) -> Iterator[None]:
-    with pytest.raises(StoreError) as refused:
+def refused_link(folder: Path, name: str, why: str | None = None) -> Iterator[None]:
+    with pytest.raises(StoreError, match=why) as refused:
         yield
     assert f"{folder}: {name!r} in it is a symbolic link to " in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -73,57 +73,112 @@ def refused_link(folder: Path, name: str) -> Iterator[None]:
 
 @pytest.mark.quick_cases(6)
 @pytest.mark.parametrize("name", OF_A_STORE)
-def test_no_link_leads_out_of_a_store(store: Path, tmp_path: Path, name: str) -> None:
-    """Although every byte at its end is right."""
-    use(store)
+def test_a_link_out_of_a_store_leads_to_a_file(store: Path, tmp_path: Path, arrays: Arrays, name: str) -> None:
+    """Folders elsewhere are refused, although every byte in them is right."""
+    is_file = (store / name).is_file()
     move_out(store, name, tmp_path / "outside")
+    if is_file:
+        use(store)
+        assert not check_store(store).damaged
+        np.testing.assert_array_equal(FeatureSet.open(store).read_rows(np.array([5, 250])), arrays.features[[5, 250]])
+        return
     for read in (use, check_store):
         with refused_link(store, name):
             read(store)
 
 
-def test_a_chunk_that_becomes_a_link_is_not_read(store: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("objects", ["a.zarr/.git/annex/objects", "cache/files/md5", ".git/annex/objects"])
+def test_a_store_of_links_to_a_cache(store: Path, tmp_path: Path, objects: str) -> None:
+    """As DVC and git-annex check data out, with the cache beside the store or within it."""
+    expected = FeatureSet.open(store).content_digest
+    (tmp_path / objects).mkdir(parents=True)
+    for number, path in enumerate(sorted(each for each in store.rglob("*") if each.is_file())):
+        cached = tmp_path / objects / f"{number:032x}"
+        shutil.move(path, cached)
+        cached.chmod(0o444)
+        path.symlink_to(os.path.relpath(cached, path.parent))
+    use(store)
+    assert not check_store(store).damaged
+    assert FeatureSet.open(store).content_digest == expected
+    # An object that is not there yet, as before `git annex get`, is named.
+    (store / "pids/c/0").resolve().unlink()
+    with refused_link(store, "pids/c/0"):
+        use(store)
+
+
+def test_the_files_at_the_ends_of_links_stay_when_a_store_is_replaced(store: Path, tmp_path: Path) -> None:
+    move_out(store, "features/c/3/0", tmp_path / "outside")
+    content = (tmp_path / "outside" / "moved-features-c-3-0").read_bytes()
+    FeatureSet.from_arrays(np.ones((3, 2), np.float32), [1, 2, 3]).save(store, overwrite=True)
+    assert FeatureSet.open(store).n_rows == 3
+    assert (tmp_path / "outside" / "moved-features-c-3-0").read_bytes() == content
+
+
+def test_a_folder_that_is_a_link_within_the_store(store: Path) -> None:
+    shutil.move(store / "features/c/3", store / "moved")
+    (store / "features/c/3").symlink_to("../../moved")
+    (store / "features/c/around").symlink_to("..")
+    use(store)
+    assert not check_store(store).damaged
+
+
+def test_a_chunk_that_becomes_a_link(store: Path, tmp_path: Path, arrays: Arrays) -> None:
+    """Rows at its end are verified as all others are."""
     features = FeatureSet.open(store)
     move_out(store, "features/c/3/0", tmp_path / "outside")
-    for read in (
-        lambda: features.read(180, 240),
-        lambda: features.read_rows(np.array([185])),
-        lambda: features.read_rows(np.arange(180, 240)),
-    ):
-        with refused_link(store, "features/c/3/0"):
+    np.testing.assert_array_equal(features.read(180, 240), arrays.features[180:240])
+    chunk = store / "features/c/3/0"
+    chunk.unlink()
+    chunk.symlink_to("../2/0")
+    for read in (lambda: features.read(180, 240), lambda: features.read_rows(np.array([185]))):
+        with pytest.raises(DamagedStoreError, match=r"features chunk 3 \(features/c/3/0\)"):
             read()
-    assert len(features.read_rows(np.array([0, 179, 240]))) == 3
 
 
-def test_no_link_leads_out_of_a_store_of_shards(tmp_path: Path, arrays: Arrays) -> None:
-    (tmp_path / "outside").mkdir()
-    store = tmp_path / "s.zarr"
-    FeatureSet.from_arrays(arrays.features, arrays.pids).save(store, chunk_rows=25, shard_rows=100)
-    move_out(store, "features/c/1/0", tmp_path / "outside")
-    with refused_link(store, "features/c/1/0"):
-        FeatureSet.open(store)
-
-
-@pytest.mark.quick_cases(3)
 @pytest.mark.parametrize(
-    "target",
+    ("target", "why"),
     [
-        "/etc/passwd",
-        "../../../../../../../../etc/passwd",
-        "/nowhere",
-        "../2/0",
+        ("/nowhere", "leads nowhere"),
+        ("0", "leads nowhere"),
         # Another store, one of whose path the store's is the beginning of.
-        *("../../../../b.zarr/features/c/3/0", "../../../../a.zarr.old/features/c/3/0"),
+        ("../../../../b.zarr/features/c/3/0", "a file of another store"),
+        ("../../../../a.zarr.old/features/c/3/0", "a file of another store"),
+        ("../../../../b.zarr", "leads out of it"),
+        ("/etc", "leads out of it"),
     ],
 )
-def test_a_link_is_refused_wherever_it_leads(store: Path, target: str) -> None:
+def test_a_link_that_is_refused(store: Path, target: str, why: str) -> None:
     shutil.copytree(store, store.with_name("b.zarr"))
     shutil.copytree(store, store.with_name("a.zarr.old"))
     chunk = store / "features/c/3/0"
     chunk.unlink()
     chunk.symlink_to(target)
-    with refused_link(store, "features/c/3/0"):
-        FeatureSet.open(store)
+    for read in (FeatureSet.open, check_store, open_features):
+        with refused_link(store, "features/c/3/0", why):
+            read(store)
+
+
+@pytest.mark.parametrize("name", ["features/c/3/0", "zarr.json", "pids/c/0"])
+def test_a_link_to_any_file_shows_nothing_of_it(store: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret").write_text("a secret that nobody is to see, " * 200)
+    (store / name).unlink()
+    (store / name).symlink_to(tmp_path / "secret")
+    with pytest.raises(StoreError) as refused:
+        use(store)
+    assert "nobody" not in str(refused.value)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(("target", "kind"), [("/dev/zero", "a device"), ("pipe", "a pipe")])
+def test_a_link_to_a_device_or_a_pipe(store: Path, tmp_path: Path, target: str, kind: str) -> None:
+    features = FeatureSet.open(store)
+    os.mkfifo(tmp_path / "pipe")
+    chunk = store / "features/c/3/0"
+    chunk.unlink()
+    chunk.symlink_to(tmp_path / target)
+    for read in (lambda: FeatureSet.open(store), lambda: features.read(180, 240), lambda: check_store(store)):
+        with pytest.raises(StoreError, match=f"{chunk} is {kind} and no file"):
+            read()
 
 
 def test_a_store_may_be_reached_through_links(store: Path, tmp_path: Path, arrays: Arrays) -> None:
@@ -142,7 +197,7 @@ def test_a_store_may_be_reached_through_links(store: Path, tmp_path: Path, array
     np.testing.assert_array_equal(features.read(0, 300), arrays.features)
 
 
-def test_another_group_is_not_read_through_a_link(tmp_path: Path, arrays: Arrays) -> None:
+def test_another_group_is_not_read_through_a_link_out_of_it(tmp_path: Path, arrays: Arrays) -> None:
     (tmp_path / "outside").mkdir()
     group = zarr.open_group(tmp_path / "g.zarr")
     group.create_array("features", data=arrays.features, chunks=(60, 7))
@@ -152,6 +207,12 @@ def test_another_group_is_not_read_through_a_link(tmp_path: Path, arrays: Arrays
     with refused_link(tmp_path / "g.zarr", "features/c/2/0"):
         ingest(tmp_path / "g.zarr", tmp_path / "b.zarr")
     assert not (tmp_path / "b.zarr").exists()
+    # Within the group it is one of its own files.
+    shutil.move(tmp_path / "outside", tmp_path / "g.zarr/features/objects")
+    (tmp_path / "g.zarr/features/c/2/0").unlink()
+    (tmp_path / "g.zarr/features/c/2/0").symlink_to("../../objects/moved-features-c-2-0")
+    (found,) = ingest(tmp_path / "g.zarr", tmp_path / "b.zarr")
+    assert found.content_digest == FeatureSet.open(tmp_path / "whole.zarr").content_digest
 
 
 @pytest.mark.parametrize(
@@ -221,20 +282,32 @@ class TestWorkspace:
         (tmp_path / "outside").mkdir()
         return Workspace.at(tmp_path / "workspace")
 
-    @pytest.mark.parametrize("name", ["", "part.npz", "stage.json"])
-    def test_no_link_is_read(self, workspace: Workspace, tmp_path: Path, name: str) -> None:
+    def test_a_stage_is_no_link(self, workspace: Workspace, tmp_path: Path) -> None:
         stage = workspace.stage("kind", "identity", {"of": "a test"})
         stage.write("part", {"a": np.arange(3)})
-        folder, inside = (Path(stage.path), name) if name else (Path(workspace.path), Path(stage.path).name)
-        move_out(folder, inside, tmp_path / "outside")
-        with refused_link(folder, inside):
+        move_out(Path(workspace.path), Path(stage.path).name, tmp_path / "outside")
+        with refused_link(Path(workspace.path), Path(stage.path).name):
             _ = stage.description, stage.read("part")
+
+    def test_a_part_at_the_end_of_a_link_is_the_part_that_was_written(
+        self, workspace: Workspace, tmp_path: Path
+    ) -> None:
+        stage = workspace.stage("kind", "identity", {"of": "a test"})
+        stage.write("part", {"a": np.arange(3)})
+        for name in ("part.npz", "stage.json"):
+            move_out(Path(stage.path), name, tmp_path / "outside")
+        assert stage.description["of"] == "a test"
+        assert stage.read("part")["a"].tolist() == [0, 1, 2]
+        (tmp_path / "outside" / "moved-part.npz").write_text("a secret")
+        with pytest.raises(DamagedPartError) as refused:
+            stage.read("part")
+        assert "secret" not in str(refused.value)
 
     def test_nothing_is_written_or_removed_through_a_link(self, workspace: Workspace, tmp_path: Path) -> None:
         stage = workspace.stage("kind", "identity", {})
         stage.write("part", {"a": np.arange(3)})
         move_out(Path(workspace.path), Path(stage.path).name, tmp_path / "outside")
-        moved = tmp_path / "outside" / Path(stage.path).name
+        moved = tmp_path / "outside" / f"moved-{Path(stage.path).name}"
         before = sorted(path.name for path in moved.iterdir())
         for work in (lambda: stage.write("more", {"a": np.arange(3)}), lambda: stage.remove("part")):
             with pytest.raises(StoreError, match="in it is a symbolic link to"):
@@ -262,7 +335,7 @@ class TestWorkspace:
 def test_the_error_of_a_command_is_one_line(
     reid_dist: Any, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    move_out(store, "features/c/3/0", tmp_path / "outside")
+    move_out(store, "features/c/3", tmp_path / "outside")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "threads.yaml").write_text("kind: threads\n")
     for more in (
@@ -272,7 +345,7 @@ def test_the_error_of_a_command_is_one_line(
         done = reid_dist(*more)
         assert done.code == 2, done.err
         last = done.err.strip().splitlines()[-1]
-        assert last.startswith(f"Error: {store}: 'features/c/3/0' in it is a symbolic link to ")
+        assert last.startswith(f"Error: {store}: 'features/c/3' in it is a symbolic link to ")
         assert "Traceback" not in done.err
     assert not os.path.lexists(tmp_path / "out")
 

@@ -14,8 +14,8 @@ import pytest
 from reid_dist import FeatureSet, fuse, ingest
 from reid_dist.errors import DamagedStoreError, StoreError
 from reid_dist.stores.distance_block import DistanceBlock
+from reid_dist.stores.featureset import with_cameras
 from reid_dist.stores.opening import open_features
-from reid_dist.stores.selected import with_cameras
 
 N, DIM = 60, 8
 FEATURES = np.random.default_rng(1).standard_normal((N, DIM)).astype(np.float32)

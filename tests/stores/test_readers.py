@@ -486,7 +486,7 @@ class TestNpy:
     def test_is_memory_mapped(self, tmp_path: Path) -> None:
         np.save(tmp_path / "f.npy", np.ones((3, 2), np.float32))
         np.save(tmp_path / "p.npy", np.arange(3))
-        memory: Any = open_features(tmp_path / "f.npy", pids_file=tmp_path / "p.npy")._rows.features
+        memory: Any = open_features(tmp_path / "f.npy", pids_file=tmp_path / "p.npy")._features
         while memory is not None and not isinstance(memory, np.memmap):
             memory = memory.base
         assert isinstance(memory, np.memmap)

@@ -155,11 +155,8 @@ class TestPassingFaults:
 
     @pytest.mark.quick_cases(1)
     @pytest.mark.parametrize("name", OBJECTS)
-    @pytest.mark.parametrize("shard_rows", [None, 60])
-    def test_a_read_is_right(
-        self, bucket: Bucket, arrays: Arrays, name: str, shard_rows: int | None, fault: str
-    ) -> None:
-        stored = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=30, shard_rows=shard_rows)
+    def test_a_read_is_right(self, bucket: Bucket, arrays: Arrays, name: str, fault: str) -> None:
+        stored = in_memory(arrays).save(bucket.uri("set.zarr"), chunk_rows=30)
         faulty = Once(bucket, f"set.zarr/{name}", fault)
         found = FeatureSet.open(stored.uri)
         np.testing.assert_array_equal(found.read(0, 300), arrays.features)

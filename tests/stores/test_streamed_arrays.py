@@ -126,7 +126,7 @@ def test_a_memory_map_of_a_kept_dtype_stays_mapped(tmp_path: Path) -> None:
     made = FeatureSet.from_arrays(array, PIDS, CAMIDS)
     assert not made.is_stored
     np.testing.assert_array_equal(made.read(0, N_ROWS), FEATURES)
-    assert np.shares_memory(made._rows.features, array)
+    assert np.shares_memory(made._features, array)
 
 
 def test_a_memory_map_whose_file_changes_is_refused(tmp_path: Path) -> None:

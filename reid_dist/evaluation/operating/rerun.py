@@ -65,6 +65,6 @@ class RecordedRanking:
         for side, opened in (("query", query), ("gallery", gallery)):
             if opened.content_digest != self.spec[side]:
                 raise InputError(
-                    f"{side} {opened.origin or opened.uri} has changed since the run: its content digest is "
+                    f"{side} {opened.describe()['uri']} has changed since the run: its content digest is "
                     f"{opened.content_digest[:16]}, that of the run {self.spec[side][:16]}; {_AGAIN}"
                 )

@@ -46,7 +46,7 @@ from reid_dist.stages.expansion import describe_expansion, parse_expand, spelled
 from reid_dist.stages.reranking import parse_rerank
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, as_feature_set
-from reid_dist.stores.featureset import read_scattered
+from reid_dist.stores.featureset import MemorySet, read_scattered
 from reid_dist.stores.importers.split_lists import ROWS_BY, read_split_rows
 
 if TYPE_CHECKING:
@@ -397,7 +397,7 @@ def _subset(features: FeatureSet, rows: Int64, path: Path, held_bytes: int) -> F
     for block in read_scattered(features, rows):
         held[filled : filled + len(block)] = block
         filled += len(block)
-    return FeatureSet.from_labels(held, labels, allow_zero=features.allow_zero)
+    return MemorySet(held, labels, allow_zero=features.allow_zero)
 
 
 def _summarise(

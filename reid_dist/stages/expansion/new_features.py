@@ -91,7 +91,7 @@ class NewSet:
             warn(f"{target} holds other features than its name denotes: made again")
             remove(target)
             return None
-        return FeatureSet(stored)
+        return FeatureSet.open(target)
 
 
 def feature_blocks(n_rows: int, row_bytes: int, n_threads: int) -> Blocks:

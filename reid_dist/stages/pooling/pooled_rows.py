@@ -20,7 +20,7 @@ from reid_dist.stages.pooling.pooling_job import POOLINGS, PooledPlace, Pooling,
 from reid_dist.stages.pooling.row_groups import RowGroups, choose_cut, share
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.featureset import ranges_with
-from reid_dist.stores.rows import KEPT_DTYPES, convert_rows
+from reid_dist.stores.kept_rows import KEPT_DTYPES, convert_rows
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

@@ -13,9 +13,9 @@ from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.stages.pooling.row_groups import CamidRule, RowGroups, latest_groups, pooled_labels
 from reid_dist.stores import FeatureSet, FeatureWriter
+from reid_dist.stores.kept_rows import KEPT_DTYPES, Offenders, kept_dtype
 from reid_dist.stores.labels import Labels
-from reid_dist.stores.layout import chunk_sizes
-from reid_dist.stores.rows import KEPT_DTYPES, Offenders, kept_dtype
+from reid_dist.stores.layout import chunk_length
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -116,7 +116,6 @@ class PooledPlace:
 
     uri: str
     chunk_rows: int | None
-    shard_rows: int | None
     overwrite: bool
 
 
@@ -188,10 +187,10 @@ class PoolJob:
             "camids": self.camids,
         }
 
-    def layout(self, to: PooledPlace) -> tuple[int, int | None]:
-        """Rows per chunk and per shard of the new store; `InputError` for sizes that do not fit together."""
+    def chunk_rows(self, to: PooledPlace) -> int:
+        """Rows per chunk of the new store; `InputError` for a number that is not positive."""
         row_bytes = self.recipe.features.dim * KEPT_DTYPES[self.recipe.dtype].itemsize
-        return chunk_sizes(row_bytes, len(self.groups), to.chunk_rows, to.shard_rows)
+        return chunk_length(row_bytes, len(self.groups), to.chunk_rows)
 
     def spec(self, to: PooledPlace) -> dict[str, Any]:
         """All that the new store depends on, by name."""
@@ -200,7 +199,7 @@ class PoolJob:
             **self.options,
             "dtype": self.recipe.dtype,
             "allow_zero": self.allow_zero,
-            **dict(zip(("chunk_rows", "shard_rows"), self.layout(to), strict=True)),
+            "chunk_rows": self.chunk_rows(to),
         }
 
     def writer(self, to: PooledPlace) -> FeatureWriter:
@@ -218,7 +217,6 @@ class PoolJob:
             n_rows=len(self.groups),
             dtype=of.dtype,
             chunk_rows=to.chunk_rows,
-            shard_rows=to.shard_rows,
             allow_zero=self.allow_zero,
             overwrite=to.overwrite,
             notes=[*features.notes, summary, *self.notes],

@@ -20,8 +20,8 @@ from reid_dist.relevance.protocols import JUNK_PID
 from reid_dist.stages.parts import Blocks
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.featureset import rows_read_at_once
+from reid_dist.stores.kept_rows import Offenders
 from reid_dist.stores.labels import Labels, make_labels
-from reid_dist.stores.rows import Offenders
 
 if TYPE_CHECKING:
     from typing import Self

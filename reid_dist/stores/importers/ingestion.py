@@ -16,6 +16,7 @@ from reid_dist.stores.importers.labelling import LabelledPart, label_parts
 from reid_dist.stores.importers.names import ArrayNames
 from reid_dist.stores.importers.reading import RowsReporter
 from reid_dist.stores.importers.source import open_source
+from reid_dist.stores.kept_rows import kept_dtype, natural_dtype
 from reid_dist.stores.locations import (
     State,
     at_location,
@@ -23,7 +24,6 @@ from reid_dist.stores.locations import (
     refuse_unless_free,
     state_of,
 )
-from reid_dist.stores.rows import kept_dtype, natural_dtype
 from reid_dist.stores.writer import FeatureWriter, commit_writers
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ def ingest(
     *,
     format_name: str | None = None,
     chunk_rows: int | None = None,
-    shard_rows: int | None = None,
     dtype: DTypeLike | None = None,
     allow_zero: bool = False,
     overwrite: bool = False,
@@ -87,7 +86,7 @@ def ingest(
         a folder ``test``.
     num_query
         Number of queries of a single set, which come first; its entry ``num_query`` when None.
-    chunk_rows, shard_rows
+    chunk_rows
         As in `FeatureSet.save`.
     dtype
         ``"float32"`` or ``"float16"``; float16 sources stay float16 when None, all others become float32.
@@ -131,7 +130,6 @@ def ingest(
                 n_rows=part.n_rows,
                 dtype=natural_dtype(part.features.dtype) if dtype is None else kept_dtype(dtype),
                 chunk_rows=chunk_rows,
-                shard_rows=shard_rows,
                 allow_zero=allow_zero,
                 overwrite=overwrite,
                 notes=[*opened.notes, *part.notes],

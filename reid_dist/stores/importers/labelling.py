@@ -26,6 +26,7 @@ from reid_dist.stores.importers.sides import (
 )
 from reid_dist.stores.importers.source import RowArray, Source, open_source
 from reid_dist.stores.importers.text_files import file_of_labels, read_column, read_lines
+from reid_dist.stores.kept_rows import FIRST_OFFENDERS, check_shape
 from reid_dist.stores.labelled import Role
 from reid_dist.stores.labels import (
     COLUMN_PREFIX,
@@ -35,9 +36,7 @@ from reid_dist.stores.labels import (
     number_in_digits,
     number_jointly,
 )
-from reid_dist.stores.memory import check_shape
 from reid_dist.stores.repeated_items import NAMES, Name, repeated_rows, spoken
-from reid_dist.stores.rows import FIRST_OFFENDERS
 
 _BLOCK_BYTES = 8 << 20
 _TRAIN = "train"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reid_dist.errors import InputError
-from reid_dist.stores.featureset import FeatureSet, Progress
+from reid_dist.stores.featureset import FeatureSet, MemorySet, Progress
 from reid_dist.stores.importers.label_options import LabelFields, LabelOptions
 from reid_dist.stores.importers.labelling import label_column, label_parts
 from reid_dist.stores.importers.names import ArrayNames, find_labels
@@ -16,7 +16,6 @@ from reid_dist.stores.importers.sides import SIDE_LABELS, sides_of
 from reid_dist.stores.importers.source import open_source
 from reid_dist.stores.labelled import LabelledRows, Role
 from reid_dist.stores.labels import label_arguments
-from reid_dist.stores.memory import MemoryRows
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -54,7 +53,7 @@ def read_features(
         part = next((part for part in parts if part.role == role), parts[0])
         report = RowsReporter(progress, len(part.kept))
         report.advance(0, uri)
-        rows = MemoryRows(
+        made = MemorySet(
             part.whole(),
             part.labels,
             allow_zero=allow_zero,
@@ -62,7 +61,7 @@ def read_features(
             uri=uri if part.role is None else f"{uri}#{part.role}",
         )
         report.advance(len(part.kept), uri)
-    return FeatureSet(rows)
+    return made
 
 
 def read_labels(uri: str, role: Role) -> LabelledRows:

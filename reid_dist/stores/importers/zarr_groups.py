@@ -18,18 +18,18 @@ from reid_dist.stores.folders import folder_at
 from reid_dist.stores.importers.source import FORMATS, Format, HeldRows, RowArray, Source
 from reid_dist.stores.importers.spooled import MOST_CHUNK_BYTES, Box, ChunkedRows, too_large_chunks
 from reid_dist.stores.locations import State, at_location, refuse_stripped, state_of
-from reid_dist.stores.stored import StoredRows, open_stored
+from reid_dist.stores.stored import StoreReader, open_stored
 
 
 class StoredFeatures(RowArray):
     """Features of a store of this package, verified as they are read."""
 
-    def __init__(self, rows: StoredRows) -> None:
-        super().__init__(rows.shape, rows.dtype)
+    def __init__(self, rows: StoreReader) -> None:
+        super().__init__((rows.manifest.n_rows, rows.manifest.dim), rows.manifest.numpy_dtype)
         self._rows = rows
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
-        return self._rows.read_raw(start, stop) if stop > start else np.empty((0, self.shape[1]), self.dtype)
+        return self._rows.read(start, stop) if stop > start else np.empty((0, self.shape[1]), self.dtype)
 
 
 def _open_zarr(path: Path) -> Source:
@@ -58,13 +58,13 @@ def _open_stores(uri: str) -> Source | None:
     return None
 
 
-def _source_of_stores(uri: str, stores: dict[str, StoredRows]) -> Source:
+def _source_of_stores(uri: str, stores: dict[str, StoreReader]) -> Source:
     arrays: dict[str, RowArray] = {}
     vocabularies: dict[str, NDArray[Any]] = {}
     notes: dict[str, None] = {}
     for prefix, rows in stores.items():
         arrays[f"{prefix}features"] = StoredFeatures(rows)
-        notes |= dict.fromkeys(rows.notes)
+        notes |= dict.fromkeys(rows.manifest.notes)
         for name, values in rows.labels.items():
             if not name.endswith("_names"):
                 arrays[prefix + name] = HeldRows(values)

@@ -19,6 +19,7 @@ from reid_dist.stages.expansion import neighbour_averages, new_features, parse_e
 from reid_dist.stages.neighbours import find_top_lists, neighbour_search
 from reid_dist.stages.session import Session
 from reid_dist.stores import Workspace, check_store
+from reid_dist.stores.featureset import MemorySet
 
 SPECS = (
     "aqe(k=4)",
@@ -221,7 +222,7 @@ def test_a_derived_store_that_is_another_or_damaged_is_made_again(tmp_path, harm
         stores[1].rename(stores[0])
         (tmp_path / "first").rename(stores[1])
     elif harm == "another model's":
-        other = FeatureSet.from_labels(gallery.read(0, gallery.n_rows)[::-1].copy(), gallery.labels)
+        other = MemorySet(gallery.read(0, gallery.n_rows)[::-1].copy(), gallery.labels)
         evaluate(query, other, expand=spec, confidence=None, workspace=tmp_path / "theirs")
         for store, theirs in zip(stores, sorted((tmp_path / "theirs").glob("expanded-*.zarr")), strict=True):
             shutil.rmtree(store)

@@ -19,6 +19,7 @@ from reid_dist.errors import DamagedStoreError, InputError, RunFailedError, Stor
 from reid_dist.evaluation.pooling import pool
 from reid_dist.stages.pooling import POOLINGS, group_rows, row_groups
 from reid_dist.stages.pooling.pooled_rows import Pooled
+from reid_dist.stores.featureset import read_kept
 
 
 def groups_of(keys):
@@ -44,7 +45,7 @@ def pooled_by_loops(features, keys, method, normalise=True, normalise_rows=False
 
 
 def raw(store):
-    return store.read_raw(0, store.n_rows)
+    return read_kept(store, 0, store.n_rows)
 
 
 @st.composite

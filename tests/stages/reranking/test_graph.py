@@ -294,7 +294,9 @@ def refusal(call, *arguments, **options):
 def test_what_is_refused(monkeypatch):
     features = bare(items(30))
     graph = k_reciprocal_graph(features, rerank=SPEC)
-    assert "features must be a FeatureSet or a path, found ndarray" in refusal(k_reciprocal_graph, items())
+    assert "features must be a FeatureSet, a path or a tuple (features, pids, camids), found ndarray" in refusal(
+        k_reciprocal_graph, items()
+    )
     assert "leave out mode=inductive" in refusal(k_reciprocal_graph, features, rerank="k_reciprocal(mode=inductive)")
     assert "chunk_rows must be at least 1" in refusal(k_reciprocal_graph, features, chunk_rows=0)
     zero = FeatureSet.from_arrays(np.append(items(30), np.zeros((1, 8), np.float32), axis=0), np.zeros(31, int))

@@ -6,16 +6,16 @@ a value that would become infinite, or an integer that float32 cannot hold, is r
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError
+from reid_dist.stores.labels import refuse_batches, to_numpy
 
 FeatureArray: TypeAlias = NDArray[np.floating[Any]]
 
@@ -25,7 +25,7 @@ FIRST_OFFENDERS = 10
 KEPT_DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
 """The dtypes in which features are kept, by the name that options and manifests use."""
 
-
+_CONVERTED_BYTES = 64 << 20
 _HALF_EXPONENT = np.uint16(0x7C00)
 
 
@@ -165,49 +165,40 @@ def _refuse_overflow(block: NDArray[Any], converted: NDArray[Any], target: np.dt
         raise InputError(f"{block.dtype} features do not fit {target.name}: they overflow in {rows}; {advice}")
 
 
-class Rows(ABC):
-    """What a feature set reads from; attributes are those of `reid_dist.FeatureSet`.
-
-    `address` is where rows of stores are opened again in another process, `labels` are the label arrays by name;
-    `labels_uri` is where these are, if not at `uri`.
-    """
-
-    uri: str
-    address: Address
-    is_stored: bool
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    chunk_rows: int
-    content_digest: str
-    allow_zero: bool
-    zero_rows: Offenders
-    notes: tuple[str, ...]
-    labels: Mapping[str, NDArray[Any]]
-    labels_uri: str | None = None
-
-    @abstractmethod
-    def label_digest(self, name: str) -> str:
-        """Return the digest of a label array."""
-
-    @abstractmethod
-    def read_raw(self, start: int, stop: int) -> FeatureArray:
-        """Return rows of a range that is not empty, (stop - start, dim) C-contiguous, in the dtype of the set."""
-
-    @abstractmethod
-    def read_rows(self, rows: NDArray[np.int64]) -> FeatureArray:
-        """Return single rows by their numbers, ascending, (n, dim) in the dtype of the set."""
+def as_feature_array(features: Any) -> NDArray[Any]:
+    """Bring whatever a caller holds to a two-dimensional numpy array, without a copy where there is one already."""
+    refuse_batches(features, "features", 1)
+    try:
+        array = np.asarray(to_numpy(features))
+    except ValueError as error:
+        raise InputError(f"features must be one (n, dim) array: {error}") from None
+    check_shape(array.shape)
+    return array
 
 
-class SeveralStores(Hashable, Protocol):
-    """Address of rows that are made of several stores; its text is their URI."""
+def check_shape(shape: tuple[int, ...], what: str = "features") -> tuple[int, int]:
+    """Return rows and columns of features; InputError if they are not (n, dim), or there are none."""
+    if len(shape) != 2:
+        advice = ""
+        if len(shape) == 3:
+            advice = (
+                f"; for {shape[0]} tracklets of {shape[1]} frames, give their means (features.mean(axis=1)), or give "
+                "every frame a row and a label column tracklet, and pool the rows (`reid-dist pool`, reid_dist.pool)"
+            )
+        raise InputError(f"{what} must be (n, dim), two-dimensional, not of shape {shape}{advice}")
+    n_rows, dim = shape
+    if n_rows == 0 or dim == 0:
+        raise InputError(f"{what} are empty: shape {shape}; a set needs at least one row and one column")
+    return n_rows, dim
 
-    @property
-    def stores(self) -> tuple[tuple[str, str], ...]:
-        """URIs and content digests of the stores."""
 
-    def open(self) -> Rows:
-        """Open the stores."""
-
-
-Address: TypeAlias = str | SeveralStores
-"""Where stored rows are opened again: the URI of a store, or the places of several."""
+def kept_array(array: NDArray[Any], target: np.dtype[Any]) -> FeatureArray:
+    """Bring (n, dim) numbers to the dtype in which they are kept, C-contiguous; as they are where they have it."""
+    if array.dtype == target and array.flags.c_contiguous:
+        return array
+    # By blocks, so that checking a large array needs little beside the result.
+    kept = np.empty(array.shape, dtype=target)
+    step = max(1, _CONVERTED_BYTES // (array.shape[1] * 8))
+    for start in range(0, len(array), step):
+        kept[start : start + step] = convert_rows(array[start : start + step], target, start)
+    return kept
