@@ -149,12 +149,12 @@ def _suspects(others: _Others, own: tuple[Float64, Float64], ends: Float64) -> l
         pair[having] = order[first]
         known = (pair >= 0) & ~np.isnan(medians)
         scores = np.full(len(medians), np.nan)
-        scores[known] = np.log(medians[known] / others.distance[pair[known]])
+        scores[known] = np.log(medians[known]) - np.log(others.distance[pair[known]])
         compared = scores.copy()
         if side == "query":
             # Nothing else in the list is at most what lies at its end.
             ended = ~known & ~np.isnan(medians) & (ends > 0)
-            compared[ended] = np.log(medians[ended] / ends[ended])
+            compared[ended] = np.log(medians[ended]) - np.log(ends[ended])
         # Where few lists hold a gallery row, those of queries show the spread.
         bulk = _bulk(compared[~np.isnan(medians)], LEAST_ROWS, (0.75, 0.977)) or bulk
         if bulk is None:
@@ -194,7 +194,7 @@ def _likely_one(others: _Others, own: Float64, ends: Float64, labels: CommonLabe
     queries = np.flatnonzero(~np.isnan(own) & (ends > 0) & ~np.isin(labels.query_pids, NO_IDENTITY))
     pids, number, sizes = np.unique(labels.query_pids[queries], return_inverse=True, return_counts=True)
     # The mean as if no list held the other identity, and what each list that does adds to it.
-    at_end = np.bincount(number, np.log(own[queries] / ends[queries]), minlength=len(pids))
+    at_end = np.bincount(number, np.log(own[queries]) - np.log(ends[queries]), minlength=len(pids))
     usable = np.isin(others.query, queries)
     query, distance, far = others.query[usable], others.distance[usable], labels.gallery_pids[others.item[usable]]
     nearest = np.lexsort((distance, far, query))
@@ -204,7 +204,7 @@ def _likely_one(others: _Others, own: Float64, ends: Float64, labels: CommonLabe
     near = labels.query_pids[query]
     (keys, place) = np.unique(np.stack([near, far], axis=1), axis=0, return_inverse=True)
     of = np.searchsorted(pids, keys[:, 0])
-    gained = np.bincount(place.reshape(-1), np.log(ends[query] / distance), minlength=len(keys))
+    gained = np.bincount(place.reshape(-1), np.log(ends[query]) - np.log(distance), minlength=len(keys))
     means = (at_end[of] + gained) / sizes[of]
     order = np.lexsort((-means, of))
     best = order[np.unique(of[order], return_index=True)[1]]

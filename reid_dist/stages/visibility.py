@@ -90,7 +90,8 @@ def _kept_in(workspace: Workspace | None) -> Iterator[Workspace]:
 
 def _saved(features: FeatureSet, target: str, warn: Callable[[str], None]) -> FeatureSet:
     """Save a set to a place that is named after its content; the store of another run is used again."""
-    with in_turn(target, warn):
+    # The lock of the place itself is that of its writer.
+    with in_turn(f"{target}-turn", warn):
         with contextlib.suppress(StoreError):
             stored = open_stored(target)
             if stored.manifest.source.get("content_digest") == features.content_digest:
