@@ -100,14 +100,19 @@ class LocalFolder:
 
     def write(self, name: str, content: bytes | memoryview) -> int:
         """Write a file; StoreError if it cannot be written, and nothing is left then."""
-        try:
-            with written_whole(self.path / name) as file:
-                file.write(content)
-        except OSError as error:
-            why = error.strerror or error
-            raise StoreError(
-                f"cannot write {self.path / name} in the workspace: {why}; make room or choose another --workspace"
-            ) from None
+        for is_last in (False, False, True):
+            try:
+                with written_whole(self.path / name) as file:
+                    file.write(content)
+                break
+            except OSError as error:
+                # Another run may have removed the folder, with its own parts, after it was made here.
+                if isinstance(error, FileNotFoundError) and not is_last:
+                    continue
+                why = error.strerror or error
+                raise StoreError(
+                    f"cannot write {self.path / name} in the workspace: {why}; make room or choose another --workspace"
+                ) from None
         return len(content)
 
     def names(self) -> list[str]:

@@ -49,6 +49,21 @@ def test_stages_are_identified_by_what_they_depend_on(tmp_path):
     assert Workspace(str(tmp_path / "nowhere")).stages("thing") == []
 
 
+def test_a_stage_that_another_run_removes_meanwhile_is_begun_again(tmp_path, monkeypatch):
+    replace, struck = Path.replace, []
+
+    def removed_before(draft, target):
+        if not struck:
+            struck.append(target)
+            shutil.rmtree(draft.parent)
+        return replace(draft, target)
+
+    monkeypatch.setattr(Path, "replace", removed_before)
+    stage = Workspace(str(tmp_path / "parts")).stage("thing", [1], {"rows": 5})
+    assert struck
+    assert stage.description["rows"] == 5
+
+
 def test_a_description_of_another_version_is_not_read(tmp_path):
     """Two runs that began one stage with other descriptions: what one of them wrote is not the other's."""
     first = Workspace(str(tmp_path / "one")).stage("thing", [1], {"rows": 5})
