@@ -58,7 +58,7 @@ def test_calls_that_systems_lack_are_made_in_one_place_each() -> None:
     made = {path: names.intersection(re.findall(r"\b[a-z]+\.\w+", text)) for path, text in sources.items()}
     assert {path.relative_to(package).as_posix(): found for path, found in made.items() if found} == {
         "core/environment.py": {"os.sched_getaffinity"},
-        "core/system_calls.py": {"os.preadv", "os.O_NOFOLLOW", "mmap.MADV_WILLNEED"},
+        "core/system_calls.py": {"os.preadv", "mmap.MADV_WILLNEED"},
     }
 
 
