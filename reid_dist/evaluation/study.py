@@ -16,7 +16,6 @@ from reid_dist.stages.session import Session
 from reid_dist.stores import Stage, Workspace
 from reid_dist.stores.locations import local_path
 from reid_dist.stores.locks import in_turn
-from reid_dist.stores.object_errors import is_object_uri
 from reid_dist.stores.workspace import INNER, read_record, write_record
 
 Part = TypeVar("Part")
@@ -75,12 +74,12 @@ def begin_study(
 
 @contextlib.contextmanager
 def _folder_of(session: Session, identity: str | None) -> Iterator[Path]:
-    """Directory of a study: in the workspace of a session, or temporary where that is none of this machine.
+    """Directory of a study: in the workspace of a session, or temporary where there is none.
 
     A study with an `identity` has a folder of its own, which one run at a time works in, and which is removed when all
     is done.  If a run breaks, finished parts stay, and the same work goes on from there.
     """
-    if session.workspace is None or is_object_uri(session.workspace.path):
+    if session.workspace is None:
         with temporary_directory() as name:
             yield Path(name)
         return

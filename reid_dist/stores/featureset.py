@@ -170,9 +170,8 @@ class FeatureSet(LabelledSet, ABC):
         """Return the set of some rows, in their order; no row is copied.
 
         Rows are read, verified, where they are: from the store of this set, and by workers as well, which get their
-        numbers (a bit for each row of this set where they ascend, 8 bytes for each row taken where they do not).  Rows
-        in ascending order cost what they cost in this set; for others, every read looks for its rows in all of the
-        store.
+        numbers: a bit for each row of this set where they ascend, 8 bytes for each row taken where they do not.  Rows
+        in ascending order cost what they cost in this set; for others, a read looks for its rows all over the store.
 
         The content digest is that of a set that was made of these rows and labels at once, so that equal sets share
         results and workspaces.  It is computed when it is used first, such as by `evaluate`, which reads all rows of
