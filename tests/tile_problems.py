@@ -14,7 +14,7 @@ from reid_dist.engine.reductions.counts import CountNearer
 from reid_dist.engine.reductions.groups import CountGroups
 from reid_dist.engine.reductions.identities import Identities
 from reid_dist.engine.reductions.impostors import CollectImpostors, CountImpostors, Visibility
-from reid_dist.engine.reductions.key_counts import FallingScale
+from reid_dist.engine.reductions.key_counts import ScreenScale
 from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot
 from reid_dist.engine.reductions.surroundings import KeepNearest
 from reid_dist.engine.reductions.targets import group_targets, make_targets
@@ -61,7 +61,7 @@ class Problem:
         groups = group_targets(members, distances(*members.listed), first_alone=False)
         # The same positives at a third of their distances: thresholds among other pairs.
         nearer = replace(targets, distance=targets.distance / 3)
-        scale = FallingScale(False, 0.3, 1.0, 2.0) if is_reranked else FallingScale(False)
+        scale = ScreenScale(False, 0.3, 1.0, 2.0) if is_reranked else ScreenScale(False)
         seen = Visibility(targets.hidden, index.mask, np.ones(n_query, bool), scale)
         edges = np.quantile(self.exact, [0.05, 0.1, 0.5, 0.6]).tolist()
         identities = Identities.make(pids[1], index.mask)

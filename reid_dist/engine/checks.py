@@ -270,17 +270,17 @@ def check_collapse(
         )
 
 
-def refuse_thresholds(metrics: list[Metric], roc: bool, uneven: str | None) -> None:
+def refuse_thresholds(metrics: list[Metric], roc: bool, per_query_scale: str | None) -> None:
     """Raise `InputError` for metrics that compare distances of different queries under a re-ranking.
 
-    `uneven` is why its distances of different queries are not comparable to one threshold; None if they are.
+    `per_query_scale` is why its distances of different queries are not comparable to one threshold; None if they are.
     """
-    if uneven is None:
+    if per_query_scale is None:
         return
     compared = [metric for metric in metrics if metric.family.needs in (PAIRS, PROBES, NEAREST)]
     unfit = [metric.name for metric in compared if not metric.family.of_one_query] + (["roc"] if roc else [])
     if unfit:
         raise InputError(
             f"{', '.join(unfit)} would compare re-ranked distances of different queries with one threshold, and "
-            f"{uneven}; leave them out, or evaluate without re-ranking"
+            f"{per_query_scale}; leave them out, or evaluate without re-ranking"
         )

@@ -35,7 +35,7 @@ from reid_dist.engine.tasks import (
 )
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.stores import Stage, Workspace
-from reid_dist.stores.locks import in_turn
+from reid_dist.stores.locks import stage_lock
 
 
 def _build(job: SearchJob, truth: GroundTruth | None, stage: Stage | None) -> TaskGraph:
@@ -115,7 +115,7 @@ def _run(job: SearchJob, execution: Execution, truth: GroundTruth | None) -> lis
     workspace = execution.workspace
     if workspace is None or not isinstance(job, EvaluationJob):
         return _compute(job, execution, truth, None)
-    with in_turn(_partials(job, truth, workspace).path, execution.progress.warn):
+    with stage_lock(_partials(job, truth, workspace).path, execution.progress.warn):
         # Opened again: a run that has finished meanwhile has removed it.
         stage = _partials(job, truth, workspace)
         # An interrupted run may have used another plan; its plan is adopted, so that its partial results are reused.

@@ -197,7 +197,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Besides:
+class ExtraMemory:
     """Memory of a job in addition to features, tiles and thresholds."""
 
     # Additional bytes of a task per query row, per gallery row and per pair of its blocks.
@@ -215,14 +215,14 @@ class Besides:
     # Whether outputs are prepared from summaries of all blocks of queries.
     prepares: bool = False
 
-    def __add__(self, other: Besides) -> Besides:
+    def __add__(self, other: ExtraMemory) -> ExtraMemory:
         """Return the sum of both requirements: bytes and values add up, and flags are shared."""
         shared = "pairs", "merges_slowly", "prepares"
         both = {each.name: (getattr(self, each.name), getattr(other, each.name)) for each in fields(self)}
-        return Besides(**{name: max(values) if name in shared else sum(values) for name, values in both.items()})
+        return ExtraMemory(**{name: max(values) if name in shared else sum(values) for name, values in both.items()})
 
 
-NOTHING_BESIDES = Besides()
+NO_EXTRA_MEMORY = ExtraMemory()
 
 
 def _even_blocks(
@@ -285,14 +285,14 @@ def make_plan(
     memory_per_thread: int = DEFAULT_MEMORY,
     chunk_rows: int | None = None,
     relevant_per_query: float = 0.0,
-    besides: Besides = NOTHING_BESIDES,
+    extra: ExtraMemory = NO_EXTRA_MEMORY,
     policy: Policy | None = None,
 ) -> Plan:
     """Divide a job into tasks.
 
     `memory_per_thread` limits one task, in bytes; `chunk_rows` are the rows of a tile on both sides, None for the
     default shape; `relevant_per_query` is the largest mean number of gallery items with the query's pid, over blocks of
-    queries; `besides` is the memory of outputs other than ranks; `policy` is the job's, None for the one in force.
+    queries; `extra` is the memory of outputs other than ranks; `policy` is the job's, None for the one in force.
 
     Raises `InputError` if `chunk_rows` is not positive, and `PlanError` if no division fits into memory; the message
     names limits that would.
@@ -302,22 +302,22 @@ def make_plan(
     work = _ON_DEVICE if chosen.expects_device(query.n_rows * gallery.n_rows * query.dim) else _ON_CPU
     query_block = min(query.n_rows, work.most_query_rows)
     # This memory does not decrease with smaller gallery blocks.
-    pairs = besides.pairs
-    fitting = memory_per_thread // (2 * max(1, besides.bytes_per_query))
+    pairs = extra.pairs
+    fitting = memory_per_thread // (2 * max(1, extra.bytes_per_query))
     if fitting < query_block:
         query_block = max(1, fitting // tile.query * tile.query or fitting)
     # Enough tasks to keep all threads busy to the end, each large enough to outweigh its scheduling.
     flop = max(work.task_flop, 2.0 * query.n_rows * gallery.n_rows * query.dim / _MOST_TASKS)
     wanted = flop / (2.0 * query_block * query.dim)
-    per_thread = min(work.tasks_per_thread, _FEW_TASKS_PER_THREAD if besides.merges_slowly else _TASKS_PER_THREAD)
+    per_thread = min(work.tasks_per_thread, _FEW_TASKS_PER_THREAD if extra.merges_slowly else _TASKS_PER_THREAD)
     balanced = gallery.n_rows * -(-query.n_rows // query_block) / (per_thread * n_threads)
     rows = max(1, min(int(wanted), int(balanced), work.most_gallery_rows))
-    if besides.bytes_per_pair:
+    if extra.bytes_per_pair:
         rows = max(1, min(rows, _MOST_HELD_PAIRS // query_block))
     chunk, is_chunked = min(gallery.chunk_rows, gallery.n_rows), gallery.chunk_rows < gallery.n_rows
     step = chunk if is_chunked else min(tile.gallery, gallery.n_rows)
     # Rounded up, few blocks are merged at once.
-    steps = -(-rows // step) if besides.merges_slowly and not is_chunked else round(rows / step)
+    steps = -(-rows // step) if extra.merges_slowly and not is_chunked else round(rows / step)
     gallery_block = max(1, steps) * step
     if not is_chunked:
         gallery_block = min(gallery_block, gallery.n_rows)
@@ -328,7 +328,7 @@ def make_plan(
     integers, dim = chosen.may_use_integers, query.dim
 
     def projected(query_rows: int, gallery_rows: int) -> int:
-        """Peak bytes of a task: blocks as read and prepared, the tile, thresholds and counts, and what is besides."""
+        """Peak bytes of a task: blocks as read and prepared, the tile, thresholds and counts, and what outputs add."""
         # A decoded chunk exists in addition to its block, and float16 values in addition to their widened copy.
         widening = (4 if gallery.itemsize == 4 else 6) * dim
         blocks = query_rows * dim * 8 + gallery_rows * widening + min(gallery.chunk_rows, gallery_rows) * dim * 4
@@ -346,8 +346,8 @@ def make_plan(
         # Per relevant pair: relevance and targets (56 bytes), edges and counts (20), edges in float64 for crowded bands
         # (16), sorting buffers, and the counts of the blocks that wait to be merged.
         thresholds = int(query_rows * relevant_per_query * (156 + 8 * MERGED_AT_ONCE)) + query_rows * 64
-        held = query_rows * besides.bytes_per_query + gallery_rows * besides.bytes_per_gallery_row
-        held += query_rows * gallery_rows * besides.bytes_per_pair + besides.bytes_per_task
+        held = query_rows * extra.bytes_per_query + gallery_rows * extra.bytes_per_gallery_row
+        held += query_rows * gallery_rows * extra.bytes_per_pair + extra.bytes_per_task
         if pairs:
             held += _KEY_TABLES + OPEN_BYTES + min(counts, query_rows * gallery_rows) * _BYTES_PER_COUNT
         return blocks + values + thresholds + held
@@ -364,11 +364,11 @@ def make_plan(
                 f"of {chunk} rows x {gallery.dim} features; give workers more memory per thread, choose a smaller "
                 "chunk_rows, or ingest the gallery again with a smaller --chunk-rows"
             )
-    unit = gallery_block if besides.merges_slowly else chunk if is_chunked else _ROWS_STEP
+    unit = gallery_block if extra.merges_slowly else chunk if is_chunked else _ROWS_STEP
     query_block, gallery_block = _even_blocks(query, gallery, query_block, gallery_block, tile, n_threads, unit)
     # Rank, ties, row and distance of every positive, and further values; once in blocks and once concatenated.
-    result = 2 * query.n_rows * (int(32 * relevant_per_query) + 40 + 8 * besides.values_per_query)
-    if besides.prepares:
+    result = 2 * query.n_rows * (int(32 * relevant_per_query) + 40 + 8 * extra.values_per_query)
+    if extra.prepares:
         # Relevance and thresholds of all queries wait for the outputs.
         result += int(query.n_rows * relevant_per_query * _BYTES_PER_WAITING)
     task = projected(query_block, gallery_block)
@@ -377,4 +377,4 @@ def make_plan(
         counts = max(_FEWEST_COUNTS, min(counts, _ALL_COUNTS // n_blocks))
         result += 32 * min(n_blocks * (counts + _HISTOGRAM_KEYS), query.n_rows * gallery.n_rows)
     blocks = query_block, gallery_block
-    return Plan(query, gallery, tile, *blocks, n_threads, task, result, counts, besides.prepares)
+    return Plan(query, gallery, tile, *blocks, n_threads, task, result, counts, extra.prepares)

@@ -19,7 +19,7 @@ from reid_dist.engine.distances.device_rows import StoredRows
 from reid_dist.engine.distances.devices import are_loaded
 from reid_dist.engine.plan import SetShape
 from reid_dist.engine.reductions.base import FeatureBlock
-from reid_dist.engine.reductions.key_counts import FallingScale
+from reid_dist.engine.reductions.key_counts import ScreenScale
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.stores import DistanceBlock, FeatureSet
@@ -51,9 +51,9 @@ class Scorer(ABC):
         """URIs and content digests of the inputs of the distances."""
 
     @property
-    def falling_scale(self) -> FallingScale:
+    def falling_scale(self) -> ScreenScale:
         """Falling values of distances, for thresholds over the pairs of all queries."""
-        return FallingScale(self.distance.squared)
+        return ScreenScale(self.distance.squared)
 
     @property
     def bytes_per_pair(self) -> int:

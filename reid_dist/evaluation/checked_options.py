@@ -94,7 +94,7 @@ class CheckedOptions:
         if rerank is None and values["against_plain"]:
             raise InputError("against_plain compares a re-ranking with the ranking without it; give rerank")
         if rerank is not None:
-            refuse_thresholds(metrics, values["roc"], rerank.uneven)
+            refuse_thresholds(metrics, values["roc"], rerank.per_query_scale)
         if values["metrics"] is not None:
             # Under one spelling each, so that runs that differ in spelling alone are one run.
             values["metrics"] = [metric.name for metric in metrics]

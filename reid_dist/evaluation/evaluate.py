@@ -36,7 +36,7 @@ from reid_dist.evaluation.options import RANKING_OPTIONS, EvaluationOptions, Ran
 from reid_dist.evaluation.progress_bars import Shown
 from reid_dist.evaluation.projection import (
     RANKS_OF_ITEMS,
-    held_besides,
+    extra_memory_of,
     most_matches,
     most_relevant,
     plan_for,
@@ -251,7 +251,7 @@ def plan_job(
         memory_per_thread=memory_per_thread,
         chunk_rows=checked.values["chunk_rows"],
         relevant_per_query=per_query,
-        besides=held_besides(checked, gallery, scorer, per_query, requested_outputs(checked)),
+        extra=extra_memory_of(checked, gallery, scorer, per_query, requested_outputs(checked)),
         policy=policy,
     )
 
@@ -279,11 +279,11 @@ def _evaluate(
     several = [ProtocolRanks((checked.protocol, *beside))] if beside else []
     if beside:
         per_query = most_matches(*visible) + 1
-    besides = held_besides(checked, visible[1], scorer, per_query, [*several, *outputs])
+    extra = extra_memory_of(checked, visible[1], scorer, per_query, [*several, *outputs])
     job = EvaluationJob(
         *visible,
         scorer,
-        plan_for(scorer, execution, per_query, besides),
+        plan_for(scorer, execution, per_query, extra),
         outputs,
         protocol=checked.protocol,
         rows_are_items=checked.rows_are_items,

@@ -15,7 +15,7 @@ from reid_dist.engine.outputs.output import JobSizes, Output
 from reid_dist.engine.outputs.partitions import PartitionMetrics
 from reid_dist.engine.outputs.ranks import Ranks
 from reid_dist.engine.outputs.single_shot_curves import SingleShotCurves
-from reid_dist.engine.plan import NOTHING_BESIDES, Besides, Plan, make_plan
+from reid_dist.engine.plan import NO_EXTRA_MEMORY, ExtraMemory, Plan, make_plan
 from reid_dist.engine.reductions.single_shot import SingleShot
 from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.task_graph import Execution
@@ -28,13 +28,13 @@ from reid_dist.relevance.ground_truth import RowLists
 from reid_dist.stores import LabelledSet
 
 
-def held_besides(
+def extra_memory_of(
     checked: CheckedOptions,
     gallery: LabelledSet,
     scorer: Scorer,
     per_query: float,
     outputs: Sequence[Output[Any]],
-) -> Besides:
+) -> ExtraMemory:
     """Memory of a job besides ranks: that of its outputs and of the re-ranking."""
     held = held_by_outputs(outputs, JobSizes(gallery, checked.protocol, per_query, scorer.shapes[1]))
     if checked.rerank is not None:
@@ -42,9 +42,9 @@ def held_besides(
     return held
 
 
-def held_by_outputs(outputs: Sequence[Output[Any]], sizes: JobSizes) -> Besides:
+def held_by_outputs(outputs: Sequence[Output[Any]], sizes: JobSizes) -> ExtraMemory:
     """Memory of outputs together."""
-    return sum((output.besides(sizes) for output in outputs), NOTHING_BESIDES)
+    return sum((output.extra_memory(sizes) for output in outputs), NO_EXTRA_MEMORY)
 
 
 def most_relevant(checked: CheckedOptions, query: LabelledSet, gallery: LabelledSet) -> float:
@@ -85,7 +85,7 @@ def _fullest(counts: NDArray[np.int64]) -> float:
     return float((sums / np.diff(np.append(starts, len(counts)))).max())
 
 
-def plan_for(scorer: Scorer, execution: Execution, per_query: float, besides: Besides) -> Plan:
+def plan_for(scorer: Scorer, execution: Execution, per_query: float, extra: ExtraMemory) -> Plan:
     """Plan a job with `per_query` relevant pairs of a query."""
     return make_plan(
         *scorer.shapes,
@@ -93,7 +93,7 @@ def plan_for(scorer: Scorer, execution: Execution, per_query: float, besides: Be
         memory_per_thread=execution.memory_per_thread,
         chunk_rows=execution.chunk_rows,
         relevant_per_query=per_query,
-        besides=besides + Besides(bytes_per_pair=scorer.bytes_per_pair),
+        extra=extra + ExtraMemory(bytes_per_pair=scorer.bytes_per_pair),
         policy=execution.policy,
     )
 

@@ -15,8 +15,8 @@ from reid_dist.errors import StoreError
 from reid_dist.stages.session import Session
 from reid_dist.stores import Stage, Workspace
 from reid_dist.stores.locations import local_path
-from reid_dist.stores.locks import in_turn
-from reid_dist.stores.workspace import INNER, read_record, write_record
+from reid_dist.stores.locks import stage_lock
+from reid_dist.stores.workspace import NESTED, read_record, write_record
 
 Part = TypeVar("Part")
 
@@ -47,7 +47,7 @@ class Study(Generic[Part]):
     @contextlib.contextmanager
     def apart(self, session: Session, name: str) -> Iterator[tuple[Session, Path]]:
         """Session in a folder of its own, which is found again by its name, and removed when the work is done."""
-        folder = self.folder / f"{INNER}{name}"
+        folder = self.folder / f"{NESTED}{name}"
         folder.mkdir(exist_ok=True)
         yield session.within(folder), folder
         shutil.rmtree(folder, ignore_errors=True)
@@ -87,8 +87,8 @@ def _folder_of(session: Session, identity: str | None) -> Iterator[Path]:
     if identity is None:
         yield _made(place)
         return
-    folder = place / f"{INNER}{identity[:20]}"
-    with in_turn(str(folder), session.warn):
+    folder = place / f"{NESTED}{identity[:20]}"
+    with stage_lock(str(folder), session.warn):
         _made(folder)
         try:
             yield folder

@@ -148,7 +148,7 @@ def pair_distance(rows: PairRows, i: int, j: int) -> float:
 
 
 @inner_kernel
-def falling_at(rows: PairRows, i: int, distance: float, side: float) -> float:
+def on_screen_scale(rows: PairRows, i: int, distance: float, side: float) -> float:
     """Falling value at a canonical distance of query `i`: the screening value decreases linearly with it.
 
     The distance is rescored if `rows.rescoring` is active.  With `side` 1 or -1, no plain distance rescored to

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bisection import first_at_least
-from reid_dist.kernels.canonical import PairRows, falling_at, mix
+from reid_dist.kernels.canonical import PairRows, mix, on_screen_scale
 from reid_dist.kernels.settings import kernel
 
 
@@ -14,10 +14,10 @@ from reid_dist.kernels.settings import kernel
 def falling_values(
     rows: PairRows, query: NDArray[np.int64], distance: NDArray[np.float64], side: float
 ) -> NDArray[np.float64]:
-    """Apply `falling_at` to many distances; shapes (n,)."""
+    """Apply `on_screen_scale` to many distances; shapes (n,)."""
     falling = np.empty(len(distance))
     for place in range(len(distance)):
-        falling[place] = falling_at(rows, query[place], distance[place], side)
+        falling[place] = on_screen_scale(rows, query[place], distance[place], side)
     return falling
 
 
@@ -55,7 +55,7 @@ def known_values(
                 change = (1.0 - rescoring.weight) / rescoring.weight * (given - rescoring.apart)
                 value = -slope * change * rescoring.scale[i]
             else:
-                value = centre[i] - slope * falling_at(rows, i, given, 0.0)
+                value = centre[i] - slope * on_screen_scale(rows, i, given, 0.0)
             known[place - first] = value
             largest[i] = max(largest[i], abs(value))
     return known, largest

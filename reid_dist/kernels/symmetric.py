@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.canonical import falling_at, pair_distance
+from reid_dist.kernels.canonical import on_screen_scale, pair_distance
 from reid_dist.kernels.placing import hide_columns
 from reid_dist.kernels.prefetch import prefetch, request_integers
 from reid_dist.kernels.settings import inner_kernel, kernel
@@ -68,7 +68,7 @@ def _reach_farther(side: Side, item: int, other: int) -> None:
     distance = pair_distance(lists.rows, item, other)
     if distance > side.farthest[item]:
         side.farthest[item] = distance
-        falling = falling_at(lists.rows, item, distance, -1.0)
+        falling = on_screen_scale(lists.rows, item, distance, -1.0)
         edge = lists.centre[item] - lists.slope * falling + lists.epsilon[item]
         # Raised by the largest error of rounding to the type of the tiles.
         side.lower_bound[item] = edge + abs(edge) * 2.0**-22 + 2.0**-125

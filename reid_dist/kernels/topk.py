@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.kernels.arrays import sort
-from reid_dist.kernels.canonical import PairRows, falling_at, write_distances
+from reid_dist.kernels.canonical import PairRows, on_screen_scale, write_distances
 from reid_dist.kernels.selection import select
 from reid_dist.kernels.settings import inner_kernel, kernel
 
@@ -57,7 +57,8 @@ class Candidates(NamedTuple):
     # Half widths of the bands, and what refined values have added to them, shape (n_query,), float64.
     epsilon: NDArray[np.float64]
     fine: NDArray[np.float64]
-    # A canonical distance ``d`` corresponds to the screening value ``centre[q] - slope * falling_at(rows, q, d, 0)``.
+    # A canonical distance ``d`` corresponds to the screening value
+    # ``centre[q] - slope * on_screen_scale(rows, q, d, 0)``.
     centre: NDArray[np.float64]
     slope: float
 
@@ -151,7 +152,7 @@ def _order_of(q: int, lists: Candidates, scratch: Scratch) -> NDArray[np.int64]:
 def _settle_one(q: int, lists: Candidates, scratch: Scratch) -> None:
     """Keep the k best of a longer list by (canonical distance, column), and raise its level."""
     best = _order_of(q, lists, scratch)[: lists.k]
-    falling = falling_at(lists.rows, q, scratch.distance[best[-1]], 1.0)
+    falling = on_screen_scale(lists.rows, q, scratch.distance[best[-1]], 1.0)
     sort(best)
     own, listed = lists.value[q], lists.column[q]
     for kept in range(len(best)):

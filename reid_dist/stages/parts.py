@@ -27,7 +27,7 @@ from reid_dist.errors import StoreError
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours.resources import Resources
 from reid_dist.stores import FeatureSet, Stage
-from reid_dist.stores.locks import in_turn
+from reid_dist.stores.locks import stage_lock
 from reid_dist.stores.workspace import stage_name
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def run(stage: PartStage, where: Resources) -> Parts:
 
 def turn(stage: PartStage, where: Resources) -> AbstractContextManager[None]:
     """Wait until no other run works on a stage, and keep it to this one meanwhile."""
-    return in_turn(where.workspace.place(stage_name(stage.kind, stage.identity)), where.progress.warn)
+    return stage_lock(where.workspace.place(stage_name(stage.kind, stage.identity)), where.progress.warn)
 
 
 def completed(stage: PartStage, where: Resources) -> Parts:

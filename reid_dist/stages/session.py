@@ -16,7 +16,7 @@ from reid_dist.engine.task_graph import Execution, Progress, Stopwatch
 from reid_dist.stages.neighbours import Resources
 from reid_dist.stages.visibility import visible_block, visible_sets
 from reid_dist.stores import DistanceBlock, FeatureSet, Workspace
-from reid_dist.stores.workspace import with_remade_parts
+from reid_dist.stores.workspace import retry_damaged_parts
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -104,7 +104,7 @@ class Session:
 
     def retried(self, work: Callable[[], Made]) -> Made:
         """Do work; repeat it where a kept part was missing, damaged or another one, which is then made again."""
-        return with_remade_parts(work, self.workspace, self.warn)
+        return retry_damaged_parts(work, self.workspace, self.warn)
 
     def _threads_and_memory(self) -> tuple[int, int]:
         """Threads of all workers, and the bytes that one task may fill."""

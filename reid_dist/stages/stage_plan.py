@@ -215,7 +215,7 @@ def _plan_averages(
         search = plan_search(n_items, dim, step.n_others + 1, **limits)
     else:
         k, n_pairs = min(step.k, gallery.n_rows), query.n_rows * gallery.n_rows
-        plan = make_plan(query, gallery, **limits, besides=NearestRows(k).memory)
+        plan = make_plan(query, gallery, **limits, extra=NearestRows(k).memory)
         cost = Cost(flop=2 * n_pairs * dim, task_bytes=plan.task_bytes, kept=n_items * 16 * k)
         search = SearchPlan(
             n_items, k, plan.gallery_block, plan.n_gallery_blocks, plan.n_tasks, n_pairs, cost, both_ways=False

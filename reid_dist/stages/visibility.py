@@ -14,7 +14,7 @@ from reid_dist.core.temporary import draft_of, temporary_directory
 from reid_dist.errors import ReidDistError, StoreError, StoreNotFoundError
 from reid_dist.stores import DistanceBlock, FeatureSet, Workspace
 from reid_dist.stores.featureset import stores_of
-from reid_dist.stores.locks import in_turn
+from reid_dist.stores.locks import stage_lock
 from reid_dist.stores.stored import open_stored
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _kept_in(workspace: Workspace | None) -> Iterator[Workspace]:
 def _saved(features: FeatureSet, target: str, warn: Callable[[str], None]) -> FeatureSet:
     """Save a set to a place that is named after its content; the store of another run is used again."""
     # The lock of the place itself is that of its writer.
-    with in_turn(f"{target}-turn", warn):
+    with stage_lock(f"{target}-turn", warn):
         with contextlib.suppress(StoreError):
             stored = open_stored(target)
             if stored.manifest.source.get("content_digest") == features.content_digest:

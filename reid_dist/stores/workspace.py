@@ -7,7 +7,7 @@ uncompressed `.npz`, whose checksums are compared when it is read, and are never
 
 Each part carries its identity: the name of its stage, its own name, and the checksum of the description, which
 determines how rows are cut into parts.  Every read compares it, so that a part under another name, of another stage or
-of another cut is never used.  `with_remade_parts` removes damaged and foreign parts and repeats the work.
+of another cut is never used.  `retry_damaged_parts` removes damaged and foreign parts and repeats the work.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from reid_dist.stores.folders import Folder, folder_at
 from reid_dist.stores.locations import at_location, canonical_uri, read_twice
 from reid_dist.stores.object_errors import is_object_uri
 
-INNER = "sweep-"
+NESTED = "sweep-"
 """Prefix of the names of workspaces in another workspace."""
 
 FORMAT = 5
@@ -261,7 +261,7 @@ class Workspace:
         """Whether any stage, here or in a workspace within this one, has a part that is done."""
         for name in folder_at(self.path).folders():
             where = at_location(self.path, name)
-            if not Stage(where).is_empty or (name.startswith(INNER) and Workspace(where).holds_parts()):
+            if not Stage(where).is_empty or (name.startswith(NESTED) and Workspace(where).holds_parts()):
                 return True
         return False
 
@@ -303,7 +303,7 @@ def read_record(stage: Stage, part: str, warn: Callable[[str], None]) -> dict[st
     return found
 
 
-def with_remade_parts(work: Callable[[], Made], workspace: Workspace | None, warn: Callable[[str], None]) -> Made:
+def retry_damaged_parts(work: Callable[[], Made], workspace: Workspace | None, warn: Callable[[str], None]) -> Made:
     """Do work; where a part of the workspace is missing, damaged or another one, report it and repeat the work.
 
     Whole parts are used again: the second attempt makes the damaged part alone.  Drafts of processes that have ended,

@@ -18,7 +18,7 @@ from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import _build
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs.ranks import Ranks
-from reid_dist.engine.plan import Besides, SetShape, make_plan
+from reid_dist.engine.plan import ExtraMemory, SetShape, make_plan
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.verification.sampling import LevelBrackets
@@ -76,8 +76,8 @@ def test_the_graph_has_the_tasks_and_the_size_of_its_plan(stores, n_threads: int
     near, far = (FeatureSet.open(store) for store in stores)
     scorer = FeatureScorer(near, far, DISTANCES.get("cosine"))
     for outputs in ((Ranks(),), (Ranks(), LevelBrackets(names=("EER",)))):
-        besides = Besides(prepares=len(outputs) > 1)
-        plan = make_plan(query, gallery, n_threads=n_threads, relevant_per_query=5.0, besides=besides)
+        extra = ExtraMemory(prepares=len(outputs) > 1)
+        plan = make_plan(query, gallery, n_threads=n_threads, relevant_per_query=5.0, extra=extra)
         job = EvaluationJob(near, far, scorer, plan, outputs, protocol=PROTOCOLS.get("market1501"))
         graph = _build(job, None, None)
         assert len(graph.tasks) == plan.n_graph_tasks

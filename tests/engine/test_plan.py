@@ -15,7 +15,7 @@ from peaks import needs_peaks, run_and_read
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import cut_rows, even_rows
 from reid_dist.engine.outputs.nearest_rows import NearestRows
-from reid_dist.engine.plan import NOTHING_BESIDES, Plan, SetShape, _longest, make_plan
+from reid_dist.engine.plan import NO_EXTRA_MEMORY, Plan, SetShape, _longest, make_plan
 from reid_dist.errors import InputError, PlanError
 
 MIB = 2**20
@@ -46,7 +46,7 @@ def test_a_plan_fits_or_is_refused(
             memory_per_thread=n_bytes,
             chunk_rows=chunk_rows,
             relevant_per_query=relevant,
-            besides=NearestRows(k).memory if k else NOTHING_BESIDES,
+            extra=NearestRows(k).memory if k else NO_EXTRA_MEMORY,
         )
 
     try:

@@ -163,7 +163,7 @@ from pathlib import Path
 from reid_dist.engine import graph, tasks
 from reid_dist.stores import Stage
 
-def strikes(real):
+def drops_single_rows(real):
     def struck(*given):
         try:
             Path({marker!r}).touch(exist_ok=False)
@@ -173,9 +173,9 @@ def strikes(real):
     return struck
 
 if {keeps_parts}:
-    Stage.write = strikes(Stage.write)
+    Stage.write = drops_single_rows(Stage.write)
 else:
-    graph.tile_task = tasks.tile_task = strikes(graph.tile_task)
+    graph.tile_task = tasks.tile_task = drops_single_rows(graph.tile_task)
 """
 
 

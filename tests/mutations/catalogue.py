@@ -141,7 +141,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("engine/reductions/key_counts.py", "np.where(bits < 0,", "np.where(bits <= 0,"),
         ("engine/reductions/surroundings.py", "sign * lists.epsilon[item]", "sign * 0.0 * lists.epsilon[item]"),
         ("engine/reductions/base.py", "return within, row[within] - first", "return within, row[within] + first"),
-        ("engine/reductions/surroundings.py", "(hidden.crosses or self.strikes)", "hidden.crosses"),
+        ("engine/reductions/surroundings.py", "(hidden.crosses or self.drops_single_rows)", "hidden.crosses"),
         (
             "engine/reductions/impostors.py",
             "self._below += np.diff(ends, prepend=0)[::2]",
@@ -237,8 +237,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("stores/workspace.py", "if found is None or found[1] != self.checksum:", "if found is None:"),
         (
             "stores/workspace.py",
-            "(name.startswith(INNER) and Workspace(where).holds_parts())",
-            "(name.startswith(INNER) and Workspace(where).kinds() is None)",
+            "(name.startswith(NESTED) and Workspace(where).holds_parts())",
+            "(name.startswith(NESTED) and Workspace(where).kinds() is None)",
         ),
         (
             "stores/workspace.py",
@@ -340,7 +340,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "spelled(checked.expand) if checked.expand else None",
             "checked.expand[0].name if checked.expand else None",
         ),
-        ("evaluation/study.py", "with in_turn(str(folder), session.warn):", "if True:"),
+        ("evaluation/study.py", "with stage_lock(str(folder), session.warn):", "if True:"),
         ("stages/visibility.py", "os.path.isfile, block.uri", "os.path.isabs, block.uri"),
         (
             "cli/options.py",

@@ -19,7 +19,7 @@ from feature_arrays import SIDES, make_piece, save_model
 
 from reid_dist.errors import StoreError, StoreExistsError
 from reid_dist.stores import FeatureSet, FeatureWriter, check_store, ingest
-from reid_dist.stores.locks import in_turn, lock
+from reid_dist.stores.locks import lock, stage_lock
 from reid_dist.stores.sparse import write_graph
 
 # Ingests, and waits after the first rows until a file appears.
@@ -214,7 +214,7 @@ class TestLock:
         monkeypatch.setattr(fcntl, "flock", unsupported)
         FeatureSet.from_arrays([[1.0]], [1]).save(uri)
         assert not check_store(uri).damaged
-        with in_turn(uri, pytest.fail):
+        with stage_lock(uri, pytest.fail):
             pass
         assert not held.exists()
 
@@ -238,8 +238,8 @@ class TestLock:
 # Takes its turn at a stage, prints a line, and keeps it until it ends.
 HELD = """
 import sys, time
-from reid_dist.stores.locks import in_turn
-with in_turn(sys.argv[1], print):
+from reid_dist.stores.locks import stage_lock
+with stage_lock(sys.argv[1], print):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -255,10 +255,10 @@ def test_users_of_a_stage_take_turns(tmp_path: Path) -> None:
         killing = threading.Timer(0.7, other.kill)
         killing.start()
         begun = time.monotonic()
-        with in_turn(stage, warnings.append):
+        with stage_lock(stage, warnings.append):
             waited = time.monotonic() - begun
             # Another stage is not concerned.
-            with in_turn(f"{stage}0", warnings.append):
+            with stage_lock(f"{stage}0", warnings.append):
                 pass
         killing.join()
     assert waited > 0.4
@@ -269,12 +269,12 @@ def test_users_of_a_stage_take_turns(tmp_path: Path) -> None:
 def test_a_stage_where_nothing_can_be_written(tmp_path: Path) -> None:
     """What is written next reports it."""
     (tmp_path / "file").write_text("x")
-    with in_turn(str(tmp_path / "file" / "stage"), pytest.fail):
+    with stage_lock(str(tmp_path / "file" / "stage"), pytest.fail):
         pass
 
 
 @pytest.mark.timeout(20)
-@pytest.mark.parametrize("take", [lock, lambda uri: in_turn(uri, print).__enter__()])
+@pytest.mark.parametrize("take", [lock, lambda uri: stage_lock(uri, print).__enter__()])
 def test_a_pipe_in_the_place_of_a_lock_is_not_waited_for(tmp_path: Path, take: Callable[[str], object]) -> None:
     os.mkfifo(tmp_path / ".set.zarr.lock")
     with pytest.raises(StoreError, match=r"\.set\.zarr\.lock is a pipe and no file"):

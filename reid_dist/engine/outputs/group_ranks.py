@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries, Relevance, Targets, Thresholds
 from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, Output, QueryBlock
-from reid_dist.engine.plan import DEFAULT_TILE_GALLERY, Besides
+from reid_dist.engine.plan import DEFAULT_TILE_GALLERY, ExtraMemory
 from reid_dist.engine.reductions.bands import ENTERING_BYTES
 from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, combine_groups, group_bytes
 from reid_dist.engine.reductions.reduction import Reduction
@@ -60,11 +60,11 @@ class GroupRanks(Output[RankedQueries]):
             raise AssertionError("some blocks of the gallery are missing")
         return rank_groups(block.relevance, self._targets(block), [found.count])
 
-    def besides(self, sizes: JobSizes) -> Besides:
+    def extra_memory(self, sizes: JobSizes) -> ExtraMemory:
         """Counts and places of groups, and relevance and thresholds of groups besides those of items."""
         rows = min(sizes.shape.chunk_rows, DEFAULT_TILE_GALLERY)
         groups = group_bytes(group_numbers(self.label, sizes.gallery), rows, sizes.per_query)
-        return Besides(groups + int(160 * sizes.per_query), merges_slowly=True, bytes_per_task=ENTERING_BYTES)
+        return ExtraMemory(groups + int(160 * sizes.per_query), merges_slowly=True, bytes_per_task=ENTERING_BYTES)
 
     def _index(self, labels: JobLabels) -> GroupIndex:
         return labels.derive((GroupIndex, self.label), lambda index: GroupIndex(index.labels, self.label, index.mask))

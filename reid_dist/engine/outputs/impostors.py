@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from reid_dist.engine.outputs.output import JobSizes, Merge, Output, QueryBlock
-from reid_dist.engine.plan import MERGED_AT_ONCE, NOTHING_BESIDES, Besides
+from reid_dist.engine.plan import MERGED_AT_ONCE, NO_EXTRA_MEMORY, ExtraMemory
 from reid_dist.engine.reductions.impostors import (
     BracketCounts,
     CollectImpostors,
@@ -48,12 +48,12 @@ class ImpostorBrackets(Output[BracketCounts]):
         """Sums, and counts by query one after the other."""
         return join_brackets(parts)
 
-    def besides(self, sizes: JobSizes) -> Besides:
+    def extra_memory(self, sizes: JobSizes) -> ExtraMemory:
         """Counts."""
-        return Besides(pairs=True) + (held_by_queries(len(self.edges) // 2) if self.by_query else NOTHING_BESIDES)
+        return ExtraMemory(pairs=True) + (held_by_queries(len(self.edges) // 2) if self.by_query else NO_EXTRA_MEMORY)
 
 
-def held_by_queries(n_brackets: int) -> Besides:
+def held_by_queries(n_brackets: int) -> ExtraMemory:
     """Memory of counts by query around so many brackets."""
     # A bracket and a gap of four bytes each: being added to, waiting to be merged and in the result.
-    return Besides(8 * n_brackets * (2 * MERGED_AT_ONCE + 4), values_per_query=3 * n_brackets)
+    return ExtraMemory(8 * n_brackets * (2 * MERGED_AT_ONCE + 4), values_per_query=3 * n_brackets)

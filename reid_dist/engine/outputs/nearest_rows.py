@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import Neighbours
 from reid_dist.engine.outputs.output import Float64, JobSizes, Merge, Output, QueryBlock
-from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
+from reid_dist.engine.plan import MERGED_AT_ONCE, ExtraMemory
 from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.surroundings import KeepNearest, Surroundings, merge_surroundings
 
@@ -42,13 +42,13 @@ class NearestRows(Output[Neighbours]):
         return Neighbours(merged[_ROWS].index, merged[_ROWS].distance)
 
     @property
-    def memory(self) -> Besides:
+    def memory(self) -> ExtraMemory:
         """Candidates during the tile loop, then lists that wait to be merged, and twice those being sorted."""
         entry = 16
         waiting = entry * self.k * (2 * MERGED_AT_ONCE + 4)
-        return Besides((2 * self.k + 64) * 12 + waiting, values_per_query=entry // 8 * self.k)
+        return ExtraMemory((2 * self.k + 64) * 12 + waiting, values_per_query=entry // 8 * self.k)
 
-    def besides(self, sizes: JobSizes) -> Besides:
+    def extra_memory(self, sizes: JobSizes) -> ExtraMemory:
         """The lists."""
         return self.memory
 
@@ -85,7 +85,7 @@ class NearestNegatives(Output[Probes]):
     def reductions(self, block: QueryBlock) -> Mapping[str, Reduction[Any]]:
         """Lists without rows that are hidden."""
         hidden, mask = block.relevance.hidden, block.labels.mask
-        nearest = KeepNearest(max(1, self.n), hidden, mask, strikes=self.n > 0)
+        nearest = KeepNearest(max(1, self.n), hidden, mask, drops_single_rows=self.n > 0)
         return {_NEGATIVES: nearest}
 
     def finish(self, block: QueryBlock, merged: Mapping[str, Any]) -> Probes:
@@ -94,6 +94,6 @@ class NearestNegatives(Output[Probes]):
         pids, own = block.labels.index.labels.pids, block.labels.query.take(block.rows).pids
         return Probes(nearest, block.relevance.mated, own, pids[nearest.index])
 
-    def besides(self, sizes: JobSizes) -> Besides:
+    def extra_memory(self, sizes: JobSizes) -> ExtraMemory:
         """Lists."""
-        return Besides(_NEGATIVE_BYTES * max(1, self.n))
+        return ExtraMemory(_NEGATIVE_BYTES * max(1, self.n))

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Labels, RankedQueries, Relevance, RowRange, Thresholds
-from reid_dist.engine.plan import NOTHING_BESIDES, Besides, SetShape
+from reid_dist.engine.plan import NO_EXTRA_MEMORY, ExtraMemory, SetShape
 from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.scorers import Scorer
 from reid_dist.relevance.assignment import GalleryIndex
@@ -193,9 +193,9 @@ class Output(Generic[R]):
         joined: R = _concatenated(parts)
         return joined
 
-    def besides(self, sizes: JobSizes) -> Besides:
+    def extra_memory(self, sizes: JobSizes) -> ExtraMemory:
         """Memory in addition to features, tiles, thresholds and ranks."""
-        return NOTHING_BESIDES
+        return NO_EXTRA_MEMORY
 
 
 def _concatenated(parts: Sequence[Any]) -> Any:

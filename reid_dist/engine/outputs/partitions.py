@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import Labels, RankedQueries
 from reid_dist.engine.outputs.output import JobLabels, JobSizes, QueryBlock
 from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
-from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
+from reid_dist.engine.plan import MERGED_AT_ONCE, ExtraMemory
 from reid_dist.engine.reductions.targets import rank, select
 from reid_dist.errors import InputError
 from reid_dist.kernels.splitmix import stream_outputs
@@ -121,14 +121,14 @@ class PartitionMetrics(CountingOutput[PartValues]):
             by_camera = np.stack(found, axis=1) if found else np.empty((relevance.n_query, 0, len(metrics)))
         return PartValues(by_camera, by_size)
 
-    def besides(self, sizes: JobSizes) -> Besides:
+    def extra_memory(self, sizes: JobSizes) -> ExtraMemory:
         """Counts of every threshold by group, those that wait to be merged included, and the group of every row."""
         camids = sizes.gallery.camids if self.partitions.cameras else None
         n_cameras = 0 if camids is None else len(np.unique(camids))
         n_groups = max(1, n_cameras) * self.partitions.n_sizes
         counts = int(sizes.per_query * n_groups * 6 * (MERGED_AT_ONCE + 3))
         values = len(self.metrics) * (n_cameras + self.partitions.n_sizes)
-        return Besides(counts, 24, values_per_query=values)
+        return ExtraMemory(counts, 24, values_per_query=values)
 
     def _rows(self, labels: JobLabels) -> tuple[Int64, Int64]:
         return labels.derive(self.partitions, lambda index: self.partitions.of_rows(index.labels))

@@ -24,7 +24,7 @@ from reid_dist.core.sorted_values import is_among
 from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, QueryBlock
 from reid_dist.engine.outputs.ranks import COUNTS, CountingOutput
 from reid_dist.engine.outputs.single_shot_curves import Case, SingleShotCurves
-from reid_dist.engine.plan import MERGED_AT_ONCE, Besides
+from reid_dist.engine.plan import MERGED_AT_ONCE, ExtraMemory
 from reid_dist.engine.reductions.counts import CountNearer
 from reid_dist.engine.reductions.identities import Identities
 from reid_dist.engine.reductions.reduction import Reduction
@@ -75,9 +75,9 @@ class ProtocolRanks(CountingOutput[tuple[RankedQueries, ...]]):
         places = range(len(self.protocols))
         return tuple(variants.rank(place, block.relevance, known, merged, pairs) for place in places)
 
-    def besides(self, sizes: JobSizes) -> Besides:
+    def extra_memory(self, sizes: JobSizes) -> ExtraMemory:
         """Counts of groups: rows of pid -1, of pid 0 and all others, and once more without the query's camera."""
-        return Besides(int(sizes.per_query * 4 * 6 * (MERGED_AT_ONCE + 3)), 24)
+        return ExtraMemory(int(sizes.per_query * 4 * 6 * (MERGED_AT_ONCE + 3)), 24)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import GalleryMask, Targets
 from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, Output, QueryBlock
-from reid_dist.engine.plan import Besides
+from reid_dist.engine.plan import ExtraMemory
 from reid_dist.engine.reductions.bands import ENTERING_BYTES
 from reid_dist.engine.reductions.identities import Identities
 from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot, combine_lists
@@ -80,10 +80,10 @@ class SingleShotCurves(Output[Float64]):
         """Number of curves of a query."""
         return 3 if self.tie_rules else 1
 
-    def besides(self, sizes: JobSizes) -> Besides:
+    def extra_memory(self, sizes: JobSizes) -> ExtraMemory:
         """Lists and curves."""
         bytes_per_query = self.shot.query_bytes(_identity_sizes(sizes), sizes.per_query)
-        return Besides(
+        return ExtraMemory(
             self.n_curves * bytes_per_query,
             values_per_query=self.n_curves * self.shot.max_rank,
             bytes_per_task=self.n_curves * ENTERING_BYTES,

@@ -60,7 +60,7 @@ class Column:
     per_open: tuple[float, float] = (0.0, 0.0)
     # Share of pairs inside bands at which a computed tile is left to the next precision.
     given_up: float = 0.2
-    # Listing an entry, besides.
+    # Listing an entry, as well.
     per_entry: float = 0.0
 
     def serves(self, need: Need, *, known: bool) -> bool:

@@ -20,7 +20,7 @@ from reid_dist.engine.reductions.backends import Advance, Rest, Seen
 from reid_dist.engine.reductions.bands import Adding, DecidingTiles
 from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.costs import OF_INTEGERS, Need, Precision
-from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
+from reid_dist.engine.reductions.key_counts import KeyCounts, ScreenScale, add_key_counts, ordered_keys
 from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.tiles import BlockPair, TileView
 from reid_dist.kernels.canonical import pair_distances
@@ -64,7 +64,7 @@ class Visibility:
     # Whether each query is counted by the protocol, shape (n_query,), bool.
     counted: NDArray[np.bool_]
     # Falling values of distances.
-    scale: FallingScale
+    scale: ScreenScale
 
     def columns(self, pair: BlockPair) -> HiddenColumns:
         """Columns of a block pair that are hidden from its queries."""

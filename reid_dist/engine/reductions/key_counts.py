@@ -28,7 +28,7 @@ def distance_of(key: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class FallingScale:
+class ScreenScale:
     """Falling values of distances: what screening values decrease linearly with, alike for all queries.
 
     They are plain distances, or signed squares of these.  With a `divisor`, distances are rescored: ``(1 - weight) *
@@ -62,7 +62,7 @@ class FallingScale:
         return np.where(plain <= LOWEST * self.divisor, -np.inf, rescored)
 
     def _falling(self, distance: Float64, side: float) -> Float64:
-        """Falling values as those of `reid_dist.kernels.canonical.falling_at`."""
+        """Falling values as those of `reid_dist.kernels.canonical.on_screen_scale`."""
         value = distance
         with np.errstate(over="ignore", under="ignore"):
             if self.divisor is not None and self.weight != 0.0:

@@ -131,11 +131,11 @@ class KeepNearest(Reduction[Surroundings]):
     # Length of the lists.
     k: int
     # Gallery rows to omit: those hidden from all queries or from some.  Single rows hidden from a query are omitted if
-    # they may have another pid, or with `strikes`; otherwise its positives and its junk of the same pid may remain, and
-    # the lists are read only for queries without either.  None to list all rows.
+    # they may have another pid, or with `drops_single_rows`; otherwise its positives and its junk of the same pid may
+    # remain, and the lists are read only for queries without either.  None to list all rows.
     hidden: Hidden | None = None
     mask: GalleryMask | None = None
-    strikes: bool = False
+    drops_single_rows: bool = False
     # Canonical distances within which each query has k gallery rows, in this block or in others, shape (n_query,),
     # float64; inf if unknown.  Rows beyond may be missing in lists.
     reach: Float64 | None = None
@@ -146,7 +146,7 @@ class KeepNearest(Reduction[Surroundings]):
     def _begin(self, pair: BlockPair) -> None:
         hidden, mask = self.hidden, self.mask
         self._hidden = None if hidden is None or mask is None else HiddenColumns(hidden, mask, pair.gallery)
-        struck = self._hidden if hidden is not None and (hidden.crosses or self.strikes) else None
+        struck = self._hidden if hidden is not None and (hidden.crosses or self.drops_single_rows) else None
         self._listing = Listing(pair, self.k, Seed(self.reach), farthest=self.farthest, hidden=struck)
         self._work = ListWork(pair.costs, self._listing.n_listed * len(pair.query), pair.policy)
 

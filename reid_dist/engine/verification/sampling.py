@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.outputs.impostors import ImpostorBrackets, visibility_of
 from reid_dist.engine.outputs.output import JobSizes, QueryBlock
-from reid_dist.engine.plan import DEFAULT_TILE, Besides
+from reid_dist.engine.plan import DEFAULT_TILE, ExtraMemory
 from reid_dist.engine.reductions.impostors import CountImpostors
-from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, ordered_keys
+from reid_dist.engine.reductions.key_counts import KeyCounts, ScreenScale, add_key_counts, ordered_keys
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.engine.verification.crossings import END, Level, edges_of
 from reid_dist.engine.verification.measures import wanted_levels
@@ -75,7 +75,7 @@ class Sample:
     n_impostor: int
     # Maximal counts of distances in a partial result.
     most_counts: int
-    scale: FallingScale
+    scale: ScreenScale
 
 
 def join_samples(blocks: Sequence[Sample]) -> Sample:
@@ -252,6 +252,6 @@ class LevelBrackets(ImpostorBrackets):
             return self
         return replace(self, edges=edges_of_sample(self._levels(n_genuine, n_impostor), sample) or self.edges)
 
-    def besides(self, sizes: JobSizes) -> Besides:
+    def extra_memory(self, sizes: JobSizes) -> ExtraMemory:
         """Counts."""
-        return super().besides(sizes) + Besides(prepares=True)
+        return super().extra_memory(sizes) + ExtraMemory(prepares=True)

@@ -233,11 +233,11 @@ def _rank(
                     continue
                 scorer = FeatureScorer(*visible, measure)
                 execution = session.execution()
-                besides = held_by_outputs(outputs, JobSizes(gallery, EVERY_ROW, per_query, scorer.shapes[1]))
+                extra = held_by_outputs(outputs, JobSizes(gallery, EVERY_ROW, per_query, scorer.shapes[1]))
                 job = EvaluationJob(
                     *visible,
                     scorer,
-                    plan_for(scorer, execution, per_query, besides),
+                    plan_for(scorer, execution, per_query, extra),
                     tuple(outputs),
                     protocol=EVERY_ROW,
                     rows_are_items=rows_are_items,

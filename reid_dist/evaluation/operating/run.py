@@ -47,7 +47,7 @@ from reid_dist.evaluation.operating.values import (
 )
 from reid_dist.evaluation.options import OPTIONS, POINTS, EvaluationOptions
 from reid_dist.evaluation.progress_bars import Shown
-from reid_dist.evaluation.projection import held_besides, most_relevant, plan_for
+from reid_dist.evaluation.projection import extra_memory_of, most_relevant, plan_for
 from reid_dist.evaluation.result_spec import ranking_spec
 from reid_dist.evaluation.sessions import begin_session
 from reid_dist.evaluation.signatures import lists_options
@@ -179,10 +179,10 @@ def operating_points(
     given["metrics"] = [metric.name for metric in Wanted.metrics((), wanted.fpir or ())]
     measure = DISTANCES.get(given["distance"])
     rerank = None if given["rerank"] is None else parse_rerank(given["rerank"])
-    if rerank is not None and rerank.uneven is not None:
+    if rerank is not None and rerank.per_query_scale is not None:
         raise InputError(
-            f"operating points compare the re-ranked distances of all queries with one threshold, and {rerank.uneven}; "
-            "evaluate with another re-ranking, or with none"
+            "operating points compare the re-ranked distances of all queries with one threshold, and "
+            f"{rerank.per_query_scale}; evaluate with another re-ranking, or with none"
         )
     near, far_side = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     check_sets(near, far_side, measure)
@@ -314,11 +314,11 @@ def _job(
         NearestNegatives(1),
         *verification_outputs(wanted.metrics(DEFAULT_FAR if wanted.far is None else wanted.far, ()), roc=False),
     )
-    besides = held_besides(checked, visible[1], scorer, per_query, outputs) + held_by_queries(n_points)
+    extra = extra_memory_of(checked, visible[1], scorer, per_query, outputs) + held_by_queries(n_points)
     return EvaluationJob(
         *visible,
         scorer,
-        plan_for(scorer, execution, per_query, besides),
+        plan_for(scorer, execution, per_query, extra),
         outputs,
         # Single items are compared, whatever is ranked.
         protocol=replace(checked.protocol, collapse=None),

@@ -138,7 +138,7 @@ class TopSearch(ListStage):
             n_threads=where.n_threads,
             memory_per_thread=where.memory_per_thread,
             chunk_rows=where.chunk_rows,
-            besides=NearestRows(self.k).memory,
+            extra=NearestRows(self.k).memory,
             policy=where.policy,
         )
         job = SearchJob(query, gallery, scorer, plan, (NearestRows(self.k),), policy=where.policy)

@@ -25,7 +25,7 @@ from reid_dist.core.registry import Registry
 from reid_dist.core.segments import segment_offsets
 from reid_dist.core.specs import value_text
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.plan import Besides
+from reid_dist.engine.plan import ExtraMemory
 from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import InputError
@@ -179,11 +179,11 @@ class GNN(Reranking):
         """Lengths of the rows of all rounds but the last."""
         return 8.0 * self.n_stages
 
-    def held(self, n_items: int, n_gallery: int) -> Besides:
+    def held(self, n_items: int, n_gallery: int) -> ExtraMemory:
         """All pairs of two blocks, rows of queries as computed and by column, and the links of all items."""
         entries = self.row_sizes(n_items)[-1].expected
         of_process = bytes_of_process(n_items, self.k1, self.k2, self.n_rounds)
-        return Besides(int(3 * BYTES_PER_ENTRY * entries), bytes_per_pair=BYTES_PER_PAIR, bytes_per_task=of_process)
+        return ExtraMemory(int(3 * BYTES_PER_ENTRY * entries), bytes_per_pair=BYTES_PER_PAIR, bytes_per_task=of_process)
 
     def scorer(self, query: FeatureSet, gallery: FeatureSet, distance: Distance, where: Resources) -> RerankedScorer:
         """Find lists, propagate rows and return the scorer."""

@@ -220,7 +220,7 @@ class KReciprocal(Reranking):
         return self.k1, self.variant, self.inclusive, self.weights, self.mode
 
     @property
-    def uneven(self) -> str | None:
+    def per_query_scale(self) -> str | None:
         """Why distances of different queries have no common scale."""
         if not self.rules.by_row_maximum:
             return None

@@ -15,7 +15,7 @@ from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import SetShape
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
-from reid_dist.engine.reductions.key_counts import FallingScale
+from reid_dist.engine.reductions.key_counts import ScreenScale
 from reid_dist.engine.scorers import FeatureScorer, Scorer
 from reid_dist.engine.tile_loop import run_symmetric_tiles
 from reid_dist.kernels.canonical import PairRows, Rescoring, pair_distances, read_only, squared_norms
@@ -141,14 +141,14 @@ class RerankedScorer(ScorerOfFeatures):
         return (*self.plain.identity, self.query_rows.identity, self.gallery_rows.identity, repr(self.mix))
 
     @property
-    def falling_scale(self) -> FallingScale:
-        """Falling values of re-ranked distances; they exist unless `Reranking.uneven` holds a reason."""
+    def falling_scale(self) -> ScreenScale:
+        """Falling values of re-ranked distances; they exist unless `Reranking.per_query_scale` holds a reason."""
         (divisor,) = self.mix.scale(np.zeros(1)).tolist()
         if not divisor or self.mix.squares:
             raise AssertionError("distances of different queries have no common scale")
         # Without a share of the plain distance, re-ranked distances are screened as they are.
         squared = self.distance.squared and self.mix.weight != 0.0
-        return FallingScale(squared, self.mix.weight, self.mix.disjoint_distance, divisor)
+        return ScreenScale(squared, self.mix.weight, self.mix.disjoint_distance, divisor)
 
     def meet(self, query: FeatureBlock, gallery: FeatureBlock) -> FeatureBlock:
         """Score the pairs of two blocks that share neighbours."""

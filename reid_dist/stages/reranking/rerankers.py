@@ -15,7 +15,7 @@ from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.core.specs import Call, Value, call_text, parse_spec
 from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.plan import Besides
+from reid_dist.engine.plan import ExtraMemory
 from reid_dist.errors import InputError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Reranking(ABC):
         """Definition of the variant, or of the re-ranking if there is only one."""
 
     @property
-    def uneven(self) -> str | None:
+    def per_query_scale(self) -> str | None:
         """Why distances of different queries have no common scale; None if they have one."""
         return None
 
@@ -126,10 +126,10 @@ class Reranking(ABC):
         """Expected bytes that the stages keep of each of `n_items`."""
         return sum(BYTES_PER_ENTRY * each.expected + 8 for each in self.row_sizes(n_items))
 
-    def held(self, n_items: int, n_gallery: int) -> Besides:
+    def held(self, n_items: int, n_gallery: int) -> ExtraMemory:
         """Memory that rows and scored pairs take in the tile loop: known pairs of a query, entries read and joined."""
         entries = sum(each.expected for each in self.row_sizes(n_gallery)[-1:])
-        return Besides(64 * self.known_pairs(n_gallery), int(2 * BYTES_PER_ENTRY * entries))
+        return ExtraMemory(64 * self.known_pairs(n_gallery), int(2 * BYTES_PER_ENTRY * entries))
 
     def known_pairs(self, n_gallery: int) -> int:
         """Expected number of gallery items whose distance to a query is computed singly."""

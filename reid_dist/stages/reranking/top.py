@@ -22,7 +22,7 @@ from reid_dist.core.segments import entry_keys
 from reid_dist.core.sorted_values import places_among
 from reid_dist.core.specs import call_text
 from reid_dist.engine.distances import Distance
-from reid_dist.engine.plan import Besides
+from reid_dist.engine.plan import ExtraMemory
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.scorers import FeatureScorer, read_block
@@ -97,7 +97,7 @@ class Top(Reranking):
         return Choice(self.name, f"the {self.m} nearest are re-ranked, the rest follow in plain order", self.source)
 
     @property
-    def uneven(self) -> str | None:
+    def per_query_scale(self) -> str | None:
         """Why distances of different queries have no common scale."""
         return "each query's nearest items are re-ranked among themselves, and all others have their plain distance"
 
@@ -118,9 +118,9 @@ class Top(Reranking):
         """The head of a query."""
         return min(self.m, n_gallery)
 
-    def held(self, n_items: int, n_gallery: int) -> Besides:
+    def held(self, n_items: int, n_gallery: int) -> ExtraMemory:
         """The heads alone."""
-        return Besides(64 * self.known_pairs(n_gallery))
+        return ExtraMemory(64 * self.known_pairs(n_gallery))
 
     def warnings(self, n_items: int) -> tuple[str, ...]:
         """Those of a graph of the head, and a head of the whole gallery."""

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts, add_key_counts, distance_of, ordered_keys
-from reid_dist.kernels.canonical import LOWEST, PLAIN, PairRows, falling_at, read_only
+from reid_dist.engine.reductions.key_counts import KeyCounts, ScreenScale, add_key_counts, distance_of, ordered_keys
+from reid_dist.kernels.canonical import LOWEST, PLAIN, PairRows, on_screen_scale, read_only
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -52,7 +52,7 @@ def test_counts_by_key_lose_bits_and_never_a_count(parts, size):
 # ---------------------------------------------------------------------------------------------- falling values
 
 
-def by_kernel(scale: FallingScale, distance: float, side: float) -> float:
+def by_kernel(scale: ScreenScale, distance: float, side: float) -> float:
     """Falling value of a distance as the kernels compute it, for a query whose divisor is that of the scale."""
     rows = read_only(np.zeros((1, 1), np.float32))
     kind = DISTANCES.get("euclidean" if scale.squared else "cosine").kind
@@ -62,7 +62,7 @@ def by_kernel(scale: FallingScale, distance: float, side: float) -> float:
         apart=scale.apart,
         scale=np.array([1.0 if scale.divisor is None else scale.divisor]),
     )
-    return falling_at.py_func(PairRows(kind, rows, rows, np.ones(1), np.ones(1), rescoring), 0, distance, side)
+    return on_screen_scale.py_func(PairRows(kind, rows, rows, np.ones(1), np.ones(1), rescoring), 0, distance, side)
 
 
 @given(
@@ -73,7 +73,7 @@ def by_kernel(scale: FallingScale, distance: float, side: float) -> float:
     divisor=st.sampled_from([None, 1.0, 0.25, 3.0]),
 )
 def test_falling_values_are_those_of_the_kernels(distances, squared, weight, apart, divisor):
-    scale = FallingScale(squared, weight, apart, divisor)
+    scale = ScreenScale(squared, weight, apart, divisor)
     expected = [by_kernel(scale, distance, 0.0) for distance in distances]
     assert scale.falling(np.array(distances)).tolist() == expected
     error = [by_kernel(scale, distance, 1.0) - by_kernel(scale, distance, -1.0) for distance in distances]
@@ -89,13 +89,13 @@ def test_falling_values_are_those_of_the_kernels(distances, squared, weight, apa
     divisor=st.sampled_from([None, 0.25, 3.0]),
 )
 def test_distances_come_back_from_their_falling_values(distances, squared, weight, divisor):
-    scale = FallingScale(squared and weight > 0, weight, 1.0, divisor)
+    scale = ScreenScale(squared and weight > 0, weight, 1.0, divisor)
     again = scale.distance(scale.falling(np.array(distances)))
     assert np.allclose(again, distances, rtol=1e-9)
 
 
 def test_the_lowest_rescored_distance_is_that_of_no_pair():
-    scale = FallingScale(False, 0.5, 1.0, 3.0)
+    scale = ScreenScale(False, 0.5, 1.0, 3.0)
     (lowest,) = scale.falling(np.array([-np.inf]))
     assert lowest == 3.0 * LOWEST
     assert scale.distance(np.array([lowest])).tolist() == [-np.inf]

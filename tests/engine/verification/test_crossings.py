@@ -20,7 +20,7 @@ from reid_dist.engine.reductions import bands, costs
 from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.impostors import BracketCounts, CollectImpostors, Visibility, combine_brackets
-from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts
+from reid_dist.engine.reductions.key_counts import KeyCounts, ScreenScale
 from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.tiles import TileView
 from reid_dist.engine.tile_loop import run_tiles
@@ -72,7 +72,7 @@ class Problem:
         columns = [np.flatnonzero(row) for row in self.hidden]
         hidden = Hidden(np.cumsum([0, *map(len, columns)]), np.concatenate(columns).astype(np.int64), None, True)
         mask = GalleryMask(np.zeros(len(self.gallery), bool), None)
-        return Visibility(hidden, mask, np.ones(len(self.query), bool), FallingScale(self.distance.squared))
+        return Visibility(hidden, mask, np.ones(len(self.query), bool), ScreenScale(self.distance.squared))
 
     def reduce(self, reduction: Reduction, combine, cuts, tile):
         """Run over the gallery in blocks, merged in a tree that leans to one side."""

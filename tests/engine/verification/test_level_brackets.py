@@ -19,7 +19,7 @@ from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs.ranks import Ranks
 from reid_dist.engine.plan import TileShape, make_plan
-from reid_dist.engine.reductions.key_counts import FallingScale, KeyCounts
+from reid_dist.engine.reductions.key_counts import KeyCounts, ScreenScale
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.engine.task_graph import Execution, Progress
 from reid_dist.engine.verification.crossings import Level
@@ -223,7 +223,7 @@ def keys_of(distance) -> KeyCounts:
     return KeyCounts.of(falling_keys(np.asarray(distance)))
 
 
-SCALE = FallingScale(squared=False)
+SCALE = ScreenScale(squared=False)
 
 
 def test_brackets_hold_their_levels() -> None:

@@ -13,7 +13,7 @@ from oracles import verification as oracle
 from reid_dist import FeatureSet, LabelledRows, evaluate, evaluate_distances
 from reid_dist.engine import plan
 from reid_dist.engine.distances import DISTANCES
-from reid_dist.engine.plan import Besides, SetShape, make_plan
+from reid_dist.engine.plan import ExtraMemory, SetShape, make_plan
 from reid_dist.engine.task_graph import Progress
 from reid_dist.engine.verification import sampling
 from reid_dist.engine.verification.measures import ROC_RATES
@@ -205,14 +205,14 @@ def test_impostors_are_the_kept_negatives():
 
 def test_memory_of_the_search_is_planned():
     shapes = SetShape(50_000, 128, 4, 8192), SetShape(10**6, 128, 4, 8192)
-    without, searching = (make_plan(*shapes, n_threads=4, besides=Besides(pairs=pairs)) for pairs in (False, True))
+    without, searching = (make_plan(*shapes, n_threads=4, extra=ExtraMemory(pairs=pairs)) for pairs in (False, True))
     assert without.bracket_counts == 0
     assert 2**19 < searching.bracket_counts <= 2**20
     assert searching.task_bytes >= without.task_bytes + 2**18 * 16 * 8
     assert searching.result_bytes >= without.result_bytes + 7 * 2**18 * 16
     # Many blocks of queries share the memory of the calling process; with little memory each task gets little.
-    many = make_plan(SetShape(10**6, 128, 4, 8192), shapes[1], n_threads=4, besides=Besides(pairs=True))
+    many = make_plan(SetShape(10**6, 128, 4, 8192), shapes[1], n_threads=4, extra=ExtraMemory(pairs=True))
     assert many.bracket_counts * many.n_query_blocks <= 2**22
-    poor = make_plan(*shapes, n_threads=4, memory_per_thread=64 * 2**20, besides=Besides(pairs=True))
+    poor = make_plan(*shapes, n_threads=4, memory_per_thread=64 * 2**20, extra=ExtraMemory(pairs=True))
     assert poor.bracket_counts < 2**15
     assert poor.task_bytes <= 64 * 2**20

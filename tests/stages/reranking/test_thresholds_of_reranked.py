@@ -16,7 +16,7 @@ from strategies import crowded_sets
 
 from reid_dist import evaluate, reranked_distances
 from reid_dist.engine import plan
-from reid_dist.engine.reductions.key_counts import FallingScale
+from reid_dist.engine.reductions.key_counts import ScreenScale
 from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, LOWEST, PairRows, Rescoring, read_only
 from reid_dist.kernels.rescoring import falling_values
 
@@ -103,7 +103,7 @@ def test_falling_values_are_those_of_the_kernels(distance, weight, apart, diviso
     rescoring = Rescoring(True, weight, False, np.full(1, divisor), indptr, none, np.empty(0), 0, apart)
     kind = EUCLIDEAN if euclidean else COSINE
     pairs = PairRows(kind, read_only(rows), read_only(rows), np.zeros(1), np.zeros(1), rescoring)
-    scale = FallingScale(euclidean, weight, apart, divisor)
+    scale = ScreenScale(euclidean, weight, apart, divisor)
     error, found = scale.error(distances), scale.falling(distances)
     for side in (-1.0, 0.0, 1.0):
         kernel = falling_values(pairs, np.zeros(len(distances), np.int64), distances, side)
