@@ -134,10 +134,7 @@ def refuse_options_of_features(options: Mapping[str, Any], given: str) -> None:
     if found:
         blocks = found == ["rerank"] and given == "distances"
         more = ", or a block that reid_dist.rerank_blocks has re-ranked" if blocks else ""
-        raise InputError(
-            f"{' and '.join(found)} cannot be had from {given}, which take the place of features; evaluate the "
-            f"feature stores{more}"
-        )
+        raise InputError(f"{' and '.join(found)} is not available for {given}; evaluate the feature stores{more}")
 
 
 def refuse_options(options: Mapping[str, Any], evaluation: str, reason: str) -> None:

@@ -2,8 +2,7 @@
 
 Row ``r`` gets output ``r`` of a SplitMix64 stream whose start is output ``s`` (the split) of the stream that starts at
 the seed, and of every identity the rows with the smallest numbers are kept.  The finaliser of SplitMix64 is a bijection
-of 64-bit words, so two rows never get the same number.  No chunking, no order of reading and no generator of some
-version of a library shows in a draw.
+of 64-bit words, so two rows never get the same number.  Draws do not depend on chunking, read order or NumPy version.
 
 Benchmarks whose authors publish their draws (SYSU-MM01 does) have other draws of the same kind: their mean estimates
 the same expectation, but split s here is not their split s.

@@ -74,7 +74,7 @@ def evaluate_lists(
     started = time.perf_counter()
     query, gallery = as_labelled_set(query, "query"), as_labelled_set(gallery, "gallery")
     refuse_options_of_features(options, LISTS)
-    refuse_options(options, LISTS, "cannot be had from top-k lists; evaluate the feature stores or a distance block")
+    refuse_options(options, LISTS, "is not available for top-k lists; evaluate the feature stores or a distance block")
     checked = CheckedOptions.of(complete(options), query, gallery)
     if checked.collapse is not None:
         raise InputError(

@@ -19,7 +19,7 @@ Lowered = list[dict[str, Any]]
 
 
 def lowered_metrics(unranked: Report, report: Report, names: Sequence[str]) -> Lowered:
-    """Metrics whose change is decidedly for the worse."""
+    """Metrics that drop significantly."""
     from reid_dist.reports.comparison import compare
 
     compared = compare(unranked, report, metrics=names, n_changed=0)

@@ -307,7 +307,7 @@ def _accuracy(distances: Float64, is_same: NDArray[np.bool_], folds: int | None)
 
 
 def _best_threshold(ordered: Float64, genuine: NDArray[np.bool_]) -> tuple[float, float]:
-    """Smallest of the ascending distances, or infinity, under which most pairs are decided rightly, and their share."""
+    """Threshold of best accuracy among the ascending distances and infinity (smallest on ties), and that accuracy."""
     # Right decisions with the first i pairs accepted: genuine ones among them, and impostors behind them.
     right = np.concatenate([[0], np.cumsum(np.where(genuine, 1, -1))]) + int((~genuine).sum())
     # A threshold accepts all pairs of one distance or none.

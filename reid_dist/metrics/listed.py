@@ -116,7 +116,7 @@ def metric_bounds(metric: Metric | str, listed: ListedRanks) -> MetricBounds:
     parsed = parse_metric(metric) if isinstance(metric, str) else metric
     if parsed.family.needs != RANKS:
         raise InputError(
-            f"metric {parsed.name!r} cannot be had from top-k lists: the ranks of the positives do not determine it; "
+            f"metric {parsed.name!r} is not available for top-k lists: the ranks of the positives do not determine it; "
             "evaluate the feature stores, or a distance block of whole gallery rows"
         )
     if parsed.family.per_found:
@@ -127,7 +127,7 @@ def metric_bounds(metric: Metric | str, listed: ListedRanks) -> MetricBounds:
     if not parsed.family.never_rises:
         bounded = sorted({family.stem for family in METRICS if family.never_rises})
         raise InputError(
-            f"metric {parsed.name!r} cannot be had from top-k lists: it may rise when a positive moves "
+            f"metric {parsed.name!r} is not available for top-k lists: it may rise when a positive moves "
             f"down; use another one ({', '.join(bounded)}), or evaluate the feature stores"
         )
     return MetricBounds(parsed.values(listed.worst), parsed.values(listed.best))
@@ -297,8 +297,8 @@ def _check_first(metric: Metric, listed: ListedRanks) -> None:
         reach = int(listed.n_listed[undecided].min())
         other = f"{metric.name.partition('@')[0]}@{reach} or " if reach else ""
         raise InputError(
-            f"metric {metric.name!r} cannot be had from these lists, and has no bounds in them, since it may rise when "
-            f"a positive moves down: the list of query {query} holds {int(listed.n_listed[query])} items that are not "
-            f"junk, {int(undecided.sum())} lists end too early; use {other}mAP@{metric.parameter}, or keep longer "
+            f"metric {metric.name!r} is not available for these lists, and has no bounds in them, since it may rise "
+            f"when a positive moves down: the list of query {query} holds {int(listed.n_listed[query])} items that are "
+            f"not junk, {int(undecided.sum())} lists end too early; use {other}mAP@{metric.parameter}, or keep longer "
             "lists"
         )

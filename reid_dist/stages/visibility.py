@@ -100,7 +100,7 @@ def _saved(features: FeatureSet, target: str, warn: Callable[[str], None]) -> Fe
 
 
 def _must_move(features: FeatureSet, workspace: Workspace | None) -> bool:
-    """Whether a set is in a temporary store outside the workspace, which workers need not read."""
+    """Whether a set is in a temporary store outside the workspace, which workers may be unable to read."""
     return workspace is not None and any(
         each.origin and not each.uri.startswith(workspace.path) for each in stores_of(features)
     )

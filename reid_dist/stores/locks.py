@@ -62,7 +62,7 @@ def lock(uri: str) -> Lock:
 
 @contextlib.contextmanager
 def stage_lock(uri: str, warn: Callable[[str], None]) -> Iterator[None]:
-    """Wait, after one line to `warn`, until nothing else works on the stage at a URI, and keep it meanwhile.
+    """Hold an exclusive lock on the stage at a URI; call `warn` once while waiting for it.
 
     Parts that a finished stage does not need are removed, and would be missing in the middle of another run.
     """

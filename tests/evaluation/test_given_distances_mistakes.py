@@ -141,7 +141,7 @@ def test_a_block_of_another_shape(shape):
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        ({"distance": "cosine"}, "distance cannot be had from distances"),
+        ({"distance": "cosine"}, "distance is not available for distances"),
         ({"tie": True}, "unknown option 'tie'; did you mean 'ties'"),
         ({"protocol": "market1501"}, "needs camids, and query and gallery have none"),
         ({"breakdowns": ["clothes"]}, "unknown breakdown 'clothes'"),

@@ -375,7 +375,7 @@ def test_every_registered_metric_is_exact_bounded_or_refused():
 def test_single_shot_protocols(protocol):
     """Lists do not give their CMC, which is refused as a default; rank metrics are reported."""
     query, gallery = crowded()
-    with pytest.raises(InputError, match=r"metric 'CMC_single_shot@1' cannot be had from top-k lists"):
+    with pytest.raises(InputError, match=r"metric 'CMC_single_shot@1' is not available for top-k lists"):
         evaluate_items(query, gallery, 10, protocol, None)
     report = evaluate_items(query, gallery, 160, protocol, ["mAP"])
     expected = evaluation.evaluate(query, gallery, protocol, "sqeuclidean")
@@ -393,7 +393,9 @@ def test_single_shot_protocols(protocol):
 )  # fmt: skip
 def test_options_that_lists_do_not_determine_are_refused(option):
     (name,) = option
-    with pytest.raises(InputError, match=f"^{name} cannot be had from top-k lists; evaluate the feature stores or a d"):
+    with pytest.raises(
+        InputError, match=f"^{name} is not available for top-k lists; evaluate the feature stores or a d"
+    ):
         evaluate_items(*crowded(), 10, **option)
 
 
@@ -404,7 +406,7 @@ def test_options_that_lists_do_not_determine_are_refused(option):
         ({"max_ranks": 3}, "did you mean 'max_rank'"),
         ({"metrics": ["mAPP"]}, "did you mean 'mAP'"),
         ({"metrics": []}, "empty list"),
-        ({"metrics": ["mAP_found@50"]}, r"metric 'mAP_found@50' cannot be had from these lists"),
+        ({"metrics": ["mAP_found@50"]}, r"metric 'mAP_found@50' is not available for these lists"),
         ({"protocol": "market"}, "did you mean 'market1501'"),
         ({"protocol": "oxford"}, "needs a ground truth"),
         ({"max_rank": 0}, "max_rank must be between 1 and"),

@@ -354,7 +354,7 @@ def test_labels_of_the_gallery_are_listed_where_the_label_is_missing():
 def test_lists_hold_items():
     query, gallery = crowded_sets(5, 40, 4, seed=8)
     lists = np.tile(np.arange(10), (5, 1))
-    with pytest.raises(InputError, match="collapse cannot be had from top-k lists"):
+    with pytest.raises(InputError, match="collapse is not available for top-k lists"):
         evaluate_lists(lists, items_of(query), items_of(gallery), collapse="pid")
     grouped = compose_protocol("grouped", base="market1501", collapse="pid")
     with pytest.raises(InputError, match="top-k lists hold items"):

@@ -357,7 +357,7 @@ def test_exact_and_bounded_metrics_are_separated():
 def test_a_metric_that_may_rise_is_refused():
     listed = Case([[0]], np.array([[1]]), np.zeros(1, bool), 1).rank()
     family = replace(METRICS.get("mAP"), name="mNew", never_rises=False)
-    with pytest.raises(InputError, match="metric 'mNew' cannot be had from top-k lists: it may rise"):
+    with pytest.raises(InputError, match="metric 'mNew' is not available for top-k lists: it may rise"):
         metric_bounds(Metric(family), listed)
     with pytest.raises(UnknownNameError, match="did you mean 'mAP'"):
         metric_bounds("mAPP", listed)

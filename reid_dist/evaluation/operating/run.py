@@ -75,7 +75,7 @@ _NOT_COUNTED: Final = REASONS.index("camera_not_counted")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestedPoints:
     """The requested points: rates as they are written, None for the usual ones that the sets support."""
 
     far: tuple[str, ...] | None
@@ -90,7 +90,7 @@ class Wanted:
         fpir: Sequence[str | float] | None,
         thresholds: Sequence[float],
         prior: float | None,
-    ) -> Wanted:
+    ) -> RequestedPoints:
         """Check the requested points."""
         for threshold in thresholds:
             if not is_number(threshold) or not np.isfinite(threshold):
@@ -169,14 +169,14 @@ def operating_points(
     The calling process holds some 4 kB for every query.
     """
     started = time.perf_counter()
-    wanted = Wanted.of(far, fpir, thresholds, prior)
+    wanted = RequestedPoints.of(far, fpir, thresholds, prior)
     given = complete(options)
     refuse_options(
         options,
         POINTS,
         "has no effect on operating points, which are of single pairs and of top matches; leave it out",
     )
-    given["metrics"] = [metric.name for metric in Wanted.metrics((), wanted.fpir or ())]
+    given["metrics"] = [metric.name for metric in RequestedPoints.metrics((), wanted.fpir or ())]
     measure = DISTANCES.get(given["distance"])
     rerank = None if given["rerank"] is None else parse_rerank(given["rerank"])
     if rerank is not None and rerank.per_query_scale is not None:
@@ -218,7 +218,7 @@ def refuse_unfit_points(
     prior: float | None,
 ) -> None:
     """Refuse points that cannot be meant, before anything is read."""
-    Wanted.of(far, fpir, thresholds, prior)
+    RequestedPoints.of(far, fpir, thresholds, prior)
 
 
 def points_of_run(
@@ -254,7 +254,7 @@ class _Counts:
 
 def _count(
     checked: CheckedOptions,
-    wanted: Wanted,
+    wanted: RequestedPoints,
     visible: tuple[FeatureSet, FeatureSet],
     scorer: Scorer,
     execution: Execution,
@@ -267,7 +267,7 @@ def _count(
     if not len(ranked.rank):
         raise InputError(explain_no_valid_query(*visible, job.label_sets, job.protocol, QueryCounts(ranked).invalid))
     counted = ranked.reason != _NOT_COUNTED
-    metrics = Wanted.metrics(
+    metrics = RequestedPoints.metrics(
         _supported(DEFAULT_FAR, int((ranked.n_kept - ranked.n_relevant)[counted].sum()), wanted.far),
         _supported(DEFAULT_FPIR, int((~probes.mated & counted).sum()), wanted.fpir),
     )
@@ -300,7 +300,7 @@ def _bins(ranked: RankedQueries, nearest: Float64) -> Bins:
 
 def _job(
     checked: CheckedOptions,
-    wanted: Wanted,
+    wanted: RequestedPoints,
     visible: tuple[FeatureSet, FeatureSet],
     scorer: Scorer,
     execution: Execution,
@@ -351,7 +351,7 @@ def _few_identities(found: Counted, n_units: int) -> list[str]:
 
 def _report(
     checked: CheckedOptions,
-    wanted: Wanted,
+    wanted: RequestedPoints,
     sides: tuple[FeatureSet, FeatureSet],
     counts: _Counts,
     execution: Execution,

@@ -2,7 +2,7 @@
 
 Some benchmarks are defined so.  VehicleID draws one image of every vehicle for the gallery and takes the others as
 queries; SYSU-MM01 draws one image (or ten) of every identity under every camera; few-shot retrieval draws k of every
-class.  One draw is a throw of dice, so it is repeated, and the mean of a metric over the draws is printed beside its
+class.  One draw is noisy, so it is repeated, and the mean of a metric over the draws is printed beside its
 sample standard deviation.
 
 Each split is an ordinary, exact evaluation of drawn rows, which keep their order.  Rows of pid -1 are junk to every

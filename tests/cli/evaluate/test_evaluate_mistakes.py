@@ -73,7 +73,7 @@ def test_lists_without_a_directory_have_a_digest(answer):
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (["--ties"], "ties cannot be had from top-k lists"),
+        (["--ties"], "ties is not available for top-k lists"),
         (["--metric", "mINP"], "metric 'mINP' needs the rank of every query's last positive"),
         (["--pictures", "hardest"], "none are found where lists are given"),
     ],

@@ -291,7 +291,7 @@ def test_given_distances_and_lists(data, stores, refused, option, spec):
         ("distances", lambda: evaluate_distances(block, *sides, **{option: spec}), "block.npy"),
         ("lists", lambda: evaluate_lists(lists, *sides, **{option: spec}), "lists.npz"),
     ):
-        message = f"{option} cannot be had from {what}, which take the place of features; evaluate the feature stores"
+        message = f"{option} is not available for {what}; evaluate the feature stores"
         with pytest.raises(InputError, match=message) as caught:
             call()
         assert ("rerank_blocks" in str(caught.value)) == (option == "rerank" and what == "distances")
