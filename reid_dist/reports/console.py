@@ -176,8 +176,8 @@ def _lines(report: ReportData) -> Iterator[tuple[str, str]]:
         yield "intervals", resampled(report.confidence)
     for table in stage_changes(report):
         name = table.title.lower()
-        for row in table.rows:
-            yield name, row.line
+        for line in table.lines:
+            yield name, line
             name = ""
     if report.bounds:
         yield "bounds", "only the top of each ranking is known; the value lies within these bounds"

@@ -64,7 +64,7 @@ class Report(ReportData):
         stages = [self.protocol, self.distance, *(each for each in (self.expand, self.rerank) if each)]
         facts = {
             **({} if self.benchmark is None else {"benchmark": published(self.benchmark)}),
-            **{table.title.lower(): "; ".join(row.line for row in table.rows) for table in stage_changes(self)},
+            **{table.title.lower(): "; ".join(table.lines) for table in stage_changes(self)},
             "queries": counts_line(self.counts),
             "digest": self.result_digest[:16],
         }

@@ -22,19 +22,26 @@ class StageChange(NamedTuple):
     interval: str
     verdict: str
 
-    @property
-    def line(self) -> str:
-        """The whole in one line."""
-        within = f", {self.interval}" if self.interval else ""
-        return f"{self.metric} {self.before} \N{RIGHTWARDS ARROW} {self.after} ({self.change}{within})"
-
 
 class ChangeTable(NamedTuple):
-    """The changes against one run: which stages it lacks, as a title and in full, and the metrics."""
+    """The changes against one run: which stages it lacks, as a title and in full, and the metrics.
+
+    `level` is that of the intervals.
+    """
 
     title: str
     words: str
+    level: str
     rows: tuple[StageChange, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """Each metric in one line."""
+        return [
+            f"{row.metric} {row.before} \N{RIGHTWARDS ARROW} {row.after} ({row.change}"
+            + (f", {self.level} interval {row.interval})" if row.interval else ")")
+            for row in self.rows
+        ]
 
 
 def stage_changes(report: ReportData) -> list[ChangeTable]:
@@ -52,12 +59,13 @@ def _tables(report: ReportData, found: Mapping[str, Any]) -> Iterator[ChangeTabl
         words += f", both with {call(kept)}" if kept is not None else ""
         yield ChangeTable(
             upper_first(" and ".join({"expand": "expansion", "rerank": "re-ranking"}[each] for each in run["stages"])),
-            f"{words}. The interval of the change is a bootstrap over {unit}, paired by query.",
-            tuple(_row(each, level) for each in run["metrics"]),
+            f"{words}. The {level} interval of the change is a bootstrap over {unit}, paired by query.",
+            level,
+            tuple(map(_row, run["metrics"])),
         )
 
 
-def _row(each: Mapping[str, Any], level: str) -> StageChange:
+def _row(each: Mapping[str, Any]) -> StageChange:
     scale, digits, points = (100, ".2f", " points") if is_share(each["metric"]) else (1, ".4g", "")
     before, after, difference, low, high = (
         None if each[name] is None else scale * each[name]
@@ -70,6 +78,6 @@ def _row(each: Mapping[str, Any], level: str) -> StageChange:
         texts[0],
         texts[1],
         "" if difference is None else f"{difference:+{digits}}{points}",
-        f"{level} interval {low:+{digits}} to {high:+{digits}}" if known else "",
+        f"{low:+{digits}} to {high:+{digits}}" if known else "",
         each["verdict"] or "not tested",
     )
