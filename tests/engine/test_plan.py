@@ -145,7 +145,9 @@ from reid_dist import FeatureSet
 from reid_dist.evaluation import evaluate as evaluation
 from reid_dist.engine import graph
 from reid_dist.engine import scorers
-from reid_dist.engine import jobs, outputs
+from reid_dist.engine import jobs
+from reid_dist.engine.outputs.nearest_rows import NearestRows
+from reid_dist.engine.outputs.ranks import Ranks
 from reid_dist.engine.task_graph import Execution, Progress
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.relevance.protocols import PROTOCOLS
@@ -156,7 +158,7 @@ def job(query, gallery):
     options = {"protocol": "no_cameras", "chunk_rows": chunk_rows, "topk": topk}
     plan = evaluation.plan_job(*sets, n_threads=1, memory_per_thread=2**30, **options)
     scorer = scorers.FeatureScorer(*sets, DISTANCES.get("cosine"))
-    wanted = (outputs.Ranks(), *([outputs.NearestRows(topk)] if topk else []))
+    wanted = (Ranks(), *([NearestRows(topk)] if topk else []))
     return jobs.EvaluationJob(*sets, scorer, plan, wanted, protocol=PROTOCOLS.get("no_cameras"))
 here = Execution(client=None, n_threads=1, progress=Progress())
 graph.run_job(job("tiny.zarr", "tiny.zarr"), here)

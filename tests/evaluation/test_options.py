@@ -70,7 +70,7 @@ try:
 except InputError as error:
     found["check"] = str(error) == "made_up must be between 2 and 9 and a whole number, or be None, found 10"
 specs = [
-    OpenedJob(PipelineJob.model_validate({"query": "q", "gallery": "g", "made_up": value}), rows, rows, None).spec
+    OpenedJob(PipelineJob.model_validate({"query": "q", "gallery": "g", "made_up": value}), rows, rows, {}, None).spec
     for value in (5, 6)
 ]
 found["identity"] = [each for each in specs[0] if specs[0][each] != specs[1][each]] == ["made_up"]

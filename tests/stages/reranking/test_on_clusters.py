@@ -65,7 +65,7 @@ def test_other_re_rankings(client, sets, rerank, small_blocks):
     here = evaluate(*sets, rerank=rerank, **OPTIONS)
     there = evaluate(*sets, rerank=rerank, client=client, against_plain=True, **OPTIONS)
     assert_same(there, here)
-    assert any(note.startswith("re-ranking: mAP") for note in there.notes)
+    assert [run["stages"] for run in there.stage_changes["without"]] == [["rerank"]]
 
 
 @pytest.mark.slow
@@ -76,9 +76,8 @@ def test_changes_by_expansion_and_re_ranking(client, sets, tmp_path):
     for workspace in (None, tmp_path / "w"):
         there = evaluate(*sets, client=client, workspace=workspace, **options)
         assert_same(there, here)
-        notes = [[note for note in report.notes if note.startswith("re-ranking:")] for report in (here, there)]
-        assert notes[0] == notes[1]
-        assert "; expansion and re-ranking: mAP" in notes[0][0]
+        assert there.stage_changes == here.stage_changes
+        assert [run["stages"] for run in there.stage_changes["without"]] == [["rerank"], ["expand", "rerank"]]
 
 
 @pytest.mark.slow
