@@ -76,7 +76,7 @@ class StoreReader:
                 node = self._group["features"]
             if isinstance(node, zarr.Array) and (node.shape, node.dtype, node.chunks) == expected:
                 return
-        except StoreError:
+        except (ReidDistError, MemoryError):
             raise
         except Exception as error:  # Whatever a damaged zarr.json makes Zarr raise.
             what = f"metadata unreadable ({_cause(error)})"

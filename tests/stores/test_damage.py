@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
 import zarr
 from feature_arrays import Arrays, in_memory, save_model
 
-from reid_dist.errors import DamagedStoreError, StoreError, StoreNotFoundError
+from reid_dist.errors import DamagedStoreError, ShortageError, StoreError, StoreNotFoundError
 from reid_dist.stores import FeatureSet, check_store, ingest, open_features
 from reid_dist.stores.folders import folder_at
 
@@ -260,3 +261,16 @@ def test_a_killed_ingest_is_never_taken_for_a_store(tmp_path: Path) -> None:
     assert time.monotonic() - started < 60
     np.testing.assert_array_equal(stores[1].read(39_000, 40_000), np.load(source)["gallery_f"][39_000:])
     assert not any(check_store(store.uri).damaged for store in stores)
+
+
+@pytest.mark.parametrize("make", [lambda: ShortageError("no more threads"), MemoryError])
+def test_a_shortage_of_the_process_is_no_damage_of_the_store(tmp_path, monkeypatch, make):
+    """Zarr needs threads of its own to read metadata, and a limited process may not get them."""
+    FeatureSet.from_arrays(np.eye(4, dtype=np.float32), [1, 1, 2, 2]).save(tmp_path / "set.zarr")
+
+    def refused(*_: object) -> NoReturn:
+        raise make()
+
+    monkeypatch.setattr(zarr.Group, "__getitem__", refused)
+    with pytest.raises(type(make())):
+        FeatureSet.open(tmp_path / "set.zarr")
