@@ -34,7 +34,7 @@ from reid_dist.reports import described_run
 from reid_dist.reports.files import refuse_occupied, refuse_uri
 from reid_dist.stages.session import Session
 from reid_dist.stores import Workspace
-from reid_dist.stores.folders import written_whole
+from reid_dist.stores.folders import make_folder, written_whole
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from reid_dist.reports import Report
 
 _WORKSPACE = "workspace"
+_ADVICE = "choose another --output"
 _UNFINISHED = "unfinished.json"
 
 R = TypeVar("R")
@@ -317,13 +318,13 @@ def _workspace_for(output: Path | None, workspace: str | None) -> Iterator[Path 
     """
     if workspace is not None:
         # Object storage has no directories to make.
-        yield workspace if "://" in workspace else _make(Path(workspace))
+        yield workspace if "://" in workspace else make_folder(Path(workspace), _ADVICE)
     elif output is None:
         yield None
     else:
         made = not output.exists()
         folder = output / _WORKSPACE
-        _make(folder)
+        make_folder(folder, _ADVICE)
         try:
             yield folder
         finally:
@@ -331,14 +332,6 @@ def _workspace_for(output: Path | None, workspace: str | None) -> Iterator[Path 
             for leftover in (folder, *([output] if made else [])):
                 with contextlib.suppress(OSError):
                     leftover.rmdir()
-
-
-def _make(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot write to {folder}: {error.strerror}; choose another --output") from None
-    return folder
 
 
 @contextlib.contextmanager

@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar
 
 from reid_dist._version import __version__
 from reid_dist.core.temporary import temporary_directory
-from reid_dist.errors import StoreError
 from reid_dist.stages.session import Session
 from reid_dist.stores import Stage, Workspace
+from reid_dist.stores.folders import make_folder
 from reid_dist.stores.locations import local_path
 from reid_dist.stores.locks import stage_lock
 from reid_dist.stores.workspace import NESTED, read_record, write_record
@@ -85,11 +85,11 @@ def _folder_of(session: Session, identity: str | None) -> Iterator[Path]:
         return
     place = local_path(session.workspace.path)
     if identity is None:
-        yield _made(place)
+        yield make_folder(place, "choose another workspace")
         return
     folder = place / f"{NESTED}{identity[:20]}"
     with stage_lock(str(folder), session.warn):
-        _made(folder)
+        make_folder(folder, "choose another workspace")
         try:
             yield folder
         except BaseException:
@@ -97,11 +97,3 @@ def _folder_of(session: Session, identity: str | None) -> Iterator[Path]:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _made(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot write to {folder}: {error.strerror}; choose another workspace") from error
-    return folder

@@ -234,3 +234,12 @@ def written_whole(path: Path) -> Iterator[IO[bytes]]:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def make_folder(folder: Path, advice: str) -> Path:
+    """Make a directory of this machine unless it is there, and return it; StoreError with `advice` if it cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot write to {folder}: {error.strerror}; {advice}") from None
+    return folder
