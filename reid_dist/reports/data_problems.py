@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.segments import entry_owners
+from reid_dist.core.segments import entry_owners, run_offsets
 from reid_dist.reports.failures import NO_IDENTITY, CommonLabels, duplicate_limit
 from reid_dist.reports.topk import TopK
 
@@ -101,7 +101,7 @@ def _others(topk: TopK, kept: NDArray[np.bool_], labels: CommonLabels) -> _Other
 
 
 def _own_distances(genuine: GenuinePairs, n_gallery: int) -> tuple[Float64, Float64]:
-    """Median distances of the relevant pairs of each query and of each gallery row; NaN without any, and if below 0."""
+    """Median distances of the relevant pairs of each query and each gallery row; NaN without any, and if not above 0."""
     n_query = len(genuine.indptr) - 1
     found = []
     for rows, n in ((entry_owners(genuine.indptr), n_query), (genuine.row, n_gallery)):
@@ -199,10 +199,10 @@ def _likely_one(others: _Others, own: Float64, ends: Float64, labels: CommonLabe
     query, distance, far = others.query[usable], others.distance[usable], labels.gallery_pids[others.item[usable]]
     nearest = np.lexsort((distance, far, query))
     query, distance, far = query[nearest], distance[nearest], far[nearest]
-    first = np.concatenate([[True], (query[1:] != query[:-1]) | (far[1:] != far[:-1])])[: len(query)]
+    first = run_offsets(query, far)[:-1]
     query, distance, far = query[first], distance[first], far[first]
     near = labels.query_pids[query]
-    (keys, place) = np.unique(np.stack([near, far], axis=1), axis=0, return_inverse=True)
+    keys, place = np.unique(np.stack([near, far], axis=1), axis=0, return_inverse=True)
     of = np.searchsorted(pids, keys[:, 0])
     gained = np.bincount(place.reshape(-1), np.log(ends[query]) - np.log(distance), minlength=len(keys))
     means = (at_end[of] + gained) / sizes[of]
