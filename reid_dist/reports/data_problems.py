@@ -101,7 +101,7 @@ def _others(topk: TopK, kept: NDArray[np.bool_], labels: CommonLabels) -> _Other
 
 
 def _own_distances(genuine: GenuinePairs, n_gallery: int) -> tuple[Float64, Float64]:
-    """Median distances of the relevant pairs of each query and each gallery row; NaN without any, and if not above 0."""
+    """Median distances of the relevant pairs of each query and each gallery row; NaN without any, or if not above 0."""
     n_query = len(genuine.indptr) - 1
     found = []
     for rows, n in ((entry_owners(genuine.indptr), n_query), (genuine.row, n_gallery)):

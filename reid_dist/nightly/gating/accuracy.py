@@ -74,7 +74,7 @@ def gate_accuracy(
         else:
             latest = "" if finding.baseline is None else f"; {finding.verdict} against run {finding.baseline}, the last"
             finding = replace(losses[0], reason=losses[0].reason + latest)
-    elif (gain := _new_gain(candidate, entry, last_good, reference, gate)) is not None and finding.verdict != BETTER:
+    elif finding.verdict != BETTER and (gain := _new_gain(candidate, entry, last_good, reference, gate)) is not None:
         latest = "" if finding.baseline is None else f"; {finding.verdict} against run {finding.baseline}, the last"
         finding = replace(gain, reason=gain.reason + latest)
     alarm = _moved_without_cause(entry, same_options)
