@@ -21,8 +21,10 @@ from reid_dist.core.address_space import require_address_space
 from reid_dist.kernels.compilations import compiling
 from reid_dist.kernels.machine_code import locked, machine_code_folder, record_of
 
-# Addresses that the compilation of one kernel takes: without them, it would end the process.
-_ROOM_OF_KERNEL: Final = 128 << 20
+# Addresses that the compilation of one kernel takes, and the reading of one from the disk: without them, LLVM would end
+# the process.  A thread that starts meanwhile takes up to 64 MiB.
+_ROOM_TO_COMPILE: Final = 192 << 20
+_ROOM_TO_READ: Final = 96 << 20
 
 # Untyped.
 _settings: Any = config
@@ -53,9 +55,11 @@ def compiled_for(kernel: Any, arguments: tuple[Any, ...]) -> Any:
     is_new = record is None or not record.exists()
     with contextlib.ExitStack() as stack:
         if is_new:
-            require_address_space(_ROOM_OF_KERNEL, "the compiler of kernels")
+            require_address_space(_ROOM_TO_COMPILE, "the compiler of kernels")
             # The wait for a process that compiles it is reported as well.
             stack.enter_context(compiling())
+        else:
+            require_address_space(_ROOM_TO_READ, "the machine code of kernels")
         # Of a disk that is full, or a directory that has been removed.
         with contextlib.suppress(OSError):
             if record is not None and stack.enter_context(locked(kernel.name)):

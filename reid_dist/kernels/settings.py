@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _DISPATCHERS: Final = "reid_dist.kernels.dispatchers"
 # Addresses that Numba, the machine code of kernels and their first calls take, those that compiling all takes, and more
 # for each thread, as measured.
-_ROOM: Final = 176 << 20
+_ROOM: Final = 256 << 20
 _ROOM_TO_COMPILE: Final = 900 << 20
 _ROOM_OF_THREAD: Final = 48 << 20
 
