@@ -25,6 +25,7 @@ LEVELS = {
     "stages": 5,
     "evaluation": 6,
     "nightly": 7,
+    "compat": 7,
     "cli": 8,
 }
 
@@ -40,6 +41,7 @@ THIRD_PARTY = {
     "stages": {"distributed", "numpy", "scipy"},
     "evaluation": {"distributed", "numpy", "pydantic", "rich"},
     "nightly": {"distributed", "jinja2", "markupsafe", "mlflow", "numpy", "pyarrow", "pydantic", "yaml"},
+    "compat": {"numpy"},
     "cli": {"click", "distributed", "pydantic", "rich"},
 }
 
