@@ -26,6 +26,7 @@ LEVELS = {
     "evaluation": 6,
     "nightly": 7,
     "compat": 7,
+    "torch": 7,
     "cli": 8,
 }
 
@@ -42,6 +43,7 @@ THIRD_PARTY = {
     "evaluation": {"distributed", "numpy", "pydantic", "rich"},
     "nightly": {"distributed", "jinja2", "markupsafe", "mlflow", "numpy", "pyarrow", "pydantic", "yaml"},
     "compat": {"numpy"},
+    "torch": {"numpy"},
     "cli": {"click", "distributed", "pydantic", "rich"},
 }
 
