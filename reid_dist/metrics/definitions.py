@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal, TypeVar
 
@@ -133,11 +133,15 @@ class MetricFamily:
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: a family with its rank (0 for none), or its rate or distance as it was written, such as ``1e-3``."""
+    """One metric: a family with its rank (0 for none), or its rate or distance as it was written, such as ``1e-3``.
+
+    `spelled` is a name of it that has two meanings, if it was asked for by one.
+    """
 
     family: MetricFamily
     parameter: int = 0
     written: str = ""
+    spelled: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
@@ -265,8 +269,9 @@ _DECIMAL = re.compile(r"[0-9]*\.?[0-9]+([eE][+-]?[0-9]{1,3})?|[0-9]+\.")
 def parse_metric(text: str) -> Metric:
     """Read a metric's name: ``mAP``, ``CMC@10``.
 
-    ``rank-K``, ``rankK``, ``RK``, ``top-K``, ``topK`` and ``hit@K``, in any case, are other spellings of ``CMC@K``, and
-    ``MAP@R`` is one of ``mAP_R``.  ``macro_`` before a name is its macro mean.
+    ``rank-K``, ``rankK``, ``RK``, ``top-K``, ``topK``, ``hit@K``, ``HR@K``, ``accuracy@K`` and ``Recall@K``, in any
+    case, are other spellings of ``CMC@K``, and ``MAP@R`` is one of ``mAP_R``.  ``macro_`` before a name is its macro
+    mean.
     """
     if text.startswith(MACRO) and not text.startswith(2 * MACRO):
         return macro_mean(parse_metric(text.removeprefix(MACRO)))
@@ -275,11 +280,7 @@ def parse_metric(text: str) -> Metric:
     if (spelled := _RANK_K.fullmatch(text)) is not None:
         return Metric(METRICS.get("CMC@k"), _rank(text, spelled["rank"]))
     if (spelled := _HIT_RATE_K.fullmatch(text)) is not None:
-        rank = _rank(text, spelled["rank"])
-        raise UnknownNameError(
-            f"unknown metric {text!r}; a match among the first {rank} is CMC@{rank} (HR@k, and Recall@k of metric "
-            f"learning), and the share of all relevant items among the first {rank} is R@{rank} (recall of TREC)"
-        )
+        return Metric(METRICS.get("CMC@k"), _rank(text, spelled["rank"]), spelled=text)
     match = _WITH_PARAMETER.fullmatch(text)
     if match is None:
         if text in METRICS and not METRICS.get(text).has_parameter:
@@ -399,15 +400,21 @@ def example_names(*needs: str) -> list[str]:
 
 
 def notes_on_metrics(metrics: Sequence[Metric]) -> list[str]:
-    """Return notes on metrics whose names have two meanings: ``R@k`` is recall, not the hit rate."""
-    recall = [metric for metric in metrics if metric.family.stem == "R"]
-    if not recall:
-        return []
-    names, rates = ", ".join(metric.name for metric in recall), ", ".join(f"CMC@{each.parameter}" for each in recall)
-    return [
-        f"{names}: recall, the share of all relevant items among the first k; the hit rate (a match among the first k) "
-        f"is {rates}"
+    """Return notes on metrics whose names have two meanings: ``R@k`` is recall, ``Recall@k`` the hit rate."""
+    notes = [
+        f"{metric.spelled} is reported as {metric.name}, a match among the first {metric.parameter}; the share of all "
+        f"relevant items there is R@{metric.parameter}"
+        for metric in metrics
+        if metric.spelled
     ]
+    if recall := [metric for metric in metrics if metric.family.stem == "R"]:
+        names = ", ".join(metric.name for metric in recall)
+        rates = ", ".join(f"CMC@{each.parameter}" for each in recall)
+        notes.append(
+            f"{names}: recall, the share of all relevant items among the first k; the hit rate (a match among the "
+            f"first k) is {rates}"
+        )
+    return notes
 
 
 def default_metrics(cmc_family: str, ap_family: str, reported: Sequence[str] = ()) -> list[str]:

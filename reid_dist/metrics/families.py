@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RankedQueries
 from reid_dist.core.segments import segment_sums
 from reid_dist.metrics.definitions import METRICS, NEAREST, PAIRS, PROBES, SINGLE_SHOT, MetricFamily, rank_metric
+from reid_dist.metrics.discounts import discounts
 
 Float64 = NDArray[np.float64]
 
@@ -233,6 +234,42 @@ def _recall(ranked: RankedQueries, k: int) -> Float64:
 def _clipped_precision(ranked: RankedQueries, k: int) -> Float64:
     clipped = np.minimum(ranked.last_rank, k)
     return _hits(ranked, clipped) / clipped
+
+
+@rank_metric(
+    "nDCG@k",
+    "nDCG@k",
+    "sum over r_j <= k of 1 / log2(r_j + 1), over the sum of 1 / log2(j + 1) for j = 1 … min(n, k)",
+    "Jarvelin and Kekalainen, TOIS 2002, with gains of 0 and 1, as scikit-learn `ndcg_score` and TREC `ndcg_cut_k`",
+    explanation="nDCG@k (normalised discounted cumulative gain): every relevant item at rank r among the first k "
+    "counts 1 / log2(r + 1); the sum is divided by that of a perfect ranking.",
+    never_rises=True,
+    first_k_alone=True,
+)
+def _discounted_gain(ranked: RankedQueries, k: int) -> Float64:
+    found = ranked.rank <= k
+    gains = np.zeros(len(ranked.rank))
+    gains[found] = discounts(ranked.rank[found])
+    # A perfect ranking has the positives that fit at the first places.
+    fitting = np.clip(ranked.n_relevant, 1, k)
+    best = np.cumsum(discounts(np.arange(1, fitting.max(initial=1) + 1)))
+    return segment_sums(gains, ranked.indptr) / best[fitting - 1]
+
+
+@rank_metric(
+    "AUC",
+    "AUC",
+    "1 - (1/(n m)) sum_j (r_j - j), m the number of negatives: pairs of a positive and a negative in the right order",
+    "Hanley and McNeil, Radiology 1982; per query as torchmetrics `RetrievalAUROC`",
+    explanation="AUC: the area under the ROC of each query, which is the share of its pairs of a relevant and another "
+    "kept item of which the relevant item comes first; 1 without another item. The mean is over queries; distances of "
+    "different queries are not compared.",
+    never_rises=True,
+)
+def _area_under_roc(ranked: RankedQueries, _: int) -> Float64:
+    n = ranked.n_relevant
+    wrong = segment_sums((ranked.rank - ranked.number).astype(np.float64), ranked.indptr)
+    return 1.0 - wrong / np.maximum(n * (ranked.n_kept - n), 1)
 
 
 # Metrics that ranks alone do not determine; `reid_dist.engine.reductions.single_shot` and

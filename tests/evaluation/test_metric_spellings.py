@@ -12,7 +12,7 @@ import pytest
 from reid_dist import FeatureSet, Report, compare, evaluate, evaluate_lists, evaluate_splits, sweep_parameters
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.evaluation.pipelines import read_job
-from reid_dist.metrics.definitions import parse_metric, parse_metrics
+from reid_dist.metrics.definitions import notes_on_metrics, parse_metric, parse_metrics
 
 SPELLINGS = ("rank-5", "rank5", "Rank-5", "RANK5", "rank 5", "rank@5", "R5", "r5", "r-5", "top-5", "top5", "Top-5")
 HITS = ("hit@5", "Hit@5", "hit5", "hit-5", "top@5")
@@ -50,10 +50,21 @@ def test_map_at_r_is_cut_at_the_number_of_relevant_items(text: str) -> None:
     "text",
     ["HR@5", "hr@5", "HR5", "hits@5", "hit_rate@5", "Recall@5", "recall@5", "recall_at_5", "acc@5", "accuracy@5"],
 )
-def test_names_of_the_hit_rate_and_of_recall_lead_to_both(text: str) -> None:
-    with pytest.raises(UnknownNameError, match=r"first 5 is CMC@5 \(HR@k, .* R@5 \(recall of TREC\)") as refused:
-        parse_metric(text)
-    assert repr(text) in str(refused.value)
+def test_names_of_the_hit_rate_and_of_recall_are_the_hit_rate_with_a_line(text: str, pair) -> None:
+    metric = parse_metric(text)
+    assert (metric.name, metric.spelled) == ("CMC@5", text)
+    assert metric == parse_metric("CMC@5")
+    (note,) = notes_on_metrics([metric])
+    assert note.startswith(f"{text} is reported as CMC@5")
+    report = evaluate(*pair, metrics=[text, "mAP"])
+    assert report.metrics == {
+        name: evaluate(*pair, metrics=["CMC@5", "mAP"]).metrics[name] for name in ("CMC@5", "mAP")
+    }
+    assert note in report.notes
+    assert report.metrics[text] == report.metrics["CMC@5"]
+
+
+def test_a_rank_of_the_hit_rate_is_checked() -> None:
     with pytest.raises(InputError, match="must be a positive integer"):
         parse_metric("recall@0")
 

@@ -11,6 +11,7 @@ from oracles import evaluation, rank_metrics
 from oracles.rank_metrics import hits_of, value
 from reference import ItemSet
 from sampling import examples
+from sklearn.metrics import ndcg_score, roc_auc_score
 from strategies import crowded_sets, problems
 
 METRICS = (
@@ -19,7 +20,7 @@ METRICS = (
     *(f"CMC_allshots@{k}" for k in (1, 2, 7, 90)),
     *(
         f"{name}@{k}"
-        for name in ("mAP", "mAP_found", "mAP_min", "P", "P_min", "R", "P_clipped")
+        for name in ("mAP", "mAP_found", "mAP_min", "P", "P_min", "R", "P_clipped", "nDCG")
         for k in (1, 2, 5, 10, 90)
     ),
 )
@@ -68,6 +69,8 @@ def test_formulas_and_walks(ranks):
         assert value(f"P@{k}", ranks) == pytest.approx(found / k)
         assert value(f"P_min@{k}", ranks) == pytest.approx(sum(cut) / min(k, n))
         assert value(f"R@{k}", ranks) == pytest.approx(found / n)
+        by_sklearn = ndcg_score([hits + [False] * 20], [-np.arange(60)], k=k)
+        assert value(f"nDCG@{k}", ranks) == pytest.approx(by_sklearn, abs=1e-12)
     assert value("mAP", ranks) == pytest.approx(rank_metrics.walk_average_precision(hits, n), abs=1e-12)
     assert value("mAP_R", ranks) == pytest.approx(rank_metrics.walk_average_precision(hits[:n], n), abs=1e-12)
     assert value("mAP_trapezoid", ranks) == pytest.approx(rank_metrics.walk_trapezoid(hits, n), abs=1e-12)
@@ -100,6 +103,9 @@ def test_formulas_and_walks(ranks):
         ("R@10", [1, 50], 1 / 2),
         ("P@1000", [1, 50], 2 / 1000),
         ("mINP", [2, 3, 7], 3 / 7),
+        ("nDCG@1", [2, 3, 7], 0.0),
+        ("nDCG@3", [1, 3], (1 + 1 / 2) / (1 + np.log(2) / np.log(3))),
+        ("nDCG@1", [1, 50], 1.0),
         ("Rprec", [2, 3, 7], 2 / 3),
         ("MRR", [2, 3, 7], 1 / 2),
     ],
@@ -208,3 +214,36 @@ def test_columns_of_two_metrics_do_not_overwrite_each_other():
     assert added
     for name in added:
         assert both.per_query[name].tobytes() == alone[name].tobytes()
+
+
+# -------------------------------------------------------------------------------------------- the area under the ROC
+
+
+@pytest.mark.parametrize(
+    ("ranks", "n", "expected"), [([1, 2], 9, 1.0), ([8, 9], 9, 0.0), ([3], 4, 1 / 3), ([2, 3], 4, 0.5)]
+)
+def test_areas_by_hand(ranks, n, expected):
+    assert evaluate_list(ranks, ["AUC"], n=n).metrics == {"AUC": pytest.approx(expected, abs=1e-15)}
+
+
+def test_nothing_but_positives_has_the_whole_area():
+    assert evaluate_list([1, 2, 3], ["AUC"], n=3).metrics == {"AUC": 1.0}
+
+
+@settings(max_examples=examples(20))
+@given(problem=problems(kinds=("palette", "few_valued", "constant")))
+def test_a_tied_pair_counts_half_between_the_bounds(problem):
+    """As scikit-learn counts it."""
+    query, gallery = problem.query, problem.gallery
+    if evaluation.evaluate(query, gallery, "no_cameras", "sqeuclidean", ["mAP"]) is None:
+        return
+    report = evaluate_items(query, gallery, "no_cameras", "sqeuclidean", ["AUC"], ties=True)
+    squares = ((query.features[:, None].astype(float) - gallery.features[None].astype(float)) ** 2).sum(axis=2)
+    kept, areas = gallery.pids != -1, []
+    for row in np.flatnonzero(query.pids != -1):
+        relevant = gallery.pids[kept] == query.pids[row]
+        if relevant.any():
+            areas.append(1.0 if relevant.all() else roc_auc_score(relevant, -squares[row, kept]))
+    low, high = (report.ties[rule]["AUC"] for rule in ("pessimistic", "optimistic"))
+    assert low <= report.metrics["AUC"] <= high
+    assert (low + high) / 2 == pytest.approx(np.mean(areas), abs=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
@@ -59,7 +60,21 @@ ORACLE = {
     "P_clipped": lambda r, k: Fraction(hits(r, min(r[-1], k)), min(r[-1], k)),
     "Rprec": lambda r, k: share(hits(r, len(r)), r),
     "MRR": lambda r, k: Fraction(1, r[0]),
+    "nDCG": lambda r, k: discounted(x for x in r if x <= k) / discounted(range(1, min(len(r), k) + 1)),
 }
+
+
+def discounted(ranks):
+    return Fraction(sum(1 / math.log2(rank + 1) for rank in ranks))
+
+
+def oracle(metric, ranks, n_kept):
+    """The value of a metric for one query."""
+    if metric.name == "AUC":
+        others = sorted(set(range(1, n_kept + 1)) - set(ranks))
+        ordered = [Fraction(rank < other) for rank in ranks for other in others]
+        return sum(ordered) / len(ordered) if ordered else Fraction(1)
+    return ORACLE[stem_of(metric.name)](ranks, metric.parameter)
 
 
 def stem_of(name):
@@ -260,7 +275,7 @@ def test_bounds_hold_and_are_reached(case):
             if not possible[0]:
                 assert np.isnan([lower, upper, true]).all()
                 continue
-            values = [ORACLE[stem_of(metric.name)](ranks, metric.parameter) for ranks in possible]
+            values = [oracle(metric, ranks, case.positives(query)[1]) for ranks in possible]
             assert lower <= true <= upper  # to the last bit
             assert lower == pytest.approx(float(min(values)), abs=1e-13)
             assert upper == pytest.approx(float(max(values)), abs=1e-13)
@@ -296,9 +311,9 @@ def test_lists_of_the_whole_gallery_are_exact(case):
     assert list(split.exact) == [metric.name for metric in metrics]
     for metric in metrics:
         for query, value in enumerate(split.exact[metric.name]):
-            ranks, _ = case.positives(query)
+            ranks, n_kept = case.positives(query)
             if ranks:
-                expected = ORACLE[stem_of(metric.name)](ranks, metric.parameter)
+                expected = oracle(metric, ranks, n_kept)
                 assert value == pytest.approx(float(expected), abs=1e-13)
             else:
                 assert np.isnan(value)

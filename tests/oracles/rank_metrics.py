@@ -108,6 +108,12 @@ def precision_min_at(ranks, k):
     return hits_at(ranks, k) / min(len(ranks), k)
 
 
+def discounted_gain_at(ranks, k):
+    """The sum of 1 / log2(r + 1) over the positives among the first k, by that of the positives first."""
+    best = math.fsum(1 / math.log2(j + 1) for j in range(1, min(len(ranks), k) + 1))
+    return math.fsum(1 / math.log2(r + 1) for r in ranks if r <= k) / best
+
+
 _WHOLE_LIST = {
     "mAP": average_precision,
     "mAP_trapezoid": average_precision_trapezoid,
@@ -126,6 +132,7 @@ _CUT_LIST = {
     "mAP": average_precision_at,
     "mAP_found": average_precision_found_at,
     "mAP_min": average_precision_min_at,
+    "nDCG": discounted_gain_at,
 }
 
 
