@@ -48,6 +48,27 @@ class Report(ReportData):
 
         return render_html(self)
 
+    def to_dict(self, kind: Literal["document", "flat"] = "document") -> dict[str, Any]:
+        """Return the report as plain Python values.
+
+        Parameters
+        ----------
+        kind
+            ``"document"``: the content of ``report.json``; numbers that are not finite are None.  ``"flat"``: the
+            metrics alone as floats, for loggers of training runs, which allow few characters in names: ``CMC@1`` is
+            ``CMC_1``, ``TAR@FAR=0.01`` is ``TAR_FAR_0.01``.  Metrics that are not finite are left out.
+
+        Raises
+        ------
+        InputError
+            For another kind.
+        """
+        if kind == "document":
+            return super().to_dict()
+        if kind != "flat":
+            raise InputError(f"kind must be 'document' or 'flat', found {kind!r}")
+        return {_logged_name(name): float(value) for name, value in self.metrics.items() if math.isfinite(value)}
+
     def summary(self) -> Summary:
         """Return a table of the metrics with their intervals, conventions, counts and notes."""
         confidence = self.confidence
@@ -102,3 +123,7 @@ class Report(ReportData):
             "definition": [self.definitions.get(name, "") for name in names],
         }
         return make_frame(columns, index="metric", names=names)
+
+
+def _logged_name(name: str) -> str:
+    return "".join(each if each.isascii() and (each.isalnum() or each in "_.-") else "_" for each in name)

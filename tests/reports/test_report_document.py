@@ -82,6 +82,17 @@ def test_values_that_are_not_finite_are_null_and_restored(tmp_path: Path) -> Non
     np.testing.assert_array_equal(loaded.curves["thresholds"], report.curves["thresholds"])
 
 
+def test_loggers_take_the_flat_dictionary() -> None:
+    """Of names of MLflow, which allow the fewest characters."""
+    report = small(metrics={"mAP": np.float32(0.5), "CMC@1": 0.25, "TAR@FAR=0.01": 0.125, "EER": math.nan})
+    flat = report.to_dict("flat")
+    assert flat == {"mAP": 0.5, "CMC_1": 0.25, "TAR_FAR_0.01": 0.125}
+    assert {type(value) for value in flat.values()} == {float}
+    assert report.to_dict("document") == report.to_dict()
+    with pytest.raises(InputError, match="'document' or 'flat', found 'table'"):
+        report.to_dict("table")
+
+
 def test_odd_values_become_plain_ones() -> None:
     report = small(
         environment={"path": Path("a/b"), "n": np.int64(3), "flag": np.bool_(True), "list": (1, np.float32(0.5))},
