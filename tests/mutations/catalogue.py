@@ -378,7 +378,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("evaluation/conventions/targets.py", "<= self.half", "<= 2 * self.half"),
         ("engine/outputs/protocol_ranks.py", "| self.indexes[place].mask.junk_row[row]", ""),
         (
-            "stores/importers/split_lists.py",
+            "stores/importers/row_lists.py",
             "each[:per_identity].astype(np.int64) - 1",
             "each[:1].astype(np.int64) - 1",
         ),

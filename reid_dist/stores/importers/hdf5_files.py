@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
 from reid_dist.errors import StoreError
+from reid_dist.stores.importers.file_rows import MOST_CHUNK_BYTES, Box, ChunkedRows, too_large_chunks
 from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, begins_with, require, text_rows
-from reid_dist.stores.importers.spooled import MOST_CHUNK_BYTES, Box, ChunkedRows, too_large_chunks
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _MATLAB_CLASS = "MATLAB_class"

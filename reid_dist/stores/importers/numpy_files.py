@@ -14,7 +14,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError, StoreError
-from reid_dist.stores.importers.raw import MemberRows, RawRows, fortran_strides
+from reid_dist.stores.importers.file_rows import MemberRows, RawRows, SpooledRows, fortran_strides
 from reid_dist.stores.importers.source import (
     FORMATS,
     Format,
@@ -25,7 +25,6 @@ from reid_dist.stores.importers.source import (
     members_of,
     zip_names,
 )
-from reid_dist.stores.importers.spooled import SpooledRows
 
 _SKIPPED_BYTES = 1 << 20
 _OBJECTS = "an object array, which would have to be unpickled and is never read; save it as text or numbers (.astype)"

@@ -9,7 +9,7 @@ import numpy as np
 
 from reid_dist.core.json_text import json_of
 from reid_dist.errors import StoreError
-from reid_dist.stores.importers.raw import BFloat16Rows, RawRows
+from reid_dist.stores.importers.file_rows import BFloat16Rows, RawRows
 from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source
 
 _DTYPES = {

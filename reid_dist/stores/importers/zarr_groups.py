@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.folders import folder_at
+from reid_dist.stores.importers.file_rows import MOST_CHUNK_BYTES, Box, ChunkedRows, too_large_chunks
 from reid_dist.stores.importers.source import FORMATS, Format, HeldRows, RowArray, Source
-from reid_dist.stores.importers.spooled import MOST_CHUNK_BYTES, Box, ChunkedRows, too_large_chunks
 from reid_dist.stores.locations import State, at_location, refuse_stripped, state_of
 from reid_dist.stores.stored import StoreReader, open_stored
 
