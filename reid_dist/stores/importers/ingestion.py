@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import DTypeLike
 
 from reid_dist.errors import InputError
 from reid_dist.stores.featureset import FeatureSet, MemorySet, Progress
 from reid_dist.stores.importers.label_options import LabelFields, LabelOptions
-from reid_dist.stores.importers.labelling import LabelledPart, label_column, label_parts
+from reid_dist.stores.importers.label_tables import SIDE_LABELS, LabelTable
+from reid_dist.stores.importers.labelling import LabelledPart, label_parts
 from reid_dist.stores.importers.names import ArrayNames, find_labels
-from reid_dist.stores.importers.sides import SIDE_LABELS, sides_of
 from reid_dist.stores.importers.source import open_source
 from reid_dist.stores.kept_rows import kept_dtype, natural_dtype
 from reid_dist.stores.labelled import LabelledRows, Role
@@ -79,12 +78,13 @@ def read_features(
 def read_labels(uri: str, role: Role) -> LabelledRows:
     """Labels of one side of a file with or without features."""
     with open_source(uri, None) as source:
-        arrays = {what: label_column(source.arrays[name], what) for what, name in find_labels(source, role).items()}
-    sides = sides_of(arrays)
-    if sides is not None:
-        arrays.setdefault("item_ids", np.arange(len(arrays["pids"])))
-        arrays = {what: values[sides[role]] for what, values in arrays.items() if what not in SIDE_LABELS}
-    return LabelledRows(**label_arguments(arrays), uri=uri)
+        table = LabelTable.of(source, find_labels(source, role))
+    table.check_length(len(table.columns["pids"]), uri, SIDE_LABELS)
+    if (marked := table.marked()) is not None:
+        marked.check_length(len(table.columns["pids"]), uri)
+        table = marked.with_item_ids()
+        table = table.select(table.of_role(role))
+    return LabelledRows(**label_arguments(table.columns), uri=uri)
 
 
 def ingest(
