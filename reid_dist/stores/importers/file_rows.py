@@ -17,8 +17,7 @@ import tempfile
 import threading
 import zipfile
 import zlib
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import IO, Any, Final, TypeAlias
@@ -199,8 +198,11 @@ MOST_CHUNK_BYTES: Final = 512 << 20
 # Rows of chunks side by side that are held are not decoded again for the next block of rows.
 _HELD_BYTES = 64 << 20
 
-Box: TypeAlias = Callable[[slice, slice], NDArray[Any]]
-"""Rows and columns of an array, (rows, columns); one of one dimension is a single column."""
+Blocks: TypeAlias = Generator[tuple[int, NDArray[Any]]]
+"""Consecutive blocks of rows, each with its first row."""
+
+Box: TypeAlias = Callable[[tuple[slice, ...]], NDArray[Any]]
+"""Rows, and columns if there are any, of an array."""
 
 
 def too_large_chunks(chunk: tuple[int, ...], dtype: np.dtype[Any]) -> str:
@@ -255,19 +257,23 @@ class SpooledRows(OpenRows):
     """An array that comes in pieces of some rows and columns, which lie in the file one after the other.
 
     The pieces of the first rows come first, and of these the one of the first columns; each is in C order.  Axes beyond
-    the second are columns in Fortran order.  `what` is its name in messages.
+    the second are columns in Fortran order.  `what` is its name in messages, and `stream` yields the bytes of all
+    pieces, in blocks of any length.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], piece: tuple[int, int], what: str) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        piece: tuple[int, int],
+        what: str,
+        stream: Callable[[], Iterator[bytes | memoryview]],
+    ) -> None:
         super().__init__(shape, dtype)
-        self._piece, self._what = piece, what
+        self._piece, self._what, self._stream = piece, what, stream
         self._n_columns = math.prod(self.shape[1:])
         self._file: IO[bytes] | None = None
         self._lock = threading.Lock()
-
-    @abstractmethod
-    def _stream(self) -> Iterator[bytes | memoryview]:
-        """Yield the bytes of all pieces, in blocks of any length."""
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
         with self._lock:
@@ -314,44 +320,78 @@ def _fill(file: int, target: memoryview, offset: int) -> None:
         filled += n_bytes
 
 
-class ChunkedRows(SpooledRows):
-    """An array of one or two dimensions in chunks, which are decoded whole, each of them once in ascending order.
+class StreamedRows(OpenRows):
+    """An array that comes in blocks of rows in ascending order; going back opens it again.
 
-    All that hold the same rows are held together, if they are small.
+    `blocks` yields them from the one that holds a given row, or from one before it, and closes the file at its end.
+    With `seeks`, opening it again takes less time than blocks that are passed over.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], chunk: tuple[int, ...], what: str) -> None:
-        super().__init__(shape, dtype, (chunk[0], chunk[1] if len(chunk) > 1 else 1), what)
-        self._holds = self._piece[0] * self._n_columns * dtype.itemsize <= _HELD_BYTES
-        self._top = -1
-        self._held: NDArray[Any] = np.empty((0, self._n_columns), dtype=dtype)
-
-    @abstractmethod
-    def _boxes(self) -> AbstractContextManager[Box]:
-        """Open the array."""
-
-    def _stream(self) -> Iterator[bytes | memoryview]:
-        high, wide = self._piece
-        with self._boxes() as box:
-            for top in range(0, self.shape[0], high):
-                for left in range(0, self._n_columns, wide):
-                    part = box(slice(top, top + high), slice(left, left + wide))
-                    yield np.ascontiguousarray(part, dtype=self.dtype).reshape(-1).view(np.uint8).data
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], blocks: Callable[[int], Blocks], *, seeks: bool = False
+    ) -> None:
+        super().__init__(shape, dtype)
+        self._open, self._seeks = blocks, seeks
+        self._blocks: Blocks | None = None
+        self._first, self._held = 0, np.empty((0, *shape[1:]), dtype)
+        self._lock = threading.Lock()
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
-        if not self._holds:
-            return super()._read(start, stop)
-        high = self._piece[0]
-        rows = np.empty((stop - start, self._n_columns), dtype=self.dtype)
-        with self._lock, self._boxes() as box:
-            for top in range(start - start % high, stop, high):
-                if self._top != top:
-                    self._held, self._top = box(slice(top, top + high), slice(0, self._n_columns)), top
-                first, last = max(start - top, 0), min(stop - top, high)
-                rows[top + first - start : top + last - start] = self._held[first:last]
-        return rows.reshape(-1, *self.shape[1:])
+        parts, row = [self._held[:0]], start
+        with self._lock:
+            while row < stop:
+                end = self._first + len(self._held)
+                if self._first <= row < end:
+                    parts.append(self._held[row - self._first : stop - self._first])
+                    row += len(parts[-1])
+                    continue
+                if self._blocks is None or row < self._first or (self._seeks and row > end):
+                    self._close()
+                    self._blocks = self._open(row)
+                self._first, self._held = next(self._blocks)
+                if self._first + len(self._held) == self.shape[0]:
+                    self._blocks.close()
+                    self._blocks = None
+        return np.concatenate(parts) if len(parts) != 2 else parts[1]
+
+    def _close(self) -> None:
+        if self._blocks is not None:
+            self._blocks.close()
+        self._blocks, self._first, self._held = None, 0, self._held[:0].copy()
 
     def close(self) -> None:
-        """Forget what is held."""
-        super().close()
-        self._top, self._held = -1, self._held[:0].copy()
+        """Close the file, and forget what is held."""
+        with self._lock:
+            self._close()
+
+
+def chunked_rows(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    chunk: tuple[int, ...],
+    what: str,
+    boxes: Callable[[], AbstractContextManager[Box]],
+) -> RowArray:
+    """Return the rows of an array of one or two dimensions in chunks, each of which is decoded once in ascending order.
+
+    Chunks are decoded whole.  All that hold the same rows are held together, if they are small; `boxes` opens the
+    array.
+    """
+    high, wide = chunk[0], chunk[1] if len(chunk) > 1 else 1
+    n_columns = math.prod(shape[1:])
+
+    def bands(start: int) -> Blocks:
+        with boxes() as box:
+            for top in range(start - start % high, shape[0], high):
+                yield top, np.asarray(box((slice(top, top + high), slice(0, n_columns))[: len(shape)]), dtype)
+
+    def pieces() -> Iterator[memoryview]:
+        with boxes() as box:
+            for top in range(0, shape[0], high):
+                for left in range(0, n_columns, wide):
+                    part = box((slice(top, top + high), slice(left, left + wide))[: len(shape)])
+                    yield np.ascontiguousarray(part, dtype=dtype).reshape(-1).view(np.uint8).data
+
+    if high * n_columns * dtype.itemsize <= _HELD_BYTES:
+        return StreamedRows(shape, dtype, bands, seeks=True)
+    return SpooledRows(shape, dtype, (high, wide), what, pieces)

@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, TypeAlias
 
@@ -263,25 +264,15 @@ def inflated(path: Path, start: int, n_bytes: int, block: int = _INFLATED_BYTES)
 _IS_VERSION_5 = begins_with(b"MATLAB 5.0 MAT-file")
 
 
-class CompressedColumns(SpooledRows):
+def _values_in_stream(path: Path, variable: Variable, start: int, what: str) -> Iterator[memoryview]:
     """Numbers or characters of a compressed variable, in Fortran order."""
-
-    def __init__(
-        self, path: Path, variable: Variable, start: int, shape: tuple[int, ...], dtype: np.dtype[Any]
-    ) -> None:
-        super().__init__(shape, dtype, (shape[0], 1), f"{path}: {variable.matrix.name}")
-        self._path, self._variable, self._start = path, variable, start
-
-    def _stream(self) -> Iterator[bytes | memoryview]:
-        left, right = self._variable.matrix.start, self._variable.matrix.start + self._variable.matrix.n_bytes
-        place = 0
-        for block in inflated(self._path, self._start, self._variable.n_bytes):
-            yield memoryview(block)[max(0, left - place) : max(0, right - place)]
-            place += len(block)
-        if place != self._variable.length:
-            raise StoreError(
-                f"{self._what} is damaged: its header claims {self._variable.length} bytes, and it holds {place}"
-            )
+    left, right = variable.matrix.start, variable.matrix.start + variable.matrix.n_bytes
+    place = 0
+    for block in inflated(path, start, variable.n_bytes):
+        yield memoryview(block)[max(0, left - place) : max(0, right - place)]
+        place += len(block)
+    if place != variable.length:
+        raise StoreError(f"{what} is damaged: its header claims {variable.length} bytes, and it holds {place}")
 
 
 class Characters(OpenRows):
@@ -405,7 +396,9 @@ def _rows_of(path: Path, variable: Variable) -> RowArray | str:
     if variable.start is None:
         values = RawRows(path, matrix.start, matrix.n_bytes, shape, matrix.dtype, fortran_strides(shape))
     else:
-        values = CompressedColumns(path, variable, variable.start, shape, matrix.dtype)
+        what = f"{path}: {matrix.name}"
+        stream = partial(_values_in_stream, path, variable, variable.start, what)
+        values = SpooledRows(shape, matrix.dtype, (shape[0], 1), what, stream)
     return Characters(values, matrix) if is_text else values
 
 

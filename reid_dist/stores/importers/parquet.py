@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Generator
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
+from reid_dist.stores.importers.file_rows import Blocks, StreamedRows
 from reid_dist.stores.importers.source import (
     FORMATS,
     Format,
-    OpenRows,
     RowArray,
     Source,
     begins_with,
@@ -37,63 +37,40 @@ Batches: TypeAlias = Callable[[list[str], int], Generator[tuple[int, Any]]]
 """Record batches of some columns of a table, each with its first row, from the one that holds a given row or before."""
 
 
-class ArrowColumns(OpenRows):
-    """Columns of a table, read in batches in ascending order; going back starts at the batches that are needed.
+@dataclass(frozen=True)
+class _Columns:
+    """Columns of a table, which errors call `where`: one of lists or of single values, or several, side by side."""
 
-    One column of lists or of single values, or several of single values, which are joined side by side.  `where` is the
-    table in messages.
-    """
+    where: str
+    batches: Batches
+    names: list[str]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
-    def __init__(
-        self, where: str, batches: Batches, columns: list[str], shape: tuple[int, ...], dtype: np.dtype[Any]
-    ) -> None:
-        super().__init__(shape, dtype)
-        self._where, self._open, self._columns = where, batches, columns
-        self._batches: Generator[tuple[int, Any]] | None = None
-        self._held: NDArray[Any] = np.empty((0, *shape[1:]), dtype=dtype)
-        self._position = 0  # Row number of the first row in _held.
-        self._lock = threading.Lock()
+    def rows(self) -> RowArray:
+        """Return the rows of the columns."""
+        return StreamedRows(self.shape, self.dtype, self._blocks)
 
-    def _read(self, start: int, stop: int) -> NDArray[Any]:
-        with self._lock:
-            batches = self._batches
-            if batches is None or start < self._position:
-                self.close()
-                batches = self._batches = self._open(self._columns, start)
-                self._position, self._held = 0, self._held[:0]
-            parts = []
-            row = start
-            while row < stop:
-                if row >= self._position + len(self._held):
-                    self._position, batch = next(batches)
-                    self._held = self._as_array(batch)
-                    continue
-                taken = self._held[row - self._position : stop - self._position]
-                parts.append(taken)
-                row += len(taken)
-            return np.concatenate(parts) if parts else self._held[:0]
+    def _blocks(self, start: int) -> Blocks:
+        with closing(self.batches(self.names, start)) as batches:
+            for first, batch in batches:
+                yield first, self._as_array(batch, first)
 
-    def close(self) -> None:
-        """Close the file."""
-        if self._batches is not None:
-            self._batches.close()
-            self._batches = None
-
-    def _as_array(self, batch: Any) -> NDArray[Any]:
-        columns = [batch.column(name) for name in self._columns]
-        for name, column in zip(self._columns, columns, strict=True):
+    def _as_array(self, batch: Any, first: int) -> NDArray[Any]:
+        columns = [batch.column(name) for name in self.names]
+        for name, column in zip(self.names, columns, strict=True):
             if column.null_count and not _is_flag(column):
-                row = self._position + column.is_null().to_pylist().index(True)
+                row = first + column.is_null().to_pylist().index(True)
                 raise InputError(
-                    f"column {name!r} of {self._where} holds missing values (row {row}); fill them in or leave them out"
+                    f"column {name!r} of {self.where} holds missing values (row {row}); fill them in or leave them out"
                 )
         if len(self.shape) == 1:
             return _flat(columns[0], self.dtype)
         if len(columns) > 1:
             return np.stack([_flat(column, self.dtype) for column in columns], axis=1)
-        return _flat(self._values(columns[0]), self.dtype).reshape(-1, self.shape[1])
+        return _flat(self._values(columns[0], first), self.dtype).reshape(-1, self.shape[1])
 
-    def _values(self, column: Any) -> Any:
+    def _values(self, column: Any, first: int) -> Any:
         """Return the numbers of all lists, which must be of one length and hold nothing else."""
         length = self.shape[1]
         # Lengths row by row: rows of 3, 2 and 4 numbers would fill three rows of 3.
@@ -107,8 +84,8 @@ class ArrowColumns(OpenRows):
             found = f"holds {lengths[wrong[0]]}"
         if wrong.size:
             raise InputError(
-                f"column {self._columns[0]!r} of {self._where} must hold {length} numbers in every row: row "
-                f"{self._position + int(wrong[0])} {found}"
+                f"column {self.names[0]!r} of {self.where} must hold {length} numbers in every row: row "
+                f"{first + int(wrong[0])} {found}"
             )
         return values
 
@@ -190,7 +167,7 @@ def _source(types: Any, where: str, schema: Any, n_rows: int, batches: Batches) 
         else:
             found[column.name] = f"a column of {kind}"
             continue
-        found[column.name] = ArrowColumns(where, batches, [column.name], shape, dtype)
+        found[column.name] = _Columns(where, batches, [column.name], shape, dtype).rows()
     _gather_numbered(where, found, n_rows, batches)
     return Source.of(where, found)
 
@@ -230,7 +207,7 @@ def _gather_numbered(where: str, found: dict[str, RowArray | str], n_rows: int, 
         raise InputError(f"{where} has several families of numbered columns: {listed(sorted(whole))}; keep one")
     columns = [name for _, name in sorted(next(iter(whole.values())).items())]
     dtype = np.result_type(*(dtypes[name] for name in columns))
-    found["features"] = ArrowColumns(where, batches, columns, (n_rows, len(columns)), dtype)
+    found["features"] = _Columns(where, batches, columns, (n_rows, len(columns)), dtype).rows()
     for name in columns:
         del found[name]
 

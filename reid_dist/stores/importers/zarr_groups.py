@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.folders import folder_at
-from reid_dist.stores.importers.file_rows import MOST_CHUNK_BYTES, Box, ChunkedRows, too_large_chunks
+from reid_dist.stores.importers.file_rows import MOST_CHUNK_BYTES, chunked_rows, too_large_chunks
 from reid_dist.stores.importers.source import FORMATS, Format, HeldRows, RowArray, Source
 from reid_dist.stores.locations import State, at_location, refuse_stripped, state_of
 from reid_dist.stores.stored import StoreReader, open_stored
@@ -95,24 +94,11 @@ def _rows_of(array: zarr.Array[Any], what: str) -> RowArray | str:
         )
     if math.prod(array.chunks) * array.dtype.itemsize > MOST_CHUNK_BYTES:
         return f"in {too_large_chunks(array.chunks, array.dtype)}"
-    return HeldRows(array) if len(array.shape) > 2 or 0 in array.shape else ZarrChunks(array, what)
-
-
-class ZarrChunks(ChunkedRows):
-    """An array of Zarr."""
-
-    def __init__(self, array: zarr.Array[Any], what: str) -> None:
-        super().__init__(array.shape, array.dtype, array.chunks, what)
-        self._array = array
-
-    @contextmanager
-    def _boxes(self) -> Iterator[Box]:
-        def box(rows: slice, columns: slice) -> NDArray[Any]:
-            if self._array.ndim == 1:
-                return np.asarray(self._array[rows])[:, np.newaxis]
-            return np.asarray(self._array[rows, columns])
-
-        yield box
+    if len(array.shape) > 2 or 0 in array.shape:
+        return HeldRows(array)
+    return chunked_rows(
+        array.shape, array.dtype, array.chunks, what, lambda: nullcontext(lambda places: np.asarray(array[places]))
+    )
 
 
 FORMATS.register(
