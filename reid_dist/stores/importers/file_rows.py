@@ -29,7 +29,7 @@ from reid_dist.core.formatting import byte_size
 from reid_dist.core.system_calls import read_at
 from reid_dist.core.temporary import unnamed_file
 from reid_dist.errors import StoreError
-from reid_dist.stores.importers.source import OpenRows, RowArray
+from reid_dist.stores.importers.source import ComputedRows, RowArray
 
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 _CHECKED_BYTES = 1 << 20
@@ -99,17 +99,13 @@ class RawRows(RowArray):
         return np.lib.stride_tricks.as_strided(flat, self.shape, strides, writeable=False)
 
 
-class BFloat16Rows(RowArray):
-    """The upper halves of float32 numbers, widened exactly, as numpy has no bfloat16."""
+def bfloat16_rows(halves: RowArray) -> RowArray:
+    """Return the upper halves of float32 numbers as such, widened exactly, as numpy has no bfloat16."""
 
-    significant_bits = 8
+    def read(start: int, stop: int) -> NDArray[Any]:
+        return (halves.read(start, stop).astype(np.uint32) << 16).view(np.float32)
 
-    def __init__(self, halves: RowArray) -> None:
-        super().__init__(halves.shape, np.dtype(np.float32))
-        self._halves = halves
-
-    def _read(self, start: int, stop: int) -> NDArray[Any]:
-        return (self._halves.read(start, stop).astype(np.uint32) << 16).view(np.float32)
+    return ComputedRows(halves.shape, np.dtype(np.float32), read, significant_bits=8)
 
 
 def offset_of(path: Path, member: zipfile.ZipInfo) -> int:
@@ -253,7 +249,7 @@ def _no_room(what: str, n_bytes: int, why: str) -> str:
     )
 
 
-class SpooledRows(OpenRows):
+class SpooledRows(RowArray):
     """An array that comes in pieces of some rows and columns, which lie in the file one after the other.
 
     The pieces of the first rows come first, and of these the one of the first columns; each is in C order.  Axes beyond
@@ -320,7 +316,7 @@ def _fill(file: int, target: memoryview, offset: int) -> None:
         filled += n_bytes
 
 
-class StreamedRows(OpenRows):
+class StreamedRows(RowArray):
     """An array that comes in blocks of rows in ascending order; going back opens it again.
 
     `blocks` yields them from the one that holds a given row, or from one before it, and closes the file at its end.

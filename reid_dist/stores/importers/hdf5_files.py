@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 from reid_dist.core.formatting import counted
 from reid_dist.errors import StoreError
 from reid_dist.stores.importers.file_rows import MOST_CHUNK_BYTES, Box, chunked_rows, too_large_chunks
-from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, begins_with, require, text_rows
+from reid_dist.stores.importers.source import (
+    FORMATS,
+    ComputedRows,
+    Format,
+    RowArray,
+    Source,
+    begins_with,
+    require,
+    text_rows,
+)
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _MATLAB_CLASS = "MATLAB_class"
@@ -122,22 +131,20 @@ def _largest_chunk(dataset: Any) -> int:
     return sizes[0]
 
 
-class HDF5Rows(RowArray):
-    """A dataset whose rows a function reads, of the open file, the dataset and a range; open only while it is read."""
-
-    def __init__(
-        self, path: Path, names: tuple[str, ...], shape: tuple[int, ...], dtype: np.dtype[Any], read: RowsReader
-    ) -> None:
-        super().__init__(shape, dtype)
-        self._path, self._names, self._read_rows = path, names, read
-
-    def _read(self, start: int, stop: int) -> NDArray[Any]:
-        with require("h5py", _EXTRA).File(self._path, "r") as file:
-            return self._read_rows(self._names[-1], _opened(file, self._names), start, stop)
-
-
 RowsReader: TypeAlias = Callable[[str, Any, int, int], NDArray[Any]]
 """Reads rows of a dataset by its name, for errors, and their range."""
+
+
+def _rows_of(
+    path: Path, names: tuple[str, ...], shape: tuple[int, ...], dtype: np.dtype[Any], rows: RowsReader
+) -> RowArray:
+    """Rows of a dataset; the file is open only while it is read."""
+
+    def read(start: int, stop: int) -> NDArray[Any]:
+        with require("h5py", _EXTRA).File(path, "r") as file:
+            return rows(names[-1], _opened(file, names), start, stop)
+
+    return ComputedRows(shape, dtype, read)
 
 
 def _rows(name: str, dataset: Any, start: int, stop: int) -> NDArray[Any]:
@@ -201,7 +208,7 @@ def _chunks(
     return chunked_rows(shape, dtype, chunk, f"{path}: {'/'.join(names)}", boxes)
 
 
-def read_nested_cells(path: Path, name: str) -> list[list[NDArray[Any]]]:
+def read_nested_version_7(path: Path, name: str) -> list[list[NDArray[Any]]]:
     """Matrices of a MATLAB cell array of cell arrays, as MATLAB numbers both; `StoreError` for another form."""
     with require("h5py", _EXTRA).File(path, "r") as file:
         found = []
@@ -326,19 +333,19 @@ class _Listing:
             return reason
         text = np.dtype(np.str_)
         if self._transposed and h5py.check_ref_dtype(dtype) is h5py.Reference:
-            return HDF5Rows(self._path, names, (dataset.size,), text, _cells)
+            return _rows_of(self._path, names, (dataset.size,), text, _cells)
         if self._transposed and _class_of(dataset) == "char":
-            return HDF5Rows(self._path, names, (shape[-1],), text, _characters)
+            return _rows_of(self._path, names, (shape[-1],), text, _characters)
         if h5py.check_string_dtype(dtype) is not None and dataset.size == max(shape):
             if len(shape) > 1 and shape[0] != dataset.size:
                 return f"{dtype} of shape {shape}"
-            return HDF5Rows(self._path, names, (dataset.size,), text, _texts)
+            return _rows_of(self._path, names, (dataset.size,), text, _texts)
         if dtype.kind not in "fiub":
             return f"{dtype} of shape {shape}"
         rows_first, chunk = shape[::-1] if self._transposed else shape, _chunk_to_decode(dataset, self._transposed)
         if chunk is None:
             read = _rows_of_transposed if self._transposed else _rows
-            made: RowArray = HDF5Rows(self._path, names, rows_first, dtype, read)
+            made: RowArray = _rows_of(self._path, names, rows_first, dtype, read)
         else:
             n_bytes, stored = math.prod(chunk) * dtype.itemsize, _largest_chunk(dataset)
             if stored > n_bytes + n_bytes // 8 + _FILTER_BYTES:

@@ -11,12 +11,11 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, TypeAlias
 
@@ -31,12 +30,13 @@ from reid_dist.stores.importers.hdf5_files import (
     is_hdf5,
     is_matlab,
     open_hdf5,
+    read_nested_version_7,
     text_of_units,
 )
 from reid_dist.stores.importers.source import (
     FORMATS,
+    ComputedRows,
     Format,
-    OpenRows,
     RowArray,
     Source,
     begins_with,
@@ -91,11 +91,11 @@ class Matrix:
     name: str
     kind: str
     shape: tuple[int, ...]
-    dtype: np.dtype[np.generic] | None
-    is_utf8: bool
-    is_complex: bool
-    start: int
-    n_bytes: int
+    dtype: np.dtype[np.generic] | None = None
+    is_utf8: bool = False
+    is_complex: bool = False
+    start: int = 0
+    n_bytes: int = 0
 
     @property
     def size(self) -> int:
@@ -103,7 +103,7 @@ class Matrix:
         return math.prod(self.shape)
 
 
-_EMPTY = Matrix("", "double", (0, 0), np.dtype("f8"), is_utf8=False, is_complex=False, start=0, n_bytes=0)
+_EMPTY = Matrix("", "double", (0, 0), np.dtype("f8"))
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,8 @@ class Elements:
         if number not in _CLASSES:
             raise self._damage(f"a matrix is of the unknown class {number}")
         if _CLASSES[number] == "opaque":  # It has no dimensions.
-            return Matrix(self._opaque_name(buffer, tag, stop), _CLASSES[number], (), None, False, False, stop, 0)
+            tag = self.tag(buffer, tag.end, stop)
+            return Matrix(self._name(buffer, tag), _CLASSES[number], (), start=stop)
         tag = self.tag(buffer, tag.end, stop)
         lengths = self._data(buffer, tag, (_INT32, _UINT32), 4 * _MOST_DIMENSIONS, "the shape of a matrix")
         if len(lengths) % 4 or len(lengths) < 8:
@@ -185,15 +186,19 @@ class Elements:
         if min(shape) < 0:
             raise self._damage(f"a matrix is of shape {shape}")
         tag = self.tag(buffer, tag.end, stop)
-        name = self._data(buffer, tag, (_INT8, _UINT8, _UTF8), _LONGEST_NAME, "the name of a matrix")
         made = Matrix(
-            name.decode("utf-8", "replace"), _CLASSES[number], shape, None, False, is_complex, tag.end, stop - tag.end
+            self._name(buffer, tag),
+            _CLASSES[number],
+            shape,
+            is_complex=is_complex,
+            start=tag.end,
+            n_bytes=stop - tag.end,
         )
         return self._with_values(buffer, made, number, stop)
 
-    def _opaque_name(self, buffer: Buffer, flags: Tag, stop: int) -> str:
-        tag = self.tag(buffer, flags.end, stop)
-        return self._data(buffer, tag, (_INT8, _UINT8, _UTF8), _LONGEST_NAME, "the name").decode("utf-8", "replace")
+    def _name(self, buffer: Buffer, tag: Tag) -> str:
+        name = self._data(buffer, tag, (_INT8, _UINT8, _UTF8), _LONGEST_NAME, "the name of a matrix")
+        return name.decode("utf-8", "replace")
 
     def _with_values(self, buffer: Buffer, head: Matrix, number: int, stop: int) -> Matrix:
         """Add the place and type of the values, compared with the shape."""
@@ -203,7 +208,7 @@ class Elements:
         if not types:
             return head
         if not head.size and not head.n_bytes:  # MATLAB writes no values of an empty text.
-            return Matrix(head.name, head.kind, head.shape, np.dtype("u1"), False, head.is_complex, stop, 0)
+            return replace(head, dtype=np.dtype("u1"), start=stop, n_bytes=0)
         tag = self.tag(buffer, head.start, stop)
         if tag.kind not in types:
             raise self._damage(f"the values of {head.name[:80]!r}, a {head.kind}, are of the type {tag.kind}")
@@ -215,7 +220,7 @@ class Elements:
                 f"{head.name[:80]!r} of shape {head.shape} and {dtype} cannot be in the {tag.n_bytes} bytes of its "
                 "values"
             )
-        return Matrix(head.name, head.kind, head.shape, dtype, is_utf8, head.is_complex, tag.start, tag.n_bytes)
+        return replace(head, dtype=dtype, is_utf8=is_utf8, start=tag.start, n_bytes=tag.n_bytes)
 
     def cells(self, buffer: Buffer, cell: Matrix) -> Iterator[Matrix]:
         """Read the matrices of a cell array as MATLAB numbers them, one after the other."""
@@ -275,27 +280,20 @@ def _values_in_stream(path: Path, variable: Variable, start: int, what: str) -> 
         raise StoreError(f"{what} is damaged: its header claims {variable.length} bytes, and it holds {place}")
 
 
-class Characters(OpenRows):
-    """Rows of a character matrix, padded with blanks to one length; `codes` are its values, or their UTF-8."""
+def _characters(values: RowArray, matrix: Matrix) -> RowArray:
+    """Rows of a character matrix, padded with blanks to one length; `values` are its codes, or their UTF-8."""
 
-    def __init__(self, codes: RowArray, matrix: Matrix) -> None:
-        super().__init__(matrix.shape[:1], np.dtype(np.str_))
-        self._codes, self._matrix = codes, matrix
-
-    def _read(self, start: int, stop: int) -> NDArray[Any]:
-        if self._matrix.is_utf8:
-            text = self._codes.whole().tobytes().decode("utf-8")
-            if len(text) != self._matrix.size:
-                raise StoreError(f"{self._matrix.name} of shape {self._matrix.shape} has {len(text)} characters")
-            codes = np.frombuffer(text.encode("utf-32-le"), "<u4").reshape(self._matrix.shape, order="F")[start:stop]
+    def read(start: int, stop: int) -> NDArray[Any]:
+        if matrix.is_utf8:
+            text = values.whole().tobytes().decode("utf-8")
+            if len(text) != matrix.size:
+                raise StoreError(f"{matrix.name} of shape {matrix.shape} has {len(text)} characters")
+            codes = np.frombuffer(text.encode("utf-32-le"), "<u4").reshape(matrix.shape, order="F")[start:stop]
         else:
-            codes = self._codes.read(start, stop)
-        return text_rows([_text_of(row).rstrip() for row in codes], self._matrix.name)
+            codes = values.read(start, stop)
+        return text_rows([_text_of(row).rstrip() for row in codes], matrix.name)
 
-    def close(self) -> None:
-        """Close the values."""
-        if isinstance(self._codes, OpenRows):
-            self._codes.close()
+    return ComputedRows(matrix.shape[:1], np.dtype(np.str_), read, of=values)
 
 
 def _text_of(codes: NDArray[Any]) -> str:
@@ -304,31 +302,23 @@ def _text_of(codes: NDArray[Any]) -> str:
     return codes.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
 
 
-class Cells(RowArray):
+def _cells(path: Path, variable: Variable) -> RowArray:
     """A cell array of texts or of single whole numbers, which are read on first use."""
+    cell = variable.matrix
 
-    def __init__(self, path: Path, variable: Variable) -> None:
-        super().__init__((variable.matrix.size,), np.dtype(np.str_))
-        self._path, self._variable = path, variable
-        self._texts: NDArray[np.str_] | None = None
-        self._lock = threading.Lock()
-
-    def _read(self, start: int, stop: int) -> NDArray[Any]:
-        with self._lock:
-            if self._texts is None:
-                self._texts = self._load()
-        return self._texts[start:stop]
-
-    def _load(self) -> NDArray[np.str_]:
-        elements, cell = Elements(self._path), self._variable.matrix
-        with _values_of(self._path, self._variable) as buffer:
-            texts = [
+    @cache
+    def texts() -> NDArray[np.str_]:
+        elements = Elements(path)
+        with _values_of(path, variable) as buffer:
+            found = [
                 _text_of_cell(buffer, each, f"cell {row} of {cell.name}")
                 for row, each in enumerate(elements.cells(buffer, cell))
             ]
         # Cells of several columns count row by row, as arrays do.
         order = np.arange(cell.size).reshape(cell.shape, order="F").ravel().tolist()
-        return text_rows([texts[at] for at in order], cell.name)
+        return text_rows([found[at] for at in order], cell.name)
+
+    return ComputedRows((cell.size,), np.dtype(np.str_), lambda start, stop: texts()[start:stop])
 
 
 def _text_of_cell(buffer: memoryview, cell: Matrix, where: str) -> str:
@@ -383,7 +373,7 @@ def _rows_of(path: Path, variable: Variable) -> RowArray | str:
     """The rows of a variable, or the reason why it has none."""
     matrix = variable.matrix
     if matrix.kind == "cell":
-        return Cells(path, variable)
+        return _cells(path, variable)
     if matrix.dtype is None or matrix.is_complex:
         return f"a {'complex ' if matrix.is_complex else ''}MATLAB {matrix.kind}"
     if not matrix.size:
@@ -399,11 +389,13 @@ def _rows_of(path: Path, variable: Variable) -> RowArray | str:
         what = f"{path}: {matrix.name}"
         stream = partial(_values_in_stream, path, variable, variable.start, what)
         values = SpooledRows(shape, matrix.dtype, (shape[0], 1), what, stream)
-    return Characters(values, matrix) if is_text else values
+    return _characters(values, matrix) if is_text else values
 
 
-def read_nested_version_5(path: Path, name: str) -> list[list[NDArray[Any]]]:
+def read_nested_cells(path: Path, name: str) -> list[list[NDArray[Any]]]:
     """Matrices of a cell array of cell arrays, as MATLAB numbers both; StoreError for another form."""
+    if is_hdf5(path):
+        return read_nested_version_7(path, name)
     variable = _variables(path).get(name)
     if variable is None:
         raise StoreError(f"{path} holds no {name}")

@@ -26,8 +26,7 @@ from reid_dist.core.json_text import json_of
 from reid_dist.core.segments import entry_owners, segment_offsets
 from reid_dist.core.sorted_values import places_among
 from reid_dist.errors import InputError, StoreError
-from reid_dist.stores.importers.hdf5_files import is_hdf5, read_nested_cells
-from reid_dist.stores.importers.matlab import read_nested_version_5
+from reid_dist.stores.importers.matlab import read_nested_cells
 from reid_dist.stores.importers.source import listed, open_source, text_rows
 from reid_dist.stores.importers.text_files import file_of_labels, read_text
 from reid_dist.stores.labelled import LabelledSet
@@ -66,11 +65,7 @@ def read_pair_list(
     """
     where = os.fspath(location)
     columns = _text_columns(where) if Path(where).suffix.lower() == ".txt" else _source_columns(where)
-    names = [columns["left"], columns["right"]]
-    if by == "rows":
-        rows = [row_numbers(values, where) for values in names]
-    else:
-        rows = [rows_named(values, each, by, where) for values, each in zip(names, (left, right), strict=True)]
+    rows = [_find(columns[side], each, by, where) for side, each in (("left", left), ("right", right))]
     same = columns.get("same")
     return PairList(np.column_stack(rows), None if same is None else _same(same, where))
 
@@ -114,21 +109,22 @@ def _source_columns(where: str) -> dict[str, NDArray[Any]]:
             found = next((arrays[name] for name in customary if name in arrays), None)
             if found is not None:
                 columns[what] = found.whole().reshape(-1)
-        _refuse_unless_columns(columns, where, source.contents())
+        if not {"left", "right"} <= columns.keys():
+            raise InputError(
+                f"{where} is no list of pairs: it needs an array pairs of shape (n, 2) or (n, 3), or columns such as "
+                f"left, right and same; {source.contents()}"
+            )
+        if len({len(values) for values in columns.values()}) > 1:
+            raise InputError(f"the columns of {where} differ in length; {source.contents()}")
     return columns
 
 
-def _refuse_unless_columns(columns: Mapping[str, NDArray[Any]], where: str, contents: str) -> None:
-    if not {"left", "right"} <= columns.keys():
-        raise InputError(
-            f"{where} is no list of pairs: it needs an array pairs of shape (n, 2) or (n, 3), or columns such as left, "
-            f"right and same; {contents}"
-        )
-    if len({len(values) for values in columns.values()}) > 1:
-        raise InputError(f"the columns of {where} differ in length; {contents}")
+def _find(values: NDArray[Any], features: LabelledSet, by: str, where: str) -> NDArray[np.int64]:
+    """Rows of a set by number, item id or image path, (n,)."""
+    return _row_numbers(values, where) if by == "rows" else _rows_named(values, features, by, where)
 
 
-def row_numbers(values: NDArray[Any], where: str) -> NDArray[np.int64]:
+def _row_numbers(values: NDArray[Any], where: str) -> NDArray[np.int64]:
     """Whole numbers of any dtype as int64, shape (n,)."""
     try:
         if values.dtype.kind in "iuf":
@@ -141,7 +137,7 @@ def row_numbers(values: NDArray[Any], where: str) -> NDArray[np.int64]:
         ) from None
 
 
-def rows_named(values: NDArray[Any], features: LabelledSet, by: str, where: str) -> NDArray[np.int64]:
+def _rows_named(values: NDArray[Any], features: LabelledSet, by: str, where: str) -> NDArray[np.int64]:
     """Row of each item id or image path in a set, (n,) int64."""
     known = features.item_ids if by == "item_ids" else features.image_paths
     if known is None:
@@ -315,7 +311,7 @@ def _rows(
     indptr = segment_offsets([len(values) for values in arrays])
     owner = entry_owners(indptr)
     whole = np.concatenate(arrays)
-    rows = row_numbers(whole, where) if by == "rows" else rows_named(whole, features, by, where)
+    rows = _find(whole, features, by, where)
     rows = rows[np.lexsort((rows, owner))]
     outside = np.flatnonzero((rows < 0) | (rows >= features.n_rows))
     if len(outside):
@@ -376,8 +372,7 @@ def _of_permutations(where: str, gallery: LabelledSet, per_identity: int) -> lis
 def _cells(where: str) -> dict[tuple[int, int], NDArray[Any]]:
     """Permutations, (n_split, n_image), from 1, by camera and identity, which count from 1."""
     try:
-        path = Path(where)
-        cameras = (read_nested_cells if is_hdf5(path) else read_nested_version_5)(path, _PERMUTATIONS)
+        cameras = read_nested_cells(Path(where), _PERMUTATIONS)
         return {
             (camera, pid): np.asarray(orders, dtype=np.float64)
             for camera, identities in enumerate(cameras, start=1)

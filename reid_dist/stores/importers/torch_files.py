@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError, StoreError
-from reid_dist.stores.importers.file_rows import BFloat16Rows, MemberRows, drain, items_spanned, offset_of
+from reid_dist.stores.importers.file_rows import MemberRows, bfloat16_rows, drain, items_spanned, offset_of
 from reid_dist.stores.importers.names import is_customary
 from reid_dist.stores.importers.pickled import BFLOAT16, Entries, Pickled, Refused, Tensor, interpret, read_pickle
 from reid_dist.stores.importers.source import (
@@ -94,7 +94,9 @@ class Tensors:
         if isinstance(value, Refused):
             return value.reason
         if isinstance(value, list | tuple):
-            return self._of_list([interpret(item) for item in value])
+            items = [interpret(item) for item in value]
+            kinds = sorted({type(item).__name__ for item in items})
+            return self.stacked(items) or f"a list of {', '.join(kinds) or 'nothing'}"
         return "a single value" if isinstance(value, int | float) else f"a {type(value).__name__}"
 
     def number_of(self, value: Any) -> int | None:
@@ -104,28 +106,20 @@ class Tensors:
             value = None if rows is None else rows.whole()[0].item()
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
-    def _of_list(self, items: list[Any]) -> RowArray | str:
-        kinds = {type(item) for item in items}
+    def stacked(self, items: list[Any]) -> RowArray | None:
+        """Return texts, numbers, or tensors or arrays of one shape, as rows; None where they are no such rows."""
+        kinds = set(map(type, items))
         if kinds == {str}:
             return HeldRows(text_rows(items, "a list"))
-        if kinds and (kinds <= {int, float} or kinds == {bool}):
+        if kinds == {bool} or (kinds and kinds <= {int, float}):
             return HeldRows(np.array(items))
-        rows = self.stacked(items) if kinds else None
-        if rows is not None:
-            return rows
-        return f"a list of {', '.join(sorted(kind.__name__ for kind in kinds)) or 'nothing'}"
-
-    def stacked(self, items: list[Any]) -> RowArray | None:
-        """Return tensors or arrays of one shape as rows; None where they are no such rows."""
-        if all(isinstance(item, np.ndarray) for item in items):
+        if kinds and all(isinstance(item, np.ndarray) for item in items):
             arrays: list[NDArray[Any]] = items
             if len({(array.shape, array.dtype) for array in arrays}) > 1 or arrays[0].ndim > 1:
                 return None
             self._refuse_repeated(len(arrays), len({id(array) for array in arrays}))
             return HeldRows(np.stack(arrays))
-        if all(type(item) in (int, float) for item in items):
-            return HeldRows(np.array(items))
-        if not all(isinstance(item, Tensor) for item in items):
+        if kinds != {Tensor}:
             return None
         tensors: list[Tensor] = items
         if len({(tensor.shape, tensor.storage.code) for tensor in tensors}) > 1 or len(tensors[0].shape) > 1:
@@ -134,7 +128,7 @@ class Tensors:
         self._refuse_repeated(len(tensors), len({(each.storage.key, each.offset) for each in tensors}))
         storages = {tensor.storage.key: self._member(tensor) for tensor in tensors}
         rows = TensorRows(self._path, storages, tensors, self._dtype(code))
-        return BFloat16Rows(rows) if code == BFLOAT16 else rows
+        return bfloat16_rows(rows) if code == BFLOAT16 else rows
 
     def _refuse_repeated(self, n_rows: int, n_distinct: int) -> None:
         """Refuse rows that are the same few again and again, which take few bytes and make many."""
@@ -153,7 +147,7 @@ class Tensors:
                 f"than its storage {member.filename} holds; save it with .contiguous()"
             )
         rows = MemberRows(self._path, member, offset, tensor.shape, dtype, tensor.strides)
-        return BFloat16Rows(rows) if tensor.storage.code == BFLOAT16 else rows
+        return bfloat16_rows(rows) if tensor.storage.code == BFLOAT16 else rows
 
     def _member(self, tensor: Tensor) -> zipfile.ZipInfo:
         storage = self._members.get(f"{self._root}data/{tensor.storage.key}")

@@ -15,20 +15,19 @@ from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.folders import folder_at
 from reid_dist.stores.importers.file_rows import MOST_CHUNK_BYTES, chunked_rows, too_large_chunks
-from reid_dist.stores.importers.source import FORMATS, Format, HeldRows, RowArray, Source
+from reid_dist.stores.importers.source import FORMATS, ComputedRows, Format, HeldRows, RowArray, Source
 from reid_dist.stores.locations import State, at_location, refuse_stripped, state_of
 from reid_dist.stores.stored import StoreReader, open_stored
 
 
-class StoredFeatures(RowArray):
+def _features_of_store(store: StoreReader) -> RowArray:
     """Features of a store of this package, verified as they are read."""
+    shape, dtype = (store.manifest.n_rows, store.manifest.dim), store.manifest.numpy_dtype
 
-    def __init__(self, rows: StoreReader) -> None:
-        super().__init__((rows.manifest.n_rows, rows.manifest.dim), rows.manifest.numpy_dtype)
-        self._rows = rows
+    def read(start: int, stop: int) -> NDArray[Any]:
+        return store.read(start, stop) if stop > start else np.empty((0, shape[1]), dtype)
 
-    def _read(self, start: int, stop: int) -> NDArray[Any]:
-        return self._rows.read(start, stop) if stop > start else np.empty((0, self.shape[1]), self.dtype)
+    return ComputedRows(shape, dtype, read)
 
 
 def _open_zarr(path: Path) -> Source:
@@ -62,7 +61,7 @@ def _source_of_stores(uri: str, stores: dict[str, StoreReader]) -> Source:
     vocabularies: dict[str, NDArray[Any]] = {}
     notes: dict[str, None] = {}
     for prefix, rows in stores.items():
-        arrays[f"{prefix}features"] = StoredFeatures(rows)
+        arrays[f"{prefix}features"] = _features_of_store(rows)
         notes |= dict.fromkeys(rows.manifest.notes)
         for name, values in rows.labels.items():
             if not name.endswith("_names"):
