@@ -103,8 +103,18 @@ def test_flags_of_a_data_frame_choose_sides() -> None:
         "gallery": [1, 2],
     }
     assert sides["gallery"].names.tolist() == NAMES[1:]
-    assert sides["query"].notes == ("1 rows are query and gallery; item ids are the row numbers of the source",)
+    assert sides["query"].notes[-1] == "1 rows are query and gallery; item ids are the row numbers of the source"
     assert LabelTable.from_frame(pa.table(LABELS)).marked() is None
+
+
+@FRAMES
+def test_a_data_frame_beside_features(made: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "f.npy", FEATURES)
+    found = open_features(tmp_path / "f.npy", labels_file=made(LABELS))
+    assert (found.pids.tolist(), found.camid_names, found.image_paths.tolist()) == ([4, 5, 4], ("1", "x"), NAMES)
+    assert "labels come from the data frame: pids (label), camids (camera), image_paths (path)" in found.notes
+    with pytest.raises(InputError, match="the data frame is dict; give"):
+        open_features(tmp_path / "f.npy", labels_file=LABELS)
 
 
 def test_rows_joined_by_name_keep_their_sides() -> None:

@@ -24,7 +24,7 @@ from reid_dist.core.regular_files import read_regular
 from reid_dist.core.segments import range_entries
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.label_tables import LabelTable
-from reid_dist.stores.importers.names import ArrayNames, find_table
+from reid_dist.stores.importers.names import ArrayNames
 from reid_dist.stores.importers.source import HeldRows, RowArray, Source, open_source, text_rows
 from reid_dist.stores.importers.text_files import read_names, read_text
 from reid_dist.stores.labels import as_whole_numbers
@@ -41,12 +41,12 @@ def read_tables(paths: Sequence[Path]) -> LabelTable:
 
 def _table(path: Path) -> LabelTable:
     with _json_source(path) if path.suffix.lower() == ".json" else open_source(str(path)) as source:
-        found = find_table(source, ArrayNames())
-        if "image_paths" not in found:
+        table = LabelTable.of_table(source, ArrayNames())
+        if "image_paths" not in table.columns:
             raise InputError(
                 f"{path} has no column of image names, such as path, img_path or file_path; {source.contents()}"
             )
-        return LabelTable.of(source, found)
+        return table
 
 
 def _json_source(path: Path) -> Source:

@@ -12,9 +12,9 @@ from numpy.typing import DTypeLike
 from reid_dist.errors import InputError
 from reid_dist.stores.featureset import FeatureSet, MemorySet, Progress
 from reid_dist.stores.importers.label_options import LabelFields, LabelOptions
-from reid_dist.stores.importers.label_tables import SIDE_LABELS, LabelTable
+from reid_dist.stores.importers.label_tables import LabelTable
 from reid_dist.stores.importers.labelling import LabelledPart, label_parts
-from reid_dist.stores.importers.names import ArrayNames, find_labels
+from reid_dist.stores.importers.names import SIDE_LABELS, ArrayNames, find_labels
 from reid_dist.stores.importers.source import open_source
 from reid_dist.stores.kept_rows import kept_dtype, natural_dtype
 from reid_dist.stores.labelled import LabelledRows, Role
@@ -120,8 +120,9 @@ def ingest(
         ``.npy``, or text with one label per line, for a source that holds a single set; in place of an array, hence
         not together with its name.
     labels_file
-        A table of labels, one row per row of features: CSV, parquet or any known format, its columns under customary
-        names (``label``, ``path``, ``camera``, ``split``, ``is_query``, ``is_gallery``).
+        A table of labels, one row per row of features: CSV, parquet or any known format, a data frame of pandas or
+        polars, or an Arrow table; its columns under customary names (``label``, ``path``, ``camera``, ``split``,
+        ``is_query``, ``is_gallery``).
     names_file
         Text with one name of an image per line; labels are read from the names.
     layout

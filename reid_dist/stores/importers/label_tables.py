@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -16,14 +17,11 @@ from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError
-from reid_dist.stores.importers.names import ArrayNames, find_table
-from reid_dist.stores.importers.source import RowArray, Source
+from reid_dist.stores.importers.names import SIDE_LABELS, ArrayNames, find_table
+from reid_dist.stores.importers.source import Frame, RowArray, Source
 from reid_dist.stores.labelled import Role
 
 Mask: TypeAlias = NDArray[np.bool_]
-
-SIDE_LABELS: Final = ("is_query", "is_gallery", "split")
-"""Columns that assign rows to sides; not stored."""
 
 EVALUATED: Final = ""
 """The side of rows that are neither query nor gallery by themselves, and that are evaluated."""
@@ -103,16 +101,26 @@ class LabelTable:
         return cls({what: _column(source.arrays[name], what, name) for what, name in found.items()})
 
     @classmethod
-    def from_frame(cls, frame: Any, names: ArrayNames | Mapping[str, str | None] | None = None) -> LabelTable:
-        """Read the labels of a data frame of pandas or polars, or of an Arrow table, by customary or given names.
+    def of_table(cls, source: Source, names: ArrayNames) -> LabelTable:
+        """Read the labels of a source, by given or customary names; features in it are left alone.
 
-        Features in it are left alone.  InputError if there are no labels, or values of one are missing.
+        InputError if there are no labels.
+        """
+        found = find_table(source, names)
+        columns = ", ".join(f"{what} ({name})" for what, name in found.items())
+        return replace(cls.of(source, found), notes=(f"labels come from {Path(source.uri).name}: {columns}",))
+
+    @classmethod
+    def from_frame(cls, frame: Frame, names: ArrayNames | Mapping[str, str | None] | None = None) -> LabelTable:
+        """Read the labels of a data frame of pandas or polars, or of an Arrow table, as `of_table` does.
+
+        InputError if values of one are missing, too.
         """
         # Few tables come from data frames.
         from reid_dist.stores.importers.parquet import open_frame
 
         with open_frame(frame) as source:
-            return cls.of(source, find_table(source, ArrayNames.of(names)))
+            return cls.of_table(source, ArrayNames.of(names))
 
     @classmethod
     def joined(cls, tables: Mapping[str, LabelTable]) -> LabelTable:

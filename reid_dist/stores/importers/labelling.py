@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,6 @@ from reid_dist.stores.importers.label_options import LabelOptions, Location
 from reid_dist.stores.importers.label_tables import (
     EVALUATED,
     ROLES,
-    SIDE_LABELS,
     Coded,
     Column,
     LabelTable,
@@ -32,7 +32,7 @@ from reid_dist.stores.importers.label_tables import (
     rows_in_list,
 )
 from reid_dist.stores.importers.name_layouts import MARKET1501, NameLayout
-from reid_dist.stores.importers.names import Part, find_parts, find_table, option_of, unread_notes
+from reid_dist.stores.importers.names import SIDE_LABELS, Part, find_parts, option_of, unread_notes
 from reid_dist.stores.importers.source import RowArray, Source, open_source
 from reid_dist.stores.importers.text_files import file_of_labels, read_column, read_lines
 from reid_dist.stores.kept_rows import FIRST_OFFENDERS, check_shape
@@ -139,11 +139,10 @@ def _table_beside(options: LabelOptions) -> LabelTable:
     """Read the table of labels beside the features; no columns where there is none."""
     if options.labels_file is None:
         return LabelTable()
-    path = file_of_labels(options.labels_file)
-    with open_source(str(path)) as source:
-        found = find_table(source, options.names)
-        note = f"labels come from {path.name}: {', '.join(f'{what} ({name})' for what, name in found.items())}"
-        return replace(LabelTable.of(source, found), notes=(note,))
+    if not isinstance(options.labels_file, str | os.PathLike):
+        return LabelTable.from_frame(options.labels_file, options.names)
+    with open_source(str(file_of_labels(options.labels_file))) as source:
+        return LabelTable.of_table(source, options.names)
 
 
 def _own_labels(source: Source, part: Part, options: LabelOptions, beside: LabelTable) -> _Set:

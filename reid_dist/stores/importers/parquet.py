@@ -18,6 +18,7 @@ from reid_dist.stores.importers.file_rows import Blocks, StreamedRows
 from reid_dist.stores.importers.source import (
     FORMATS,
     Format,
+    Frame,
     RowArray,
     Source,
     begins_with,
@@ -130,8 +131,8 @@ def _open_parquet(path: Path) -> Source:
     return _source(arrow.types, str(path), schema, n_rows, partial(_batches_of_file, path))
 
 
-def open_frame(frame: Any, where: str = "the data frame") -> Source:
-    """Open a data frame of pandas or polars, or an Arrow table: whatever gives its columns as an Arrow stream."""
+def open_frame(frame: Frame, where: str = "the data frame") -> Source:
+    """Open a data frame, which errors call `where`."""
     if not hasattr(frame, "__arrow_c_stream__"):
         raise InputError(
             f"{where} is {type(frame).__name__}; give a data frame of pandas or polars, or a table of Arrow"

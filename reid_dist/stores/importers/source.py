@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,6 +137,13 @@ class RowArray(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Close what a read has left open, if anything; a later read opens it again."""
+
+
+class Frame(Protocol):
+    """A data frame of pandas or polars, a table of Arrow, or whatever else gives its columns as an Arrow stream."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Return a capsule of the stream."""
 
 
 class ComputedRows(RowArray):
