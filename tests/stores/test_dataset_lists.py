@@ -342,6 +342,11 @@ def test_wildlife(tmp_path: Path, write: Write, with_split: bool) -> None:
     last = stores[-1]
     texts = [last.pid_names[pid - 1] if pid > 0 else pid for pid in last.pids.tolist()]
     assert texts == ["t1" if at == 3 else each for at, each in enumerate([-1, "t2", "t1", "t1"][: last.n_rows])]
+    # The list says the side of a row, whatever the features have beside them.
+    np.savez(tmp_path / "f.npz", features=np.load(features), split=["query", "query", "gallery", "gallery"])
+    beside = ingest(tmp_path / "f.npz", tmp_path / "beside", **options)
+    by_list, by_array = [[3], [0, 1, 2]], [[0, 1], [2, 3]]
+    assert [rows_of(store) for store in beside] == (by_list if with_split else by_array)
 
 
 # ---- MATLAB ----------------------------------------------------------------------------------------------------------

@@ -105,6 +105,7 @@ def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
     names = replace(options.names, **{what: None for what in options.names.given(None) if what in beside.columns})
     of_names = options.name_layout.labels if options.chooses_layout else ()
     elsewhere = {*beside.columns, *options.files, *of_names, *(records.columns.keys() - {"image_paths"})}
+    elsewhere |= set() if records.side is None else {"split"}
     parts = find_parts(source, names, elsewhere)
     if len(parts) > 1 and options.of_single_sets:
         raise InputError(
