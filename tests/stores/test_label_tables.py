@@ -140,3 +140,10 @@ def test_flags_of_another_length_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", pids=[1, 2, 1], is_query=[1, 0])
     with pytest.raises(InputError, match="is_query has 2 entries for 3 rows of"):
         open_labels(tmp_path / "a.npz", "query")
+
+
+def test_columns_of_a_table_that_differ_in_length_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "f.npy", FEATURES)
+    np.savez(tmp_path / "labels.npz", pids=[1, 2, 1, 2], split=["train", "x", "x", "x", "x"])
+    with pytest.raises(InputError, match=r"labels\.npz differ in length: pids 4, split 5; give one value per row"):
+        open_features(tmp_path / "f.npy", labels_file=tmp_path / "labels.npz")

@@ -34,6 +34,18 @@ from reid_dist.stores.importers.source import ComputedRows, RowArray
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 _CHECKED_BYTES = 1 << 20
 
+MOST_CHUNK_BYTES: Final = 512 << 20
+"""Bytes of the largest chunk that is decoded."""
+
+# Rows of chunks side by side that are held are not decoded again for the next block of rows.
+_HELD_BYTES = 64 << 20
+
+Blocks: TypeAlias = Generator[tuple[int, NDArray[Any]]]
+"""Consecutive blocks of rows, each with its first row."""
+
+Box: TypeAlias = Callable[[tuple[slice, ...]], NDArray[Any]]
+"""Rows, and columns if there are any, of an array."""
+
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the strides, in items, of a C-contiguous array."""
@@ -186,19 +198,6 @@ class MemberRows(RawRows):
         """Return a memory map."""
         self._check()
         return super().whole()
-
-
-MOST_CHUNK_BYTES: Final = 512 << 20
-"""Bytes of the largest chunk that is decoded."""
-
-# Rows of chunks side by side that are held are not decoded again for the next block of rows.
-_HELD_BYTES = 64 << 20
-
-Blocks: TypeAlias = Generator[tuple[int, NDArray[Any]]]
-"""Consecutive blocks of rows, each with its first row."""
-
-Box: TypeAlias = Callable[[tuple[slice, ...]], NDArray[Any]]
-"""Rows, and columns if there are any, of an array."""
 
 
 def too_large_chunks(chunk: tuple[int, ...], dtype: np.dtype[Any]) -> str:

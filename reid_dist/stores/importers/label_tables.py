@@ -104,11 +104,16 @@ class LabelTable:
     def of_table(cls, source: Source, names: ArrayNames) -> LabelTable:
         """Read the labels of a source, by given or customary names; features in it are left alone.
 
-        InputError if there are no labels.
+        InputError if there are no labels, or columns differ in length.
         """
         found = find_table(source, names)
+        table = cls.of(source, found)
+        lengths = {name: len(table.columns[what]) for what, name in found.items()}
+        if len(set(lengths.values())) > 1:
+            differing = ", ".join(f"{name} {length}" for name, length in lengths.items())
+            raise InputError(f"columns of {source.uri} differ in length: {differing}; give one value per row in each")
         columns = ", ".join(f"{what} ({name})" for what, name in found.items())
-        return replace(cls.of(source, found), notes=(f"labels come from {Path(source.uri).name}: {columns}",))
+        return replace(table, notes=(f"labels come from {Path(source.uri).name}: {columns}",))
 
     @classmethod
     def from_frame(cls, frame: Frame, names: ArrayNames | Mapping[str, str | None] | None = None) -> LabelTable:
@@ -203,11 +208,6 @@ class LabelTable:
     def of_role(self, role: Role) -> Mask:
         """Return the rows of query or gallery, (n,)."""
         return np.zeros(self.n_rows, np.bool_) if self.side is None else self.side.among([role, _BOTH_ROLES])
-
-    @property
-    def has_both_sides(self) -> bool:
-        """Whether there are rows of query and of gallery."""
-        return all(self.of_role(role).any() for role in ROLES)
 
     @property
     def left_out(self) -> Mask:

@@ -436,7 +436,7 @@ def _sides_of_layout(source: Source, table: LabelTable, options: LabelOptions) -
             f"of the layout {layout}, and others are of query or gallery: {shown}; give --query-folder and "
             "--gallery-folder, --query-list and --gallery-list, or --num-query"
         )
-    if not table.has_both_sides:
+    if not all(table.of_role(role).any() for role in ROLES):
         return None
     first = _queries_first(source, table, len(neither))
     if first is not None and any((table.of_role(role) != first.of_role(role)).any() for role in ROLES):
