@@ -65,7 +65,7 @@ def command(
     from reid_dist.evaluation.pairs import DEFAULT_METRICS, evaluate_pairs
     from reid_dist.reports.console import print_parts
     from reid_dist.stores import open_features
-    from reid_dist.stores.importers.pair_lists import read_pair_list
+    from reid_dist.stores.importers.row_lists import read_pair_list
 
     refuse_existing(output)
     near = open_features(left)

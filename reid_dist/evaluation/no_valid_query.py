@@ -14,7 +14,8 @@ from reid_dist.core.model import UNKNOWN_CAMERA, Labels
 from reid_dist.errors import InputError
 from reid_dist.relevance.protocols import SAME_CAMERA, WHOLE_CAMERA, Protocol
 from reid_dist.stores import LabelledSet
-from reid_dist.stores.importers.name_layouts import LAYOUTS, NameLayout, labels_of_names
+from reid_dist.stores.importers.image_names import labels_of_names
+from reid_dist.stores.importers.name_layouts import LAYOUTS, NameLayout
 from reid_dist.stores.labels import given_labels
 from reid_dist.stores.overlap import named_by_paths, shared_items
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypedDict
 from reid_dist.evaluation.options import COUNT, EvaluationOptions, Option, Published, option_table
 
 if TYPE_CHECKING:
-    from reid_dist.stores.importers.split_lists import SplitSource
+    from reid_dist.stores.importers.row_lists import SplitSource
 
 
 class SplitOptions(TypedDict, total=False):
@@ -67,7 +67,7 @@ class SplitOptions(TypedDict, total=False):
             heading="Draw",
             metavar="FILE",
             help="Rows of every split in place of draws: JSON, .npz, or rand_perm_cam.mat of SYSU-MM01.",
-            doc="Rows of every split in place of draws; see `reid_dist.stores.importers.split_lists`.",
+            doc="Rows of every split in place of draws; see `reid_dist.stores.importers.row_lists`.",
         ),
     ]
     by: Annotated[

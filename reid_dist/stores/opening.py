@@ -54,7 +54,7 @@ def open_features(
     if (stored := _stored(uri, role, "features")) is not None:
         return stored
     # Few runs need readers of other formats.
-    from reid_dist.stores.importers.reading import read_features
+    from reid_dist.stores.importers.ingestion import read_features
 
     return read_features(uri, role, names, format_name=format_name, allow_zero=allow_zero, progress=progress, **labels)
 
@@ -64,7 +64,7 @@ def open_labels(location: str | os.PathLike[str], role: Role) -> LabelledSet:
     uri = canonical_uri(location)
     if (stored := _stored(uri, role, "labels")) is not None:
         return stored
-    from reid_dist.stores.importers.reading import read_labels
+    from reid_dist.stores.importers.ingestion import read_labels
 
     return read_labels(uri, role)
 

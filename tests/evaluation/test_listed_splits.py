@@ -17,7 +17,7 @@ from reid_dist import FeatureSet, evaluate, evaluate_splits
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.evaluation.pipelines import read_job
 from reid_dist.stores import LabelledRows
-from reid_dist.stores.importers.split_lists import read_split_rows
+from reid_dist.stores.importers.row_lists import read_split_rows
 
 N_QUERY, N_GALLERY = 14, 40
 QUERY, GALLERY = crowded_sets(N_QUERY, N_GALLERY, 4, seed=8, n_distinct=12, n_pids=5)

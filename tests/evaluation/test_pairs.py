@@ -15,7 +15,7 @@ from sampling import examples
 import reid_dist.evaluation.pairs as evaluation
 from reid_dist import FeatureSet, evaluate, evaluate_pairs
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.stores.importers.pair_lists import read_pair_list
+from reid_dist.stores.importers.row_lists import read_pair_list
 
 RATES = ("0", "0.1", "0.25", "0.5", "1")
 METRICS = ("EER", *(f"TAR@FAR={rate}" for rate in RATES))

@@ -190,6 +190,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
     "stores": [
         ("stores/labels.py", "min(2**bits, _LARGEST)", "min(2**53, _LARGEST)"),
         ("stores/importers/hdf5_files.py", "get_fields()[-1]) + 1", "get_fields()[-1]) + 100"),
+        ("stores/importers/label_tables.py", "2 * gallery.astype(np.int32)", "gallery.astype(np.int32)"),
+        ("stores/importers/label_tables.py", "values[ones] != values[others]", "values[ones] != values[ones]"),
         ("stores/repeated_items.py", "return rows[~is_first]", "return rows"),
         ("stores/sparse.py", 'if found != self.manifest["piece_digests"][number]:', "if found is None:"),
         ("stores/writer.py", "if self.n_rows and blocks.keys() != self._label_blocks.keys():", "if self.n_rows < 0:"),
@@ -378,7 +380,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("evaluation/conventions/targets.py", "<= self.half", "<= 2 * self.half"),
         ("engine/outputs/protocol_ranks.py", "| self.indexes[place].mask.junk_row[row]", ""),
         (
-            "stores/importers/split_lists.py",
+            "stores/importers/row_lists.py",
             "each[:per_identity].astype(np.int64) - 1",
             "each[:1].astype(np.int64) - 1",
         ),

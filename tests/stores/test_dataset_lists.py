@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from reid_dist import FeatureSet
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.stores import ingest, open_features
-from reid_dist.stores.importers.name_layouts import records_of_names
-from reid_dist.stores.importers.name_layouts.matching import rows_in_list
+from reid_dist.stores.importers import label_tables
+from reid_dist.stores.importers.label_tables import LabelTable, rows_in_list
 
 Write = Callable[[Sequence[str]], tuple[Path, Path]]
 
@@ -342,6 +342,11 @@ def test_wildlife(tmp_path: Path, write: Write, with_split: bool) -> None:
     last = stores[-1]
     texts = [last.pid_names[pid - 1] if pid > 0 else pid for pid in last.pids.tolist()]
     assert texts == ["t1" if at == 3 else each for at, each in enumerate([-1, "t2", "t1", "t1"][: last.n_rows])]
+    # The list says the side of a row, whatever the features have beside them.
+    np.savez(tmp_path / "f.npz", features=np.load(features), split=["query", "query", "gallery", "gallery"])
+    beside = ingest(tmp_path / "f.npz", tmp_path / "beside", **options)
+    by_list, by_array = [[3], [0, 1, 2]], [[0, 1], [2, 3]]
+    assert [rows_of(store) for store in beside] == (by_list if with_split else by_array)
 
 
 # ---- MATLAB ----------------------------------------------------------------------------------------------------------
@@ -422,12 +427,11 @@ _PATHS = st.lists(_PARTS, min_size=1, max_size=3).map("/".join)
 @given(listed=st.lists(_PATHS, min_size=1, max_size=12), picked=st.lists(st.integers(0, 50), min_size=1, max_size=12))
 def test_records_are_those_of_equal_names(listed: list[str], picked: list[int]) -> None:
     names = [listed[at % len(listed)] for at in picked]
-    records = {"image_paths": np.array(listed), "pids": np.array([hash(each) % 97 for each in listed])}
-    rows = records_of_names(np.array(names), records, "list", stems=False)
-    assert [listed[row] for row in rows] == names
+    records = LabelTable({"image_paths": np.array(listed), "pids": np.array([hash(each) % 97 for each in listed])})
+    assert records.join(np.array(names), "list", stems=False).plain("image_paths").tolist() == names
     # A folder before all of them changes nothing, as long as that is unambiguous.
     try:
-        deeper = records_of_names(np.array([f"root/{name}" for name in names]), records, "list", stems=False)
+        deeper = records.join(np.array([f"root/{name}" for name in names]), "list", stems=False)
     except InputError as error:
         # They have different ends, or fewer components are left, in which several are equal.
         assert min(each.count("/") for each in listed) < max(each.count("/") for each in listed)
@@ -435,34 +439,32 @@ def test_records_are_those_of_equal_names(listed: list[str], picked: list[int]) 
     else:
         depth = min(min(name.count("/") + 2 for name in names), min(each.count("/") + 1 for each in listed))
         tails = [name.split("/")[-depth:] for name in names]
-        assert [f"root/{listed[row]}".split("/")[-depth:] for row in deeper] == tails
+        assert [f"root/{path}".split("/")[-depth:] for path in deeper.plain("image_paths").tolist()] == tails
     assert rows_in_list(np.array(names), np.array(names[:1]), "list", stems=False).tolist() == [
         name == names[0] for name in names
     ]
 
 
 def test_suffixes_are_those_of_files_and_not_of_folders() -> None:
-    records = {"image_paths": np.array(["v1.0/7", "v1.1/8", ".hidden"]), "pids": np.array([1, 2, 3])}
+    records = LabelTable({"image_paths": np.array(["v1.0/7", "v1.1/8", ".hidden"]), "pids": np.array([1, 2, 3])})
     names = np.array(["v1.1/8.jpg", "v1.0/7", ".hidden"])
-    assert records_of_names(names, records, "list", stems=True).tolist() == [1, 0, 2]
-    assert records_of_names(np.array(["v1.1/8", "v1.0/7"]), records, "list", stems=True).tolist() == [1, 0]
+    assert records.join(names, "list", stems=True).plain("pids").tolist() == [2, 1, 3]
+    assert records.join(np.array(["v1.1/8", "v1.0/7"]), "list", stems=True).plain("pids").tolist() == [2, 1]
 
 
 def test_names_of_many_blocks_are_found() -> None:
     listed = [f"a/{row * 7919 % 10_000}.jpg" for row in range(10_000)]
-    records = {"image_paths": np.array(listed), "pids": np.arange(10_000)}
+    records = LabelTable({"image_paths": np.array(listed), "pids": np.arange(10_000)})
     names = [f"a/{row}.jpg" for row in range(9_000)]
     for folder in ("", "data/"):
-        rows = records_of_names(np.array([folder + name for name in names]), records, "list", stems=False)
-        assert [listed[row] for row in rows] == names
+        joined = records.join(np.array([folder + name for name in names]), "list", stems=False)
+        assert [listed[row] for row in joined.plain("pids")] == names
 
 
 def test_equal_hashes_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     """Texts decide, not hashes: all names have one hash here."""
-    import reid_dist.stores.importers.name_layouts.matching as matching
-
-    monkeypatch.setattr(matching, "hash", lambda _: 7, raising=False)
-    records = {"image_paths": np.array(["a", "b", "c", "b"]), "pids": np.array([1, 2, 3, 2])}
-    assert records_of_names(np.array(["c", "b", "a"]), records, "list", stems=False).tolist() == [2, 1, 0]
+    monkeypatch.setattr(label_tables, "hash", lambda _: 7, raising=False)
+    records = LabelTable({"image_paths": np.array(["a", "b", "c", "b"]), "pids": np.array([1, 2, 3, 2])})
+    assert records.join(np.array(["c", "b", "a"]), "list", stems=False).plain("pids").tolist() == [3, 2, 1]
     with pytest.raises(InputError, match="1 of 2 names is not in list: row 1: 'd'"):
-        records_of_names(np.array(["a", "d"]), records, "list", stems=False)
+        records.join(np.array(["a", "d"]), "list", stems=False)

@@ -19,8 +19,8 @@ from named_images import CAMIDS, FEATURES, NAMES, PIDS, assert_named
 from reid_dist import DistanceBlock, FeatureSet, evaluate
 from reid_dist.errors import InputError, RunFailedError, StoreError
 from reid_dist.stores import ingest, open_features
-from reid_dist.stores.importers import open_source
-from reid_dist.stores.importers.name_layouts import layout_of_pattern, searching
+from reid_dist.stores.importers import image_names, open_source
+from reid_dist.stores.importers.name_layouts import layout_of_pattern
 
 # ---- names of images -------------------------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ def test_a_pattern_reads_base_names_or_paths_and_further_columns(reid_dist: Any,
 def test_a_pattern_that_never_ends_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, in_thread: bool
 ) -> None:
-    monkeypatch.setattr(searching, "_LIMIT_S", 0.2)
+    monkeypatch.setattr(image_names, "_LIMIT_S", 0.2)
     n, late = 5000, "a" * 60 + ".jpg"
     np.save(tmp_path / "f.npy", np.ones((n, 2), np.float32))
     # Names that fit neither take time.
@@ -129,7 +129,7 @@ def test_a_pattern_that_never_ends_is_refused(
 def test_a_search_that_is_killed_is_reported(tmp_path: Path) -> None:
     layout = layout_of_pattern("(?P<pid>[0-9]+)")
     ended = pytest.raises(RunFailedError, match=r"the process that searched .* has ended")
-    with ended, searching.searching(layout) as search:
+    with ended, image_names.searching(layout) as search:
         assert search(0, ["a/17.jpg", "b", "c/3"]) == [("17", "17"), None, ("3", "3")]
         (child,) = (each for each in psutil.Process().children() if "search_process.py" in " ".join(each.cmdline()))
         child.kill()

@@ -22,7 +22,7 @@ from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.stores import ingest, open_features
 from reid_dist.stores.digests import digest_label
 from reid_dist.stores.importers import LAYOUTS
-from reid_dist.stores.importers.name_layouts import labels_of_names, sets_by_folder
+from reid_dist.stores.importers.image_names import labels_of_names, sides_by_folder
 from reid_dist.stores.importers.text_files import read_names
 
 Labels = dict[str, list[Any]]
@@ -214,15 +214,15 @@ def test_names_inside_a_file(tmp_path: Path, kind: str) -> None:
 def test_windows_paths_and_bare_names() -> None:
     names = np.array([r"D:\market\query\0002_c1s1_000451_03.jpg", "0003_c2s1_000451_03.jpg"])
     found = labels_of_names(names, LAYOUTS.get("market1501"))
-    assert [coded.texts[coded.codes].tolist() for coded in found.values()] == [["0002", "0003"], ["1", "2"]]
-    sets = sets_by_folder(names, LAYOUTS.get("market1501").folders)
-    assert sets.texts[sets.codes].tolist() == ["query", ""]
+    assert [coded.decoded().tolist() for coded in found.values()] == [["0002", "0003"], ["1", "2"]]
+    sets = sides_by_folder(names, LAYOUTS.get("market1501").folders)
+    assert sets.decoded().tolist() == ["query", ""]
 
 
 def test_the_deepest_folder_counts() -> None:
     names = np.array(["train/a/query/1.jpg", "query/train/1.jpg", "a/val/query/1.jpg", "queries/1.jpg", "query.jpg"])
-    sets = sets_by_folder(names, {"query": "query", "train": "train", "val/query": "val"})
-    assert sets.texts[sets.codes].tolist() == ["query", "train", "val", "", ""]
+    sets = sides_by_folder(names, {"query": "query", "train": "train", "val/query": "val"})
+    assert sets.decoded().tolist() == ["query", "train", "val", "", ""]
 
 
 _FORMS = {
@@ -250,7 +250,7 @@ def test_what_is_written_in_a_form_is_read_from_it(name: str, written: list[tupl
     found = labels_of_names(names, LAYOUTS.get(name))
     for at, what in enumerate(("pids", "camids")):
         coded = found[what]
-        assert [int(text) for text in coded.texts[coded.codes]] == [each[at] for each in written]
+        assert [int(text) for text in coded.decoded()] == [each[at] for each in written]
 
 
 @pytest.mark.parametrize("n", [1, 9, 10, 11, 70_000])

@@ -22,7 +22,7 @@ from peaks import needs_peaks, run_and_read
 
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores import ingest
-from reid_dist.stores.importers import open_source, spooled
+from reid_dist.stores.importers import file_rows, open_source
 
 N, DIM = 60, 11
 VALUES = np.arange(1, N * DIM + 1, dtype=np.float32).reshape(N, DIM)
@@ -106,7 +106,7 @@ WRITERS: dict[str, Write] = {
 @pytest.mark.parametrize("held_bytes", [0, 1 << 20])
 @pytest.mark.parametrize("name", WRITERS)
 def test_rows_come_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, held_bytes: int) -> None:
-    monkeypatch.setattr(spooled, "_HELD_BYTES", held_bytes)
+    monkeypatch.setattr(file_rows, "_HELD_BYTES", held_bytes)
     path = WRITERS[name](tmp_path, VALUES)
     with open_source(str(path)) as source:
         features, pids = source.arrays["features"], source.arrays["pids"]
@@ -148,7 +148,7 @@ def counts_of(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> list
 def test_every_value_is_decoded_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, owner: type, method: str, held_bytes: int
 ) -> None:
-    monkeypatch.setattr(spooled, "_HELD_BYTES", held_bytes)
+    monkeypatch.setattr(file_rows, "_HELD_BYTES", held_bytes)
     path = WRITERS[name](tmp_path, VALUES)
     with open_source(str(path)) as source:
         found = counts_of(monkeypatch, owner, method)
@@ -176,7 +176,7 @@ def test_no_room_is_one_line_that_says_where(reid_dist: Any, tmp_path: Path, mon
     # What is free may be less for this user, or be taken meanwhile.
     for buffering in (-1, 0):
         with monkeypatch.context() as patch:
-            patch.setattr(spooled, "unnamed_file", lambda: open("/dev/full", "r+b", buffering))  # noqa: B023, SIM115, PTH123
+            patch.setattr(file_rows, "unnamed_file", lambda: open("/dev/full", "r+b", buffering))  # noqa: B023, SIM115, PTH123
             reid_dist(*words).assert_refused("a.npz: features.npy", "No space left on device", "set TMPDIR")
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.npz"]
 

@@ -47,7 +47,7 @@ from reid_dist.stages.reranking import parse_rerank
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, as_feature_set
 from reid_dist.stores.featureset import MemorySet, read_scattered
-from reid_dist.stores.importers.split_lists import ROWS_BY, read_split_rows
+from reid_dist.stores.importers.row_lists import ROWS_BY, read_split_rows
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -107,7 +107,7 @@ def evaluate_splits(
     query, gallery
         The two feature sets, of equal dimension; or paths of stores, or of files that `ingest` reads.
     rows
-        Rows of every split in place of draws: a file as `reid_dist.stores.importers.split_lists` describes it, or a
+        Rows of every split in place of draws: a file as `reid_dist.stores.importers.row_lists` describes it, or a
         list with one entry per split, ``{"gallery": […], "query": […]}`` or the gallery rows alone; all queries where
         there is no ``query``.  Of the permutations of SYSU-MM01 (``rand_perm_cam.mat``), the first `per_identity`
         images are the gallery.

@@ -15,7 +15,7 @@ from reid_dist.evaluation.draws import Draw, draw_rows
 from reid_dist.relevance.protocols import JUNK_PID
 from reid_dist.relevance.protocols import Protocol as Rules
 from reid_dist.stores import FeatureSet
-from reid_dist.stores.importers.split_lists import SplitRows
+from reid_dist.stores.importers.row_lists import SplitRows
 
 _GENERATOR: Final = "SplitMix64 by seed, split and gallery row; the smallest numbers of a group are kept"
 

@@ -7,19 +7,28 @@ or a virtual dataset could make us read any file of this machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
 from reid_dist.errors import StoreError
-from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source, begins_with, require, text_rows
-from reid_dist.stores.importers.spooled import MOST_CHUNK_BYTES, Box, ChunkedRows, too_large_chunks
+from reid_dist.stores.importers.file_rows import MOST_CHUNK_BYTES, Box, chunked_rows, too_large_chunks
+from reid_dist.stores.importers.source import (
+    FORMATS,
+    ComputedRows,
+    Format,
+    RowArray,
+    Source,
+    begins_with,
+    require,
+    text_rows,
+)
 
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _MATLAB_CLASS = "MATLAB_class"
@@ -122,103 +131,84 @@ def _largest_chunk(dataset: Any) -> int:
     return sizes[0]
 
 
-class HDF5Array(RowArray):
-    """A dataset; the file is open only while it is read."""
-
-    def __init__(
-        self, path: Path, names: tuple[str, ...], shape: tuple[int, ...], dtype: np.dtype[Any], transposed: bool
-    ) -> None:
-        super().__init__(shape, dtype)
-        self._path, self._names, self._transposed = path, names, transposed
-
-    def _read(self, start: int, stop: int) -> NDArray[Any]:
-        with require("h5py", _EXTRA).File(self._path, "r") as file:
-            return self._of(file, _opened(file, self._names), start, stop)
-
-    def _of(self, file: Any, dataset: Any, start: int, stop: int) -> NDArray[Any]:
-        if self._transposed:
-            return np.ascontiguousarray(dataset[..., start:stop].T).astype(self.dtype, copy=False)
-        return np.asarray(dataset[start:stop]).astype(self.dtype, copy=False)
+RowsReader: TypeAlias = Callable[[str, Any, int, int], NDArray[Any]]
+"""Reads rows of a dataset by its name, for errors, and their range."""
 
 
-class HDF5Chunks(ChunkedRows):
+def _rows_of(
+    path: Path, names: tuple[str, ...], shape: tuple[int, ...], dtype: np.dtype[Any], rows: RowsReader
+) -> RowArray:
+    """Rows of a dataset; the file is open only while it is read."""
+
+    def read(start: int, stop: int) -> NDArray[Any]:
+        with require("h5py", _EXTRA).File(path, "r") as file:
+            return rows(names[-1], _opened(file, names), start, stop)
+
+    return ComputedRows(shape, dtype, read)
+
+
+def _rows(name: str, dataset: Any, start: int, stop: int) -> NDArray[Any]:
+    return np.asarray(dataset[start:stop])
+
+
+def _rows_of_transposed(name: str, dataset: Any, start: int, stop: int) -> NDArray[Any]:
+    return np.ascontiguousarray(dataset[..., start:stop].T)
+
+
+def _texts(name: str, dataset: Any, start: int, stop: int) -> NDArray[Any]:
+    """Texts of a plain file: of variable or of fixed length."""
+    rows = np.asarray(dataset[start:stop]).ravel().tolist()
+    return text_rows([row.decode("utf-8") if isinstance(row, bytes) else str(row) for row in rows], name)
+
+
+def _characters(name: str, dataset: Any, start: int, stop: int) -> NDArray[Any]:
+    """Rows of a character matrix of MATLAB, padded with blanks to one length."""
+    return text_rows([text_of_units(row).rstrip() for row in np.atleast_2d(dataset[..., start:stop].T)], name)
+
+
+def _cells(name: str, dataset: Any, start: int, stop: int) -> NDArray[Any]:
+    """Cells of MATLAB: references to texts or to single whole numbers."""
+    references = enumerate(dataset[()].ravel()[start:stop], start)
+    return text_rows([_text(dataset.file, each, f"cell {row} of {name}") for row, each in references], name)
+
+
+def _text(file: Any, reference: Any, where: str) -> str:
+    if not reference:
+        return ""
+    cell = _cell(file, reference, where)
+    if cell.attrs.get("MATLAB_empty", 0) or not cell.size:
+        return ""
+    is_text = (_class_of(cell) or "char") == "char"
+    if cell.dtype.kind not in "uif" or cell.size > (LONGEST_TEXT if is_text else 1):
+        raise StoreError(f"{where} holds {cell.dtype} of shape {cell.shape}; only text and whole numbers are read")
+    values = np.asarray(cell[()]).T.ravel()
+    if is_text:
+        return text_of_units(values).rstrip()
+    if values[0] != np.floor(values[0]):
+        raise StoreError(f"{where} holds {values[0]}; only text and whole numbers are read")
+    return str(int(values[0]))
+
+
+def _chunks(
+    path: Path,
+    names: tuple[str, ...],
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    transposed: bool,
+    chunk: tuple[int, ...],
+) -> RowArray:
     """A dataset in compressed chunks."""
 
-    def __init__(
-        self,
-        path: Path,
-        names: tuple[str, ...],
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        transposed: bool,
-        chunk: tuple[int, ...],
-    ) -> None:
-        super().__init__(shape, dtype, chunk, f"{path}: {'/'.join(names)}")
-        self._path, self._names, self._transposed = path, names, transposed
-
     @contextmanager
-    def _boxes(self) -> Iterator[Box]:
-        with require("h5py", _EXTRA).File(self._path, "r") as file:
-            dataset = _opened(file, self._names)
+    def boxes() -> Iterator[Box]:
+        with require("h5py", _EXTRA).File(path, "r") as file:
+            dataset = _opened(file, names)
+            yield lambda places: dataset[places[::-1]].T if transposed else dataset[places]
 
-            def box(rows: slice, columns: slice) -> NDArray[Any]:
-                if dataset.ndim == 1:
-                    return np.asarray(dataset[rows])[:, np.newaxis]
-                return np.asarray(dataset[columns, rows].T if self._transposed else dataset[rows, columns])
-
-            yield box
+    return chunked_rows(shape, dtype, chunk, f"{path}: {'/'.join(names)}", boxes)
 
 
-class HDF5Texts(HDF5Array):
-    """Texts of a plain file: of variable or of fixed length."""
-
-    def _of(self, file: Any, dataset: Any, start: int, stop: int) -> NDArray[Any]:
-        rows = np.asarray(dataset[start:stop]).ravel().tolist()
-        return text_rows([row.decode("utf-8") if isinstance(row, bytes) else str(row) for row in rows], self._names[-1])
-
-
-class MatlabCharacters(HDF5Array):
-    """Rows of a character matrix of MATLAB, padded with blanks to one length."""
-
-    def _of(self, file: Any, dataset: Any, start: int, stop: int) -> NDArray[Any]:
-        rows = np.atleast_2d(dataset[..., start:stop].T)
-        return text_rows([text_of_units(row).rstrip() for row in rows], self._names[-1])
-
-
-class MatlabCells(HDF5Array):
-    """A cell array of MATLAB: references to texts or to single whole numbers."""
-
-    def _of(self, file: Any, dataset: Any, start: int, stop: int) -> NDArray[Any]:
-        references = dataset[()].ravel()[start:stop]
-        cells = [self._cell(file, reference, start + at) for at, reference in enumerate(references)]
-        return text_rows(cells, self._names[-1])
-
-    def _cell(self, file: Any, reference: Any, row: int) -> str:
-        if not reference:
-            return ""
-        cell = file[reference]
-        if not isinstance(cell, require("h5py", _EXTRA).Dataset):
-            raise StoreError(f"cell {row} of {self._names[-1]} is no array; only text and whole numbers are read")
-        reason = _elsewhere(cell)
-        if reason is not None:
-            raise StoreError(f"cell {row} of {self._names[-1]} cannot be read: it is {reason}")
-        if cell.attrs.get("MATLAB_empty", 0) or not cell.size:
-            return ""
-        kind = _class_of(cell) or "char"
-        if cell.dtype.kind not in "uif" or cell.size > (LONGEST_TEXT if kind == "char" else 1):
-            raise StoreError(
-                f"cell {row} of {self._names[-1]} holds {cell.dtype} of shape {cell.shape}; "
-                "only text and whole numbers are read"
-            )
-        values = np.asarray(cell[()]).T.ravel()
-        if kind == "char":
-            return text_of_units(values).rstrip()
-        if values[0] != np.floor(values[0]):
-            raise StoreError(f"cell {row} of {self._names[-1]} holds {values[0]}; only text and whole numbers are read")
-        return str(int(values[0]))
-
-
-def read_nested_cells(path: Path, name: str) -> list[list[NDArray[Any]]]:
+def read_nested_version_7(path: Path, name: str) -> list[list[NDArray[Any]]]:
     """Matrices of a MATLAB cell array of cell arrays, as MATLAB numbers both; `StoreError` for another form."""
     with require("h5py", _EXTRA).File(path, "r") as file:
         found = []
@@ -343,18 +333,19 @@ class _Listing:
             return reason
         text = np.dtype(np.str_)
         if self._transposed and h5py.check_ref_dtype(dtype) is h5py.Reference:
-            return MatlabCells(self._path, names, (dataset.size,), text, True)
+            return _rows_of(self._path, names, (dataset.size,), text, _cells)
         if self._transposed and _class_of(dataset) == "char":
-            return MatlabCharacters(self._path, names, (shape[-1],), text, True)
+            return _rows_of(self._path, names, (shape[-1],), text, _characters)
         if h5py.check_string_dtype(dtype) is not None and dataset.size == max(shape):
             if len(shape) > 1 and shape[0] != dataset.size:
                 return f"{dtype} of shape {shape}"
-            return HDF5Texts(self._path, names, (dataset.size,), text, False)
+            return _rows_of(self._path, names, (dataset.size,), text, _texts)
         if dtype.kind not in "fiub":
             return f"{dtype} of shape {shape}"
         rows_first, chunk = shape[::-1] if self._transposed else shape, _chunk_to_decode(dataset, self._transposed)
         if chunk is None:
-            made: RowArray = HDF5Array(self._path, names, rows_first, dtype, self._transposed)
+            read = _rows_of_transposed if self._transposed else _rows
+            made: RowArray = _rows_of(self._path, names, rows_first, dtype, read)
         else:
             n_bytes, stored = math.prod(chunk) * dtype.itemsize, _largest_chunk(dataset)
             if stored > n_bytes + n_bytes // 8 + _FILTER_BYTES:
@@ -362,7 +353,7 @@ class _Listing:
                 return f"damaged: a chunk of {n_bytes} bytes takes {stored}"
             if n_bytes > MOST_CHUNK_BYTES:
                 return f"in {too_large_chunks(dataset.chunks, dtype)} (h5repack makes smaller ones)"
-            made = HDF5Chunks(self._path, names, rows_first, dtype, self._transposed, chunk)
+            made = _chunks(self._path, names, rows_first, dtype, self._transposed, chunk)
         made.significant_bits = _fewer_bits(dataset)
         return made
 

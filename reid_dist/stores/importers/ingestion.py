@@ -1,4 +1,4 @@
-"""Read features of any known format into stores, in bounded memory."""
+"""Read features of any known format: one side into memory, or all of it into stores in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import DTypeLike
 
 from reid_dist.errors import InputError
-from reid_dist.stores.featureset import FeatureSet, Progress
+from reid_dist.stores.featureset import FeatureSet, MemorySet, Progress
 from reid_dist.stores.importers.label_options import LabelFields, LabelOptions
+from reid_dist.stores.importers.label_tables import LabelTable
 from reid_dist.stores.importers.labelling import LabelledPart, label_parts
-from reid_dist.stores.importers.names import ArrayNames
-from reid_dist.stores.importers.reading import RowsReporter
+from reid_dist.stores.importers.names import SIDE_LABELS, ArrayNames, find_labels
 from reid_dist.stores.importers.source import open_source
 from reid_dist.stores.kept_rows import kept_dtype, natural_dtype
+from reid_dist.stores.labelled import LabelledRows, Role
+from reid_dist.stores.labels import label_arguments
 from reid_dist.stores.locations import (
     State,
     at_location,
@@ -28,6 +30,61 @@ from reid_dist.stores.writer import FeatureWriter, commit_writers
 
 if TYPE_CHECKING:
     from typing import Unpack
+
+
+class RowsReporter:
+    """Counts rows over all parts for the progress callback."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+
+    def advance(self, rows: int, what: str) -> None:
+        """Add rows of what is read."""
+        self._done += rows
+        if self._progress is not None:
+            self._progress(self._done, self._total, what)
+
+
+def read_features(
+    uri: str,
+    role: str | None,
+    names: ArrayNames | Mapping[str, str | None] | None,
+    *,
+    format_name: str | None,
+    allow_zero: bool,
+    progress: Progress | None,
+    **labels: Unpack[LabelFields],
+) -> FeatureSet:
+    """Features with their labels; arguments as of `reid_dist.stores.opening.open_features`."""
+    options = LabelOptions(names=ArrayNames.of(names), **labels)
+    with open_source(uri, format_name) as opened:
+        parts = label_parts(opened, options)
+        if len(parts) > 1 and role is None:
+            raise InputError(f"{uri} holds query and gallery; choose one of them")
+        part = next((part for part in parts if part.role == role), parts[0])
+        report = RowsReporter(progress, len(part.kept))
+        report.advance(0, uri)
+        made = MemorySet(
+            part.whole(),
+            part.labels,
+            allow_zero=allow_zero,
+            notes=(*opened.notes, *part.notes),
+            uri=uri if part.role is None else f"{uri}#{part.role}",
+        )
+        report.advance(len(part.kept), uri)
+    return made
+
+
+def read_labels(uri: str, role: Role) -> LabelledRows:
+    """Labels of one side of a file with or without features."""
+    with open_source(uri, None) as source:
+        table = LabelTable.of(source, find_labels(source, role))
+    table.check_length(len(table.columns["pids"]), uri, SIDE_LABELS)
+    if (marked := table.marked()) is not None:
+        marked.check_length(len(table.columns["pids"]), uri)
+        table = marked.with_item_ids()
+        table = table.select(table.of_role(role))
+    return LabelledRows(**label_arguments(table.columns), uri=uri)
 
 
 def ingest(
@@ -63,8 +120,9 @@ def ingest(
         ``.npy``, or text with one label per line, for a source that holds a single set; in place of an array, hence
         not together with its name.
     labels_file
-        A table of labels, one row per row of features: CSV, parquet or any known format, its columns under customary
-        names (``label``, ``path``, ``camera``, ``split``, ``is_query``, ``is_gallery``).
+        A table of labels, one row per row of features: CSV, parquet or any known format, a data frame of pandas or
+        polars, or an Arrow table; its columns under customary names (``label``, ``path``, ``camera``, ``split``,
+        ``is_query``, ``is_gallery``).
     names_file
         Text with one name of an image per line; labels are read from the names.
     layout

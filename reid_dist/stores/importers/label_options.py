@@ -12,6 +12,7 @@ from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.name_layouts import LAYOUTS, MARKET1501, NameLayout, layout_of_pattern
 from reid_dist.stores.importers.names import ArrayNames, option_of
+from reid_dist.stores.importers.source import Frame
 from reid_dist.stores.repeated_items import NAMES, Name
 
 Location: TypeAlias = str | os.PathLike[str]
@@ -29,7 +30,7 @@ class LabelFields(TypedDict, total=False):
 
     pids_file: Location | None
     camids_file: Location | None
-    labels_file: Location | None
+    labels_file: Location | Frame | None
     names_file: Location | None
     layout: str | None
     pattern: str | None
@@ -51,7 +52,7 @@ class LabelOptions:
     names: ArrayNames
     pids_file: Location | None = None
     camids_file: Location | None = None
-    labels_file: Location | None = None
+    labels_file: Location | Frame | None = None
     names_file: Location | None = None
     layout: str | None = None
     pattern: str | None = None

@@ -1,9 +1,12 @@
-"""Features of a source with their labels: from its arrays, from files beside it, or from names of images."""
+"""Features of a source with their labels: from its arrays, from files beside it, and from names of images."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,19 +14,25 @@ from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted, first_few
 from reid_dist.errors import InputError
-from reid_dist.stores.importers.label_options import LabelOptions, Location
-from reid_dist.stores.importers.name_layouts import Coded, Records, read_names_file
-from reid_dist.stores.importers.named_labels import first_file_name, named_labels, read_records
-from reid_dist.stores.importers.names import ArrayNames, Part, find_parts, find_table, option_of, unread_notes
-from reid_dist.stores.importers.sides import (
-    SIDE_LABELS,
-    Mask,
-    chosen_sides,
-    queries_first,
-    rows_left_out,
-    sides_of,
-    sides_of_sets,
+from reid_dist.stores.importers.image_names import (
+    labels_of_names,
+    read_lists,
+    read_name_list,
+    read_names_file,
+    sides_by_folder,
 )
+from reid_dist.stores.importers.label_options import LabelOptions, Location
+from reid_dist.stores.importers.label_tables import (
+    EVALUATED,
+    ROLES,
+    Coded,
+    Column,
+    LabelTable,
+    Mask,
+    rows_in_list,
+)
+from reid_dist.stores.importers.name_layouts import MARKET1501, NameLayout
+from reid_dist.stores.importers.names import SIDE_LABELS, Part, find_parts, option_of, unread_notes
 from reid_dist.stores.importers.source import RowArray, Source, open_source
 from reid_dist.stores.importers.text_files import file_of_labels, read_column, read_lines
 from reid_dist.stores.kept_rows import FIRST_OFFENDERS, check_shape
@@ -39,8 +48,9 @@ from reid_dist.stores.labels import (
 from reid_dist.stores.repeated_items import NAMES, Name, repeated_rows, spoken
 
 _BLOCK_BYTES = 8 << 20
-_TRAIN = "train"
-_MOST_WORDS = 10
+_NUM_QUERY = "num_query"
+_IMAGE = re.compile(r".*[.](?:jpe?g|png|bmp|webp|tiff?|ppm|gif)", re.IGNORECASE | re.DOTALL)
+_MOST_SHOWN = 10
 _LONGEST_WORD = 80
 
 
@@ -73,17 +83,13 @@ class LabelledPart:
         return features[self.kept]
 
 
-@dataclass
-class _Read:
-    """Labels of one part, in preparation."""
+@dataclass(frozen=True)
+class _Set:
+    """One set of a source, whose labels are being gathered: its arrays, features (n, dim), and the labels so far."""
 
     part: Part
     features: RowArray
-    labels: dict[str, NDArray[Any]]
-    notes: list[str]
-    # Labels in names of images, not yet numbers, and the sets of the rows by the layout of the names.
-    coded: dict[str, Coded] = field(default_factory=dict)
-    sets: Coded | None = None
+    table: LabelTable
 
     @property
     def n_rows(self) -> int:
@@ -93,119 +99,85 @@ class _Read:
 def label_parts(source: Source, options: LabelOptions) -> list[LabelledPart]:
     """Read one set of a source, or its query and gallery; identities and cameras are numbered over both at once."""
     options.check()
-    table, table_notes = _read_table(options)
-    records = read_records(options)
-    parts = find_parts(source, _beside(options.names, table), _elsewhere(options, table, records))
+    beside = _table_beside(options)
+    records = read_lists(options.lists, options.name_layout) if options.lists else LabelTable()
+    # Names that the table beside the source has are not those of arrays of the source.
+    names = replace(options.names, **{what: None for what in options.names.given(None) if what in beside.columns})
+    of_names = options.name_layout.labels if options.chooses_layout else ()
+    elsewhere = {*beside.columns, *options.files, *of_names, *(records.columns.keys() - {"image_paths"})}
+    elsewhere |= set() if records.side is None else {"split"}
+    parts = find_parts(source, names, elsewhere)
     if len(parts) > 1 and options.of_single_sets:
         raise InputError(
             f"{source.uri} holds query and gallery; files with labels (--pids-file, --camids-file, --names, --labels, "
             "--list) and what chooses sides (--num-query, --query-list, --query-folder, …) go with a single set, and "
             f"{' and '.join(options.of_single_sets)} was given"
         )
-    reads = [_read_part(source, part, options, table) for part in parts]
-    reads[0].notes[:0] = [*unread_notes(source, parts), *table_notes]
-    for read in reads:
-        _take_from_names(read, records, options)
-        _check_pids(read, source, options)
-    vocabularies = _number(reads, source)
+    sets = [_own_labels(source, part, options, beside) for part in parts]
+    sets = [_with_layout(each, records, options) for each in sets]
+    for each in sets:
+        _check_pids(each, source, options)
+    sets, vocabularies = _numbered(sets, source)
+    notes = unread_notes(source, parts)
     made: list[LabelledPart] = []
-    for read in reads:
-        sides = None if read.part.role else _sides(source, read, options)
-        flags = {name: read.labels.pop(name) for name in SIDE_LABELS if name in read.labels}
-        if sides is None:
-            made.append(_drop(read, read.part.role, _not_train(read, flags, options), vocabularies, options))
+    for each in sets:
+        sided = None if each.part.role else _with_sides(source, each, options)
+        if sided is None:
+            table, kept = _without_training(each, options)
+            chosen: list[tuple[Role | None, Mask]] = [(each.part.role, kept)]
         else:
-            made += [_drop(read, role, rows, vocabularies, options) for role, rows in sides.items()]
+            table, chosen = sided, [(role, sided.of_role(role)) for role in ROLES]
+        table = replace(table.without(SIDE_LABELS), notes=(*notes, *table.notes))
+        notes = ()
+        made += [_labelled(replace(each, table=table), role, rows, vocabularies, options) for role, rows in chosen]
     return made
 
 
-def _elsewhere(options: LabelOptions, table: Mapping[str, NDArray[Any]], records: Records) -> set[str]:
-    """Labels that do not come from arrays of the source."""
-    named = options.name_layout.labels if options.chooses_layout else ()
-    return {*table, *options.files, *named, *(records.keys() - {"image_paths"})}
+# ---- labels from arrays and files ------------------------------------------------------------------------------------
 
 
-def _beside(names: ArrayNames, table: Mapping[str, NDArray[Any]]) -> ArrayNames:
-    """The names that belong to the source, and not to the table beside it."""
-    return replace(names, **{what: None for what in names.given(None) if what in table})
-
-
-def _read_table(options: LabelOptions) -> tuple[dict[str, NDArray[Any]], list[str]]:
-    """Read the labels of a table."""
+def _table_beside(options: LabelOptions) -> LabelTable:
+    """Read the table of labels beside the features; no columns where there is none."""
     if options.labels_file is None:
-        return {}, []
-    path = file_of_labels(options.labels_file)
-    with open_source(str(path)) as table:
-        found = find_table(table, options.names)
-        arrays = {what: label_column(table.arrays[name], what, name) for what, name in found.items()}
-    return arrays, [f"labels come from {path.name}: {', '.join(f'{what} ({name})' for what, name in found.items())}"]
+        return LabelTable()
+    if not isinstance(options.labels_file, str | os.PathLike):
+        return LabelTable.from_frame(options.labels_file, options.names)
+    with open_source(str(file_of_labels(options.labels_file))) as source:
+        return LabelTable.of_table(source, options.names)
 
 
-def label_column(array: RowArray, what: str, name: str | None = None) -> NDArray[Any]:
-    """Read a label, (n,) numbers, text or flags, that errors call `name`."""
-    is_flag = what in SIDE_LABELS and array.dtype.kind == "b"
-    return array.whole().reshape(-1) if is_flag else array.column(name or what)
-
-
-def _read_part(source: Source, part: Part, options: LabelOptions, table: Mapping[str, NDArray[Any]]) -> _Read:
+def _own_labels(source: Source, part: Part, options: LabelOptions, beside: LabelTable) -> _Set:
+    """Read the labels of a set that are given as such: in arrays of the source, in the table, and in other files."""
     features = source.arrays[part.features]
     check_shape(features.shape, f"features {part.features!r}")
-    labels = {what: label_column(source.arrays[name], what, name) for what, name in part.labels.items()}
-    read = _Read(part, features, labels, [])
-    if table:
-        labels |= _rows_of_table(read, table)
+    table, rows = LabelTable.of(source, part.labels), _rows_beside(beside, features.shape[0])
+    table = table.with_columns(rows.columns, *rows.notes)
     if options.names_file is not None:
-        own = {*options.files, *options.names.given(None)} - {"image_paths"}
-        listed = read_names_file(options.names_file, options.name_layout)
-        labels |= {what: values for what, values in listed.items() if what not in own}
-    for what, file in options.files.items():
-        if what != "image_paths":
-            labels[what] = _labels_of_file(file)
-    return read
+        own = {*options.files, *options.names.given(None), "split"} - {"image_paths"}
+        table = table.with_columns(read_names_file(options.names_file, options.name_layout).without([*own]).columns)
+    of_files = {what: _labels_of_file(file) for what, file in options.files.items() if what != "image_paths"}
+    return _Set(part, features, table.with_columns(of_files))
 
 
-def _rows_of_table(read: _Read, table: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-    """Rows of a table that belong to the features: all, or those that are not for training."""
-    n_table = max(len(values) for values in table.values())
-    split = table.get("split")
-    if n_table == read.n_rows or split is None or split.dtype.kind != "U":
+def _rows_beside(table: LabelTable, n_rows: int) -> LabelTable:
+    """Rows of a table that belong to so many of features: all, or those that are not for training."""
+    evaluated = ~table.for_training
+    if table.n_rows == n_rows or evaluated.sum() != n_rows:
         return table
-    evaluated = np.char.lower(split) != _TRAIN
-    if evaluated.sum() != read.n_rows:
-        return table
-    read.notes.append(f"left out {n_table - read.n_rows} of {n_table} rows of labels: split {_TRAIN}")
-    return {what: values[evaluated] for what, values in table.items()}
+    left = f"left out {table.n_rows - n_rows} of {table.n_rows} rows of labels: split train"
+    return table.select(evaluated).with_columns({}, left)
 
 
 def _labels_of_file(location: Location) -> NDArray[Any]:
     path = file_of_labels(location)
-    if path.suffix.lower() == ".npy":
-        return read_column(path)
-    return read_lines(path)
+    return read_column(path) if path.suffix.lower() == ".npy" else read_lines(path)
 
 
-def _take_from_names(read: _Read, records: Records, options: LabelOptions) -> None:
-    """Read labels by a layout where that was chosen, or where there are no identities otherwise."""
-    names = read.labels.get("image_paths")
-    if not options.chooses_layout and (names is None or "pids" in read.labels):
-        return
-    if names is not None and names.dtype.kind != "U":
-        raise InputError(f"names of images must be text, not {names.dtype}")
-    if names is not None and len(names) != read.n_rows:
-        raise InputError(
-            f"there are {len(names)} names of images for {read.n_rows} rows of {read.part.features!r}; give one per row"
-        )
-    found = named_labels(names, read.n_rows, read.labels, records, options)
-    read.labels |= found.listed
-    read.coded, read.sets = found.coded, found.sets
-    read.notes += found.notes
-
-
-def _check_pids(read: _Read, source: Source, options: LabelOptions) -> None:
+def _check_pids(each: _Set, source: Source, options: LabelOptions) -> None:
     """Refuse missing identities, and names of files in their place."""
-    role = read.part.role
+    role = each.part.role
     option = f"{role}_pids" if role else "pids"
-    if "pids" not in read.labels and "pids" not in read.coded:
+    if "pids" not in each.table.columns:
         if options.layout is not None:
             held, needed = ("lists", "other lists") if options.lists else ("names", "the lists")
             raise InputError(
@@ -215,168 +187,320 @@ def _check_pids(read: _Read, source: Source, options: LabelOptions) -> None:
         flags = option_of(option) if role else "--pids or --pids-file"
         more = "" if role else ", or give names of images (--names) or a table of labels (--labels)"
         raise InputError(
-            f"found features {read.part.features!r} but no identities; name them with {flags} of `reid-dist ingest` "
+            f"found features {each.part.features!r} but no identities; name them with {flags} of `reid-dist ingest` "
             f"({option if role else 'pids, pids_file'}){more}; {source.contents()}"
         )
     for what in ("pids", "camids"):
-        row = first_file_name(read.labels[what]) if what in read.labels else None
-        if row is not None:
+        values = each.table.columns.get(what)
+        row = _first_file_name(values) if isinstance(values, np.ndarray) and values.dtype.kind == "U" else None
+        if values is not None and row is not None:
             raise InputError(
-                f"{what} are names of files and no labels: row {row} holds {str(read.labels[what][row])[:80]!r}; give "
-                "them with --names FILE (names_file), or name the array with --image-paths, and labels are read from "
-                "them"
+                f"{what} are names of files and no labels: row {row} holds {str(each.table.plain(what)[row])[:80]!r}; "
+                "give them with --names FILE (names_file), or name the array with --image-paths, and labels are read "
+                "from them"
             )
 
 
-def _number(reads: list[_Read], source: Source) -> dict[str, NDArray[np.str_]]:
-    """Number texts of identities and cameras over all parts; return the texts of the numbers."""
+def _first_file_name(values: NDArray[np.str_]) -> int | None:
+    """Return the first row whose label is the name of an image file, which no identity is; None if there is none."""
+    texts = values.tolist()
+    if texts and all(MARKET1501.patterns[0].search(text) for text in texts):
+        return 0
+    return next((row for row, text in enumerate(texts) if _IMAGE.fullmatch(text)), None)
+
+
+# ---- labels by a layout ----------------------------------------------------------------------------------------------
+
+
+def _with_layout(each: _Set, records: LabelTable, options: LabelOptions) -> _Set:
+    """Read labels by a layout where that was chosen, or where there are no identities otherwise.
+
+    Labels that are not there already come from the records of lists, then from the names of images.
+    """
+    table, layout, names = each.table, options.name_layout, each.table.names
+    if not options.chooses_layout and (names is None or "pids" in table.columns):
+        return each
+    if names is not None and names.dtype.kind != "U":
+        raise InputError(f"names of images must be text, not {names.dtype}")
+    if names is not None and len(names) != each.n_rows:
+        raise InputError(
+            f"there are {len(names)} names of images for {each.n_rows} rows of {each.part.features!r}; give one per row"
+        )
+    if records.columns:
+        table = _with_records(table, each.n_rows, records, options)
+        names = table.names
+    missing = [what for what in layout.labels if what not in table.columns]
+    if missing and names is None and not records.columns:
+        raise InputError(
+            f"{layout.name} reads names of images, and there are none; give --names FILE, or name the array with "
+            "--image-paths"
+        )
+    if missing and names is not None:
+        found = labels_of_names(names, layout)
+        taken = {what: found[what] for what in missing}
+        example = ", ".join(f"{what} {coded.texts[coded.codes[0]]}" for what, coded in taken.items())
+        note = f"labels come from names of images, layout {layout.name}: {str(names[0])!r} is {example}"
+        table = table.with_columns(taken, note, *_camera_notes(taken.get("camids"), layout))
+        if table.side is None and "camid" in layout.sets and "camids" in found:
+            table = replace(table, side=found["camids"].mapped(layout.sets["camid"], EVALUATED))
+    if table.side is None and layout.folders and names is not None:
+        table = replace(table, side=sides_by_folder(names, layout.folders))
+    return replace(each, table=table)
+
+
+def _with_records(table: LabelTable, n_rows: int, records: LabelTable, options: LabelOptions) -> LabelTable:
+    """Add the labels and sides of records: by name, or in the order of the rows where one of both has no names."""
+    where, layout = first_few([Path(location).name for location in options.lists], _MOST_SHOWN), options.name_layout
+    if table.names is not None and records.names is not None:
+        taken, how = records.join(table.names, where, stems=layout.stems), "by name"
+    else:
+        taken, how = _in_order(records, n_rows, where), "in the order of the rows"
+    taken = taken.without([*table.columns])
+    listed = ", ".join(what for what in taken.columns if what != "image_paths")
+    note = f"labels come from {where}, layout {layout.name}, {how}: {listed}"
+    return replace(table.with_columns(taken.columns, note), side=taken.side)
+
+
+def _in_order(records: LabelTable, n_rows: int, where: str) -> LabelTable:
+    """Return the records of the rows: all, or all that are evaluated."""
+    kept = ~records.left_out
+    if records.n_rows == n_rows:
+        return records
+    if kept.sum() == n_rows:
+        return records.select(kept)
+    evaluated = f", {kept.sum()} of them evaluated," if not kept.all() else ""
+    raise InputError(
+        f"{where} {'holds' if ',' not in where else 'hold'} {counted(records.n_rows, 'record')}{evaluated} for "
+        f"{counted(n_rows, 'row')} of features; give the lists of these rows in their order, or names of their images "
+        "(--names), by which records are found"
+    )
+
+
+def _camera_notes(camids: Coded | None, layout: NameLayout) -> list[str]:
+    """A note on cameras below the first one of the layout, which other code has counted anew."""
+    if camids is None or layout.first_camera is None:
+        return []
+    below = sorted(text for text in camids.texts.tolist() if text.isdecimal() and int(text) < layout.first_camera)
+    if not below:
+        return []
+    return [f"cameras of the layout {layout.name} begin at {layout.first_camera}; names hold camera {', '.join(below)}"]
+
+
+# ---- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def _numbered(sets: Sequence[_Set], source: Source) -> tuple[list[_Set], dict[str, NDArray[np.str_]]]:
+    """Number texts of identities and cameras over all sets; return the texts of the numbers, too."""
     vocabularies: dict[str, NDArray[np.str_]] = {}
+    columns: list[dict[str, Column]] = [dict(each.table.columns) for each in sets]
     for what, names_key in (("pids", "pid_names"), ("camids", "camid_names")):
-        having = [read for read in reads if what in read.labels or what in read.coded]
+        having = [at for at, held in enumerate(columns) if what in held]
         if not having:
             continue
+        given = [columns[at][what] for at in having]
         # Of names of images, the distinct texts are numbered, and every row has the number of its text.
-        coded = [read.coded.pop(what, None) for read in having]
-        columns = [read.labels[what] if code is None else code.texts for read, code in zip(having, coded, strict=True)]
-        numbers, texts = number_jointly(columns, what)
-        for read, values, code in zip(having, numbers, coded, strict=True):
-            read.labels[what] = values if code is None else values[code.codes]
-        own = all(code is None and what in read.part.labels for read, code in zip(having, coded, strict=True))
+        numbers, texts = number_jointly([held.texts if isinstance(held, Coded) else held for held in given], what)
+        for at, held, values in zip(having, given, numbers, strict=True):
+            columns[at][what] = values[held.codes] if isinstance(held, Coded) else values
         if texts is not None:
             vocabularies[names_key] = texts
-        elif own and names_key in source.vocabularies:
+        elif names_key in source.vocabularies and all(
+            what in sets[at].part.labels and not isinstance(held, Coded) for at, held in zip(having, given, strict=True)
+        ):
             vocabularies[names_key] = source.vocabularies[names_key]
-    for read in reads:
-        for what, code in read.coded.items():
-            if what == "item_ids":
-                read.labels[what] = code.texts[code.codes]
-                continue
-            read.labels[what] = _numbers(code.texts, what.removeprefix(COLUMN_PREFIX))[code.codes]
-        read.coded.clear()
-    return vocabularies
+    for held_columns in columns:
+        for what, held in held_columns.items():
+            if isinstance(held, Coded):
+                is_id = what == "item_ids"
+                held_columns[what] = held.decoded() if is_id else _numbers(held, what.removeprefix(COLUMN_PREFIX))
+    made = [
+        replace(each, table=each.table.with_columns(numbered)) for each, numbered in zip(sets, columns, strict=True)
+    ]
+    return made, vocabularies
 
 
-def _numbers(texts: NDArray[np.str_], group: str) -> NDArray[np.int64]:
+def _numbers(column: Coded, group: str) -> NDArray[np.int64]:
     """The numbers of texts in digits."""
-    numbers = [number_in_digits(text) for text in texts.tolist()]
-    words = [text[:_LONGEST_WORD] for text, number in zip(texts.tolist(), numbers, strict=True) if number is None]
+    texts = column.texts.tolist()
+    numbers = [number_in_digits(text) for text in texts]
+    words = [text[:_LONGEST_WORD] for text, number in zip(texts, numbers, strict=True) if number is None]
     if words:
-        shown = first_few(list(map(repr, words)), _MOST_WORDS)
         raise InputError(
-            f"{group} must be whole numbers, and names of images hold {shown}; "
+            f"{group} must be whole numbers, and names of images hold {first_few([*map(repr, words)], _MOST_SHOWN)}; "
             f"give the number that each denotes, such as --word {group}:{words[0]}=1 (words)"
         )
-    return np.array(numbers, dtype=np.int64)
+    return np.array(numbers, dtype=np.int64)[column.codes]
 
 
-def _sides(source: Source, read: _Read, options: LabelOptions) -> dict[Role, Mask] | None:
-    """The rows of query and gallery in a single set; None if it is one set."""
-    for name in SIDE_LABELS:
-        if name in read.labels:
-            _check_length(read, name)
+# ---- sides -----------------------------------------------------------------------------------------------------------
+
+
+def _with_sides(source: Source, each: _Set, options: LabelOptions) -> LabelTable | None:
+    """Labels with the side of every row, if a single set holds query and gallery; None if it is one set.
+
+    By the number of queries, by folders and lists of the options, by columns, or by the layout of names.
+    """
+    table = each.table
+    table.check_length(each.n_rows, each.part.features, SIDE_LABELS)
     if options.num_query is not None:
-        return queries_first(source, options.num_query, read.n_rows)
-    sides = _named_sides(source, read, options)
-    if sides is None:
-        return queries_first(source, None, read.n_rows)
-    both = sides["query"] & sides["gallery"]
-    if both.any() and "item_ids" not in read.labels:
-        read.labels["item_ids"] = np.arange(read.n_rows)
-        read.notes.append(f"{both.sum()} rows are query and gallery; item ids are the row numbers of the source")
-    left = int((~sides["query"] & ~sides["gallery"]).sum())
-    if left:
-        read.notes.append(f"left out {left} of {read.n_rows} rows: neither query nor gallery")
-    return sides
-
-
-def _named_sides(source: Source, read: _Read, options: LabelOptions) -> dict[Role, Mask] | None:
-    """The rows of query and gallery by folders and lists of the options, by columns, or by the layout of names."""
-    names = read.labels.get("image_paths")
+        return _queries_first(source, table, each.n_rows, options.num_query)
     if options.of_sides:
-        if names is None or names.dtype.kind != "U":
-            raise InputError(f"{options.of_sides[0]} chooses rows by names of images, and there are none; give --names")
-        return chosen_sides(names, read.sets, options)
-    sides = sides_of(read.labels)
-    if sides is not None or read.sets is None:
-        return sides
-    layout = options.name_layout.name
-    sides = sides_of_sets(read.sets, names, layout, is_chosen=options.layout is not None)
-    first = queries_first(source, None, read.n_rows)
-    if sides is not None and first is not None and any((sides[role] != first[role]).any() for role in sides):
-        raise InputError(
-            f"the entry num_query of {source.uri} makes the first {int(first['query'].sum())} rows queries, and the "
-            f"layout {layout} other ones; give --num-query, or --query-folder and --gallery-folder"
+        sided: LabelTable | None = _chosen_sides(table, options)
+    else:
+        sided = table.marked() or _sides_of_layout(source, table, options)
+    if sided is None:
+        return _queries_first(source, table, each.n_rows)
+    sided = sided.with_item_ids()
+    left = int((~sided.of_role("query") & ~sided.of_role("gallery")).sum())
+    note = f"left out {left} of {each.n_rows} rows: neither query nor gallery"
+    return sided.with_columns({}, *([note] if left else []))
+
+
+def _queries_first(source: Source, table: LabelTable, n_rows: int, given: int | None = None) -> LabelTable | None:
+    """Set sides where queries come first: `given` many, or as the entry ``num_query`` says; None without either."""
+    count = _entry(source) if given is None else given
+    if count is None:
+        return None
+    if not 1 <= count < n_rows:
+        what = f"the entry {_NUM_QUERY} of {source.uri}" if given is None else "--num-query (num_query)"
+        raise InputError(f"{what} is {count}, and must be at least 1 and less than the {n_rows} rows of features")
+    first = np.arange(n_rows) < count
+    return table.with_sides(first, ~first)
+
+
+def _entry(source: Source) -> int | None:
+    if _NUM_QUERY in source.values:
+        return source.values[_NUM_QUERY]
+    array = source.arrays.get(_NUM_QUERY)
+    if array is None or set(array.shape) != {1} or array.dtype.kind not in "iuf":
+        return None
+    value = array.whole().reshape(-1)[0]
+    return int(value) if value == int(value) else None
+
+
+def _chosen_sides(table: LabelTable, options: LabelOptions) -> LabelTable:
+    """Set sides by the lists and folders of the options; a side without any has all other rows.
+
+    Rows of sets of the layout that are not evaluated are no other rows.
+    """
+    names, layout = table.names, options.name_layout
+    if names is None or names.dtype.kind != "U":
+        raise InputError(f"{options.of_sides[0]} chooses rows by names of images, and there are none; give --names")
+    folders = dict(zip(ROLES, (options.query_folders, options.gallery_folders), strict=True))
+    lists = dict(zip(ROLES, (options.query_lists, options.gallery_lists), strict=True))
+    by_folder = sides_by_folder(names, {folder: role for role in ROLES for folder in folders[role]})
+    sides = dict[Role, Mask]()
+    for role in ROLES:
+        if not (folders[role] or lists[role]):
+            continue
+        rows = by_folder.among([role])
+        if folders[role] and not rows.any():
+            held = {name.replace("\\", "/").rpartition("/")[0] or "none" for name in names.tolist()}
+            raise InputError(
+                f"no image is in the {role} folder {' or '.join(folders[role])}; the folders are "
+                f"{first_few(sorted(held), _MOST_SHOWN)}: give one of them (--{role}-folder)"
+            )
+        for location in lists[role]:
+            listed = read_name_list(location, layout)
+            rows = rows | rows_in_list(names, listed, Path(location).name, stems=layout.stems)
+        sides[role] = rows
+    for role, other in (ROLES, ROLES[::-1]):
+        if role not in sides:
+            sides[role] = ~sides[other] & ~table.left_out
+            if not sides[role].any():
+                raise InputError(
+                    f"all rows are of the {other} side, and none is left for the {role}; give --{role}-list or "
+                    f"--{role}-folder"
+                )
+    return table.with_sides(sides["query"], sides["gallery"])
+
+
+def _sides_of_layout(source: Source, table: LabelTable, options: LabelOptions) -> LabelTable | None:
+    """Return the table if it has both sides by its layout, else None.
+
+    InputError if the layout is chosen, and rows are in one of them and others in none.
+    """
+    if table.side is None:
+        return None
+    layout, neither = options.name_layout.name, table.side.among([EVALUATED])
+    if neither.any() and any(table.of_role(role).any() for role in ROLES):
+        if options.layout is None:
+            return None
+        names = table.names
+        shown = ", ".join(
+            f"row {row}" + ("" if names is None else f": {str(names[row])[:80]!r}")
+            for row in np.flatnonzero(neither)[:_MOST_SHOWN].tolist()
         )
-    return sides
+        raise InputError(
+            f"{counted(int(neither.sum()), 'row')} of {len(neither)} {'is' if neither.sum() == 1 else 'are'} in no set "
+            f"of the layout {layout}, and others are of query or gallery: {shown}; give --query-folder and "
+            "--gallery-folder, --query-list and --gallery-list, or --num-query"
+        )
+    if not all(table.of_role(role).any() for role in ROLES):
+        return None
+    first = _queries_first(source, table, len(neither))
+    if first is not None and any((table.of_role(role) != first.of_role(role)).any() for role in ROLES):
+        raise InputError(
+            f"the entry num_query of {source.uri} makes the first {int(first.of_role('query').sum())} rows queries, "
+            f"and the layout {layout} other ones; give --num-query, or --query-folder and --gallery-folder"
+        )
+    return table
 
 
-def _not_train(read: _Read, flags: Mapping[str, NDArray[Any]], options: LabelOptions) -> Mask:
-    """Rows that are not marked as training rows, nor of a set that the chosen layout does not evaluate."""
-    if read.sets is not None and options.layout is not None:
-        left = rows_left_out(read.sets)
+def _without_training(each: _Set, options: LabelOptions) -> tuple[LabelTable, Mask]:
+    """Rows of one set that are neither of a set which the chosen layout does not evaluate, nor marked for training."""
+    side = each.table.side
+    if side is not None and options.layout is not None:
+        left = each.table.left_out
         if left.any() and not left.all():
-            sets = sorted({str(name) for name in read.sets.texts[np.unique(read.sets.codes[left])]})
-            read.notes.append(f"left out {int(left.sum())} of {read.n_rows} rows: {', '.join(sets)}")
-            return ~left
-    split = flags.get("split")
-    if split is None or split.dtype.kind != "U":
-        return np.ones(read.n_rows, dtype=np.bool_)
-    kept = np.asarray(np.char.lower(split) != _TRAIN, dtype=np.bool_)
-    if kept.all() or not kept.any():
-        return np.ones(read.n_rows, dtype=np.bool_)
-    read.notes.append(f"left out {int((~kept).sum())} of {read.n_rows} rows: split {_TRAIN}")
-    return kept
+            sets = sorted({str(name) for name in side.texts[np.unique(side.codes[left])]})
+            note = f"left out {int(left.sum())} of {each.n_rows} rows: {', '.join(sets)}"
+            return each.table.with_columns({}, note), ~left
+    left = each.table.for_training
+    if left.any() and not left.all():
+        note = f"left out {int(left.sum())} of {each.n_rows} rows: split train"
+        return each.table.with_columns({}, note), ~left
+    return each.table, np.ones(each.n_rows, dtype=np.bool_)
 
 
-def _check_length(read: _Read, what: str) -> None:
-    if len(read.labels[what]) != read.n_rows:
-        raise InputError(
-            f"{what} has {len(read.labels[what])} entries for {read.n_rows} rows of {read.part.features!r}; "
-            "give one per row"
-        )
+# ---- rows ------------------------------------------------------------------------------------------------------------
 
 
-def _drop(
-    read: _Read,
+def _labelled(
+    each: _Set,
     role: Role | None,
     rows: Mask,
     vocabularies: Mapping[str, NDArray[np.str_]],
     options: LabelOptions,
 ) -> LabelledPart:
-    for what in read.labels:
-        _check_length(read, what)
-    pids, drop_pids = read.labels["pids"], options.drop_pids
+    """Make the labels of some rows, without those that are dropped."""
+    table, features, drop_pids = each.table, each.part.features, options.drop_pids
+    table.check_length(each.n_rows, features)
+    pids = table.plain("pids")
     kept = rows & ~np.isin(pids, np.array(list(drop_pids), dtype=np.int64))
     if not kept.any():
-        raise InputError(f"no row of {read.part.features!r} is left after dropping {len(drop_pids)} identities")
-    notes = [*read.notes, _drop_note(pids[rows], drop_pids)] if drop_pids else list(read.notes)
+        raise InputError(f"no row of {features!r} is left after dropping {len(drop_pids)} identities")
+    notes = [*table.notes, _drop_note(pids[rows], drop_pids)] if drop_pids else list(table.notes)
     if options.drop_duplicates is not None:
-        again = _repeats(read, kept, options.drop_duplicates)
+        again = _repeats(each, kept, options.drop_duplicates)
         notes.append(f"left out {len(again)} of {counted(int(kept.sum()), 'row', separator='')}, whose "
                      f"{spoken(options.drop_duplicates)} an earlier row has")  # fmt: skip
         kept[again] = False
-    taken = read.labels if kept.all() else {what: _kept(values, kept) for what, values in read.labels.items()}
-    made = make_labels(int(kept.sum()), **label_arguments(taken), names=vocabularies)
-    return LabelledPart(role, read.features, kept, made, tuple(notes))
+    taken = table if kept.all() else table.select(kept)
+    made = make_labels(int(kept.sum()), **label_arguments(taken.columns), names=vocabularies)
+    return LabelledPart(role, each.features, kept, made, tuple(notes))
 
 
-def _repeats(read: _Read, kept: Mask, by: Name) -> NDArray[np.int64]:
-    """Rows of the part, among those that are kept, whose item id or image path an earlier one has."""
-    if by not in read.labels:
-        having = [name for name in NAMES if name in read.labels]
+def _repeats(each: _Set, kept: Mask, by: Name) -> NDArray[np.int64]:
+    """Rows of a set, among those that are kept, whose item id or image path an earlier one has."""
+    if by not in each.table.columns:
+        having = [name for name in NAMES if name in each.table.columns]
         raise InputError(
-            f"{read.part.features!r} has no {by}, by which duplicates would be dropped (--drop-duplicates, "
+            f"{each.part.features!r} has no {by}, by which duplicates would be dropped (--drop-duplicates, "
             f"drop_duplicates); {f'drop them by {having[0]}' if having else 'name them, or leave the option out'}"
         )
     rows = np.flatnonzero(kept)
-    return rows[repeated_rows(read.labels[by][rows])]
-
-
-def _kept(values: NDArray[Any], kept: Mask) -> NDArray[Any]:
-    """The kept labels, read-only, so that they are not copied again."""
-    taken = values[kept]
-    taken.flags.writeable = False
-    return taken
+    return rows[repeated_rows(each.table.plain(by)[rows])]
 
 
 def _drop_note(pids: NDArray[Any], drop_pids: Sequence[int]) -> str:

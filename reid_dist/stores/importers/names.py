@@ -37,7 +37,8 @@ _WORDS: dict[str, tuple[str, ...]] = {
 }
 _NEEDED = ("features", "pids", "camids")
 """What stops the reading where it is there and cannot be read; all else is left out with a note."""
-_SIDES = ("is_query", "is_gallery", "split")
+SIDE_LABELS = ("is_query", "is_gallery", "split")
+"""Columns that assign rows to sides; not stored."""
 _PREFIXES: dict[Role | None, tuple[str, ...]] = {
     None: ("",),
     "query": ("query_", "q_", "q"),
@@ -124,7 +125,7 @@ def unread_notes(source: Source, parts: Iterable[Part]) -> tuple[str, ...]:
     notes = [
         f"not read: {name}, {reason}"
         for name, reason in source.refused.items()
-        if is_customary(name) and _CUSTOMARY[name.lower()] not in (*_NEEDED, *_SIDES)
+        if is_customary(name) and _CUSTOMARY[name.lower()] not in (*_NEEDED, *SIDE_LABELS)
     ]
     if unread:
         notes.append(

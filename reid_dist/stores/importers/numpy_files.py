@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import math
-import threading
 import zipfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy_format
-from numpy.typing import NDArray
 
 from reid_dist.errors import InputError, StoreError
-from reid_dist.stores.importers.raw import MemberRows, RawRows, fortran_strides
+from reid_dist.stores.importers.file_rows import Blocks, MemberRows, RawRows, SpooledRows, StreamedRows, fortran_strides
 from reid_dist.stores.importers.source import (
     FORMATS,
     Format,
-    OpenRows,
     RowArray,
     Source,
     begins_with,
     members_of,
     zip_names,
 )
-from reid_dist.stores.importers.spooled import SpooledRows
 
-_SKIPPED_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20
 _OBJECTS = "an object array, which would have to be unpickled and is never read; save it as text or numbers (.astype)"
 
 
@@ -60,68 +57,29 @@ def _open_npy(path: Path) -> Source:
     return Source(str(path), {"features": array})
 
 
-class DeflatedMember(OpenRows):
-    """A compressed array of an ``.npz`` in C order, read as a stream; going back starts it again."""
-
-    def __init__(self, path: Path, member: zipfile.ZipInfo, header: NpyHeader) -> None:
-        super().__init__(header.shape, header.dtype)
-        self._path, self._member, self._header = path, member.filename, header
-        self._stream: IO[bytes] | None = None
-        self._position = 0
-        self._lock = threading.Lock()
-
-    def _read(self, start: int, stop: int) -> NDArray[Any]:
-        row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
-        with self._lock:
-            stream = self._stream_at(start * row_bytes)
-            data = self._take(stream, (stop - start) * row_bytes)
-            if stop == self.shape[0]:
+def _rows_of_stream(path: Path, member: str, header: NpyHeader, _: int) -> Blocks:
+    """Rows of a compressed array of an ``.npz`` in C order, which can only be read from the first one."""
+    n_rows, row_bytes = header.shape[0], math.prod(header.shape[1:]) * header.dtype.itemsize
+    high = max(1, _BLOCK_BYTES // max(1, row_bytes))
+    with zipfile.ZipFile(path) as archive, archive.open(member) as stream:
+        stream.read(header.n_bytes)
+        for top in range(0, n_rows, high):
+            n_bytes = min(high, n_rows - top) * row_bytes
+            data = stream.read(n_bytes)
+            if len(data) < n_bytes:
+                raise StoreError(f"{path} is cut short: {member} ends after {top * row_bytes + len(data)} bytes")
+            if top + high >= n_rows:
                 # Reading past the last row makes zipfile compare the CRC-32.
                 stream.read(1)
-                self.close()
-        return np.frombuffer(data, dtype=self.dtype).reshape(-1, *self.shape[1:])
-
-    def _stream_at(self, position: int) -> IO[bytes]:
-        if self._stream is None or self._position > position:
-            self.close()
-            with zipfile.ZipFile(self._path) as archive:
-                self._stream = archive.open(self._member)
-            self._stream.read(self._header.n_bytes)
-            self._position = 0
-        while self._position < position:
-            self._take(self._stream, min(_SKIPPED_BYTES, position - self._position))
-        return self._stream
-
-    def close(self) -> None:
-        """Close the stream."""
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
-
-    def _take(self, stream: IO[bytes], n_bytes: int) -> bytearray:
-        data = bytearray()
-        while len(data) < n_bytes:
-            more = stream.read(n_bytes - len(data))
-            if not more:
-                raise StoreError(f"{self._path} is cut short: {self._member} ends after {self._position} bytes")
-            data += more
-            self._position += len(more)
-        return data
+            yield top, np.frombuffer(data, header.dtype).reshape(-1, *header.shape[1:])
 
 
-class DeflatedColumns(SpooledRows):
-    """A compressed array of an ``.npz`` in Fortran order: its first row ends where it ends."""
-
-    def __init__(self, path: Path, member: zipfile.ZipInfo, header: NpyHeader) -> None:
-        super().__init__(header.shape, header.dtype, (header.shape[0], 1), f"{path}: {member.filename}")
-        self._path, self._member, self._n_header = path, member.filename, header.n_bytes
-
-    def _stream(self) -> Iterator[bytes | memoryview]:
-        with zipfile.ZipFile(self._path) as archive, archive.open(self._member) as stream:
-            stream.read(self._n_header)
-            # The last read, which finds nothing, makes zipfile compare the CRC-32.
-            while block := stream.read(_SKIPPED_BYTES):
-                yield block
+def _bytes_of_stream(path: Path, member: str, n_header: int) -> Iterator[bytes]:
+    with zipfile.ZipFile(path) as archive, archive.open(member) as stream:
+        stream.read(n_header)
+        # The last read, which finds nothing, makes zipfile compare the CRC-32.
+        while block := stream.read(_BLOCK_BYTES):
+            yield block
 
 
 def _refuse_other_length(path: Path, member: zipfile.ZipInfo, header: NpyHeader) -> None:
@@ -160,9 +118,13 @@ def _open_npz(path: Path) -> Source:
             elif member.compress_type == zipfile.ZIP_STORED:
                 found[name] = MemberRows(path, member, header.n_bytes, header.shape, header.dtype, header.strides)
             elif header.strides is None or sum(length > 1 for length in header.shape) <= 1:
-                found[name] = DeflatedMember(path, member, header)
+                rows = partial(_rows_of_stream, path, filename, header)
+                found[name] = StreamedRows(header.shape, header.dtype, rows)
             else:
-                found[name] = DeflatedColumns(path, member, header)
+                # The first row of an array in Fortran order ends where the array ends.
+                stored = partial(_bytes_of_stream, path, filename, header.n_bytes)
+                piece = (header.shape[0], 1)
+                found[name] = SpooledRows(header.shape, header.dtype, piece, f"{path}: {filename}", stored)
     return Source.of(str(path), found, values)
 
 

@@ -1,21 +1,24 @@
-"""``.parquet``: features as one list column, or as numbered columns f0, f1, …; labels as columns beside them."""
+"""``.parquet`` and data frames: features as one list column, or as columns f0, f1, …; labels as columns beside them."""
 
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
+from reid_dist.stores.importers.file_rows import Blocks, StreamedRows
 from reid_dist.stores.importers.source import (
     FORMATS,
     Format,
-    OpenRows,
+    Frame,
     RowArray,
     Source,
     begins_with,
@@ -31,70 +34,36 @@ _BATCH_ROWS = 1024
 _BUFFER_BYTES = 1 << 20
 
 
-class ParquetColumns(OpenRows):
-    """Columns of a file, read in batches in ascending order; going back starts at the row group that is needed.
+Batches: TypeAlias = Callable[[list[str], int], Generator[tuple[int, Any]]]
+"""Record batches of some columns of a table, each with its first row, from the one that holds a given row or before."""
 
-    One column of lists or of single values, or several of single values, which are joined side by side.
-    """
 
-    def __init__(self, path: Path, columns: list[str], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        super().__init__(shape, dtype)
-        self._path, self._columns = path, columns
-        self._file: Any = None
-        self._batches: Iterator[NDArray[Any]] | None = None
-        self._held: NDArray[Any] = np.empty((0, *shape[1:]), dtype=dtype)
-        self._position = 0  # Row number of the first row in _held.
-        self._decoded = 0  # Rows that batches have given since the last restart, and rows before it.
-        self._lock = threading.Lock()
+@dataclass(frozen=True)
+class _Columns:
+    """Columns of a table, which errors call `where`: one of lists or of single values, or several, side by side."""
 
-    def _read(self, start: int, stop: int) -> NDArray[Any]:
-        with self._lock:
-            batches = self._batches
-            if batches is None or start < self._position:
-                batches = self._restart(start)
-            parts = []
-            row = start
-            while row < stop:
-                end = self._position + len(self._held)
-                if row >= end:
-                    self._position, self._held = end, next(batches)
-                    continue
-                taken = self._held[row - self._position : stop - self._position]
-                parts.append(taken)
-                row += len(taken)
-            return np.concatenate(parts) if parts else self._held[:0]
+    where: str
+    batches: Batches
+    names: list[str]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
-    def _restart(self, start: int) -> Iterator[NDArray[Any]]:
-        self.close()
-        self._file = file = _opened(self._path)
-        first, group = 0, 0
-        while group < file.num_row_groups and first + file.metadata.row_group(group).num_rows <= start:
-            first += file.metadata.row_group(group).num_rows
-            group += 1
-        batches = file.iter_batches(
-            batch_size=_BATCH_ROWS,
-            columns=self._columns,
-            row_groups=list(range(group, file.num_row_groups)),
-            use_threads=False,
-        )
-        self._batches = map(self._as_array, batches)
-        self._position, self._held, self._decoded = first, self._held[:0], first
-        return self._batches
+    def rows(self) -> RowArray:
+        """Return the rows of the columns."""
+        return StreamedRows(self.shape, self.dtype, self._blocks)
 
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = self._batches = None
+    def _blocks(self, start: int) -> Blocks:
+        with closing(self.batches(self.names, start)) as batches:
+            for first, batch in batches:
+                yield first, self._as_array(batch, first)
 
-    def _as_array(self, batch: Any) -> NDArray[Any]:
-        first, self._decoded = self._decoded, self._decoded + batch.num_rows
-        columns = [batch.column(name) for name in self._columns]
-        for name, column in zip(self._columns, columns, strict=True):
+    def _as_array(self, batch: Any, first: int) -> NDArray[Any]:
+        columns = [batch.column(name) for name in self.names]
+        for name, column in zip(self.names, columns, strict=True):
             if column.null_count and not _is_flag(column):
                 row = first + column.is_null().to_pylist().index(True)
                 raise InputError(
-                    f"column {name!r} of {self._path} holds missing values (row {row}); fill them in or leave them out"
+                    f"column {name!r} of {self.where} holds missing values (row {row}); fill them in or leave them out"
                 )
         if len(self.shape) == 1:
             return _flat(columns[0], self.dtype)
@@ -116,7 +85,7 @@ class ParquetColumns(OpenRows):
             found = f"holds {lengths[wrong[0]]}"
         if wrong.size:
             raise InputError(
-                f"column {self._columns[0]!r} of {self._path} must hold {length} numbers in every row: row "
+                f"column {self.names[0]!r} of {self.where} must hold {length} numbers in every row: row "
                 f"{first + int(wrong[0])} {found}"
             )
         return values
@@ -128,6 +97,18 @@ def _opened(path: Path) -> Any:
     return file(
         path, memory_map=False, pre_buffer=False, buffer_size=_BUFFER_BYTES, page_checksum_verification=True
     )  # fmt: skip
+
+
+def _batches_of_file(path: Path, columns: list[str], start: int) -> Generator[tuple[int, Any]]:
+    with _opened(path) as file:
+        first, group = 0, 0
+        while group < file.num_row_groups and first + file.metadata.row_group(group).num_rows <= start:
+            first += file.metadata.row_group(group).num_rows
+            group += 1
+        groups = list(range(group, file.num_row_groups))
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns, use_threads=False):
+            yield first, batch
+            first += batch.num_rows
 
 
 def _is_flag(column: Any) -> bool:
@@ -147,47 +128,67 @@ def _open_parquet(path: Path) -> Source:
     arrow = require("pyarrow", "parquet")
     with _opened(path) as file:
         schema, n_rows = file.schema_arrow, file.metadata.num_rows
-        refuse_repeated(schema.names, f"{path} has the column")
-        found: dict[str, RowArray | str] = {}
-        for column in schema:
-            kind = column.type
-            if arrow.types.is_dictionary(kind):
-                kind = kind.value_type
-            shape: tuple[int, ...] = (n_rows,)
-            if arrow.types.is_integer(kind) or arrow.types.is_floating(kind):
-                dtype = np.dtype(kind.to_pandas_dtype())
-            elif arrow.types.is_boolean(kind):
-                dtype = np.dtype(np.bool_)
-            elif arrow.types.is_string(kind) or arrow.types.is_large_string(kind):
-                dtype = np.dtype(np.str_)
-            elif _is_list(arrow, kind):
-                shape = (n_rows, _list_length(file, column.name, kind))
-                dtype = np.dtype(kind.value_type.to_pandas_dtype())
-            else:
-                found[column.name] = f"a column of {kind}"
-                continue
-            found[column.name] = ParquetColumns(path, [column.name], shape, dtype)
-    _gather_numbered(path, found, n_rows)
-    return Source.of(str(path), found)
+    return _source(arrow.types, str(path), schema, n_rows, partial(_batches_of_file, path))
 
 
-def _is_list(arrow: Any, kind: Any) -> bool:
-    tests = (arrow.types.is_fixed_size_list, arrow.types.is_list, arrow.types.is_large_list)
+def open_frame(frame: Frame, where: str = "the data frame") -> Source:
+    """Open a data frame, which errors call `where`."""
+    if not hasattr(frame, "__arrow_c_stream__"):
+        raise InputError(
+            f"{where} is {type(frame).__name__}; give a data frame of pandas or polars, or a table of Arrow"
+        )
+    arrow = require("pyarrow", "parquet")
+    table = arrow.table(frame)
+
+    def batches(columns: list[str], start: int) -> Generator[tuple[int, Any]]:
+        for batch in table.select(columns).slice(start).to_batches(_BATCH_ROWS):
+            yield start, batch
+            start += batch.num_rows
+
+    return _source(arrow.types, where, table.schema, table.num_rows, batches)
+
+
+def _source(types: Any, where: str, schema: Any, n_rows: int, batches: Batches) -> Source:
+    """The columns of a table, which errors call `where`."""
+    refuse_repeated(schema.names, f"{where} has the column")
+    found: dict[str, RowArray | str] = {}
+    for column in schema:
+        kind = column.type
+        shape: tuple[int, ...] = (n_rows,)
+        if types.is_dictionary(kind):
+            kind = kind.value_type
+        if types.is_integer(kind) or types.is_floating(kind):
+            dtype = np.dtype(kind.to_pandas_dtype())
+        elif types.is_boolean(kind):
+            dtype = np.dtype(np.bool_)
+        elif types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+            dtype = np.dtype(np.str_)
+        elif _is_list(types, kind):
+            shape, dtype = (n_rows, _list_length(column, batches)), np.dtype(kind.value_type.to_pandas_dtype())
+        else:
+            found[column.name] = f"a column of {kind}"
+            continue
+        found[column.name] = _Columns(where, batches, [column.name], shape, dtype).rows()
+    _gather_numbered(where, found, n_rows, batches)
+    return Source.of(where, found)
+
+
+def _is_list(types: Any, kind: Any) -> bool:
+    tests = (types.is_fixed_size_list, types.is_list, types.is_large_list)
     if not any(test(kind) for test in tests):
         return False
-    return bool(arrow.types.is_floating(kind.value_type) or arrow.types.is_integer(kind.value_type))
+    return bool(types.is_floating(kind.value_type) or types.is_integer(kind.value_type))
 
 
-def _list_length(file: Any, name: str, kind: Any) -> int:
+def _list_length(column: Any, batches: Batches) -> int:
     """Return the length of the lists: of the type, or of the first row, which all others must match."""
-    if hasattr(kind, "list_size"):
-        return int(kind.list_size)
-    for batch in file.iter_batches(batch_size=1, columns=[name], use_threads=False):
-        return len(batch.column(name).flatten())
-    return 0
+    if hasattr(column.type, "list_size"):
+        return int(column.type.list_size)
+    with closing(batches([column.name], 0)) as held:
+        return next((len(batch.column(0).slice(0, 1).flatten()) for _, batch in held), 0)
 
 
-def _gather_numbered(path: Path, found: dict[str, RowArray | str], n_rows: int) -> None:
+def _gather_numbered(where: str, found: dict[str, RowArray | str], n_rows: int, batches: Batches) -> None:
     """Join columns f0, f1, … or x1, x2, … into one array of features, unless there is one already."""
     stems: dict[str, dict[int, str]] = {}
     dtypes: dict[str, np.dtype[Any]] = {}
@@ -204,10 +205,10 @@ def _gather_numbered(path: Path, found: dict[str, RowArray | str], n_rows: int) 
     if isinstance(found.get("features"), RowArray) or not whole:
         return
     if len(whole) > 1:
-        raise InputError(f"{path} has several families of numbered columns: {listed(sorted(whole))}; keep one")
+        raise InputError(f"{where} has several families of numbered columns: {listed(sorted(whole))}; keep one")
     columns = [name for _, name in sorted(next(iter(whole.values())).items())]
     dtype = np.result_type(*(dtypes[name] for name in columns))
-    found["features"] = ParquetColumns(path, columns, (n_rows, len(columns)), dtype)
+    found["features"] = _Columns(where, batches, columns, (n_rows, len(columns)), dtype).rows()
     for name in columns:
         del found[name]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from reid_dist.core.json_text import json_of
 from reid_dist.errors import StoreError
-from reid_dist.stores.importers.raw import BFloat16Rows, RawRows
+from reid_dist.stores.importers.file_rows import RawRows, bfloat16_rows
 from reid_dist.stores.importers.source import FORMATS, Format, RowArray, Source
 
 _DTYPES = {
@@ -51,7 +51,7 @@ def _open_safetensors(path: Path) -> Source:
             )
         else:
             rows = RawRows(path, 8 + length + begin, end - begin, shape, np.dtype(_DTYPES[entry["dtype"]]))
-            found[name] = BFloat16Rows(rows) if entry["dtype"] == "BF16" else rows
+            found[name] = bfloat16_rows(rows) if entry["dtype"] == "BF16" else rows
     return Source.of(str(path), found)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,13 +135,39 @@ class RowArray(ABC):
     def _read(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows of a range that has been checked."""
 
+    def close(self) -> None:  # noqa: B027
+        """Close what a read has left open, if anything; a later read opens it again."""
 
-class OpenRows(RowArray):
-    """An array that keeps a file open between reads, as one that can only be read in order does."""
 
-    @abstractmethod
+class Frame(Protocol):
+    """A data frame of pandas or polars, a table of Arrow, or whatever else gives its columns as an Arrow stream."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Return a capsule of the stream."""
+
+
+class ComputedRows(RowArray):
+    """Rows that a function makes of their range; `of` is the array that it reads, if there is one."""
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        read: Callable[[int, int], NDArray[Any]],
+        *,
+        of: RowArray | None = None,
+        significant_bits: int | None = None,
+    ) -> None:
+        super().__init__(shape, dtype)
+        self._compute, self._of, self.significant_bits = read, of, significant_bits
+
+    def _read(self, start: int, stop: int) -> NDArray[Any]:
+        return self._compute(start, stop)
+
     def close(self) -> None:
-        """Close what a read has left open; a later read opens it again."""
+        """Close the array that is read."""
+        if self._of is not None:
+            self._of.close()
 
 
 class HeldRows(RowArray):
@@ -182,8 +208,7 @@ class Source:
 
     def __exit__(self, *_: object) -> None:
         for array in self.arrays.values():
-            if isinstance(array, OpenRows):
-                array.close()
+            array.close()
 
     def contents(self) -> str:
         """Return one line that lists what the file holds, the first ten entries by name."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,20 @@ from numpy.typing import NDArray
 from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.folders import folder_at
-from reid_dist.stores.importers.source import FORMATS, Format, HeldRows, RowArray, Source
-from reid_dist.stores.importers.spooled import MOST_CHUNK_BYTES, Box, ChunkedRows, too_large_chunks
+from reid_dist.stores.importers.file_rows import MOST_CHUNK_BYTES, chunked_rows, too_large_chunks
+from reid_dist.stores.importers.source import FORMATS, ComputedRows, Format, HeldRows, RowArray, Source
 from reid_dist.stores.locations import State, at_location, refuse_stripped, state_of
 from reid_dist.stores.stored import StoreReader, open_stored
 
 
-class StoredFeatures(RowArray):
+def _features_of_store(store: StoreReader) -> RowArray:
     """Features of a store of this package, verified as they are read."""
+    shape, dtype = (store.manifest.n_rows, store.manifest.dim), store.manifest.numpy_dtype
 
-    def __init__(self, rows: StoreReader) -> None:
-        super().__init__((rows.manifest.n_rows, rows.manifest.dim), rows.manifest.numpy_dtype)
-        self._rows = rows
+    def read(start: int, stop: int) -> NDArray[Any]:
+        return store.read(start, stop) if stop > start else np.empty((0, shape[1]), dtype)
 
-    def _read(self, start: int, stop: int) -> NDArray[Any]:
-        return self._rows.read(start, stop) if stop > start else np.empty((0, self.shape[1]), self.dtype)
+    return ComputedRows(shape, dtype, read)
 
 
 def _open_zarr(path: Path) -> Source:
@@ -63,7 +61,7 @@ def _source_of_stores(uri: str, stores: dict[str, StoreReader]) -> Source:
     vocabularies: dict[str, NDArray[Any]] = {}
     notes: dict[str, None] = {}
     for prefix, rows in stores.items():
-        arrays[f"{prefix}features"] = StoredFeatures(rows)
+        arrays[f"{prefix}features"] = _features_of_store(rows)
         notes |= dict.fromkeys(rows.manifest.notes)
         for name, values in rows.labels.items():
             if not name.endswith("_names"):
@@ -95,24 +93,11 @@ def _rows_of(array: zarr.Array[Any], what: str) -> RowArray | str:
         )
     if math.prod(array.chunks) * array.dtype.itemsize > MOST_CHUNK_BYTES:
         return f"in {too_large_chunks(array.chunks, array.dtype)}"
-    return HeldRows(array) if len(array.shape) > 2 or 0 in array.shape else ZarrChunks(array, what)
-
-
-class ZarrChunks(ChunkedRows):
-    """An array of Zarr."""
-
-    def __init__(self, array: zarr.Array[Any], what: str) -> None:
-        super().__init__(array.shape, array.dtype, array.chunks, what)
-        self._array = array
-
-    @contextmanager
-    def _boxes(self) -> Iterator[Box]:
-        def box(rows: slice, columns: slice) -> NDArray[Any]:
-            if self._array.ndim == 1:
-                return np.asarray(self._array[rows])[:, np.newaxis]
-            return np.asarray(self._array[rows, columns])
-
-        yield box
+    if len(array.shape) > 2 or 0 in array.shape:
+        return HeldRows(array)
+    return chunked_rows(
+        array.shape, array.dtype, array.chunks, what, lambda: nullcontext(lambda places: np.asarray(array[places]))
+    )
 
 
 FORMATS.register(
