@@ -45,13 +45,14 @@ class RunTable(TableData, JsonResult):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain Python values; what is not a finite number is None."""
-        # Pictures are for pages alone.
-        unseen = replace(self, groups=tuple(replace(group, moved=None) for group in self.groups))
+        # Pictures are for pages alone, and of the reports a table has the curves.
+        unseen = replace(self, groups=tuple(replace(group, moved=None, reports=()) for group in self.groups))
         described: dict[str, Any] = {"schema": SCHEMA} | plain(asdict(unseen))
         for group, known in zip(described["groups"], self.groups, strict=True):
-            del group["moved"]
+            del group["moved"], group["reports"]
             group["paired"] = None if known.paired is None else known.paired.to_dict()
-            for row in group["rows"]:
+            for row, report in zip(group["rows"], known.reports, strict=True):
+                row["curves"] = plain({name: curve.tolist() for name, curve in report.curves.items()})
                 for cell in row["cells"]:
                     cell["interval"] = cell["interval"] and [cell["interval"][end] for end in ("low", "high")]
                 row["metrics"] = dict(zip(self.metrics, row.pop("cells"), strict=True))
@@ -224,7 +225,6 @@ def _group(names: Sequence[str], reports: Sequence[Report], metrics: Sequence[st
             report.result_digest,
             tuple(stages[at] for at in differing),
             tuple(cells),
-            {curve: tuple(values.tolist()) for curve, values in report.curves.items() if values.ndim == 1},
         )
         for name, report, stages, cells in zip(names, reports, described, zip(*columns, strict=True), strict=True)
     )
@@ -233,6 +233,7 @@ def _group(names: Sequence[str], reports: Sequence[Report], metrics: Sequence[st
         title=_title(reports[0]),
         stages=tuple(_STAGES[at] for at in differing),
         rows=tuple(rows),
+        reports=tuple(reports),
         n_units=drawn.n_units,
         paired=paired,
         moved=moved_queries(paired, reports) if paired is not None and draws.pictures else None,

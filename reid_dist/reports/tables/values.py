@@ -9,6 +9,7 @@ from typing import Final
 from reid_dist.metrics.confidence import Interval
 from reid_dist.reports.comparison.values import ChangedQuery, Comparison
 from reid_dist.reports.ranked_pictures import RankedPictures
+from reid_dist.reports.report_data import ReportData
 
 NEAR_BEST: Final = "\N{DAGGER}"
 
@@ -35,13 +36,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run: its name, its result digest, its stages that differ within the group, its cells, its curves by name."""
+    """One run: its name, its result digest, its stages that differ within the group, its cells."""
 
     name: str
     result_digest: str
     stages: tuple[str, ...]
     cells: tuple[Cell, ...]
-    curves: dict[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,8 @@ class Group:
         Names of the stages that differ between the rows.
     rows
         In the order in which the runs were given; `ranked` has them by their first metric.
+    reports
+        Those of the rows.
     n_units
         Identities (or queries) that were resampled; 0 without a test.
     paired
@@ -88,6 +90,7 @@ class Group:
     title: str
     stages: tuple[str, ...]
     rows: tuple[Row, ...]
+    reports: tuple[ReportData, ...]
     n_units: int
     paired: Comparison | None
     moved: MovedQueries | None
