@@ -121,7 +121,7 @@ def _chart(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
     best = document["best"].get(metric)
     lines = {name: sorted(points, key=operator.itemgetter(0)) for name, points in groups.items()}
     shown = _shown(lines, None if best is None else best["value"])
-    caption = f"{metric} against {along}. The diamond is the best point" + (
+    caption = "The diamond is the best point" + (
         "" if best is None else f": {words.metric_value(metric, best['value'])} at {_setting(best['parameters'])}"
     )
     if len(shown) < len(lines):

@@ -35,6 +35,7 @@ Ends: TypeAlias = tuple[Float64, Float64, Float64]
 Marked: TypeAlias = Sequence[tuple[str, float, float]]
 """Names of metrics, false accept rates and true accept rates."""
 
+_NO_ENDS: Final[Ends] = (np.zeros(0), np.zeros(0), np.zeros(0))
 _BINS: Final = 20
 # Half a part in 10^12 is what 1 - TAR leaves of a zero.
 _NO_ERRORS: Final = 5e-13
@@ -50,6 +51,10 @@ def curves_chart(title: str, x: Axis, y: Axis, layers: Sequence[Layer]) -> Chart
         ends = (f"{y.write(line.y[at])} at {x.name} {x.write(line.x[at])}" for at in dict.fromkeys(known.tolist()))
         texts.append(f"{line.name}: {', '.join(ends)}" if line.name else ", ".join(ends))
     return Chart(title=title, words=f"{title}: {'; '.join(texts)}", x=x, y=y, layers=layers)
+
+
+def _is_alone(curves: Mapping[str, object]) -> bool:
+    return [*curves] == [""]
 
 
 def share_start(curves: Iterable[Float64]) -> float:
@@ -74,21 +79,20 @@ def rank_chart(
     low, high = (1, last) if last > 1 else (0, 2)
     x = Axis(name="rank", low=low, high=high, ticks=_rank_ticks(last), write=integer)
     y = share_axis(words, share_start(curves.values()) if start is None else start)
-    layers: list[Layer] = [_band(run, number, (ends or {}).get(run), last) for number, run in enumerate(curves)]
-    layers = [layer for layer in layers if isinstance(layer, Band) and len(layer.x)]
+    layers: list[Layer] = []
+    for number, (run, curve) in enumerate(curves.items()):
+        at, lower, upper = (ends or {}).get(run, _NO_ENDS)
+        if len(at):
+            upright = len(at) < len(curve)
+            layers.append(Band(x=at, low=lower, high=upper, name=run, series=number, upright=upright))
     for number, (run, curve) in enumerate(curves.items()):
         ranks = thinned(len(curve)) + 1
         layers.append(Line(x=ranks.astype(np.float64), y=curve[ranks - 1], name=run, series=number))
-    if len(curves) == 1:
+    if _is_alone(curves):
         (curve,) = curves.values()
         shown = np.array(sorted(rank for rank in {1, 10, last} if rank in (1, last) or last >= 25), np.int64)
         layers.append(Dots(x=shown.astype(np.float64), y=curve[shown - 1], labelled=True))
     return curves_chart(f"{words} by rank", x, y, layers)
-
-
-def _band(run: str, series: int, ends: Ends | None, last: int) -> Band:
-    x, low, high = (np.zeros(0), np.zeros(0), np.zeros(0)) if ends is None else ends
-    return Band(x=x, low=low, high=high, name=run, series=series, upright=len(x) < last)
 
 
 def _rank_ticks(last: int) -> list[tuple[float, str]]:
@@ -101,7 +105,7 @@ def _rank_ticks(last: int) -> list[tuple[float, str]]:
 def precision_recall_chart(curves: Mapping[str, Float64]) -> Chart:
     """Return the mean interpolated precision at evenly spaced recall levels from 0 to 1, (levels,)."""
     layers = [
-        Line(x=np.linspace(0, 1, len(curve)), y=curve, name=run, series=number, filled=len(curves) == 1)
+        Line(x=np.linspace(0, 1, len(curve)), y=curve, name=run, series=number, filled=_is_alone(curves))
         for number, (run, curve) in enumerate(curves.items())
         if len(curve) > 1 and np.isfinite(curve).any()
     ]
@@ -158,7 +162,7 @@ def _rates_chart(
     if not lines:
         return empty_chart(f"{title}: fewer than two points with errors above 0")
     x = _decades("false accept rate (FAR)", np.concatenate([each.x for each in lines]), 5)
-    if marked and len(curves) == 1:
+    if marked and _is_alone(curves):
         titles = [f"{name}: {rate(b)} at FAR {rate(a)}" for name, a, b in marked]
         places = np.array([place for _, *place in marked])
         layers.append(Dots(x=places[:, 0], y=places[:, 1], titles=titles, labelled=True))
@@ -192,7 +196,7 @@ def distractor_chart(name: str, curves: Mapping[str, tuple[Sequence[int], Float6
         kept = thinned(len(n_rows))
         x, y = np.array(n_rows, np.float64)[kept], values[kept]
         layers.append(Line(x=x, y=y, name=run, series=number, dotted=True))
-        if len(curves) == 1:
+        if _is_alone(curves):
             ends = np.unique(np.flatnonzero(np.isfinite(y))[[0, -1]])
             layers.append(Dots(x=x[ends], y=y[ends], labelled=True))
     sizes = sorted({size for n_rows, _ in curves.values() for size in n_rows})

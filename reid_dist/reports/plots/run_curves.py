@@ -39,7 +39,7 @@ _NEEDS: Final = {
     PRECISION_RECALL: "; evaluate again with a metric that ranks all positives, such as mAP",
     ROC: "; evaluate again with --roc",
     DET: "; evaluate again with --roc",
-    DISTRACTORS: "; evaluate again with --breakdown gallery_size",
+    DISTRACTORS: "; evaluate again with --breakdown gallery_size and the metric",
 }
 
 

@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 from markupsafe import Markup
 
+from reid_dist.core.formatting import shortened
 from reid_dist.reports.plots.chart import (
     MOST_POINTS,
     Band,
@@ -37,6 +38,7 @@ _LETTER = 7.4  # width of a digit in the bold font of the values
 _LEGEND_ROW = 20
 _MOST_TOUCHED = 25  # points of a line that show their value under the pointer
 _MOST_DOTS = 120
+_MOST_LETTERS = 46  # of a name in the legend
 # Relative paths around a point.
 _SHAPES: Final = {
     "dot": "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
@@ -204,30 +206,29 @@ class _Plane:
                 )
             )
             if layer.labelled:
-                parts.append(self._value(layer.series, a, b))
+                parts.append(self._value(a, b))
         return parts
 
-    def _value(self, series: int, a: float, b: float) -> Markup:
-        """Return the value of a point, where it hides least of its line and stays inside the frame."""
+    def _value(self, a: float, b: float) -> Markup:
+        """Return the value of a point, where it hides least of the lines and stays inside the frame."""
         words = self.chart.y.write(b)
         # Points between the points too: a line of two points crosses a label as well.
         dense = np.linspace(LEFT, WIDTH - RIGHT, 8 * MOST_POINTS)
-        height = np.full(len(dense), np.nan)
+        heights = [np.full(len(dense), np.nan)]
         for layer in self.chart.layers:
-            if isinstance(layer, Line) and layer.series == series and np.isfinite(layer.y).any():
+            if isinstance(layer, Line) and np.isfinite(layer.y).any():
                 known = np.isfinite(layer.y)
-                places = [self.x(value) for value in layer.x[known].tolist()]
-                height = np.interp(
-                    dense, places, [self.y(value) for value in layer.y[known].tolist()], left=np.nan, right=np.nan
-                )
+                places, levels = map(self.x, layer.x[known].tolist()), map(self.y, layer.y[known].tolist())
+                heights.append(np.interp(dense, [*places], [*levels], left=np.nan, right=np.nan))
         width, at_x, at_y = _LETTER * len(words), self.x(a), self.y(b)
         best, least = ("start", 0.0, 0.0), math.inf
         for anchor, shift, left in (("start", 6, 0.0), ("end", -6, -width), ("middle", 0, -width / 2)):
             for far, base in enumerate((at_y + 20, at_y - 9, at_y - 26, at_y + 36)):
                 start, top = at_x + shift + left, base - 11
                 outside = start < LEFT - 2 or start + width > WIDTH or top < TOP - 16 or base > HEIGHT - BOTTOM - 3
-                over = (dense >= start) & (dense <= start + width) & (height >= top - 2) & (height <= base + 3)
-                cost = float(np.count_nonzero(over)) + (1e6 if outside else far / 100)
+                across = (dense >= start) & (dense <= start + width)
+                over = sum(np.count_nonzero(across & (each >= top - 2) & (each <= base + 3)) for each in heights)
+                cost = float(over) + (1e6 if outside else far / 100)
                 if cost < least:
                     best, least = (anchor, at_x + shift, base), cost
         anchor, text_x, base = best
@@ -257,7 +258,8 @@ def _legend(entries: Sequence[tuple[str, int]]) -> tuple[list[Markup], int]:
     """Return names with a piece of their lines below the chart, and the number of rows."""
     parts: list[Markup] = []
     x, row = float(LEFT), 0
-    for name, series in entries:
+    for whole, series in entries:
+        name = shortened(whole, _MOST_LETTERS)
         width = 34 + _LETTER * len(name)
         if x > LEFT and x + width > WIDTH:
             x, row = float(LEFT), row + 1

@@ -140,7 +140,7 @@ def _pairs(table: Mapping[str, Any]) -> dict[str, Any]:
     shown = [
         {
             "chart": chart,
-            "caption": f"{chart.metric} in percent. The stronger the colour, the higher.",
+            "caption": "In percent. The stronger the colour, the higher.",
             "table": _matrix(
                 queries, galleries, [[_value(chart.metric, each) for each in row] for row in chart.values]
             ),
@@ -187,7 +187,7 @@ def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
     charts = [
         {
             "chart": distractor_chart(name, {"": (n_rows, as_values(table[name]))}),
-            "caption": f"{name} by gallery size. The vertical axis need not start at 0.",
+            "caption": "The vertical axis need not start at 0.",
             "table": None,
         }
         for name in metrics[:_MOST_CURVES]

@@ -140,7 +140,7 @@ def _histogram(title: str, found: _Histogram, unit: str, marks: Sequence[tuple[s
     table = _table(columns, filled.tolist())
     dashed = f" Dashed rules: {' and '.join(name for name, _ in marks)}." if marks else ""
     upright = " Vertical rules: intervals of the shares." if _any(ends) else ""
-    caption = f"{title}, each kind as shares of its number.{dashed}{upright}"
+    caption = f"Each kind as shares of its number.{dashed}{upright}"
     shown = {_KINDS.get(name, name): name for name in counts}
     kinds = {word: (counts[name], ends[name]) for word, name in shown.items() if counts[name].any()}
     chart = _histogram_chart(title, edges, kinds, unit, marks)
@@ -231,9 +231,7 @@ def _probability(name: str, calibration: Mapping[str, Any], histogram: _Histogra
     }
     title = f"Probability that {'a pair' if name == 'pairs' else 'a top match'} is a match"
     shaded = " Shaded: intervals." if _any(ends) else ""
-    caption = (
-        f"{title}, at its distance: never rising steps (isotonic regression) for a share of matches (prior).{shaded}"
-    )
+    caption = f"At its distance: never rising steps (isotonic regression) for a share of matches (prior).{shaded}"
     end = _end(histogram.edges, sum(histogram.counts.values()))
     return {
         "chart": _probability_chart(title, starts, end, values, ends),

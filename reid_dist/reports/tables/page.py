@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from reid_dist.core.formatting import counted, integer, shortened
+from reid_dist.core.formatting import counted, integer
 from reid_dist.metrics.definitions import curve_family
 from reid_dist.reports.comparison.values import ChangedQuery, Comparison
 from reid_dist.reports.html import page_environment
 from reid_dist.reports.plots.curves import rank_chart, share_start
 from reid_dist.reports.plots.run_curves import DET, DISTRACTORS, PRECISION_RECALL, ROC, curve_chart, has_curve
-from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.queries import picture_tiles
 from reid_dist.reports.tables.texts import heads, interval_text, notes_of, number
 from reid_dist.reports.tables.values import Group, MovedQueries, TableData
 
-# In the legend of a chart.
-_LONGEST_NAME = 40
 _CAPTIONS = {
     PRECISION_RECALL: "Precision at each recall: the best from there on (interpolated), mean over queries.",
     DET: "False rejects against false accepts; the nearer to the lower left, the better.",
@@ -73,7 +70,7 @@ def _group(table: TableData, group: Group, *, letters: bool) -> dict[str, Any]:
 
 def _charts(table: TableData, group: Group) -> Iterator[dict[str, Any]]:
     """Every curve that runs of a group have, of all of them; charts of one curve have one scale in all groups."""
-    runs = _named(group)
+    runs = group.named_reports
     for name in dict.fromkeys(name for report in group.reports for name in report.curves):
         drawn = {run: report.curves[name] for run, report in runs.items() if len(report.curves.get(name, ()))}
         family = curve_family(name)
@@ -91,15 +88,6 @@ def _charts(table: TableData, group: Group) -> Iterator[dict[str, Any]]:
         if having:
             chart = curve_chart(DISTRACTORS, having, metric)
             yield {"chart": chart, "caption": "Relevant and junk rows are there from the start.", "table": None}
-
-
-def _named(group: Group) -> dict[str, ReportData]:
-    """Reports by short names that differ."""
-    named: dict[str, ReportData] = {}
-    for row, report in zip(group.rows, group.reports, strict=True):
-        name = shortened(row.name, _LONGEST_NAME)
-        named[name if name not in named else f"{name} #{len(named) + 1}"] = report
-    return named
 
 
 def _changes(group: Group, paired: Comparison) -> Iterator[dict[str, Any]]:

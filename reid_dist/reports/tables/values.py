@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from reid_dist.metrics.confidence import Interval
 from reid_dist.reports.comparison.values import ChangedQuery, Comparison
 from reid_dist.reports.ranked_pictures import RankedPictures
 from reid_dist.reports.report_data import ReportData
+
+Loaded = TypeVar("Loaded", bound=ReportData)
 
 NEAR_BEST: Final = "\N{DAGGER}"
 
@@ -98,6 +101,11 @@ class Group:
     notes: tuple[str, ...]
 
     @property
+    def named_reports(self) -> dict[str, ReportData]:
+        """Reports by the names of their rows."""
+        return distinct_names([row.name for row in self.rows], self.reports)
+
+    @property
     def ranked(self) -> tuple[Row, ...]:
         """The rows by their first metric, the best first; equal ones as they were given, unknown values last."""
         values = [row.cells[0].value if row.cells else math.nan for row in self.rows]
@@ -129,3 +137,11 @@ class TableData:
     n_resamples: int
     seed: int
     notes: tuple[str, ...]
+
+
+def distinct_names(names: Sequence[str], reports: Sequence[Loaded]) -> dict[str, Loaded]:
+    """Return reports by their names; one that occurs before has its number beside it."""
+    named: dict[str, Loaded] = {}
+    for number, (name, report) in enumerate(zip(names, reports, strict=True), 1):
+        named[name if name not in named else f"{name} (run {number})"] = report
+    return named
