@@ -31,7 +31,7 @@ def _width(ctx: click.Context, param: click.Parameter, value: str) -> str | floa
     show_default=True,
     help="One column (3.25 inches) or two (6.875).",
 )
-@click.option("--height", type=float, metavar="INCHES", help="Default: 0.72 of the width.")
+@click.option("--height", type=float, metavar="INCHES", help="Default: 0.72 of the width, and the legend.")
 @click.option(
     "--font-size",
     type=float,

@@ -27,7 +27,7 @@ from pages import (
 
 from reid_dist.reports import Report
 from reid_dist.reports.plots.chart import Band, Bars, Rule
-from reid_dist.reports.plots.curves import precision_recall_chart, query_histograms, rank_chart
+from reid_dist.reports.plots.curves import precision_recall_chart, query_histogram, rank_chart
 from reid_dist.reports.plots.svg import LEFT, RIGHT, WIDTH, draw
 from reid_dist.reports.sections.curves import curves
 
@@ -203,15 +203,14 @@ def test_precision_recall_is_drawn_from_end_to_end() -> None:
     "values", [[1.0], [0.0], [0.5] * 7, [0.0, 1.0], [math.nan, 0.25], list(np.linspace(0, 1, 1001))]
 )
 def test_histograms_count_every_valid_query_once(values: list[float]) -> None:
-    first, second = query_histograms({"AP": np.array(values), "INP": np.array([1.0] * 5)})
-    (bars,) = (layer for layer in first.layers if isinstance(layer, Bars))
-    (mean,) = (layer for layer in first.layers if isinstance(layer, Rule))
+    chart = query_histogram("AP", np.array(values))
+    (bars,) = (layer for layer in chart.layers if isinstance(layer, Bars))
+    (mean,) = (layer for layer in chart.layers if isinstance(layer, Rule))
     valid = [value for value in values if not math.isnan(value)]
     assert bars.y.sum() == len(valid)
     assert mean.at == pytest.approx(np.mean(valid))
-    assert first.y.high == second.y.high, "one scale for queries"
-    for chart in (first, second):
-        assert_drawn_inside(str(draw(chart)))
+    assert chart.y.high >= bars.y.max()
+    assert_drawn_inside(str(draw(chart)))
 
 
 def test_intervals_of_metrics_are_on_their_curve(report: Report) -> None:

@@ -215,42 +215,23 @@ def _size_axis(n_rows: Sequence[int]) -> Axis:
     return Axis(name="gallery rows", low=low, high=high, ticks=whole, write=integer, logarithmic=logarithmic)
 
 
-def query_histograms(named: Mapping[str, Float64]) -> list[Chart]:
-    """Return how many queries have which value, in 20 bins from 0 to 1, and their mean, on one vertical scale.
+def query_histogram(name: str, values: Float64, *, series: int = 0) -> Chart:
+    """Return how many queries have which value, in 20 bins from 0 to 1, and their mean.
 
     Values have shape (n_query,); NaN, for an invalid query, is left out.
     """
-    binned = {
-        name: np.histogram(np.clip(each[np.isfinite(each)], 0, 1), bins=_BINS, range=(0, 1))
-        for name, each in named.items()
-    }
-    top = max((int(counts.max()) for counts, _ in binned.values()), default=0)
-    charts = []
-    for number, (name, (counts, edges)) in enumerate(binned.items()):
-        if not counts.any():
-            charts.append(empty_chart(f"{name}: no query is valid"))
-            continue
-        ticks = [(tick, integer(tick)) for tick in round_ticks(0, top) if tick == int(tick)]
-        y = Axis(
-            name="queries",
-            low=0,
-            high=max(top * 1.04, ticks[-1][0]),
-            ticks=ticks,
-            write=lambda n: counted(int(n), "query"),
-        )
-        mean = float(named[name][np.isfinite(named[name])].mean())
-        words = f"mean {percent(mean)}"
-        layers: list[Layer] = [
-            Bars(edges=edges, y=counts.astype(np.float64), series=number),
-            Rule(at=mean, name=words, text=words),
-        ]
-        charts.append(
-            Chart(
-                title=f"Queries by {name}",
-                words=f"Histogram of {name} over {counted(int(counts.sum()), 'query')}, {words}",
-                x=share_axis(name, write=_whole),
-                y=y,
-                layers=layers,
-            )
-        )
-    return charts
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return empty_chart(f"{name}: no query is valid")
+    counts, edges = np.histogram(np.clip(finite, 0, 1), bins=_BINS, range=(0, 1))
+    top = int(counts.max())
+    ticks = [(tick, integer(tick)) for tick in round_ticks(0, top) if tick == int(tick)]
+    high = max(top * 1.04, ticks[-1][0])
+    y = Axis(name="queries", low=0, high=high, ticks=ticks, write=lambda number: counted(int(number), "query"))
+    words = f"mean {percent(float(finite.mean()))}"
+    layers: list[Layer] = [
+        Bars(edges=edges, y=counts.astype(np.float64), series=series),
+        Rule(at=float(finite.mean()), name=words, text=words),
+    ]
+    described = f"Histogram of {name} over {counted(len(finite), 'query')}, {words}"
+    return Chart(title=f"Queries by {name}", words=described, x=share_axis(name, write=_whole), y=y, layers=layers)

@@ -7,6 +7,7 @@ papers: the colours of the pages, eight points, 300 pixels an inch, fonts that P
 from __future__ import annotations
 
 import io
+import math
 from typing import Any, Final
 
 import numpy as np
@@ -36,7 +37,8 @@ ONE_COLUMN, TWO_COLUMNS = 3.25, 6.875
 
 _ASPECT: Final = 0.72
 # Widths of a letter, and of the piece of line beside a name, as parts of the font size.
-_LETTER, _SAMPLE = 0.6, 4.0
+_LETTER, _SAMPLE = 0.55, 4.0
+_LEGEND_ROW: Final = 1.5
 _LEAST, _MOST = 0.5, 100  # inches or points
 _EXTRA: Final = "plot"
 _PURPOSE: Final = "a figure"
@@ -108,7 +110,7 @@ def figure_file(
     form
         ``pdf``, ``svg`` or ``png``.
     width, height
-        In inches; the height is 0.72 of the width by default.
+        In inches; the height is 0.72 of the width by default, and more for the legend.
     font_size
         In points, by default that of the style sheet, and 8 where it says nothing.
     style
@@ -134,15 +136,17 @@ def figure_file(
             raise InputError(f"no style sheet {style!r}: give a file, or a name such as {known}") from error
         settings = {key: value for key, value in _FOR_PAPERS.items() if _is_default(key)}
         matplotlib.rcParams.update(settings if font_size is None else settings | {"font.size": font_size})
-        figure = figures.Figure(figsize=(width, _ASPECT * width if height is None else height), layout="constrained")
+        size = matplotlib.rcParams["font.size"] / 72
+        names = [name for name, _ in chart.legend]
+        columns = max(1, int(width / (size * (_LETTER * max(map(len, names), default=0) + _SAMPLE))))
+        rows = math.ceil(len(names) / columns) if len(names) > 1 else 0
+        tall = _ASPECT * width + _LEGEND_ROW * rows * size if height is None else height
+        figure = figures.Figure(figsize=(width, tall), layout="constrained")
         _, axes = plot_chart(chart, figure.subplots())
         if (legend := axes.get_legend()) is not None:
             # Above the axes, where it hides nothing.
             legend.remove()
-            longest = max(len(name) for name, _ in chart.legend)
-            fitting = int(72 * width / (matplotlib.rcParams["font.size"] * (_LETTER * longest + _SAMPLE)))
-            handles, labels = axes.get_legend_handles_labels()
-            figure.legend(handles, labels, loc="outside upper center", ncols=max(1, fitting), frameon=False)
+            figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=columns, frameon=False)
         file = io.BytesIO()
         figure.savefig(file, format=form, metadata=_METADATA[form])
     return file.getvalue()

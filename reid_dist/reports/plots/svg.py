@@ -59,12 +59,16 @@ def draw(chart: Chart, *, hover: bool = True) -> Markup:
     plane = _Plane(chart)
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
     legend, rows = _legend(chart.legend)
-    parts = [line("grid", (LEFT, plane.y(at)), (right, plane.y(at))) for at, _ in chart.y.ticks]
-    parts += [text(LEFT - 8, plane.y(at) + 4.5, words, anchor="end") for at, words in chart.y.ticks]
+    steps = [f"M{LEFT} {at(plane.y(each))}H{right}" for each, _ in chart.y.ticks]
     if not any(isinstance(layer, Bars) for layer in chart.layers):
-        parts += [line("grid", (plane.x(at), TOP), (plane.x(at), bottom)) for at, _ in chart.x.ticks]
+        steps += [f"M{at(plane.x(each))} {TOP}V{bottom}" for each, _ in chart.x.ticks]
+    parts = [Markup('<path class="grid" d="{}"/>').format("".join(steps))]
+    parts += [text(LEFT - 8, plane.y(each) + 4.5, words, anchor="end") for each, words in chart.y.ticks]
     parts.append(line("axis", (LEFT, bottom), (right, bottom)))
-    parts += [text(plane.x(at), bottom + 19, words, anchor="middle") for at, words in chart.x.ticks]
+    for each, words in chart.x.ticks:
+        # Inside the drawing, whose files are cut there.
+        middle = min(plane.x(each), WIDTH - _LETTER * len(words) / 2)
+        parts.append(text(middle, bottom + 19, words, anchor="middle"))
     parts.append(text((LEFT + right) / 2, HEIGHT - 6, chart.x.name, anchor="middle", style="name"))
     parts.append(text(6, 14, chart.y.name, style="name"))
     for layer in chart.layers:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core import formatting
 from reid_dist.metrics.definitions import curve_family
-from reid_dist.reports.plots.curves import Ends, precision_recall_chart, query_histograms, rank_chart, share_start
+from reid_dist.reports.plots.curves import Ends, precision_recall_chart, query_histogram, rank_chart, share_start
 from reid_dist.reports.report_data import ReportData
 
 _RANKS = (1, 2, 3, 5, 10, 20, 50, 100, 1000)
@@ -65,13 +65,16 @@ def _precision_recall(curve: NDArray[np.float64]) -> dict[str, Any]:
 
 def distributions(report: ReportData) -> list[dict[str, Any]]:
     """Return histograms of the average precision and of the inverse negative penalty of the queries."""
-    families = {
-        family.per_query_name: family
+    shown = [
+        (family, report.per_query[family.per_query_name])
         for family in map(report.per_query_headline, ("average", "last"))
         if family.per_query_name in report.per_query
-    }
-    charts = query_histograms({name: report.per_query[name] for name in families})
+    ]
     return [
-        {"chart": chart, "caption": f"{name} of each query: {family.summary}.", "table": None}
-        for chart, (name, family) in zip(charts, families.items(), strict=True)
+        {
+            "chart": query_histogram(family.per_query_name, values, series=series),
+            "caption": f"{family.per_query_name} of each query: {family.summary}.",
+            "table": None,
+        }
+        for series, (family, values) in enumerate(shown)
     ]
