@@ -88,52 +88,62 @@ class Axis:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Line:
+class _Named:
+    """A layer of data with its name in the legend and its style."""
+
+    name: str = ""
+    series: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Line(_Named):
     """A line through points, with the area below it if it is `filled`, and a dot at each point if it is `dotted`."""
 
     x: Float64
     y: Float64
-    name: str = ""
-    series: int = 0
     filled: bool = False
     dotted: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Steps:
+class Steps(_Named):
     """A value, (n,), from each of the edges, (n + 1,), to the next, with the area below if it is `filled`."""
 
     edges: Float64
     y: Float64
-    name: str = ""
-    series: int = 0
     filled: bool = False
+
+    @property
+    def x(self) -> Float64:
+        """Where each step begins."""
+        return self.edges[:-1]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Bars:
+class Bars(_Named):
     """A bar of a height, (n,), from each of the edges, (n + 1,), to the next."""
 
     edges: Float64
     y: Float64
-    name: str = ""
-    series: int = 0
+
+    @property
+    def x(self) -> Float64:
+        """Where each bar begins."""
+        return self.edges[:-1]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Band:
+class Band(_Named):
     """Intervals from `low` to `high` at `x`: an area, or an upright line at each."""
 
     x: Float64
     low: Float64
     high: Float64
-    name: str = ""
-    series: int = 0
     upright: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Dots:
+class Dots(_Named):
     """Single points of a shape, with texts under the pointer, and with their values beside them if `labelled`.
 
     Shapes are ``dot``, ``ring``, ``best`` (a diamond around a point), ``diamond``, ``up``, ``down``, ``square`` and
@@ -142,8 +152,6 @@ class Dots:
 
     x: Float64
     y: Float64
-    name: str = ""
-    series: int = 0
     shape: str = "dot"
     titles: Sequence[str] = ()
     labelled: bool = False
@@ -188,16 +196,11 @@ class Chart:
         """Return a line for each point: series, place, value, and ends of its interval."""
         found: dict[tuple[str, float], dict[str, float]] = {}
         for layer in self.layers:
-            match layer:
-                case Rule():
-                    continue
-                case Band():
-                    columns = {"low": layer.low, "high": layer.high}
-                case _:
-                    columns = {"value": layer.y}
-            places = layer.edges[:-1] if isinstance(layer, Steps | Bars) else layer.x
+            if isinstance(layer, Rule):
+                continue
+            columns = {"low": layer.low, "high": layer.high} if isinstance(layer, Band) else {"value": layer.y}
             for column, values in columns.items():
-                for place, value in zip(places.tolist(), values.tolist(), strict=True):
+                for place, value in zip(layer.x.tolist(), values.tolist(), strict=True):
                     row = found.setdefault((layer.name, place), {})
                     if math.isfinite(value):
                         row[column] = value

@@ -25,6 +25,7 @@ from reid_dist.reports.plots.chart import (
     Chart,
     Dots,
     Float64,
+    Layer,
     Line,
     Rule,
     Steps,
@@ -58,13 +59,11 @@ def draw(chart: Chart, *, hover: bool = True) -> Markup:
         return nothing(chart.words)
     plane = _Plane(chart)
     right, bottom = WIDTH - RIGHT, HEIGHT - BOTTOM
-    legend, rows = _legend(chart.legend)
-    steps = [f"M{LEFT} {at(plane.y(each))}H{right}" for each, _ in chart.y.ticks]
+    grid = [f"M{LEFT} {at(plane.y(each))}H{right}" for each, _ in chart.y.ticks]
     if not any(isinstance(layer, Bars) for layer in chart.layers):
-        steps += [f"M{at(plane.x(each))} {TOP}V{bottom}" for each, _ in chart.x.ticks]
-    parts = [Markup('<path class="grid" d="{}"/>').format("".join(steps))]
+        grid += [f"M{at(plane.x(each))} {TOP}V{bottom}" for each, _ in chart.x.ticks]
+    parts = [path("grid", "".join(grid)), path("axis", f"M{LEFT} {bottom}H{right}")]
     parts += [text(LEFT - 8, plane.y(each) + 4.5, words, anchor="end") for each, words in chart.y.ticks]
-    parts.append(line("axis", (LEFT, bottom), (right, bottom)))
     for each, words in chart.x.ticks:
         # Inside the drawing, whose files are cut there.
         middle = min(plane.x(each), WIDTH - _LETTER * len(words) / 2)
@@ -72,16 +71,16 @@ def draw(chart: Chart, *, hover: bool = True) -> Markup:
     parts.append(text((LEFT + right) / 2, HEIGHT - 6, chart.x.name, anchor="middle", style="name"))
     parts.append(text(6, 14, chart.y.name, style="name"))
     for layer in chart.layers:
-        parts += plane.layer(layer)
-    if hover:
-        for layer in chart.layers:
+        parts += plane.shapes(layer)
+    # What has titles or texts lies above all lines.
+    for layer in chart.layers:
+        if hover and isinstance(layer, Line | Steps):
             parts += plane.touches(layer)
-    # Points with titles and texts lie above all lines.
     for layer in chart.layers:
         if isinstance(layer, Dots):
             parts += plane.dots(layer)
-    parts += plane.rule_texts()
-    return svg(chart.words, [*parts, *legend], height=HEIGHT + _LEGEND_ROW * rows)
+    legend, rows = _legend(chart.legend)
+    return svg(chart.words, [*parts, *plane.rule_texts(), *legend], height=HEIGHT + _LEGEND_ROW * rows)
 
 
 class _Plane:
@@ -96,16 +95,13 @@ class _Plane:
     def y(self, value: float) -> float:
         return HEIGHT - BOTTOM - self.chart.y.place(value) * (HEIGHT - BOTTOM - TOP)
 
-    def inside(self, value: float) -> float:
-        """Height of a value, or of the end of the axis that it lies beyond."""
-        return self.y(min(max(value, self.chart.y.low), self.chart.y.high))
-
-    def layer(self, layer: object) -> list[Markup]:
-        """Return a layer without texts."""
+    def shapes(self, layer: Layer) -> list[Markup]:
+        """Return a layer without single points and texts."""
         match layer:
-            case Line() | Steps():
-                xs, ys = (layer.x, layer.y) if isinstance(layer, Line) else outline(layer)
-                return self._line(layer, xs, ys)
+            case Line():
+                return self._line(layer, layer.x, layer.y, dotted=layer.dotted and len(layer.x) <= _MOST_DOTS)
+            case Steps():
+                return self._line(layer, np.repeat(layer.edges, 2)[1:-1], np.repeat(layer.y, 2), dotted=False)
             case Bars():
                 return self._bars(layer)
             case Band():
@@ -115,29 +111,25 @@ class _Plane:
             case _:
                 return []
 
-    def _line(self, layer: Line | Steps, xs: Float64, ys: Float64) -> list[Markup]:
-        x, y = [self.x(value) for value in xs.tolist()], ys.tolist()
-        pieces = [[(x[at], self.y(y[at])) for at in run] for run in runs(ys)]
+    def _line(self, layer: Line | Steps, xs: Float64, ys: Float64, *, dotted: bool) -> list[Markup]:
+        x, y = [*map(self.x, xs.tolist())], [*map(self.y, ys.tolist())]
+        pieces = [[(x[each], y[each]) for each in run] for run in runs(ys)]
         base, parts = self.y(self.chart.y.low), []
         if layer.filled:
-            parts = [
-                polygon([(p[0][0], base), *p, (p[-1][0], base)], f"area s{style_of(layer.series)[0]}") for p in pieces
-            ]
-        parts += [polyline(piece, _line_style(layer.series)) for piece in pieces]
-        if isinstance(layer, Line) and layer.dotted and len(xs) <= _MOST_DOTS:
+            parts = [polygon([(p[0][0], base), *p, (p[-1][0], base)], _css("area", layer.series)) for p in pieces]
+        parts += [polyline(piece, _css("line", layer.series)) for piece in pieces]
+        if dotted:
             steps = "".join(f"M{at(a)} {at(b)}h0" for piece in pieces for a, b in piece)
-            parts.append(Markup('<path class="dots s{}" d="{}"/>').format(style_of(layer.series)[0], steps))
+            parts.append(path(_css("dots", layer.series), steps))
         return parts
 
     def _bars(self, layer: Bars) -> list[Markup]:
         x, y, edges = self.chart.x, self.chart.y, layer.edges.tolist()
         return [
-            Markup('<rect class="bar s{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>').format(
-                style_of(layer.series)[0],
-                at(self.x(start) + 1),
-                at(self.y(height)),
-                at(self.x(stop) - self.x(start) - 2),
-                at(self.y(y.low) - self.y(height)),
+            path(
+                _css("bar", layer.series),
+                f"M{at(self.x(start) + 1)} {at(self.y(y.low))}V{at(self.y(height))}H{at(self.x(stop) - 1)}"
+                f"V{at(self.y(y.low))}z",
                 f"{x.name} {x.write(start)} to {x.write(stop)}: {y.write(height)}",
             )
             for start, stop, height in zip(edges[:-1], edges[1:], layer.y.tolist(), strict=True)
@@ -145,72 +137,52 @@ class _Plane:
         ]
 
     def _band(self, layer: Band) -> list[Markup]:
-        x = [self.x(min(max(value, self.chart.x.low), self.chart.x.high)) for value in layer.x.tolist()]
-        low, high = (
-            [self.inside(end) if end == end else end for end in ends.tolist()] for ends in (layer.low, layer.high)
-        )
+        x = [*map(self.x, np.clip(layer.x, self.chart.x.low, self.chart.x.high).tolist())]
+        ends = (np.clip(each, self.chart.y.low, self.chart.y.high).tolist() for each in (layer.low, layer.high))
+        low, high = ([*map(self.y, each)] for each in ends)
         found = runs(layer.low + layer.high)
         if layer.upright:
             steps = "".join(f"M{at(x[each])} {at(low[each])}V{at(high[each])}" for run in found for each in run)
-            return (
-                [Markup('<path class="whisker s{}" d="{}"/>').format(style_of(layer.series)[0], steps)] if steps else []
-            )
-        return [
-            polygon(
-                [*((x[each], high[each]) for each in run), *((x[each], low[each]) for each in run[::-1])],
-                f"band s{style_of(layer.series)[0]}",
-            )
-            for run in found
-        ]
+            return [path(_css("whisker", layer.series), steps)] if steps else []
+        outlines = ([*((x[at], high[at]) for at in run), *((x[at], low[at]) for at in run[::-1])] for run in found)
+        return [polygon(outline, _css("band", layer.series)) for outline in outlines]
 
     def _rule(self, layer: Rule) -> list[Markup]:
         x, y = self.chart.x, self.chart.y
-        if layer.at is not None:
-            place = self.x(layer.at)
-            return [line("rule", (place, TOP), (place, HEIGHT - BOTTOM), layer.name)] if x.holds(layer.at) else []
-        low, high = max(x.low, y.low), min(x.high, y.high)
-        return (
-            [line("rule", (self.x(low), self.y(low)), (self.x(high), self.y(high)), layer.name)] if low < high else []
-        )
+        if layer.at is None:
+            ends = [(max(x.low, y.low),) * 2, (min(x.high, y.high),) * 2]
+        else:
+            ends = [(layer.at, y.low), (layer.at, y.high)]
+        if not (ends[0] < ends[1] and x.holds(ends[0][0])):
+            return []
+        start, stop = (f"{at(self.x(a))} {at(self.y(b))}" for a, b in ends)
+        return [path("rule", f"M{start}L{stop}", layer.name)]
 
-    def touches(self, layer: object) -> list[Markup]:
-        """Return places that show the values of a line under the pointer."""
-        if not isinstance(layer, Line | Steps):
-            return []
-        x, y, known = self.chart.x, self.chart.y, np.flatnonzero(np.isfinite(layer.y))
-        if not len(known):
-            return []
-        some = known[np.unique(np.linspace(0, len(known) - 1, min(len(known), _MOST_TOUCHED)).round().astype(np.int64))]
-        middles = layer.x if isinstance(layer, Line) else (layer.edges[:-1] + layer.edges[1:]) / 2
-        starts = layer.x if isinstance(layer, Line) else layer.edges[:-1]
-        name = layer.name or y.name
+    def touches(self, layer: Line | Steps) -> list[Markup]:
+        """Return places that show values of a line under the pointer."""
+        known = np.flatnonzero(np.isfinite(layer.y))
+        some = known[np.linspace(0, len(known) - 1, min(len(known), _MOST_TOUCHED)).round().astype(np.int64)]
         return [
             Markup('<circle class="touch" cx="{}" cy="{}" r="9"><title>{}</title></circle>').format(
-                at(self.x(middle)), at(self.y(value)), f"{name}: {y.write(value)} at {x.name} {x.write(start)}"
+                at(self.x(a)), at(self.y(b)), self._title(layer, a, b)
             )
-            for middle, start, value in zip(
-                middles[some].tolist(), starts[some].tolist(), layer.y[some].tolist(), strict=True
-            )
+            for a, b in zip(layer.x[some].tolist(), layer.y[some].tolist(), strict=True)
         ]
+
+    def _title(self, layer: Line | Steps | Dots, a: float, b: float) -> str:
+        x, y = self.chart.x, self.chart.y
+        return f"{layer.name or y.name}: {y.write(b)} at {x.name} {x.write(a)}"
 
     def dots(self, layer: Dots) -> list[Markup]:
         """Return points of a shape, and their values."""
-        x, y, parts = self.chart.x, self.chart.y, []
+        parts = []
         for place, (a, b) in enumerate(zip(layer.x.tolist(), layer.y.tolist(), strict=True)):
-            if not (x.holds(a) and y.holds(b)):
-                continue
-            title = (
-                layer.titles[place]
-                if layer.titles
-                else f"{layer.name or y.name}: {y.write(b)} at {x.name} {x.write(a)}"
-            )
-            parts.append(
-                Markup('<path class="shape {} s{}" d="M{} {}{}"><title>{}</title></path>').format(
-                    layer.shape, style_of(layer.series)[0], at(self.x(a)), at(self.y(b)), _SHAPES[layer.shape], title
-                )
-            )
-            if layer.labelled:
-                parts.append(self._value(a, b))
+            if self.chart.x.holds(a) and self.chart.y.holds(b):
+                steps = f"M{at(self.x(a))} {at(self.y(b))}{_SHAPES[layer.shape]}"
+                title = layer.titles[place] if layer.titles else self._title(layer, a, b)
+                parts.append(path(_css(f"shape {layer.shape}", layer.series), steps, title))
+                if layer.labelled:
+                    parts.append(self._value(a, b))
         return parts
 
     def _value(self, a: float, b: float) -> Markup:
@@ -253,11 +225,6 @@ class _Plane:
         return parts
 
 
-def outline(layer: Steps) -> tuple[Float64, Float64]:
-    """Return the corners of steps, (2 n,)."""
-    return np.repeat(layer.edges, 2)[1:-1], np.repeat(layer.y, 2)
-
-
 def _legend(entries: Sequence[tuple[str, int]]) -> tuple[list[Markup], int]:
     """Return names with a piece of their lines below the chart, and the number of rows."""
     parts: list[Markup] = []
@@ -268,7 +235,7 @@ def _legend(entries: Sequence[tuple[str, int]]) -> tuple[list[Markup], int]:
         if x > LEFT and x + width > WIDTH:
             x, row = float(LEFT), row + 1
         y = HEIGHT + 10 + _LEGEND_ROW * row
-        parts += [polyline([(x, y), (x + 24, y)], _line_style(series)), text(x + 30, y + 4.5, name, style="series")]
+        parts += [polyline([(x, y), (x + 24, y)], _css("line", series)), text(x + 30, y + 4.5, name, style="series")]
         x += width + 12
     return parts, row + 1 if entries else 0
 
@@ -279,7 +246,7 @@ def small_line(words: str, values: Float64, low: float, high: float) -> Markup:
     step = (width - 2 * margin) / max(1, len(values) - 1)
     heights = (height - margin - (values - low) / (high - low) * (height - 2 * margin)).tolist()
     pieces = [[(margin + place * step, heights[place]) for place in run] for run in runs(values)]
-    lines = [polyline(p if len(p) > 1 else [p[0], (p[0][0] + 2, p[0][1])], _line_style(0)) for p in pieces]
+    lines = [polyline(p if len(p) > 1 else [p[0], (p[0][0] + 2, p[0][1])], _css("line", 0)) for p in pieces]
     return svg(words, lines, width=width, height=height)
 
 
@@ -292,9 +259,10 @@ def svg(
     )
 
 
-def _line_style(series: int) -> str:
+def _css(kind: str, series: int) -> str:
+    """Classes of an element of a series."""
     colour, dashes = style_of(series)
-    return f"line s{colour} d{dashes}"
+    return f"{kind} s{colour} d{dashes}" if kind == "line" else f"{kind} s{colour}"
 
 
 def nothing(words: str) -> Markup:
@@ -309,12 +277,10 @@ def text(x: float, y: float, words: str, *, anchor: str = "start", style: str = 
     )
 
 
-def line(style: str, start: tuple[float, float], stop: tuple[float, float], title: str = "") -> Markup:
-    """Return a straight line between coordinates; `title` is shown under the pointer."""
+def path(style: str, steps: str, title: str = "") -> Markup:
+    """Return a shape by the steps of its outline; `title` is shown under the pointer."""
     inside = Markup("<title>{}</title>").format(title) if title else ""
-    return Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}">{}</line>').format(
-        style, at(start[0]), at(start[1]), at(stop[0]), at(stop[1]), inside
-    )
+    return Markup('<path class="{}" d="{}">{}</path>').format(style, steps, inside)
 
 
 def polyline(points: Iterable[tuple[float, float]], style: str) -> Markup:
