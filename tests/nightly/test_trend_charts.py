@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import itertools
 import re
@@ -78,8 +79,10 @@ def test_bounds_are_in_the_unit_of_the_values(quantity: str, unit: float) -> Non
     chart = trend_chart(quantity, "Cost", bounded, bounds=True)
     (band,), (line,) = layers(chart, Band), layers(chart, Line)
     assert line.y.tolist() == [5, 4, 6]
-    assert band.x.tolist() == [-0.5, 0.5, 0.5, 1.5, 1.5, 2.5]
     assert (set(band.low), set(band.high)) == ({4}, {6})
+    assert band.corners[0].tolist() == [-0.5, 0.5, 0.5, 1.5, 1.5, 2.5], "no gap between nights"
+    rows = list(csv.reader(chart.to_csv().splitlines()))[1:]
+    assert [[float(cell) for cell in row[1:]] for row in rows] == [[0, 5, 4, 6], [1, 4, 4, 6], [2, 6, 4, 6]]
 
 
 def test_changes_have_shapes_of_their_own_and_a_word() -> None:

@@ -279,9 +279,9 @@ def test_the_values_of_a_curve_are_written_beside_it(curve: np.ndarray) -> None:
 
 def test_values_of_layers_of_one_name_are_in_one_line_of_the_file() -> None:
     x, y = share_axis("recall"), share_axis("precision")
-    places, low = np.array([0.0, 1.0]), np.array([0.25, math.nan])
+    places = np.array([0.0, 1.0])
     layers = [
-        Band(x=places, low=low, high=low + 0.5, name="=a"),
+        Band(x=places[1:], low=np.array([0.25]), high=np.array([0.75]), name="=a"),
         Line(x=places, y=np.array([0.5, 0.125]), name="=a"),
         Bars(edges=np.array([0.0, 0.5, 1.0]), y=np.array([1.0, 2.0])),
         Rule(at=0.5, name="no data"),
@@ -289,8 +289,8 @@ def test_values_of_layers_of_one_name_are_in_one_line_of_the_file() -> None:
     text = Chart(title="t", words="w", x=x, y=y, layers=layers).to_csv()
     assert text.splitlines() == [
         "series,recall,precision,low,high",
-        "'=a,0.0,0.5,0.25,0.75",
-        "'=a,1.0,0.125,,",
+        "'=a,0.0,0.5,,",
+        "'=a,1.0,0.125,0.25,0.75",
         ",0.0,1.0,,",
         ",0.5,2.0,,",
     ]

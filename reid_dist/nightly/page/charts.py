@@ -72,12 +72,8 @@ def trend_chart(quantity: str, title: str, nights: Sequence[Point], *, bounds: b
     value, low, high = (as_values([getattr(night, end) for night in nights]) for end in ("value", "low", "high"))
     y = _y_axis(quantity, f"{title}, {unit}" if unit else title, (value, low, high), scale)
     value, low, high = value / scale, low / scale, high / scale
-    if bounds:
-        # Half a night wide on either side.
-        sides = np.repeat(x, 2) + np.tile([-0.5, 0.5], len(nights))
-        band = Band(x=sides, low=np.repeat(low, 2), high=np.repeat(high, 2))
-    else:
-        band = Band(x=x, low=low, high=high, upright=True)
+    # Bounds are a band without gaps between nights.
+    band = Band(x=x, low=low, high=high, half=0.5 if bounds else 0.0, upright=not bounds)
     layers: list[Layer] = [
         band,
         *(Rule(at=at, text=night.letters) for at, night in enumerate(nights) if night.letters),

@@ -134,12 +134,21 @@ class Bars(_Named):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Band(_Named):
-    """Intervals from `low` to `high` at `x`: an area, or an upright line at each."""
+    """Intervals from `low` to `high` at `x`: an area, `half` wide on either side of each, or upright lines."""
 
     x: Float64
     low: Float64
     high: Float64
+    half: float = 0.0
     upright: bool = False
+
+    @property
+    def corners(self) -> tuple[Float64, Float64, Float64]:
+        """Places, lower and upper ends of the area."""
+        if not self.half:
+            return self.x, self.low, self.high
+        sides = np.repeat(self.x, 2) + np.tile([-self.half, self.half], len(self.x))
+        return sides, np.repeat(self.low, 2), np.repeat(self.high, 2)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -206,7 +215,9 @@ class Chart:
                         row[column] = value
         text = io.StringIO()
         heads = ("series", self.x.name, self.y.name, "low", "high")
-        rows = [[*key, *map(row.get, ("value", "low", "high"))] for key, row in found.items()]
+        names = list(dict.fromkeys(name for name, _ in found))
+        keys = sorted(found, key=lambda key: (names.index(key[0]), key[1]))
+        rows = [[*key, *map(found[key].get, ("value", "low", "high"))] for key in keys]
         write_csv_table(heads, rows, text)
         return text.getvalue()
 

@@ -182,7 +182,7 @@ def _layer(ax: Any, layer: Line | Steps | Bars | Band | Dots, colour: str, dashe
         case Band() if layer.upright:
             ax.vlines(layer.x, layer.low, layer.high, color=colour, alpha=0.4)
         case Band():
-            ax.fill_between(layer.x, layer.low, layer.high, color=colour, alpha=0.2, linewidth=0)
+            ax.fill_between(*layer.corners, color=colour, alpha=0.2, linewidth=0)
         case Dots():
             filled = "none" if layer.shape == "best" else "full"
             ax.plot(

@@ -137,10 +137,11 @@ class _Plane:
         ]
 
     def _band(self, layer: Band) -> list[Markup]:
-        x = [*map(self.x, np.clip(layer.x, self.chart.x.low, self.chart.x.high).tolist())]
-        ends = (np.clip(each, self.chart.y.low, self.chart.y.high).tolist() for each in (layer.low, layer.high))
+        places, *both = layer.corners
+        x = [*map(self.x, np.clip(places, self.chart.x.low, self.chart.x.high).tolist())]
+        ends = (np.clip(each, self.chart.y.low, self.chart.y.high).tolist() for each in both)
         low, high = ([*map(self.y, each)] for each in ends)
-        found = runs(layer.low + layer.high)
+        found = runs(both[0] + both[1])
         if layer.upright:
             steps = "".join(f"M{at(x[each])} {at(low[each])}V{at(high[each])}" for run in found for each in run)
             return [path(_css("whisker", layer.series), steps)] if steps else []
