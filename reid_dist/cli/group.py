@@ -35,6 +35,7 @@ _COMMANDS = {
     "plan": "Show tiles, memory and estimated time; fail if the job does not fit.",
     "compare": "Compare two runs on the same queries.",
     "table": "Put many runs into one table, with the significance of their differences.",
+    "plot": "Draw a curve of one run or several as a figure for a paper.",
     "thresholds": "Choose distance thresholds and see their error rates.",
     "conventions": "Find the convention behind a published number.",
     "average": "Average runs of one benchmark; print mean, spread and interval.",

@@ -19,6 +19,7 @@ from reid_dist.core import formatting
 from reid_dist.core.formatting import counted
 from reid_dist.reports import words
 from reid_dist.reports.heading import Caution, Heading, make_heading, without_warnings
+from reid_dist.reports.plots.embedded import add_charts
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdowns import breakdowns
 from reid_dist.reports.sections.conventions import described_rows, in_words, parameters
@@ -115,6 +116,7 @@ def page_environment(package: str = "reid_dist.reports") -> jinja2.Environment:
     )
     environment.filters["integer"] = formatting.integer
     environment.filters["headings"] = _headings
+    add_charts(environment)
     return environment
 
 

@@ -69,6 +69,35 @@ class Report(ReportData):
             raise InputError(f"kind must be 'document' or 'flat', found {kind!r}")
         return {_logged_name(name): float(value) for name, value in self.metrics.items() if math.isfinite(value)}
 
+    def plot(
+        self, curve: str = "CMC", ax: Any = None, *, metric: str | None = None, name: str | None = None
+    ) -> tuple[Any, Any]:
+        """Draw a curve with matplotlib (``pip install 'reid-dist[plot]'``), and return figure and axes.
+
+        Parameters
+        ----------
+        curve
+            ``"CMC"`` (that of the protocol) with its confidence band where the report has the ranks of first matches,
+            ``"PR"``, ``"ROC"``, ``"DET"``, or ``"distractor"``: a metric by the size of the gallery.
+        ax
+            `matplotlib.axes.Axes`, which may hold curves of other runs; None for those of a new figure.
+        metric
+            Of the distractor curve; None for its first one.
+        name
+            Of the line in the legend; None for the name of the run.
+
+        Raises
+        ------
+        InputError
+            If matplotlib is not installed, or the report lacks the curve.
+        UnknownNameError
+            For an unknown curve.
+        """
+        from reid_dist.reports.plots.figures import plot_chart
+        from reid_dist.reports.plots.run_curves import curve_chart
+
+        return plot_chart(curve_chart(curve, {name or self.heading.title: self}, metric, bands=True), ax)
+
     def summary(self) -> Summary:
         """Return a table of the metrics with their intervals, conventions, counts and notes."""
         confidence = self.confidence

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from reid_dist.core import formatting
 from reid_dist.core.specs import value_text
@@ -11,7 +14,17 @@ from reid_dist.reports import words
 from reid_dist.reports.documents import restored_number
 from reid_dist.reports.heading import caution_of
 from reid_dist.reports.html import document_opening, page_environment
-from reid_dist.reports.plots.sweeps import SweepLine, sweep_plot
+from reid_dist.reports.plots.chart import (
+    Axis,
+    Chart,
+    Dots,
+    Line,
+    as_values,
+    empty_chart,
+    metric_axis,
+    padded,
+    round_ticks,
+)
 
 BEST = "\N{BLACK DIAMOND}"
 """Sign of the best value of a metric."""
@@ -49,7 +62,7 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
             for name in names
             if name in best
         ],
-        "charts": [_chart(document, name) for name in names],
+        "charts": charts_of(document),
         "table": _table(rows, best, names),
         "sign": BEST,
         "counted": f"{words.counted_queries(counts)}, at every point",
@@ -64,6 +77,11 @@ def _content(document: Mapping[str, Any]) -> dict[str, Any]:
             for row in rows
         ],
     }
+
+
+def charts_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a chart of each metric with its caption."""
+    return [_chart(document, name) for name in document["rows"][0]["metrics"]]
 
 
 def _setting(parameters: _Row) -> str:
@@ -101,21 +119,57 @@ def _chart(document: Mapping[str, Any], metric: str) -> dict[str, Any]:
         name = ", ".join(_short(other, row["parameters"][other]) for other in others)
         groups.setdefault(name, []).append((places[row["parameters"][along]], row["metrics"][metric]))
     best = document["best"].get(metric)
-    lines = [SweepLine(name, sorted(points, key=lambda point: point[0])) for name, points in groups.items()]
+    lines = {name: sorted(points, key=operator.itemgetter(0)) for name, points in groups.items()}
     shown = _shown(lines, None if best is None else best["value"])
-    caption = f"{metric} against {along}. The diamond is the best point" + (
+    caption = "The diamond is the best point" + (
         "" if best is None else f": {words.metric_value(metric, best['value'])} at {_setting(best['parameters'])}"
     )
     if len(shown) < len(lines):
         caption += f". Shown are the {len(shown)} lines of {len(lines)} that come closest to it; the table has all"
     point = None if best is None else (places[best["parameters"][along]], best["value"])
-    return {"plot": sweep_plot(metric, along, shown, ticks, point), "caption": f"{caption}.", "table": None}
+    chart = _drawn(metric, along, {name: lines[name] for name in shown}, ticks, dict(labels), point)
+    return {"chart": chart, "caption": f"{caption}.", "table": None}
 
 
-def _shown(lines: list[SweepLine], best: float | None) -> list[SweepLine]:
+def _drawn(
+    metric: str,
+    parameter: str,
+    lines: Mapping[str, Sequence[tuple[float, float | None]]],
+    ticks: Sequence[tuple[float, str]] | None,
+    labels: Mapping[float, str],
+    best: tuple[float, float] | None,
+) -> Chart:
+    """Draw points of lines by name, ascending; `ticks` labels the horizontal axis, by default with round numbers."""
+    values = [value for points in lines.values() for _, value in points if value is not None]
+    if not values:
+        return empty_chart(f"{metric}: no query is valid")
+    low, high = min(labels), max(labels)
+    # One value alone is a dot in the middle of an axis around it.
+    low, high = (low - 1, high + 1) if low == high else padded(low, high, spread=0.02, level=0.0)
+    if ticks is None:
+        ticks = [(tick, f"{tick:g}") for tick in round_ticks(low, high) if low <= tick <= high]
+    x = Axis(name=parameter, low=low, high=high, ticks=ticks, write=lambda place: labels.get(place, value_text(place)))
+    y = metric_axis(metric, *padded(min(values), max(values), spread=0.12, level=0.002))
+    layers: list[Line | Dots] = []
+    for number, (name, points) in enumerate(lines.items()):
+        at, each = as_values([place for place, _ in points]), as_values([value for _, value in points])
+        # A point without a value is left out of its line.
+        known = np.isfinite(each)
+        layers.append(Line(x=at[known], y=each[known], name=name, series=number, dotted=True))
+    described = f"{metric} by {parameter}"
+    if best is not None:
+        layers.append(Dots(x=np.array([best[0]]), y=np.array([best[1]]), shape="best", labelled=True))
+        described += f": best {y.write(best[1])} at {parameter} {x.write(best[0])}"
+    return Chart(title=f"{metric} by {parameter}", words=described, x=x, y=y, layers=layers)
+
+
+def _shown(lines: Mapping[str, Sequence[tuple[float, float | None]]], best: float | None) -> list[str]:
     """Return as many lines as can be distinguished, those first that come closest to the best value."""
+    names = list(lines)
     if len(lines) <= _MOST_LINES or best is None:
-        return lines[:_MOST_LINES]
-    far = [min((abs(value - best) for _, value in line.known), default=float("inf")) for line in lines]
-    kept = sorted(sorted(range(len(lines)), key=far.__getitem__)[:_MOST_LINES])
-    return [lines[number] for number in kept]
+        return names[:_MOST_LINES]
+    far = {
+        name: min((abs(value - best) for _, value in points if value is not None), default=float("inf"))
+        for name, points in lines.items()
+    }
+    return sorted(sorted(names, key=far.__getitem__)[:_MOST_LINES], key=names.index)

@@ -23,6 +23,7 @@ COMMANDS = (
     "compare",
     "average",
     "table",
+    "plot",
     "report",
     "list",
     "schema",
@@ -30,6 +31,7 @@ COMMANDS = (
 EVALUATED = {
     "compare": ("plain", "reranked"),
     "table": ("plain", "reranked", "expanded"),
+    "plot": ("plain", "reranked"),
     "average": ("split1", "split2", "split3", "g1", "g2"),
     "report": ("plain", "reranked", "other"),
 }

@@ -23,6 +23,7 @@ from reid_dist.evaluation.operating.bins import even_edges, quantile_edges
 from reid_dist.metrics.confidence import interval_of_magnitudes
 from reid_dist.metrics.isotonic import CrossFitted, folds_of, pool_adjacent
 from reid_dist.relevance.protocols import compose_protocol
+from reid_dist.reports.plots.chart import Band, Line
 from reid_dist.reports.sections.operating_points import operating_points as operating_section
 from reid_dist.reports.sections.operating_points import point_rows
 
@@ -559,13 +560,17 @@ def test_a_chart_has_the_rates_and_intervals_of_the_table():
         assert (shown["FPIR"], shown.get("FPIR, interval in %", "-")) == (rate, ends)
         assert [shown["precision"], shown["precision, interval in %"]] == of_points[edge]["precision"]
     assert rates[f"{edges[-1]:.6g}"]["FPIR"] == "50 %"
-    for chart, style, n_columns in zip(
-        charts, ("ends a", "ends a", "band a", "band b", "band a"), (2, 2, 2, 2, 1), strict=True
-    ):
-        assert f'class="{style}"' in chart["plot"]
+    for chart, upright, n_columns in zip(charts, (True, True, False, False, False), (2, 2, 2, 2, 1), strict=True):
+        bands = [layer for layer in chart["chart"].layers if isinstance(layer, Band)]
+        assert {band.upright for band in bands} == {upright}
         assert sum("interval" in head for head in chart["table"]["heads"]) >= n_columns
+    precision = next(layer for layer in charts[2]["chart"].layers if isinstance(layer, Line))
+    assert [f"{100 * value:.4g} %" for value in precision.y[1:]] == [
+        rates[f"{edge:.6g}"]["precision"] for edge in edges[1:]
+    ]
     plain = operating_section(operating_points(query, gallery, protocol=protocol, confidence=None).to_dict())["charts"]
-    assert not any("interval" in str(chart) or "band" in chart["plot"] for chart in plain)
+    assert not any("interval" in str(chart["table"]) for chart in plain)
+    assert not any(isinstance(layer, Band) for chart in plain for layer in chart["chart"].layers)
 
 
 @pytest.mark.slow

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from full_report import confidence
 from pages import (
     Page,
     assert_complete_and_offline,
@@ -20,7 +26,10 @@ from pages import (
 )
 
 from reid_dist.reports import Report
-from reid_dist.reports.plots.curves import cmc_axis_start, cmc_plot, histogram, precision_recall_plot
+from reid_dist.reports.plots.chart import Band, Bars, Rule
+from reid_dist.reports.plots.curves import precision_recall_chart, query_histogram, rank_chart
+from reid_dist.reports.plots.svg import LEFT, RIGHT, WIDTH, draw
+from reid_dist.reports.sections.curves import curves
 
 
 def test_the_page_is_well_formed_and_offline(report: Report) -> None:
@@ -115,7 +124,7 @@ def test_a_large_report_has_a_small_page(make_report: Callable[..., Report]) -> 
         curves={"CMC": np.linspace(0, 1, 50_000), "precision_recall": np.linspace(1, 0, 101)},
     )
     text = report.to_html()
-    assert len(text) < 60_000
+    assert len(text) < 120_000
     assert f"and {n_invalid - 100:,} more" in Page(text).text
     assert "1,000,000,000,000" in text
 
@@ -166,17 +175,17 @@ def test_no_valid_query_at_all(make_report: Callable[..., Report]) -> None:
 @pytest.mark.parametrize("low", [0.0, 0.3, 0.55, 0.999, 1.0])
 def test_every_cmc_is_drawn_inside_its_frame(last: int, low: float) -> None:
     curve = np.linspace(low, 1.0, last)
-    svg = str(cmc_plot("CMC", curve))
+    chart = rank_chart("CMC", {"": curve})
+    svg = str(draw(chart))
     assert_drawn_inside(svg)
-    assert cmc_axis_start(curve) <= low
-    assert len(svg) < 12_000
-    labels = re.findall(r'<text x="([\d.]+)" y="263.0" text-anchor="middle">', svg)
-    places = [float(label) for label in labels]
+    assert chart.y.low <= low
+    assert len(svg) < 14_000
+    places = [chart.x.place(tick) * (WIDTH - RIGHT - LEFT) for tick, _ in chart.x.ticks]
     assert all(right - left > 15 for left, right in itertools.pairwise(places)), "labels overlap"
 
 
 def test_the_curve_is_drawn_where_its_values_are() -> None:
-    svg = str(cmc_plot("CMC", np.array([0.0, 0.5, 1.0])))
+    svg = str(draw(rank_chart("CMC", {"": np.array([0.0, 0.5, 1.0])})))
     (x1, y1), (x2, y2), (x3, y3) = line_points(svg)
     assert x2 - x1 == x3 - x2 > 0
     assert y1 - y2 == y2 - y3 > 0  # up is a smaller y
@@ -184,19 +193,51 @@ def test_the_curve_is_drawn_where_its_values_are() -> None:
 
 
 def test_precision_recall_is_drawn_from_end_to_end() -> None:
-    svg = str(precision_recall_plot(np.linspace(1, 0, 101)))
+    svg = str(draw(precision_recall_chart({"": np.linspace(1, 0, 101)})))
     assert_drawn_inside(svg)
     assert len(line_points(svg)) == 101
-    assert "precision 50.00 % at recall 50 %" in svg
+    assert "50.00 % at recall 50 %" in svg
 
 
 @pytest.mark.parametrize(
     "values", [[1.0], [0.0], [0.5] * 7, [0.0, 1.0], [math.nan, 0.25], list(np.linspace(0, 1, 1001))]
 )
 def test_histograms_count_every_valid_query_once(values: list[float]) -> None:
-    svg = str(histogram("AP", np.array(values), series="a"))
-    assert_drawn_inside(svg)
+    chart = query_histogram("AP", np.array(values))
+    (bars,) = (layer for layer in chart.layers if isinstance(layer, Bars))
+    (mean,) = (layer for layer in chart.layers if isinstance(layer, Rule))
     valid = [value for value in values if not math.isnan(value)]
-    shown = [int(count.replace(",", "")) for count in re.findall(r": ([\d,]+) quer(?:y|ies)", svg)]
-    assert sum(shown) == len(valid)
-    assert f"mean {100 * float(np.mean(valid)):.2f} %" in svg
+    assert bars.y.sum() == len(valid)
+    assert mean.at == pytest.approx(np.mean(valid))
+    assert chart.y.high >= bars.y.max()
+    assert_drawn_inside(str(draw(chart)))
+
+
+def test_intervals_of_metrics_are_on_their_curve(report: Report) -> None:
+    plain = confidence(["mAP"])
+    intervals = {"mAP": [0.4, 0.5], "CMC@5": [0.5, 0.7], "CMC@1": [0.2, 0.4], "CMC@10": [None, None]}
+    (chart,) = (
+        each["chart"]
+        for each in curves(replace(report, confidence={**plain, "intervals": intervals}))
+        if each["chart"].y.name == "CMC"
+    )
+    (band,) = (layer for layer in chart.layers if isinstance(layer, Band))
+    assert band.upright
+    assert (band.x.tolist(), band.low.tolist(), band.high.tolist()) == ([1, 5], [0.2, 0.5], [0.4, 0.7])
+
+
+def test_every_chart_is_a_file_of_its_drawing_and_of_its_values(report: Report) -> None:
+    links = [each for each in Page(report.to_html()).named("a") if "download" in each]
+    assert [str(each["download"]) for each in links[:2]] == ["CMC_by_rank.svg", "CMC_by_rank.csv"]
+    assert len(links) == 8
+    drawing, table = (unquote(str(each["href"]).partition(",")[2]) for each in links[:2])
+    root = ElementTree.fromstring(drawing)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    style = root[0].text or ""
+    assert "var(" not in style, "only browsers know variables"
+    classes = {name for each in root.iter() for name in each.get("class", "").split()}
+    assert {"line", "grid", "axis"} <= classes
+    assert {name for name in ("line", "grid", "axis", "bar", "cell") if f".{name}" in style} <= classes
+    rows = list(csv.DictReader(io.StringIO(table)))
+    assert [float(row["CMC"]) for row in rows] == report.curves["CMC"].tolist()
+    assert [float(row["rank"]) for row in rows] == list(range(1, 51))

@@ -18,13 +18,13 @@ from reid_dist.nightly.history.values import DONE, Entry, Estimate, Run
 from reid_dist.nightly.page.outcome import SIGNS, outcome
 from reid_dist.nightly.wording import estimate_text, value_text, when
 from reid_dist.reports.html import page_environment
-from reid_dist.reports.plots.frame import padded, polyline, runs, svg
+from reid_dist.reports.plots.chart import as_values, padded
+from reid_dist.reports.plots.svg import small_line
 
 MOST_NIGHTS: Final = 90
 """Number of nights in a trend."""
 
 _MOST_METRICS: Final = 4
-_WIDTH, _HEIGHT, _MARGIN = 120.0, 30.0, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,25 +101,15 @@ def _order(name: str, entry: Entry) -> float:
 
 
 def sparkline(name: str, values: Sequence[float | None]) -> Markup:
-    """Draw values over nights as a line without axes; a single value is a dash."""
+    """Draw values over nights as a line without axes; nothing without a value."""
     known = [value for value in values if value is not None]
     if not known:
         return Markup("")
     low, high = padded(min(known), max(known), spread=0.1, level=0.004)
-    step = (_WIDTH - 2 * _MARGIN) / max(1, len(values) - 1)
-
-    def place(at: int) -> tuple[float, float]:
-        share = ((values[at] or 0.0) - low) / (high - low)
-        return _MARGIN + at * step, _HEIGHT - _MARGIN - share * (_HEIGHT - 2 * _MARGIN)
-
-    pieces = [[place(at) for at in run] for run in runs(values)]
-    lines = [
-        polyline(piece if len(piece) > 1 else [piece[0], (piece[0][0] + 2, piece[0][1])], "line a") for piece in pieces
-    ]
-    label = (
+    words = (
         f"{name} over {counted(len(values), 'night')}: {value_text(name, known[0])} to {value_text(name, known[-1])}"
     )
-    return svg(label, lines, width=_WIDTH, height=_HEIGHT)
+    return small_line(words, as_values(values), low, high)
 
 
 def render_leaderboard(history: Sequence[Run], metrics: Sequence[str] = ()) -> str:

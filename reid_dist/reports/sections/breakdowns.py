@@ -10,8 +10,9 @@ from reid_dist.core import formatting
 from reid_dist.core.formatting import counted
 from reid_dist.reports import words
 from reid_dist.reports.extras import BREAKDOWN_KEYS, MEAN_OF_GROUPS
-from reid_dist.reports.plots.curves import distractor_plot, distractor_scale
-from reid_dist.reports.plots.heat import heat_map, heat_map_is_wide
+from reid_dist.reports.plots.chart import as_values
+from reid_dist.reports.plots.curves import distractor_chart, distractor_scale
+from reid_dist.reports.plots.heat import HeatMap
 from reid_dist.reports.report_data import ReportData
 
 _MOST_GROUPS = 40
@@ -132,21 +133,25 @@ def _pairs(table: Mapping[str, Any]) -> dict[str, Any]:
     if len(metrics) > _MOST_MAPS:
         caption += f" Drawn are the first {_MOST_MAPS} of {len(metrics)} metrics; report.json has all."
     n_valid = _cut(table["n_valid"])
-    charts = []
-    for name in metrics[:_MOST_MAPS]:
-        values = _cut(table[name])
-        charts.append(
-            {
-                "plot": heat_map(name, queries, galleries, values, n_valid),
-                "caption": f"{name} in percent. The stronger the colour, the higher.",
-                "table": _matrix(queries, galleries, [[_value(name, value) for value in row] for row in values]),
-            }
-        )
+    charts = [
+        HeatMap(metric=name, query_camids=queries, gallery_camids=galleries, values=_cut(table[name]), n_valid=n_valid)
+        for name in metrics[:_MOST_MAPS]
+    ]
+    shown = [
+        {
+            "chart": chart,
+            "caption": "In percent. The stronger the colour, the higher.",
+            "table": _matrix(
+                queries, galleries, [[_value(chart.metric, each) for each in row] for row in chart.values]
+            ),
+        }
+        for chart in charts
+    ]
     counted = _matrix(queries, galleries, [[formatting.integer(count) for count in row] for row in n_valid])
     return {
         "caption": caption,
-        "charts": charts,
-        "wide": heat_map_is_wide(queries, galleries),
+        "charts": shown,
+        "wide": any(chart.is_wide for chart in charts),
         "counts": counted,
     }
 
@@ -181,8 +186,8 @@ def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
     rows = [[formatting.integer(n_rows[at]), *(_value(name, table[name][at]) for name in metrics)] for at in places]
     charts = [
         {
-            "plot": distractor_plot(name, n_rows, table[name]),
-            "caption": f"{name} by gallery size. The vertical axis need not start at 0.",
+            "chart": distractor_chart(name, {"": (n_rows, as_values(table[name]))}),
+            "caption": "The vertical axis need not start at 0.",
             "table": None,
         }
         for name in metrics[:_MOST_CURVES]

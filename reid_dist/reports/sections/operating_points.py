@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core import formatting
 from reid_dist.reports.documents import restored_number
-from reid_dist.reports.plots.operating_points import histogram_plot, probability_plot, rates_plot
+from reid_dist.reports.plots.chart import Band, Chart, Layer, Line, Rule, Steps, empty_chart, number_axis, share_axis
 from reid_dist.reports.words import RATES, resampled
 
 Float64 = NDArray[np.float64]
@@ -140,17 +140,43 @@ def _histogram(title: str, found: _Histogram, unit: str, marks: Sequence[tuple[s
     table = _table(columns, filled.tolist())
     dashed = f" Dashed rules: {' and '.join(name for name, _ in marks)}." if marks else ""
     upright = " Vertical rules: intervals of the shares." if _any(ends) else ""
-    caption = f"{title}, each kind as shares of its number.{dashed}{upright}"
+    caption = f"Each kind as shares of its number.{dashed}{upright}"
     shown = {_KINDS.get(name, name): name for name in counts}
-    plot = histogram_plot(
-        title,
-        edges,
-        {word: counts[name] for word, name in shown.items()},
-        {word: ends[name] for word, name in shown.items()},
-        unit,
-        marks,
-    )
-    return {"plot": plot, "caption": caption, "table": table}
+    kinds = {word: (counts[name], ends[name]) for word, name in shown.items() if counts[name].any()}
+    chart = _histogram_chart(title, edges, kinds, unit, marks)
+    return {"chart": chart, "caption": caption, "table": table}
+
+
+def _histogram_chart(
+    title: str,
+    edges: Float64,
+    kinds: Mapping[str, tuple[Int64, Float64]],
+    unit: str,
+    marks: Sequence[tuple[str, float]],
+) -> Chart:
+    """How each kind is spread over bins of distances, as shares of its number, with the intervals of the shares.
+
+    Bins go from each of the edges to the next; the last one is open, and is drawn as wide as the others.
+    """
+    if not kinds or len(edges) < 2:
+        return empty_chart(f"{title}: all are at one distance")
+    filled = np.flatnonzero(np.sum([counts for counts, _ in kinds.values()], axis=0))
+    bins = slice(int(filled[0]), int(filled[-1]) + 1)
+    stops = np.append(edges[1:], 2.0 * edges[-1] - edges[-2])
+    shares = {name: counts / counts.sum() for name, (counts, _) in kinds.items()}
+    top = max(float(np.nanmax([*shares[name], *ends[:, 1]])) for name, (_, ends) in kinds.items())
+    layers: list[Layer] = [Rule(at=at, name=f"{name}: {at:.6g}", text=name) for name, at in marks]
+    for number, (name, (_, ends)) in enumerate(kinds.items()):
+        corners = np.append(edges[bins], stops[bins][-1])
+        layers.append(Steps(edges=corners, y=shares[name][bins], name=name, series=number, filled=True))
+        if np.isfinite(ends).any():
+            # Intervals of several kinds stand side by side in a bin.
+            across = edges + (stops - edges) * (number + 1) / (len(kinds) + 1)
+            low, high = np.where(ends[:, 1:] > ends[:, :1], ends, np.nan)[bins].T
+            layers.append(Band(x=across[bins], low=low, high=high, name=name, series=number, upright=True))
+    x = number_axis("distance", float(edges[bins][0]), float(stops[bins][-1]))
+    y = replace(share_axis(f"share of {unit}", 0.0, top, formatting.rate), high=1.05 * top)
+    return Chart(title=title, words=f"{title}: {', '.join(kinds)}", x=x, y=y, layers=layers)
 
 
 def _rates(found: _Histogram, n_non_mated: int) -> dict[str, Any]:
@@ -171,10 +197,25 @@ def _rates(found: _Histogram, n_non_mated: int) -> dict[str, Any]:
     columns = {"threshold": [f"{edge:.6g}" for edge in found.edges.tolist()], **_with_ends(_as_rates(rates), ends)}
     shaded = " Shaded: intervals." if _any(ends) else ""
     return {
-        "plot": rates_plot("Top matches accepted", found.edges, rates, ends),
+        "chart": _rates_chart("Top matches accepted", found.edges, rates, ends),
         "caption": f"What becomes of top matches nearer than a threshold.{shaded}",
         "table": _table(columns),
     }
+
+
+def _rates_chart(title: str, edges: Float64, rates: Mapping[str, Float64], ends: Mapping[str, Float64]) -> Chart:
+    """Shares against the threshold, at the edges, with their intervals."""
+    if len(edges) < 2:
+        return empty_chart(f"{title}: all distances are equal")
+    known = [name for name, values in rates.items() if np.isfinite(values).any()]
+    layers: list[Layer] = [
+        Band(x=edges, low=ends[name][:, 0], high=ends[name][:, 1], name=name, series=number)
+        for number, name in enumerate(known)
+        if np.isfinite(ends[name]).any()
+    ]
+    layers += [Line(x=edges, y=rates[name], name=name, series=number) for number, name in enumerate(known)]
+    x, y = number_axis("threshold", float(edges[0]), float(edges[-1])), share_axis("share", write=formatting.rate)
+    return Chart(title=title, words=f"{title}: {', '.join(known)}", x=x, y=y, layers=layers)
 
 
 def _probability(name: str, calibration: Mapping[str, Any], histogram: _Histogram) -> dict[str, Any]:
@@ -190,15 +231,35 @@ def _probability(name: str, calibration: Mapping[str, Any], histogram: _Histogra
     }
     title = f"Probability that {'a pair' if name == 'pairs' else 'a top match'} is a match"
     shaded = " Shaded: intervals." if _any(ends) else ""
-    caption = (
-        f"{title}, at its distance: never rising steps (isotonic regression) for a share of matches (prior).{shaded}"
-    )
+    caption = f"At its distance: never rising steps (isotonic regression) for a share of matches (prior).{shaded}"
     end = _end(histogram.edges, sum(histogram.counts.values()))
     return {
-        "plot": probability_plot(title, starts, end, values, ends),
+        "chart": _probability_chart(title, starts, end, values, ends),
         "caption": caption,
         "table": _table(columns),
     }
+
+
+def _probability_chart(
+    title: str, starts: Float64, end: float, probabilities: Mapping[str, Float64], ends: Mapping[str, Float64]
+) -> Chart:
+    """The probability of a match in steps of distance, by prior, with intervals; the last step is open."""
+    edges = np.append(starts, max(end, float(starts[-1])))
+    if not edges[-1] > edges[0]:
+        return empty_chart(f"{title}: all distances are equal")
+    layers: list[Layer] = [
+        Band(x=np.repeat(edges, 2)[1:-1], low=low, high=high, name=name, series=number)
+        for number, name in enumerate(probabilities)
+        if np.isfinite(ends[name]).any()
+        for low, high in [np.repeat(ends[name], 2, axis=0).T]
+    ]
+    layers += [
+        Steps(edges=edges, y=values, name=name if len(probabilities) > 1 else "", series=number)
+        for number, (name, values) in enumerate(probabilities.items())
+    ]
+    x = number_axis("distance", float(edges[0]), float(edges[-1]))
+    y = share_axis("probability", write=formatting.rate)
+    return Chart(title=title, words=f"{title}: {', '.join(probabilities)}", x=x, y=y, layers=layers)
 
 
 def _ends(intervals: Sequence[Sequence[float | None]], n: int) -> Float64:

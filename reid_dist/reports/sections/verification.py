@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reid_dist.core import formatting
 from reid_dist.metrics.definitions import METRICS, PAIRS, PROBES, MetricFamily, metric_family, parse_metric
 from reid_dist.reports import words
-from reid_dist.reports.plots.verification import det_plot, roc_plot
+from reid_dist.reports.plots.curves import det_chart, roc_chart
 from reid_dist.reports.report_data import ReportData
 
 _MOST_POINTS = 12
@@ -91,14 +91,14 @@ def _charts(report: ReportData, far: NDArray[np.float64], tar: NDArray[np.float6
     }
     return [
         {
-            "plot": det_plot(far, tar, marked),
-            "caption": "DET: false rejects against false accepts, both axes logarithmic; the nearer to the lower left, "
+            "chart": det_chart({"": (far, tar)}, marked),
+            "caption": "False rejects against false accepts, both axes logarithmic; the nearer to the lower left, "
             "the better. Dashed, where in view: both are equal.",
             "table": table,
         },
         {
-            "plot": roc_plot(far, tar, marked),
-            "caption": "ROC: true accepts against false accepts, the latter logarithmic.",
+            "chart": roc_chart({"": (far, tar)}, marked),
+            "caption": "True accepts against false accepts, the latter logarithmic.",
             "table": table,
         },
     ]

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
-
-import numpy as np
 
 from reid_dist.core.formatting import counted, integer
 from reid_dist.metrics.definitions import curve_family
 from reid_dist.reports.comparison.values import ChangedQuery, Comparison
 from reid_dist.reports.html import page_environment
-from reid_dist.reports.plots.frame import thinned
-from reid_dist.reports.plots.sweeps import SweepLine, sweep_plot
+from reid_dist.reports.plots.curves import rank_chart, share_start
+from reid_dist.reports.plots.run_curves import DET, DISTRACTORS, PRECISION_RECALL, ROC, curve_chart, has_curve
 from reid_dist.reports.sections.queries import picture_tiles
 from reid_dist.reports.tables.texts import heads, interval_text, notes_of, number
 from reid_dist.reports.tables.values import Group, MovedQueries, TableData
 
-_PRECISION_RECALL = "precision_recall"
-# Names of runs stand beside their lines.
-_LONGEST_NAME = 24
+_CAPTIONS = {
+    PRECISION_RECALL: "Precision at each recall: the best from there on (interpolated), mean over queries.",
+    DET: "False rejects against false accepts; the nearer to the lower left, the better.",
+    ROC: "True accepts against false accepts.",
+}
 
 
 def render_tables(table: TableData, *, letters: bool) -> str:
@@ -61,38 +61,33 @@ def _group(table: TableData, group: Group, *, letters: bool) -> dict[str, Any]:
         "heads": heads(table, group),
         "n_texts": 1 + len(group.stages),
         "rows": rows,
-        "charts": list(_charts(group)),
+        "charts": list(_charts(table, group)),
         "moved": None if group.moved is None else _moved(group, group.moved),
         "changes": [] if group.paired is None else list(_changes(group, group.paired)),
         "notes": notes_of(table, group, intervals=True, letters=letters),
     }
 
 
-def _charts(group: Group) -> Iterator[dict[str, Any]]:
-    """Every curve that several runs have, of all of them."""
-    for name in dict.fromkeys(name for row in group.rows for name in row.curves):
+def _charts(table: TableData, group: Group) -> Iterator[dict[str, Any]]:
+    """Every curve that runs of a group have, of all of them; charts of one curve have one scale in all groups."""
+    runs = group.named_reports
+    for name in dict.fromkeys(name for report in group.reports for name in report.curves):
+        drawn = {run: report.curves[name] for run, report in runs.items() if len(report.curves.get(name, ()))}
         family = curve_family(name)
-        drawn = [(row.name, row.curves[name]) for row in group.rows if row.curves.get(name)]
-        if family is not None:
-            lines = [SweepLine(_short(run), _points(values, range(1, len(values) + 1))) for run, values in drawn]
+        if family is not None and drawn:
+            everywhere = [report.curves.get(name) for each in table.groups for report in each.reports]
+            start = share_start([curve for curve in everywhere if curve is not None])
             caption = family.explanation or f"{name} up to each rank."
-            yield {"plot": sweep_plot(name, "rank", lines, None, None), "caption": caption, "table": None}
-        elif name == _PRECISION_RECALL:
-            lines = [
-                SweepLine(_short(run), _points(values, np.linspace(0, 1, len(values)).tolist()))
-                for run, values in drawn
-            ]
-            caption = "Precision (P) at each recall: the best from there on (interpolated), mean over queries."
-            yield {"plot": sweep_plot("P", "recall", lines, None, None), "caption": caption, "table": None}
-
-
-def _points(values: Sequence[float], places: Sequence[float]) -> list[tuple[float, float | None]]:
-    kept = thinned(len(values)).tolist()
-    return [(places[at], values[at] if np.isfinite(values[at]) else None) for at in kept]
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}\N{HORIZONTAL ELLIPSIS}"
+            yield {"chart": rank_chart(name, drawn, start=start), "caption": caption, "table": None}
+    for kind, caption in _CAPTIONS.items():
+        having = {run: report for run, report in runs.items() if has_curve(report, kind)}
+        if having:
+            yield {"chart": curve_chart(kind, having), "caption": caption, "table": None}
+    for metric in table.metrics:
+        having = {run: report for run, report in runs.items() if has_curve(report, DISTRACTORS, metric)}
+        if having:
+            chart = curve_chart(DISTRACTORS, having, metric)
+            yield {"chart": chart, "caption": "Relevant and junk rows are there from the start.", "table": None}
 
 
 def _changes(group: Group, paired: Comparison) -> Iterator[dict[str, Any]]:

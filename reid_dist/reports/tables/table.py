@@ -24,7 +24,10 @@ from reid_dist.reports.comparison.conditions import differing_conditions, unlike
 from reid_dist.reports.comparison.paired import compare, pair_values, query_values, resampled_units, untestable
 from reid_dist.reports.comparison.selection import choose_metrics, metric_value_of
 from reid_dist.reports.documents import JsonResult, plain
+from reid_dist.reports.plots.figures import plot_chart
+from reid_dist.reports.plots.run_curves import curve_chart
 from reid_dist.reports.report import Report
+from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.tables.letters import compact_letters, holm
 from reid_dist.reports.tables.moved import moved_queries
 from reid_dist.reports.tables.page import render_tables
@@ -45,13 +48,14 @@ class RunTable(TableData, JsonResult):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain Python values; what is not a finite number is None."""
-        # Pictures are for pages alone.
-        unseen = replace(self, groups=tuple(replace(group, moved=None) for group in self.groups))
+        # Pictures are for pages alone, and of the reports a table has the curves.
+        unseen = replace(self, groups=tuple(replace(group, moved=None, reports=()) for group in self.groups))
         described: dict[str, Any] = {"schema": SCHEMA} | plain(asdict(unseen))
         for group, known in zip(described["groups"], self.groups, strict=True):
-            del group["moved"]
+            del group["moved"], group["reports"]
             group["paired"] = None if known.paired is None else known.paired.to_dict()
-            for row in group["rows"]:
+            for row, report in zip(group["rows"], known.reports, strict=True):
+                row["curves"] = plain({name: curve.tolist() for name, curve in report.curves.items()})
                 for cell in row["cells"]:
                     cell["interval"] = cell["interval"] and [cell["interval"][end] for end in ("low", "high")]
                 row["metrics"] = dict(zip(self.metrics, row.pop("cells"), strict=True))
@@ -78,6 +82,18 @@ class RunTable(TableData, JsonResult):
         `letters` is as of `to_markdown`.
         """
         return render_tables(self, letters=letters)
+
+    def plot(self, curve: str = "CMC", ax: Any = None, *, metric: str | None = None) -> tuple[Any, Any]:
+        """Draw a curve of all runs with matplotlib, and return figure and axes.
+
+        Runs of different groups, whose values do not compare, have the title of their group beside their name.
+        Parameters and errors are those of `Report.plot`.
+        """
+        runs: dict[str, ReportData] = {}
+        for group in self.groups:
+            beside = f" ({group.title})" if len(self.groups) > 1 else ""
+            runs |= {f"{name}{beside}": report for name, report in group.named_reports.items()}
+        return plot_chart(curve_chart(curve, runs, metric, bands=True), ax)
 
     def to_csv(self) -> str:
         """Return one line per run, shares as numbers from 0 to 1."""
@@ -142,7 +158,7 @@ def compare_runs(
         metrics=tuple(chosen),
         groups=tuple(
             _group([labels[at] for at in members], [loaded[at] for at in members], chosen, draws)
-            for members in _comparable(loaded)
+            for members in comparable(loaded)
         ),
         level=float(level),
         unit=unit,
@@ -165,8 +181,8 @@ def run_names(sources: Sequence[object], reports: Sequence[Report]) -> list[str]
     return names
 
 
-def _comparable(reports: Sequence[Report]) -> list[list[int]]:
-    """Places of the runs of every group."""
+def comparable(reports: Sequence[Report]) -> list[list[int]]:
+    """Return the places of the runs of every group: protocol, queries, gallery and labels agree."""
     groups: list[list[int]] = []
     for at, report in enumerate(reports):
         for members in groups:
@@ -224,7 +240,6 @@ def _group(names: Sequence[str], reports: Sequence[Report], metrics: Sequence[st
             report.result_digest,
             tuple(stages[at] for at in differing),
             tuple(cells),
-            {curve: tuple(values.tolist()) for curve, values in report.curves.items() if values.ndim == 1},
         )
         for name, report, stages, cells in zip(names, reports, described, zip(*columns, strict=True), strict=True)
     )
@@ -233,6 +248,7 @@ def _group(names: Sequence[str], reports: Sequence[Report], metrics: Sequence[st
         title=_title(reports[0]),
         stages=tuple(_STAGES[at] for at in differing),
         rows=tuple(rows),
+        reports=tuple(reports),
         n_units=drawn.n_units,
         paired=paired,
         moved=moved_queries(paired, reports) if paired is not None and draws.pictures else None,

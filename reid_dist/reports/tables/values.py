@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from reid_dist.metrics.confidence import Interval
 from reid_dist.reports.comparison.values import ChangedQuery, Comparison
 from reid_dist.reports.ranked_pictures import RankedPictures
+from reid_dist.reports.report_data import ReportData
+
+Loaded = TypeVar("Loaded", bound=ReportData)
 
 NEAR_BEST: Final = "\N{DAGGER}"
 
@@ -35,13 +39,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run: its name, its result digest, its stages that differ within the group, its cells, its curves by name."""
+    """One run: its name, its result digest, its stages that differ within the group, its cells."""
 
     name: str
     result_digest: str
     stages: tuple[str, ...]
     cells: tuple[Cell, ...]
-    curves: dict[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ class Group:
         Names of the stages that differ between the rows.
     rows
         In the order in which the runs were given; `ranked` has them by their first metric.
+    reports
+        Those of the rows.
     n_units
         Identities (or queries) that were resampled; 0 without a test.
     paired
@@ -88,11 +93,17 @@ class Group:
     title: str
     stages: tuple[str, ...]
     rows: tuple[Row, ...]
+    reports: tuple[ReportData, ...]
     n_units: int
     paired: Comparison | None
     moved: MovedQueries | None
     test: str
     notes: tuple[str, ...]
+
+    @property
+    def named_reports(self) -> dict[str, ReportData]:
+        """Reports by the names of their rows."""
+        return distinct_names([row.name for row in self.rows], self.reports)
 
     @property
     def ranked(self) -> tuple[Row, ...]:
@@ -126,3 +137,11 @@ class TableData:
     n_resamples: int
     seed: int
     notes: tuple[str, ...]
+
+
+def distinct_names(names: Sequence[str], reports: Sequence[Loaded]) -> dict[str, Loaded]:
+    """Return reports by their names; one that occurs before has its number beside it."""
+    named: dict[str, Loaded] = {}
+    for number, (name, report) in enumerate(zip(names, reports, strict=True), 1):
+        named[name if name not in named else f"{name} (run {number})"] = report
+    return named

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 
 import pytest
 from browser import assert_no_page_overflows, needs_browser
-from pages import Page
+from pages import Page, assert_link_stays
 
 from reid_dist.evaluation.sweeps import SweepReport
-from reid_dist.reports.sweeps import BEST
+from reid_dist.reports.plots.chart import Dots, Line
+from reid_dist.reports.plots.svg import draw
+from reid_dist.reports.sweeps import BEST, charts_of
 
 
 def report(parameters, values, metrics=("mAP", "CMC@1"), **more):
@@ -86,7 +87,7 @@ def test_the_page_is_whole_and_fetches_nothing(made):
     assert not any(page.named(tag) for tag in ("script", "link", "img"))
     for _, attributes in page.tags:
         assert not {"src", "srcset", "data", "action"} & set(attributes)
-        assert str(attributes.get("href", "#")).startswith("#"), "links stay on the page"
+        assert_link_stays(attributes)
         assert not any(name.startswith("on") for name in attributes)
     for forbidden in ("url(", "@import", "//"):
         assert forbidden not in text
@@ -121,27 +122,29 @@ def test_charts_stay_inside_their_frames(made):
 
 
 def chart_of(made, metric=0):
-    return re.findall(r"<svg.*?</svg>", made.to_html(), re.DOTALL)[metric]
+    return charts_of(made.to_dict())[metric]["chart"]
+
+
+def lines_of(chart):
+    return [layer for layer in chart.layers if isinstance(layer, Line)]
 
 
 def test_there_is_one_named_line_for_each_setting_of_the_others():
     chart = chart_of(REPORTS["three lines"])
-    dashes = [each["stroke-dasharray"] for each in Page(chart).named("polyline")]
-    assert len(set(dashes)) == len(dashes) == 3
-    names = re.findall(r'<text class="series"[^>]*y="([^"]*)" text-anchor="start">([^<]*)</text>', chart)
-    assert sorted(name for _, name in names) == ["alpha 0", "alpha 1", "alpha 2"]
-    heights = sorted(float(height) for height, _ in names)
-    assert min(b - a for a, b in itertools.pairwise(heights)) > 12
-    assert "series" not in chart_of(REPORTS["one line"])
-    names = re.findall(r'<text class="series"[^>]*>([^<]*)</text>', chart_of(REPORTS["names beside lines"]))
-    assert "k2 6, lambda 0.3, zhong_d4" in names
+    assert chart.legend == [("alpha 0", 0), ("alpha 1", 1), ("alpha 2", 2)]
+    drawn = str(draw(chart))
+    styles = re.findall(r'<polyline class="(line [^"]*)"', drawn)
+    assert len(styles) == 6, "three lines, and a piece of each in the legend"
+    assert len(set(styles)) == 3
+    assert not chart_of(REPORTS["one line"]).legend
+    assert "k2 6, lambda 0.3, zhong_d4" in dict(chart_of(REPORTS["names beside lines"]).legend)
 
 
 def test_too_many_lines_are_left_to_the_table():
     many = REPORTS["many lines"]
     chart = chart_of(many)
-    assert len(Page(chart).named("polyline")) == 8
-    assert "alpha 39" in chart
+    assert len(lines_of(chart)) == 8
+    assert "alpha 39" in dict(chart.legend)
     assert "Shown are the 8 lines of 40" in many.to_html()
 
 
@@ -150,26 +153,26 @@ def test_the_best_point_has_a_sign(made):
     signs = re.findall(rf'<td class="number">{BEST} ([^<]*)</td>|<th[^>]*>{BEST}', made.to_html())
     assert len(signs) == len(made.best)
     for number, name in enumerate(made.metric_names):
-        marked = chart_of(made, number).count('class="best"')
-        assert marked == (name in made.best)
+        marks = [layer for layer in chart_of(made, number).layers if isinstance(layer, Dots) and layer.shape == "best"]
+        assert len(marks) == (name in made.best)
 
 
 def test_the_mark_is_at_the_best_point():
     chart = chart_of(REPORTS["one line"])
-    (mark,) = re.findall(r'<polygon class="best" points="([^"]*)"', chart)
-    corners = [tuple(map(float, pair.split(","))) for pair in mark.split()]
-    centre = tuple(sum(axis) / 4 for axis in zip(*corners, strict=True))
-    (line,) = re.findall(r'<polyline[^>]*points="([^"]*)"', chart)
-    points = [tuple(map(float, pair.split(","))) for pair in line.split()]
-    assert centre == pytest.approx(points[3], abs=0.06)
-    assert points[3][1] == min(y for _, y in points)
-    assert ">66.00 %<" in chart
+    (line,) = lines_of(chart)
+    (mark,) = (layer for layer in chart.layers if isinstance(layer, Dots))
+    assert (mark.x.tolist(), mark.y.tolist()) == ([3], [0.66])
+    assert (line.x.tolist(), line.y.tolist()) == (list(range(6)), [0.6, 0.6, 0.64, 0.66, 0.65, 0.62])
+    drawn = str(draw(chart))
+    (centre,) = re.findall(r'class="shape best[^"]*" d="M([\d.]+) ([\d.]+)m', drawn)
+    (points,) = re.findall(r'<polyline[^>]*points="([^"]*)"', drawn)
+    assert ",".join(centre) == points.split()[3]
+    assert ">66.00 %<" in drawn
 
 
 def test_lines_go_from_left_to_right_whatever_the_order_of_the_grid():
-    (line,) = re.findall(r'<polyline[^>]*points="([^"]*)"', chart_of(REPORTS["not in order"]))
-    xs = [float(pair.split(",")[0]) for pair in line.split()]
-    assert xs == sorted(xs)
+    (line,) = lines_of(chart_of(REPORTS["not in order"]))
+    assert (line.x.tolist(), line.y.tolist()) == ([1, 3, 5], [0.1, 0.2, 0.3])
     table = re.findall(r'<tr><th scope="row" class="number">([^<]*)</th>', REPORTS["not in order"].to_html())
     assert table == ["5", "1", "3"]
 
