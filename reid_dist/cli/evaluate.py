@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.job_options import job_fields, job_options
 from reid_dist.cli.options import (
     GroupedCommand,
     RunOptions,
     cluster_options,
+    given_options,
+    job_options,
     observation_options,
     output_options,
     refuse_idle_options,
@@ -41,16 +42,9 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: A
       reid-dist evaluate q.zarr g.zarr --protocol oxford --ground-truth gt.json
       reid-dist evaluate labels.npz labels.npz --distances distmat.npy
     """
-    from pydantic import ValidationError
-
     from reid_dist.cli.resumable import evaluate_job
     from reid_dist.cli.splitting import deliver
-    from reid_dist.core.validation import explain
-    from reid_dist.errors import InputError
     from reid_dist.evaluation.pipelines import PipelineJob
 
-    try:
-        job = PipelineJob(query=query, gallery=gallery, **job_fields(given))
-    except ValidationError as error:
-        raise InputError(explain("the command", error, PipelineJob)) from None
+    job = PipelineJob(query=query, gallery=gallery, **given_options(given))
     deliver(evaluate_job(job, run), as_json=as_json, output=run.output)

@@ -7,18 +7,22 @@ Annotations are evaluated at run time, so this module does without postponed one
 alone: ``--help`` reads it, and classes of other modules are forward references.
 """
 
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict, cast
+
+from reid_dist.core.parameters import Parameter, check_values, declared_keys
+from reid_dist.core.registry import did_you_mean
+from reid_dist.errors import InputError
+from reid_dist.stages.methods import SweptValues
 
 if TYPE_CHECKING:
     from reid_dist.relevance.ground_truth import GroundTruth
     from reid_dist.relevance.protocols import Protocol
     from reid_dist.stages.expansion import Step
     from reid_dist.stages.reranking import Reranking
+    from reid_dist.stores.importers.split_lists import SplitSource
 
 PROTOCOLS: Final = (
     *("market1501", "market1501_matlab", "allshots", "cuhk03", "cuhk03_separate_cameras", "no_cameras", "same_set"),
@@ -36,7 +40,6 @@ POINTS: Final = "points"
 Source = Sequence[Mapping[str, Any]] | Mapping[Any, Mapping[str, Any]] | str | PathLike[str]
 """What a ground truth is read from; see `reid_dist.relevance.ground_truth.read_ground_truth`."""
 
-Form = Literal["flag", "whole", "number", "choice", "names", "numbers", "rows", "text"]
 Heading = Literal["Inputs", "Draw", "Conventions", "Outputs", "Resources"]
 
 COUNT: Final = (1, 2**31 - 1)
@@ -44,27 +47,20 @@ COUNT: Final = (1, 2**31 - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Option:
-    """Everything about an option but its name and type.
+class Option(Parameter):
+    """A parameter of an evaluation: everything about it but its name and type.
 
-    `help` is the text of the command line, `doc` that of docstrings (None for the same).  `limits` are allowed
-    themselves for whole numbers, not for other numbers.  `recorded` options are listed among the ``options`` of a
-    report; others have an entry of their own, or no effect on results.  `refused_by` are the evaluations that do not
-    compute it.  `name`, `form`, `optional` (None is a value) and `choices` are derived from the key.
+    `help` is the text of the command line, `doc` that of docstrings (None for the same).  `recorded` options are listed
+    among the ``options`` of a report; others have an entry of their own, or no effect on results.  `refused_by` are the
+    evaluations that do not compute it.
     """
 
     default: Any
-    help: str
     doc: str | None = None
     heading: Heading = "Outputs"
     metavar: str | None = None
-    limits: tuple[float, float] | None = None
     recorded: bool = True
     refused_by: tuple[str, ...] = ()
-    name: str = ""
-    form: Form = "text"
-    optional: bool = False
-    choices: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
@@ -287,6 +283,7 @@ class _Outputs(TypedDict, total=False):
             default=0.95,
             metavar="LEVEL",
             limits=(0, 1),
+            exclusive=True,
             refused_by=(SPLITS, SWEEP),
             help="Level of the bootstrap intervals.",
             doc="Level of the bootstrap intervals of all means (by identity); None for none.",
@@ -412,32 +409,96 @@ class JobOptions(EvaluationOptions, Published, total=False):
     ]
 
 
-def _derived(name: str, annotation: Any) -> Option:
-    """Option of a key, with the attributes that follow from its type."""
-    (option,) = (each for each in annotation.__metadata__ if isinstance(each, Option))
-    given = annotation.__origin__
-    kinds = get_args(given) if get_origin(given) in (UnionType, typing.Union) else (given,)
-    forms: dict[Any, Form] = {
-        bool: "flag",
-        int: "whole",
-        float: "number",
-        Sequence[str]: "names",
-        Sequence[float]: "numbers",
-        Sequence[int]: "rows",
-    }
-    found = [forms[kind] for kind in kinds if kind in forms]
-    choices = get_args(given) if get_origin(given) is Literal else ()
-    form = found[0] if found else "choice" if choices else "text"
-    return replace(
-        option, name=name, form=form, optional=option.default is None or type(None) in kinds, choices=choices
-    )
+class SplitOptions(TypedDict, total=False):
+    """Where the galleries of an evaluation over several splits come from."""
+
+    repeats: Annotated[
+        int | None,
+        Option(
+            default=None,
+            heading="Draw",
+            limits=COUNT,
+            help="Number of splits. Default: 10, or all of --rows.",
+            doc="Number of splits; None for ten draws, or for all of a list.",
+        ),
+    ]
+    per_identity: Annotated[
+        int | None,
+        Option(
+            default=None,
+            heading="Draw",
+            limits=COUNT,
+            help="Rows to keep of every gallery identity; not with --rows, but for rand_perm_cam.mat. Default: 1.",
+            doc="Rows of every gallery identity that a split keeps; all of them where there are fewer, with a note.  "
+            "None for 1.",
+        ),
+    ]
+    per_camera: Annotated[
+        bool,
+        Option(
+            default=False,
+            heading="Draw",
+            help="Keep so many of every identity under every camera.",
+            doc="Keep so many of every identity under every camera, as SYSU-MM01 does.",
+        ),
+    ]
+    rest_as_queries: Annotated[
+        bool,
+        Option(
+            default=False,
+            heading="Draw",
+            help="Rows that are not kept are the queries; give one set twice.",
+            doc="Take the rows that a split does not keep as its queries, as VehicleID does; `query` is then the "
+            "gallery, too.",
+        ),
+    ]
+    of_queries: Annotated[
+        bool,
+        Option(
+            default=False,
+            heading="Draw",
+            help="Draw the queries instead, against the whole gallery.",
+            doc="Draw the queries instead of the gallery, which is whole.",
+        ),
+    ]
+    rows: Annotated[
+        "SplitSource | None",
+        Option(
+            default=None,
+            heading="Draw",
+            metavar="FILE",
+            help="Rows of every split in place of draws: JSON, .npz, or rand_perm_cam.mat of SYSU-MM01.",
+            doc="Rows of every split in place of draws; see `reid_dist.stores.importers.split_lists`.",
+        ),
+    ]
+    by: Annotated[
+        Literal["rows", "item_ids", "image_paths"],
+        Option(
+            default="rows",
+            heading="Draw",
+            help="What FILE of --rows holds; rows are numbered from 0.",
+            doc="What `rows` holds: numbers from 0, or names.",
+        ),
+    ]
+
+
+class SplitEvaluationOptions(Published, SplitOptions, EvaluationOptions, total=False):
+    """Options of an evaluation over several splits."""
+
+
+class SweepOptions(EvaluationOptions, SweptValues, total=False):
+    """Options of an evaluation, and values of swept parameters."""
 
 
 def option_table(keys: type) -> dict[str, Option]:
     """Options of a TypedDict by name; protocol and distance first, as in the heading of a report."""
-    annotations = keys.__annotations__
-    names = dict.fromkeys([name for name in ("protocol", "distance") if name in annotations]) | annotations
-    return {name: _derived(name, annotations[name]) for name in names}
+    declared = declared_keys(keys, Option)
+    names = dict.fromkeys([name for name in ("protocol", "distance") if name in declared]) | declared
+    # The type of a key may be a forward reference.
+    return {
+        name: replace(declared[name], optional=declared[name].optional or declared[name].default is None)
+        for name in names
+    }
 
 
 OPTIONS: Final = option_table(EvaluationOptions)
@@ -448,3 +509,53 @@ RANKING_OPTIONS: Final = option_table(RankingOptions)
 
 JOB_OPTIONS: Final = option_table(JobOptions)
 """The same as `OPTIONS`, with those of a job."""
+
+SPLIT_OPTIONS: Final = option_table(SplitOptions)
+"""Options of splits."""
+
+SPLIT_EVALUATION_OPTIONS: Final = option_table(SplitEvaluationOptions)
+"""The same with those of a single evaluation, and the benchmark."""
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
+def complete(given: Mapping[str, Any], known: Mapping[str, Option] = OPTIONS) -> EvaluationOptions:
+    """Options with the defaults of all that are not given, each checked; an unknown one is refused."""
+    for name in given:
+        if name not in known:
+            raise InputError(did_you_mean("option", name, list(known)))
+    values = {name: given.get(name, option.default) for name, option in known.items()}
+    return cast("EvaluationOptions", check_values(known, values))
+
+
+def headline_only(options: EvaluationOptions, **changed: Any) -> EvaluationOptions:
+    """Options with all extras switched off: lists, tables, intervals, comparisons; `changed` are others by name."""
+    extras = {name: option for name, option in OPTIONS.items() if SWEEP in option.refused_by}
+    off = {name: None if option.optional else option.default for name, option in extras.items()}
+    return cast("EvaluationOptions", {**options, **off, **changed})
+
+
+def recorded(options: EvaluationOptions) -> dict[str, Any]:
+    """Values that a report lists among its options: results depend on them, and they have no entry of their own."""
+    values = {name: value for name, value in options.items() if OPTIONS[name].recorded}
+    # None and an empty list mean the same, and a finished report serves for either.
+    return {**values, "breakdowns": () if options["breakdowns"] is None else options["breakdowns"]}
+
+
+def refuse_options_of_features(options: Mapping[str, Any], given: str) -> None:
+    """Refuse options that are computed from features, where ``"distances"`` or ``"lists"`` take their place."""
+    found = [name for name in OPTIONS if name not in RANKING_OPTIONS and requests(options.get(name))]
+    if found:
+        blocks = found == ["rerank"] and given == "distances"
+        more = ", or a block that reid_dist.rerank_blocks has re-ranked" if blocks else ""
+        raise InputError(f"{' and '.join(found)} is not available for {given}; evaluate the feature stores{more}")
+
+
+def refuse_options(options: Mapping[str, Any], evaluation: str, reason: str) -> None:
+    """Refuse options that an evaluation does not compute; the message is the name of the first and the reason."""
+    for name, option in OPTIONS.items():
+        value = options.get(name)
+        # A choice always has a value; of other options, even the default is a request.
+        if evaluation in option.refused_by and (option.is_set(value) if option.choices else requests(value)):
+            raise InputError(f"{name} {reason}")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
-    StrictBool,
+    PlainValidator,
     StrictFloat,
     StrictInt,
     Tag,
@@ -22,6 +22,7 @@ from pydantic import (
     create_model,
 )
 
+from reid_dist.core.parameters import Form
 from reid_dist.core.specs import parse_spec
 from reid_dist.core.validation import in_one_line, problems_of
 from reid_dist.core.yaml_text import parse_yaml, read_yaml_file
@@ -31,19 +32,18 @@ from reid_dist.evaluation.benchmarks import BENCHMARKS, Benchmark, with_benchmar
 from reid_dist.evaluation.options import (
     JOB_OPTIONS,
     OPTIONS,
+    SPLIT_OPTIONS,
     SPLITS,
     SWEEP,
     EvaluationOptions,
-    Form,
     Option,
 )
 from reid_dist.evaluation.sides import Sides
-from reid_dist.evaluation.split_options import SPLIT_OPTIONS
-from reid_dist.evaluation.swept import SWEPT_PARAMETERS
 from reid_dist.metrics.definitions import metric_names, parse_metric
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol, compose_protocol
 from reid_dist.stages.expansion import make_step, parse_expand
+from reid_dist.stages.methods import SWEPT_PARAMETERS
 from reid_dist.stages.reranking import parse_rerank
 
 
@@ -83,57 +83,42 @@ class ProtocolComponents(BaseModel):
         return compose_protocol(self.name, base=self.base, **components)
 
 
-def _form(protocol: object) -> str:
-    """Form of a protocol, so that problems are those of this form alone."""
-    return "components" if isinstance(protocol, dict | ProtocolComponents) else "text"
+def _kind_of_protocol(given: object) -> str:
+    """Kind of a protocol, so that problems are those of this kind alone."""
+    return "components" if isinstance(given, dict | ProtocolComponents) else "text"
 
 
-# In YAML true is no number, and "2" a text.
-Number = StrictInt | StrictFloat
+_PROTOCOL = Annotated[
+    Annotated[str, Tag("text")] | Annotated[ProtocolComponents, Tag("components")], Discriminator(_kind_of_protocol)
+]
 
-
-def _names_of_metrics(given: object) -> list[str] | None:
-    """Take one text for a list of names."""
-    try:
-        return None if given is None else metric_names(given)
-    except InputError as error:
-        raise ValueError(str(error)) from None
-
-
-_NAMES = {"type": "string", "description": "A name, or several with commas between them."}
-
-# Options whose values in a file are not those of Python.
-_TYPES_IN_FILES: dict[str, Any] = {
-    "protocol": Annotated[
-        Annotated[str, Tag("text")] | Annotated[ProtocolComponents, Tag("components")], Discriminator(_form)
-    ],
-    "metrics": Annotated[
-        tuple[str, ...] | None,
-        BeforeValidator(_names_of_metrics),
-        WithJsonSchema({"anyOf": [_NAMES, {"type": "array", "items": _NAMES}, {"type": "null"}]}, mode="validation"),
-    ],
-    "pictures": tuple[StrictInt, ...] | Literal["hardest"] | None,
-}
-_TYPES: dict[Form, Any] = {
-    "flag": StrictBool,
-    "whole": StrictInt,
-    "number": StrictFloat,
-    "names": tuple[str, ...],
-    "numbers": tuple[Number, ...],
-    "text": str,
+_NUMBER = {"anyOf": [{"type": "integer"}, {"type": "number"}]}
+_SCHEMAS: dict[Form, dict[str, Any]] = {
+    "flag": {"type": "boolean"},
+    "whole": {"type": "integer"},
+    "number": {"type": "number"},
+    "text": {"type": "string"},
+    "names": {"type": "array", "items": {"type": "string"}},
+    "numbers": {"type": "array", "items": _NUMBER},
+    "rows": {"type": "array", "items": {"type": "integer"}},
 }
 
 
-def _type_in_files(option: Option) -> Any:
-    """Type of an option in a pipeline file, with its limits."""
-    if option.name in _TYPES_IN_FILES:
-        return _TYPES_IN_FILES[option.name]
-    kind = Literal[option.choices] if option.form == "choice" else _TYPES[option.form]
-    if option.limits is not None:
-        low, high = option.limits
-        limits = Field(ge=low, le=high) if option.form == "whole" else Field(gt=low, lt=high)
-        kind = Annotated[kind, limits]
-    return kind | None if option.optional else kind
+def _in_files(option: Option) -> Any:
+    """Type of an option in a pipeline file: its own check, and its JSON Schema."""
+    if option.name == "protocol":
+        return _PROTOCOL
+    # What is an object in Python has a name or a path in a file.
+    in_file = replace(option, forms=("text",)) if option.form == "any" else option
+    words = ("exclusiveMinimum", "exclusiveMaximum") if option.exclusive else ("minimum", "maximum")
+    limits = dict(zip(words, option.limits or (), strict=False))
+    choices = {"choice": {"enum": list(option.choices), "type": "string"}}
+    found = [
+        {**(choices | _SCHEMAS)[form], **(limits if form in ("whole", "number") else {})} for form in in_file.forms
+    ]
+    found += [{"type": "null"}] if option.optional else []
+    schema = found[0] if len(found) == 1 else {"anyOf": found}
+    return Annotated[Any, PlainValidator(in_file.check), WithJsonSchema(schema, mode="validation")]
 
 
 if TYPE_CHECKING:
@@ -153,7 +138,7 @@ else:
     def _fields(name: str, options: Mapping[str, Option]) -> type[BaseModel]:
         """Model with one field for every option."""
         made = {
-            each.name: (_type_in_files(each), Field(default=each.default, description=each.doc or each.help))
+            each.name: (_in_files(each), Field(default=each.default, description=each.doc or each.help))
             for each in options.values()
         }
         return create_model(name, **made)
@@ -162,6 +147,8 @@ else:
     _SplitFields = _fields("_SplitFields", SPLIT_OPTIONS)
 
 
+# In YAML true is no number, and "2" a text.
+Number = StrictInt | StrictFloat
 Swept = str | bool | Number | tuple[str | bool | Number, ...]
 
 
@@ -175,7 +162,7 @@ else:
         "SweptParameters",
         __config__=ConfigDict(extra="forbid", frozen=True),
         __doc__="Values of the swept parameters: one, a list, or a text such as ``0:10`` or ``1,6,10:30:10``.",
-        **{name: (Swept | None, Field(default=None, description=text)) for name, text in SWEPT_PARAMETERS.items()},
+        **{name: (Swept | None, Field(default=None, description=each.help)) for name, each in SWEPT_PARAMETERS.items()},
     )
 
 
@@ -312,10 +299,7 @@ def wrong_names(content: Mapping[str, Any]) -> Iterator[str]:
     texts = {"metrics": metrics} if isinstance(metrics, str) else {}
     if isinstance(metrics, list | tuple):
         texts = {f"metrics.{place}": text for place, text in enumerate(metrics)}
-    for path, text in texts.items():
-        # Other values, and empty texts, are among the problems already.
-        with contextlib.suppress(InputError):
-            looked_up += [(path, name, parse_metric) for name in metric_names(text)]
+    looked_up += [(path, text, _look_up_metrics) for path, text in texts.items()]
     for path, given, look_up in looked_up:
         if isinstance(given, str):
             yield from _problems(path, look_up, given)
@@ -329,6 +313,12 @@ def contradictions(job: PipelineJob) -> Iterator[str]:
     """Fields of a job that its benchmark contradicts; names and types are other problems."""
     if job.benchmark is not None:
         yield from _problems("benchmark", PipelineJob.options, job)
+
+
+def _look_up_metrics(text: str) -> None:
+    """Read the metrics of a text with commas between their names."""
+    for name in metric_names(text):
+        parse_metric(name)
 
 
 def _parse_swept(spec: str) -> None:
