@@ -42,9 +42,16 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: A
       reid-dist evaluate q.zarr g.zarr --protocol oxford --ground-truth gt.json
       reid-dist evaluate labels.npz labels.npz --distances distmat.npy
     """
+    from pydantic import ValidationError
+
     from reid_dist.cli.resumable import evaluate_job
     from reid_dist.cli.splitting import deliver
+    from reid_dist.core.validation import explain
+    from reid_dist.errors import InputError
     from reid_dist.evaluation.pipelines import PipelineJob
 
-    job = PipelineJob(query=query, gallery=gallery, **given_options(given))
+    try:
+        job = PipelineJob(query=query, gallery=gallery, **given_options(given))
+    except ValidationError as error:
+        raise InputError(explain("the command", error, PipelineJob)) from None
     deliver(evaluate_job(job, run), as_json=as_json, output=run.output)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from reid_dist.core.formatting import counted, first_few
 from reid_dist.core.parameters import shown
 from reid_dist.core.registry import nearest_hint
+from reid_dist.errors import InputError
 
 _MOST_KNOWN = 12
 
@@ -41,6 +42,8 @@ def problems_of(error: ValidationError, known: Known, others: Iterable[str] = ()
                 problems.append(f"{path}: unknown key{_advice(key, given, problem['loc'][:-1])}")
         elif problem["type"] == "missing":
             problems.append(f"{path}: missing")
+        elif isinstance(own := problem.get("ctx", {}).get("error"), InputError):
+            problems.append(f"{path}: {own}")
         else:
             text = problem["msg"].removeprefix("Value error, ")
             problems.append(f"{path}: {text[:1].lower()}{text[1:]}, found {shown(problem['input'])}")

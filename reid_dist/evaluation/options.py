@@ -9,6 +9,7 @@ alone: ``--help`` reads it, and classes of other modules are forward references.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict, cast
 
@@ -79,6 +80,13 @@ class Option(Parameter):
         return requests(value) and (self.is_repeatable or str(value) != str(self.default))
 
 
+_convention = partial(Option, heading="Conventions")
+_input = partial(Option, heading="Inputs")
+_draw = partial(Option, heading="Draw")
+# Of one run alone.
+_extra = partial(Option, refused_by=(LISTS, SPLITS, SWEEP, POINTS))
+
+
 def requests(value: Any) -> bool:
     """Whether a value of an option requests anything: None, False and an empty sequence do not."""
     if value is None:
@@ -89,9 +97,8 @@ def requests(value: Any) -> bool:
 class _Conventions(TypedDict, total=False):
     protocol: Annotated[
         "str | Protocol",
-        Option(
+        _convention(
             default="market1501",
-            heading="Conventions",
             metavar="NAME",
             recorded=False,
             help=f"Which items are relevant and which are junk: {', '.join(PROTOCOLS)}; see `reid-dist list "
@@ -102,9 +109,8 @@ class _Conventions(TypedDict, total=False):
     ]
     metrics: Annotated[
         str | Sequence[str] | None,
-        Option(
+        _convention(
             default=None,
-            heading="Conventions",
             metavar="NAME",
             refused_by=(POINTS,),
             help="mAP, CMC@10 (or rank-10), TAR@FAR=1e-3, …; repeatable, or with commas; see `reid-dist list "
@@ -116,9 +122,8 @@ class _Conventions(TypedDict, total=False):
     ]
     max_rank: Annotated[
         int,
-        Option(
+        _convention(
             default=50,
-            heading="Conventions",
             limits=COUNT,
             refused_by=(POINTS,),
             help="Length of the curves over ranks.",
@@ -126,9 +131,8 @@ class _Conventions(TypedDict, total=False):
     ]
     collapse: Annotated[
         str | None,
-        Option(
+        _convention(
             default=None,
-            heading="Conventions",
             metavar="LABEL",
             recorded=False,
             refused_by=(LISTS, POINTS),
@@ -142,9 +146,8 @@ class _Conventions(TypedDict, total=False):
     ]
     ground_truth: Annotated[
         "Source | GroundTruth | None",
-        Option(
+        _input(
             default=None,
-            heading="Inputs",
             metavar="FILE",
             recorded=False,
             refused_by=(SPLITS,),
@@ -158,9 +161,8 @@ class _Conventions(TypedDict, total=False):
 class _OfFeatures(TypedDict, total=False):
     distance: Annotated[
         str,
-        Option(
+        _convention(
             default="cosine",
-            heading="Conventions",
             metavar=f"[{'|'.join(DISTANCES)}]",
             recorded=False,
             help="See `reid-dist list distances`.",
@@ -169,9 +171,8 @@ class _OfFeatures(TypedDict, total=False):
     ]
     expand: Annotated[
         "str | Sequence[Step] | None",
-        Option(
+        _convention(
             default=None,
-            heading="Conventions",
             metavar="SPEC",
             recorded=False,
             help="Such as 'alpha_qe(k=5,alpha=3)' or 'dba(k=5)+aqe(k=3)'; see `reid-dist list expansions`.",
@@ -182,9 +183,8 @@ class _OfFeatures(TypedDict, total=False):
     ]
     rerank: Annotated[
         "str | Reranking | None",
-        Option(
+        _convention(
             default=None,
-            heading="Conventions",
             metavar="SPEC",
             recorded=False,
             help="Such as 'k_reciprocal(k1=20,k2=6)' or 'top(gnn,m=1000)'; see `reid-dist list rerankers`.",
@@ -208,11 +208,10 @@ class _OfFeatures(TypedDict, total=False):
 class _Outputs(TypedDict, total=False):
     topk: Annotated[
         int | None,
-        Option(
+        _extra(
             default=None,
             metavar="K",
             limits=COUNT,
-            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="Write the K nearest items of every query to DIR (topk.npz).",
             doc="Number of nearest gallery items to list for every query, junk included and flagged; None for no "
             "lists.",
@@ -220,19 +219,17 @@ class _Outputs(TypedDict, total=False):
     ]
     ties: Annotated[
         bool,
-        Option(
+        _extra(
             default=False,
-            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="Also give optimistic and pessimistic values.",
             doc="Also give every rank metric with all ties settled for, and against, the relevant items.",
         ),
     ]
     breakdowns: Annotated[
         Sequence[str] | None,
-        Option(
+        _extra(
             default=(),
             metavar="NAME",
-            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="camera, camera_pair, identity, gallery_size, or a label column; repeatable.",
             doc='Tables: ``"camera"``, ``"camera_pair"``, ``"identity"``, ``"gallery_size"``, or label columns of the '
             "query set; None for none.",
@@ -240,18 +237,16 @@ class _Outputs(TypedDict, total=False):
     ]
     gallery_sizes: Annotated[
         Sequence[float] | None,
-        Option(
+        _extra(
             default=None,
-            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="Size of the distractor curve: rows, or a share such as 0.5; repeatable. Default: ten steps.",
             doc="Sizes of the distractor curve, as numbers of rows or as shares up to 1.0; None for ten equal steps.",
         ),
     ]
     gallery_order: Annotated[
         Literal["stored", "random"],
-        Option(
+        _extra(
             default="stored",
-            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="How rows enter the distractor curve.",
             doc='Order in which gallery rows enter the distractor curve: as they are ``"stored"``, or a ``"random"`` '
             "order that depends on the seed alone.",
@@ -259,9 +254,8 @@ class _Outputs(TypedDict, total=False):
     ]
     single_shot_draws: Annotated[
         int | None,
-        Option(
+        _convention(
             default=None,
-            heading="Conventions",
             limits=COUNT,
             refused_by=(LISTS, POINTS),
             help="Estimate the single-shot CMC from N draws, not exactly.",
@@ -270,9 +264,8 @@ class _Outputs(TypedDict, total=False):
     ]
     roc: Annotated[
         bool,
-        Option(
+        _extra(
             default=False,
-            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="Also give the ROC at fixed false accept rates.",
             doc="Also give the ROC at fixed false accept rates, each point exact.",
         ),
@@ -324,9 +317,8 @@ class Published(TypedDict, total=False):
 
     benchmark: Annotated[
         str | None,
-        Option(
+        _convention(
             default=None,
-            heading="Conventions",
             metavar="NAME",
             refused_by=(SWEEP,),
             help="Evaluate as published: protocol, cameras, draws and metrics by one name; see `reid-dist list "
@@ -337,9 +329,8 @@ class Published(TypedDict, total=False):
     ]
     other_codes: Annotated[
         bool,
-        Option(
+        _convention(
             default=False,
-            heading="Conventions",
             refused_by=(SWEEP,),
             help="Also run other codes of the benchmark that rank groups or draw galleries, each in a run of its own.",
             doc="Also give the numbers of other codes in use that rank groups or draw galleries, each in a run of its "
@@ -353,9 +344,8 @@ class JobOptions(EvaluationOptions, Published, total=False):
 
     fuse: Annotated[
         Sequence[str] | None,
-        Option(
+        _input(
             default=(),
-            heading="Inputs",
             metavar="STORE:WEIGHT",
             recorded=False,
             help="Another model's features of the same items: cosine = (1 - WEIGHT) own + WEIGHT other. STORE holds "
@@ -376,9 +366,8 @@ class JobOptions(EvaluationOptions, Published, total=False):
     ]
     image_root: Annotated[
         str | None,
-        Option(
+        _input(
             default=None,
-            heading="Inputs",
             refused_by=(LISTS, SPLITS, SWEEP),
             metavar="DIR",
             help="Where relative paths of --pictures start. Default: here.",
@@ -387,9 +376,8 @@ class JobOptions(EvaluationOptions, Published, total=False):
     ]
     distances: Annotated[
         str | None,
-        Option(
+        _input(
             default=None,
-            heading="Inputs",
             refused_by=(LISTS, SPLITS, SWEEP),
             metavar="FILE",
             help="A .npy block of distances, mapped; QUERY and GALLERY then give labels alone.",
@@ -398,10 +386,9 @@ class JobOptions(EvaluationOptions, Published, total=False):
     ]
     lists: Annotated[
         str | None,
-        Option(
+        _input(
             default=None,
             refused_by=(SPLITS, SWEEP),
-            heading="Inputs",
             metavar="FILE",
             help="A .npz of top-k lists (index, distance); QUERY and GALLERY then give labels alone.",
             doc="A .npz of top-k lists that takes the features' place.",
@@ -414,9 +401,8 @@ class SplitOptions(TypedDict, total=False):
 
     repeats: Annotated[
         int | None,
-        Option(
+        _draw(
             default=None,
-            heading="Draw",
             limits=COUNT,
             help="Number of splits. Default: 10, or all of --rows.",
             doc="Number of splits; None for ten draws, or for all of a list.",
@@ -424,9 +410,8 @@ class SplitOptions(TypedDict, total=False):
     ]
     per_identity: Annotated[
         int | None,
-        Option(
+        _draw(
             default=None,
-            heading="Draw",
             limits=COUNT,
             help="Rows to keep of every gallery identity; not with --rows, but for rand_perm_cam.mat. Default: 1.",
             doc="Rows of every gallery identity that a split keeps; all of them where there are fewer, with a note.  "
@@ -435,18 +420,16 @@ class SplitOptions(TypedDict, total=False):
     ]
     per_camera: Annotated[
         bool,
-        Option(
+        _draw(
             default=False,
-            heading="Draw",
             help="Keep so many of every identity under every camera.",
             doc="Keep so many of every identity under every camera, as SYSU-MM01 does.",
         ),
     ]
     rest_as_queries: Annotated[
         bool,
-        Option(
+        _draw(
             default=False,
-            heading="Draw",
             help="Rows that are not kept are the queries; give one set twice.",
             doc="Take the rows that a split does not keep as its queries, as VehicleID does; `query` is then the "
             "gallery, too.",
@@ -454,18 +437,16 @@ class SplitOptions(TypedDict, total=False):
     ]
     of_queries: Annotated[
         bool,
-        Option(
+        _draw(
             default=False,
-            heading="Draw",
             help="Draw the queries instead, against the whole gallery.",
             doc="Draw the queries instead of the gallery, which is whole.",
         ),
     ]
     rows: Annotated[
         "SplitSource | None",
-        Option(
+        _draw(
             default=None,
-            heading="Draw",
             metavar="FILE",
             help="Rows of every split in place of draws: JSON, .npz, or rand_perm_cam.mat of SYSU-MM01.",
             doc="Rows of every split in place of draws; see `reid_dist.stores.importers.split_lists`.",
@@ -473,9 +454,8 @@ class SplitOptions(TypedDict, total=False):
     ]
     by: Annotated[
         Literal["rows", "item_ids", "image_paths"],
-        Option(
+        _draw(
             default="rows",
-            heading="Draw",
             help="What FILE of --rows holds; rows are numbered from 0.",
             doc="What `rows` holds: numbers from 0, or names.",
         ),

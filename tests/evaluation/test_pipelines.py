@@ -356,7 +356,7 @@ topk: 0
         "has 7 problems: ",
         "protocol: unknown protocol 'markt1501'; did you mean 'market1501'?",
         "distance: unknown distance 'cosin'; did you mean 'cosine'?",
-        "metrics.1: unknown metric 'mINPP'; did you mean 'mINP'?",
+        "metrics: unknown metric 'mINPP'; did you mean 'mINP'?",
         "expand: unknown expansion 'alpha_qq'; did you mean 'alpha_qe'?",
         "rerank: unknown parameter of k_reciprocal 'lambda'; did you mean 'lambda_value'?",
         "max_rnk: unknown key, did you mean 'max_rank'?",
