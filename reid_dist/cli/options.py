@@ -65,18 +65,17 @@ def option(*declarations: str, group: str, **attributes: Any) -> Callable[[F], F
 
 def _reader(declared: Option) -> Callable[[click.Context, click.Parameter, Any], Any]:
     """Callback that reads the texts of an option as it is declared; a usage error says what a value must be."""
-    each = declared.element if declared.is_repeatable else declared
 
-    def read(context: click.Context, parameter: click.Parameter, given: Any) -> Any:
-        found = []
-        for text in given if declared.is_repeatable else [given]:
-            try:
-                found.append(None if text is None else each.read(text))
-            except ValueError as error:
-                raise click.BadParameter(f"{error}, found {text!r}", context, parameter) from None
-        return tuple(found) if declared.is_repeatable else found[0]
+    def read(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+        try:
+            return None if text is None else declared.read(text)
+        except ValueError as error:
+            raise click.BadParameter(f"{error}, found {text!r}", context, parameter) from None
 
-    return read
+    def read_all(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> Any:
+        return tuple(value for text in texts for value in read(context, parameter, text))
+
+    return read_all if declared.is_repeatable else read
 
 
 def shared_options(*names: str, **changed: dict[str, Any]) -> Callable[[F], F]:

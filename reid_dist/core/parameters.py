@@ -82,11 +82,6 @@ class Parameter:
         return self.forms[-1]
 
     @property
-    def element(self) -> Self:
-        """One of the values of a list."""
-        return replace(self, forms=(_ELEMENTS[self.form],))
-
-    @property
     def expected(self) -> str:
         """What a value must be, in words."""
         ranges = {"whole": self._range, "number": self._range}
@@ -141,11 +136,16 @@ class Parameter:
         return is_finite and (low < value < high if self.exclusive else low <= value <= high)
 
     def read(self, text: str) -> Any:
-        """The value that a text means, such as one of a command line, never None; errors are those of `check`."""
+        """The value that a text means, such as one of a command line, never None; errors are those of `check`.
+
+        Of a list of numbers, commas separate them; a text is a list with one name.
+        """
         given: Any = text
         if text in self.choices:
             return text
-        if "rows" in self.forms:
+        if self.form == "names":
+            given = [text]
+        elif {"numbers", "rows"} & set(self.forms):
             given = [*map(read_value, text.split(","))]
         elif {"flag", "whole", "number"} & set(self.forms):
             given = read_value(text)

@@ -59,7 +59,9 @@ def parse_spec(kind: str, text: str, *, nested: bool = False) -> list[Call]:
     With `nested`, the first argument of a call may be a call.
     """
     if not isinstance(text, str) or not text.strip():
-        raise InputError(f"a {kind} is a name or a call such as name(k=5), found {text!r}")
+        raise InputError(
+            f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} is a name or a call such as name(k=5), found {text!r}"
+        )
     calls: list[Call] = []
     position = 0
     while True:

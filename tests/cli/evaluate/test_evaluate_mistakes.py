@@ -23,7 +23,7 @@ from evaluate_sets import N_QUERY
         (["--gallery-size", "5"], ["gallery_sizes belong to the breakdown"]),
         (
             ["--breakdown", "gallery_size", "--gallery-size", "half"],
-            ["'--gallery-size': must be a number, found 'half'"],
+            ["'--gallery-size': must be a list of numbers, found 'half'"],
         ),
         (["--gallery-order", "up"], ["'--gallery-order'", "'up'"]),
         (["--gallery-order", "random"], ["--gallery-order random is of the distractor curve", "gallery_size"]),

@@ -10,6 +10,8 @@ import pytest
 from reid_dist.core.parameters import Parameter
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.evaluation.sweeps import MOST_POINTS, make_grid, parse_values
+from reid_dist.stages.expansion import parse_expand
+from reid_dist.stages.reranking import parse_rerank
 
 WHOLE, NUMBERS, NAMES, FLAG = (Parameter().of_type("x", kind) for kind in (int, float, Literal["zhong", "paper"], bool))
 AXES = Parameter(limits=(1, 64)).of_type("x", int | Literal["all"])
@@ -177,3 +179,29 @@ def test_include_self_belongs_to_expansions_that_have_it():
 
 def test_the_largest_grid():
     assert len(make_grid("alpha_qe", None, {"k": "1:50", "alpha": "1:10"}).points) == MOST_POINTS
+
+
+@pytest.mark.parametrize(
+    ("how", "given", "swept", "name", "wrong"),
+    [
+        ("rerank", "k_reciprocal(lambda_value=1.5)", "k_reciprocal", "lambda_value", 1.5),
+        ("rerank", "gnn(k1=0)", "gnn", "k1", 0),
+        ("rerank", "gnn(rounds=-1)", "gnn", "rounds", -1),
+        ("rerank", "ecn(k=0)", "ecn", "k", 0),
+        ("rerank", "ecn(q=-1)", "ecn", "q", -1),
+        ("rerank", "ecn(method=dist)", "ecn", "method", "dist"),
+        ("rerank", "top(gnn,m=0)", "top(gnn)", "m", 0),
+        ("expand", "aqe(k=-1)", "aqe", "k", -1),
+        ("expand", "fastreid(k=2,times=0)", "fastreid(k=2)", "times", 0),
+        ("expand", "camera_norm(ridge=1e10)", "camera_norm", "ridge", 1e10),
+        ("expand", "whiten(dim=0)", "whiten", "dim", 0),
+        ("expand", "gcr(rounds=0)", "gcr", "rounds", 0),
+    ],
+)
+def test_a_value_is_refused_by_the_same_words_in_a_spec_and_in_a_grid(how, given, swept, name, wrong):
+    parse = {"rerank": parse_rerank, "expand": parse_expand}[how]
+    with pytest.raises(InputError, match=f"^{name} of \\w+ must be ") as of_spec:
+        parse(given)
+    with pytest.raises(InputError) as of_grid:
+        make_grid(*((None, swept) if how == "rerank" else (swept, None)), {name: [wrong]})
+    assert str(of_grid.value) == str(of_spec.value)
