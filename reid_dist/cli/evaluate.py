@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.job_options import job_fields, job_options
 from reid_dist.cli.options import (
     GroupedCommand,
     RunOptions,
     cluster_options,
+    given_options,
+    job_options,
     observation_options,
     output_options,
     refuse_idle_options,
@@ -50,7 +51,7 @@ def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: A
     from reid_dist.evaluation.pipelines import PipelineJob
 
     try:
-        job = PipelineJob(query=query, gallery=gallery, **job_fields(given))
+        job = PipelineJob(query=query, gallery=gallery, **given_options(given))
     except ValidationError as error:
         raise InputError(explain("the command", error, PipelineJob)) from None
     deliver(evaluate_job(job, run), as_json=as_json, output=run.output)

@@ -1,4 +1,4 @@
-"""Options in groups, with one heading per group in the help, and the options that several commands share."""
+"""Options in groups, with one heading per group in the help: those of an evaluation, and others that commands share."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from reid_dist.cli.events import OPTION
+from reid_dist.evaluation.options import JOB_OPTIONS, SPLIT_OPTIONS, Option
 
 if TYPE_CHECKING:
     from reid_dist.clusters import ClusterConfig, EarlyCluster
@@ -59,6 +61,53 @@ class GroupedCommand(click.Command):
 def option(*declarations: str, group: str, **attributes: Any) -> Callable[[F], F]:
     """Add an option to a command, under a heading of its help; otherwise as `click.option`."""
     return click.option(*declarations, cls=GroupedOption, group=group, **attributes)
+
+
+def _reader(declared: Option) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """Callback that reads the texts of an option as it is declared; a usage error says what a value must be."""
+
+    def read(context: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+        try:
+            return None if text is None else declared.read(text)
+        except ValueError as error:
+            raise click.BadParameter(f"{error}, found {text!r}", context, parameter) from None
+
+    def read_all(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> Any:
+        return tuple(value for text in texts for value in read(context, parameter, text))
+
+    return read_all if declared.is_repeatable else read
+
+
+def shared_options(*names: str, **changed: dict[str, Any]) -> Callable[[F], F]:
+    """Add some options of a job or of splits, in the order of the help; `changed` are attributes that differ."""
+    known = {**JOB_OPTIONS, **SPLIT_OPTIONS}
+    return _together(
+        *(option(known[name].flag, name, **{**_attributes(known[name]), **changed.get(name, {})}) for name in names)
+    )
+
+
+def job_options(function: F) -> F:
+    """Add every option of a job."""
+    return shared_options(*JOB_OPTIONS)(function)
+
+
+def _attributes(given: Option) -> dict[str, Any]:
+    """Arguments of `click.option`."""
+    found: dict[str, Any] = {"group": given.heading, "help": given.help}
+    if given.form == "flag":
+        return {**found, "is_flag": True}
+    if given.is_repeatable:
+        return {**found, "multiple": True, "metavar": given.metavar or "N", "type": str, "callback": _reader(given)}
+    if given.default is not None:
+        found |= {"default": given.default, "show_default": True}
+    metavar = f"[{'|'.join(given.choices)}]" if given.form == "choice" else "N"
+    return {**found, "type": str, "metavar": given.metavar or metavar, "callback": _reader(given)}
+
+
+def given_options(values: dict[str, Any]) -> dict[str, Any]:
+    """Leave out options that keep their default because they are not on the command line."""
+    source = click.get_current_context().get_parameter_source
+    return {name: value for name, value in values.items() if source(name) is not ParameterSource.DEFAULT}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,17 +6,18 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.job_options import given_options, shared_options
 from reid_dist.cli.options import (
     DRAW,
     GroupedCommand,
     RunOptions,
     cluster_options,
+    given_options,
     observation_options,
     output_options,
     run_options,
+    shared_options,
 )
-from reid_dist.evaluation.split_options import SPLIT_OPTIONS
+from reid_dist.evaluation.options import SPLIT_OPTIONS
 
 
 @click.command("splits", cls=GroupedCommand)

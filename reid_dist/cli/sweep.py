@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import click
 
-from reid_dist.cli.job_options import shared_options
 from reid_dist.cli.options import (
     SWEPT,
     GroupedCommand,
@@ -17,16 +16,17 @@ from reid_dist.cli.options import (
     option,
     output_options,
     run_options,
+    shared_options,
 )
-from reid_dist.evaluation.swept import SWEPT_PARAMETERS
+from reid_dist.stages.methods import SWEPT_PARAMETERS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _swept_options(function: F) -> F:
     """Add an option for every parameter that can be swept."""
-    for name, text in reversed([*SWEPT_PARAMETERS.items()]):
-        function = option(f"--{name.replace('_', '-')}", group=SWEPT, metavar="VALUES", help=text)(function)
+    for name, each in reversed([*SWEPT_PARAMETERS.items()]):
+        function = option(f"--{name.replace('_', '-')}", group=SWEPT, metavar="VALUES", help=each.help)(function)
     return function
 
 

@@ -30,6 +30,11 @@ class Call:
     values: dict[str, Value] = field(default_factory=dict)
     within: Call | None = None
 
+    @property
+    def all_values(self) -> dict[str, Value]:
+        """Values of this call and of those within it."""
+        return {**self.values, **({} if self.within is None else self.within.all_values)}
+
 
 def value_text(value: object) -> str:
     """Write a value as specs and names have it: numbers with as few digits as give the same number when read."""
@@ -54,7 +59,9 @@ def parse_spec(kind: str, text: str, *, nested: bool = False) -> list[Call]:
     With `nested`, the first argument of a call may be a call.
     """
     if not isinstance(text, str) or not text.strip():
-        raise InputError(f"a {kind} is a name or a call such as name(k=5), found {text!r}")
+        raise InputError(
+            f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} is a name or a call such as name(k=5), found {text!r}"
+        )
     calls: list[Call] = []
     position = 0
     while True:
@@ -107,16 +114,16 @@ def _call(kind: str, text: str, name: str, inside: str, nested: bool) -> Call:
             raise InputError(f"cannot read {piece.strip()!r} in {kind} {text!r}; values are given as key=value")
         if key in values:
             raise InputError(f"{key} is given twice in {kind} {text!r}")
-        values[key] = _value(value)
+        values[key] = read_value(value)
     return Call(name, values, within)
 
 
-def _value(text: str) -> Value:
+def read_value(text: str) -> Value:
+    """Read a value: ``true`` and ``false``, a number, or else text."""
     if text in ("true", "false"):
         return text == "true"
-    if _INTEGER.fullmatch(text):
-        return int(text)
     try:
-        return float(text)
+        return int(text) if _INTEGER.fullmatch(text) else float(text)
     except ValueError:
+        # Of very many digits, Python reads no number.
         return text

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from reid_dist.core.formatting import counted, first_few
+from reid_dist.core.parameters import shown
 from reid_dist.core.registry import nearest_hint
-
-# A few lines of YAML can name values that take gigabytes to write out.
-_SHORT = reprlib.Repr()
-_SHORT.maxlevel = 2
-_SHORT.maxstring = _SHORT.maxother = 120
-
+from reid_dist.errors import InputError
 
 _MOST_KNOWN = 12
 
@@ -47,9 +42,11 @@ def problems_of(error: ValidationError, known: Known, others: Iterable[str] = ()
                 problems.append(f"{path}: unknown key{_advice(key, given, problem['loc'][:-1])}")
         elif problem["type"] == "missing":
             problems.append(f"{path}: missing")
+        elif isinstance(own := problem.get("ctx", {}).get("error"), InputError):
+            problems.append(f"{path}: {own}")
         else:
             text = problem["msg"].removeprefix("Value error, ")
-            problems.append(f"{path}: {text[:1].lower()}{text[1:]}, found {_SHORT.repr(problem['input'])}")
+            problems.append(f"{path}: {text[:1].lower()}{text[1:]}, found {shown(problem['input'])}")
     return problems
 
 

@@ -1,16 +1,10 @@
-"""Values of options: defaults, what a report records, and checks against the labels of both sides before any work."""
+"""Options that depend on the sets: checks against the labels of both sides before any work."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
-
-import numpy as np
 
 from reid_dist.core.formatting import have
-from reid_dist.core.numeric import is_number, is_whole
-from reid_dist.core.registry import did_you_mean
 from reid_dist.engine.checks import (
     check_collapse,
     check_ground_truth,
@@ -22,16 +16,7 @@ from reid_dist.engine.checks import (
 from reid_dist.engine.outputs.partitions import Partitions
 from reid_dist.errors import InputError
 from reid_dist.evaluation.breakdowns import gallery_sizes, parse_breakdowns
-from reid_dist.evaluation.options import (
-    OPTIONS,
-    RANKING_OPTIONS,
-    SWEEP,
-    EvaluationOptions,
-    Form,
-    Option,
-    Source,
-    requests,
-)
+from reid_dist.evaluation.options import EvaluationOptions, Source
 from reid_dist.metrics.definitions import RANKS, Metric, default_metrics, parse_metrics
 from reid_dist.relevance.ground_truth import GroundTruth, read_ground_truth
 from reid_dist.relevance.groups import Collapse
@@ -68,15 +53,13 @@ class CheckedOptions:
 
     @classmethod
     def of(cls, options: EvaluationOptions, query: LabelledSet, gallery: LabelledSet) -> CheckedOptions:
-        """Read and check options; errors are those of `evaluate`."""
+        """Read options that are complete; errors are those of `evaluate`."""
         given = options["protocol"]
         protocol = given if isinstance(given, Protocol) else PROTOCOLS.get(given)
         collapse = options["collapse"] if options["collapse"] is not None else protocol.collapse
         collapsed = None if collapse is None else Collapse.parse(collapse)
         protocol = replace(protocol, collapse=collapse)
-        values = cast(
-            "EvaluationOptions", {name: _checked(OPTIONS[name], value) for name, value in dict(options).items()}
-        )
+        values = options.copy()
         usual = default_metrics(protocol.cmc_family, protocol.ap_family, protocol.reported)
         metrics = parse_metrics(usual if values["metrics"] is None else values["metrics"])
         check_metrics(metrics, protocol)
@@ -101,110 +84,6 @@ class CheckedOptions:
         return cls(
             values, protocol, truth, metrics, breakdowns, partitions, rows_are_items, joined, rerank, expand, collapsed
         )
-
-
-# ---- values ----------------------------------------------------------------------------------------------------------
-
-
-def complete(given: Mapping[str, Any]) -> EvaluationOptions:
-    """Options with the defaults of all that are not given; an unknown one is refused."""
-    for name in given:
-        if name not in OPTIONS:
-            raise InputError(did_you_mean("option", name, list(OPTIONS)))
-    return cast("EvaluationOptions", {name: given.get(name, option.default) for name, option in OPTIONS.items()})
-
-
-def headline_only(options: EvaluationOptions, **changed: Any) -> EvaluationOptions:
-    """Options with all extras switched off: lists, tables, intervals, comparisons; `changed` are others by name."""
-    extras = {name: option for name, option in OPTIONS.items() if SWEEP in option.refused_by}
-    off = {name: None if option.optional else option.default for name, option in extras.items()}
-    return cast("EvaluationOptions", {**options, **off, **changed})
-
-
-def recorded(options: EvaluationOptions) -> dict[str, Any]:
-    """Values that a report lists among its options: results depend on them, and they have no entry of their own."""
-    values = {name: value for name, value in options.items() if OPTIONS[name].recorded}
-    # None and an empty list mean the same, and a finished report serves for either.
-    return {**values, "breakdowns": () if options["breakdowns"] is None else options["breakdowns"]}
-
-
-def refuse_options_of_features(options: Mapping[str, Any], given: str) -> None:
-    """Refuse options that are computed from features, where ``"distances"`` or ``"lists"`` take their place."""
-    found = [name for name in OPTIONS if name not in RANKING_OPTIONS and requests(options.get(name))]
-    if found:
-        blocks = found == ["rerank"] and given == "distances"
-        more = ", or a block that reid_dist.rerank_blocks has re-ranked" if blocks else ""
-        raise InputError(f"{' and '.join(found)} is not available for {given}; evaluate the feature stores{more}")
-
-
-def refuse_options(options: Mapping[str, Any], evaluation: str, reason: str) -> None:
-    """Refuse options that an evaluation does not compute; the message is the name of the first and the reason."""
-    for name, option in OPTIONS.items():
-        value = options.get(name)
-        # A choice always has a value; of other options, even the default is a request.
-        if evaluation in option.refused_by and (option.is_set(value) if option.choices else requests(value)):
-            raise InputError(f"{name} {reason}")
-
-
-# ---- types and limits ------------------------------------------------------------------------------------------------
-
-
-def _checked(option: Option, value: Any) -> Any:
-    """Value of an option as a plain Python value, refused where its type or limits are wrong."""
-    if (value is None and option.optional) or option.form not in _CHECKS:
-        return value
-    return _CHECKS[option.form](option, value)
-
-
-def _checked_flag(option: Option, value: Any) -> bool:
-    if not isinstance(value, bool | np.bool_):
-        raise InputError(f"{option.name} must be True or False, found {value!r}")
-    return bool(value)
-
-
-def _checked_whole(option: Option, value: Any) -> int:
-    if not is_whole(value) or (option.limits is not None and not option.limits[0] <= value <= option.limits[1]):
-        raise InputError(f"{option.name} must be {_between(option)}a whole number{_or_none(option)}, found {value!r}")
-    return int(value)
-
-
-def _checked_number(option: Option, value: Any) -> float:
-    if not is_number(value) or (option.limits is not None and not option.limits[0] < value < option.limits[1]):
-        what = "be a number" if option.limits is None else f"lie between {option.limits[0]} and {option.limits[1]}"
-        such = f", such as {option.default}" if option.default is not None else ""
-        raise InputError(f"{option.name} must {what}{such}{_or_none(option)}, found {value!r}")
-    return float(value)
-
-
-def _checked_choice(option: Option, value: Any) -> str:
-    if not isinstance(value, str) or value not in option.choices:
-        raise InputError(f"{option.name} must be one of {', '.join(option.choices)}, found {value!r}")
-    return value
-
-
-_CHECKS: dict[Form, Callable[[Option, Any], Any]] = {
-    "flag": _checked_flag,
-    "whole": _checked_whole,
-    "number": _checked_number,
-    "choice": _checked_choice,
-}
-
-
-def _between(option: Option) -> str:
-    """Limits of a whole number, as the beginning of a list of conditions."""
-    if option.limits is None:
-        return ""
-    low, high = map(int, option.limits)
-    # 2**31 - 1 is easier to read than 2147483647.
-    largest = f"2**{high.bit_length()} - 1" if high > 2**16 and high & (high + 1) == 0 else str(high)
-    return f"between {low} and {largest} and "
-
-
-def _or_none(option: Option) -> str:
-    return ", or be None" if option.optional else ""
-
-
-# ---- options that depend on the sets ---------------------------------------------------------------------------------
 
 
 def _truth(source: Source | GroundTruth | None, query: LabelledSet, gallery: LabelledSet) -> GroundTruth | None:

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.numeric import is_whole
 from reid_dist.core.segments import entry_numbers, run_offsets
 from reid_dist.errors import InputError
-from reid_dist.kernels.splitmix import LARGEST_SEED, stream_outputs
+from reid_dist.kernels.splitmix import stream_outputs
 from reid_dist.relevance.protocols import JUNK_PID
 
 Int64 = NDArray[np.int64]
@@ -42,12 +41,6 @@ class Draw:
     def __post_init__(self) -> None:
         if self.rest_as_queries and self.of_queries:
             raise InputError("of_queries draws the queries, and rest_as_queries the gallery; leave one of them out")
-        for name, low, high in (("repeats", 1, None), ("per_identity", 1, None), ("seed", 0, LARGEST_SEED)):
-            value = getattr(self, name)
-            if not is_whole(value) or value < low or (high is not None and value > high):
-                limits = f"at least {low}" if high is None else f"between {low} and 2**64 - 1"
-                raise InputError(f"{name} must be {limits} and a whole number, found {value!r}")
-            object.__setattr__(self, name, int(value))
 
 
 def row_numbers(rows: Int64, seed: int, split: int) -> NDArray[np.uint64]:

@@ -23,16 +23,18 @@ from reid_dist.engine.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.engine.task_graph import Execution, Stopwatch
 from reid_dist.engine.threshold_passes import refuse_early, verify
 from reid_dist.errors import InputError
-from reid_dist.evaluation.checked_options import (
-    CheckedOptions,
+from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.evaluation.counted_rows import CountedRows
+from reid_dist.evaluation.lowered import stage_changes
+from reid_dist.evaluation.options import (
+    RANKING_OPTIONS,
+    EvaluationOptions,
+    RankingOptions,
     complete,
     headline_only,
     recorded,
     refuse_options_of_features,
 )
-from reid_dist.evaluation.counted_rows import CountedRows
-from reid_dist.evaluation.lowered import stage_changes
-from reid_dist.evaluation.options import RANKING_OPTIONS, EvaluationOptions, RankingOptions
 from reid_dist.evaluation.progress_bars import Shown
 from reid_dist.evaluation.projection import (
     RANKS_OF_ITEMS,

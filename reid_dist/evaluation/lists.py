@@ -13,15 +13,17 @@ from reid_dist.core.environment import describe_environment
 from reid_dist.core.model import Labels, RowRange
 from reid_dist.engine.jobs import joined_label_sets
 from reid_dist.errors import InputError
-from reid_dist.evaluation.checked_options import (
-    CheckedOptions,
+from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.evaluation.no_valid_query import explain_no_valid_query
+from reid_dist.evaluation.options import (
+    LISTS,
+    RANKING_OPTIONS,
+    RankingOptions,
     complete,
     recorded,
     refuse_options,
     refuse_options_of_features,
 )
-from reid_dist.evaluation.no_valid_query import explain_no_valid_query
-from reid_dist.evaluation.options import LISTS, RANKING_OPTIONS, RankingOptions
 from reid_dist.evaluation.result_spec import given_ranking_spec
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import QueryCounts, described_protocol, interval_notes, mean_intervals

@@ -7,18 +7,23 @@ Annotations are evaluated at run time, so this module does without postponed one
 alone: ``--help`` reads it, and classes of other modules are forward references.
 """
 
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
-from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict, cast
+
+from reid_dist.core.parameters import Parameter, check_values, declared_keys
+from reid_dist.core.registry import did_you_mean
+from reid_dist.errors import InputError
+from reid_dist.stages.methods import SweptValues
 
 if TYPE_CHECKING:
     from reid_dist.relevance.ground_truth import GroundTruth
     from reid_dist.relevance.protocols import Protocol
     from reid_dist.stages.expansion import Step
     from reid_dist.stages.reranking import Reranking
+    from reid_dist.stores.importers.row_lists import SplitSource
 
 PROTOCOLS: Final = (
     *("market1501", "market1501_matlab", "allshots", "cuhk03", "cuhk03_separate_cameras", "no_cameras", "same_set"),
@@ -36,7 +41,6 @@ POINTS: Final = "points"
 Source = Sequence[Mapping[str, Any]] | Mapping[Any, Mapping[str, Any]] | str | PathLike[str]
 """What a ground truth is read from; see `reid_dist.relevance.ground_truth.read_ground_truth`."""
 
-Form = Literal["flag", "whole", "number", "choice", "names", "numbers", "rows", "text"]
 Heading = Literal["Inputs", "Draw", "Conventions", "Outputs", "Resources"]
 
 COUNT: Final = (1, 2**31 - 1)
@@ -44,27 +48,20 @@ COUNT: Final = (1, 2**31 - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Option:
-    """Everything about an option but its name and type.
+class Option(Parameter):
+    """A parameter of an evaluation: everything about it but its name and type.
 
-    `help` is the text of the command line, `doc` that of docstrings (None for the same).  `limits` are allowed
-    themselves for whole numbers, not for other numbers.  `recorded` options are listed among the ``options`` of a
-    report; others have an entry of their own, or no effect on results.  `refused_by` are the evaluations that do not
-    compute it.  `name`, `form`, `optional` (None is a value) and `choices` are derived from the key.
+    `help` is the text of the command line, `doc` that of docstrings (None for the same).  `recorded` options are listed
+    among the ``options`` of a report; others have an entry of their own, or no effect on results.  `refused_by` are the
+    evaluations that do not compute it.
     """
 
     default: Any
-    help: str
     doc: str | None = None
     heading: Heading = "Outputs"
     metavar: str | None = None
-    limits: tuple[float, float] | None = None
     recorded: bool = True
     refused_by: tuple[str, ...] = ()
-    name: str = ""
-    form: Form = "text"
-    optional: bool = False
-    choices: tuple[str, ...] = ()
 
     @property
     def flag(self) -> str:
@@ -83,6 +80,13 @@ class Option:
         return requests(value) and (self.is_repeatable or str(value) != str(self.default))
 
 
+_convention = partial(Option, heading="Conventions")
+_input = partial(Option, heading="Inputs")
+_draw = partial(Option, heading="Draw")
+# Of one run alone.
+_extra = partial(Option, refused_by=(LISTS, SPLITS, SWEEP, POINTS))
+
+
 def requests(value: Any) -> bool:
     """Whether a value of an option requests anything: None, False and an empty sequence do not."""
     if value is None:
@@ -93,9 +97,8 @@ def requests(value: Any) -> bool:
 class _Conventions(TypedDict, total=False):
     protocol: Annotated[
         "str | Protocol",
-        Option(
+        _convention(
             default="market1501",
-            heading="Conventions",
             metavar="NAME",
             recorded=False,
             help=f"Which items are relevant and which are junk: {', '.join(PROTOCOLS)}; see `reid-dist list "
@@ -106,9 +109,8 @@ class _Conventions(TypedDict, total=False):
     ]
     metrics: Annotated[
         str | Sequence[str] | None,
-        Option(
+        _convention(
             default=None,
-            heading="Conventions",
             metavar="NAME",
             refused_by=(POINTS,),
             help="mAP, CMC@10 (or rank-10), TAR@FAR=1e-3, …; repeatable, or with commas; see `reid-dist list "
@@ -120,9 +122,8 @@ class _Conventions(TypedDict, total=False):
     ]
     max_rank: Annotated[
         int,
-        Option(
+        _convention(
             default=50,
-            heading="Conventions",
             limits=COUNT,
             refused_by=(POINTS,),
             help="Length of the curves over ranks.",
@@ -130,9 +131,8 @@ class _Conventions(TypedDict, total=False):
     ]
     collapse: Annotated[
         str | None,
-        Option(
+        _convention(
             default=None,
-            heading="Conventions",
             metavar="LABEL",
             recorded=False,
             refused_by=(LISTS, POINTS),
@@ -146,9 +146,8 @@ class _Conventions(TypedDict, total=False):
     ]
     ground_truth: Annotated[
         "Source | GroundTruth | None",
-        Option(
+        _input(
             default=None,
-            heading="Inputs",
             metavar="FILE",
             recorded=False,
             refused_by=(SPLITS,),
@@ -162,9 +161,8 @@ class _Conventions(TypedDict, total=False):
 class _OfFeatures(TypedDict, total=False):
     distance: Annotated[
         str,
-        Option(
+        _convention(
             default="cosine",
-            heading="Conventions",
             metavar=f"[{'|'.join(DISTANCES)}]",
             recorded=False,
             help="See `reid-dist list distances`.",
@@ -173,9 +171,8 @@ class _OfFeatures(TypedDict, total=False):
     ]
     expand: Annotated[
         "str | Sequence[Step] | None",
-        Option(
+        _convention(
             default=None,
-            heading="Conventions",
             metavar="SPEC",
             recorded=False,
             help="Such as 'alpha_qe(k=5,alpha=3)' or 'dba(k=5)+aqe(k=3)'; see `reid-dist list expansions`.",
@@ -186,9 +183,8 @@ class _OfFeatures(TypedDict, total=False):
     ]
     rerank: Annotated[
         "str | Reranking | None",
-        Option(
+        _convention(
             default=None,
-            heading="Conventions",
             metavar="SPEC",
             recorded=False,
             help="Such as 'k_reciprocal(k1=20,k2=6)' or 'top(gnn,m=1000)'; see `reid-dist list rerankers`.",
@@ -212,11 +208,10 @@ class _OfFeatures(TypedDict, total=False):
 class _Outputs(TypedDict, total=False):
     topk: Annotated[
         int | None,
-        Option(
+        _extra(
             default=None,
             metavar="K",
             limits=COUNT,
-            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="Write the K nearest items of every query to DIR (topk.npz).",
             doc="Number of nearest gallery items to list for every query, junk included and flagged; None for no "
             "lists.",
@@ -224,19 +219,17 @@ class _Outputs(TypedDict, total=False):
     ]
     ties: Annotated[
         bool,
-        Option(
+        _extra(
             default=False,
-            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="Also give optimistic and pessimistic values.",
             doc="Also give every rank metric with all ties settled for, and against, the relevant items.",
         ),
     ]
     breakdowns: Annotated[
         Sequence[str] | None,
-        Option(
+        _extra(
             default=(),
             metavar="NAME",
-            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="camera, camera_pair, identity, gallery_size, or a label column; repeatable.",
             doc='Tables: ``"camera"``, ``"camera_pair"``, ``"identity"``, ``"gallery_size"``, or label columns of the '
             "query set; None for none.",
@@ -244,18 +237,16 @@ class _Outputs(TypedDict, total=False):
     ]
     gallery_sizes: Annotated[
         Sequence[float] | None,
-        Option(
+        _extra(
             default=None,
-            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="Size of the distractor curve: rows, or a share such as 0.5; repeatable. Default: ten steps.",
             doc="Sizes of the distractor curve, as numbers of rows or as shares up to 1.0; None for ten equal steps.",
         ),
     ]
     gallery_order: Annotated[
         Literal["stored", "random"],
-        Option(
+        _extra(
             default="stored",
-            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="How rows enter the distractor curve.",
             doc='Order in which gallery rows enter the distractor curve: as they are ``"stored"``, or a ``"random"`` '
             "order that depends on the seed alone.",
@@ -263,9 +254,8 @@ class _Outputs(TypedDict, total=False):
     ]
     single_shot_draws: Annotated[
         int | None,
-        Option(
+        _convention(
             default=None,
-            heading="Conventions",
             limits=COUNT,
             refused_by=(LISTS, POINTS),
             help="Estimate the single-shot CMC from N draws, not exactly.",
@@ -274,9 +264,8 @@ class _Outputs(TypedDict, total=False):
     ]
     roc: Annotated[
         bool,
-        Option(
+        _extra(
             default=False,
-            refused_by=(LISTS, SPLITS, SWEEP, POINTS),
             help="Also give the ROC at fixed false accept rates.",
             doc="Also give the ROC at fixed false accept rates, each point exact.",
         ),
@@ -287,6 +276,7 @@ class _Outputs(TypedDict, total=False):
             default=0.95,
             metavar="LEVEL",
             limits=(0, 1),
+            exclusive=True,
             refused_by=(SPLITS, SWEEP),
             help="Level of the bootstrap intervals.",
             doc="Level of the bootstrap intervals of all means (by identity); None for none.",
@@ -327,9 +317,8 @@ class Published(TypedDict, total=False):
 
     benchmark: Annotated[
         str | None,
-        Option(
+        _convention(
             default=None,
-            heading="Conventions",
             metavar="NAME",
             refused_by=(SWEEP,),
             help="Evaluate as published: protocol, cameras, draws and metrics by one name; see `reid-dist list "
@@ -340,9 +329,8 @@ class Published(TypedDict, total=False):
     ]
     other_codes: Annotated[
         bool,
-        Option(
+        _convention(
             default=False,
-            heading="Conventions",
             refused_by=(SWEEP,),
             help="Also run other codes of the benchmark that rank groups or draw galleries, each in a run of its own.",
             doc="Also give the numbers of other codes in use that rank groups or draw galleries, each in a run of its "
@@ -356,9 +344,8 @@ class JobOptions(EvaluationOptions, Published, total=False):
 
     fuse: Annotated[
         Sequence[str] | None,
-        Option(
+        _input(
             default=(),
-            heading="Inputs",
             metavar="STORE:WEIGHT",
             recorded=False,
             help="Another model's features of the same items: cosine = (1 - WEIGHT) own + WEIGHT other. STORE holds "
@@ -379,9 +366,8 @@ class JobOptions(EvaluationOptions, Published, total=False):
     ]
     image_root: Annotated[
         str | None,
-        Option(
+        _input(
             default=None,
-            heading="Inputs",
             refused_by=(LISTS, SPLITS, SWEEP),
             metavar="DIR",
             help="Where relative paths of --pictures start. Default: here.",
@@ -390,9 +376,8 @@ class JobOptions(EvaluationOptions, Published, total=False):
     ]
     distances: Annotated[
         str | None,
-        Option(
+        _input(
             default=None,
-            heading="Inputs",
             refused_by=(LISTS, SPLITS, SWEEP),
             metavar="FILE",
             help="A .npy block of distances, mapped; QUERY and GALLERY then give labels alone.",
@@ -401,10 +386,9 @@ class JobOptions(EvaluationOptions, Published, total=False):
     ]
     lists: Annotated[
         str | None,
-        Option(
+        _input(
             default=None,
             refused_by=(SPLITS, SWEEP),
-            heading="Inputs",
             metavar="FILE",
             help="A .npz of top-k lists (index, distance); QUERY and GALLERY then give labels alone.",
             doc="A .npz of top-k lists that takes the features' place.",
@@ -412,32 +396,89 @@ class JobOptions(EvaluationOptions, Published, total=False):
     ]
 
 
-def _derived(name: str, annotation: Any) -> Option:
-    """Option of a key, with the attributes that follow from its type."""
-    (option,) = (each for each in annotation.__metadata__ if isinstance(each, Option))
-    given = annotation.__origin__
-    kinds = get_args(given) if get_origin(given) in (UnionType, typing.Union) else (given,)
-    forms: dict[Any, Form] = {
-        bool: "flag",
-        int: "whole",
-        float: "number",
-        Sequence[str]: "names",
-        Sequence[float]: "numbers",
-        Sequence[int]: "rows",
-    }
-    found = [forms[kind] for kind in kinds if kind in forms]
-    choices = get_args(given) if get_origin(given) is Literal else ()
-    form = found[0] if found else "choice" if choices else "text"
-    return replace(
-        option, name=name, form=form, optional=option.default is None or type(None) in kinds, choices=choices
-    )
+class SplitOptions(TypedDict, total=False):
+    """Where the galleries of an evaluation over several splits come from."""
+
+    repeats: Annotated[
+        int | None,
+        _draw(
+            default=None,
+            limits=COUNT,
+            help="Number of splits. Default: 10, or all of --rows.",
+            doc="Number of splits; None for ten draws, or for all of a list.",
+        ),
+    ]
+    per_identity: Annotated[
+        int | None,
+        _draw(
+            default=None,
+            limits=COUNT,
+            help="Rows to keep of every gallery identity; not with --rows, but for rand_perm_cam.mat. Default: 1.",
+            doc="Rows of every gallery identity that a split keeps; all of them where there are fewer, with a note.  "
+            "None for 1.",
+        ),
+    ]
+    per_camera: Annotated[
+        bool,
+        _draw(
+            default=False,
+            help="Keep so many of every identity under every camera.",
+            doc="Keep so many of every identity under every camera, as SYSU-MM01 does.",
+        ),
+    ]
+    rest_as_queries: Annotated[
+        bool,
+        _draw(
+            default=False,
+            help="Rows that are not kept are the queries; give one set twice.",
+            doc="Take the rows that a split does not keep as its queries, as VehicleID does; `query` is then the "
+            "gallery, too.",
+        ),
+    ]
+    of_queries: Annotated[
+        bool,
+        _draw(
+            default=False,
+            help="Draw the queries instead, against the whole gallery.",
+            doc="Draw the queries instead of the gallery, which is whole.",
+        ),
+    ]
+    rows: Annotated[
+        "SplitSource | None",
+        _draw(
+            default=None,
+            metavar="FILE",
+            help="Rows of every split in place of draws: JSON, .npz, or rand_perm_cam.mat of SYSU-MM01.",
+            doc="Rows of every split in place of draws; see `reid_dist.stores.importers.row_lists`.",
+        ),
+    ]
+    by: Annotated[
+        Literal["rows", "item_ids", "image_paths"],
+        _draw(
+            default="rows",
+            help="What FILE of --rows holds; rows are numbered from 0.",
+            doc="What `rows` holds: numbers from 0, or names.",
+        ),
+    ]
+
+
+class SplitEvaluationOptions(Published, SplitOptions, EvaluationOptions, total=False):
+    """Options of an evaluation over several splits."""
+
+
+class SweepOptions(EvaluationOptions, SweptValues, total=False):
+    """Options of an evaluation, and values of swept parameters."""
 
 
 def option_table(keys: type) -> dict[str, Option]:
     """Options of a TypedDict by name; protocol and distance first, as in the heading of a report."""
-    annotations = keys.__annotations__
-    names = dict.fromkeys([name for name in ("protocol", "distance") if name in annotations]) | annotations
-    return {name: _derived(name, annotations[name]) for name in names}
+    declared = declared_keys(keys, Option)
+    names = dict.fromkeys([name for name in ("protocol", "distance") if name in declared]) | declared
+    # The type of a key may be a forward reference.
+    return {
+        name: replace(declared[name], optional=declared[name].optional or declared[name].default is None)
+        for name in names
+    }
 
 
 OPTIONS: Final = option_table(EvaluationOptions)
@@ -448,3 +489,53 @@ RANKING_OPTIONS: Final = option_table(RankingOptions)
 
 JOB_OPTIONS: Final = option_table(JobOptions)
 """The same as `OPTIONS`, with those of a job."""
+
+SPLIT_OPTIONS: Final = option_table(SplitOptions)
+"""Options of splits."""
+
+SPLIT_EVALUATION_OPTIONS: Final = option_table(SplitEvaluationOptions)
+"""The same with those of a single evaluation, and the benchmark."""
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
+def complete(given: Mapping[str, Any], known: Mapping[str, Option] = OPTIONS) -> EvaluationOptions:
+    """Options with the defaults of all that are not given, each checked; an unknown one is refused."""
+    for name in given:
+        if name not in known:
+            raise InputError(did_you_mean("option", name, list(known)))
+    values = {name: given.get(name, option.default) for name, option in known.items()}
+    return cast("EvaluationOptions", check_values(known, values))
+
+
+def headline_only(options: EvaluationOptions, **changed: Any) -> EvaluationOptions:
+    """Options with all extras switched off: lists, tables, intervals, comparisons; `changed` are others by name."""
+    extras = {name: option for name, option in OPTIONS.items() if SWEEP in option.refused_by}
+    off = {name: None if option.optional else option.default for name, option in extras.items()}
+    return cast("EvaluationOptions", {**options, **off, **changed})
+
+
+def recorded(options: EvaluationOptions) -> dict[str, Any]:
+    """Values that a report lists among its options: results depend on them, and they have no entry of their own."""
+    values = {name: value for name, value in options.items() if OPTIONS[name].recorded}
+    # None and an empty list mean the same, and a finished report serves for either.
+    return {**values, "breakdowns": () if options["breakdowns"] is None else options["breakdowns"]}
+
+
+def refuse_options_of_features(options: Mapping[str, Any], given: str) -> None:
+    """Refuse options that are computed from features, where ``"distances"`` or ``"lists"`` take their place."""
+    found = [name for name in OPTIONS if name not in RANKING_OPTIONS and requests(options.get(name))]
+    if found:
+        blocks = found == ["rerank"] and given == "distances"
+        more = ", or a block that reid_dist.rerank_blocks has re-ranked" if blocks else ""
+        raise InputError(f"{' and '.join(found)} is not available for {given}; evaluate the feature stores{more}")
+
+
+def refuse_options(options: Mapping[str, Any], evaluation: str, reason: str) -> None:
+    """Refuse options that an evaluation does not compute; the message is the name of the first and the reason."""
+    for name, option in OPTIONS.items():
+        value = options.get(name)
+        # A choice always has a value; of other options, even the default is a request.
+        if evaluation in option.refused_by and (option.is_set(value) if option.choices else requests(value)):
+            raise InputError(f"{name} {reason}")

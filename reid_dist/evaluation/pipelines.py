@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
-    StrictBool,
+    PlainValidator,
     StrictFloat,
     StrictInt,
     Tag,
@@ -22,6 +23,7 @@ from pydantic import (
     create_model,
 )
 
+from reid_dist.core.parameters import Form
 from reid_dist.core.specs import parse_spec
 from reid_dist.core.validation import in_one_line, problems_of
 from reid_dist.core.yaml_text import parse_yaml, read_yaml_file
@@ -31,19 +33,18 @@ from reid_dist.evaluation.benchmarks import BENCHMARKS, Benchmark, with_benchmar
 from reid_dist.evaluation.options import (
     JOB_OPTIONS,
     OPTIONS,
+    SPLIT_OPTIONS,
     SPLITS,
     SWEEP,
     EvaluationOptions,
-    Form,
     Option,
 )
 from reid_dist.evaluation.sides import Sides
-from reid_dist.evaluation.split_options import SPLIT_OPTIONS
-from reid_dist.evaluation.swept import SWEPT_PARAMETERS
 from reid_dist.metrics.definitions import metric_names, parse_metric
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol, compose_protocol
-from reid_dist.stages.expansion import make_step, parse_expand
+from reid_dist.stages.expansion import EXPANSIONS, make_step, parse_expand
+from reid_dist.stages.methods import SWEPT_PARAMETERS
 from reid_dist.stages.reranking import parse_rerank
 
 
@@ -83,112 +84,136 @@ class ProtocolComponents(BaseModel):
         return compose_protocol(self.name, base=self.base, **components)
 
 
-def _form(protocol: object) -> str:
-    """Form of a protocol, so that problems are those of this form alone."""
-    return "components" if isinstance(protocol, dict | ProtocolComponents) else "text"
+def _kind_of_protocol(given: object) -> str:
+    """Kind of a protocol, so that problems are those of this kind alone."""
+    return "components" if isinstance(given, dict | ProtocolComponents) else "text"
+
+
+def _look_up_protocol(given: str | ProtocolComponents) -> object:
+    return PROTOCOLS.get(given) if isinstance(given, str) else given.compose()
+
+
+def _look_up_expansion(spec: str) -> None:
+    """Read an expansion; a sweep may give parameters of its last step."""
+    *before, last = parse_spec("expansion", spec)
+    for step in before:
+        make_step(step.name, step.values)
+    make_step(last.name, {"k": 1, **last.values} if "k" in EXPANSIONS.get(last.name).parameters else last.values)
+
+
+def _look_up_metrics(names: Sequence[str]) -> None:
+    """Read every metric; one error names all that are wrong."""
+    problems = []
+    for name in metric_names(names):
+        try:
+            parse_metric(name)
+        except InputError as error:
+            problems.append(str(error))
+    if problems:
+        raise InputError("; ".join(problems))
+
+
+_LOOK_UPS: Mapping[str, Callable[[Any], object]] = {
+    "protocol": _look_up_protocol,
+    "distance": DISTANCES.get,
+    "benchmark": BENCHMARKS.get,
+    "expand": _look_up_expansion,
+    "rerank": parse_rerank,
+    "collapse": Collapse.parse,
+    "metrics": _look_up_metrics,
+}
+"""Names and specs among the options: they are looked up when a file is read."""
+
+
+def _looked_up(option: str) -> AfterValidator:
+    """Validator that leaves a value as it is."""
+
+    def look_up(value: Any) -> Any:
+        if value is not None:
+            _LOOK_UPS[option](value)
+        return value
+
+    return AfterValidator(look_up)
+
+
+_PROTOCOL = Annotated[str, Tag("text")] | Annotated[ProtocolComponents, Tag("components")]
+
+_NUMBER = {"anyOf": [{"type": "integer"}, {"type": "number"}]}
+_SCHEMAS: dict[Form, dict[str, Any]] = {
+    "flag": {"type": "boolean"},
+    "whole": {"type": "integer"},
+    "number": {"type": "number"},
+    "text": {"type": "string"},
+    "names": {"type": "array", "items": {"type": "string"}},
+    "numbers": {"type": "array", "items": _NUMBER},
+    "rows": {"type": "array", "items": {"type": "integer"}},
+}
+
+
+def _in_files(option: Option) -> Any:
+    """Type of an option in a pipeline file: its own check, and its JSON Schema."""
+    if option.name == "protocol":
+        return Annotated[_PROTOCOL, Discriminator(_kind_of_protocol), _looked_up(option.name)]
+    # What is an object in Python has a name or a path in a file.
+    in_file = replace(option, forms=("text",)) if option.form == "any" else option
+    words = ("exclusiveMinimum", "exclusiveMaximum") if option.exclusive else ("minimum", "maximum")
+    limits = dict(zip(words, option.limits or (), strict=False))
+    choices = {"choice": {"enum": list(option.choices), "type": "string"}}
+    found = [
+        {**(choices | _SCHEMAS)[form], **(limits if form in ("whole", "number") else {})} for form in in_file.forms
+    ]
+    found += [{"type": "null"}] if option.optional else []
+    schema = found[0] if len(found) == 1 else {"anyOf": found}
+    kind = Annotated[Any, PlainValidator(in_file.check), WithJsonSchema(schema, mode="validation")]
+    return Annotated[kind, _looked_up(option.name)] if option.name in _LOOK_UPS else kind
 
 
 # In YAML true is no number, and "2" a text.
-Number = StrictInt | StrictFloat
-
-
-def _names_of_metrics(given: object) -> list[str] | None:
-    """Take one text for a list of names."""
-    try:
-        return None if given is None else metric_names(given)
-    except InputError as error:
-        raise ValueError(str(error)) from None
-
-
-_NAMES = {"type": "string", "description": "A name, or several with commas between them."}
-
-# Options whose values in a file are not those of Python.
-_TYPES_IN_FILES: dict[str, Any] = {
-    "protocol": Annotated[
-        Annotated[str, Tag("text")] | Annotated[ProtocolComponents, Tag("components")], Discriminator(_form)
-    ],
-    "metrics": Annotated[
-        tuple[str, ...] | None,
-        BeforeValidator(_names_of_metrics),
-        WithJsonSchema({"anyOf": [_NAMES, {"type": "array", "items": _NAMES}, {"type": "null"}]}, mode="validation"),
-    ],
-    "pictures": tuple[StrictInt, ...] | Literal["hardest"] | None,
-}
-_TYPES: dict[Form, Any] = {
-    "flag": StrictBool,
-    "whole": StrictInt,
-    "number": StrictFloat,
-    "names": tuple[str, ...],
-    "numbers": tuple[Number, ...],
-    "text": str,
-}
-
-
-def _type_in_files(option: Option) -> Any:
-    """Type of an option in a pipeline file, with its limits."""
-    if option.name in _TYPES_IN_FILES:
-        return _TYPES_IN_FILES[option.name]
-    kind = Literal[option.choices] if option.form == "choice" else _TYPES[option.form]
-    if option.limits is not None:
-        low, high = option.limits
-        limits = Field(ge=low, le=high) if option.form == "whole" else Field(gt=low, lt=high)
-        kind = Annotated[kind, limits]
-    return kind | None if option.optional else kind
-
+_Number = StrictInt | StrictFloat
+_Swept = str | bool | _Number | tuple[str | bool | _Number, ...]
 
 if TYPE_CHECKING:
 
-    class _OptionFields(BaseModel):
+    class _Fields(BaseModel):
+        """Fields that are made of declarations."""
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    class OptionFields(_Fields):
         """One field for every option of a job."""
 
-        def __getattr__(self, name: str) -> Any: ...
+    class SplitFields(_Fields):
+        """Galleries of an evaluation over several splits."""
 
-    class _SplitFields(BaseModel):
-        """One field for every option of splits."""
-
-        def __getattr__(self, name: str) -> Any: ...
-
-else:
-
-    def _fields(name: str, options: Mapping[str, Option]) -> type[BaseModel]:
-        """Model with one field for every option."""
-        made = {
-            each.name: (_type_in_files(each), Field(default=each.default, description=each.doc or each.help))
-            for each in options.values()
-        }
-        return create_model(name, **made)
-
-    _OptionFields = _fields("_OptionFields", JOB_OPTIONS)
-    _SplitFields = _fields("_SplitFields", SPLIT_OPTIONS)
-
-
-Swept = str | bool | Number | tuple[str | bool | Number, ...]
-
-
-if TYPE_CHECKING:
-
-    class SweptParameters(BaseModel):
+    class SweptParameters(_Fields):
         """Values of the swept parameters."""
 
 else:
-    SweptParameters = create_model(
+
+    def _fields(name: str, doc: str, made: Mapping[str, Any]) -> type[BaseModel]:
+        return create_model(name, __config__=ConfigDict(extra="forbid", frozen=True), __doc__=doc, **made)
+
+    def _of_options(options: Mapping[str, Option]) -> dict[str, Any]:
+        return {
+            each.name: (_in_files(each), Field(default=each.default, description=each.doc or each.help))
+            for each in options.values()
+        }
+
+    OptionFields = _fields("OptionFields", "One field for every option of a job.", _of_options(JOB_OPTIONS))
+    SplitFields = _fields(
+        "SplitFields",
+        "Galleries of an evaluation over several splits, drawn at random or listed.",
+        _of_options(SPLIT_OPTIONS),
+    )
+    SweptParameters = _fields(
         "SweptParameters",
-        __config__=ConfigDict(extra="forbid", frozen=True),
-        __doc__="Values of the swept parameters: one, a list, or a text such as ``0:10`` or ``1,6,10:30:10``.",
-        **{name: (Swept | None, Field(default=None, description=text)) for name, text in SWEPT_PARAMETERS.items()},
+        "Values of the swept parameters: one, a list, or a text such as ``0:10`` or ``1,6,10:30:10``.",
+        {name: (_Swept | None, Field(default=None, description=each.help)) for name, each in SWEPT_PARAMETERS.items()},
     )
 
 
-class SplitFields(_SplitFields):
-    """Galleries of an evaluation over several splits, drawn at random or listed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PipelineJob(_OptionFields):
+class PipelineJob(OptionFields):
     """An evaluation: two sources and the options of `JobOptions`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     description: str = ""
     query: str = Field(description="Feature store of the queries, or a file that `ingest` reads.")
@@ -285,66 +310,24 @@ def read_job(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Pip
         raise InputError(f"{where} is a suite of many jobs; run it with `reid-dist nightly {where} --history FILE`")
     for override in overrides:
         _override(content, override)
-    job, problems = None, []
     try:
         job = PipelineJob.model_validate(content)
+        problems = [*contradictions(job)]
     except ValidationError as error:
         problems = problems_of(error, PipelineJob)
-    problems += wrong_names(content)
-    if job is not None and not problems:
-        problems += contradictions(job)
-    if job is None or problems:
+    if problems:
         raise InputError(in_one_line(f"pipeline file {where}", problems))
     return job
 
 
-def wrong_names(content: Mapping[str, Any]) -> Iterator[str]:
-    """Names and specs among the fields of a job that do not exist; values of wrong types are other problems."""
-    looked_up: list[tuple[str, object, Callable[[str], object]]] = [
-        ("protocol", content.get("protocol"), PROTOCOLS.get),
-        ("distance", content.get("distance"), DISTANCES.get),
-        ("benchmark", content.get("benchmark"), BENCHMARKS.get),
-        ("expand", content.get("expand"), _parse_swept if content.get("sweep") is not None else parse_expand),
-        ("rerank", content.get("rerank"), parse_rerank),
-        ("collapse", content.get("collapse"), Collapse.parse),
-    ]
-    metrics = content.get("metrics")
-    texts = {"metrics": metrics} if isinstance(metrics, str) else {}
-    if isinstance(metrics, list | tuple):
-        texts = {f"metrics.{place}": text for place, text in enumerate(metrics)}
-    for path, text in texts.items():
-        # Other values, and empty texts, are among the problems already.
-        with contextlib.suppress(InputError):
-            looked_up += [(path, name, parse_metric) for name in metric_names(text)]
-    for path, given, look_up in looked_up:
-        if isinstance(given, str):
-            yield from _problems(path, look_up, given)
-    if isinstance(content.get("protocol"), dict | ProtocolComponents):
-        with contextlib.suppress(ValidationError):
-            components = ProtocolComponents.model_validate(content["protocol"])
-            yield from _problems("protocol", ProtocolComponents.compose, components)
-
-
 def contradictions(job: PipelineJob) -> Iterator[str]:
-    """Fields of a job that its benchmark contradicts; names and types are other problems."""
-    if job.benchmark is not None:
-        yield from _problems("benchmark", PipelineJob.options, job)
-
-
-def _parse_swept(spec: str) -> None:
-    """Read an expansion whose last step is swept: its parameters need not be there."""
-    *before, last = parse_spec("expansion", spec)
-    for step in before:
-        make_step(step.name, step.values)
-    make_step(last.name, {"k": 1, **last.values})
-
-
-def _problems(path: str, look_up: Callable[[Any], object], given: object) -> Iterator[str]:
-    """The message of a look-up that fails."""
-    try:
-        look_up(given)
-    except InputError as error:
-        yield f"{path}: {error}"
+    """Fields of a job that contradict each other or its benchmark; each alone is right."""
+    expand = None if job.sweep is not None else job.expand
+    for field, contradicts in (("benchmark", job.options), ("expand", partial(parse_expand, expand or ()))):
+        try:
+            contradicts()
+        except InputError as error:
+            yield f"{field}: {error}"
 
 
 def _override(content: dict[str, Any], override: str) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final, cast
 
-from reid_dist.evaluation.checked_options import CheckedOptions, recorded
-from reid_dist.evaluation.options import OPTIONS, EvaluationOptions, requests
+from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.evaluation.options import OPTIONS, EvaluationOptions, recorded, requests
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports.documents import plain
 from reid_dist.stages.expansion import spelled

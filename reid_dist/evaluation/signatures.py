@@ -8,8 +8,8 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, Final, ForwardRef, TypeVar
 
-from reid_dist.evaluation.options import OPTIONS, Option
-from reid_dist.evaluation.split_options import SplitEvaluationOptions
+from reid_dist.core.parameters import Parameter
+from reid_dist.evaluation.options import OPTIONS, Option, SplitEvaluationOptions
 
 # Width of a docstring without its indentation.
 _WIDTH: Final = 116
@@ -21,11 +21,14 @@ _ENTRY: Final = re.compile(r"^\*\*options(?:\n +.*)+", re.MULTILINE)
 
 
 def lists_options(
-    known: Mapping[str, Option] = OPTIONS, *, evaluation: str | None = None, before: Mapping[str, str] | None = None
+    known: Mapping[str, Option] = OPTIONS,
+    *,
+    evaluation: str | None = None,
+    before: Mapping[str, Parameter] | None = None,
 ) -> Callable[[F], F]:
     """Show the options of an evaluation in signature and docstring of a function that takes ``**options``.
 
-    `before` are names, with their help, of other keyword arguments, None by default.
+    `before` are other keyword arguments by name, None by default.
     """
     shown = {name: option for name, option in known.items() if evaluation not in option.refused_by}
     named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in before or ()]
@@ -49,10 +52,10 @@ def lists_options(
 
         def entries(_: re.Match[str]) -> str:
             """Documentation of the options; one that has an entry of its own keeps that."""
+            words = {name: each.help for name, each in (before or {}).items()}
+            words |= {name: each.doc or each.help for name, each in shown.items()}
             return "\n".join(
-                f"{name}\n{_wrapped(each.doc or each.help, 4 * ' ')}"
-                for name, each in shown.items()
-                if f"\n{name}\n" not in doc
+                f"{name}\n{_wrapped(text, 4 * ' ')}" for name, text in words.items() if f"\n{name}\n" not in doc
             )
 
         function.__doc__ = _ENTRY.sub(entries, doc)

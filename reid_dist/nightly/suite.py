@@ -14,7 +14,7 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.validation import explain
 from reid_dist.core.yaml_text import read_yaml_file
 from reid_dist.errors import InputError
-from reid_dist.evaluation.pipelines import PipelineJob, contradictions, wrong_names
+from reid_dist.evaluation.pipelines import PipelineJob, contradictions
 from reid_dist.nightly.gating.settings import Gates
 
 # Names are folders of the output directory, and parts of model/dataset/job.
@@ -156,7 +156,7 @@ def _problems_of_jobs(suite: Suite) -> Iterator[str]:
     if not jobs:
         yield "no job is left: models and datasets leave out every one"
     for planned in jobs:
-        problems = [*wrong_names(dict(planned.pipeline))] or [*contradictions(planned.pipeline)]
+        problems = contradictions(planned.pipeline)
         yield from (f"jobs.{planned.job} on datasets.{planned.dataset}: {problem}" for problem in problems)
 
 

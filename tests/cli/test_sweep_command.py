@@ -85,7 +85,7 @@ def test_queries_of_the_database(reid_dist, threads, tmp_path: Path) -> None:
     [
         ((), ("--expand aqe", "neither is given")),
         (("--expand", "aqe", "--rerank", "k_reciprocal", "--k", "1"), ("not both",)),
-        (("--expand", "aqe", "--k", "0-10"), ("cannot read k '0-10'", "0:10")),
+        (("--expand", "aqe", "--k", "0-10"), ("cannot read k of aqe '0-10'", "as 0:10")),
         (("--expand", "aqe", "--k", "0:1000"), ("1001", "500 points at most")),
         (("--expand", "aqe", "--k", "0:3", "--include-self"), ("include_self", "by item id")),
         (("--expand", "aqe", "--k", "0:3", "--cluster", "nowhere.yaml"), ("nowhere.yaml",)),

@@ -264,7 +264,7 @@ def test_commands_and_pipelines_fuse(reid_dist, stored: Path, tmp_path: Path) ->
         (("sweep", "--expand", "aqe", "--k", "0:2", "--fuse", "{}"), "found 1 and no values of weight"),
         (("sweep", "--weight", "0:1:0.5"), "found 0"),
         (("sweep", "--weight", "0:1:0.5", "--k", "3", "--fuse", "{}"), "weight is swept alone"),
-        (("sweep", "--weight", "2", "--fuse", "{}"), "share from 0 to 1, found 2"),
+        (("sweep", "--weight", "2", "--fuse", "{}"), "it must be a number from 0 to 1, found '2'"),
     ],
 )
 def test_mistakes_of_commands(reid_dist, stored: Path, words: tuple[str, ...], message: str) -> None:

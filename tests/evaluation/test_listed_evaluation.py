@@ -409,8 +409,8 @@ def test_options_that_lists_do_not_determine_are_refused(option):
         ({"metrics": ["mAP_found@50"]}, r"metric 'mAP_found@50' is not available for these lists"),
         ({"protocol": "market"}, "did you mean 'market1501'"),
         ({"protocol": "oxford"}, "needs a ground truth"),
-        ({"max_rank": 0}, "max_rank must be between 1 and"),
-        ({"confidence": 1.5}, "confidence must lie between 0 and 1"),
+        ({"max_rank": 0}, "max_rank must be a whole number from 1"),
+        ({"confidence": 1.5}, "confidence must be a number between 0 and 1"),
     ],
 )
 def test_options_are_checked(option, part):

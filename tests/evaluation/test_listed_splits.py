@@ -171,7 +171,7 @@ def test_bad_files_and_names_are_refused(tmp_path: Path) -> None:
         (cube, {}, "must have one row per split"),
         ([[99999]], {"by": "item_ids"}, "has item_ids that memory lacks: 99999"),
         ([["a.jpg"]], {"by": "image_paths"}, "gives image_paths, and memory has none"),
-        ([[0]], {"by": "names"}, "by must be one of rows, item_ids, image_paths"),
+        ([[0]], {"by": "names"}, "by must be rows, item_ids or image_paths"),
         ([[0]], {"repeats": 2}, "2 repeats were requested, and 1 split are listed|1 split is listed"),
         ([[0]], {"per_camera": True}, "per_camera has no effect on listed rows"),
         ([[0]], {"per_identity": 2}, "lists all rows of every split, and per_identity 2 has no effect on them: leave"),

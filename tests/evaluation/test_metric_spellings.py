@@ -191,7 +191,12 @@ def test_a_pipeline_takes_a_single_text(tmp_path: Path, text: str, names: tuple[
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("5", "must be a list of names"), ("mAPP", "did you mean 'mAP'"), ("'mAP,'", "is empty")]
+    ("text", "message"),
+    [
+        ("5", "must be text, or a list of names, or None, found 5"),
+        ("mAPP", "did you mean 'mAP'"),
+        ("'mAP,'", "is empty"),
+    ],
 )
 def test_wrong_metrics_of_a_pipeline(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "job.yaml").write_text(f"query: q.zarr\ngallery: g.zarr\nmetrics: {text}\n")

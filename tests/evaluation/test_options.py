@@ -17,8 +17,7 @@ from reid_dist import (
     operating_points,
     sweep_parameters,
 )
-from reid_dist.evaluation.checked_options import complete
-from reid_dist.evaluation.options import JOB_OPTIONS, OPTIONS, RANKING_OPTIONS
+from reid_dist.evaluation.options import JOB_OPTIONS, OPTIONS, RANKING_OPTIONS, complete
 from reid_dist.kernels.splitmix import LARGEST_SEED
 from reid_dist.metrics.definitions import LARGEST_RANK
 
@@ -68,7 +67,7 @@ found["report"] = report.options["made_up"] == 5
 try:
     reid_dist.evaluate(rows, rows, made_up=10)
 except InputError as error:
-    found["check"] = str(error) == "made_up must be between 2 and 9 and a whole number, or be None, found 10"
+    found["check"] = str(error) == "made_up must be a whole number from 2 to 9, or None, found 10"
 specs = [
     OpenedJob(PipelineJob.model_validate({"query": "q", "gallery": "g", "made_up": value}), rows, rows, {}, None).spec
     for value in (5, 6)

@@ -333,10 +333,10 @@ NO_CAMERAS = FeatureSet.from_arrays(*sets(n_query=5, n_gallery=30)[1][:2])
 ALL_JUNK = FeatureSet.from_arrays(np.ones((3, 6), np.float32), [-1, -1, -1], [0, 1, 2])
 UNMATCHED = FeatureSet.from_arrays(np.ones((3, 6), np.float32), [90, 91, 92], [0, 1, 2])
 REFUSALS = {
-    "repeats": (QUERY, GALLERY, {"repeats": 0}, InputError, "repeats must be at least 1"),
-    "repeats, no number": (QUERY, GALLERY, {"repeats": 1.5}, InputError, "repeats must be at least 1"),
-    "per_identity": (QUERY, GALLERY, {"per_identity": 0}, InputError, "per_identity must be at least 1"),
-    "seed": (QUERY, GALLERY, {"seed": -1}, InputError, "seed must be between 0 and 2**64 - 1"),
+    "repeats": (QUERY, GALLERY, {"repeats": 0}, InputError, "repeats must be a whole number from 1"),
+    "repeats, no number": (QUERY, GALLERY, {"repeats": 1.5}, InputError, "repeats must be a whole number from 1"),
+    "per_identity": (QUERY, GALLERY, {"per_identity": 0}, InputError, "per_identity must be a whole number from 1"),
+    "seed": (QUERY, GALLERY, {"seed": -1}, InputError, "seed must be a whole number from 0 to 2**64 - 1"),
     "large seed": (QUERY, GALLERY, {"seed": 2**64}, InputError, "found 18446744073709551616"),
     "two sets": (QUERY, GALLERY, {"rest_as_queries": True}, InputError, "give the same one twice"),
     "no rest": (GALLERY, GALLERY, {"rest_as_queries": True, "per_identity": 30}, InputError, "no row is left"),

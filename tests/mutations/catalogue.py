@@ -288,11 +288,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("stages/neighbours/items.py", "np.where(label == self.apart, own, label)", "label"),
         ("stages/expansion/neighbour_averages.py", "    if (own_row < 0).all():\n", "    if len(own_row) == 0:\n"),
         ("stages/neighbours/neighbour_lists.py", "first = int(self.own_first)", "first = 1"),
-        (
-            "stages/expansion/expansion_steps.py",
-            "or not math.isfinite(alpha) or alpha < 0:",
-            "or not math.isfinite(alpha) or alpha < -1:",
-        ),
+        ("core/parameters.py", "else low <= value <= high)", "else low - 1 <= value <= high)"),
         ("stages/expansion/expansion_steps.py", "return max(0, self.k - 1) if", "return max(0, self.k) if"),
         ("stages/expansion/convolution.py", "others.start + here, weight", "here, weight"),
         (

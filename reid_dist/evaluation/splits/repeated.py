@@ -24,14 +24,22 @@ from reid_dist.errors import InputError
 from reid_dist.evaluation.benchmarks import Benchmark, benchmark_notes, refuse_unfit_labels, with_benchmark
 from reid_dist.evaluation.benchmarks.resolving import draw_of, refuse_other_codes
 from reid_dist.evaluation.benchmarks.variants import CMC, Scores, benchmark_spec, other_notes, scores_apart
-from reid_dist.evaluation.checked_options import complete, headline_only, recorded, refuse_options
 from reid_dist.evaluation.evaluate import evaluate_once
-from reid_dist.evaluation.options import SPLITS, EvaluationOptions
+from reid_dist.evaluation.options import (
+    SPLIT_EVALUATION_OPTIONS,
+    SPLIT_OPTIONS,
+    SPLITS,
+    EvaluationOptions,
+    SplitEvaluationOptions,
+    complete,
+    headline_only,
+    recorded,
+    refuse_options,
+)
 from reid_dist.evaluation.progress_bars import Shown
 from reid_dist.evaluation.result_spec import plain_spec
 from reid_dist.evaluation.sessions import begin_session
 from reid_dist.evaluation.signatures import lists_options
-from reid_dist.evaluation.split_options import ALL_OPTIONS, SPLIT_OPTIONS, SplitEvaluationOptions
 from reid_dist.evaluation.splits.report import SplitReport
 from reid_dist.evaluation.splits.trials import DrawnSplits, ListedSplits, Trials
 from reid_dist.evaluation.study import Study, begin_study
@@ -47,7 +55,7 @@ from reid_dist.stages.reranking import parse_rerank
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, as_feature_set
 from reid_dist.stores.featureset import MemorySet, read_scattered
-from reid_dist.stores.importers.row_lists import ROWS_BY, read_split_rows
+from reid_dist.stores.importers.row_lists import read_split_rows
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -89,7 +97,7 @@ class FinishedSplit:
         )
 
 
-@lists_options(ALL_OPTIONS, evaluation=SPLITS)
+@lists_options(SPLIT_EVALUATION_OPTIONS, evaluation=SPLITS)
 def evaluate_splits(
     query: FeatureSource,
     gallery: FeatureSource,
@@ -168,7 +176,7 @@ class SplitJob:
                     f"benchmark {name!r} evaluates the whole gallery once: evaluate(query, gallery, "
                     f"benchmark={name!r}), or give the rows of each split (rows, --rows FILE)"
                 )
-        where = {name: options.get(name, option.default) for name, option in SPLIT_OPTIONS.items()}
+        where = complete({name: value for name, value in options.items() if name in SPLIT_OPTIONS}, SPLIT_OPTIONS)
         own = (*where, "benchmark", "other_codes")
         options = {name: value for name, value in options.items() if name not in own}
         given = complete(options)
@@ -212,7 +220,7 @@ class SplitJob:
         """Options that a report lists."""
         expand, rerank = self.options["expand"], self.options["rerank"]
         return {
-            "max_rank": int(self.options["max_rank"]),
+            "max_rank": self.options["max_rank"],
             **({} if expand is None else {"expand": describe_expansion(parse_expand(expand))}),
             **({} if rerank is None else {"rerank": parse_rerank(rerank).describe()}),
         }
@@ -337,8 +345,6 @@ def _trials(
     idle = [name for name in ("per_camera", "rest_as_queries", "of_queries") if where[name]]
     if idle:
         raise InputError(f"{' and '.join(idle)} {have(idle)} no effect on listed rows; leave one of them out")
-    if by not in ROWS_BY:
-        raise InputError(f"by must be one of {', '.join(ROWS_BY)}, found {by!r}")
     listed = read_split_rows(rows, query, gallery, by=by, per_identity=draw.per_identity, is_requested=is_limited)
     n_splits = len(listed) if where["repeats"] is None else draw.repeats
     if n_splits > len(listed):

@@ -17,10 +17,18 @@ from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.policy import Policy
 from reid_dist.errors import InputError, StoreError
-from reid_dist.evaluation.checked_options import CheckedOptions, complete, headline_only, refuse_options
+from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.evaluate import evaluate_once
 from reid_dist.evaluation.lowered import lowered_metrics, lowered_notes
-from reid_dist.evaluation.options import OPTIONS, SWEEP, EvaluationOptions
+from reid_dist.evaluation.options import (
+    OPTIONS,
+    SWEEP,
+    EvaluationOptions,
+    SweepOptions,
+    complete,
+    headline_only,
+    refuse_options,
+)
 from reid_dist.evaluation.progress_bars import Shown
 from reid_dist.evaluation.result_spec import plain_spec, ranking_spec
 from reid_dist.evaluation.sessions import begin_session
@@ -30,11 +38,11 @@ from reid_dist.evaluation.study import begin_study
 from reid_dist.evaluation.summary import described_environment
 from reid_dist.evaluation.sweeps.grid import FUSE, Grid, Point, make_grid
 from reid_dist.evaluation.sweeps.report import SweepReport
-from reid_dist.evaluation.swept import SWEPT_PARAMETERS, SweepOptions, Values
 from reid_dist.metrics.definitions import headline_metrics, metric_names
 from reid_dist.reports import Report
 from reid_dist.reports.documents import plain
 from reid_dist.reports.notes import notes_of_parts
+from reid_dist.stages.methods import SWEPT_PARAMETERS, Values
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 from reid_dist.stores.fused import FUSED_NOTE
@@ -110,18 +118,10 @@ def sweep_parameters(
         A query expansion, such as ``"aqe"``.  Of several, such as ``"dba(k=5)+aqe"``, the last one is swept.
     rerank
         A re-ranking, such as ``"k_reciprocal"``; either this or an expansion.
-    k, alpha, times, ridge, least_rows, dim, beta1, beta2, scale, symmetric
-        Values for parameters of the expansion, `k` of ``ecn`` as well: numbers, or a text such as ``"0:10"`` or
-        ``"0,1,3"``.
-    k1, k2, lambda_value, rounds, t, q, variant, inclusive, weights, mode, method, m
-        Values for parameters of the re-ranking, and of the one that ``top`` holds: numbers or names, or such a text;
-        `k1`, `k2` and `rounds` of ``gcr`` as well.
-    weight
-        Values for the weight of a fused model, such as ``"0:1:0.1"``; `expand` and `rerank` are then the same at every
-        point.
     grid
-        The same values by the name of the parameter, such as ``{"k1": "10:30:10"}``, in place of keywords or beside
-        them; also of parameters that have no keyword.
+        Values by the name of the parameter, such as ``{"k1": "10:30:10"}``, in place of keywords or beside them; also
+        of parameters that have no keyword.  Values are numbers or names, or a text such as ``"0:10"``, ``"0:1:0.1"``
+        or ``"1,6,10:30:10"``.
     fuse
         Further models, each with its query, its gallery and its weight: one with None for a weight is swept.  As by
         `reid_dist.fuse`, query and gallery have what is left of 1.
@@ -141,7 +141,8 @@ def sweep_parameters(
     on_point
         Called after every point with the number of finished points, the number of all points, the point and its row.
     **options
-        As in `evaluate`; options that request more than metrics are refused.
+        Values of parameters, as in `grid`, and options as in `evaluate`; those that request more than metrics are
+        refused.
 
     Returns
     -------

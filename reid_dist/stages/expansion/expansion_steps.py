@@ -6,15 +6,15 @@ both; normalisation by camera maps them with statistics of the gallery.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
-from reid_dist.core.numeric import is_number, is_whole
+from reid_dist.core.parameters import Parameter
 from reid_dist.core.registry import Registry, did_you_mean
-from reid_dist.core.specs import call_text, parse_spec, value_text
+from reid_dist.core.specs import call_text, parse_spec
 from reid_dist.errors import InputError
+from reid_dist.stages.methods import FROM_1, check_parameters, parameters_of
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,12 @@ class Method:
     kind: type[Normalisation | Whitening | Convolution] | None = None
     among_all: bool = False
     unit: bool = True
+
+    @property
+    def declared(self) -> dict[str, Parameter]:
+        """What the values of the parameters may be, by name."""
+        known = parameters_of(self.kind or Expansion)
+        return {name: known[name] for name in self.parameters}
 
 
 EXPANSIONS: Registry[Method] = Registry("expansion")
@@ -102,6 +108,10 @@ class _Step:
     # Name of the `Method` in `EXPANSIONS`.
     name: str
 
+    def __post_init__(self) -> None:
+        EXPANSIONS.get(self.name)
+        check_parameters(self)
+
     @property
     def method(self) -> Method:
         """Definition of the step's method."""
@@ -112,47 +122,27 @@ class _Step:
         """Length of the neighbour lists of the step, the item itself not counted; 0 without lists."""
         return 0
 
-    def _check_whole(self, name: str, least: int) -> None:
-        value = getattr(self, name)
-        if not is_whole(value) or value < least:
-            raise InputError(f"{name} of {self.name} must be a whole number from {least}, found {value!r}")
-
-    def _check_number(self, name: str, least: float, most: float) -> None:
-        value = getattr(self, name)
-        if not is_number(value) or not least <= value <= most:
-            raise InputError(
-                f"{name} of {self.name} must be a number from {value_text(least)} to {value_text(most)}, "
-                f"found {value!r}"
-            )
-        object.__setattr__(self, name, float(value))
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Values of the parameters of the method."""
+        return {name: getattr(self, name) for name in self.method.parameters}
 
     def __str__(self) -> str:
-        return call_text(self.name, {name: getattr(self, name) for name in self.method.parameters})
+        return call_text(self.name, self.parameters)
 
 
 @dataclass(frozen=True)
 class Expansion(_Step):
     """One expansion step: rows are averaged with their neighbours."""
 
-    # Number of neighbours, from 0; 0 leaves features unchanged.
+    # Number of neighbours; 0 leaves features unchanged.
     k: int
-    # Exponent of the similarities that weight the neighbours, from 0; 0 gives every neighbour the weight 1.
+    # Exponent of the similarities that weight the neighbours; 0 gives every neighbour the weight 1.
     alpha: float = 0.0
     # Whether queries are gallery rows, matched by item id, and count among the k.
     include_self: bool = False
-    # Number of repetitions, from 1.
+    # Number of repetitions.
     times: int = 1
-
-    def __post_init__(self) -> None:
-        EXPANSIONS.get(self.name)
-        self._check_whole("k", 0)
-        self._check_whole("times", 1)
-        alpha = self.alpha
-        if not is_number(alpha) or not math.isfinite(alpha) or alpha < 0:
-            raise InputError(f"alpha of {self.name} must be a number from 0, found {alpha!r}")
-        if not isinstance(self.include_self, bool):
-            raise InputError(f"include_self of {self.name} must be true or false, found {self.include_self!r}")
-        object.__setattr__(self, "alpha", float(alpha))
 
     @property
     def n_others(self) -> int:
@@ -179,10 +169,6 @@ class Expansion(_Step):
         return self.n_others > 0
 
 
-STATISTICS = ("per_camera", "all")
-OPERATIONS = ("whiten", "centre")
-
-
 class _Map(_Step):
     """A step that maps every row by itself, with statistics that are learned before."""
 
@@ -204,13 +190,13 @@ class _Map(_Step):
 class Normalisation(_Map):
     """One normalisation step: rows are mapped with means and outer products of gallery rows."""
 
-    # Multiple of the identity added to the mean outer product of rows, from 1e-9 to 1e9.
+    # Multiple of the identity added to the mean outer product of rows.
     ridge: float
-    # "per_camera", or "all" for one statistic of all gallery rows.
-    statistics: str
-    # "whiten", or "centre" to subtract the mean alone.
-    operation: str
-    # Gallery rows of a camera, from 1, below which its statistics are those of all rows.
+    # "all" for one statistic of all gallery rows.
+    statistics: Literal["per_camera", "all"]
+    # "centre" to subtract the mean alone.
+    operation: Literal["whiten", "centre"]
+    # Gallery rows of a camera below which its statistics are those of all rows.
     least_rows: int
 
     @property
@@ -218,30 +204,15 @@ class Normalisation(_Map):
         """Whether rows are multiplied by a matrix, besides a mean that is subtracted."""
         return self.operation == "whiten"
 
-    def __post_init__(self) -> None:
-        # Rows have length 1: with this ridge, no matrix is singular to the precision of float64.
-        self._check_number("ridge", 1e-9, 1e9)
-        self._check_whole("least_rows", 1)
-        for name, known in (("statistics", STATISTICS), ("operation", OPERATIONS)):
-            if getattr(self, name) not in known:
-                found = getattr(self, name)
-                raise InputError(f"{name} of {self.name} must be {' or '.join(known)}, found {found!r}")
-
 
 @dataclass(frozen=True)
 class Whitening(_Map):
     """One whitening step: rows are projected on principal axes, each scaled to variance 1."""
 
-    # Number of axes, from 1, those of largest variance; "all" for as many as there are features.
-    dim: int | str
+    # Number of axes, those of largest variance; "all" for as many as there are features.
+    dim: int | Literal["all"]
     # Store of the rows that the axes are learned from; "gallery" for the gallery.
     on: str
-
-    def __post_init__(self) -> None:
-        if self.dim != "all" and (not is_whole(self.dim) or int(self.dim) < 1):
-            raise InputError(f"dim of {self.name} must be a whole number from 1, or all, found {self.dim!r}")
-        if not isinstance(self.on, str) or not self.on:
-            raise InputError(f"on of {self.name} must be a store, or gallery, found {self.on!r}")
 
 
 EXPANSIONS.register(
@@ -280,27 +251,18 @@ class Convolution(_Step):
     changes_nothing: ClassVar[bool] = False
     sets_lengths: ClassVar[bool] = True
 
-    # Lengths of the lists of both graphs, the item itself counted, from 1.
+    # Lengths of the lists of both graphs, the item itself counted.
     k1: int
     k2: int
-    # Divisors of the similarities in the exponents of the weights, from 1e-6 to 1e6.
+    # Divisors of the similarities in the exponents of the weights.
     beta1: float
     beta2: float
-    # Weight of the graph across cameras, from 0 to 1.
+    # Weight of the graph across cameras.
     scale: float
-    # Number of repetitions, from 1.
-    rounds: int
+    # Number of repetitions.
+    rounds: Annotated[int, Parameter(limits=FROM_1)]
     # Whether weights are means of those of both directions.
     symmetric: bool
-
-    def __post_init__(self) -> None:
-        for name in ("k1", "k2", "rounds"):
-            self._check_whole(name, 1)
-        for name in ("beta1", "beta2"):
-            self._check_number(name, 1e-6, 1e6)
-        self._check_number("scale", 0, 1)
-        if not isinstance(self.symmetric, bool):
-            raise InputError(f"symmetric of {self.name} must be true or false, found {self.symmetric!r}")
 
     @property
     def times(self) -> int:

@@ -15,12 +15,13 @@ the order of E and rounded to float32 once, which changes a distance by some 1e-
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange
+from reid_dist.core.parameters import Parameter
 from reid_dist.core.registry import Registry
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.reductions.base import pair_rows
@@ -30,6 +31,7 @@ from reid_dist.kernels.canonical import pair_distances, squared_norms
 from reid_dist.kernels.normalising import unit_rows
 from reid_dist.kernels.propagation import cross_rows
 from reid_dist.stages.expansion.new_features import FeatureStage, NewSet, new_sets
+from reid_dist.stages.methods import FROM_1
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, table_of
 from reid_dist.stages.parts import Blocks, RowStage, run
 from reid_dist.stages.reranking.reranked_scorer import CandidateList, Mix, RerankedScorer
@@ -110,19 +112,17 @@ class ECN(Reranking):
     choices: ClassVar[Registry[_Variant]] = _VARIANTS
     kept: ClassVar[tuple[str, ...]] = ("ecn",)
 
-    k: int = 25
+    k: Annotated[int, Parameter(limits=FROM_1)] = 25
     t: int = 3
     q: int = 8
     variant: str = "sarfraz"
-    method: str = "rankdist"
+    method: Literal["rankdist", "origdist"] = "rankdist"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _VARIANTS.get(self.variant)
-        self._check_name("method", ("rankdist", "origdist"))
         if self._takes_means and self.variant != "sarfraz":
             raise InputError(f"variant={self.variant} of ecn belongs to method=rankdist; leave one of them out")
-        for name in ("k", "t", "q"):
-            self._check_whole(name, int(name != "q"))
         if 2 * self.n_places * self.k**3 >= 2**53:
             raise InputError(f"k={self.k} of ecn is so large that its sums exceed 2^53; take a smaller k")
 

@@ -118,14 +118,12 @@ class GNN(Reranking):
     variant: str = "zhang_mixed"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         rules = _VARIANTS.get(self.variant)
-        for name, least in (("k1", 1), ("k2", 1), ("rounds", 0)):
-            self._check_whole(name, least)
         if self.k2 > self.k1:
             raise InputError(f"k2 of gnn must not be larger than k1 = {self.k1}, found {self.k2}")
         if self.lambda_value is None:
             object.__setattr__(self, "lambda_value", rules.weight)
-        self._check_weight("lambda_value")
         if rules.is_fixed and self.lambda_value != rules.weight:
             fixed, found = value_text(rules.weight), value_text(self.lambda_value)
             raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,30 +154,24 @@ class KReciprocal(Reranking):
     lambda_value: float = 0.3
     variant: str = "zhong"
     inclusive: bool | None = None
-    weights: str = "gaussian"
-    mode: str = "transductive"
+    weights: Literal["gaussian", "binary"] = "gaussian"
+    mode: Literal["transductive", "inductive"] = "transductive"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         VARIANTS.get(self.variant)
-        self._check_whole("k1", 1)
-        self._check_whole("k2", 1)
         if self.k2 > self.k1 + 1:
             raise InputError(
                 f"k2 of k_reciprocal must not be larger than k1 + 1 = {self.k1 + 1}, found {self.k2}: only neighbours "
                 "from the lists of k1 are averaged"
             )
-        self._check_weight("lambda_value")
         if self.inclusive is None:
             object.__setattr__(self, "inclusive", self.rules.inclusive)
-        if not isinstance(self.inclusive, bool):
-            raise InputError(f"inclusive of k_reciprocal must be true or false, found {self.inclusive!r}")
         if self.rules.inclusive and not self.inclusive:
             raise InputError(
                 f"inclusive=false contradicts the variant {self.variant!r} of k_reciprocal, where two thirds are "
                 "enough by definition; leave inclusive out, or choose another variant"
             )
-        self._check_name("weights", ("gaussian", "binary"))
-        self._check_name("mode", ("transductive", "inductive"))
         if self.weights == "binary" and self.variant != "paper":
             raise InputError(f"binary weights belong to the variant 'paper', not to {self.variant!r}")
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.numeric import is_number, is_whole
+from reid_dist.core.parameters import Parameter
 from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.core.specs import Call, Value, call_text, parse_spec
 from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import ExtraMemory
 from reid_dist.errors import InputError
+from reid_dist.stages.methods import check_parameters, parameters_of
 
 if TYPE_CHECKING:
     from reid_dist.engine.scorers import Scorer
@@ -24,14 +25,8 @@ if TYPE_CHECKING:
     from reid_dist.stages.reranking.reranked_scorer import CandidateList
     from reid_dist.stores import FeatureSet
 
-WHOLE, NUMBER, NAME, FLAG = "whole numbers", "numbers", "names", "true or false"
-"""Kinds of values of a parameter."""
-
 BYTES_PER_ENTRY = 12
 """Bytes of an entry of a sparse row."""
-
-KINDS = {"int": WHOLE, "float": NUMBER, "str": NAME, "bool": FLAG}
-"""Kinds by the type of the field of a parameter."""
 
 MOST_BLOCK_ROWS = 16384
 """Largest number of rows of a block, for rows that are longer than those of neighbour lists."""
@@ -83,6 +78,15 @@ class Reranking(ABC):
     kept: ClassVar[tuple[str, ...]]
     most_block_rows: ClassVar[int] = MOST_BLOCK_ROWS
     nests: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+        weight = getattr(self, "lambda_value", None)
+        if weight is not None and 0 < weight < _LEAST_WEIGHT:
+            raise InputError(
+                f"lambda_value of {self.name} must be 0 or at least {_LEAST_WEIGHT!r}, found {weight!r}: below that "
+                "the weight is lost in rounding"
+            )
 
     @property
     @abstractmethod
@@ -173,30 +177,6 @@ class Reranking(ABC):
     def __str__(self) -> str:
         return call_text(self.name, self.parameters)
 
-    # ---- checks of parameters ----------------------------------------------------------------------------------------
-
-    def _check_whole(self, name: str, least: int) -> None:
-        value = getattr(self, name)
-        if not is_whole(value) or value < least:
-            raise InputError(f"{name} of {self.name} must be a whole number from {least}, found {value!r}")
-        # NumPy scalars are not JSON-serialisable; reports hold these values.
-        object.__setattr__(self, name, int(value))
-
-    def _check_weight(self, name: str) -> None:
-        weight = getattr(self, name)
-        if not is_number(weight) or not 0 <= weight <= 1:
-            raise InputError(f"{name} of {self.name} must be from 0 to 1, found {weight!r}")
-        if 0 < weight < _LEAST_WEIGHT:
-            raise InputError(
-                f"{name} of {self.name} must be 0 or at least {_LEAST_WEIGHT!r}, found {weight!r}: below that the "
-                "weight is lost in rounding"
-            )
-        object.__setattr__(self, name, float(weight))
-
-    def _check_name(self, name: str, known: Iterable[str]) -> None:
-        if getattr(self, name) not in known:
-            raise InputError(did_you_mean(f"{name} of {self.name}", str(getattr(self, name)), known))
-
     def _refuse_unless_cosine(self, requested: Distance) -> None:
         if requested.name != "cosine":
             raise InputError(
@@ -228,10 +208,9 @@ class Definition:
         return self.made.source
 
     @property
-    def parameters(self) -> dict[str, str]:
-        """Names of the parameters, with the kinds of their values."""
-        types = {field.name: str(field.type).removesuffix(" | None") for field in fields(self.made)}
-        return {name: KINDS[kind] for name, kind in types.items() if kind in KINDS}
+    def parameters(self) -> Mapping[str, Parameter]:
+        """What the values of the parameters may be, by name."""
+        return parameters_of(self.made)
 
     @property
     def choices(self) -> tuple[Choice, ...]:
@@ -281,15 +260,10 @@ def make_rerank(call: Call) -> Reranking:
     return found
 
 
-def parameters_of(call: Call) -> dict[str, str]:
-    """Names of the parameters of a call and of those within it, with the kinds of their values."""
-    within = {} if call.within is None else parameters_of(call.within)
+def declared_in(call: Call) -> dict[str, Parameter]:
+    """What the values of the parameters of a call and of those within it may be, by name."""
+    within = {} if call.within is None else declared_in(call.within)
     return {**RERANKERS.get(call.name).parameters, **within}
-
-
-def values_of(call: Call) -> dict[str, Value]:
-    """Values that a call and those within it give."""
-    return {**call.values, **({} if call.within is None else values_of(call.within))}
 
 
 def with_values(call: Call, values: Mapping[str, Value]) -> Call:

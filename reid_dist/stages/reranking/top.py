@@ -71,7 +71,7 @@ class Top(Reranking):
     m: int = 1000
 
     def __post_init__(self) -> None:
-        self._check_whole("m", 1)
+        super().__post_init__()
         if not isinstance(self.of, Reranking) or self.of.nests:
             found = str(self.of) if isinstance(self.of, Reranking) else repr(self.of)
             raise InputError(f"top takes a re-ranking such as k_reciprocal or gnn(k1=26), found {found}")

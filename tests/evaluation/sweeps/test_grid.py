@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 
+from reid_dist.core.parameters import Parameter
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.evaluation.sweeps import MOST_POINTS, make_grid, parse_values
+from reid_dist.stages.expansion import parse_expand
+from reid_dist.stages.reranking import parse_rerank
 
-WHOLE, NUMBERS, NAMES = "whole numbers", "numbers", "names"
+WHOLE, NUMBERS, NAMES, FLAG = (Parameter().of_type("x", kind) for kind in (int, float, Literal["zhong", "paper"], bool))
+AXES = Parameter(limits=(1, 64)).of_type("x", int | Literal["all"])
 
 
 @pytest.mark.parametrize(
@@ -36,10 +42,13 @@ WHOLE, NUMBERS, NAMES = "whole numbers", "numbers", "names"
         (np.linspace(0, 1, 3), NUMBERS, (0.0, 0.5, 1.0)),
         ("zhong, paper", NAMES, ("zhong", "paper")),
         (["zhong"], NAMES, ("zhong",)),
+        ("true,false", FLAG, (True, False)),
+        ([np.True_], FLAG, (True,)),
+        ("32,all,48:64:16", AXES, (32, "all", 48, 64)),
     ],
 )
 def test_values(given, kind, values):
-    found = parse_values("x", given, kind)
+    found = parse_values(kind, given)
     assert found == values
     assert [type(value) for value in found] == [type(value) for value in values]
 
@@ -49,14 +58,14 @@ def test_values(given, kind, values):
     [
         ("", WHOLE, "cannot read x ''"),
         ("1,,2", WHOLE, "cannot read x '1,,2'"),
-        ("a:b", WHOLE, "write values such as 1,6,10 or ranges such as 0:10"),
+        ("a:b", WHOLE, "it must be a whole number, found 'a'"),
         ("1:", WHOLE, "cannot read x '1:'"),
         ("1:2:3:4", WHOLE, "a range is first:last or first:last:step"),
         ("5:1", WHOLE, "goes from 5 down to 1; a range goes upwards"),
         ("1:5:0", WHOLE, "a step must be larger than 0"),
         ("1:5:-1", WHOLE, "a step must be larger than 0"),
-        ("0:1:0.5", WHOLE, "x takes whole numbers, found '0.5'"),
-        ("2.0", WHOLE, "x takes whole numbers"),
+        ("0:1:0.5", WHOLE, "cannot read x '0:1:0.5': it must be a whole number, found '0.5'"),
+        ("2.0", WHOLE, "it must be a whole number, found '2.0'"),
         ("nan", NUMBERS, "cannot read x 'nan'"),
         ("0:inf", NUMBERS, "cannot read x '0:inf'"),
         ("1e999", NUMBERS, "cannot read x"),
@@ -64,17 +73,20 @@ def test_values(given, kind, values):
         ("0:1:1e-30", NUMBERS, "takes 500 points at most"),
         (range(1000), WHOLE, "takes 500 points at most"),
         ([], WHOLE, "x has no values"),
-        (2.5, WHOLE, "x takes whole numbers, found 2.5"),
-        (True, WHOLE, "x takes whole numbers, found True"),
-        ([float("nan")], NUMBERS, "x takes numbers, found nan"),
-        (["1"], WHOLE, "x takes whole numbers, found '1'"),
-        ("zhong,", NAMES, "write names with commas between them"),
-        ([1], NAMES, "x takes names, found 1"),
+        (2.5, WHOLE, "x must be a whole number, found 2.5"),
+        (True, WHOLE, "x must be a whole number, found True"),
+        ([float("nan")], NUMBERS, "x must be a number, found nan"),
+        (["1"], WHOLE, "x must be a whole number, found '1'"),
+        ("zhong,", NAMES, "cannot read x 'zhong,': it must be zhong or paper, found ''"),
+        ("yes", FLAG, "it must be true or false, found 'yes'"),
+        ("0:3", AXES, "it must be a whole number from 1 to 64, or all, found '0'"),
+        ("1:all", AXES, "cannot read x '1:all'"),
+        ([1], NAMES, "x must be zhong or paper, found 1"),
     ],
 )
 def test_invalid_specs_are_refused(given, kind, words):
     with pytest.raises(InputError, match=words) as caught:
-        parse_values("x", given, kind)
+        parse_values(kind, given)
     assert "\n" not in str(caught.value)
 
 
@@ -121,17 +133,22 @@ def test_re_rankings():
         ("aqe", None, {"k1": "3"}, "k1 is no parameter of aqe, which has k"),
         (None, "k_reciprocal", {"k": "3"}, "k is no parameter of k_reciprocal, which has k1, k2"),
         ("aqe", None, {"k": "0:3", "alpha": "1"}, "alpha is no parameter of aqe"),
-        ("alpha_qe", None, {"alpha": "1"}, r"give k, such as 0:10 \(--k 0:10\)"),
+        ("alpha_qe", None, {"alpha": "1"}, "alpha_qe needs the number of neighbours"),
         ("aqe(k=3)", None, {"k": "0:3"}, "k is given twice"),
-        ("aqe", None, {"k": "-1:3"}, "k of aqe must be a whole number from 0, found -1"),
-        ("alpha_qe", None, {"k": "3", "alpha": "-1"}, "alpha of alpha_qe must be a number from 0"),
+        ("aqe", None, {"k": "-1:3"}, "k of aqe '-1:3': it must be a whole number from 0, found '-1'"),
+        ("alpha_qe", None, {"k": "3", "alpha": "-1"}, "alpha of alpha_qe '-1': it must be a number from 0"),
         ("aqe+dba", None, {"k": "3"}, "aqe needs the number of neighbours"),
         ("aqe(k=2)+dba", None, {"k": "3"}, "put dba first"),
         ("aqe(times=2)", None, {"k": "3"}, "parameter of aqe 'times'"),
         ("aqe(", None, {"k": "3"}, "cannot read expansion"),
         (None, "k_reciprocal", {"k1": "3", "k2": "9"}, r"k2 of k_reciprocal must not be larger than k1 \+ 1 = 4"),
         (None, "k_reciprocal(k1=3)", {"k1": "3"}, "k1 is given twice"),
-        (None, "k_reciprocal", {"lambda_value": "0:2"}, "lambda_value of k_reciprocal must be from 0 to 1"),
+        (
+            None,
+            "k_reciprocal",
+            {"lambda_value": "0:2"},
+            "lambda_value of k_reciprocal '0:2': it must be a number from 0 to 1, found '2'",
+        ),
         (None, "k_reciprocal+k_reciprocal", {"k1": "9"}, "one re-ranking at a time"),
         (None, "k_reciprocal(kay=3)", {"k1": "9"}, "parameter of k_reciprocal 'kay'"),
         ("alpha_qe", None, {"k": "1:30", "alpha": "1:30"}, "the grid has 900 points, and a sweep takes 500 at most"),
@@ -162,3 +179,29 @@ def test_include_self_belongs_to_expansions_that_have_it():
 
 def test_the_largest_grid():
     assert len(make_grid("alpha_qe", None, {"k": "1:50", "alpha": "1:10"}).points) == MOST_POINTS
+
+
+@pytest.mark.parametrize(
+    ("how", "given", "swept", "name", "wrong"),
+    [
+        ("rerank", "k_reciprocal(lambda_value=1.5)", "k_reciprocal", "lambda_value", 1.5),
+        ("rerank", "gnn(k1=0)", "gnn", "k1", 0),
+        ("rerank", "gnn(rounds=-1)", "gnn", "rounds", -1),
+        ("rerank", "ecn(k=0)", "ecn", "k", 0),
+        ("rerank", "ecn(q=-1)", "ecn", "q", -1),
+        ("rerank", "ecn(method=dist)", "ecn", "method", "dist"),
+        ("rerank", "top(gnn,m=0)", "top(gnn)", "m", 0),
+        ("expand", "aqe(k=-1)", "aqe", "k", -1),
+        ("expand", "fastreid(k=2,times=0)", "fastreid(k=2)", "times", 0),
+        ("expand", "camera_norm(ridge=1e10)", "camera_norm", "ridge", 1e10),
+        ("expand", "whiten(dim=0)", "whiten", "dim", 0),
+        ("expand", "gcr(rounds=0)", "gcr", "rounds", 0),
+    ],
+)
+def test_a_value_is_refused_by_the_same_words_in_a_spec_and_in_a_grid(how, given, swept, name, wrong):
+    parse = {"rerank": parse_rerank, "expand": parse_expand}[how]
+    with pytest.raises(InputError, match=f"^{name} of \\w+ must be ") as of_spec:
+        parse(given)
+    with pytest.raises(InputError) as of_grid:
+        make_grid(*((None, swept) if how == "rerank" else (swept, None)), {name: [wrong]})
+    assert str(of_grid.value) == str(of_spec.value)

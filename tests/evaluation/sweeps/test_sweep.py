@@ -309,7 +309,7 @@ def test_worker_processes_give_the_same_result(tmp_path):
         ({"ties": True}, "ties is about one run"),
         ({"breakdowns": ["camera"]}, "breakdowns is about one run"),
         ({"confidence": 0.95}, "confidence is about one run"),
-        ({"max_rank": 0}, "max_rank must be between 1 and"),
+        ({"max_rank": 0}, "max_rank must be a whole number from 1"),
         ({"metricss": ["mAP"]}, "did you mean"),
         ({"metrics": ["mAPP"]}, "did you mean 'mAP'"),
         ({"distance": "cosin"}, "did you mean 'cosine'"),

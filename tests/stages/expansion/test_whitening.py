@@ -73,7 +73,7 @@ def test_rows_that_vary_along_few_axes(tmp_path):
         ("whiten(dim=11)", "projects on 11 axes, and rows have 10 features"),
         ("whiten(dim=0)", "dim of whiten must be a whole number from 1, or all, found 0"),
         ("whiten(dim=few)", "dim of whiten must be a whole number from 1, or all, found 'few'"),
-        ("whiten(on=5)", "on of whiten must be a store, or gallery, found 5"),
+        ("whiten(on=5)", "on of whiten must be text, found 5"),
         ("aqe(k=2)+whiten", "whiten after aqe would change the gallery"),
     ],
 )
