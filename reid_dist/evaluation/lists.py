@@ -21,7 +21,7 @@ from reid_dist.evaluation.checked_options import (
     refuse_options_of_features,
 )
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
-from reid_dist.evaluation.options import LISTS, RANKING_OPTIONS, RankingOptions
+from reid_dist.evaluation.options import LISTS, RankingOptions
 from reid_dist.evaluation.result_spec import given_ranking_spec
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import QueryCounts, described_protocol, interval_notes, mean_intervals
@@ -35,7 +35,7 @@ from reid_dist.reports.notes import label_notes, own_row_notes, side_notes
 from reid_dist.stores import LabelledSet, LabelSource, as_labelled_set
 
 
-@lists_options(RANKING_OPTIONS, evaluation=LISTS)
+@lists_options(RankingOptions, evaluation=LISTS)
 def evaluate_lists(
     index: ArrayLike,
     query: LabelSource,

@@ -39,8 +39,8 @@ from reid_dist.stores.folders import make_folder, written_whole
 if TYPE_CHECKING:
     from distributed import Client
 
-    from reid_dist.evaluation.splits.report import SplitReport
-    from reid_dist.evaluation.sweeps.report import SweepReport
+    from reid_dist.evaluation.splits import SplitReport
+    from reid_dist.evaluation.sweeps import SweepReport
     from reid_dist.reports import Report
 
 _WORKSPACE = "workspace"

@@ -20,7 +20,7 @@ from reid_dist.core.regular_files import open_regular
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, ReidDistError, StoreNotFoundError
 from reid_dist.evaluation.benchmarks import refuse_unfit_labels
-from reid_dist.evaluation.benchmarks.resolving import refuse_other_codes
+from reid_dist.evaluation.benchmarks.definition import refuse_other_codes
 from reid_dist.evaluation.benchmarks.variants import Scores, benchmark_spec, under_benchmark
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.evaluate import evaluate_block, evaluate_once
@@ -117,8 +117,8 @@ def _evaluate_lists(
     from reid_dist.evaluation.lists import evaluate_lists
 
     report = evaluate_lists(lists[0], query, gallery, distance=lists[1], **_ranking_options(job))
-    apart: dict[str, Scores] | None = {} if job.other_codes else None
-    return report if job.published is None else under_benchmark(report, job.published, gallery, apart=apart)
+    extra_runs: dict[str, Scores] | None = {} if job.other_codes else None
+    return report if job.published is None else under_benchmark(report, job.published, gallery, extra_runs=extra_runs)
 
 
 def _evaluate_distances(
@@ -189,7 +189,7 @@ def prepare_splits(
         with stages() as progress:
             return run_splits(session.showing(progress), job)
 
-    return Run(spec=job.spec, compute=compute, curve_shape=(near.n_rows, job.options["max_rank"]))
+    return Run(spec=job.spec, compute=compute, curve_shape=(near.n_rows, job.checked.values["max_rank"]))
 
 
 def _pictures_spec(job: PipelineJob) -> dict[str, Any]:

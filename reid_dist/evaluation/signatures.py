@@ -8,8 +8,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, Final, ForwardRef, TypeVar
 
-from reid_dist.evaluation.options import OPTIONS, Option
-from reid_dist.evaluation.split_options import SplitEvaluationOptions
+from reid_dist.evaluation.options import EvaluationOptions, option_table
 
 # Width of a docstring without its indentation.
 _WIDTH: Final = 116
@@ -21,20 +20,21 @@ _ENTRY: Final = re.compile(r"^\*\*options(?:\n +.*)+", re.MULTILINE)
 
 
 def lists_options(
-    known: Mapping[str, Option] = OPTIONS, *, evaluation: str | None = None, before: Mapping[str, str] | None = None
+    keys: type = EvaluationOptions, *, evaluation: str | None = None, before: Mapping[str, str] | None = None
 ) -> Callable[[F], F]:
     """Show the options of an evaluation in signature and docstring of a function that takes ``**options``.
 
-    `before` are names, with their help, of other keyword arguments, None by default.
+    `keys` is the TypedDict of the options; those that `evaluation` does not compute are left out.  `before` are names,
+    with their help, of other keyword arguments, None by default.
     """
-    shown = {name: option for name, option in known.items() if evaluation not in option.refused_by}
+    shown = {name: option for name, option in option_table(keys).items() if evaluation not in option.refused_by}
     named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in before or ()]
     named += [
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=option.default,
-            annotation=_annotation(name),
+            annotation=_annotation(keys, name),
         )
         for name, option in shown.items()
     ]
@@ -61,9 +61,9 @@ def lists_options(
     return apply
 
 
-def _annotation(name: str) -> Any:
+def _annotation(keys: type, name: str) -> Any:
     """Type of an option; a forward reference as its text."""
-    found = SplitEvaluationOptions.__annotations__[name].__origin__
+    found = keys.__annotations__[name].__origin__
     return found.__forward_arg__ if isinstance(found, ForwardRef) else found
 
 

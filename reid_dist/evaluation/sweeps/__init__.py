@@ -7,8 +7,15 @@ same settings.
 """
 
 from reid_dist.evaluation.sweeps.grid import MOST_POINTS, Axis, Grid, Point, make_grid, parse_values
-from reid_dist.evaluation.sweeps.report import SweepReport
-from reid_dist.evaluation.sweeps.run import USUAL_METRICS, SweepJob, grid_of, options_at, run_sweep, sweep_parameters
+from reid_dist.evaluation.sweeps.run import (
+    USUAL_METRICS,
+    SweepJob,
+    SweepReport,
+    grid_of,
+    options_at,
+    run_sweep,
+    sweep_parameters,
+)
 
 __all__ = [
     "MOST_POINTS",
