@@ -39,7 +39,7 @@ from reid_dist.evaluation.projection import (
     requested_outputs,
     verifies,
 )
-from reid_dist.evaluation.result_spec import given_ranking_spec, ranking_spec
+from reid_dist.evaluation.result_spec import ranking_spec
 from reid_dist.evaluation.sessions import Shown, begin_session
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import RanksOf, make_report
@@ -221,7 +221,7 @@ def evaluate_block(
             return _evaluate(checked, sides, sides, BlockScorer(block), execution, session.progress, started)[0]
 
     report = session.retried(attempt)
-    spec = given_ranking_spec(checked, *sides, distances=distances.content_digest)
+    spec = ranking_spec(checked, *sides, distance=None, distances=distances.content_digest)
     return replace(report, inputs={**report.inputs, "distances": distances.describe()}, spec=spec)
 
 

@@ -22,7 +22,7 @@ from reid_dist.evaluation.checked_options import (
 )
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.evaluation.options import LISTS, RankingOptions
-from reid_dist.evaluation.result_spec import given_ranking_spec
+from reid_dist.evaluation.result_spec import ranking_spec
 from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import QueryCounts, described_protocol, interval_notes, mean_intervals
 from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curves
@@ -167,7 +167,7 @@ def _report(
         bounds=bounds,
         notes=notes,
         options=recorded(options),
-        spec=given_ranking_spec(checked, query, gallery, lists=lists_digest(index)),
+        spec=ranking_spec(checked, query, gallery, distance=None, lists=lists_digest(index)),
         timing={"total": time.perf_counter() - started},
     )
 

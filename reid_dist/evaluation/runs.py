@@ -26,7 +26,7 @@ from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.evaluate import evaluate_block, evaluate_once
 from reid_dist.evaluation.options import JOB_OPTIONS, RankingOptions
 from reid_dist.evaluation.pipelines import PipelineJob
-from reid_dist.evaluation.result_spec import given_ranking_spec, ranking_spec
+from reid_dist.evaluation.result_spec import ranking_spec
 from reid_dist.evaluation.runner import Run
 from reid_dist.evaluation.sides import RowsProgress, Sides
 from reid_dist.reports import Report
@@ -62,9 +62,9 @@ class OpenedJob:
     def spec(self) -> dict[str, Any]:
         """All that the report depends on, by name."""
         job, checked = self.job, CheckedOptions.of(self.job.options(), self.query, self.gallery)
-        make = given_ranking_spec if self.given else ranking_spec
+        given = {"distance": None, **self.given} if self.given else {}
         return {
-            **make(checked, self.query, self.gallery, **self.given),
+            **ranking_spec(checked, self.query, self.gallery, **given),
             **benchmark_spec(job.published, other_codes=job.other_codes),
             **_pictures_spec(job),
         }

@@ -22,6 +22,7 @@ from reid_dist.engine.scorers import BlockScorer
 from reid_dist.engine.screened_pairs import ScreenedPairs, screened_words
 from reid_dist.engine.task_graph import Execution
 from reid_dist.errors import InputError
+from reid_dist.evaluation.breakdowns import make_breakdowns
 from reid_dist.evaluation.chance_level import chance_notes
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.projection import has_single_shot
@@ -126,7 +127,7 @@ def make_report(
         topk=topk,
         definitions={metric.name: _definition(metric, checked.collapse) for metric in checked.metrics},
         confidence=None if confidence is None else confidence.describe(),
-        breakdowns=_breakdowns(checked, query, values, queries.valid, job, results) if checked.breakdowns else {},
+        breakdowns=make_breakdowns(checked.breakdowns, query, values, queries.valid, results, job),
         verification=verification.describe() if verification is not None and verification.counts else None,
         data_problems=None if topk is None or protocol.is_listed else _data_problems(job, ranked, topk),
         notes=[
@@ -336,22 +337,6 @@ def _junk_rows(gallery: LabelledSet, protocol: Protocol) -> int:
     if protocol.gallery_cameras is not None and gallery.camids is not None:
         junk |= ~np.isin(gallery.camids, protocol.gallery_cameras)
     return int(junk.sum())
-
-
-def _breakdowns(
-    checked: CheckedOptions,
-    query: LabelledSet,
-    values: Mapping[str, Float64],
-    valid: NDArray[np.bool_],
-    job: EvaluationJob,
-    results: Results,
-) -> dict[str, dict[str, Any]]:
-    from reid_dist.engine.outputs.partitions import PartitionMetrics
-    from reid_dist.evaluation.breakdowns import make_breakdowns
-
-    zero = checked.protocol.zero_for_invalid
-    found = results.get(PartitionMetrics)
-    return make_breakdowns(checked.breakdowns, query, values, valid, found, job, zero_for_invalid=zero)
 
 
 def _data_problems(job: EvaluationJob, ranked: RankedQueries, topk: TopK) -> dict[str, Any]:

@@ -29,6 +29,13 @@ _SAME_SET = PROTOCOLS.get("same_set")
 _RANKS = ("mAP", "mINP", "CMC@1", "CMC@5", "CMC@10", "CMC@20")
 
 
+def _by_its_authors(of: Benchmark, source: str) -> None:
+    """Register the evaluation by the MATLAB code of the authors of a data set."""
+    summary = f"{of.name} as its authors compute it: trapezoid AP, means over all queries"
+    name = f"{of.name}_matlab"
+    BENCHMARKS.register(replace(of, name=name, other_of=of.name, summary=summary, source=source, protocol=_MATLAB))
+
+
 # ---- persons ---------------------------------------------------------------------------------------------------------
 
 MARKET1501 = BENCHMARKS.register(
@@ -40,16 +47,10 @@ MARKET1501 = BENCHMARKS.register(
         layout="market1501",
     )
 )
-BENCHMARKS.register(
-    replace(
-        MARKET1501,
-        name="market1501_matlab",
-        other_of="market1501",
-        summary="market1501 as its authors compute it: trapezoid AP, means over all queries",
-        source="zhunzhong07/person-re-ranking evaluation/utils/evaluation.m, evaluation/utils/compute_AP.m, as the "
-        "original MATLAB code of Market-1501",
-        protocol=_MATLAB,
-    )
+_by_its_authors(
+    MARKET1501,
+    "zhunzhong07/person-re-ranking evaluation/utils/evaluation.m, evaluation/utils/compute_AP.m, as the "
+    "original MATLAB code of Market-1501",
 )
 BENCHMARKS.register(
     replace(MARKET1501, name="dukemtmc", summary="DukeMTMC-reID, by the rules of market1501", layout="dukemtmcreid")
@@ -63,15 +64,9 @@ CUHK03_NP = BENCHMARKS.register(
         layout="cuhk03_np",
     )
 )
-BENCHMARKS.register(
-    replace(
-        CUHK03_NP,
-        name="cuhk03_np_matlab",
-        other_of="cuhk03_np",
-        summary="cuhk03_np as its authors compute it: trapezoid AP, means over all queries",
-        source="zhunzhong07/person-re-ranking evaluation/CUHK03_evaluation.m, evaluation/utils/evaluation.m",
-        protocol=_MATLAB,
-    )
+_by_its_authors(
+    CUHK03_NP,
+    "zhunzhong07/person-re-ranking evaluation/CUHK03_evaluation.m, evaluation/utils/evaluation.m",
 )
 BENCHMARKS.register(
     Benchmark(
@@ -92,15 +87,9 @@ MARS = BENCHMARKS.register(
         layout="mars",
     )
 )
-BENCHMARKS.register(
-    replace(
-        MARS,
-        name="mars_matlab",
-        other_of="mars",
-        summary="mars as its authors compute it: trapezoid AP, means over all queries",
-        source="liangzheng06/MARS-evaluation utils/evaluation_mars.m, utils/compute_AP.m",
-        protocol=_MATLAB,
-    )
+_by_its_authors(
+    MARS,
+    "liangzheng06/MARS-evaluation utils/evaluation_mars.m, utils/compute_AP.m",
 )
 BENCHMARKS.register(
     replace(
@@ -286,15 +275,9 @@ VERI776 = BENCHMARKS.register(
         layout="veri776",
     )
 )
-BENCHMARKS.register(
-    replace(
-        VERI776,
-        name="veri776_matlab",
-        other_of="veri776",
-        summary="veri776 as its authors compute it: trapezoid AP, means over all queries",
-        source="JDAI-CV/VeRidataset baseline_evaluation_FACT_776.m, compute_AP.m",
-        protocol=_MATLAB,
-    )
+_by_its_authors(
+    VERI776,
+    "JDAI-CV/VeRidataset baseline_evaluation_FACT_776.m, compute_AP.m",
 )
 BENCHMARKS.register(
     replace(
