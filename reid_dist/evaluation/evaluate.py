@@ -45,8 +45,6 @@ from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import RanksOf, make_report
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports import Report
-from reid_dist.stages.expansion import describe_expansion
-from reid_dist.stages.reranking import rerank_scorer
 from reid_dist.stages.session import Session
 from reid_dist.stores import (
     DistanceSource,
@@ -144,6 +142,8 @@ def scored_sets(
             visible = expand_sets(*visible, checked.expand, where)
         scorer: Scorer = FeatureScorer(*visible, measure)
         if checked.rerank is not None:
+            from reid_dist.stages.reranking import rerank_scorer
+
             scorer = rerank_scorer(*visible, measure, checked.rerank, where)
         # Measured after the stages, as workers may have joined or left meanwhile.
         yield visible, scorer, replace(session.execution(), **shared)
@@ -319,7 +319,11 @@ def _evaluate(
     report = make_report(inputs, job, results, checked, execution, verification=verification)
     timing = watch.timing(started, (opened, planned), ranked_at)
     rerank = None if checked.rerank is None else checked.rerank.describe()
-    expand = describe_expansion(checked.expand) if checked.expand else None
+    expand = None
+    if checked.expand:
+        from reid_dist.stages.expansion import describe_expansion
+
+        expand = describe_expansion(checked.expand)
     return replace(report, timing=timing, options=recorded(options), rerank=rerank, expand=expand), ranks
 
 

@@ -15,6 +15,7 @@ from numpy.typing import DTypeLike
 from reid_dist.core.temporary import temporary_directory
 from reid_dist.errors import InputError, StoreError, StoreExistsError
 from reid_dist.evaluation.result_spec import Spec, differing
+from reid_dist.evaluation.runner import ResultStore
 from reid_dist.evaluation.sessions import Shown, begin_session
 from reid_dist.stages.pooling import CamidRule, PooledPlace, PoolJob, write_pooled
 from reid_dist.stages.session import Session
@@ -194,7 +195,7 @@ def _beside(uri: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class PooledStore:
+class PooledStore(ResultStore[FeatureSet]):
     """A pooled store, which its computation writes.
 
     The record of an unfinished run and its workspace are in a directory beside the store until it is done; on object
@@ -260,17 +261,6 @@ class PooledStore:
         source = open_stored(result.uri).manifest.source
         spec: Spec = source.get("spec", {} if "pooling" in source else {"store": result.content_digest})
         return spec
-
-    def remark(self, result: FeatureSet) -> str | None:
-        """A store has no name of its own."""
-        return None
-
-    def prepare(self) -> None:
-        """Nothing is to be prepared."""
-
-    def save(self, result: FeatureSet, spec: Spec) -> FeatureSet:
-        """Return the store."""
-        return result
 
     def _refuse(self) -> NoReturn:
         # Another process that writes the store now is reported as such.
