@@ -40,8 +40,7 @@ from reid_dist.evaluation.projection import (
     verifies,
 )
 from reid_dist.evaluation.result_spec import ranking_spec
-from reid_dist.evaluation.sessions import Shown, begin_session
-from reid_dist.evaluation.signatures import lists_options
+from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.evaluation.summary import RanksOf, make_report
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports import Report

@@ -23,7 +23,7 @@ from reid_dist.evaluation.checked_options import (
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.evaluation.options import LISTS, RankingOptions
 from reid_dist.evaluation.result_spec import ranking_spec
-from reid_dist.evaluation.signatures import lists_options
+from reid_dist.evaluation.sessions import lists_options
 from reid_dist.evaluation.summary import QueryCounts, described_protocol, interval_notes, mean_intervals
 from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curves
 from reid_dist.metrics.definitions import Metric, notes_on_metrics

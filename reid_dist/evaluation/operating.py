@@ -50,9 +50,8 @@ from reid_dist.evaluation.operating_values import (
 from reid_dist.evaluation.options import OPTIONS, POINTS, EvaluationOptions
 from reid_dist.evaluation.projection import extra_memory_of, most_relevant, plan_for
 from reid_dist.evaluation.result_spec import options_of, ranking_spec
-from reid_dist.evaluation.sessions import Shown, begin_session
+from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.evaluation.sides import Sides
-from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.summary import QueryCounts, described_environment, described_protocol
 from reid_dist.metrics.confidence import few_units
 from reid_dist.metrics.definitions import PAIRS, PROBES, Metric, parse_metrics

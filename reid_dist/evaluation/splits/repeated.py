@@ -28,8 +28,7 @@ from reid_dist.evaluation.draws import Trials, drawn_splits, listed_splits
 from reid_dist.evaluation.evaluate import evaluate_once
 from reid_dist.evaluation.options import SPLITS
 from reid_dist.evaluation.result_spec import ranking_spec
-from reid_dist.evaluation.sessions import Shown, begin_session
-from reid_dist.evaluation.signatures import lists_options
+from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.evaluation.split_options import SPLIT_OPTIONS, SplitEvaluationOptions
 from reid_dist.evaluation.study import Study, begin_study
 from reid_dist.evaluation.summary import described_environment

@@ -26,9 +26,8 @@ from reid_dist.evaluation.evaluate import evaluate_once
 from reid_dist.evaluation.options import OPTIONS, SWEEP, EvaluationOptions
 from reid_dist.evaluation.rerank_effect import lowered_metrics, lowered_notes
 from reid_dist.evaluation.result_spec import plain_spec, ranking_spec
-from reid_dist.evaluation.sessions import Shown, begin_session
+from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.evaluation.sides import Model, OpenedModel, fused_sides, open_models
-from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.study import begin_study
 from reid_dist.evaluation.summary import described_environment
 from reid_dist.evaluation.sweeps.grid import FUSE, Grid, Point, make_grid
