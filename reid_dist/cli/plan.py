@@ -139,7 +139,7 @@ def command(
         n_threads, limit = threads_of_process() if threads is None else (threads, None)
         memory = planned_memory(limit) if memory_gib is None else int(memory_gib * 2**30)
     splits = SplitJob.of(query, gallery, job.split_options()) if job.has_splits else None
-    options, swept = job.options() if splits is None else splits.options, None
+    options, swept = job.options() if splits is None else splits.checked.values, None
     if grid is not None:
         first = grid.points[grid.order[0]]
         options |= {"expand": first.expand, "rerank": first.rerank}

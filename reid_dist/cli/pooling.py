@@ -14,8 +14,7 @@ from reid_dist.cli.progress import messages, rows_progress
 from reid_dist.cli.resumable import run_resumable
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted
-from reid_dist.evaluation.pooled_stores import PooledStore
-from reid_dist.evaluation.pooling import pool_to
+from reid_dist.evaluation.pooling import PooledStore, pool_to
 from reid_dist.evaluation.runner import Run
 from reid_dist.stages.pooling import PooledPlace, PoolJob
 from reid_dist.stages.session import Session

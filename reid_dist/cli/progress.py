@@ -19,7 +19,7 @@ from reid_dist.clusters.compilation import Spans
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import rough_duration
 from reid_dist.engine.task_graph import Progress
-from reid_dist.evaluation.progress_bars import STAGE_TITLES, StageBars, new_bars
+from reid_dist.evaluation.sessions import STAGE_TITLES, StageBars, new_bars
 from reid_dist.reports.words import metric_value
 
 # Shortest time between two lines, and between two events, of a stage, in seconds.

@@ -24,9 +24,7 @@ def command(runs: tuple[Path, ...], output: Path | None) -> None:
       reid-dist report nightly.db#latest:resnet50/market1501/plain --output results/latest
     """
     from reid_dist.evaluation.splits import SplitReport
-    from reid_dist.evaluation.splits import report as splits
     from reid_dist.evaluation.sweeps import SweepReport
-    from reid_dist.evaluation.sweeps import report as sweeps
     from reid_dist.nightly.history.address import is_address, load_report
     from reid_dist.reports import print_report
     from reid_dist.reports.files import refuse_occupied
@@ -36,13 +34,13 @@ def command(runs: tuple[Path, ...], output: Path | None) -> None:
             raise click.UsageError("--output goes with one entry of a history; a directory has its page already.")
         refuse_occupied(output, otherwise="")
     for run in runs:
-        if (run / sweeps.DOCUMENT).exists():
+        if (run / SweepReport.document).exists():
             SweepReport.load(run).save(run, overwrite=True)
-            print(f"written: {run / sweeps.PAGE}")
+            print(f"written: {run / SweepReport.page}")
             continue
-        if (run / splits.DOCUMENT).exists():
+        if (run / SplitReport.document).exists():
             SplitReport.load(run).save(run, overwrite=True)
-            print(f"written: {run / splits.PAGE}")
+            print(f"written: {run / SplitReport.page}")
             continue
         report = load_report(run)
         # Only a directory is written to without --output: it holds the page already.

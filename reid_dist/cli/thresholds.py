@@ -91,8 +91,7 @@ def command(
     from reid_dist.cli.progress import rows_progress, stages
     from reid_dist.cli.resumable import words_of_command
     from reid_dist.cli.thresholds_table import print_operating_points
-    from reid_dist.evaluation.operating.rerun import RecordedRanking
-    from reid_dist.evaluation.operating.run import points_of_run, refuse_unfit_points
+    from reid_dist.evaluation.operating import RecordedRanking, points_of_run, refuse_unfit_points
     from reid_dist.evaluation.pipelines import read_job
     from reid_dist.nightly.history.address import load_report
     from reid_dist.reports.files import refuse_occupied, refuse_unwritable, same_directory

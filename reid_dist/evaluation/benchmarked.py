@@ -8,21 +8,24 @@ from dataclasses import replace
 from typing import Any, cast
 
 from reid_dist.errors import InputError
-from reid_dist.evaluation.benchmarks.definition import Benchmark
-from reid_dist.evaluation.benchmarks.resolving import refuse_other_codes, refuse_unfit_labels, with_benchmark
+from reid_dist.evaluation.benchmarks.definition import (
+    Benchmark,
+    refuse_other_codes,
+    refuse_unfit_labels,
+    with_benchmark,
+)
 from reid_dist.evaluation.benchmarks.variants import (
     CMC,
-    Beside,
     RunOfCode,
+    SamePass,
     Scores,
-    protocols_beside,
-    scores_apart,
+    extra_run_scores,
+    same_pass_protocols,
     under_benchmark,
 )
-from reid_dist.evaluation.evaluate import evaluate_beside, evaluate_block, evaluate_once
+from reid_dist.evaluation.evaluate import evaluate_block, evaluate_once, evaluate_same_pass
 from reid_dist.evaluation.options import EvaluationOptions, RankingOptions
-from reid_dist.evaluation.splits.repeated import SplitJob, run_splits
-from reid_dist.evaluation.splits.report import SplitReport
+from reid_dist.evaluation.splits.repeated import SplitJob, SplitReport, run_splits
 from reid_dist.reports import Report
 from reid_dist.stages.session import Session
 from reid_dist.stores import DistanceBlock, FeatureSet, FeatureSource, LabelledSet, as_feature_set
@@ -68,8 +71,9 @@ def evaluate_published(
         family = other.protocol.ap_family
         return Scores(family, splits.metrics[family], splits.metrics[CMC], n_draws=splits.n_splits)
 
-    report, beside = evaluate_beside(session, query, gallery, protocols_beside(benchmark), **options)
-    return _with_others(report, benchmark, options, (query, gallery), run if other_codes else None, beside)
+    report, same_pass = evaluate_same_pass(session, query, gallery, same_pass_protocols(benchmark), **options)
+    others = run if other_codes else None
+    return _with_others(session, report, benchmark, options, (query, gallery), others, same_pass)
 
 
 def evaluate_published_distances(
@@ -91,7 +95,7 @@ def evaluate_published_distances(
         return evaluate_block(_anew(session), distances, query, gallery, **rules)
 
     report = evaluate_block(session, distances, query, gallery, **options)
-    return _with_others(report, benchmark, options, (query, gallery), run if other_codes else None)
+    return _with_others(session, report, benchmark, options, (query, gallery), run if other_codes else None)
 
 
 def _anew(session: Session) -> Session:
@@ -100,21 +104,22 @@ def _anew(session: Session) -> Session:
 
 
 def _with_others(
+    session: Session,
     report: Report,
     benchmark: Benchmark,
     options: Mapping[str, Any],
     sides: tuple[LabelledSet, LabelledSet],
     run: RunOfCode | None,
-    beside: Beside | None = None,
+    same_pass: SamePass | None = None,
 ) -> Report:
-    """Add the benchmark and the numbers of other codes; runs of their own are left out where `run` is None."""
+    """Add the benchmark and the numbers of other codes; extra runs are left out where `run` is None."""
     if run is None:
-        return under_benchmark(report, benchmark, sides[1], beside, None)
+        return under_benchmark(report, benchmark, sides[1], same_pass, None)
     started = time.perf_counter()
-    apart = scores_apart(benchmark, options, *sides, run, beside)
-    if apart:
+    extra_runs = extra_run_scores(session, benchmark, report.spec, options, sides, run, same_pass)
+    if extra_runs:
         seconds = time.perf_counter() - started
         stages = {name: each for name, each in report.timing.items() if name != "total"}
         total = report.timing["total"] + seconds
         report = replace(report, timing={**stages, "other_codes": seconds, "total": total})
-    return under_benchmark(report, benchmark, sides[1], beside, apart)
+    return under_benchmark(report, benchmark, sides[1], same_pass, extra_runs)

@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 from reid_dist.core.model import Labels
 from reid_dist.core.registry import did_you_mean
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs.partitions import PartitionMetrics, Partitions, PartValues
+from reid_dist.engine.outputs.output import Results
+from reid_dist.engine.outputs.partitions import PartitionMetrics, Partitions
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics.definitions import exact_mean, parse_metric, rows_by_label
 from reid_dist.reports.extras import MEAN_OF_GROUPS
@@ -82,14 +83,13 @@ def make_breakdowns(
     query: LabelledSet,
     values: Mapping[str, Float64],
     valid: NDArray[np.bool_],
-    in_parts: PartValues | None,
+    results: Results,
     job: EvaluationJob,
-    *,
-    zero_for_invalid: bool,
 ) -> dict[str, dict[str, Any]]:
     """Tables by name; values are (n_query,) float64 with NaN for invalid queries, `valid` is (n_query,) bool."""
     over_partitions: dict[str, dict[str, Any]] = {}
-    means, output = _Means(query.pids, zero_for_invalid), job.output(PartitionMetrics)
+    means = _Means(query.pids, job.protocol.zero_for_invalid)
+    output, in_parts = job.output(PartitionMetrics), results.get(PartitionMetrics)
     if in_parts is not None and output is not None:
         if in_parts.by_camera is not None:
             over_partitions["camera_pair"] = _camera_pairs(in_parts.by_camera, job, output.metrics, means)

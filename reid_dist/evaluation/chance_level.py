@@ -23,9 +23,7 @@ from numpy.typing import NDArray
 from reid_dist.core.formatting import percent, rate, share
 from reid_dist.core.model import UNKNOWN_CAMERA, Int64, RankedQueries
 from reid_dist.core.segments import run_offsets, segment_sums
-from reid_dist.evaluation.sampled_rows import read_sampled, sampled_rows, unit_vectors
 from reid_dist.metrics.chance import Moments, chance_average_precision, chance_cmc
-from reid_dist.reports.failures import NO_IDENTITY
 from reid_dist.reports.heading import WARNING
 from reid_dist.stores import FeatureSet, LabelledSet
 from reid_dist.stores.labels import given_labels
@@ -246,6 +244,9 @@ def _overlap(some: set[str], others: set[str]) -> bool:
 
 def _fits_labels(features: FeatureSet) -> bool | None:
     """Whether rows of one identity are nearer to each other than to others; None if a sample has too few pairs."""
+    from reid_dist.evaluation.data_problems import read_sampled, sampled_rows, unit_vectors
+    from reid_dist.reports.failures import NO_IDENTITY
+
     rows = sampled_rows(features.n_rows, features.dim)
     pids = features.pids[rows]
     order = np.argsort(pids, kind="stable")

@@ -34,10 +34,10 @@ class CountedRows:
 
     @classmethod
     def of(cls, checked: CheckedOptions, query: FeatureSet, gallery: FeatureSet) -> CountedRows | None:
-        """Rows of an evaluation with stages; None if these see all rows, or a side has none that counts."""
+        """Rows that the stages of an evaluation see; None if these are all rows, or a side has none that counts."""
         protocol = checked.protocol
         cameras = protocol.query_cameras, protocol.gallery_cameras
-        if cameras == (None, None) or not (checked.expand or checked.rerank):
+        if cameras == (None, None):
             return None
         sides, rows = [], []
         both = joined_label_sets(query, gallery, checked.joined, protocol, checked.rows_are_items)

@@ -1,10 +1,11 @@
 """Likely errors of the data of a run, with labels as they were given: from its lists, and a sample of its gallery.
 
-The sample shows how far the features of a camera are shifted against those of other cameras.  For an identity
-seen by a camera and by others, the difference is the mean of its unit rows in the camera less the mean of its means in
-the others.  The shift of the camera is the length of the mean difference over identities; its square is
-the squared length less the variance of the differences divided by their number, which is what chance adds.  The spread
-is the root of the mean squared distance of unit rows from the mean of their identity and camera.
+A sample is a few runs of rows, as rows of an identity usually follow each other.  It shows how far the features of a
+camera are shifted against those of other cameras.  For an identity seen by a camera and by others, the difference is
+the mean of its unit rows in the camera less the mean of its means in the others.  The shift of the camera is the length
+of the mean difference over identities; its square is the squared length less the variance of the differences divided by
+their number, which is what chance adds.  The spread is the root of the mean squared distance of unit rows from the mean
+of their identity and camera.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import UNKNOWN_CAMERA, RankedQueries
 from reid_dist.core.segments import entry_owners, run_offsets, segment_sums
-from reid_dist.evaluation.sampled_rows import read_sampled, sampled_rows, unit_vectors
 from reid_dist.reports import TopK
 from reid_dist.reports.data_problems import GenuinePairs, find_data_problems
 from reid_dist.reports.failures import NO_IDENTITY, CommonLabels
 from reid_dist.stores import FeatureSet, LabelledSet
+from reid_dist.stores.featureset import read_scattered
+from reid_dist.stores.kept_rows import FeatureArray
 from reid_dist.stores.labelled import joint_labels
 from reid_dist.stores.labels import given_labels
 
 # Identities in a camera and in another one, at least, for its shift.
 _LEAST_IDENTITIES: Final = 10
+
+
+# Rows of a sample: a few runs, and their bytes as float64.
+_RUNS, _RUN_ROWS, _MOST_BYTES = 16, 1024, 1 << 23
 
 
 def data_problems(query: LabelledSet, gallery: LabelledSet, ranked: RankedQueries, topk: TopK) -> dict[str, Any]:
@@ -108,3 +114,28 @@ def _shifts(units: NDArray[np.float64], pids: NDArray[np.int64], camids: NDArray
         shift = np.sqrt(max(0.0, float((mean**2).sum() - by_chance)))
         found.append({"camid": np.array([camera]), "n_identities": n, "shift": float(shift / spread)})
     return sorted(found, key=lambda each: (-each["shift"], int(each["camid"][0])))
+
+
+# ---- samples ---------------------------------------------------------------------------------------------------------
+
+
+def sampled_rows(n_rows: int, dim: int) -> NDArray[np.int64]:
+    """Rows of a few runs spread over the set, or all rows; ascending."""
+    run_rows = max(1, min(_RUN_ROWS, _MOST_BYTES // (8 * dim * _RUNS)))
+    if n_rows <= _RUNS * run_rows:
+        return np.arange(n_rows)
+    starts = np.linspace(0, n_rows - run_rows, _RUNS).astype(np.int64)
+    return np.unique((starts[:, np.newaxis] + np.arange(run_rows)).ravel())
+
+
+def read_sampled(features: FeatureSet, rows: NDArray[np.int64]) -> FeatureArray:
+    """Read rows of a sample, (n, dim); a chunk that holds several runs is read once."""
+    return np.concatenate([*read_scattered(features, rows), np.empty((0, features.dim), features.dtype)])
+
+
+def unit_vectors(rows: FeatureArray) -> NDArray[np.float64]:
+    """Rows of length 1; rows of zeros as they are."""
+    units: NDArray[np.float64] = rows.astype(np.float64)
+    length = np.sqrt(np.einsum("ij,ij->i", units, units))
+    units /= np.where(length > 0, length, 1.0)[:, np.newaxis]
+    return units

@@ -15,19 +15,15 @@ from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs.nearest_rows import NearestRows
-from reid_dist.engine.outputs.protocol_ranks import EVERY_ROW, ProtocolRanks
+from reid_dist.engine.outputs.output import Output
 from reid_dist.engine.outputs.ranks import Ranks
 from reid_dist.engine.plan import Plan, make_plan, with_rows
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.engine.task_graph import Execution, Stopwatch
-from reid_dist.engine.threshold_passes import refuse_early, verify
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions
-from reid_dist.evaluation.counted_rows import CountedRows
-from reid_dist.evaluation.lowered import stage_changes
 from reid_dist.evaluation.options import (
-    RANKING_OPTIONS,
     EvaluationOptions,
     RankingOptions,
     complete,
@@ -35,7 +31,6 @@ from reid_dist.evaluation.options import (
     recorded,
     refuse_options_of_features,
 )
-from reid_dist.evaluation.progress_bars import Shown
 from reid_dist.evaluation.projection import (
     RANKS_OF_ITEMS,
     extra_memory_of,
@@ -43,15 +38,13 @@ from reid_dist.evaluation.projection import (
     most_relevant,
     plan_for,
     requested_outputs,
+    verifies,
 )
-from reid_dist.evaluation.result_spec import given_ranking_spec, ranking_spec
-from reid_dist.evaluation.sessions import begin_session
-from reid_dist.evaluation.signatures import lists_options
+from reid_dist.evaluation.result_spec import ranking_spec
+from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.evaluation.summary import RanksOf, make_report
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports import Report
-from reid_dist.stages.expansion import describe_expansion, refuse_unlike_lengths
-from reid_dist.stages.reranking import rerank_scorer
 from reid_dist.stages.session import Session
 from reid_dist.stores import (
     DistanceSource,
@@ -67,24 +60,24 @@ from reid_dist.stores import (
 if TYPE_CHECKING:
     from distributed import Client
 
-Beside = dict[Protocol, RankedQueries]
-"""Ranks under other protocols than that of a report."""
+SamePass = dict[Protocol, RankedQueries]
+"""Ranks under other protocols than that of a report, from its pass."""
 
 
 def evaluate_once(
     session: Session, query: FeatureSource, gallery: FeatureSource, **options: Unpack[EvaluationOptions]
 ) -> Report:
     """Evaluate once; everything as of `reid_dist.evaluate` without a benchmark."""
-    return evaluate_beside(session, query, gallery, None, **options)[0]
+    return evaluate_same_pass(session, query, gallery, None, **options)[0]
 
 
-def evaluate_beside(
+def evaluate_same_pass(
     session: Session,
     query: FeatureSource,
     gallery: FeatureSource,
     protocols: Sequence[Protocol] | None,
     **options: Unpack[EvaluationOptions],
-) -> tuple[Report, Beside]:
+) -> tuple[Report, SamePass]:
     """Evaluate once, and rank under other protocols by labels in the same pass.
 
     Protocols that the sets do not fit are left out, and all of them where an option needs more than ranks of items.
@@ -96,11 +89,15 @@ def evaluate_beside(
     query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     check_sets(query, gallery, measure)
     checked = CheckedOptions.of(given, query, gallery)
-    refuse_unlike_lengths(query, gallery, checked.expand, measure)
     spec = ranking_spec(checked, query, gallery)
-    if (counted := CountedRows.of(checked, query, gallery)) is not None:
-        report, beside = evaluate_beside(session, *counted.sides, protocols, **options)
-        return replace(counted.restored(report), spec=spec), beside
+    if checked.expand or checked.rerank is not None:
+        from reid_dist.evaluation.counted_rows import CountedRows
+        from reid_dist.stages.expansion import refuse_unlike_lengths
+
+        refuse_unlike_lengths(query, gallery, checked.expand, measure)
+        if (counted := CountedRows.of(checked, query, gallery)) is not None:
+            report, same_pass = evaluate_same_pass(session, *counted.sides, protocols, **options)
+            return replace(counted.restored(report), spec=spec), same_pass
     session = replace(session, chunk_rows=checked.values["chunk_rows"])
 
     def unranked(options: EvaluationOptions, visible: tuple[FeatureSet, FeatureSet], execution: Execution) -> Report:
@@ -108,23 +105,25 @@ def evaluate_beside(
         scorer = FeatureScorer(*visible, measure)
         return _evaluate(plain, (query, gallery), visible, scorer, execution, session.progress, started)[0]
 
-    def attempt() -> tuple[Report, Beside]:
+    def attempt() -> tuple[Report, SamePass]:
         with scored_sets(checked, (query, gallery), session) as (visible, scorer, execution):
-            found, beside = _evaluate(
+            found, same_pass = _evaluate(
                 checked, (query, gallery), visible, scorer, execution, session.progress, started, protocols
             )
             changes = None
             notes = [*found.notes, *stage_notes((query, gallery), visible), *scorer.notes]
             if checked.values["against_plain"]:
+                from reid_dist.evaluation.rerank_effect import stage_changes
+
                 plainer = [unranked(given, visible, execution)]
                 if checked.expand:
                     with session.visible(query, gallery) as plain:
                         plainer.append(unranked({**given, "expand": None}, plain, execution))
                 changes = stage_changes(plainer, found, list(plainer[0].metrics))
-            return replace(found, notes=notes, stage_changes=changes), beside
+            return replace(found, notes=notes, stage_changes=changes), same_pass
 
-    report, beside = session.retried(attempt)
-    return replace(report, distance=measure.describe(), spec=spec), beside
+    report, same_pass = session.retried(attempt)
+    return replace(report, distance=measure.describe(), spec=spec), same_pass
 
 
 @contextlib.contextmanager
@@ -143,18 +142,20 @@ def scored_sets(
             visible = expand_sets(*visible, checked.expand, where)
         scorer: Scorer = FeatureScorer(*visible, measure)
         if checked.rerank is not None:
+            from reid_dist.stages.reranking import rerank_scorer
+
             scorer = rerank_scorer(*visible, measure, checked.rerank, where)
         # Measured after the stages, as workers may have joined or left meanwhile.
         yield visible, scorer, replace(session.execution(), **shared)
 
 
 def stage_notes(inputs: Sequence[LabelledSet], made: Sequence[LabelledSet]) -> list[str]:
-    """Notes on the features that stages have made, beside those of the sets that they are made of."""
+    """Notes on the features that stages have made, without those of the sets that they are made of."""
     known = {note for each in inputs for note in each.notes}
     return [note for note in dict.fromkeys(note for each in made for note in each.notes) if note not in known]
 
 
-@lists_options(RANKING_OPTIONS)
+@lists_options(RankingOptions)
 def evaluate_distances(
     distances: DistanceSource,
     query: LabelSource,
@@ -220,7 +221,7 @@ def evaluate_block(
             return _evaluate(checked, sides, sides, BlockScorer(block), execution, session.progress, started)[0]
 
     report = session.retried(attempt)
-    spec = given_ranking_spec(checked, *sides, distances=distances.content_digest)
+    spec = ranking_spec(checked, *sides, distance=None, distances=distances.content_digest)
     return replace(report, inputs={**report.inputs, "distances": distances.describe()}, spec=spec)
 
 
@@ -270,17 +271,21 @@ def _evaluate(
     watch: Stopwatch,
     started: float,
     others: Sequence[Protocol] | None = None,
-) -> tuple[Report, Beside]:
+) -> tuple[Report, SamePass]:
     """Plan, run and report; `inputs` are described, `visible` are read; ranks under `others` as they can be had."""
     options = checked.values
     opened = time.perf_counter()
     per_query = most_relevant(checked, *visible)
     outputs = requested_outputs(checked, all_ranks=others is not None)
     is_shared = checked.truth is None and {type(output) for output in outputs} <= RANKS_OF_ITEMS
-    beside = _fitting(others or (), *visible) if is_shared else {}
-    several = [ProtocolRanks((checked.protocol, *beside))] if beside else []
-    if beside:
+    fitting = _fitting(others or (), *visible) if is_shared else {}
+    several: list[Output[Any]] = []
+    if fitting:
+        # Benchmarks alone have other codes.
+        from reid_dist.engine.outputs.protocol_ranks import EVERY_ROW, ProtocolRanks
+
         per_query = most_matches(*visible) + 1
+        several = [ProtocolRanks((checked.protocol, *fitting))]
     extra = extra_memory_of(checked, visible[1], scorer, per_query, [*several, *outputs])
     job = EvaluationJob(
         *visible,
@@ -289,27 +294,36 @@ def _evaluate(
         outputs,
         protocol=checked.protocol,
         rows_are_items=checked.rows_are_items,
-        joined=tuple(dict.fromkeys([*checked.joined, *(kind for kinds in beside.values() for kind in kinds)])),
+        joined=tuple(dict.fromkeys([*checked.joined, *(kind for kinds in fitting.values() for kind in kinds)])),
         policy=execution.policy,
     )
-    refuse_early(job, checked.metrics)
+    if verifies(checked):
+        from reid_dist.engine.threshold_passes import refuse_early, verify
+
+        refuse_early(job, checked.metrics)
     planned = time.perf_counter()
-    ranks: Beside = {}
-    if beside:
+    ranks: SamePass = {}
+    if fitting:
         lists = [output for output in outputs if isinstance(output, NearestRows)]
         results = run_job(replace(job, protocol=EVERY_ROW, outputs=(*several, *lists)), execution)
         own, *further = results.of(ProtocolRanks)
-        ranks = dict(zip(beside, further, strict=True))
+        ranks = dict(zip(fitting, further, strict=True))
         results = replace(results, values={**results.values, Ranks: own})
     else:
         results = run_job(job, execution, checked.truth)
-    ranked = RanksOf(results, checked.collapse).ranked
-    verification = verify(job, ranked, results, checked.metrics, options["roc"], execution, checked.truth)
+    verification = None
+    if verifies(checked):
+        ranked = RanksOf(results, checked.collapse).ranked
+        verification = verify(job, ranked, results, checked.metrics, options["roc"], execution, checked.truth)
     ranked_at = time.perf_counter()
     report = make_report(inputs, job, results, checked, execution, verification=verification)
     timing = watch.timing(started, (opened, planned), ranked_at)
     rerank = None if checked.rerank is None else checked.rerank.describe()
-    expand = describe_expansion(checked.expand) if checked.expand else None
+    expand = None
+    if checked.expand:
+        from reid_dist.stages.expansion import describe_expansion
+
+        expand = describe_expansion(checked.expand)
     return replace(report, timing=timing, options=recorded(options), rerank=rerank, expand=expand), ranks
 
 

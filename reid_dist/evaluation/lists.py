@@ -17,15 +17,14 @@ from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.evaluation.options import (
     LISTS,
-    RANKING_OPTIONS,
     RankingOptions,
     complete,
     recorded,
     refuse_options,
     refuse_options_of_features,
 )
-from reid_dist.evaluation.result_spec import given_ranking_spec
-from reid_dist.evaluation.signatures import lists_options
+from reid_dist.evaluation.result_spec import ranking_spec
+from reid_dist.evaluation.sessions import lists_options
 from reid_dist.evaluation.summary import QueryCounts, described_protocol, interval_notes, mean_intervals
 from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curves
 from reid_dist.metrics.definitions import Metric, notes_on_metrics
@@ -37,7 +36,7 @@ from reid_dist.reports.notes import label_notes, own_row_notes, side_notes
 from reid_dist.stores import LabelledSet, LabelSource, as_labelled_set
 
 
-@lists_options(RANKING_OPTIONS, evaluation=LISTS)
+@lists_options(RankingOptions, evaluation=LISTS)
 def evaluate_lists(
     index: ArrayLike,
     query: LabelSource,
@@ -169,7 +168,7 @@ def _report(
         bounds=bounds,
         notes=notes,
         options=recorded(options),
-        spec=given_ranking_spec(checked, query, gallery, lists=lists_digest(index)),
+        spec=ranking_spec(checked, query, gallery, distance=None, lists=lists_digest(index)),
         timing={"total": time.perf_counter() - started},
     )
 

@@ -1,26 +1,38 @@
-"""Pooling of a feature set into a new store."""
+"""Pooling of a feature set into a new store, and pooled stores as results of the runner."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from numpy.typing import DTypeLike
 
 from reid_dist.core.temporary import temporary_directory
-from reid_dist.errors import InputError, StoreError
-from reid_dist.evaluation.progress_bars import Shown
-from reid_dist.evaluation.sessions import begin_session
+from reid_dist.errors import InputError, StoreError, StoreExistsError
+from reid_dist.evaluation.result_spec import Spec, differing
+from reid_dist.evaluation.runner import ResultStore
+from reid_dist.evaluation.sessions import Shown, begin_session
 from reid_dist.stages.pooling import CamidRule, PooledPlace, PoolJob, write_pooled
 from reid_dist.stages.session import Session
-from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
+from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 from reid_dist.stores.featureset import Progress as RowsProgress
-from reid_dist.stores.locations import canonical_uri, refuse_unless_free
+from reid_dist.stores.folders import folder_at
+from reid_dist.stores.locations import (
+    State,
+    at_location,
+    canonical_uri,
+    refuse_unless_free,
+    state_of,
+    unfinished_beside,
+)
+from reid_dist.stores.locks import lock
 from reid_dist.stores.object_errors import is_object_uri
+from reid_dist.stores.stored import open_stored
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -180,3 +192,91 @@ def _beside(uri: str) -> Iterator[str]:
         raise StoreError(f"cannot write a store at {uri}: {error.strerror}") from error
     with made as folder:
         yield folder
+
+
+@dataclass(frozen=True)
+class PooledStore(ResultStore[FeatureSet]):
+    """A pooled store, which its computation writes.
+
+    The record of an unfinished run and its workspace are in a directory beside the store until it is done; on object
+    storage there is no record.
+    """
+
+    at: PooledPlace
+    mismatch = "another store"
+
+    @property
+    def location(self) -> str:
+        """Location of the store."""
+        return self.at.uri
+
+    @property
+    def home(self) -> Path | None:
+        """Local directory of an unfinished run."""
+        return None if is_object_uri(self.at.uri) else Path(self._beside)
+
+    @property
+    def workspace(self) -> str:
+        """Location of the workspace, unless the command names another one."""
+        return at_location(self._beside, "workspace")
+
+    @property
+    def _beside(self) -> str:
+        """Location of what an unfinished run leaves."""
+        return unfinished_beside(self.at.uri)
+
+    @contextlib.contextmanager
+    def begun(self, *, resume: bool) -> Iterator[None]:
+        """Refuse a store that is there, and what an earlier run has left, unless it is resumed or replaced.
+
+        At the end the directory is removed; if the run breaks, only where it has no finished part.
+        """
+        if not (resume and state_of(self.at.uri) is State.COMPLETE):
+            refuse_unless_free(self.at.uri, overwrite=self.at.overwrite)
+        if folder_at(self._beside).exists() and not resume:
+            if not self.at.overwrite:
+                self._refuse()
+            self._remove()
+        try:
+            yield
+        except BaseException:
+            # Keep the original exception.
+            with contextlib.suppress(StoreError, OSError):
+                if not Workspace.at(self.workspace).holds_parts():
+                    self._remove()
+            raise
+        # Another process may have begun to write the store meanwhile.
+        with contextlib.suppress(StoreError):
+            self._remove()
+
+    def find(self, spec: Spec) -> FeatureSet | None:
+        """Open the store, if it is complete and not to be replaced by another one."""
+        if state_of(self.at.uri) is not State.COMPLETE:
+            return None
+        found = FeatureSet.open(self.at.uri)
+        return None if self.at.overwrite and differing(spec, self.spec(found)) else found
+
+    def spec(self, result: FeatureSet) -> Spec:
+        """The spec that the store was written with; that of a store which was not pooled is its content."""
+        source = open_stored(result.uri).manifest.source
+        spec: Spec = source.get("spec", {} if "pooling" in source else {"store": result.content_digest})
+        return spec
+
+    def _refuse(self) -> NoReturn:
+        # Another process that writes the store now is reported as such.
+        lock(self.at.uri).release()
+        raise StoreExistsError(
+            f"{self.at.uri} is unfinished, and {self._beside} holds what is done of it; --resume to continue that run, "
+            "begin again with --overwrite, or write elsewhere"
+        )
+
+    def _remove(self) -> None:
+        """Remove the directory; StoreExistsError if another process writes the store."""
+        if not is_object_uri(self._beside) and not Path(self._beside).exists():
+            return
+        held = lock(self.at.uri)
+        try:
+            with contextlib.suppress(OSError):
+                folder_at(self._beside).clear()
+        finally:
+            held.release()

@@ -27,7 +27,7 @@ from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.evaluate import evaluate_distances, evaluate_once
-from reid_dist.evaluation.operating.run import operating_points
+from reid_dist.evaluation.operating import operating_points
 from reid_dist.evaluation.search import nearest
 from reid_dist.kernels.machine_code import compiled_kernels, has_record, locked, record
 from reid_dist.kernels.settings import require_room

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.segments import segment_offsets
-from reid_dist.engine.outputs.group_ranks import GroupRanks, group_numbers
 from reid_dist.engine.outputs.nearest_rows import NearestRows
 from reid_dist.engine.outputs.output import JobSizes, Output
-from reid_dist.engine.outputs.partitions import PartitionMetrics
 from reid_dist.engine.outputs.ranks import Ranks
-from reid_dist.engine.outputs.single_shot_curves import SingleShotCurves
 from reid_dist.engine.plan import NO_EXTRA_MEMORY, ExtraMemory, Plan, make_plan
-from reid_dist.engine.reductions.single_shot import SingleShot
 from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.task_graph import Execution
-from reid_dist.engine.threshold_passes import verification_outputs
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions
-from reid_dist.metrics.definitions import METRICS, SINGLE_SHOT
+from reid_dist.metrics.definitions import METRICS, RANKS, SINGLE_SHOT
 from reid_dist.relevance.assignment import rows_with_pids
 from reid_dist.relevance.ground_truth import RowLists
 from reid_dist.stores import LabelledSet
+
+if TYPE_CHECKING:
+    from reid_dist.engine.reductions.single_shot import SingleShot
 
 
 def extra_memory_of(
@@ -52,7 +50,11 @@ def most_relevant(checked: CheckedOptions, query: LabelledSet, gallery: Labelled
 
     Where groups are ranked, these are the items of the groups that hold relevant items.
     """
-    group = None if checked.collapse is None else group_numbers(checked.collapse.label, gallery)
+    group = None
+    if checked.collapse is not None:
+        from reid_dist.engine.outputs.group_ranks import group_numbers
+
+        group = group_numbers(checked.collapse.label, gallery)
     if checked.truth is not None:
         counts = [_of_lists(lists, group) for lists in checked.truth.lists.values()]
         return _fullest(np.sum(counts, axis=0))
@@ -105,18 +107,41 @@ RANKS_OF_ITEMS = frozenset({Ranks, NearestRows})
 
 
 def requested_outputs(checked: CheckedOptions, *, all_ranks: bool = False) -> tuple[Output[Any], ...]:
-    """Outputs of an evaluation; with `all_ranks`, also ranks that no requested metric needs are computed."""
-    topk, collapse, partitions = checked.values["topk"], checked.collapse, checked.partitions
-    shot = _single_shot(checked)
-    others: Sequence[Output[Any]] = (
-        *([] if collapse is None else [GroupRanks(collapse.label, _first_alone(collapse.families))]),
-        *([] if partitions is None else [PartitionMetrics(partitions, _partition_metrics(checked))]),
-        *([] if shot is None else [SingleShotCurves(shot, checked.values["ties"])]),
-        *verification_outputs(checked.metrics, checked.values["roc"]),
-    )
+    """Outputs of an evaluation; with `all_ranks`, also ranks that no requested metric needs are computed.
+
+    Most evaluations rank items alone, and import no other output.
+    """
+    topk, collapse, others = checked.values["topk"], checked.collapse, list[Output[Any]]()
+    if collapse is not None:
+        from reid_dist.engine.outputs.group_ranks import GroupRanks
+
+        others.append(GroupRanks(collapse.label, _first_alone(collapse.families)))
+    if checked.partitions is not None:
+        from reid_dist.engine.outputs.partitions import PartitionMetrics
+
+        others.append(PartitionMetrics(checked.partitions, _partition_metrics(checked)))
+    if (shot := _single_shot(checked)) is not None:
+        from reid_dist.engine.outputs.single_shot_curves import SingleShotCurves
+
+        others.append(SingleShotCurves(shot, checked.values["ties"]))
+    if verifies(checked):
+        from reid_dist.engine.threshold_passes import verification_outputs
+
+        others += verification_outputs(checked.metrics, checked.values["roc"])
     ranks_items = collapse is None or bool(collapse.families)
     n_nearest = None if all_ranks or others or checked.truth is not None else _n_nearest(checked)
     return (*([Ranks(n_nearest)] if ranks_items else []), *others, *([NearestRows(topk)] if topk else []))
+
+
+def verifies(checked: CheckedOptions) -> bool:
+    """Whether anything requested compares distances of all queries with thresholds, or is of open-set search."""
+    return checked.values["roc"] or not {each.family.needs for each in checked.metrics} <= {RANKS, SINGLE_SHOT}
+
+
+def has_single_shot(checked: CheckedOptions) -> bool:
+    """Whether a metric or the curve of the protocol is the single-shot CMC."""
+    needs = {each.family.needs for each in checked.metrics}
+    return SINGLE_SHOT in needs or checked.protocol.cmc_family == "CMC_single_shot"
 
 
 def _n_nearest(checked: CheckedOptions) -> int | None:
@@ -141,8 +166,7 @@ def _partition_metrics(checked: CheckedOptions) -> tuple[str, ...]:
 def _single_shot(checked: CheckedOptions) -> SingleShot | None:
     """Definition of the single-shot CMC; None unless a metric or the protocol's curve needs it."""
     draws, protocol = checked.values["single_shot_draws"], checked.protocol
-    needed = [metric.parameter for metric in checked.metrics if metric.family.needs == SINGLE_SHOT]
-    if not needed and protocol.cmc_family != "CMC_single_shot":
+    if not has_single_shot(checked):
         if draws is not None:
             raise InputError(
                 f"single_shot_draws are for the single-shot CMC, which neither protocol {protocol.name!r} nor a metric "
@@ -153,5 +177,8 @@ def _single_shot(checked: CheckedOptions) -> SingleShot | None:
         raise InputError(
             f"CMC_single_shot needs identities, and protocol {protocol.name!r} goes by lists; use a protocol by labels"
         )
+    from reid_dist.engine.reductions.single_shot import SingleShot
+
+    needed = [metric.parameter for metric in checked.metrics if metric.family.needs == SINGLE_SHOT]
     max_rank = max([checked.values["max_rank"], *needed])
     return SingleShot(max_rank) if draws is None else SingleShot(max_rank, draws, checked.values["seed"])

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from reid_dist.evaluation.evaluate import evaluate_once
 from reid_dist.evaluation.options import EvaluationOptions
-from reid_dist.evaluation.progress_bars import Shown
-from reid_dist.evaluation.sessions import begin_session
-from reid_dist.evaluation.signatures import lists_options
+from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.reports import Report
 from reid_dist.stores import FeatureSource
 

@@ -25,7 +25,10 @@ _INPUTS: Final = ("query", "gallery", "ground_truth", "distances", "lists")
 
 
 def ranking_spec(checked: CheckedOptions, query: LabelledSet, gallery: LabelledSet, **more: Any) -> dict[str, Any]:
-    """Spec of an evaluation of two sides; `more` are further entries, or others in the place of its own."""
+    """Spec of an evaluation of two sides; `more` are further entries, or others in the place of its own.
+
+    Where distances or lists take the place of features, `more` has the digest of their content, and ``distance=None``.
+    """
     return plain_spec(
         {
             "query": query.content_digest,
@@ -45,13 +48,6 @@ def plain_spec(entries: Spec) -> dict[str, Any]:
     """Entries of a spec as plain values, as they are after they were stored."""
     spec: dict[str, Any] = plain(entries)
     return spec
-
-
-def given_ranking_spec(
-    checked: CheckedOptions, query: LabelledSet, gallery: LabelledSet, **digest: str
-) -> dict[str, Any]:
-    """The same where distances or lists are given: `digest` is that of their content, by the name of their input."""
-    return ranking_spec(checked, query, gallery, distance=None, **digest)
 
 
 def differing(wanted: Spec, found: Spec) -> list[str]:

@@ -13,11 +13,12 @@ import hashlib
 import json
 import threading
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import reid_dist.core.signals as signals
 from reid_dist.core.credentials import printable
@@ -39,8 +40,8 @@ from reid_dist.stores.folders import make_folder, written_whole
 if TYPE_CHECKING:
     from distributed import Client
 
-    from reid_dist.evaluation.splits.report import SplitReport
-    from reid_dist.evaluation.sweeps.report import SweepReport
+    from reid_dist.evaluation.splits import SplitReport
+    from reid_dist.evaluation.sweeps import SweepReport
     from reid_dist.reports import Report
 
 _WORKSPACE = "workspace"
@@ -51,42 +52,50 @@ R = TypeVar("R")
 Document = TypeVar("Document", "Report", "SweepReport", "SplitReport")
 
 
-class ResultStore(Protocol[R]):
+class ResultStore(ABC, Generic[R]):
     """Loads and saves the result of one job."""
 
     @property
+    @abstractmethod
     def location(self) -> object:
         """Location of the result, for messages."""
 
     @property
+    @abstractmethod
     def mismatch(self) -> str:
         """What a result of another spec is called in an error."""
 
     @property
+    @abstractmethod
     def home(self) -> Path | None:
         """Local directory of the record of an unfinished run, and of its workspace; None for neither."""
 
+    @abstractmethod
     def begun(self, *, resume: bool) -> AbstractContextManager[None]:
         """Refuse a place that is taken; in the end, remove what an unfinished run need not keep."""
 
+    @abstractmethod
     def find(self, spec: Spec) -> R | None:
         """The finished result, unless it is to be replaced by one of this spec; None if there is none."""
 
+    @abstractmethod
     def spec(self, result: R) -> Spec:
         """The spec that is stored with a result; empty in one of an earlier version."""
 
     def remark(self, result: R) -> str | None:
         """One line on what a finished result keeps of its own; None for none."""
+        return None
 
-    def prepare(self) -> object:
+    def prepare(self) -> None:
         """Prepare to save a result, in a thread, while it is computed."""
 
     def save(self, result: R, spec: Spec) -> R:
         """Save a result with its spec, unless its computation has; return it as it is kept."""
+        return result
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportStore(Generic[Document]):
+class ReportStore(ResultStore[Document]):
     """A report of a class as files of an output directory, None to write nothing.
 
     `title` is the name of the run, by default the last part of `output`; a finished report keeps its own.
@@ -137,9 +146,10 @@ class ReportStore(Generic[Document]):
         name = result.heading.title
         return None if self.title in (None, name) else f"{self.output} is finished and keeps its name {name!r}"
 
-    def prepare(self) -> object:
+    def prepare(self) -> None:
         """Import what saving needs."""
-        return None if self.output is None else self.report_class.prepare_save()
+        if self.output is not None:
+            self.report_class.prepare_save()
 
     def save(self, result: Document, spec: Spec) -> Document:
         """Write the report, with its spec and the description of its run."""

@@ -20,13 +20,13 @@ from reid_dist.core.regular_files import open_regular
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, ReidDistError, StoreNotFoundError
 from reid_dist.evaluation.benchmarks import refuse_unfit_labels
-from reid_dist.evaluation.benchmarks.resolving import refuse_other_codes
+from reid_dist.evaluation.benchmarks.definition import refuse_other_codes
 from reid_dist.evaluation.benchmarks.variants import Scores, benchmark_spec, under_benchmark
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.evaluate import evaluate_block, evaluate_once
 from reid_dist.evaluation.options import JOB_OPTIONS, RankingOptions
 from reid_dist.evaluation.pipelines import PipelineJob
-from reid_dist.evaluation.result_spec import given_ranking_spec, ranking_spec
+from reid_dist.evaluation.result_spec import ranking_spec
 from reid_dist.evaluation.runner import Run
 from reid_dist.evaluation.sides import RowsProgress, Sides
 from reid_dist.reports import Report
@@ -62,9 +62,9 @@ class OpenedJob:
     def spec(self) -> dict[str, Any]:
         """All that the report depends on, by name."""
         job, checked = self.job, CheckedOptions.of(self.job.options(), self.query, self.gallery)
-        make = given_ranking_spec if self.given else ranking_spec
+        given = {"distance": None, **self.given} if self.given else {}
         return {
-            **make(checked, self.query, self.gallery, **self.given),
+            **ranking_spec(checked, self.query, self.gallery, **given),
             **benchmark_spec(job.published, other_codes=job.other_codes),
             **_pictures_spec(job),
         }
@@ -117,8 +117,8 @@ def _evaluate_lists(
     from reid_dist.evaluation.lists import evaluate_lists
 
     report = evaluate_lists(lists[0], query, gallery, distance=lists[1], **_ranking_options(job))
-    apart: dict[str, Scores] | None = {} if job.other_codes else None
-    return report if job.published is None else under_benchmark(report, job.published, gallery, apart=apart)
+    extra_runs: dict[str, Scores] | None = {} if job.other_codes else None
+    return report if job.published is None else under_benchmark(report, job.published, gallery, extra_runs=extra_runs)
 
 
 def _evaluate_distances(
@@ -189,7 +189,7 @@ def prepare_splits(
         with stages() as progress:
             return run_splits(session.showing(progress), job)
 
-    return Run(spec=job.spec, compute=compute, curve_shape=(near.n_rows, job.options["max_rank"]))
+    return Run(spec=job.spec, compute=compute, curve_shape=(near.n_rows, job.checked.values["max_rank"]))
 
 
 def _pictures_spec(job: PipelineJob) -> dict[str, Any]:

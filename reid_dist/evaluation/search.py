@@ -19,9 +19,8 @@ from reid_dist.engine.jobs import SearchJob
 from reid_dist.engine.outputs.nearest_rows import NearestRows
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import InputError
-from reid_dist.evaluation.progress_bars import Shown
 from reid_dist.evaluation.projection import plan_for
-from reid_dist.evaluation.sessions import begin_session
+from reid_dist.evaluation.sessions import Shown, begin_session
 from reid_dist.stages.neighbours import Items, Resources, find_neighbours
 from reid_dist.stages.reranking import (
     KeptRows,

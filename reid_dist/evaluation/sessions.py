@@ -1,20 +1,130 @@
-"""The keywords of public functions as a session."""
+"""The keywords of public functions: options in signatures and docstrings, and a session with its progress as bars."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, ForwardRef, Protocol, TypeAlias, TypeVar
 
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as Bars
+from rich.text import Text
+
+from reid_dist.core.parameters import Parameter
 from reid_dist.engine.checks import check_client, check_count
-from reid_dist.engine.task_graph import Stopwatch
-from reid_dist.evaluation.progress_bars import Shown, shown_progress
+from reid_dist.engine.task_graph import Progress, Stopwatch
+from reid_dist.errors import InputError
+from reid_dist.evaluation.options import EvaluationOptions, option_table
 from reid_dist.stages.session import Session
 from reid_dist.stores import Workspace
 
 if TYPE_CHECKING:
     from distributed import Client
+
+STAGE_TITLES = {
+    "compile": "small jobs of every kind",
+    "statistics": "statistics of gallery rows",
+    "expansion": "new features",
+    "neighbours": "neighbours of all items",
+    "weights": "reciprocal neighbours",
+    "means": "local expansion",
+    "pairs": "distances of relevant pairs",
+    "sweep": "tiles of the gallery",
+    "verification": "exact thresholds",
+}
+
+
+class _Rate(ProgressColumn):
+    """Tasks or rows per second, as rich counts them."""
+
+    def render(self, task: Task) -> Text:
+        return TaskProgressColumn.render_speed(task.finished_speed or task.speed)
+
+
+def new_bars(*, transient: bool) -> Bars:
+    """Progress bars on standard error, or in the output of a notebook cell; transient ones vanish at the end."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Bars(*columns, _Rate(), TimeRemainingColumn(), console=Console(stderr=True), transient=transient)
+
+
+class StageBars(Progress):
+    """One bar per stage; a stage that runs again begins anew."""
+
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+
+    def start(self, totals: dict[str, int]) -> None:
+        """Show the stages of a pass."""
+        for stage, total in totals.items():
+            if stage in self._tasks:
+                self._bars.reset(self._tasks[stage], start=False, total=total)
+            else:
+                title = STAGE_TITLES.get(stage, stage)
+                self._tasks[stage] = self._bars.add_task(title, start=False, total=total)
+
+    def advance(self, stage: str) -> None:
+        """Move the bar of a stage."""
+        self._bars.start_task(self._tasks[stage])
+        self._bars.advance(self._tasks[stage])
+
+
+class _Counters(Protocol):
+    """The two methods that the object of a caller needs."""
+
+    def start(self, totals: dict[str, int]) -> None: ...
+
+    def advance(self, stage: str) -> None: ...
+
+
+Shown: TypeAlias = _Counters | bool | None
+"""True for bars, False or None for nothing, or an object with `start` and `advance`, such as a `Progress`."""
+
+
+class _Forwarded(Progress):
+    """Object of a caller that has the two methods and no others."""
+
+    def __init__(self, counters: _Counters) -> None:
+        self._counters = counters
+
+    def start(self, totals: dict[str, int]) -> None:
+        """Pass the stages of a pass on."""
+        self._counters.start(totals)
+
+    def advance(self, stage: str) -> None:
+        """Pass a finished task on."""
+        self._counters.advance(stage)
+
+
+@contextlib.contextmanager
+def shown_progress(progress: Shown) -> Iterator[Progress]:
+    """Progress as a context: bars go to standard error, or into the output of a notebook cell."""
+    if progress is None or progress is False:
+        yield Progress()
+    elif progress is True:
+        with new_bars(transient=False) as bars:
+            yield StageBars(bars)
+    elif isinstance(progress, Progress):
+        yield progress
+    elif hasattr(progress, "start") and hasattr(progress, "advance"):
+        yield _Forwarded(progress)
+    else:
+        raise InputError(f"progress must be True, False, None or a Progress, found {type(progress).__name__}")
 
 
 @contextlib.contextmanager
@@ -31,3 +141,68 @@ def begin_session(
     place = None if workspace is None else Workspace.at(workspace)
     with shown_progress(progress) as shown:
         yield Session(client=client, workspace=place, chunk_rows=chunk_rows, progress=Stopwatch(shown))
+
+
+# ---- signatures ------------------------------------------------------------------------------------------------------
+
+# Width of a docstring without its indentation.
+_WIDTH: Final = 116
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# The entry of a docstring that is replaced by all options.
+_ENTRY: Final = re.compile(r"^\*\*options(?:\n +.*)+", re.MULTILINE)
+
+
+def lists_options(
+    keys: type = EvaluationOptions, *, evaluation: str | None = None, before: Mapping[str, Parameter] | None = None
+) -> Callable[[F], F]:
+    """Show the options of an evaluation in signature and docstring of a function that takes ``**options``.
+
+    `keys` is the TypedDict of the options; those that `evaluation` does not compute are left out.  `before` are other
+    keyword arguments by name, None by default.
+    """
+    shown = {name: option for name, option in option_table(keys).items() if evaluation not in option.refused_by}
+    named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in before or ()]
+    named += [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=option.default,
+            annotation=_annotation(keys, name),
+        )
+        for name, option in shown.items()
+    ]
+
+    def apply(function: F) -> F:
+        # Python 3.13 removes the indentation of docstrings, earlier versions do not.
+        signature, doc = inspect.signature(function), inspect.cleandoc(function.__doc__ or "")
+        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        n_positional = sum(each.kind is not each.KEYWORD_ONLY for each in own)
+        parameters = [*own[:n_positional], *named, *own[n_positional:]]
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+
+        def entries(_: re.Match[str]) -> str:
+            """Documentation of the options; one that has an entry of its own keeps that."""
+            words = {name: each.help for name, each in (before or {}).items()}
+            words |= {name: each.doc or each.help for name, each in shown.items()}
+            return "\n".join(
+                f"{name}\n{_wrapped(text, 4 * ' ')}" for name, text in words.items() if f"\n{name}\n" not in doc
+            )
+
+        function.__doc__ = _ENTRY.sub(entries, doc)
+        return function
+
+    return apply
+
+
+def _annotation(keys: type, name: str) -> Any:
+    """Type of an option; a forward reference as its text."""
+    found = keys.__annotations__[name].__origin__
+    return found.__forward_arg__ if isinstance(found, ForwardRef) else found
+
+
+def _wrapped(text: str, indent: str) -> str:
+    return textwrap.fill(
+        text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

@@ -22,39 +22,46 @@ Part = TypeVar("Part")
 
 
 class Study(Generic[Part]):
-    """Evaluations of one job, in a folder of a workspace.
+    """Evaluations of one job, whose values are kept in a workspace.
 
-    `session` is that of the folder, and `folder` its path; `make` is the dataclass of a part, of plain values.
+    `session` is one in that workspace; `make` is the dataclass of a part, of plain values.
     """
 
-    def __init__(self, session: Session, folder: Path, kind: str, identity: Any, make: Callable[..., Part]) -> None:
-        self.session, self.folder = session.within(folder), folder
+    def __init__(
+        self, session: Session, workspace: Workspace, kind: str, identity: Any, make: Callable[..., Part]
+    ) -> None:
+        self.session, self._workspace = session.within(workspace), workspace
         self._kind, self._identity, self._make = kind, identity, make
+
+    @property
+    def folder(self) -> Path:
+        """The directory of the workspace; StoreError on object storage."""
+        return local_path(self._workspace.path)
 
     @cached_property
     def _stage(self) -> Stage:
-        return Workspace.at(self.folder).stage(self._kind, [__version__, self._identity], {})
+        return self._workspace.stage(self._kind, [__version__, self._identity], {})
 
     def part(self, name: str, evaluate: Callable[[Session], Part]) -> Part:
         """Return a finished part; one that is missing or damaged is evaluated, and kept."""
         found = read_record(self._stage, name, self.session.warn)
         if found is not None:
             return self._make(**found)
-        part = evaluate(self.session.within(self.folder))
+        part = evaluate(self.session.within(self._workspace))
         write_record(self._stage, name, vars(part))
         return part
 
     @contextlib.contextmanager
-    def apart(self, session: Session, name: str) -> Iterator[tuple[Session, Path]]:
+    def apart(self, session: Session, name: str) -> Iterator[Session]:
         """Session in a folder of its own, which is found again by its name, and removed when the work is done."""
         folder = self.folder / f"{NESTED}{name}"
         folder.mkdir(exist_ok=True)
-        yield session.within(folder), folder
+        yield session.within(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
     def finish(self) -> None:
         """Remove all parts."""
-        Workspace.at(self.folder).remove(self._stage)
+        self._workspace.remove(self._stage)
 
 
 @contextlib.contextmanager
@@ -66,32 +73,31 @@ def begin_study(
     `kind` and `identity` are of its parts, as a stage takes them.  `folder` is the identity of a folder of its own
     within the workspace, which is removed as well, and None for the workspace itself.
     """
-    with _folder_of(session, folder) as place:
+    with _place_of(session, folder) as place:
         study = Study(session, place, kind, identity, make)
         yield study
         study.finish()
 
 
 @contextlib.contextmanager
-def _folder_of(session: Session, identity: str | None) -> Iterator[Path]:
-    """Directory of a study: in the workspace of a session, or temporary where there is none.
+def _place_of(session: Session, identity: str | None) -> Iterator[Workspace]:
+    """Workspace of a study: that of its session, or a temporary one where there is none.
 
     A study with an `identity` has a folder of its own, which one run at a time works in, and which is removed when all
     is done.  If a run breaks, finished parts stay, and the same work goes on from there.
     """
     if session.workspace is None:
         with temporary_directory() as name:
-            yield Path(name)
+            yield Workspace.at(name)
         return
-    place = local_path(session.workspace.path)
     if identity is None:
-        yield make_folder(place, "choose another workspace")
+        yield session.workspace
         return
-    folder = place / f"{NESTED}{identity[:20]}"
+    folder = local_path(session.workspace.path) / f"{NESTED}{identity[:20]}"
     with stage_lock(str(folder), session.warn):
         make_folder(folder, "choose another workspace")
         try:
-            yield folder
+            yield Workspace.at(folder)
         except BaseException:
             if not Workspace.at(folder).holds_parts():
                 shutil.rmtree(folder, ignore_errors=True)

@@ -14,22 +14,18 @@ from reid_dist.clusters.versions import other_packages
 from reid_dist.core.environment import describe_environment
 from reid_dist.core.model import Neighbours, RankedQueries
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs.group_ranks import GroupRanks
 from reid_dist.engine.outputs.nearest_rows import NearestNegatives, NearestRows
 from reid_dist.engine.outputs.output import Results
-from reid_dist.engine.outputs.partitions import PartitionMetrics
 from reid_dist.engine.outputs.ranks import Ranks
-from reid_dist.engine.outputs.single_shot_curves import SingleShotCurves
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.scorers import BlockScorer
 from reid_dist.engine.screened_pairs import ScreenedPairs, screened_words
 from reid_dist.engine.task_graph import Execution
-from reid_dist.engine.verification.measures import ROC_RATES, Verification, identification_rates
 from reid_dist.errors import InputError
 from reid_dist.evaluation.breakdowns import make_breakdowns
 from reid_dist.evaluation.chance_level import chance_notes
 from reid_dist.evaluation.checked_options import CheckedOptions
-from reid_dist.evaluation.data_problems import data_problems
+from reid_dist.evaluation.projection import has_single_shot
 from reid_dist.metrics.confidence import Confidence, bootstrap_intervals, few_units
 from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curves
 from reid_dist.metrics.definitions import (
@@ -39,7 +35,6 @@ from reid_dist.metrics.definitions import (
     exact_mean,
     notes_on_metrics,
 )
-from reid_dist.metrics.ties import RULES, extreme_ranks
 from reid_dist.relevance.assignment import assign_listed_relevance, assign_relevance, flag_listed
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.groups import Collapse
@@ -50,6 +45,10 @@ from reid_dist.stores import LabelledSet
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from reid_dist.engine.verification.measures import Verification
+
+Float64 = NDArray[np.float64]
 
 _FIRST_ALONE = (
     "the metrics requested need the ranks of the nearest relevant items only, and others were not counted: AP and INP "
@@ -76,12 +75,18 @@ def make_report(
         from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 
         raise InputError(explain_no_valid_query(query, gallery, job.label_sets, protocol, queries.invalid))
-    of_items, shot = job.output(Ranks), job.output(SingleShotCurves)
+    of_items, curves = job.output(Ranks), None
+    described = described_protocol(checked)
+    if has_single_shot(checked):
+        from reid_dist.engine.outputs.single_shot_curves import SingleShotCurves
+
+        curves, output = results.of(SingleShotCurves), job.output(SingleShotCurves)
+        described |= {} if output is None else {"single_shot": output.shot.describe()}
     n_nearest = None if of_items is None else of_items.n_nearest
     zero, truth, first_alone = protocol.zero_for_invalid, checked.truth, n_nearest is not None
 
     values = {
-        metric.name: _values(metric, ranks(metric.family.stem), results)
+        metric.name: _values(metric, ranks(metric.family.stem), curves)
         for metric in checked.metrics
         if metric.family.has_per_query_values
     }
@@ -109,32 +114,22 @@ def make_report(
     return Report(
         metrics=metrics,
         curves={
-            **_curves(protocol, ranks, results, checked.values["max_rank"], n_nearest),
+            **_curves(protocol, ranks, curves, checked.values["max_rank"], n_nearest),
             **({} if verification is None else verification.curves),
         },
         counts=queries.counts(gallery, _junk_rows(gallery, protocol)),
         per_query=per_query,
-        protocol=described_protocol(checked) | ({} if shot is None else {"single_shot": shot.shot.describe()}),
+        protocol=described,
         distance=job.distance.describe(),
         inputs={"query": query.describe(), "gallery": gallery.describe()},
-        ties=_ties(ranks, results, checked, query.pids),
+        ties=_ties(ranks, results, curves, checked, query.pids),
         environment=described_environment(execution.client, execution.policy, execution.screened),
         topk=topk,
         definitions={metric.name: _definition(metric, checked.collapse) for metric in checked.metrics},
         confidence=None if confidence is None else confidence.describe(),
-        breakdowns=make_breakdowns(
-            checked.breakdowns,
-            query,
-            values,
-            queries.valid,
-            results.get(PartitionMetrics),
-            job,
-            zero_for_invalid=zero,
-        ),
+        breakdowns=make_breakdowns(checked.breakdowns, query, values, queries.valid, results, job),
         verification=verification.describe() if verification is not None and verification.counts else None,
-        data_problems=None
-        if topk is None or protocol.is_listed
-        else data_problems(job.query, job.gallery, ranked, topk),
+        data_problems=None if topk is None or protocol.is_listed else _data_problems(job, ranked, topk),
         notes=[
             *side_notes(query, gallery, protocol),
             *label_notes(query, gallery, protocol),
@@ -169,12 +164,15 @@ class RanksOf:
     """The ranks that a metric is computed from: of items, or of groups."""
 
     def __init__(self, results: Results, collapse: Collapse | None) -> None:
-        items, groups = results.get(Ranks), results.get(GroupRanks)
-        # Ranks of groups, if every metric ranks these.
-        self.ranked = results.of(GroupRanks) if items is None else items
-        # Those of groups beside those of items.
-        self.grouped = None if items is None else groups
-        self._collapse = collapse
+        self._collapse, self.grouped = collapse, None
+        if collapse is None:
+            self.ranked = results.of(Ranks)
+            return
+        from reid_dist.engine.outputs.group_ranks import GroupRanks
+
+        items, groups = results.get(Ranks), results.of(GroupRanks)
+        # Ranks of groups, if every metric ranks these; else, they are beside those of items.
+        self.ranked, self.grouped = (groups, None) if items is None else (items, groups)
 
     def __call__(self, family: str) -> RankedQueries:
         """Ranks for a metric, by its name before the parameter."""
@@ -219,9 +217,7 @@ def described_protocol(checked: CheckedOptions) -> dict[str, Any]:
     return {**checked.protocol.describe(), **truth}
 
 
-def mean_intervals(
-    values: Mapping[str, NDArray[np.float64]], query: LabelledSet, checked: CheckedOptions
-) -> Confidence | None:
+def mean_intervals(values: Mapping[str, Float64], query: LabelledSet, checked: CheckedOptions) -> Confidence | None:
     """Confidence intervals of means of per-query values; None if not requested."""
     level = checked.values["confidence"]
     if level is None or not values:
@@ -247,21 +243,25 @@ def interval_notes(confidence: Confidence | None, protocol: Protocol) -> list[st
 def _threshold_notes(metrics: list[Metric], verification: Verification | None) -> list[str]:
     if verification is None:
         return []
+    from reid_dist.engine.verification.measures import ROC_RATES
+
     rates = ROC_RATES if "ROC_FAR" in verification.curves else ()
     counts = verification.counts
     return threshold_notes(metrics, rates, counts.get("n_impostor"), counts.get("n_non_mated"))
 
 
-def _values(metric: Metric, ranked: RankedQueries, results: Results, rule: int = 0) -> NDArray[np.float64]:
-    """Values of every query, under one of the rules of ties."""
-    if metric.family.needs == RANKS:
-        return metric.values(ranked)
-    return results.of(SingleShotCurves)[:, metric.parameter - 1, rule]
+def _values(metric: Metric, ranked: RankedQueries, curves: Float64 | None, rule: int = 0) -> Float64:
+    """Values of every query, under one of the rules of ties; `curves` are those of the single-shot CMC."""
+    return (
+        metric.values(ranked)
+        if curves is None or metric.family.needs == RANKS
+        else curves[:, metric.parameter - 1, rule]
+    )
 
 
 def _curves(
-    protocol: Protocol, ranks: RanksOf, results: Results, max_rank: int, n_ranked: int | None
-) -> dict[str, NDArray[np.float64]]:
+    protocol: Protocol, ranks: RanksOf, single_shot: Float64 | None, max_rank: int, n_ranked: int | None
+) -> dict[str, Float64]:
     """The protocol's CMC first, then precision and recall at every rank, and precision at every recall.
 
     If only the `n_ranked` nearest positives are ranked, those of them that their ranks determine.
@@ -269,17 +269,17 @@ def _curves(
     zero = protocol.zero_for_invalid
 
     @cache
-    def curves(of_groups: bool) -> dict[str, NDArray[np.float64]]:
+    def curves(of_groups: bool) -> dict[str, Float64]:
         ranked = ranks.grouped if of_groups and ranks.grouped is not None else ranks.ranked
         return rank_curves(ranked, max_rank, zero_for_invalid=zero)
 
-    def curve(name: str) -> NDArray[np.float64]:
+    def curve(name: str) -> Float64:
         return curves(ranks(name) is ranks.grouped)[name]
 
-    makers: dict[str, Callable[[], NDArray[np.float64]]] = {
+    makers: dict[str, Callable[[], Float64]] = {
         "CMC": lambda: cmc_curve(ranks("CMC"), max_rank, zero_for_invalid=zero),
         "CMC_allshots": lambda: curve("CMC_allshots"),
-        "CMC_single_shot": lambda: _single_shot_curve(results.of(SingleShotCurves), max_rank, zero),
+        "CMC_single_shot": lambda: _single_shot_curve(single_shot, max_rank, zero),
     }
     found = {protocol.cmc_family: makers[protocol.cmc_family]()}
     if n_ranked is None:
@@ -289,12 +289,16 @@ def _curves(
     return found
 
 
-def _single_shot_curve(curves: NDArray[np.float64], max_rank: int, zero: bool) -> NDArray[np.float64]:
+def _single_shot_curve(curves: Float64 | None, max_rank: int, zero: bool) -> Float64:
+    if curves is None:
+        raise AssertionError("the curve of the protocol is always computed")
     columns = curves[:, :max_rank, 0].T
     return np.array([exact_mean(column, zero_for_invalid=zero) for column in columns])
 
 
-def _ties(ranks: RanksOf, results: Results, checked: CheckedOptions, pids: NDArray[np.int64]) -> dict[str, Any]:
+def _ties(
+    ranks: RanksOf, results: Results, curves: Float64 | None, checked: CheckedOptions, pids: NDArray[np.int64]
+) -> dict[str, Any]:
     """The rule, how many positives it settles, and on request what the other two rules would give."""
     ranked = ranks.ranked
     ties: dict[str, Any] = {
@@ -302,11 +306,14 @@ def _ties(ranks: RanksOf, results: Results, checked: CheckedOptions, pids: NDArr
         "n_tied_positives": int((ranked.tied > 0).sum()),
     }
     if checked.values["ties"]:
+        from reid_dist.engine.verification.measures import identification_rates
+        from reid_dist.metrics.ties import RULES, extreme_ranks
+
         for place, rule in enumerate(RULES, start=1):
             per_query = [metric for metric in checked.metrics if metric.family.has_per_query_values]
             ties[rule] = {
                 metric.name: metric.mean(
-                    _values(metric, extreme_ranks(metric, ranks(metric.family.stem), rule), results, place),
+                    _values(metric, extreme_ranks(metric, ranks(metric.family.stem), rule), curves, place),
                     pids,
                     zero_for_invalid=checked.protocol.zero_for_invalid,
                 )
@@ -330,6 +337,12 @@ def _junk_rows(gallery: LabelledSet, protocol: Protocol) -> int:
     if protocol.gallery_cameras is not None and gallery.camids is not None:
         junk |= ~np.isin(gallery.camids, protocol.gallery_cameras)
     return int(junk.sum())
+
+
+def _data_problems(job: EvaluationJob, ranked: RankedQueries, topk: TopK) -> dict[str, Any]:
+    from reid_dist.evaluation.data_problems import data_problems
+
+    return data_problems(job.query, job.gallery, ranked, topk)
 
 
 def _topk(job: EvaluationJob, neighbours: Neighbours | None, truth: GroundTruth | None) -> TopK | None:

@@ -16,7 +16,7 @@ from oracles.draws import drawn_by_loops
 from reid_dist import FeatureSet, Report, compose_protocol, evaluate, evaluate_splits
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.evaluation import benchmarked
-from reid_dist.evaluation.benchmarks import BENCHMARKS
+from reid_dist.evaluation.benchmarks import BENCHMARKS, variants
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runs import open_job
 from reid_dist.evaluation.splits import SplitReport
@@ -423,6 +423,29 @@ def test_a_run_of_its_own_has_the_model_of_the_first_and_no_more(monkeypatch) ->
         assert f"{other} (as" in note
         assert f": {family} {100 * run.metrics[family]:.2f} % (" in note
         assert f"CMC@1 {100 * run.metrics['CMC@1']:.2f} % (" in note
+
+
+def test_scores_of_other_codes_are_kept_until_all_are_there(tmp_path, monkeypatch) -> None:
+    """A run that was cut short between two codes computes the second alone, and leaves nothing in the end."""
+    options = {"benchmark": "veri776_image_to_track", "other_codes": True, "distance": "sqeuclidean"}
+    expected = evaluate(*sets(), **options).notes
+    plain, scored = variants.scores_of, []
+
+    def scores_of(report, rules=None):
+        if rules is not None and len(scored) == n_allowed:
+            raise KeyboardInterrupt
+        scored.extend([] if rules is None else [rules.name])
+        return plain(report, rules)
+
+    monkeypatch.setattr(variants, "scores_of", scores_of)
+    n_allowed = 1
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(*sets(), workspace=tmp_path, **options)
+    assert [path.name for path in tmp_path.glob("codes-*/*.npz")] == ["veri776.npz"]
+    n_allowed = 2
+    assert evaluate(*sets(), workspace=tmp_path, **options).notes == expected
+    assert scored == ["market1501", "market1501_matlab"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_given_distances_and_jobs(tmp_path) -> None:

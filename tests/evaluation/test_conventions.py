@@ -12,7 +12,7 @@ from reid_dist import FeatureSet, compose_protocol, conventions, evaluate
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.evaluation.conventions.targets import parse_targets
+from reid_dist.evaluation.conventions.table import parse_targets
 from reid_dist.evaluation.pipelines import ProtocolComponents
 
 DISTANCES = ("cosine", "euclidean")

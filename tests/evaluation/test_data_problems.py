@@ -13,7 +13,7 @@ from sampling import examples
 from strategies import seeds
 
 from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances
-from reid_dist.evaluation import sampled_rows
+from reid_dist.evaluation import data_problems as samples
 from reid_dist.evaluation.data_problems import camera_shifts
 from reid_dist.reports import Report
 from reid_dist.stores.kept_rows import FeatureArray
@@ -240,14 +240,14 @@ def test_shifts_need_identities_in_several_cameras(monkeypatch):
     assert camera_shifts(one_each) == []
     assert camera_shifts(FeatureSet.from_arrays(rows, np.arange(1, 61))) == []
     # Runs of rows of a large set: identities of three rows each, of which a run holds some.
-    monkeypatch.setattr(sampled_rows, "_RUN_ROWS", 60)
+    monkeypatch.setattr(samples, "_RUN_ROWS", 60)
     pids, cameras = np.repeat(np.arange(1, 2001), 3), np.tile([1, 2, 2], 2000)
     large = FeatureSet.from_arrays(rng.normal(size=(6000, 8)), pids, cameras)
     assert [each["n_identities"] for each in camera_shifts(large)] == [320, 320]
 
 
 def test_chunks_with_several_runs_are_read_once(monkeypatch, tmp_path):
-    monkeypatch.setattr(sampled_rows, "_RUN_ROWS", 60)
+    monkeypatch.setattr(samples, "_RUN_ROWS", 60)
     pids, cameras = np.repeat(np.arange(1, 2001), 3), np.tile([1, 2, 2], 2000)
     in_memory = FeatureSet.from_arrays(np.random.default_rng(4).normal(size=(6000, 8)), pids, cameras)
     expected = camera_shifts(in_memory)

@@ -239,3 +239,27 @@ def test_types_reach_a_script_of_a_user(tmp_path: Path) -> None:
     # With a benchmark, the type of the report is another: mypy names the call, not the argument.
     assert 'No overload variant of "evaluate"' in error, done.stdout
     assert f"user.py:{len((USER + WRONG).splitlines())}:" in error
+
+
+_PLAIN = """
+import sys
+import numpy as np
+import reid_dist
+rows = reid_dist.FeatureSet.from_arrays(np.eye(6, dtype=np.float32), [1, 1, 2, 2, 3, 3], [0, 1, 0, 1, 0, 1])
+reid_dist.evaluate(rows, rows)
+print(*(name for name in sys.modules if name.startswith("reid_dist")))
+"""
+
+
+def test_a_plain_evaluation_imports_what_it_uses_alone() -> None:
+    """No benchmarks, splits and sweeps, no pages, and no outputs that are not requested."""
+    done = subprocess.run([sys.executable, "-c", _PLAIN], capture_output=True, text=True, check=True, timeout=120)
+    found = done.stdout.split()
+    others = {
+        "evaluation.benchmarks", "evaluation.splits", "evaluation.sweeps", "evaluation.rerank_effect",
+        "evaluation.counted_rows", "evaluation.data_problems", "engine.threshold_passes", "engine.verification",
+        "engine.outputs.group_ranks", "engine.outputs.protocol_ranks", "engine.outputs.single_shot_curves",
+        "reports.html", "reports.comparison",
+    }  # fmt: skip
+    assert not {f"reid_dist.{name}" for name in others} & {*found}
+    assert len(found) <= 180

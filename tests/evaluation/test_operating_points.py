@@ -19,7 +19,7 @@ from strategies import crowded_sets, problems_for, scattered_sets, seeds
 from reid_dist import FeatureSet, OperatingPoints, evaluate, nearest, operating_points, reranked_distances
 from reid_dist.engine import plan
 from reid_dist.errors import InputError
-from reid_dist.evaluation.operating.bins import even_edges, quantile_edges
+from reid_dist.evaluation.operating_values import even_edges, quantile_edges
 from reid_dist.metrics.confidence import interval_of_magnitudes
 from reid_dist.metrics.isotonic import CrossFitted, folds_of, pool_adjacent
 from reid_dist.relevance.protocols import compose_protocol

@@ -364,7 +364,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
     ],
     "benchmarks": [
         (
-            "evaluation/benchmarks/resolving.py",
+            "evaluation/benchmarks/definition.py",
             "if _is_given(value) and not _agrees(value, wanted):",
             "if _is_given(value) and value == wanted == ():",
         ),
@@ -373,7 +373,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "{_points(value - before)}",
             "{_points(before - value)}",
         ),
-        ("evaluation/conventions/targets.py", "<= self.half", "<= 2 * self.half"),
+        ("evaluation/conventions/table.py", "<= self.half", "<= 2 * self.half"),
         ("engine/outputs/protocol_ranks.py", "| self.indexes[place].mask.junk_row[row]", ""),
         (
             "stores/importers/row_lists.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def like(**changes: Any) -> Report:
         (changed_inputs(BASE, "query", labels_digest="l1"), ["labels of the query set: l0", "l1 in the candidate"]),
         (changed_inputs(BASE, "gallery", labels_digest="l1"), ["labels of the gallery set"]),
         (changed_inputs(BASE, "gallery", labels_digest=None), ["not recorded in the candidate"]),
-        ({"protocol": {"ground_truth": {"content_digest": "d1"}}}, ["protocol.ground_truth.content_digest: absent in"]),
+        ({"protocol": {"ground_truth": {"content_digest": "d1"}}}, ["ground_truth: none in the baseline, d1 in the"]),
         (
             changed_inputs(BASE, "gallery", labels_digest="l1") | {"protocol": {"name": "oxford", "truth": "t"}},
             ["protocol.name", "protocol.truth: absent in the baseline, t in the", "labels of the gallery set"],
@@ -427,3 +428,24 @@ def test_evaluations_of_stores_and_of_arrays_are_comparable(tmp_path: Path) -> N
     assert of(found, "mAP").baseline == Report.load(tmp_path / "good").metrics["mAP"]
     with pytest.raises(InputError, match=r"protocol\.name"):
         compare(bad, evaluate(*(features(side, 2.5, 2) for side in labels), protocol="no_cameras"))
+
+
+def test_the_spec_of_runs_decides_whether_they_compare_and_not_their_words() -> None:
+    """Of a run of an earlier version, which stored no spec, there are words alone."""
+    rng = np.random.default_rng(3)
+    sides = [
+        FeatureSet.from_arrays(rng.standard_normal((n, 8)).astype(np.float32), np.arange(n) % 9, np.arange(n) % camera)
+        for n, camera in ((40, 2), (90, 3))
+    ]
+    done = evaluate(*sides)
+    reworded = replace(done, protocol={**done.protocol, "junk": "in other words"})
+    assert compare(done, reworded, n_resamples=100).conditions == ()
+    rules = {**done.spec["protocol"], "junk_pid": 0}
+    with pytest.raises(InputError, match=r"protocol\.junk_pid: -1 in the baseline, 0 in the candidate"):
+        compare(done, replace(done, spec={**done.spec, "protocol": rules}))
+    with pytest.raises(InputError, match=r"ground_truth: none in the baseline, d1 in the candidate"):
+        compare(done, replace(done, spec={**done.spec, "ground_truth": "d1"}))
+    earlier = replace(done, spec={})
+    assert compare(earlier, done, n_resamples=100).conditions == ()
+    with pytest.raises(InputError, match=r"protocol\.junk: .* in other words in the candidate"):
+        compare(earlier, reworded)

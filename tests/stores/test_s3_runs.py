@@ -14,7 +14,7 @@ from local_workers import started
 from s3_server import KEY, SECRET, Bucket
 from s3_sets import Sides, make_sides, store_sides
 
-from reid_dist import NeighbourGraph, evaluate, k_reciprocal_graph, nearest, pool, reranked_distances
+from reid_dist import FeatureSet, NeighbourGraph, evaluate, k_reciprocal_graph, nearest, pool, reranked_distances
 from reid_dist.core.model import RowRange
 from reid_dist.errors import RunFailedError, StoreError
 from reid_dist.evaluation.sweeps import sweep_parameters
@@ -133,6 +133,23 @@ def test_parts_of_a_stage_are_listed_once(
     again, requests = run()
     assert again == dict.fromkeys(kinds, 1)
     assert not [path for method, path in requests if method in ("HEAD", "PUT", "DELETE")]
+
+
+@pytest.mark.slow
+def test_scores_of_other_codes_are_kept_there(sides: Sides, bucket: Bucket) -> None:
+    tracked = [
+        FeatureSet.from_arrays(each.read(0, each.n_rows), each.pids, each.camids, columns={"tracklet": each.pids})
+        for each in sides
+    ]
+    options: Any = {"benchmark": "veri776", "other_codes": True}
+    expected = evaluate(*tracked, **options)
+    assert any(note.startswith("a run of its own under veri776_image_to_track") for note in expected.notes)
+    n_before = len(bucket.server.requests)
+    found = evaluate(*tracked, workspace=bucket.uri("work"), **options)
+    assert (found.result_digest, found.notes) == (expected.result_digest, expected.notes)
+    written = [path for method, path in bucket.server.requests[n_before:] if method == "PUT"]
+    assert any("/codes-" in path and path.endswith("/veri776_image_to_track.npz") for path in written)
+    assert not bucket.listed("work/")
 
 
 @pytest.mark.slow

@@ -5,9 +5,14 @@ how galleries are drawn and repeated.  Distance, query expansion and re-ranking 
 do further metrics.
 """
 
-from reid_dist.evaluation.benchmarks import definitions, retrieval
-from reid_dist.evaluation.benchmarks.definition import BENCHMARKS, Benchmark
-from reid_dist.evaluation.benchmarks.resolving import benchmark_notes, refuse_unfit_labels, with_benchmark
+from reid_dist.evaluation.benchmarks import definitions
+from reid_dist.evaluation.benchmarks.definition import (
+    BENCHMARKS,
+    Benchmark,
+    benchmark_notes,
+    refuse_unfit_labels,
+    with_benchmark,
+)
 
 __all__ = [
     "BENCHMARKS",
@@ -15,6 +20,5 @@ __all__ = [
     "benchmark_notes",
     "definitions",
     "refuse_unfit_labels",
-    "retrieval",
     "with_benchmark",
 ]

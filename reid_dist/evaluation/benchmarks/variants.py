@@ -3,8 +3,8 @@
 Codes that differ in the average precision or in invalid queries alone rank alike, so that the values per query serve
 both.  Codes that differ in relevant and junk items are ranked in the same pass
 (`reid_dist.engine.outputs.protocol_ranks`), which costs at most a tenth more.  Those that rank groups or
-draw galleries are evaluated once more on request, as far as the labels allow: each is the run of that benchmark on the
-same sets, by the distance, the stages and the seed of the first, with its average precision and its CMC@1 alone.
+draw galleries have extra runs on request, as far as the labels allow: each is the run of that benchmark on the same
+sets, by the distance, the stages and the seed of the first, with its average precision and its CMC@1 alone.
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from numpy.typing import NDArray
 from reid_dist.core.formatting import counted
 from reid_dist.core.model import RankedQueries
 from reid_dist.errors import InputError, PlanError
-from reid_dist.evaluation.benchmarks.definition import Benchmark
-from reid_dist.evaluation.benchmarks.resolving import benchmark_notes, refuse_unfit_labels
+from reid_dist.evaluation.benchmarks.definition import Benchmark, benchmark_notes, refuse_unfit_labels
+from reid_dist.evaluation.result_spec import Spec
+from reid_dist.evaluation.study import begin_study
 from reid_dist.metrics.definitions import METRICS, Metric, exact_mean
 from reid_dist.relevance.protocols import LEFT_OUT, Protocol
 from reid_dist.reports import Report
 from reid_dist.reports.words import metric_value
+from reid_dist.stages.session import Session
 from reid_dist.stores import LabelledSet
 
-Beside = Mapping[Protocol, RankedQueries]
-"""Ranks under the protocols of other codes."""
+SamePass = Mapping[Protocol, RankedQueries]
+"""Ranks under the protocols of other codes, from the pass of a benchmark."""
 
 CMC: Final = "CMC@1"
 
@@ -63,7 +65,7 @@ def _points(difference: float) -> str:
     return "" if math.isnan(difference) else f" ({100 * difference:+.2f} points)"
 
 
-def protocols_beside(benchmark: Benchmark) -> list[Protocol]:
+def same_pass_protocols(benchmark: Benchmark) -> list[Protocol]:
     """Protocols of other codes that can be ranked in the pass of a benchmark, and are not by its own ranks."""
     if benchmark.draw is not None:
         return []
@@ -82,17 +84,17 @@ def under_benchmark(
     report: Report,
     benchmark: Benchmark,
     gallery: LabelledSet,
-    beside: Beside | None = None,
-    apart: Mapping[str, Scores] | None = None,
+    same_pass: SamePass | None = None,
+    extra_runs: Mapping[str, Scores] | None = None,
 ) -> Report:
     """Add a benchmark to the report of an evaluation by its rules, with remarks on what the numbers stand for.
 
-    `beside` holds the ranks under `protocols_beside`, as far as there are any; `apart` what `codes_apart` gave in runs
-    of their own, by name, None where these are left out.
+    `same_pass` holds the ranks under `same_pass_protocols`, as far as there are any; `extra_runs` what those of
+    `extra_run_codes` gave, by name, None where these are left out.
     """
-    others = () if report.bounds else other_notes(benchmark, report, beside or {}, apart or {})
+    others = () if report.bounds else other_notes(benchmark, report, same_pass or {}, extra_runs or {})
     notes = [*benchmark_notes(benchmark, gallery), *others, *report.notes]
-    spec = {**report.spec, **benchmark_spec(benchmark, other_codes=apart is not None)}
+    spec = {**report.spec, **benchmark_spec(benchmark, other_codes=extra_runs is not None)}
     return replace(report, benchmark=benchmark.describe(), spec=spec, notes=notes)
 
 
@@ -101,12 +103,12 @@ def benchmark_spec(benchmark: Benchmark | None, *, other_codes: bool) -> dict[st
     return {} if benchmark is None else {"benchmark": benchmark.name, "other_codes": other_codes}
 
 
-def codes_apart(benchmark: Benchmark, beside: Beside) -> list[Benchmark]:
-    """Other codes that rank neither alike nor beside the benchmark, so that they need runs of their own."""
+def extra_run_codes(benchmark: Benchmark, same_pass: SamePass) -> list[Benchmark]:
+    """Other codes that rank neither alike nor in the pass of the benchmark."""
     return [
         other
         for other in benchmark.others
-        if not _rank_alike(benchmark, other) and (_differ_in_rows(benchmark, other) or other.protocol not in beside)
+        if not _rank_alike(benchmark, other) and (_differ_in_rows(benchmark, other) or other.protocol not in same_pass)
     ]
 
 
@@ -117,46 +119,54 @@ RunOfCode = Callable[[Benchmark, dict[str, Any]], Report | Scores]
 """Evaluation by the rules of a benchmark, of one gallery or of drawn ones, with options of `evaluate`."""
 
 
-def scores_apart(
+def extra_run_scores(
+    session: Session,
     benchmark: Benchmark,
+    spec: Spec,
     options: Mapping[str, Any],
-    query: LabelledSet,
-    gallery: LabelledSet,
+    sides: tuple[LabelledSet, LabelledSet],
     run: RunOfCode,
-    beside: Beside | None = None,
+    same_pass: SamePass | None = None,
 ) -> dict[str, Scores]:
-    """Scores of the other codes that need runs of their own, by name; `options` are those of the benchmark's run.
+    """Scores of the other codes that need extra runs, by name, each kept until all are there.
 
-    Codes that these sets do not fit, or that cannot be evaluated on them, are left out.
+    `spec` is that of the benchmark's run, and `options` are its options.  Codes that the sets do not fit, or that
+    cannot be evaluated on them, are left out.
     """
+    others = extra_run_codes(benchmark, same_pass or {})
+    if not others:
+        return {}
     found: dict[str, Scores] = {}
     runs: dict[object, Report | Scores] = {}
     kept = {name: options[name] for name in _OF_MODEL if name in options}
-    for other in codes_apart(benchmark, beside or {}):
-        rules = other.protocol
-        alike = ranking(rules), other.draw
-        with contextlib.suppress(InputError, PlanError):
-            if alike not in runs:
-                refuse_unfit_labels(other, query, gallery)
-                metrics = [rules.ap_family, CMC]
-                named = {"metrics": metrics, "confidence": None}
-                runs[alike] = run(other, {**kept, **named})
-            made = runs[alike]
-            found[other.name] = scores_of(made, rules) if isinstance(made, Report) else made
+    with begin_study(session, "codes", [benchmark.name, spec], Scores, folder=None) as study:
+        for other in others:
+
+            def evaluate(_: Session, other: Benchmark = other) -> Scores:
+                rules = other.protocol
+                alike = ranking(rules), other.draw
+                if alike not in runs:
+                    refuse_unfit_labels(other, *sides)
+                    runs[alike] = run(other, {**kept, "metrics": [rules.ap_family, CMC], "confidence": None})
+                made = runs[alike]
+                return scores_of(made, rules) if isinstance(made, Report) else made
+
+            with contextlib.suppress(InputError, PlanError):
+                found[other.name] = study.part(other.name, evaluate)
     return found
 
 
 def other_notes(
     benchmark: Benchmark,
     report: Report | None = None,
-    beside: Beside | None = None,
-    apart: Mapping[str, Scores] | None = None,
+    same_pass: SamePass | None = None,
+    extra_runs: Mapping[str, Scores] | None = None,
     own: Scores | None = None,
 ) -> Iterator[str]:
     """Values of other codes with their differences, or the command that gives them.
 
     `own` are the values of the benchmark itself, by default those of the report; without a report, there are those of
-    runs of their own alone.
+    extra runs alone.
     """
     if report is not None:
         own = scores_of(report)
@@ -164,10 +174,10 @@ def other_notes(
         rules, name = other.protocol, f"{other.name} (as published by {other.source})"
         if report is not None and own is not None and _rank_alike(benchmark, other):
             yield f"the same ranking under {name}: {scores_of(report, rules).against(own)}"
-        elif own is not None and beside and rules in beside and not _differ_in_rows(benchmark, other):
-            yield f"the same distances under {name}: {_of_ranks(beside[rules], rules).against(own)}"
-        elif own is not None and apart and other.name in apart:
-            yield f"a run of its own under {name}: {apart[other.name].against(own)}"
+        elif own is not None and same_pass and rules in same_pass and not _differ_in_rows(benchmark, other):
+            yield f"the same distances under {name}: {_of_ranks(same_pass[rules], rules).against(own)}"
+        elif own is not None and extra_runs and other.name in extra_runs:
+            yield f"a run of its own under {name}: {extra_runs[other.name].against(own)}"
         else:
             same_rows = not _differ_in_rows(benchmark, other)
             how = "other galleries" if not same_rows else "other items" if rules.collapse is None else "groups"

@@ -6,7 +6,6 @@ and a *row* of the table is one metric of one setting under one distance, with t
 """
 
 from reid_dist.evaluation.conventions.run import conventions
-from reid_dist.evaluation.conventions.table import Candidate, Conventions, Row
-from reid_dist.evaluation.conventions.targets import Target, parse_targets
+from reid_dist.evaluation.conventions.table import Candidate, Conventions, Row, Target, parse_targets
 
 __all__ = ["Candidate", "Conventions", "Row", "Target", "conventions", "parse_targets"]

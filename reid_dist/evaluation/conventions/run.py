@@ -22,15 +22,19 @@ from reid_dist.engine.outputs.protocol_ranks import EVERY_ROW, ProtocolCurves, P
 from reid_dist.engine.reductions.single_shot import SingleShot
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import InputError
-from reid_dist.evaluation.conventions.codes import codes_of
-from reid_dist.evaluation.conventions.settings import Setting, settings_for
-from reid_dist.evaluation.conventions.table import Conventions, Row, find_candidates
-from reid_dist.evaluation.conventions.targets import ALLOWED, default_names, parse_targets
+from reid_dist.evaluation.conventions.settings import Setting, codes_of, settings_for
+from reid_dist.evaluation.conventions.table import (
+    ALLOWED,
+    Conventions,
+    Row,
+    default_names,
+    find_candidates,
+    parse_targets,
+)
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.evaluation.options import OPTIONS
-from reid_dist.evaluation.progress_bars import Shown
 from reid_dist.evaluation.projection import held_by_outputs, most_matches, plan_for
-from reid_dist.evaluation.sessions import begin_session
+from reid_dist.evaluation.sessions import Shown, begin_session
 from reid_dist.evaluation.summary import QueryCounts
 from reid_dist.metrics.definitions import RANKS, SINGLE_SHOT, Metric, parse_metrics
 from reid_dist.relevance.protocols import Protocol

@@ -1,15 +1,14 @@
-"""Evaluate every split, and summarise."""
+"""Evaluate every split, and report means with their spread."""
 
 from __future__ import annotations
 
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,50 +21,43 @@ from reid_dist.engine.policy import Policy
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError
 from reid_dist.evaluation.benchmarks import Benchmark, benchmark_notes, refuse_unfit_labels, with_benchmark
-from reid_dist.evaluation.benchmarks.resolving import draw_of, refuse_other_codes
-from reid_dist.evaluation.benchmarks.variants import CMC, Scores, benchmark_spec, other_notes, scores_apart
+from reid_dist.evaluation.benchmarks.definition import draw_of, refuse_other_codes
+from reid_dist.evaluation.benchmarks.variants import CMC, Scores, benchmark_spec, extra_run_scores, other_notes
+from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.evaluation.draws import Trials, drawn_splits, listed_splits
 from reid_dist.evaluation.evaluate import evaluate_once
 from reid_dist.evaluation.options import (
-    SPLIT_EVALUATION_OPTIONS,
     SPLIT_OPTIONS,
     SPLITS,
-    EvaluationOptions,
     SplitEvaluationOptions,
     complete,
     headline_only,
-    recorded,
     refuse_options,
 )
-from reid_dist.evaluation.progress_bars import Shown
-from reid_dist.evaluation.result_spec import plain_spec
-from reid_dist.evaluation.sessions import begin_session
-from reid_dist.evaluation.signatures import lists_options
-from reid_dist.evaluation.splits.report import SplitReport
-from reid_dist.evaluation.splits.trials import DrawnSplits, ListedSplits, Trials
+from reid_dist.evaluation.result_spec import ranking_spec
+from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.evaluation.study import Study, begin_study
 from reid_dist.evaluation.summary import described_environment
-from reid_dist.metrics.definitions import default_metrics, parse_metrics
+from reid_dist.metrics.definitions import ByMetric
 from reid_dist.metrics.repeats import mean_and_spread
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 from reid_dist.reports import Report
-from reid_dist.reports.documents import plain
+from reid_dist.reports.digest import arrays_digest
+from reid_dist.reports.documents import DocumentReport, plain, restored_number
+from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.notes import label_notes, notes_of_parts, side_notes
-from reid_dist.stages.expansion import describe_expansion, parse_expand, spelled
-from reid_dist.stages.reranking import parse_rerank
+from reid_dist.reports.splits import render_splits
+from reid_dist.reports.summary import Summary, make_frame
+from reid_dist.reports.words import metric_value, published
+from reid_dist.stages.expansion import describe_expansion
 from reid_dist.stages.session import Session
-from reid_dist.stores import FeatureSet, FeatureSource, FeatureWriter, as_feature_set
-from reid_dist.stores.featureset import MemorySet, read_scattered
+from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
 from reid_dist.stores.importers.row_lists import read_split_rows
 
 if TYPE_CHECKING:
     from distributed import Client
 
-Int64 = NDArray[np.int64]
-
-_STAGE = "splits"
-
-# Drawn rows are held in memory up to so many bytes, and put into the workspace beyond.
-_HELD_BYTES = 256 << 20
+_STAGE: Final = "splits"
 
 
 @dataclass(frozen=True)
@@ -97,7 +89,150 @@ class FinishedSplit:
         )
 
 
-@lists_options(SPLIT_EVALUATION_OPTIONS, evaluation=SPLITS)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SplitReport(DocumentReport):
+    """Metrics of several splits.  Mappings keep their order, which is the order in which they are printed.
+
+    Attributes
+    ----------
+    metrics
+        Mean over the splits by name of metric; NaN where a split has no value.
+    spread
+        Sample standard deviation over the splits (ddof 1) by name; NaN for a single split.
+    per_split
+        Value of every split by name, (n_splits,) float64.
+    counts
+        ``n_query``, ``n_valid``, ``n_gallery``: a list with one entry per split.  ``n_identity``: identities of the
+        draw, or of listed galleries; of a draw also ``n_groups``: identities, or pairs of identity and camera, that it
+        draws from; ``n_short``: those that have fewer rows than are drawn; ``n_junk_rows``: gallery rows of pid -1,
+        which stay out.
+    digests
+        ``query``, ``gallery``: content digests of the sets of every split; ``result``: their result digests.
+    draw
+        How the galleries were drawn, with every parameter, or where their rows were listed.
+    benchmark
+        The benchmark with its source; None for none.
+    protocol, distance
+        The conventions, with every parameter.
+    inputs
+        The whole sets: uri, shape, dtype, content digest.
+    options
+        ``max_rank``.
+    definitions
+        The convention in words by name of metric.
+    environment, timing
+        As in a `reid_dist.reports.Report`.
+    run, spec
+        As in a `reid_dist.reports.Report`.
+    notes
+        Remarks on the validity of the numbers.
+
+    Raises
+    ------
+    InputError
+        If the three mappings of values do not belong together.
+    """
+
+    what = "report of splits"
+    another = "other splits"
+    document = "splits.json"
+    page = "splits.html"
+
+    metrics: dict[str, float]
+    spread: dict[str, float]
+    per_split: dict[str, NDArray[np.float64]]
+    counts: dict[str, Any]
+    digests: dict[str, list[str]]
+    draw: dict[str, Any]
+    protocol: dict[str, Any]
+    distance: dict[str, Any]
+    inputs: dict[str, Any]
+    benchmark: dict[str, str] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    definitions: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    timing: dict[str, float] = field(default_factory=dict)
+    run: dict[str, str] = field(default_factory=dict)
+    spec: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        per_split = {name: np.asarray(values, np.float64).view() for name, values in self.per_split.items()}
+        if not list(self.metrics) == list(self.spread) == list(per_split):
+            raise InputError("metrics, spread and per_split of a split report must name the same metrics")
+        if len({values.shape for values in per_split.values()}) > 1:
+            raise InputError("every metric of a split report must have one value per split")
+        for values in per_split.values():
+            values.flags.writeable = False
+        by_metric: tuple[tuple[str, dict[str, Any]], ...] = (
+            ("metrics", self.metrics),
+            ("spread", self.spread),
+            ("per_split", per_split),
+        )
+        for field_name, found in by_metric:
+            object.__setattr__(self, field_name, ByMetric(found))
+
+    @property
+    def n_splits(self) -> int:
+        """Number of splits."""
+        return len(self.digests["result"])
+
+    @property
+    def heading(self) -> Heading:
+        """Name of the run (without one, its stages), date, version, digest and command."""
+        return make_heading(self.run, [self.protocol, self.distance], self.environment, self.result_digest)
+
+    @cached_property
+    def result_digest(self) -> str:
+        """SHA-256 over means, spreads and the values of every split as exact bytes, 64 hexadecimal digits."""
+        return arrays_digest(
+            {
+                "metrics": {name: np.asarray(value, np.float64) for name, value in self.metrics.items()},
+                "spread": {name: np.asarray(value, np.float64) for name, value in self.spread.items()},
+                "per_split": self.per_split,
+            }
+        )
+
+    def summary(self) -> Summary:
+        """Return the table of all metrics."""
+        rows = [
+            (name, *(metric_value(name, value) for value in (mean, self.spread[name], values.min(), values.max())))
+            for (name, mean), values in zip(self.metrics.items(), self.per_split.values(), strict=True)
+        ]
+        facts = {
+            **({} if self.benchmark is None else {"benchmark": published(self.benchmark)}),
+            "splits": f"{self.n_splits}; spread is the sample standard deviation over them",
+            "digest": self.result_digest[:16],
+        }
+        title = f"SplitReport: {self.protocol['name']}, {self.distance['name']}"
+        return Summary(title, ("metric", "mean", "spread", "lowest", "highest"), rows, facts, self.notes)
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with one row per split and one column per metric.
+
+        Raises
+        ------
+        InputError
+            If pandas is not installed (``pip install 'reid-dist[pandas]'``).
+        """
+        return make_frame(self.per_split, index="split")
+
+    def to_html(self) -> str:
+        """Return one offline page without scripts; the same report gives the same bytes."""
+        return render_splits(self.to_dict())
+
+    @classmethod
+    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+        """Values of the fields by name."""
+        means = {
+            name: {metric: restored_number(value) for metric, value in entries[name].items()}
+            for name in ("metrics", "spread")
+        }
+        values = {metric: [restored_number(each) for each in values] for metric, values in entries["per_split"].items()}
+        return {**entries, **means, "per_split": values}
+
+
+@lists_options(SplitEvaluationOptions, evaluation=SPLITS)
 def evaluate_splits(
     query: FeatureSource,
     gallery: FeatureSource,
@@ -105,7 +240,6 @@ def evaluate_splits(
     client: Client | None = None,
     workspace: str | os.PathLike[str] | None = None,
     progress: Shown = None,
-    held_bytes: int = _HELD_BYTES,
     **options: Unpack[SplitEvaluationOptions],
 ) -> SplitReport:
     """Evaluate on several galleries, drawn at random or listed, exactly each time.
@@ -124,12 +258,10 @@ def evaluate_splits(
     client
         Cluster to run on; None for threads of this process.  Results do not depend on it.
     workspace
-        Directory that all workers share, for drawn rows; None for a temporary one.  What is put there is removed in the
-        end; of a run that breaks, what is finished stays, and the same run goes on from there.
+        Directory that all workers share; None for a temporary one.  What is put there is removed in the end; of a run
+        that breaks, what is finished stays, and the same run goes on from there.
     progress
         As in `evaluate`, of finished splits: one stage, ``"splits"``.
-    held_bytes
-        Drawn features are held in memory up to so many bytes, and written to the workspace beyond.
     **options
         As in `evaluate`; options that request more than metrics, or name rows of one gallery, are refused.
 
@@ -148,18 +280,17 @@ def evaluate_splits(
         As `reid_dist.evaluate` does.
     """
     with begin_session(client, workspace, progress) as session:
-        return run_splits(session, SplitJob.of(query, gallery, options), held_bytes=held_bytes)
+        return run_splits(session, SplitJob.of(query, gallery, options))
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitJob:
-    """An evaluation over splits with both sides open and its options read."""
+    """An evaluation over splits with both sides open and its options checked against the whole sets."""
 
     query: FeatureSet
     gallery: FeatureSet
-    rules: Protocol
     trials: Trials
-    options: EvaluationOptions
+    checked: CheckedOptions
     benchmark: Benchmark | None = None
     other_codes: bool = False
 
@@ -183,30 +314,23 @@ class SplitJob:
         refuse_options(
             options, SPLITS, "is about one gallery, and every split has its own; evaluate without splits for it"
         )
-        rules = _check_names(given)
-        # The spread over splits is the uncertainty of the report; intervals of each split would be thrown away.
-        given = headline_only(given)
+        rules = given["protocol"] if isinstance(given["protocol"], Protocol) else PROTOCOLS.get(given["protocol"])
+        if rules.is_listed:
+            raise InputError(
+                f"protocol {rules.name!r} goes by lists of gallery rows, and every split has other rows; use a "
+                "protocol by labels, such as no_cameras"
+            )
+        DISTANCES.get(given["distance"])
         query, gallery = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
         if chosen is not None:
             refuse_unfit_labels(chosen, query, gallery)
         trials = _trials(query, gallery, rules, where, given["seed"], is_limited)
         _refuse_own_rows(query, gallery, trials, rules)
+        # The spread over splits is the uncertainty of the report; intervals of each split would be thrown away.
+        checked = CheckedOptions.of(headline_only(given), query, gallery)
         return cls(
-            query=query,
-            gallery=gallery,
-            rules=rules,
-            trials=trials,
-            options=given,
-            benchmark=chosen,
-            other_codes=other_codes,
+            query=query, gallery=gallery, trials=trials, checked=checked, benchmark=chosen, other_codes=other_codes
         )
-
-    @property
-    def metric_names(self) -> list[str]:
-        """Names of the metrics, each in one spelling."""
-        usual = default_metrics(self.rules.cmc_family, self.rules.ap_family, self.rules.reported)
-        given = self.options["metrics"]
-        return [metric.name for metric in parse_metrics(usual if given is None else given)]
 
     @property
     def most_rows(self) -> tuple[int, int]:
@@ -216,58 +340,30 @@ class SplitJob:
         return max(queries), max(len(each.gallery) for each in splits)
 
     @property
-    def reported_options(self) -> dict[str, Any]:
-        """Options that a report lists."""
-        expand, rerank = self.options["expand"], self.options["rerank"]
-        return {
-            "max_rank": self.options["max_rank"],
-            **({} if expand is None else {"expand": describe_expansion(parse_expand(expand))}),
-            **({} if rerank is None else {"rerank": parse_rerank(rerank).describe()}),
-        }
-
-    @property
     def described_benchmark(self) -> dict[str, str] | None:
         """Description of the benchmark, with listed galleries in the place of draws."""
         if self.benchmark is None:
             return None
-        listed = self.trials.describe().get("rows")
+        listed = self.trials.description.get("rows")
         return self.benchmark.describe() | ({} if listed is None else {"gallery": f"rows of {listed}"})
 
     @cached_property
     def spec(self) -> dict[str, Any]:
         """All that the report depends on."""
-        options = self.options
-        return plain_spec(
-            {
-                "query": self.query.content_digest,
-                "gallery": self.gallery.content_digest,
-                "draw": self.trials.spec,
-                "protocol": asdict(self.rules),
-                "collapse": options["collapse"],
-                "distance": options["distance"],
-                "expand": None if options["expand"] is None else spelled(parse_expand(options["expand"])),
-                "rerank": None if options["rerank"] is None else str(parse_rerank(options["rerank"])),
-                **recorded(options),
-                "metrics": self.metric_names,
-                **benchmark_spec(self.benchmark, other_codes=self.other_codes),
-            }
-        )
-
-    @property
-    def identity(self) -> str:
-        """Fingerprint of everything that the values of all splits depend on."""
-        return fingerprint(__version__, self.spec)
+        more = benchmark_spec(self.benchmark, other_codes=self.other_codes)
+        names = [metric.name for metric in self.checked.metrics]
+        return ranking_spec(self.checked, self.query, self.gallery, draw=self.trials.spec, metrics=names, **more)
 
 
-def run_splits(session: Session, job: SplitJob, *, held_bytes: int = _HELD_BYTES) -> SplitReport:
+def run_splits(session: Session, job: SplitJob) -> SplitReport:
     """Evaluate every split; parameters as of `evaluate_splits`."""
-    query, gallery, rules, trials = job.query, job.gallery, job.rules, job.trials
+    query, gallery, rules, trials = job.query, job.gallery, job.checked.protocol, job.trials
     client, shown = session.client, session.progress
     # Its progress is that of finished splits.
     silent = session.showing(Progress())
     started = time.perf_counter()
     finished: list[FinishedSplit] = []
-    identity = job.identity
+    identity = fingerprint(__version__, job.spec)
     with begin_study(session, _STAGE, identity, FinishedSplit, folder=identity) as study:
         shown.start({_STAGE: trials.n_splits})
         whole = query
@@ -278,18 +374,16 @@ def run_splits(session: Session, job: SplitJob, *, held_bytes: int = _HELD_BYTES
                 if client is not None and not whole.is_stored and trials.whole_queries:
                     # Once for all splits; the evaluation of each would put it there again.
                     whole = query.save(study.folder / "query.zarr", overwrite=True)
-                with study.apart(silent, f"{split:05d}") as (private, place):
-                    near, far, listed = whole, gallery, trials.rows(split)
-                    if len(listed.gallery) < gallery.n_rows:
-                        far = _subset(gallery, listed.gallery, place / "gallery.zarr", held_bytes)
-                    if listed.query is not None:
-                        near = _subset(query, listed.query, place / "query.zarr", held_bytes)
+                listed = trials.rows(split)
+                far = gallery if len(listed.gallery) == gallery.n_rows else gallery.take(listed.gallery)
+                near = whole if listed.query is None else query.take(listed.query)
+                with study.apart(silent, f"{split:05d}") as private:
                     try:
-                        report = evaluate_once(private, near, far, **job.options)
+                        report = evaluate_once(private, near, far, **job.checked.values)
                     except InputError as error:
                         raise InputError(f"split {split} of {trials.n_splits} (from 0): {error}") from error
                 # Notes on the two sides are those of the whole sets: a drawn gallery is small by design.
-                of_sides = [*side_notes(near, far, rules), *label_notes(near, far, rules)]
+                of_sides = [*side_notes(near, far, rules), *label_notes(near, far, rules), *near.notes, *far.notes]
                 return FinishedSplit.of(report, leave_out=of_sides)
 
             finished.append(study.part(f"split-{split:05d}", evaluate_split))
@@ -302,11 +396,10 @@ def run_splits(session: Session, job: SplitJob, *, held_bytes: int = _HELD_BYTES
         *notes_of_parts([split.notes for split in finished], "split"),
         *query.notes,
         *gallery.notes,
-        *trials.notes(),
+        *trials.notes,
         *(["one split has no spread"] if trials.n_splits == 1 else []),
     ]
-    seconds = time.perf_counter() - started
-    return _summarise(job, finished, notes, seconds, client)
+    return _summarise(job, finished, notes, time.perf_counter() - started, client)
 
 
 def _of_other_codes(
@@ -321,16 +414,17 @@ def _of_other_codes(
         return list(other_notes(benchmark))
 
     def run(other: Benchmark, given: dict[str, Any]) -> Report:
-        with study.apart(session, "others") as (private, _):
+        with study.apart(session, "others") as private:
             return evaluate_once(private, job.query, job.gallery, **with_benchmark(other.name, given)[1])
 
-    family = job.rules.ap_family
+    family = job.checked.protocol.ap_family
     precision, cmc = (
         mean_and_spread([split.metrics.get(name, math.nan) for split in finished])[0] for name in (family, CMC)
     )
     own = Scores(family, precision, cmc, n_draws=len(finished))
-    apart = scores_apart(benchmark, job.options, job.query, job.gallery, run)
-    return list(other_notes(benchmark, apart=apart, own=own))
+    sides = job.query, job.gallery
+    extra_runs = extra_run_scores(study.session, benchmark, job.spec, job.checked.values, sides, run)
+    return list(other_notes(benchmark, extra_runs=extra_runs, own=own))
 
 
 def _trials(
@@ -341,7 +435,7 @@ def _trials(
     if rows is None:
         if by != "rows":
             raise InputError(f"by={by!r} (--by) says what rows (--rows FILE) holds; give the list as well")
-        return DrawnSplits(query, gallery, draw, rules)
+        return drawn_splits(query, gallery, draw, rules)
     idle = [name for name in ("per_camera", "rest_as_queries", "of_queries") if where[name]]
     if idle:
         raise InputError(f"{' and '.join(idle)} {have(idle)} no effect on listed rows; leave one of them out")
@@ -349,22 +443,7 @@ def _trials(
     n_splits = len(listed) if where["repeats"] is None else draw.repeats
     if n_splits > len(listed):
         raise InputError(f"{n_splits} repeats were requested, and {counted(len(listed), 'split')} are listed")
-    return ListedSplits(gallery, listed[:n_splits], rows)
-
-
-def _check_names(options: EvaluationOptions) -> Protocol:
-    """Refuse names that do not exist, and protocols by lists, before rows are read; return the protocol."""
-    protocol = options["protocol"]
-    rules = PROTOCOLS.get(protocol) if isinstance(protocol, str) else protocol
-    if rules.is_listed:
-        raise InputError(
-            f"protocol {rules.name!r} goes by lists of gallery rows, and every split has other rows; use a protocol by "
-            "labels, such as no_cameras"
-        )
-    DISTANCES.get(options["distance"])
-    if options["metrics"] is not None:
-        parse_metrics(options["metrics"])
-    return rules
+    return listed_splits(gallery, listed[:n_splits], rows)
 
 
 def _refuse_own_rows(query: FeatureSet, gallery: FeatureSet, trials: Trials, protocol: Protocol) -> None:
@@ -381,35 +460,10 @@ def _refuse_own_rows(query: FeatureSet, gallery: FeatureSet, trials: Trials, pro
         )
 
 
-def _subset(features: FeatureSet, rows: Int64, path: Path, held_bytes: int) -> FeatureSet:
-    """Some rows of a set, in their order: in memory, or stored where they are too many."""
-    labels = {name: values if name.endswith("_names") else values[rows] for name, values in features.labels.items()}
-    if len(rows) * features.dim * features.dtype.itemsize > held_bytes:
-        # A stopped run may have left an incomplete one.
-        with FeatureWriter(
-            path,
-            dim=features.dim,
-            n_rows=len(rows),
-            dtype=features.dtype,
-            allow_zero=features.allow_zero,
-            overwrite=True,
-        ) as writer:
-            for block in read_scattered(features, rows):
-                writer.append(block)
-            writer.set_labels(labels)
-        return FeatureSet.open(path)
-    held = np.empty((len(rows), features.dim), features.dtype)
-    filled = 0
-    for block in read_scattered(features, rows):
-        held[filled : filled + len(block)] = block
-        filled += len(block)
-    return MemorySet(held, labels, allow_zero=features.allow_zero)
-
-
 def _summarise(
     job: SplitJob, splits: list[FinishedSplit], notes: list[str], seconds: float, client: Client | None
 ) -> SplitReport:
-    first = splits[0]
+    first, checked = splits[0], job.checked
     per_split = {name: np.array([split.metrics[name] for split in splits]) for name in first.metrics}
     means, spreads = {}, {}
     for name, values in per_split.items():
@@ -418,10 +472,14 @@ def _summarise(
         metrics=means,
         spread=spreads,
         per_split=per_split,
-        counts={**{name: [split.counts[name] for split in splits] for name in first.counts}, **job.trials.counts()},
+        counts={**{name: [split.counts[name] for split in splits] for name in first.counts}, **job.trials.counts},
         digests={name: [split.digests[name] for split in splits] for name in first.digests},
-        draw=job.trials.describe(),
-        options=job.reported_options,
+        draw=job.trials.description,
+        options={
+            "max_rank": int(checked.values["max_rank"]),
+            **({"expand": describe_expansion(checked.expand)} if checked.expand else {}),
+            **({} if checked.rerank is None else {"rerank": checked.rerank.describe()}),
+        },
         spec=job.spec,
         # The same in every split.
         **first.conventions,

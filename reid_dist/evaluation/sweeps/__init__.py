@@ -6,21 +6,21 @@ find them in the workspace.  Every point is an ordinary, exact evaluation: its d
 same settings.
 """
 
-from reid_dist.evaluation.sweeps.grid import MOST_POINTS, Axis, Grid, Point, make_grid, parse_values
-from reid_dist.evaluation.sweeps.report import SweepReport
-from reid_dist.evaluation.sweeps.run import USUAL_METRICS, SweepJob, grid_of, options_at, run_sweep, sweep_parameters
+from reid_dist.evaluation.sweeps.grid import MOST_POINTS, make_grid, parse_values
+from reid_dist.evaluation.sweeps.run import (
+    SweepJob,
+    SweepReport,
+    grid_of,
+    run_sweep,
+    sweep_parameters,
+)
 
 __all__ = [
     "MOST_POINTS",
-    "USUAL_METRICS",
-    "Axis",
-    "Grid",
-    "Point",
     "SweepJob",
     "SweepReport",
     "grid_of",
     "make_grid",
-    "options_at",
     "parse_values",
     "run_sweep",
     "sweep_parameters",

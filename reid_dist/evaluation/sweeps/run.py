@@ -1,7 +1,8 @@
-"""Evaluate every point of a grid, the longest neighbour lists first."""
+"""Evaluate every point of a grid, the longest neighbour lists first, and report them in one table."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -11,6 +12,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.specs import value_text
 from reid_dist.engine.checks import check_sets
@@ -19,7 +23,6 @@ from reid_dist.engine.policy import Policy
 from reid_dist.errors import InputError, StoreError
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.evaluate import evaluate_once
-from reid_dist.evaluation.lowered import lowered_metrics, lowered_notes
 from reid_dist.evaluation.options import (
     OPTIONS,
     SWEEP,
@@ -29,19 +32,22 @@ from reid_dist.evaluation.options import (
     headline_only,
     refuse_options,
 )
-from reid_dist.evaluation.progress_bars import Shown
+from reid_dist.evaluation.rerank_effect import lowered_metrics, lowered_notes
 from reid_dist.evaluation.result_spec import plain_spec, ranking_spec
-from reid_dist.evaluation.sessions import begin_session
+from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.evaluation.sides import Model, OpenedModel, fused_sides, open_models
-from reid_dist.evaluation.signatures import lists_options
 from reid_dist.evaluation.study import begin_study
 from reid_dist.evaluation.summary import described_environment
 from reid_dist.evaluation.sweeps.grid import FUSE, Grid, Point, make_grid
-from reid_dist.evaluation.sweeps.report import SweepReport
-from reid_dist.metrics.definitions import headline_metrics, metric_names
+from reid_dist.metrics.definitions import ByMetric, headline_metrics, metric_family, metric_names
 from reid_dist.reports import Report
-from reid_dist.reports.documents import plain
+from reid_dist.reports.digest import arrays_digest
+from reid_dist.reports.documents import DocumentReport, plain, restored_number
+from reid_dist.reports.heading import Heading, make_heading
 from reid_dist.reports.notes import notes_of_parts
+from reid_dist.reports.summary import Summary, make_frame
+from reid_dist.reports.sweeps import render_sweep
+from reid_dist.reports.words import counts_line, metric_value
 from reid_dist.stages.methods import SWEPT_PARAMETERS, Values
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
@@ -91,6 +97,169 @@ class FinishedPoint:
         }
         lowered = [] if unranked is None else lowered_metrics(unranked, report, names)
         return cls(row, conventions, list(report.notes), lowered)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SweepReport(DocumentReport):
+    """Metrics at every point of a grid.  Mappings keep their order, which is the order in which they are printed.
+
+    Attributes
+    ----------
+    kind
+        ``expand``, ``rerank`` or ``fuse``.
+    method
+        What was swept: its spec as given, and the values of all parameters that were not swept.
+    parameters
+        Values of each parameter that was swept, by name.
+    rows
+        One mapping per point, in the order of the grid (the last parameter changes fastest): ``parameters``, its
+        values by name; ``metrics``, value by name; ``name``, its spec with every parameter; ``digest``, the result
+        digest of its evaluation; ``seconds``, how long that took.
+    protocol, distance, options
+        The conventions, with every parameter.
+    counts
+        As in a `reid_dist.reports.Report`; they are the same at every point.
+    inputs
+        uri, shape, dtype and content digest of both sides.
+    definitions
+        The convention in words by name of metric.
+    environment, timing
+        As in a `reid_dist.reports.Report`.
+    run, spec
+        As in a `reid_dist.reports.Report`.
+    notes
+        Remarks on the validity of the numbers.
+
+    Raises
+    ------
+    InputError
+        If rows name different parameters or metrics.
+    """
+
+    what = "sweep"
+    another = "another sweep"
+    document = "sweep.json"
+    page = "sweep.html"
+
+    kind: str
+    method: dict[str, Any]
+    parameters: dict[str, list[Any]]
+    rows: list[dict[str, Any]]
+    protocol: dict[str, Any]
+    distance: dict[str, Any]
+    options: dict[str, Any]
+    counts: dict[str, Any]
+    inputs: dict[str, Any]
+    definitions: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    timing: dict[str, float] = field(default_factory=dict)
+    run: dict[str, str] = field(default_factory=dict)
+    spec: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not self.rows:
+            raise InputError("a sweep has at least one point")
+        for row in self.rows:
+            if list(row["parameters"]) != list(self.parameters) or list(row["metrics"]) != list(self.metric_names):
+                raise InputError("every row of a sweep must have the same parameters and metrics")
+        object.__setattr__(self, "rows", [{**row, "metrics": ByMetric(row["metrics"])} for row in self.rows])
+
+    @property
+    def metric_names(self) -> list[str]:
+        """Names of the metrics."""
+        return list(self.rows[0]["metrics"])
+
+    @property
+    def heading(self) -> Heading:
+        """Name of the run (without one, its stages), date, version, digest and command."""
+        return make_heading(self.run, [self.protocol, self.distance, self.method], self.environment, self.result_digest)
+
+    def values(self, name: str) -> NDArray[np.float64]:
+        """Return a metric at every point, shape (n_points,), float64."""
+        return np.array([row["metrics"][name] for row in self.rows], np.float64)
+
+    @cached_property
+    def best(self) -> dict[str, dict[str, Any]]:
+        """The best point by metric: ``row``, ``parameters`` and ``value``; of several, the first of the grid.
+
+        A metric that is undefined everywhere has none.
+        """
+        found = ByMetric[dict[str, Any]]()
+        for name in self.metric_names:
+            values = self.values(name)
+            if np.isnan(values).all():
+                continue
+            family = metric_family(name)
+            lower = family is not None and family.lower_is_better
+            row = int(np.nanargmin(values) if lower else np.nanargmax(values))
+            found[name] = {"row": row, "parameters": self.rows[row]["parameters"], "value": float(values[row])}
+        return found
+
+    @cached_property
+    def result_digest(self) -> str:
+        """SHA-256 over parameters and metrics of every point as exact bytes, 64 hexadecimal digits."""
+        parameters = {name: np.array([row["parameters"][name] for row in self.rows]) for name in self.parameters}
+        metrics = {name: self.values(name) for name in self.metric_names}
+        digests = {"digest": np.array([row["digest"] for row in self.rows])}
+        return arrays_digest({"parameters": parameters, "metrics": metrics, "rows": digests})
+
+    def summary(self) -> Summary:
+        """Return the table of all points."""
+        rows = [
+            (
+                *(value_text(value) for value in row["parameters"].values()),
+                *(metric_value(name, row["metrics"][name]) for name in self.metric_names),
+            )
+            for row in self.rows
+        ]
+        best = (
+            f"{name} {metric_value(name, found['value'])} at "
+            + ", ".join(f"{key} {value_text(value)}" for key, value in found["parameters"].items())
+            for name, found in self.best.items()
+        )
+        facts = {
+            "best": "; ".join(best) or "undefined",
+            "queries": counts_line(self.counts),
+            "digest": self.result_digest[:16],
+        }
+        title = f"SweepReport: {self.method['name']}, {self.protocol['name']}, {self.distance['name']}"
+        return Summary(title, (*self.parameters, *self.metric_names), rows, facts, self.notes)
+
+    def to_pandas(self) -> Any:
+        """Return a `pandas.DataFrame` with one row per point: parameters, metrics, ``seconds`` and ``digest``.
+
+        Raises
+        ------
+        InputError
+            If pandas is not installed (``pip install 'reid-dist[pandas]'``).
+        """
+        columns = {
+            **{name: [row["parameters"][name] for row in self.rows] for name in self.parameters},
+            **{name: self.values(name) for name in self.metric_names},
+            **{name: [row[name] for row in self.rows] for name in ("seconds", "digest")},
+        }
+        return make_frame(columns, index="point")
+
+    def entries(self) -> dict[str, Any]:
+        """Return the entries of the document, ``best`` after ``rows``."""
+        found = {}
+        for name, value in super().entries().items():
+            found[name] = value
+            if name == "rows":
+                found["best"] = self.best
+        return found
+
+    def to_html(self) -> str:
+        """Return one offline page without scripts; the same report gives the same bytes."""
+        return render_sweep(self.to_dict())
+
+    @classmethod
+    def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
+        """Values of the fields by name."""
+        for row in entries["rows"]:
+            row["metrics"] = {name: restored_number(value) for name, value in row["metrics"].items()}
+        return entries
 
 
 @lists_options(evaluation=SWEEP, before=SWEPT_PARAMETERS)
@@ -252,11 +421,10 @@ def run_sweep(
     points: dict[int, FinishedPoint] = {}
     identity = job.identity
     mine = None if keep else fingerprint(identity, [point.name for point in grid.points])
-    with (
-        begin_study(session, "points", identity, FinishedPoint, folder=mine) as study,
-        study.session.visible(query, gallery) as (near, far),
-    ):
+    with contextlib.ExitStack() as stack:
+        study = stack.enter_context(begin_study(session, "points", identity, FinishedPoint, folder=mine))
         removal = _Removal(study.folder, grid, keep and session.workspace is not None)
+        near, far = stack.enter_context(study.session.visible(query, gallery))
 
         @cache
         def unranked() -> Report:

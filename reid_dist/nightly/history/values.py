@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from reid_dist.evaluation.splits.report import PAGE as SPLITS_PAGE
+from reid_dist.evaluation.splits import SplitReport
 from reid_dist.reports import Report
 from reid_dist.reports.comparison import ChangedQuery
 from reid_dist.reports.files import PAGE
@@ -148,7 +148,7 @@ class Entry:
     @property
     def page(self) -> str:
         """Name of the page of the report in its folder."""
-        return SPLITS_PAGE if self.has_splits else PAGE
+        return SplitReport.page if self.has_splits else PAGE
 
     @property
     def is_good(self) -> bool:

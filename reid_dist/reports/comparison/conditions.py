@@ -12,18 +12,21 @@ from reid_dist.reports import Report
 from reid_dist.reports.comparison.values import Difference, Disagreement
 from reid_dist.reports.words import call, flatten, metric_words, scalar
 
-# Entries of a description in prose; the wording is no part of the meaning.
-_PROSE: Final = frozenset({"summary", "source", "definition"})
+# Entries of a protocol that say what it is, or what is reported under it; values do not depend on them.
+_PROSE: Final = frozenset({"summary", "source", "definition", "reported"})
 
-# Options that define metrics, where other entries of a report do not hold them.
+# Options that define metrics.
 _OPTIONS: Final = ("max_rank", "single_shot_draws")
+_STAGES: Final = ("distance", "expand", "rerank")
 _GROUND_TRUTH: Final = "ground_truth"
 _VERSION: Final = "version of reid_dist"
 
 
 def differing_conditions(baseline: Report, candidate: Report) -> Iterator[Difference]:
     """Whatever makes values of the two runs mean different things."""
-    yield from _differing("protocol", baseline.protocol, candidate.protocol)
+    before, after = _specs((baseline, candidate))
+    for name in ("protocol", _GROUND_TRUTH):
+        yield from _differing(name, before[name], after[name])
     for name in ("n_query", "n_gallery"):
         yield from _differing(name, baseline.counts[name], candidate.counts[name])
     for side in ("query", "gallery"):
@@ -33,12 +36,12 @@ def differing_conditions(baseline: Report, candidate: Report) -> Iterator[Differ
 
 
 def differing_options(baseline: Report, candidate: Report) -> Iterator[Difference]:
-    """Whatever is being compared."""
+    """Whatever is being compared, in words."""
     for name in dict.fromkeys([*baseline.inputs, *candidate.inputs]):
         before, after = _input(baseline, name), _input(candidate, name)
         if before.get("content_digest") != after.get("content_digest"):
             yield from _differing(name, _content(before), _content(after))
-    for name in ("distance", "expand", "rerank"):
+    for name in _STAGES:
         yield from _differing(name, getattr(baseline, name), getattr(candidate, name))
     yield from _differing(_VERSION, baseline.environment.get("reid_dist"), candidate.environment.get("reid_dist"))
 
@@ -48,15 +51,12 @@ def differing_conventions(reports: Sequence[Report], metrics: Sequence[str]) -> 
 
     Features, labels, numbers of rows and ground truth are inputs, which differ between models and splits.
     """
-    protocols = [
-        {name: value for name, value in report.protocol.items() if name != _GROUND_TRUTH} for report in reports
-    ]
-    yield from _disagreements("protocol", protocols)
-    for name in ("distance", "expand", "rerank"):
-        yield from _disagreements(name, [getattr(report, name) for report in reports])
+    specs = _specs(reports)
+    for name in ("protocol", *_STAGES):
+        yield from _disagreements(name, [spec[name] for spec in specs])
     yield from _disagreements("order of ties", [report.ties.get("rule", "not recorded") for report in reports])
     for name in _OPTIONS:
-        yield from _disagreements(name, [report.options.get(name, "not recorded") for report in reports])
+        yield from _disagreements(name, [spec[name] for spec in specs])
     for name in metrics:
         yield from _disagreements(
             f"definition of {name}", [metric_words(name, report.definitions) for report in reports]
@@ -66,6 +66,37 @@ def differing_conventions(reports: Sequence[Report], metrics: Sequence[str]) -> 
 def differing_versions(reports: Sequence[Report]) -> Iterator[Disagreement]:
     """Versions of this package, if the runs are not of one."""
     yield from _disagreements(_VERSION, [report.environment.get("reid_dist") for report in reports])
+
+
+def _specs(reports: Sequence[Report]) -> list[dict[str, Any]]:
+    """Entries of the spec of every run; of all runs in words where one is of a version that stored no spec."""
+    if not all(report.spec for report in reports):
+        return [_described(report) for report in reports]
+    names = (_GROUND_TRUTH, *_STAGES, *_OPTIONS)
+    return [
+        {"protocol": {name: _rules(value) for name, value in spec["protocol"].items()}}
+        | {name: spec.get(name) for name in names}
+        for spec in (report.spec for report in reports)
+    ]
+
+
+def _rules(value: object) -> object:
+    """Lists of a protocol, of which some hold lists, as text in which these are told apart."""
+    if not isinstance(value, list):
+        return value
+    return "; ".join(" and ".join(map(str, each)) if isinstance(each, list) else str(each) for each in value)
+
+
+def _described(report: Report) -> dict[str, Any]:
+    """What a run depends on, from its descriptions in words."""
+    protocol = dict(report.protocol)
+    truth = protocol.pop(_GROUND_TRUTH, None)
+    return {
+        "protocol": protocol,
+        _GROUND_TRUTH: truth["content_digest"] if isinstance(truth, Mapping) else truth,
+        **{name: getattr(report, name) for name in _STAGES},
+        **{name: report.options.get(name, "not recorded") for name in _OPTIONS},
+    }
 
 
 def _input(report: Report, name: str) -> Mapping[str, Any]:

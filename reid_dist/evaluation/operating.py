@@ -7,7 +7,7 @@ exactly, at the thresholds and at the edges of the histograms.  Everything else 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
@@ -34,23 +34,24 @@ from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.counted_rows import CountedRows
 from reid_dist.evaluation.evaluate import scored_sets, stage_notes
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
-from reid_dist.evaluation.operating.bins import MOST_EDGES, even_edges, quantile_edges
-from reid_dist.evaluation.operating.values import (
+from reid_dist.evaluation.operating_values import (
+    MOST_EDGES,
     Bins,
     Counted,
     Intervals,
     calibrated,
+    even_edges,
     histograms,
     identities_of_tops,
     point_table,
+    quantile_edges,
     with_intervals,
 )
 from reid_dist.evaluation.options import OPTIONS, POINTS, EvaluationOptions, complete, refuse_options
-from reid_dist.evaluation.progress_bars import Shown
 from reid_dist.evaluation.projection import extra_memory_of, most_relevant, plan_for
-from reid_dist.evaluation.result_spec import ranking_spec
-from reid_dist.evaluation.sessions import begin_session
-from reid_dist.evaluation.signatures import lists_options
+from reid_dist.evaluation.result_spec import options_of, ranking_spec
+from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
+from reid_dist.evaluation.sides import Sides
 from reid_dist.evaluation.summary import QueryCounts, described_environment, described_protocol
 from reid_dist.metrics.confidence import few_units
 from reid_dist.metrics.definitions import PAIRS, PROBES, Metric, parse_metrics
@@ -61,10 +62,14 @@ from reid_dist.reports.notes import threshold_notes
 from reid_dist.reports.operating_points import OperatingPoints
 from reid_dist.stages.expansion import describe_expansion, refuse_unlike_lengths
 from reid_dist.stages.reranking import parse_rerank
-from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
+from reid_dist.stores import FeatureSet, FeatureSource, Role, as_feature_set
+from reid_dist.stores.fused import FUSED_NOTE
+from reid_dist.stores.opening import recorded_place
 
 if TYPE_CHECKING:
     from distributed import Client
+
+    from reid_dist.evaluation.pipelines import PipelineJob
 
 Float64 = NDArray[np.float64]
 
@@ -189,7 +194,7 @@ def operating_points(
     checked = CheckedOptions.of(given, near, far_side)
     refuse_unlike_lengths(near, far_side, checked.expand, measure)
     spec = ranking_spec(checked, near, far_side, metrics=None, **asdict(wanted))
-    rows = CountedRows.of(checked, near, far_side)
+    rows = CountedRows.of(checked, near, far_side) if checked.expand or checked.rerank is not None else None
     if rows is not None:
         near, far_side = rows.sides
     with begin_session(client, workspace, progress, checked.values["chunk_rows"]) as session:
@@ -398,3 +403,59 @@ def _report(
         environment=described_environment(execution.client, execution.policy, execution.screened),
         notes=[note for note in notes if note],
     )
+
+
+# ---- points of a finished run ----------------------------------------------------------------------------------------
+
+_SIDES: Final[tuple[Role, Role]] = ("query", "gallery")
+_AGAIN = "evaluate again, and give the new run"
+
+
+@dataclass(frozen=True)
+class RecordedRanking:
+    """Spec of a run, the sources of its two sets, and the options of its ranking."""
+
+    spec: Mapping[str, Any]
+    sides: Sides
+    options: EvaluationOptions
+
+    @classmethod
+    def of(cls, report: Report, job: PipelineJob | None = None) -> RecordedRanking:
+        """Read the spec of a report; a ground truth and fused models come from the `job` of its pipeline.
+
+        Raises
+        ------
+        InputError
+            If the run has no features, or its sources or ground truth are not known.
+        """
+        spec = report.spec
+        if not spec:
+            raise InputError(f"the run is of an earlier version, which did not store its options; {_AGAIN}")
+        given = [name for name in ("distances", "lists") if spec.get(name)]
+        if given:
+            raise InputError(f"the run was made from {given[0]}, and thresholds are found from feature stores")
+        options = options_of(spec)
+        if spec["ground_truth"] is not None:
+            if job is None or job.ground_truth is None:
+                raise InputError("the run has a ground truth; give the pipeline that names it (--pipeline)")
+            options["ground_truth"] = job.ground_truth
+        places = [recorded_place(report.inputs[side], side) for side in _SIDES]
+        if job is None and any(note.startswith(FUSED_NOTE) for note in report.notes):
+            raise InputError("the run is of fused models; give the pipeline that names them (--pipeline)")
+        if job is None and None in places:
+            side = _SIDES[places.index(None)]
+            raise InputError(
+                f"the {side} of the run was in memory ({report.inputs[side]['uri']}), where nothing is left to read "
+                "again; give the same arrays to reid_dist.operating_points(query, gallery), or save the sets "
+                "(FeatureSet.save) and evaluate their stores"
+            )
+        return cls(spec, Sides(str(places[0]), str(places[1])) if job is None else job.sides, options)
+
+    def refuse_changed(self, query: FeatureSet, gallery: FeatureSet) -> None:
+        """Refuse sets with another content than those of the run."""
+        for side, opened in (("query", query), ("gallery", gallery)):
+            if opened.content_digest != self.spec[side]:
+                raise InputError(
+                    f"{side} {opened.describe()['uri']} has changed since the run: its content digest is "
+                    f"{opened.content_digest[:16]}, that of the run {self.spec[side][:16]}; {_AGAIN}"
+                )
