@@ -132,9 +132,10 @@ class LocalFolder:
             place = Path(above).relative_to(self.path)
             yield from (str(place / name) for name in files if not name.endswith(".partial"))
 
-    def remove(self, name: str) -> None:
-        """Remove a file that may be there."""
-        (self.path / name).unlink(missing_ok=True)
+    def remove(self, *names: str) -> None:
+        """Remove files that may be there."""
+        for name in names:
+            (self.path / name).unlink(missing_ok=True)
 
     def clear(self, last: str = "") -> None:
         """Remove the folder, one of its files after all others; of a symbolic link, the link alone."""

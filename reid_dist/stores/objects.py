@@ -16,7 +16,7 @@ import os
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -142,19 +142,16 @@ class ObjectFolder:
             raise FileNotFoundError(f"{self.uri}/{name}")
         return io.BytesIO(content)
 
-    def remove(self, name: str) -> None:
-        """Remove an object that may be there."""
-        self._remove_all([name])
+    def remove(self, *names: str) -> None:
+        """Remove objects that may be there: a request for every thousand."""
+        if names:
+            self._request(lambda obstore, store: obstore.delete(store, list(names)), writing=True)
 
     def clear(self, last: str = "") -> None:
         """Remove all objects in the folder, one of them after all others."""
-        self._remove_all([name for name in self.walk() if name != last])
+        self.remove(*(name for name in self.walk() if name != last))
         if last:
             self.remove(last)
-
-    def _remove_all(self, names: Sequence[str]) -> None:
-        if names:
-            self._request(lambda obstore, store: obstore.delete(store, list(names)), writing=True)
 
     def refuse_link(self, name: str) -> None:
         """Do nothing: object storage has no links."""

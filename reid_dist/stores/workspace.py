@@ -98,14 +98,14 @@ class Stage:
 
     def remove_foreign_parts(self) -> int:
         """Remove all parts whose identity is another or cannot be read, and return how many; no array is read."""
-        count = 0
+        foreign = []
         for part in sorted(self.done()):
             try:
                 self._verified(part, partial(read_identity, identity=self._identity(part)))
             except DamagedPartError:
-                self.remove(part)
-                count += 1
-        return count
+                foreign.append(part)
+        self.remove(*foreign)
+        return len(foreign)
 
     def _identity(self, part: str) -> str:
         return f"{self._name}/{part} {self.checksum}"
@@ -145,9 +145,9 @@ class Stage:
         """Whether no part is done."""
         return not self.done()
 
-    def remove(self, part: str) -> None:
-        """Remove a part that is not needed any more."""
-        self._folder.remove(_file_of(part))
+    def remove(self, *parts: str) -> None:
+        """Remove parts that are not needed any more; on object storage, all by one request."""
+        self._folder.remove(*map(_file_of, parts))
 
     @property
     def description(self) -> dict[str, Any]:

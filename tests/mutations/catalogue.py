@@ -240,11 +240,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "(name.startswith(NESTED) and Workspace(where).holds_parts())",
             "(name.startswith(NESTED) and Workspace(where).kinds() is None)",
         ),
-        (
-            "stores/workspace.py",
-            "            except DamagedPartError:\n                self.remove(part)\n",
-            "            except DamagedPartError:\n",
-        ),
+        ("stores/workspace.py", "        self.remove(*foreign)\n", ""),
         (
             "stores/workspace.py",
             "    if not stage.has(part):\n        return None\n",
