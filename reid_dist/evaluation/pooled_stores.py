@@ -16,7 +16,7 @@ from reid_dist.stores.folders import folder_at
 from reid_dist.stores.locations import State, at_location, refuse_unless_free, state_of, unfinished_beside
 from reid_dist.stores.locks import lock
 from reid_dist.stores.object_errors import is_object_uri
-from reid_dist.stores.stored import open_stored
+from reid_dist.stores.stored import StoreReader
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class PooledStore:
 
     def spec(self, result: FeatureSet) -> Spec:
         """The spec that the store was written with; that of a store which was not pooled is its content."""
-        source = open_stored(result.uri).manifest.source
+        source = StoreReader.open(result.uri).manifest.source
         spec: Spec = source.get("spec", {} if "pooling" in source else {"store": result.content_digest})
         return spec
 

@@ -25,7 +25,7 @@ from reid_dist.stores.labels import COLUMN_PREFIX, Labels
 from reid_dist.stores.locations import canonical_uri
 from reid_dist.stores.manifest import Manifest
 from reid_dist.stores.repeated_items import NAMES, Name, keep_first, repeated_rows, spoken
-from reid_dist.stores.stored import Damage, StoreReader, open_stored
+from reid_dist.stores.stored import Damage, StoreReader
 
 
 @dataclass(frozen=True)
@@ -125,13 +125,13 @@ def check_store(
     """
     uri = canonical_uri(location)
     try:
-        reader = open_stored(uri)
+        reader = StoreReader.open(uri)
     except IncompleteStoreError:
         present = sum(1 for _ in folder_at(uri).walk("features/c"))
         what = f"no commit marker: the ingest was stopped, or is still running; {present} files of features are there"
-        return CheckReport(uri, damage=(Damage("manifest", None, "zarr.json", what),))
+        return CheckReport(uri, damage=(Damage("manifest", what, "zarr.json"),))
     except DamagedStoreError as error:
-        return CheckReport(uri, damage=(Damage("manifest", None, "zarr.json", str(error)),))
+        return CheckReport(uri, damage=(Damage("manifest", str(error), "zarr.json"),))
     return _check_rows(reader, progress)
 
 
@@ -160,14 +160,13 @@ def _check_rows(reader: StoreReader, progress: Callable[[int, int, str], None] |
         else:
             labels[name] = values
             if not name.endswith("_names") and len(values) != manifest.n_rows:
-                damage.append(
-                    Damage(name, None, name, f"{counted(len(values), 'entry')} for {counted(manifest.n_rows, 'row')}")
-                )
+                what = f"{counted(len(values), 'entry')} for {counted(manifest.n_rows, 'row')}"
+                damage.append(Damage(name, what, name))
     if not damage:
         digests = {name: entry.digest for name, entry in manifest.labels.items()}
         digest = content.finish(manifest.dim, manifest.numpy_dtype, digests)
         if digest != manifest.content_digest:
-            damage.append(Damage("manifest", None, "zarr.json", f"its content digest is not the rows' {digest}"))
+            damage.append(Damage("manifest", f"its content digest is not the rows' {digest}", "zarr.json"))
     duplicates, pairs = _find_duplicates(hashes, np.flatnonzero(readable))
     return CheckReport(
         uri=reader.uri,

@@ -1,8 +1,9 @@
-"""Commits: the last step of writing, in which stores that belong together become visible together.
+"""What writers of stores have in common: a place reserved for one process, and the commit.
 
-Query and gallery of one model belong together: a new query beside an old gallery is two whole stores, and an evaluation
-of them a wrong number.  All old stores are therefore taken out before the first new one becomes visible.  Old stores
-are removed at the very end, which may take long.
+The commit is the last step, in which stores that belong together become visible together.  Query and gallery of one
+model belong together: a new query beside an old gallery is two whole stores, and an evaluation of them a wrong number.
+All old stores are therefore taken out before the first new one becomes visible.  Old stores are removed at the very
+end, which may take long.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import zarr
 
@@ -33,20 +36,25 @@ from reid_dist.stores.locations import (
 from reid_dist.stores.locks import lock
 from reid_dist.stores.object_errors import is_object_uri, storage_errors
 
+if TYPE_CHECKING:
+    from typing import Self
 
-class PendingStore:
-    """A store without a commit marker, at a place that is reserved for this process.
 
-    A store that replaces a complete one is written beside it: two directories change their names at the commit.
+class StoreWriter(ABC):
+    """Write a store at a place that is reserved for this process; commit it at the end, remove all on an error.
+
+    A kind of store writes into `_group`, and its manifest to `_marker` when it is finished.  A store that replaces a
+    complete one is written beside it: two directories change their names at the commit.
     The undo steps read the current state and no record of it: an interrupt may come before a record is written.
     """
 
     def __init__(self, location: str | os.PathLike[str], *, overwrite: bool) -> None:
         self.uri = canonical_uri(location)
-        self.is_committed = False
+        self._is_committed = False
+        self._marker: dict[str, Any] = {}
         self._made = _missing_above(self.uri)
         try:
-            self.release = weakref.finalize(self, lock(self.uri).release)
+            self._release = weakref.finalize(self, lock(self.uri).release)
         except BaseException:
             self._remove_made()
             raise
@@ -59,10 +67,46 @@ class PendingStore:
                 remove_present(self._target)
             with storage_errors(self.uri, writing=True):
                 store = folder_at(self._target).zarr_store(read_only=False)
-                self.group = zarr.create_group(store, zarr_format=3, attributes={MANIFEST_KEY: WRITING_MARKER})
+                self._group = zarr.create_group(store, zarr_format=3, attributes={MANIFEST_KEY: WRITING_MARKER})
         except BaseException:
-            self.release()
+            self._release()
             self._remove_made()
+            raise
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the store is committed."""
+        return self._is_committed
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Write what is left, without committing."""
+
+    def commit(self) -> None:
+        """Finish, and write the commit marker, which is the manifest, in one atomic update."""
+        commit_writers([self])
+
+    def abort(self) -> None:
+        """Remove everything that was written, unless it is committed."""
+        if not self._is_committed:
+            remove_present(self._target)
+        self._release()
+        if not self._is_committed:
+            self._remove_made()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.abort()
+            return
+        try:
+            self.commit()
+        except BaseException:
+            self.abort()
             raise
 
     def _remove_made(self) -> None:
@@ -71,28 +115,19 @@ class PendingStore:
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
-    def prepare(self, marker: dict[str, Any]) -> None:
-        """Take the manifest of the finished store; only the commit remains."""
-        self._marker = marker
+    def _prepare(self) -> None:
+        """Write the manifest of a store that replaces another; only the renamings remain."""
         if self._replaces:
             _remove_leftover(self._outgoing)
             with storage_errors(self.uri, writing=True):
-                self.group.attrs[MANIFEST_KEY] = marker
+                self._group.attrs[MANIFEST_KEY] = self._marker
 
-    def abort(self) -> None:
-        """Remove everything that was written, unless it is committed."""
-        if not self.is_committed:
-            remove_present(self._target)
-        self.release()
-        if not self.is_committed:
-            self._remove_made()
-
-    def take_out(self) -> None:
+    def _take_out(self) -> None:
         """Hide the old store."""
         if self._replaces:
             Path(self.uri).rename(self._outgoing)
 
-    def show(self) -> None:
+    def _show(self) -> None:
         """Make the new store visible."""
         if self._replaces:
             Path(self._incoming).rename(self.uri)
@@ -100,8 +135,8 @@ class PendingStore:
         with storage_errors(self.uri, writing=True):
             write_marker(self.uri, self._marker)
 
-    def hide(self) -> None:
-        """Undo `show`, as far as it was done."""
+    def _hide(self) -> None:
+        """Undo `_show`, as far as it was done."""
         if self._replaces:
             # The store at the place while the old one is out is the new one.
             if os.path.lexists(self._outgoing) and os.path.lexists(self.uri):
@@ -111,47 +146,52 @@ class PendingStore:
             with storage_errors(self.uri, writing=True):
                 write_marker(self.uri, WRITING_MARKER)
 
-    def put_back(self) -> None:
-        """Undo `take_out`, as far as it was done."""
+    def _put_back(self) -> None:
+        """Undo `_take_out`, as far as it was done."""
         if self._replaces and os.path.lexists(self._outgoing):
             Path(self._outgoing).rename(self.uri)
 
-    def remove_leftovers(self) -> None:
+    def _remove_leftovers(self) -> None:
         """Remove the old store, and what a killed writer left at this place."""
         if not is_object_uri(self.uri):
             _remove_leftover(self._outgoing)
             _remove_leftover(self._incoming)
 
 
-def commit_together(stores: Sequence[PendingStore]) -> None:
-    """Make prepared stores visible: all of them, or none, and never an old one beside a new one.
+def commit_writers(writers: Sequence[StoreWriter]) -> None:
+    """Finish and commit what was written: all of it, or nothing, and never an old store beside a new one.
 
     On an error or an interrupt the new stores are hidden and the old ones are put back.  A process that is killed in
     between, in the microseconds that a few renamings take, leaves places without a store, and the stores beside them,
     under their names with a dot before and ``.incoming`` and ``.outgoing`` behind, until the next store is written
     there.
     """
+    for writer in writers:
+        if not writer._marker:
+            writer.finish()
+    for writer in writers:
+        writer._prepare()
     try:
-        for store in stores:
-            store.take_out()
-        for store in stores:
-            store.show()
+        for writer in writers:
+            writer._take_out()
+        for writer in writers:
+            writer._show()
     except BaseException as error:
         # Where one cannot be hidden, no old one may come back: hence two loops, which end at the first failure.
-        for store in stores:
-            store.hide()
-        for store in stores:
-            store.put_back()
+        for writer in writers:
+            writer._hide()
+        for writer in writers:
+            writer._put_back()
         if isinstance(error, OSError) and not isinstance(error, StoreError):
             raise StoreError(f"cannot put the new store in its place: {error}") from error
         raise
-    for store in stores:
-        store.is_committed = True
-    for store in stores:
-        store.remove_leftovers()
+    for writer in writers:
+        writer._is_committed = True
+    for writer in writers:
+        writer._remove_leftovers()
     # The first store of a pair reserves the place of both: it is the last one to be released.
-    for store in reversed(stores):
-        store.release()
+    for writer in reversed(writers):
+        writer._release()
 
 
 def _missing_above(uri: str) -> list[Path]:

@@ -29,9 +29,8 @@ from reid_dist.stores.kept_rows import (
 )
 from reid_dist.stores.labelled import LabelledSet, labels_of_rows
 from reid_dist.stores.labels import Labels, as_column, as_whole_numbers, make_labels
-from reid_dist.stores.locations import canonical_uri
 from reid_dist.stores.row_checks import RowChecksums, is_owned, row_checksums
-from reid_dist.stores.stored import StoreReader, open_stored
+from reid_dist.stores.stored import StoreReader
 from reid_dist.stores.streamed import is_streamed, origin_of, remove_streamed, stream
 from reid_dist.stores.writer import FeatureWriter
 
@@ -110,7 +109,7 @@ class FeatureSet(LabelledSet, ABC):
         DamagedStoreError
             If its manifest is damaged.
         """
-        reader = open_stored(canonical_uri(uri))
+        reader = StoreReader.open(uri)
         return StoredSet(reader.uri, reader.manifest.content_digest, reader)
 
     @staticmethod
@@ -158,7 +157,7 @@ class FeatureSet(LabelledSet, ABC):
         if is_streamed(given):
             labels = make_labels(given.shape[0], pids, camids, item_ids, columns, image_paths)
             uri, temporary = stream(given, labels, allow_zero=allow_zero, workspace=workspace)
-            reader = open_stored(uri)
+            reader = StoreReader.open(uri)
             streamed = StoredSet(uri, reader.manifest.content_digest, reader, origin_of(given))
             weakref.finalize(streamed, remove_streamed, uri, temporary)
             return streamed
@@ -562,7 +561,7 @@ class StoredSet(FeatureSet):
             return self._opened
         with _OPENING:
             if self._opened is None:
-                found = open_stored(self.uri)
+                found = StoreReader.open(self.uri)
                 if found.manifest.content_digest != self.content_digest:
                     raise DamagedStoreError(
                         f"{self.uri} was changed while in use: its content digest is {found.manifest.content_digest} "

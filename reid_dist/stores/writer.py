@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, wait
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import zarr
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from reid_dist.errors import InputError
-from reid_dist.stores.commits import PendingStore, commit_together
+from reid_dist.stores.commits import StoreWriter
 from reid_dist.stores.digests import ContentHasher, digest_label, digest_rows
 from reid_dist.stores.kept_rows import (
     FeatureArray,
@@ -40,13 +39,10 @@ from reid_dist.stores.manifest import LabelEntry, Manifest
 from reid_dist.stores.object_errors import is_object_uri, storage_errors
 from reid_dist.stores.objects import begin, in_flight
 
-if TYPE_CHECKING:
-    from typing import Self
-
 _SCANNED_BYTES = 4 << 20
 
 
-class FeatureWriter:
+class FeatureWriter(StoreWriter):
     """Append feature rows to a new store; a context manager that commits at its end and removes all on an error.
 
     Parameters
@@ -117,16 +113,9 @@ class FeatureWriter:
         self._features: zarr.Array[Any] | None = None
         self._unit = np.empty((0, dim), dtype=self.dtype)
         self._filled = self._written = 0
-        self._marker: dict[str, Any] = {}
         self._behind: deque[Future[None]] = deque()
         self.faults = RowFaults()
-        self._pending = PendingStore(uri, overwrite=overwrite)
-        self.uri = self._pending.uri
-
-    @property
-    def is_committed(self) -> bool:
-        """Whether the store is committed."""
-        return self._pending.is_committed
+        super().__init__(uri, overwrite=overwrite)
 
     @property
     def n_rows(self) -> int:
@@ -205,7 +194,7 @@ class FeatureWriter:
         with storage_errors(self.uri, writing=True):
             if self._features is None:
                 self._features = create_array(
-                    self._pending.group,
+                    self._group,
                     "features",
                     (self._expected_rows or self._chunk_rows, self._dim),
                     self.dtype,
@@ -264,7 +253,7 @@ class FeatureWriter:
             raise InputError(f"no pids were given for {self.uri}; every row needs an identity")
         with storage_errors(self.uri, writing=True):
             entries = {
-                name: LabelEntry(write_label(self._pending.group, name, values), len(values), digest_label(values))
+                name: LabelEntry(write_label(self._group, name, values), len(values), digest_label(values))
                 for name, values in labels.items()
             }
         digests = {name: entry.digest for name, entry in entries.items()}
@@ -290,38 +279,9 @@ class FeatureWriter:
         }
         return make_labels(n_rows, **label_arguments(whole)) if "pids" in whole else {}
 
-    def commit(self) -> None:
-        """Finish, and write the commit marker, which is the manifest, in one atomic update."""
-        commit_writers([self])
-
     def abort(self) -> None:
         """Remove everything that was written, unless it is committed."""
         # Nothing may be written after all is removed.
         wait(self._behind)
         self._behind.clear()
-        self._pending.abort()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self.abort()
-            return
-        try:
-            self.commit()
-        except BaseException:
-            self.abort()
-            raise
-
-
-def commit_writers(writers: Sequence[FeatureWriter]) -> None:
-    """Finish and commit what was written: all of it, or on an error nothing, and all that is to be replaced stays."""
-    for writer in writers:
-        if not writer._marker:
-            writer.finish()
-    for writer in writers:
-        writer._pending.prepare(writer._marker)
-    commit_together([writer._pending for writer in writers])
+        super().abort()

@@ -38,7 +38,7 @@ from reid_dist.reports.notes import notes_of_parts
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 from reid_dist.stores.fused import FUSED_NOTE
-from reid_dist.stores.stored import open_stored
+from reid_dist.stores.stored import StoreReader
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -355,6 +355,6 @@ class _Removal:
 def _recipe_of(store: Path) -> str | None:
     """What the features of a store were made by; None for a store that cannot be read."""
     try:
-        return str(open_stored(str(store)).manifest.source.get("recipe"))
+        return str(StoreReader.open(str(store)).manifest.source.get("recipe"))
     except StoreError:
         return None

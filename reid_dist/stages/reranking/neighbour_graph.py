@@ -24,9 +24,9 @@ from reid_dist.errors import DamagedPartError, InputError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import NeighbourLists
-from reid_dist.stages.parts import Parts, join_rows, take_sparse
+from reid_dist.stages.parts import Parts, cut_sparse, join_rows, take_sparse
 from reid_dist.stages.reranking.k_reciprocal import VARIANTS, JaccardMix
-from reid_dist.stores.sparse import PIECE_ROWS, GraphPiece, StoredGraph, write_graph
+from reid_dist.stores.sparse import PIECE_ROWS, GraphPiece, GraphWriter, StoredGraph
 from reid_dist.stores.workspace import remove_part
 
 if TYPE_CHECKING:
@@ -64,28 +64,19 @@ class KeptRows:
         return GraphPiece(*found, index[:, : self.k], distance[:, : self.k])
 
 
-@dataclass(frozen=True)
-class _StoredRows:
+class _StoredRows(StoredGraph):
     """Rows stored in a Zarr group."""
 
-    stored: StoredGraph
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        manifest = self.stored.manifest
-        return manifest["shape"][0], manifest["n_entries"], manifest["k"]
-
     def read(self, rows: RowRange) -> GraphPiece:
+        """Read a range of rows."""
         sparse, lists = [], []
         for number in range(rows.start // PIECE_ROWS, -(-rows.stop // PIECE_ROWS)):
-            piece = self.stored.piece(number)
-            first = number * PIECE_ROWS
-            place = np.arange(max(rows.start - first, 0), min(rows.stop - first, len(piece.neighbours)))
-            sparse.append(take_sparse(_weights_of(piece), place))
-            lists.append((piece.neighbours[place], piece.distances[place]))
-        joined = join_rows(sparse)
+            piece, first = self.piece(number), number * PIECE_ROWS
+            here = slice(max(rows.start - first, 0), min(rows.stop - first, len(piece.neighbours)))
+            sparse.append(cut_sparse(_weights_of(piece), here.start, here.stop))
+            lists.append((piece.neighbours[here], piece.distances[here]))
         index, distance = (np.concatenate(each) for each in zip(*lists, strict=True))
-        return GraphPiece(joined.indptr, joined.column, joined.value, index, distance)
+        return GraphPiece(*join_rows(sparse), index, distance)
 
 
 class NeighbourGraph:
@@ -123,8 +114,8 @@ class NeighbourGraph:
         StoreNotFoundError, IncompleteStoreError, StoreError, DamagedStoreError
             If there is none, or it is incomplete or damaged.
         """
-        stored = StoredGraph.open(os.fspath(uri))
-        return cls(_StoredRows(stored), stored.manifest)
+        stored = _StoredRows.open(uri)
+        return cls(stored, stored.entry)
 
     def save(self, uri: str | os.PathLike[str], *, overwrite: bool = False) -> NeighbourGraph:
         """Write the graph to a Zarr group, piece by piece, and return the stored one.
@@ -140,7 +131,9 @@ class NeighbourGraph:
             If it cannot be written.
         """
         description = {"rerank": self.rerank, "distance": self.distance, "inputs": self.inputs}
-        write_graph(os.fspath(uri), self._rows.shape, self._rows.read, description, overwrite=overwrite)
+        with GraphWriter(uri, self._rows.shape, description, overwrite=overwrite) as writer:
+            for rows in cut_rows(self.n_items, PIECE_ROWS):
+                writer.append(self._rows.read(rows))
         return NeighbourGraph.open(uri)
 
     def read(self, start: int, stop: int) -> GraphPiece:
