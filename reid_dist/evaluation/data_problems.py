@@ -22,8 +22,7 @@ from reid_dist.reports import TopK
 from reid_dist.reports.data_problems import GenuinePairs, find_data_problems
 from reid_dist.reports.failures import NO_IDENTITY, CommonLabels
 from reid_dist.stores import FeatureSet, LabelledSet
-from reid_dist.stores.labelled import joint_labels
-from reid_dist.stores.labels import given_labels
+from reid_dist.stores.labels import given_labels, joint_labels
 
 # Identities in a camera and in another one, at least, for its shift.
 _LEAST_IDENTITIES: Final = 10

@@ -15,7 +15,7 @@ from reid_dist.stores import FeatureSet, Workspace
 from reid_dist.stores.folders import folder_at
 from reid_dist.stores.locations import State, at_location, refuse_unless_free, state_of, unfinished_beside
 from reid_dist.stores.locks import lock
-from reid_dist.stores.object_errors import is_object_uri
+from reid_dist.stores.objects import is_object_uri
 from reid_dist.stores.stored import StoreReader
 
 

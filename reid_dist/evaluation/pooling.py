@@ -20,7 +20,7 @@ from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, as_feature_set
 from reid_dist.stores.featureset import Progress as RowsProgress
 from reid_dist.stores.locations import canonical_uri, refuse_unless_free
-from reid_dist.stores.object_errors import is_object_uri
+from reid_dist.stores.objects import is_object_uri
 
 if TYPE_CHECKING:
     from distributed import Client

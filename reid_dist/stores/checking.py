@@ -22,8 +22,8 @@ from reid_dist.stores.digests import ContentHasher, bytes_of
 from reid_dist.stores.folders import folder_at
 from reid_dist.stores.kept_rows import FIRST_OFFENDERS, FeatureArray, Offenders, RowFaults, find_faults
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels
+from reid_dist.stores.layout import Manifest
 from reid_dist.stores.locations import canonical_uri
-from reid_dist.stores.manifest import Manifest
 from reid_dist.stores.repeated_items import NAMES, Name, keep_first, repeated_rows, spoken
 from reid_dist.stores.stored import Damage, StoreReader
 

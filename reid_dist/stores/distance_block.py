@@ -3,7 +3,7 @@
 Only pieces of it are ever in memory.  Values are taken as they are; float32 and float16 are widened to float64, which
 is exact.
 
-A file is verified as a store is (`reid_dist.stores.row_checks`): its rows are cut into bands, which are the chunks, and
+A file is verified as a store is (`reid_dist.stores.digests`): its rows are cut into bands, which are the chunks, and
 each row into cells of some columns, which are the single rows.  The handle carries the digest of every band.  A process
 verifies a band once, and compares what it reads of it afterwards with the checksums of its cells.
 """
@@ -25,11 +25,10 @@ from numpy.typing import ArrayLike, NDArray
 from reid_dist.core.limits import refuse_unusable_path
 from reid_dist.core.regular_files import open_regular
 from reid_dist.errors import DamagedStoreError, InputError, ReidDistError, StoreError, StoreNotFoundError
-from reid_dist.stores.digests import bytes_of
+from reid_dist.stores.digests import RowChecks, bytes_of, is_owned, row_checksums
 from reid_dist.stores.folders import written_whole
-from reid_dist.stores.labels import to_numpy
+from reid_dist.stores.kept_rows import to_numpy
 from reid_dist.stores.locations import canonical_uri, local_path
-from reid_dist.stores.row_checks import RowChecks, is_owned, row_checksums
 
 # Bytes of a band, but for bands of one row.
 _BAND_BYTES = 16 << 20

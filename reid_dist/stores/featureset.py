@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from reid_dist.errors import DamagedStoreError, InputError
-from reid_dist.stores.digests import ContentHasher, digest_json, scan
+from reid_dist.stores.digests import ContentHasher, RowChecksums, digest_json, is_owned, row_checksums, scan
 from reid_dist.stores.kept_rows import (
     FeatureArray,
     Offenders,
@@ -27,12 +27,9 @@ from reid_dist.stores.kept_rows import (
     kept_array,
     natural_dtype,
 )
-from reid_dist.stores.labelled import LabelledSet, labels_of_rows
-from reid_dist.stores.labels import Labels, as_column, as_whole_numbers, make_labels
-from reid_dist.stores.row_checks import RowChecksums, is_owned, row_checksums
+from reid_dist.stores.labels import LabelledSet, Labels, as_column, as_whole_numbers, labels_of_rows, make_labels
 from reid_dist.stores.stored import StoreReader
-from reid_dist.stores.streamed import is_streamed, origin_of, remove_streamed, stream
-from reid_dist.stores.writer import FeatureWriter
+from reid_dist.stores.writer import FeatureWriter, is_streamed, origin_of, remove_streamed, stream
 
 __all__ = ["FeatureSet", "Progress", "ranges_with", "read_scattered"]
 

@@ -30,8 +30,7 @@ from reid_dist.core.regular_files import open_regular, refuse_special
 from reid_dist.core.system_calls import read_ahead
 from reid_dist.core.temporary import draft_of
 from reid_dist.errors import StoreError
-from reid_dist.stores.object_errors import is_object_uri
-from reid_dist.stores.objects import ObjectFolder
+from reid_dist.stores.objects import ObjectFolder, is_object_uri
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store

@@ -23,8 +23,7 @@ from reid_dist.core.json_text import parse_json
 from reid_dist.core.limits import LONGEST_NAME, refuse_unusable_path
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
 from reid_dist.stores.folders import Folder, folder_at
-from reid_dist.stores.object_errors import is_object_uri
-from reid_dist.stores.objects import canonical_object_uri
+from reid_dist.stores.objects import canonical_object_uri, is_object_uri
 
 MANIFEST_KEY = "reid_dist"
 """The attribute of the group that holds the manifest."""

@@ -18,7 +18,7 @@ from typing import IO
 from reid_dist.core.regular_files import open_regular
 from reid_dist.errors import StoreError, StoreExistsError
 from reid_dist.stores.locations import hidden_beside
-from reid_dist.stores.object_errors import is_object_uri
+from reid_dist.stores.objects import is_object_uri
 
 _POLLED_EVERY_S = 0.2
 # Between taking a lock and writing its name, a process leaves the file empty.

@@ -26,12 +26,11 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from reid_dist.core.model import nth_rows
-from reid_dist.stores.commits import StoreWriter
 from reid_dist.stores.digests import bytes_of
-from reid_dist.stores.layout import array_in, create_array
-from reid_dist.stores.manifest import NEIGHBOUR_GRAPH, complete_marker
-from reid_dist.stores.object_errors import storage_errors
+from reid_dist.stores.layout import NEIGHBOUR_GRAPH, array_in, complete_marker, create_array
+from reid_dist.stores.objects import storage_errors
 from reid_dist.stores.stored import VerifiedReader
+from reid_dist.stores.writer import StoreWriter
 
 PIECE_ROWS = 16384
 """Rows of a piece.  Part of the format: another number gives other digests."""

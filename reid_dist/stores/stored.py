@@ -4,7 +4,7 @@ A chunk is a file of its rows and a checksum, and is read as such: Zarr gives th
 copy and a checksum that is weaker than the digest compared here.  Every chunk is compared with its digest in the
 manifest when it is read: every row that leaves this module is the row that was written, even when another store is
 written to the same place between two reads.
-`reid_dist.stores.row_checks` says how that holds for single rows.
+`reid_dist.stores.digests` says how that holds for single rows.
 """
 
 from __future__ import annotations
@@ -22,15 +22,21 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from reid_dist.errors import DamagedStoreError, ReidDistError, StoreError
-from reid_dist.stores.digests import bytes_of, digest_label
+from reid_dist.stores.digests import RowChecks, bytes_of, digest_label, row_checksums
 from reid_dist.stores.folders import folder_at, read_fully
 from reid_dist.stores.kept_rows import FeatureArray
-from reid_dist.stores.labelled import LazyLabels
-from reid_dist.stores.layout import open_group, read_label
+from reid_dist.stores.labels import LazyLabels
+from reid_dist.stores.layout import (
+    FEATURE_STORE,
+    NEIGHBOUR_GRAPH,
+    Manifest,
+    StoreKind,
+    open_group,
+    read_complete,
+    read_label,
+)
 from reid_dist.stores.locations import canonical_uri, holds, read_marker, read_twice, refuse_stripped
-from reid_dist.stores.manifest import FEATURE_STORE, NEIGHBOUR_GRAPH, Manifest, StoreKind, read_complete
-from reid_dist.stores.object_errors import storage_errors
-from reid_dist.stores.row_checks import RowChecks, row_checksums
+from reid_dist.stores.objects import storage_errors
 
 if TYPE_CHECKING:
     from typing import Self
@@ -176,7 +182,7 @@ class StoreReader(VerifiedReader):
         return rows if (begin, end) == (start, stop) else rows[start - begin : stop - begin].copy()
 
     def read_rows(self, rows: NDArray[np.int64]) -> FeatureArray:
-        """Return single rows, ascending, shape (n,): (n, dim) in the stored dtype; see `reid_dist.stores.row_checks`.
+        """Return single rows, ascending, shape (n,): (n, dim) in the stored dtype; see `reid_dist.stores.digests`.
 
         DamagedStoreError names the first chunk that is missing or not what was written.
         """

@@ -34,7 +34,7 @@ from reid_dist.errors import DamagedPartError, DamagedStoreError, StoreError
 from reid_dist.stores.archive import AnotherIdentityError, read_arrays, read_identity, write_arrays
 from reid_dist.stores.folders import Folder, folder_at
 from reid_dist.stores.locations import at_location, canonical_uri, read_twice
-from reid_dist.stores.object_errors import is_object_uri
+from reid_dist.stores.objects import is_object_uri
 
 NESTED = "sweep-"
 """Prefix of the names of workspaces in another workspace."""

@@ -218,7 +218,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "if hasher.hexdigest() == manifest.chunk_digests[chunk]:",
             "if take is None or hasher.hexdigest() == manifest.chunk_digests[chunk]:",
         ),
-        ("stores/row_checks.py", "if self._known[chunk] or chunk in self._begun:", "if chunk in self._begun:"),
+        ("stores/digests.py", "if self._known[chunk] or chunk in self._begun:", "if chunk in self._begun:"),
         (
             "stores/distance_block.py",
             "if not self._checks.agree(cells.ravel(), checksums.ravel()):",
@@ -229,7 +229,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("stores/fused.py", "column += part.dim\n        return rows", "column += 1\n        return rows"),
         ("stores/importers/torch_files.py", 'if order == "big" else', 'if order != "big" else'),
         ("stores/kept_rows.py", "if n_rows == 0 or dim == 0:", "if n_rows == 0 and dim == 0:"),
-        ("stores/manifest.py", 'if marker.get("manifest_digest") != digest_json(written):', "if not written:"),
+        ("stores/layout.py", 'if marker.get("manifest_digest") != digest_json(written):', "if not written:"),
     ],
     "workspace": [
         ("stores/archive.py", "        if found != identity:\n", "        if found is None:\n"),

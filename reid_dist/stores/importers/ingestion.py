@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import DTypeLike
 
 from reid_dist.errors import InputError
-from reid_dist.stores.commits import commit_writers
 from reid_dist.stores.featureset import FeatureSet, Progress
 from reid_dist.stores.importers.label_options import LabelFields, LabelOptions
 from reid_dist.stores.importers.labelling import LabelledPart, label_parts
@@ -25,7 +24,7 @@ from reid_dist.stores.locations import (
     refuse_unless_free,
     state_of,
 )
-from reid_dist.stores.writer import FeatureWriter
+from reid_dist.stores.writer import FeatureWriter, commit_writers
 
 if TYPE_CHECKING:
     from typing import Unpack

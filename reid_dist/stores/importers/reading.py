@@ -14,8 +14,7 @@ from reid_dist.stores.importers.labelling import label_column, label_parts
 from reid_dist.stores.importers.names import ArrayNames, find_labels
 from reid_dist.stores.importers.sides import SIDE_LABELS, sides_of
 from reid_dist.stores.importers.source import open_source
-from reid_dist.stores.labelled import LabelledRows, Role
-from reid_dist.stores.labels import label_arguments
+from reid_dist.stores.labels import LabelledRows, Role, label_arguments
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -14,7 +14,7 @@ from reid_dist.errors import InputError
 from reid_dist.stores.importers.label_options import LabelOptions, Location
 from reid_dist.stores.importers.name_layouts import EVALUATED, Coded, read_name_list, rows_in_list, sets_by_folder
 from reid_dist.stores.importers.source import Source
-from reid_dist.stores.labelled import Role
+from reid_dist.stores.labels import Role
 
 SIDE_LABELS = ("is_query", "is_gallery", "split")
 """Columns that assign rows to sides; not stored."""

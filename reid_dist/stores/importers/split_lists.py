@@ -27,7 +27,7 @@ from reid_dist.stores.importers.matlab import read_nested_version_5
 from reid_dist.stores.importers.pair_lists import row_numbers, rows_named
 from reid_dist.stores.importers.source import open_source
 from reid_dist.stores.importers.text_files import file_of_labels, read_text
-from reid_dist.stores.labelled import LabelledSet
+from reid_dist.stores.labels import LabelledSet
 
 Int64 = NDArray[np.int64]
 
