@@ -29,7 +29,7 @@ from reid_dist.stores.kept_rows import (
 )
 from reid_dist.stores.labels import LabelledSet, Labels, as_column, as_whole_numbers, labels_of_rows, make_labels
 from reid_dist.stores.stored import StoreReader
-from reid_dist.stores.writer import FeatureWriter, is_streamed, origin_of, remove_streamed, stream
+from reid_dist.stores.writer import FeatureWriter, is_streamed, stream
 
 __all__ = ["FeatureSet", "Progress", "ranges_with", "read_scattered"]
 
@@ -153,10 +153,12 @@ class FeatureSet(LabelledSet, ABC):
         given: Any = features
         if is_streamed(given):
             labels = make_labels(given.shape[0], pids, camids, item_ids, columns, image_paths)
-            uri, temporary = stream(given, labels, allow_zero=allow_zero, workspace=workspace)
+            uri, remove = stream(given, labels, allow_zero=allow_zero, workspace=workspace)
             reader = StoreReader.open(uri)
-            streamed = StoredSet(uri, reader.manifest.content_digest, reader, origin_of(given))
-            weakref.finalize(streamed, remove_streamed, uri, temporary)
+            module = type(given).__module__.partition(".")[0]
+            origin = "memory map" if isinstance(given, np.memmap) else f"{module} array"
+            streamed = StoredSet(uri, reader.manifest.content_digest, reader, origin)
+            weakref.finalize(streamed, remove)
             return streamed
         array = as_feature_array(features)
         labels = make_labels(len(array), pids, camids, item_ids, columns, image_paths)
@@ -525,16 +527,9 @@ class MemorySet(FeatureSet):
             raise DamagedStoreError(f"the features of {source} were changed while in use; open the file again")
         return found
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> dict[str, Any]:
         # In another process, all rows are in memory of its own.
-        state = {**self.__dict__, "_features": self._read(0, self.n_rows), "_checks": None}
-        return _unpickled, (state,)
-
-
-def _unpickled(state: dict[str, Any]) -> MemorySet:
-    made = MemorySet.__new__(MemorySet)
-    made.__dict__.update(state)
-    return made
+        return {**self.__dict__, "_features": self._read(0, self.n_rows), "_checks": None}
 
 
 # Of several threads that use a set at once, one opens it: what it has verified is known to all.

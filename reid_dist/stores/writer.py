@@ -26,8 +26,10 @@ import uuid
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
+from functools import partial
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -511,15 +513,15 @@ def is_streamed(features: Any) -> bool:
 
 def stream(
     features: Any, labels: Labels, *, allow_zero: bool, workspace: str | os.PathLike[str] | None
-) -> tuple[str, str | None]:
+) -> tuple[str, Callable[[], None]]:
     """Write features, for which `is_streamed` is true, to a store in the workspace, block by block.
 
-    Returns the URI of the store, and the temporary directory that it is in without a workspace: `remove_streamed`
-    takes both.
+    Returns the URI of the store, and what removes it, with the temporary directory that it is in without a workspace.
     """
     n_rows, dim = check_shape(features.shape)
-    temporary = temporary_folder() if workspace is None else None
-    uri = at_location(canonical_uri(temporary or str(workspace)), f"arrays-{uuid.uuid4().hex[:16]}.zarr")
+    place = temporary_folder() if workspace is None else workspace
+    uri = at_location(canonical_uri(place), f"arrays-{uuid.uuid4().hex[:16]}.zarr")
+    remove = partial(shutil.rmtree, place, ignore_errors=True) if workspace is None else partial(remove_present, uri)
     try:
         with FeatureWriter(
             uri, dim=dim, n_rows=n_rows, dtype=natural_dtype(features.dtype), allow_zero=allow_zero
@@ -528,15 +530,9 @@ def stream(
                 writer.append(block)
             writer.set_labels(labels)
     except BaseException:
-        remove_streamed(uri, temporary)
+        remove()
         raise
-    return uri, temporary
-
-
-def origin_of(features: Any) -> str:
-    """Return what rows come from, for reports."""
-    module = type(features).__module__.partition(".")[0]
-    return "memory map" if isinstance(features, np.memmap) else f"{module} array"
+    return uri, remove
 
 
 def _blocks(features: Any, n_rows: int, dim: int) -> Iterator[NDArray[Any]]:
@@ -552,26 +548,11 @@ def _blocks(features: Any, n_rows: int, dim: int) -> Iterator[NDArray[Any]]:
 def _chunk_ends(features: Any, n_rows: int, most: int) -> Iterator[int]:
     """Rows at which blocks end: at ends of chunks, at most so many rows after the last one where chunks allow it."""
     chunks = getattr(features, "chunks", None)
-    first = chunks[0] if chunks else 1
+    rows = chunks[0] if chunks else most
     # Dask lists the rows of every chunk, the others have one number for all.
-    rows = first if isinstance(first, tuple) else None
-    if rows is None:
-        step = max(1, most // int(first)) * int(first)
-        yield from range(step, n_rows, step)
-        yield n_rows
-        return
-    begin = end = 0
-    for each in rows:
-        if end > begin and end + each - begin > most:
-            yield end
-            begin = end
-        end += each
-    yield end
-
-
-def remove_streamed(uri: str, temporary: str | None) -> None:
-    """Remove the store that `stream` has written."""
-    if temporary is not None:
-        shutil.rmtree(temporary, ignore_errors=True)
-    else:
-        remove_present(uri)
+    ends = accumulate(rows) if isinstance(rows, tuple) else chain(range(int(rows), n_rows, int(rows)), [n_rows])
+    begin = 0
+    for end, following in pairwise(chain(ends, [math.inf])):
+        if end > begin and following - begin > most:
+            yield int(end)
+            begin = int(end)
