@@ -112,22 +112,22 @@ def read_marker(uri: str) -> dict[str, Any] | None:
 
     StoreError if it cannot be read, DamagedStoreError if the metadata of the group is damaged.
     """
-    return read_twice(uri, lambda: _read_marker(uri))
 
-
-def _read_marker(uri: str) -> dict[str, Any] | None:
-    content = folder_at(uri).read(_GROUP_FILE)
-    if content is None:
-        return None
-    try:
-        group = parse_json(content)
-        if group["node_type"] != "group" or group["zarr_format"] != 3:
+    def read() -> dict[str, Any] | None:
+        content = folder_at(uri).read(_GROUP_FILE)
+        if content is None:
             return None
-        marker = group.get("attributes", {}).get(MANIFEST_KEY)
-    except (InputError, KeyError, TypeError, AttributeError) as error:
-        reason = error if isinstance(error, InputError) else repr(error)
-        raise DamagedStoreError(f"{uri}: the metadata in zarr.json is unreadable: {reason}") from error
-    return cast("dict[str, Any]", marker) if isinstance(marker, dict) else None
+        try:
+            group = parse_json(content)
+            if group["node_type"] != "group" or group["zarr_format"] != 3:
+                return None
+            marker = group.get("attributes", {}).get(MANIFEST_KEY)
+        except (InputError, KeyError, TypeError, AttributeError) as error:
+            reason = error if isinstance(error, InputError) else repr(error)
+            raise DamagedStoreError(f"{uri}: the metadata in zarr.json is unreadable: {reason}") from error
+        return cast("dict[str, Any]", marker) if isinstance(marker, dict) else None
+
+    return read_twice(uri, read)
 
 
 def read_twice(

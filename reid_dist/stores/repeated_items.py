@@ -21,12 +21,16 @@ from reid_dist.kernels.splitmix import stream_outputs
 from reid_dist.stores.labels import LabelledSet, join_item_ids
 from reid_dist.stores.objects import SCHEME
 
+Int64 = NDArray[np.int64]
+By = Literal["content", "item_ids", "image_paths"]
 Name = Literal["item_ids", "image_paths"]
 NAMES: Final[tuple[Name, ...]] = ("item_ids", "image_paths")
 """Labels that name an item."""
 
 _ROWS_AT_ONCE: Final = 1 << 15
 _LONGEST: Final = 80
+# Pairs that are compared at once: texts of so many pairs fit in memory.
+_PAIRS_AT_ONCE: Final = 1 << 18
 
 
 def repeated_rows(values: NDArray[Any]) -> NDArray[np.int64]:
@@ -58,9 +62,9 @@ def _checksums(texts: NDArray[np.str_]) -> NDArray[np.uint64]:
 
 def repeat_note(labels: LabelledSet, what: str) -> str:
     """Note rows that name an item which an earlier row of the set names, and the cure; empty if there are none."""
-    for by, names in zip(NAMES, (labels.item_ids, labels.image_paths), strict=True):
-        rows = np.empty(0, np.int64) if names is None else repeated_rows(names)
-        if names is not None and len(rows):
+    for by in NAMES:
+        names: NDArray[Any] | None = getattr(labels, by)
+        if names is not None and len(rows := repeated_rows(names)):
             first = shortened(str(names[rows[0]]), _LONGEST)
             return (
                 f"{what}: {len(rows):,} of {counted(labels.n_rows, 'row')} {have(len(rows))} the {spoken(by)} of an "
@@ -89,13 +93,6 @@ def keep_first(source: str, by: Name) -> str:
 def spoken(by: Name) -> str:
     """One of the names, in words."""
     return by.removesuffix("s").replace("_", " ")
-
-
-Int64 = NDArray[np.int64]
-By = Literal["content", "item_ids", "image_paths"]
-
-# Pairs that are compared at once: texts of so many pairs fit in memory.
-_PAIRS_AT_ONCE: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)

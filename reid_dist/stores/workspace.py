@@ -152,10 +152,28 @@ class Stage:
     @property
     def description(self) -> dict[str, Any]:
         """What it holds, in words and numbers; DamagedPartError if it is missing or damaged."""
-        found = _read_description(self.path)
+        found = self.described()
         if found is None or found[1] != self.checksum:
             raise self._unusable("", f"{self.path}/{_DESCRIPTION} is missing or not what was written; {_AGAIN}")
         return found[0]
+
+    def described(self) -> tuple[dict[str, Any], str] | None:
+        """Return the description that is there, and its checksum; None if it is missing or damaged."""
+
+        def read() -> tuple[dict[str, Any], str] | None:
+            try:
+                with self._folder.open(_DESCRIPTION) as file:
+                    content = json.loads(file.read())
+            except StoreError:
+                raise
+            except (OSError, ValueError, RecursionError):
+                return None
+            # The checksum is over the name too: the description of another stage does not match.
+            if not isinstance(content, dict) or content.pop(_CHECKSUM, None) != _checksum_of(self._name, content):
+                return None
+            return content, _checksum_of(self._name, content)
+
+        return read_twice(self.path, read)
 
     @property
     def _name(self) -> str:
@@ -183,26 +201,6 @@ def _difference(found: str, expected: str) -> str:
 
 def _checksum_of(name: str, content: Mapping[str, Any]) -> str:
     return fingerprint(name, content)[:_FINGERPRINT_LENGTH]
-
-
-def _read_description(path: str) -> tuple[dict[str, Any], str] | None:
-    """Description of the stage at a URI and its checksum; None if it is missing or damaged."""
-    return read_twice(path, lambda: _read_description_once(path))
-
-
-def _read_description_once(path: str) -> tuple[dict[str, Any], str] | None:
-    stage = Stage(path)
-    try:
-        with stage._folder.open(_DESCRIPTION) as file:
-            content = json.loads(file.read())
-    except StoreError:
-        raise
-    except (OSError, ValueError, RecursionError):
-        return None
-    # The checksum is over the name too: the description of another stage does not match.
-    if not isinstance(content, dict) or content.pop(_CHECKSUM, None) != _checksum_of(stage._name, content):
-        return None
-    return content, _checksum_of(stage._name, content)
 
 
 def stage_name(kind: str, identity: Any) -> str:
@@ -234,7 +232,7 @@ class Workspace:
         """
         name = stage_name(kind, identity)
         path = at_location(self.path, name)
-        found = _read_description(path)
+        found = Stage(path).described()
         if found is None:
             # After damage, parts that were cut in the same way are still good, for they carry the same checksum.
             content = json.loads(json.dumps({"kind": kind, "format": FORMAT, **description}))
@@ -242,14 +240,14 @@ class Workspace:
             document = json.dumps({**content, _CHECKSUM: checksum}, indent=1)
             Stage(path)._folder.write(_DESCRIPTION, document.encode())
             # Of several processes that begin it at the same time, the last one to write decides for all.
-            found = _read_description(path) or (content, checksum)
+            found = Stage(path).described() or (content, checksum)
         return Stage(path, found[1]), found[0]
 
     def begun(self, kind: str) -> Iterator[tuple[Stage, dict[str, Any]]]:
         """All stages of a kind and this format that have been begun, with their descriptions, by name."""
         for name in folder_at(self.path).folders():
             path = at_location(self.path, name)
-            found = _read_description(path) if name.startswith(f"{kind}-") else None
+            found = Stage(path).described() if name.startswith(f"{kind}-") else None
             if found is not None and found[0].get("format") == FORMAT:
                 yield Stage(path, found[1]), found[0]
 

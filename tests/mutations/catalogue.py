@@ -235,7 +235,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("stores/archive.py", "        if found != identity:\n", "        if found is None:\n"),
         (
             "stores/workspace.py",
-            "if not isinstance(content, dict) or content.pop(_CHECKSUM, None) != _checksum_of(stage._name, content):",
+            "if not isinstance(content, dict) or content.pop(_CHECKSUM, None) != _checksum_of(self._name, content):",
             "if not isinstance(content, dict) or content.pop(_CHECKSUM, None) is None:",
         ),
         ("stores/workspace.py", "if found is None or found[1] != self.checksum:", "if found is None:"),
