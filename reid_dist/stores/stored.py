@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import numpy as np
-import zarr
 from blake3 import blake3
 from numpy.typing import NDArray
 
@@ -31,6 +30,7 @@ from reid_dist.stores.layout import (
     NEIGHBOUR_GRAPH,
     Manifest,
     StoreKind,
+    array_in,
     open_group,
     read_complete,
     read_label,
@@ -96,9 +96,14 @@ class VerifiedReader:
         return cls(uri, entry)
 
     def examine(
-        self, name: str, read: Callable[[], Read], is_written: Callable[[Read], bool], file: str = ""
+        self,
+        name: str,
+        read: Callable[[], Read],
+        is_written: Callable[[Read], bool],
+        file: str = "",
+        wrong: str = "its values are not those of the manifest, or a chunk is missing",
     ) -> Read | Damage:
-        """Read arrays by Zarr, or return what is wrong: they cannot be read, or `is_written` is false of them."""
+        """Read by Zarr, or return what is wrong: nothing can be read, or `is_written` is false, which `wrong` words."""
 
         def attempt() -> Read | Damage:
             try:
@@ -106,11 +111,11 @@ class VerifiedReader:
                     found = read()
                 if is_written(found):
                     return found
-            except (MemoryError, StoreError):
+            except (MemoryError, ReidDistError):
                 raise
             except Exception as error:  # Damaged bytes make Zarr and Unicode fail in many ways.
                 return Damage(name, f"unreadable ({_cause(error)})", file)
-            return Damage(name, "its values are not those of the manifest, or a chunk is missing", file)
+            return Damage(name, wrong, file)
 
         return read_twice(self.uri, attempt, lambda found: isinstance(found, Damage))
 
@@ -144,25 +149,15 @@ class StoreReader(VerifiedReader):
         self._folder = folder_at(uri)
         self._checks = RowChecks(manifest.n_rows, manifest.n_chunks)
         self.labels = LazyLabels(manifest.labels, lambda name: self.verified(self.examine_label(name)))
-        self._refuse_other_metadata()
-
-    def _refuse_other_metadata(self) -> None:
-        expected = (
-            (self.manifest.n_rows, self.manifest.dim),
-            self.manifest.numpy_dtype,
-            (self.chunk_rows, self.manifest.dim),
+        expected = (manifest.n_rows, manifest.dim), manifest.numpy_dtype, (manifest.chunk_rows, manifest.dim)
+        found = self.examine(
+            "features",
+            lambda: array_in(self._group, "features"),
+            lambda array: (array.shape, array.dtype, array.chunks) == expected,
+            "features/zarr.json",
+            "metadata differs from the manifest",
         )
-        what = "metadata differs from the manifest"
-        try:
-            with storage_errors(self.uri):
-                node = self._group["features"]
-            if isinstance(node, zarr.Array) and (node.shape, node.dtype, node.chunks) == expected:
-                return
-        except (ReidDistError, MemoryError):
-            raise
-        except Exception as error:  # Whatever a damaged zarr.json makes Zarr raise.
-            what = f"metadata unreadable ({_cause(error)})"
-        self.verified(Damage("features", what, "features/zarr.json"))
+        self.verified(found)
 
     def read(self, start: int, stop: int) -> FeatureArray:
         """Return rows, (stop - start, dim) C-contiguous in the stored dtype; the range is not empty.
@@ -211,12 +206,14 @@ class StoreReader(VerifiedReader):
         first = chunk * self.chunk_rows
         if not self._checks.knows(chunk):
             return self._checks.verify(chunk, lambda: self._verified_rows(chunk, rows - first))
-        part = self._gather(chunk, rows - first)
+        manifest = self.manifest
+        n_bytes = manifest.chunk_bytes + _CHECKSUM_BYTES
+        held = self._folder.gather(manifest.file_of_chunk(chunk), rows - first, manifest.row_bytes, n_bytes)
+        part = None if held is None else cast("FeatureArray", held.view(manifest.numpy_dtype))
         if part is not None and self._checks.agree(rows, row_checksums(part)):
             return part
         # Read whole, it is what was written, or the damage is named.
-        held = self.manifest.rows_of_chunk(chunk)
-        return self.read(held.start, held.stop)[rows - first]
+        return self.read(first, manifest.rows_of_chunk(chunk).stop)[rows - first]
 
     def _verified_rows(self, chunk: int, inside: NDArray[np.int64]) -> FeatureArray:
         """Verify a chunk, put the checksums of all of its rows, and return some of them, all from the same bytes."""
@@ -270,21 +267,18 @@ class StoreReader(VerifiedReader):
             return ""
         return "its rows do not have the digest that was written with them"
 
-    def _gather(self, chunk: int, inside: NDArray[np.int64]) -> FeatureArray | None:
-        """Gather rows of a chunk by their positions in it, not verified; None if its file is missing or cut."""
-        manifest = self.manifest
-        n_bytes = manifest.chunk_bytes + _CHECKSUM_BYTES
-        found = self._folder.gather(manifest.file_of_chunk(chunk), inside, manifest.row_bytes, n_bytes)
-        return None if found is None else cast("FeatureArray", found.view(manifest.numpy_dtype))
-
-    def examine_chunk(self, chunk: int) -> FeatureArray | Damage:
-        """Read and verify one chunk of features: (rows, dim) in the stored dtype, or what is wrong."""
-        rows = np.empty((len(self.manifest.rows_of_chunk(chunk)), self.manifest.dim), self.manifest.numpy_dtype)
-        return self._read_chunk(chunk, rows) or rows
-
     def examine_chunks(self) -> Iterator[FeatureArray | Damage]:
-        """Read and verify all chunks in their order, several at a time where each takes a while to begin."""
-        return self._folder.map(self.examine_chunk, range(self.manifest.n_chunks), self.manifest.chunk_bytes)
+        """Read and verify all chunks in their order, several at a time where each takes a while to begin.
+
+        Each is (rows, dim) in the stored dtype, or what is wrong.
+        """
+        manifest = self.manifest
+
+        def examine(chunk: int) -> FeatureArray | Damage:
+            rows = np.empty((len(manifest.rows_of_chunk(chunk)), manifest.dim), manifest.numpy_dtype)
+            return self._read_chunk(chunk, rows) or rows
+
+        return self._folder.map(examine, range(manifest.n_chunks), manifest.chunk_bytes)
 
     def examine_label(self, name: str) -> NDArray[Any] | Damage:
         """Read and verify one label array; KeyError if there is none of that name."""

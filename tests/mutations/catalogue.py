@@ -269,7 +269,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "return self.k1 + int(self.rules.lists_and_self)",
             "return self.k1 - int(self.rules.lists_and_self)",
         ),
-        ("stages/reranking/neighbour_graph.py", "far_rows[wanted] - cut.start)", "far_rows[wanted] - cut.start - 1)"),
+        ("stages/reranking/neighbour_graph.py", "items[wanted] - cut.start)", "items[wanted] - cut.start - 1)"),
         (
             "stages/reranking/weights.py",
             "returned = distance < np.append(last, -np.inf)",

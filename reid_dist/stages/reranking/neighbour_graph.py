@@ -10,7 +10,7 @@ import functools
 import os
 import shutil
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -235,14 +235,11 @@ def jaccard_distances(graph: NeighbourGraph, rows: Rows, columns: Rows | None = 
     far_rows = np.arange(graph.n_items) if columns is None else _checked("columns", columns, graph.n_items)
     rules = VARIANTS.get(graph.rerank["variant"])
     mix = JaccardMix(0.0, False, False, 1.0, rules.normalised, rules.clipped)
-    near = _take(graph, near_rows)
+    known, place = np.unique(near_rows, return_inverse=True)
+    near = take_sparse(join_rows(rows for _, rows in _rows_by_piece(graph, known)), place)
     near_sums = row_sums(near)
     result = np.ones((len(near_rows), len(far_rows)))
-    for cut in cut_rows(graph.n_items, PIECE_ROWS):
-        wanted = np.flatnonzero((far_rows >= cut.start) & (far_rows < cut.stop))
-        if not len(wanted):
-            continue
-        far = take_sparse(_weights_of(graph.read(cut.start, cut.stop)), far_rows[wanted] - cut.start)
+    for wanted, far in _rows_by_piece(graph, far_rows):
         shared = overlap_block(near, far, graph.n_items, mix.multiplies)
         owner = entry_owners(shared.indptr)
         distance = mix.graph_distances(shared.value, near_sums[owner], row_sums(far)[shared.column])
@@ -254,15 +251,12 @@ def _weights_of(piece: GraphPiece) -> SparseRows:
     return SparseRows(piece.indptr, piece.indices, piece.weights)
 
 
-def _take(graph: NeighbourGraph, rows: Int64) -> SparseRows:
-    """Some rows of weights, in the requested order."""
-    known, place = np.unique(rows, return_inverse=True)
-    pieces = []
+def _rows_by_piece(graph: NeighbourGraph, items: Int64) -> Iterator[tuple[Int64, SparseRows]]:
+    """Rows of weights of some items, one piece of the graph after the other, and where the items of the piece are."""
     for cut in cut_rows(graph.n_items, PIECE_ROWS):
-        here = known[(known >= cut.start) & (known < cut.stop)]
-        if len(here):
-            pieces.append(take_sparse(_weights_of(graph.read(cut.start, cut.stop)), here - cut.start))
-    return take_sparse(join_rows(pieces), place)
+        wanted = np.flatnonzero((items >= cut.start) & (items < cut.stop))
+        if len(wanted):
+            yield wanted, take_sparse(_weights_of(graph.read(cut.start, cut.stop)), items[wanted] - cut.start)
 
 
 def _checked(name: str, given: Rows, n_items: int) -> Int64:
