@@ -13,7 +13,7 @@ from reid_dist.evaluation.result_spec import Spec, differing
 from reid_dist.stages.pooling import PooledPlace
 from reid_dist.stores import FeatureSet, Workspace
 from reid_dist.stores.folders import folder_at
-from reid_dist.stores.locations import State, at_location, refuse_unless_free, state_of, unfinished_beside
+from reid_dist.stores.locations import State, at_location, beside, refuse_unless_free, state_of
 from reid_dist.stores.locks import lock
 from reid_dist.stores.objects import is_object_uri
 from reid_dist.stores.stored import StoreReader
@@ -48,7 +48,7 @@ class PooledStore:
     @property
     def _beside(self) -> str:
         """Location of what an unfinished run leaves."""
-        return unfinished_beside(self.at.uri)
+        return beside(self.at.uri, "{}.unfinished")
 
     @contextlib.contextmanager
     def begun(self, *, resume: bool) -> Iterator[None]:

@@ -54,32 +54,23 @@ def write_arrays(
 
 
 def read_arrays(
-    path: Path | IO[bytes], names: Sequence[str] = (), identity: str | None = None
+    path: Path | IO[bytes], names: Sequence[str] | None = None, identity: str | None = None
 ) -> dict[str, NDArray[Any]]:
     """Read some arrays, or all of them, from a path or an open file; checksums and any `identity` are compared.
 
+    The identity is that of all arrays, also of those that are not read.
     A damaged file raises OSError, ValueError, EOFError, KeyError, RuntimeError or zipfile.BadZipFile.
     """
     with zipfile.ZipFile(path) as archive:
-        _compare_identity(archive, identity)
-        wanted = names or [name.removesuffix(".npy") for name in archive.namelist()]
+        entries = archive.infolist()
+        if not entries:
+            raise ValueError("it holds no array")
+        for entry in entries if identity is not None else ():
+            found = entry.comment.decode("ascii", "replace")
+            if found != identity:
+                raise AnotherIdentityError(found)
+        wanted = [entry.filename.removesuffix(".npy") for entry in entries] if names is None else names
         return {name: _read(archive, f"{name}.npy") for name in wanted}
-
-
-def read_identity(path: Path | IO[bytes], identity: str) -> None:
-    """Compare the identity of all arrays with the expected one; no array is read."""
-    with zipfile.ZipFile(path) as archive:
-        _compare_identity(archive, identity)
-
-
-def _compare_identity(archive: zipfile.ZipFile, identity: str | None) -> None:
-    entries = archive.infolist()
-    if not entries:
-        raise ValueError("it holds no array")
-    for entry in entries if identity is not None else ():
-        found = entry.comment.decode("ascii", "replace")
-        if found != identity:
-            raise AnotherIdentityError(found)
 
 
 def _read(archive: zipfile.ZipFile, member: str) -> NDArray[Any]:

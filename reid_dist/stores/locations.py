@@ -88,17 +88,12 @@ def holds(uri: str, name: str) -> bool:
     return folder_at(at_location(uri, name)).exists()
 
 
-def hidden_beside(uri: str, what: str) -> str:
-    """Return where a store is written (``incoming``) or kept (``outgoing``) while another is at its place."""
-    return _beside(uri, ".{}." + what)
+def beside(uri: str, form: str) -> str:
+    """Return a place beside a store, such as ``.{}.incoming`` for the one that is to replace it.
 
-
-def unfinished_beside(uri: str) -> str:
-    """Return where the finished parts of a store are until it is written."""
-    return _beside(uri, "{}.unfinished")
-
-
-def _beside(uri: str, form: str) -> str:
+    Beside a store are its lock, the one that replaces it (``incoming``), the one that it replaces (``outgoing``), and
+    the parts of which it will be made (``unfinished``).
+    """
     above, _, name = uri.rpartition("/")
     found = form.format(name)
     if len(os.fsencode(found)) > LONGEST_NAME:
@@ -182,7 +177,7 @@ def remove_present(uri: str) -> None:
 
 def cut_short_note(uri: str) -> str:
     """Return a note on a place without a store if one was to be replaced there and the writer was killed."""
-    outgoing = hidden_beside(uri, "outgoing")
+    outgoing = beside(uri, ".{}.outgoing")
     if not os.path.lexists(outgoing):
         return ""
     return f"; it was being replaced when the writer was stopped, and is now {outgoing}: ingest the source again"

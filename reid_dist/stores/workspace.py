@@ -20,10 +20,9 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import IO, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +30,7 @@ from numpy.typing import NDArray
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.temporary import remove_abandoned_drafts
 from reid_dist.errors import DamagedPartError, DamagedStoreError, StoreError
-from reid_dist.stores.archive import AnotherIdentityError, read_arrays, read_identity, write_arrays
+from reid_dist.stores.archive import AnotherIdentityError, read_arrays, write_arrays
 from reid_dist.stores.folders import Folder, folder_at
 from reid_dist.stores.locations import at_location, canonical_uri, read_twice
 from reid_dist.stores.objects import is_object_uri
@@ -58,7 +57,6 @@ _DAMAGE: Final = (
 # Prefixes of the names of stores in a workspace that a run derives from its inputs, and can derive again.
 _DERIVED: Final = ("expanded-", "features-")
 
-Read = TypeVar("Read")
 Made = TypeVar("Made")
 
 
@@ -93,15 +91,14 @@ class Stage:
 
         DamagedPartError if it is missing, damaged or another part; StoreError if it cannot be read.
         """
-        identity = self._identity(part)
-        return read_twice(self.path, lambda: self._verified(part, lambda file: read_arrays(file, names, identity)))
+        return read_twice(self.path, lambda: self._verified(part, names or None))
 
     def remove_foreign_parts(self) -> int:
         """Remove all parts whose identity is another or cannot be read, and return how many; no array is read."""
         foreign = []
         for part in sorted(self.done()):
             try:
-                self._verified(part, partial(read_identity, identity=self._identity(part)))
+                self._verified(part, ())
             except DamagedPartError:
                 foreign.append(part)
         self.remove(*foreign)
@@ -110,12 +107,12 @@ class Stage:
     def _identity(self, part: str) -> str:
         return f"{self._name}/{part} {self.checksum}"
 
-    def _verified(self, part: str, read: Callable[[IO[bytes]], Read]) -> Read:
-        """Read from the file of a part."""
+    def _verified(self, part: str, names: Sequence[str] | None) -> dict[str, NDArray[Any]]:
+        """Compare the identity of a part, and read some of its arrays, or all of them."""
         file_name = f"{self.path}/{_file_of(part)}"
         try:
             with self._folder.open(_file_of(part)) as file:
-                return read(file)
+                return read_arrays(file, names, self._identity(part))
         except StoreError:
             raise
         except FileNotFoundError:
@@ -320,7 +317,8 @@ def retry_damaged_parts(work: Callable[[], Made], workspace: Workspace | None, w
             if isinstance(error, DamagedPartError):
                 remove_part(error)
                 # Where one part was copied over another, more may have been.
-                more = _remove_foreign_parts(error.place)
+                described = Stage(error.place).described()
+                more = 0 if described is None else Stage(error.place, described[1]).remove_foreign_parts()
                 problem += f", as are {more} more parts of this stage" if more else ""
             else:
                 with contextlib.suppress(OSError):
@@ -342,9 +340,3 @@ def remove_part(error: DamagedPartError) -> None:
 def _is_derived(place: str, workspace: Workspace | None) -> bool:
     above, _, name = place.rpartition("/")
     return workspace is not None and above == workspace.path and name.startswith(_DERIVED)
-
-
-def _remove_foreign_parts(place: str) -> int:
-    above, _, name = place.rpartition("/")
-    stages = Workspace(above).stages(name.rpartition("-")[0])
-    return sum(stage.remove_foreign_parts() for stage in stages if stage == Stage(place, stage.checksum))

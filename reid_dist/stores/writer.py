@@ -61,8 +61,8 @@ from reid_dist.stores.locations import (
     WRITING_MARKER,
     State,
     at_location,
+    beside,
     canonical_uri,
-    hidden_beside,
     refuse_unless_free,
     remove,
     remove_present,
@@ -99,7 +99,7 @@ class StoreWriter(ABC):
         try:
             found = refuse_unless_free(self.uri, overwrite=overwrite)
             self._replaces = found is State.COMPLETE
-            self._incoming, self._outgoing = (hidden_beside(self.uri, what) for what in ("incoming", "outgoing"))
+            self._incoming, self._outgoing = (beside(self.uri, form) for form in (".{}.incoming", ".{}.outgoing"))
             self._target = self._incoming if self._replaces else self.uri
             if found is not State.NOTHING:
                 remove_present(self._target)

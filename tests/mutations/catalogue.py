@@ -232,7 +232,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("stores/layout.py", 'if marker.get("manifest_digest") != digest_json(written):', "if not written:"),
     ],
     "workspace": [
-        ("stores/archive.py", "        if found != identity:\n", "        if found is None:\n"),
+        ("stores/archive.py", "            if found != identity:\n", "            if found is None:\n"),
         (
             "stores/workspace.py",
             "if not isinstance(content, dict) or content.pop(_CHECKSUM, None) != _checksum_of(self._name, content):",
