@@ -15,7 +15,6 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
-from reid_dist.core.segments import entry_numbers, run_offsets
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError
 from reid_dist.stores.digests import ContentHasher, bytes_of
 from reid_dist.stores.folders import folder_at
@@ -25,6 +24,8 @@ from reid_dist.stores.layout import Manifest
 from reid_dist.stores.locations import canonical_uri
 from reid_dist.stores.repeated_items import NAMES, keep_first, repeated_rows, spoken
 from reid_dist.stores.stored import Damage, StoreReader
+
+_HASH = np.dtype("V16")
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def _check_rows(reader: StoreReader, progress: Callable[[int, int, str], None] |
     manifest = reader.manifest
     damage: list[Damage] = []
     faults, content = RowFaults(), ContentHasher()
-    hashes = np.zeros((manifest.n_rows, 2), dtype=np.uint64)
+    hashes = np.zeros(manifest.n_rows, _HASH)
     readable = np.zeros(manifest.n_rows, dtype=np.bool_)
     for chunk, found in enumerate(reader.examine_chunks()):
         held = manifest.rows_of_chunk(chunk)
@@ -134,27 +135,21 @@ def _check_rows(reader: StoreReader, progress: Callable[[int, int, str], None] |
     )
 
 
-def _hash_rows(rows: FeatureArray) -> NDArray[np.uint64]:
-    """Return (rows, 2) halves of 128-bit hashes: equal for equal rows, and different ones do not meet by chance."""
-    data = bytes_of(np.ascontiguousarray(rows))
+def _hash_rows(rows: FeatureArray) -> NDArray[np.void]:
+    """Return 128-bit hashes, (rows,): equal for equal rows, and different ones do not meet by chance."""
+    data = bytes_of(rows)
     width = len(data) // len(rows)
     digests = b"".join(blake3(data[start : start + width]).digest(length=16) for start in range(0, len(data), width))
-    return np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
+    return np.frombuffer(digests, _HASH)
 
 
-def _find_duplicates(
-    hashes: NDArray[np.uint64], rows: NDArray[np.intp]
-) -> tuple[Offenders, tuple[tuple[int, int], ...]]:
-    # Sorted by hash and then by row, the first of each run is the earliest row.
-    order = rows[np.lexsort((rows, hashes[rows, 1], hashes[rows, 0]))]
-    ordered = hashes[order]
-    runs = run_offsets(*ordered.T)
-    repeats = entry_numbers(runs) > 0
-    earliest = np.repeat(order[runs[:-1]], np.diff(runs))
-    later = np.argsort(order[repeats])
-    duplicated, originals = order[repeats][later], earliest[repeats][later]
-    pairs = zip(duplicated[:FIRST_OFFENDERS].tolist(), originals[:FIRST_OFFENDERS].tolist(), strict=True)
-    return Offenders.of(duplicated), tuple(pairs)
+def _find_duplicates(hashes: NDArray[np.void], rows: NDArray[np.intp]) -> tuple[Offenders, tuple[tuple[int, int], ...]]:
+    """Rows, of ascending ones, that have the hash of an earlier one, and the first of them with the earliest one."""
+    _, first, of_row = np.unique(hashes[rows], return_index=True, return_inverse=True)
+    earliest = rows[first[of_row]]
+    again = earliest != rows
+    pairs = zip(rows[again][:FIRST_OFFENDERS].tolist(), earliest[again][:FIRST_OFFENDERS].tolist(), strict=True)
+    return Offenders.of(rows[again]), tuple(pairs)
 
 
 def _label_lines(uri: str, labels: Labels) -> Iterator[str]:
