@@ -93,7 +93,9 @@ class GraphWriter(StoreWriter):
             raise
 
     def _create(self, name: str, shape: tuple[int, ...], kind: str) -> zarr.Array[Any]:
-        return create_array(self._group, name, shape, kind, max(1, _CHUNK_ENTRIES // math.prod(shape[1:])))
+        # No longer than the array: Zarr pads chunks to their full length.
+        rows = max(1, min(shape[0], _CHUNK_ENTRIES // math.prod(shape[1:])))
+        return create_array(self._group, name, shape, kind, rows)
 
     def append(self, piece: GraphPiece) -> None:
         """Write the next piece."""

@@ -39,6 +39,7 @@ def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_pieces_are_what_was_written(uri: str) -> None:
     graph = StoredGraph.open(uri)
     assert graph.entry["parameters"] == {"k": 2}
+    assert sum(path.stat().st_size for path in Path(uri).rglob("*") if path.is_file()) < 10_000
     for number, rows in enumerate((RowRange(0, 2), RowRange(2, 4), RowRange(4, 5))):
         for found, written in zip(graph.piece(number), rows_of(rows), strict=True):
             np.testing.assert_array_equal(found, written)
