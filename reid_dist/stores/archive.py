@@ -86,6 +86,8 @@ def _read(archive: zipfile.ZipFile, member: str) -> NDArray[Any]:
     return flat.reshape(shape, order="F" if header[2] == b"True" else "C")
 
 
+# ---- values of any structure -----------------------------------------------------------------------------------------
+
 _STRUCTURE = "structure"
 
 

@@ -45,11 +45,18 @@ from reid_dist.kernels.canonical import read_only
 from reid_dist.kernels.checksums import weighted_sums
 from reid_dist.stores.kept_rows import FeatureArray, RowFaults, find_faults
 
+Int64 = NDArray[np.int64]
+UInt64 = NDArray[np.uint64]
+Floats = NDArray[np.floating[Any]]
+Read = TypeVar("Read")
+
 BLOCK_ROWS = 1024
 """Rows per hashed block.  Part of the format: another number gives other content digests."""
 
 _TASK_BYTES = 16 << 20
 _BLOCK_TEXTS = 65_536
+# Integers of the bytes of a row by the size of its numbers.
+_WORDS = {2: np.uint16, 4: np.uint32, 8: np.uint32}
 
 
 def bytes_of(array: NDArray[Any]) -> memoryview:
@@ -169,13 +176,7 @@ def scan(features: FeatureArray, checks: RowChecksums | None = None) -> tuple[Co
     return hasher, faults
 
 
-Int64 = NDArray[np.int64]
-UInt64 = NDArray[np.uint64]
-Floats = NDArray[np.floating[Any]]
-Read = TypeVar("Read")
-
-# Integers of the bytes of a row by the size of its numbers.
-_WORDS = {2: np.uint16, 4: np.uint32, 8: np.uint32}
+# ---- single rows -----------------------------------------------------------------------------------------------------
 
 
 def row_checksums(rows: Floats) -> UInt64:

@@ -1,6 +1,6 @@
-"""Labels of the rows: identities, cameras, item ids, paths, and further columns of whole numbers.
+"""Labels of the rows: identities, cameras, item ids, paths, and further columns of whole numbers; sets that have them.
 
-A label set is a mapping from name to one-dimensional array:
+The labels of a set are a mapping from name to one-dimensional array:
 
 =================  =====================================================================
 ``pids``           int64 (n,); always there
@@ -41,8 +41,11 @@ from reid_dist.stores.digests import digest_json, digest_label, is_owned
 from reid_dist.stores.kept_rows import BFLOAT16, refuse_batches, to_numpy
 
 Labels: TypeAlias = dict[str, NDArray[Any]]
+Role: TypeAlias = Literal["query", "gallery"]
 
 COLUMN_PREFIX = "columns/"
+_NUMBERED = {"pids": "pid_names", "camids": "camid_names"}
+"""Labels that may number texts, and the names of these."""
 
 Texts: TypeAlias = Sequence[str] | None
 """The texts that the numbers 1, 2, … of a set denote; None where numbers are themselves."""
@@ -268,7 +271,7 @@ def make_labels(
     """
     labels: Labels = {}
     names = names or {}
-    for key, values, names_key in (("pids", pids, "pid_names"), ("camids", camids, "camid_names")):
+    for values, (key, names_key) in zip((pids, camids), _NUMBERED.items(), strict=True):
         if values is None:
             continue
         labels[key], texts = as_numbers(values, key)
@@ -367,7 +370,7 @@ def join_item_ids(
     return made[0], made[1]
 
 
-Role: TypeAlias = Literal["query", "gallery"]
+# ---- labelled sets ---------------------------------------------------------------------------------------------------
 
 
 class LabelledSet:
@@ -511,10 +514,6 @@ class LazyLabels(Mapping[str, NDArray[Any]]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-
-_NUMBERED = {"pids": "pid_names", "camids": "camid_names"}
-"""Labels that may number texts, and the names of these."""
 
 
 def labels_of_rows(

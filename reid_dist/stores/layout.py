@@ -145,6 +145,8 @@ def open_group(uri: str) -> zarr.Group:
         raise damaged from error
 
 
+# ---- the manifest ----------------------------------------------------------------------------------------------------
+
 # Names become keys inside the store, and must not lead out of it.
 _NAME = re.compile(r"\w+(/\w+)*")
 

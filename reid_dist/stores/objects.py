@@ -3,7 +3,7 @@
 Endpoint, region and credentials come from the environment, as in other tools: `AWS_ENDPOINT_URL`,
 `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, and `AWS_ALLOW_HTTP` for plain http.
 None of it is in a URI, so none of it gets into manifests, reports or what is sent to workers; and no text of the
-client library is ever passed on, since an endpoint may hold a password.
+client library is ever passed on: it holds the endpoint as it was given, which may have a password in it.
 
 An object appears at once and whole when its last byte has been taken: nothing is written under another name first.
 """
@@ -35,6 +35,16 @@ from reid_dist.errors import InputError, ReidDistError, StoreError, StoreNotFoun
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Store
     from zarr.abc.store import Store
+
+SCHEME = "s3://"
+
+NO_BUCKET = "NoSuchBucket"
+"""Error code of a missing bucket, also in requests for an object."""
+
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_STATUS = re.compile(r"status code: (\d{3})")
+# Endpoints of roles of machines and containers, which are requested where no keys are given.
+_METADATA = ("/latest/api/token", "/latest/meta-data", "169.254.170.2")
 
 # Requests in flight at a time, and the bytes that they may hold together.
 _MOST_REQUESTS = 32
@@ -256,31 +266,19 @@ def in_flight(n_bytes: int) -> int:
 
 def begin(work: Callable[Given, Made], *given: Given.args, **named: Given.kwargs) -> Future[Made]:
     """Begin work that mostly waits, in a thread of its own."""
-    return _pool().submit(work, *given, **named)
+    with _POOL_LOCK:
+        return _pool(os.getpid()).submit(work, *given, **named)
 
 
 _POOL_LOCK = threading.Lock()
 
 
 @lru_cache(maxsize=1)
-def _pool_of(_process: int) -> ThreadPoolExecutor:
+def _pool(_process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_MOST_REQUESTS, thread_name_prefix="objects")
 
 
-def _pool() -> ThreadPoolExecutor:
-    with _POOL_LOCK:
-        return _pool_of(os.getpid())
-
-
-SCHEME = "s3://"
-
-NO_BUCKET = "NoSuchBucket"
-"""Error code of a missing bucket, also in requests for an object."""
-
-_CODE = re.compile(r"<Code>(\w+)</Code>")
-_STATUS = re.compile(r"status code: (\d{3})")
-# Endpoints of roles of machines and containers, which are requested where no keys are given.
-_METADATA = ("/latest/api/token", "/latest/meta-data", "169.254.170.2")
+# ---- errors ----------------------------------------------------------------------------------------------------------
 
 
 def is_object_uri(uri: str) -> bool:

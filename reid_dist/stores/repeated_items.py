@@ -95,6 +95,9 @@ def spoken(by: Name) -> str:
     return by.removesuffix("s").replace("_", " ")
 
 
+# ---- rows of two sets ------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class SharedItems:
     """Query rows that are gallery rows as well, and the fact by which: ``content`` means that row i is row i."""
