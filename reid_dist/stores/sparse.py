@@ -26,6 +26,7 @@ from blake3 import blake3
 from numpy.typing import NDArray
 
 from reid_dist.core.model import nth_rows
+from reid_dist.errors import StoreError
 from reid_dist.stores.digests import bytes_of
 from reid_dist.stores.layout import NEIGHBOUR_GRAPH, array_in, complete_marker, create_array
 from reid_dist.stores.objects import storage_errors
@@ -111,8 +112,13 @@ class GraphWriter(StoreWriter):
         self._n_rows, self._n_entries = rows.stop, entries.stop
 
     def finish(self) -> None:
-        """Make the manifest."""
+        """Make the manifest; StoreError unless all rows and entries were given."""
         n_items, n_entries, k = self._shape
+        if (self._n_rows, self._n_entries) != (n_items, n_entries):
+            raise StoreError(
+                f"{self._n_rows} rows with {self._n_entries} entries were given for {self.uri}, "
+                f"expected {n_items} with {n_entries}"
+            )
         header = json.dumps(
             {"kind": f"reid_dist graph {NEIGHBOUR_GRAPH.version}", "n_items": n_items, "piece_rows": PIECE_ROWS}
         )

@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 from reid_dist.core.model import RowRange
-from reid_dist.errors import DamagedStoreError
+from reid_dist.errors import DamagedStoreError, StoreError
 from reid_dist.stores import sparse
 from reid_dist.stores.sparse import GraphPiece, GraphWriter, StoredGraph
 
@@ -67,3 +67,12 @@ def test_a_graph_that_is_replaced_while_it_is_read_is_named(uri: str) -> None:
     with pytest.raises(DamagedStoreError, match=r"was changed while in use, found at rows 0 to 1: .*; run again$"):
         graph.piece(0)
     assert StoredGraph.open(uri).piece(0).weights.tolist() == [0.5]
+
+
+def test_a_graph_that_lacks_rows_is_not_committed(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StoreError, match=r"^2 rows with 3 entries were given for .*, expected 5 with 6$"),
+        GraphWriter(tmp_path / "graph.zarr", (5, 6, 2), {}, overwrite=False) as writer,
+    ):
+        writer.append(rows_of(RowRange(0, 2)))
+    assert list(tmp_path.iterdir()) == []
