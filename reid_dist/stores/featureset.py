@@ -38,7 +38,6 @@ Progress = Callable[[int, int, str], None]
 
 Int64 = NDArray[np.int64]
 
-_COPY_BYTES = 16 << 20
 # Whole chunks are read together up to so many bytes; one chunk that is longer is read as it is.
 _READ_BYTES = 16 << 20
 
@@ -397,7 +396,7 @@ class FeatureSet(LabelledSet, ABC):
             notes=self.notes,
             source={"uri": self.uri, "content_digest": self.content_digest},
         ) as writer:
-            step = self.chunk_rows if self.is_stored else max(1, _COPY_BYTES // (self.dim * self.dtype.itemsize))
+            step = rows_read_at_once(self)
             for start in range(0, self.n_rows, step):
                 stop = min(start + step, self.n_rows)
                 writer.append(self._read_kept(start, stop))
