@@ -143,7 +143,7 @@ class Stage:
         return not self.done()
 
     def remove(self, *parts: str) -> None:
-        """Remove parts that are not needed any more; on object storage, all by one request."""
+        """Remove parts that are not needed any more; on object storage, a thousand by one request."""
         self._folder.remove(*map(_file_of, parts))
 
     @property
