@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reid_dist.evaluation.evaluate import evaluate_distances
-from reid_dist.stores.labels import to_numpy
+from reid_dist.stores.kept_rows import to_numpy
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -24,7 +24,7 @@ from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError, RunFailedError
 from reid_dist.evaluation.public import evaluate
 from reid_dist.stores import FeatureSet
-from reid_dist.stores.labels import to_numpy
+from reid_dist.stores.kept_rows import to_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,7 +19,7 @@ from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import OWN_ROW, Protocol
 from reid_dist.stores import FeatureSet, LabelledSet
 from reid_dist.stores.labels import COLUMN_PREFIX, ambiguous_numbers, join_item_ids, numbers_among
-from reid_dist.stores.overlap import named_by_paths, shared_items
+from reid_dist.stores.repeated_items import named_by_paths, shared_items
 
 
 def check_count(name: str, value: object) -> None:

@@ -24,7 +24,7 @@ from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.stores import DistanceBlock, FeatureSet
 from reid_dist.stores.featureset import read_kept
-from reid_dist.stores.labelled import joint_labels
+from reid_dist.stores.labels import joint_labels
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

@@ -23,7 +23,7 @@ from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.relevance.assignment import assign_listed_relevance, assign_relevance
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.stores import Stage
-from reid_dist.stores.encoding import decode, encode
+from reid_dist.stores.archive import decode, encode
 
 Partials = dict[str, Any]
 """Partial results by the name of their reduction, and `SCREENED`."""

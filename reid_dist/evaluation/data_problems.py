@@ -24,8 +24,7 @@ from reid_dist.reports.failures import NO_IDENTITY, CommonLabels
 from reid_dist.stores import FeatureSet, LabelledSet
 from reid_dist.stores.featureset import read_scattered
 from reid_dist.stores.kept_rows import FeatureArray
-from reid_dist.stores.labelled import joint_labels
-from reid_dist.stores.labels import given_labels
+from reid_dist.stores.labels import given_labels, joint_labels
 
 # Identities in a camera and in another one, at least, for its shift.
 _LEAST_IDENTITIES: Final = 10

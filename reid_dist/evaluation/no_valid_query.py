@@ -17,7 +17,7 @@ from reid_dist.stores import LabelledSet
 from reid_dist.stores.importers.image_names import labels_of_names
 from reid_dist.stores.importers.name_layouts import LAYOUTS, NameLayout
 from reid_dist.stores.labels import given_labels
-from reid_dist.stores.overlap import named_by_paths, shared_items
+from reid_dist.stores.repeated_items import named_by_paths, shared_items
 
 _MOST_CAMERAS = 12
 # Share of the query's identities that have to be in the gallery: a split can lack some.

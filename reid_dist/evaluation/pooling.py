@@ -25,14 +25,14 @@ from reid_dist.stores.folders import folder_at
 from reid_dist.stores.locations import (
     State,
     at_location,
+    beside,
     canonical_uri,
     refuse_unless_free,
     state_of,
-    unfinished_beside,
 )
 from reid_dist.stores.locks import lock
-from reid_dist.stores.object_errors import is_object_uri
-from reid_dist.stores.stored import open_stored
+from reid_dist.stores.objects import is_object_uri
+from reid_dist.stores.stored import StoreReader
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -223,7 +223,7 @@ class PooledStore(ResultStore[FeatureSet]):
     @property
     def _beside(self) -> str:
         """Location of what an unfinished run leaves."""
-        return unfinished_beside(self.at.uri)
+        return beside(self.at.uri, "{}.unfinished")
 
     @contextlib.contextmanager
     def begun(self, *, resume: bool) -> Iterator[None]:
@@ -258,7 +258,7 @@ class PooledStore(ResultStore[FeatureSet]):
 
     def spec(self, result: FeatureSet) -> Spec:
         """The spec that the store was written with; that of a store which was not pooled is its content."""
-        source = open_stored(result.uri).manifest.source
+        source = StoreReader.open(result.uri).manifest.source
         spec: Spec = source.get("spec", {} if "pooling" in source else {"store": result.content_digest})
         return spec
 

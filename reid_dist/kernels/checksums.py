@@ -1,4 +1,4 @@
-"""Sums of the words of a row times fixed factors: the kernel of `reid_dist.stores.row_checks`."""
+"""Sums of the words of a row times fixed factors: the kernel of `reid_dist.stores.digests`."""
 
 from __future__ import annotations
 

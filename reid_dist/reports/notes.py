@@ -17,10 +17,8 @@ from reid_dist.metrics.definitions import PAIRS, PROBES, Metric
 from reid_dist.relevance.protocols import NOT, OWN_ROW, Protocol
 from reid_dist.reports.heading import WARNING
 from reid_dist.stores import LabelledSet
-from reid_dist.stores.labelled import joint_labels
-from reid_dist.stores.labels import given_labels
-from reid_dist.stores.overlap import named_by_paths, shared_items
-from reid_dist.stores.repeated_items import repeat_note
+from reid_dist.stores.labels import given_labels, joint_labels
+from reid_dist.stores.repeated_items import named_by_paths, repeat_note, shared_items
 
 LEAST_FALSE_ACCEPTS: Final = 10
 """A rate of false accepts is supported by a sample in which it comes to this many."""

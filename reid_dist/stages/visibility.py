@@ -15,7 +15,7 @@ from reid_dist.errors import ReidDistError, StoreError, StoreNotFoundError
 from reid_dist.stores import DistanceBlock, FeatureSet, Workspace
 from reid_dist.stores.featureset import stores_of
 from reid_dist.stores.locks import stage_lock
-from reid_dist.stores.stored import open_stored
+from reid_dist.stores.stored import StoreReader
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -93,7 +93,7 @@ def _saved(features: FeatureSet, target: str, warn: Callable[[str], None]) -> Fe
     # The lock of the place itself is that of its writer.
     with stage_lock(f"{target}-turn", warn):
         with contextlib.suppress(StoreError):
-            stored = open_stored(target)
+            stored = StoreReader.open(target)
             if stored.manifest.source.get("content_digest") == features.content_digest:
                 return FeatureSet.open(target)
         return features.save(target, overwrite=True)

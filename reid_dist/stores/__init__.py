@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from reid_dist.stores.featureset import FeatureSet
     from reid_dist.stores.fused import fuse
     from reid_dist.stores.importers import FORMATS, ArrayNames, ingest
-    from reid_dist.stores.labelled import LabelledRows, LabelledSet, Role
+    from reid_dist.stores.labels import LabelledRows, LabelledSet, Role
     from reid_dist.stores.opening import (
         FeatureSource,
         LabelSource,
@@ -55,7 +55,7 @@ _NAMES = {
     "featureset": ("FeatureSet",),
     "fused": ("fuse",),
     "importers": ("ArrayNames", "FORMATS", "ingest"),
-    "labelled": ("LabelledRows", "LabelledSet", "Role"),
+    "labels": ("LabelledRows", "LabelledSet", "Role"),
     "opening": (
         *("FeatureSource", "LabelSource"),
         *("as_feature_set", "as_labelled_set", "open_features", "open_labels"),

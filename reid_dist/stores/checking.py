@@ -7,75 +7,34 @@ Oddities are counted and listed for review: rows of zeros, exact duplicates, jun
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
 from reid_dist.core.formatting import counted
-from reid_dist.core.segments import entry_numbers, run_offsets
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError
 from reid_dist.stores.digests import ContentHasher, bytes_of
 from reid_dist.stores.folders import folder_at
 from reid_dist.stores.kept_rows import FIRST_OFFENDERS, FeatureArray, Offenders, RowFaults, find_faults
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels
+from reid_dist.stores.layout import Manifest
 from reid_dist.stores.locations import canonical_uri
-from reid_dist.stores.manifest import Manifest
-from reid_dist.stores.repeated_items import NAMES, Name, keep_first, repeated_rows, spoken
-from reid_dist.stores.stored import Damage, StoreReader, open_stored
+from reid_dist.stores.repeated_items import NAMES, keep_first, repeated_rows, spoken
+from reid_dist.stores.stored import Damage, StoreReader
 
-
-@dataclass(frozen=True)
-class LabelFacts:
-    """Facts on the labels of a store.
-
-    `n_pids` is without junk, pid -1; `n_camids` and `camid_range` are None without cameras; rows of
-    `duplicate_item_ids` and `duplicate_image_paths` have those of an earlier row; `columns` are the distinct values of
-    each.
-    """
-
-    n_pids: int
-    pid_range: tuple[int, int]
-    n_camids: int | None
-    camid_range: tuple[int, int] | None
-    junk: Offenders
-    distractors: Offenders
-    duplicate_item_ids: Offenders
-    duplicate_image_paths: Offenders
-    columns: dict[str, int]
-
-    @property
-    def repeated(self) -> list[Name]:
-        """Labels that name an item twice."""
-        each = zip(NAMES, (self.duplicate_item_ids, self.duplicate_image_paths), strict=True)
-        return [by for by, rows in each if rows]
-
-    def lines(self) -> list[str]:
-        """Return what to print."""
-        cameras = "no cameras"
-        if self.n_camids is not None and self.camid_range is not None:
-            cameras = f"{counted(self.n_camids, 'camera')} ({self.camid_range[0]} to {self.camid_range[1]})"
-        lines = [
-            f"identities: {self.n_pids} ({self.pid_range[0]} to {self.pid_range[1]}), {cameras}",
-            f"junk (pid -1): {self.junk}; distractors (pid 0): {self.distractors}",
-        ]
-        for by, rows in zip(NAMES, (self.duplicate_item_ids, self.duplicate_image_paths), strict=True):
-            if rows:
-                lines.append(f"{spoken(by)}s that an earlier row has: {rows}")
-        lines += [f"column {name}: {count} distinct values" for name, count in self.columns.items()]
-        return lines
+_HASH = np.dtype("V16")
 
 
 @dataclass(frozen=True)
 class CheckReport:
     """Result of a check.
 
-    `manifest` is None if there is no readable one, and `labels` if pids cannot be read.  `damage` is in the order of
-    the store; `faults` are counted over the chunks that could be read.  `duplicates` are rows that are
-    byte for byte an earlier row: `first_duplicates` are pairs of the row and the earlier one.
+    `manifest` is None if there is no readable one.  `damage` is in the order of the store; `faults` are counted over
+    the chunks that could be read.  `duplicates` are rows that are byte for byte an earlier row: `first_duplicates` are
+    pairs of the row and the earlier one.  `labels` are lines on the labels, none if pids cannot be read.
     """
 
     uri: str
@@ -84,7 +43,7 @@ class CheckReport:
     faults: RowFaults = field(default_factory=RowFaults)
     duplicates: Offenders = field(default_factory=Offenders)
     first_duplicates: tuple[tuple[int, int], ...] = ()
-    labels: LabelFacts | None = None
+    labels: tuple[str, ...] = ()
 
     @property
     def damaged(self) -> bool:
@@ -109,10 +68,7 @@ class CheckReport:
         lines.append(f"  zeros: {self.faults.zero}{meant}")
         pairs = ", ".join(f"{row} = {earlier}" for row, earlier in self.first_duplicates)
         lines.append(f"  duplicates of an earlier row: {self.duplicates.count}" + (f" ({pairs})" if pairs else ""))
-        if self.labels is not None:
-            lines += [f"  {line}" for line in self.labels.lines()]
-            lines += [f"  note: {keep_first(self.uri, by)}, by {spoken(by)}" for by in self.labels.repeated]
-        return lines
+        return [*lines, *(f"  {line}" for line in self.labels)]
 
 
 def check_store(
@@ -125,13 +81,13 @@ def check_store(
     """
     uri = canonical_uri(location)
     try:
-        reader = open_stored(uri)
+        reader = StoreReader.open(uri)
     except IncompleteStoreError:
         present = sum(1 for _ in folder_at(uri).walk("features/c"))
         what = f"no commit marker: the ingest was stopped, or is still running; {present} files of features are there"
-        return CheckReport(uri, damage=(Damage("manifest", None, "zarr.json", what),))
+        return CheckReport(uri, damage=(Damage("manifest", what, "zarr.json"),))
     except DamagedStoreError as error:
-        return CheckReport(uri, damage=(Damage("manifest", None, "zarr.json", str(error)),))
+        return CheckReport(uri, damage=(Damage("manifest", str(error), "zarr.json"),))
     return _check_rows(reader, progress)
 
 
@@ -139,7 +95,7 @@ def _check_rows(reader: StoreReader, progress: Callable[[int, int, str], None] |
     manifest = reader.manifest
     damage: list[Damage] = []
     faults, content = RowFaults(), ContentHasher()
-    hashes = np.zeros((manifest.n_rows, 2), dtype=np.uint64)
+    hashes = np.zeros(manifest.n_rows, _HASH)
     readable = np.zeros(manifest.n_rows, dtype=np.bool_)
     for chunk, found in enumerate(reader.examine_chunks()):
         held = manifest.rows_of_chunk(chunk)
@@ -160,14 +116,13 @@ def _check_rows(reader: StoreReader, progress: Callable[[int, int, str], None] |
         else:
             labels[name] = values
             if not name.endswith("_names") and len(values) != manifest.n_rows:
-                damage.append(
-                    Damage(name, None, name, f"{counted(len(values), 'entry')} for {counted(manifest.n_rows, 'row')}")
-                )
+                what = f"{counted(len(values), 'entry')} for {counted(manifest.n_rows, 'row')}"
+                damage.append(Damage(name, what, name))
     if not damage:
         digests = {name: entry.digest for name, entry in manifest.labels.items()}
         digest = content.finish(manifest.dim, manifest.numpy_dtype, digests)
         if digest != manifest.content_digest:
-            damage.append(Damage("manifest", None, "zarr.json", f"its content digest is not the rows' {digest}"))
+            damage.append(Damage("manifest", f"its content digest is not the rows' {digest}", "zarr.json"))
     duplicates, pairs = _find_duplicates(hashes, np.flatnonzero(readable))
     return CheckReport(
         uri=reader.uri,
@@ -176,51 +131,44 @@ def _check_rows(reader: StoreReader, progress: Callable[[int, int, str], None] |
         faults=faults,
         duplicates=duplicates,
         first_duplicates=pairs,
-        labels=_facts_of(labels) if "pids" in labels else None,
+        labels=tuple(_label_lines(reader.uri, labels)),
     )
 
 
-def _hash_rows(rows: FeatureArray) -> NDArray[np.uint64]:
-    """Return (rows, 2) halves of 128-bit hashes: equal for equal rows, and different ones do not meet by chance."""
-    data = bytes_of(np.ascontiguousarray(rows))
+def _hash_rows(rows: FeatureArray) -> NDArray[np.void]:
+    """Return 128-bit hashes, (rows,): equal for equal rows, and different ones do not meet by chance."""
+    data = bytes_of(rows)
     width = len(data) // len(rows)
     digests = b"".join(blake3(data[start : start + width]).digest(length=16) for start in range(0, len(data), width))
-    return np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
+    return np.frombuffer(digests, _HASH)
 
 
-def _find_duplicates(
-    hashes: NDArray[np.uint64], rows: NDArray[np.intp]
-) -> tuple[Offenders, tuple[tuple[int, int], ...]]:
-    # Sorted by hash and then by row, the first of each run is the earliest row.
-    order = rows[np.lexsort((rows, hashes[rows, 1], hashes[rows, 0]))]
-    ordered = hashes[order]
-    runs = run_offsets(*ordered.T)
-    repeats = entry_numbers(runs) > 0
-    earliest = np.repeat(order[runs[:-1]], np.diff(runs))
-    later = np.argsort(order[repeats])
-    duplicated, originals = order[repeats][later], earliest[repeats][later]
-    pairs = zip(duplicated[:FIRST_OFFENDERS].tolist(), originals[:FIRST_OFFENDERS].tolist(), strict=True)
-    return Offenders.of(duplicated), tuple(pairs)
+def _find_duplicates(hashes: NDArray[np.void], rows: NDArray[np.intp]) -> tuple[Offenders, tuple[tuple[int, int], ...]]:
+    """Rows, of ascending ones, that have the hash of an earlier one, and the first of them with the earliest one."""
+    _, first, of_row = np.unique(hashes[rows], return_index=True, return_inverse=True)
+    earliest = rows[first[of_row]]
+    again = earliest != rows
+    pairs = zip(rows[again][:FIRST_OFFENDERS].tolist(), earliest[again][:FIRST_OFFENDERS].tolist(), strict=True)
+    return Offenders.of(rows[again]), tuple(pairs)
 
 
-def _facts_of(labels: Labels) -> LabelFacts:
-    pids, camids = labels["pids"], labels.get("camids")
-    return LabelFacts(
-        n_pids=int(np.unique(pids[pids != -1]).size),
-        pid_range=(int(pids.min()), int(pids.max())),
-        n_camids=None if camids is None else int(np.unique(camids).size),
-        camid_range=None if camids is None else (int(camids.min()), int(camids.max())),
-        junk=Offenders.of(np.flatnonzero(pids == -1)),
-        distractors=Offenders.of(np.flatnonzero(pids == 0)),
-        duplicate_item_ids=_repeated(labels.get("item_ids")),
-        duplicate_image_paths=_repeated(labels.get("image_paths")),
-        columns={
-            name.removeprefix(COLUMN_PREFIX): int(np.unique(values).size)
-            for name, values in labels.items()
-            if name.startswith(COLUMN_PREFIX)
-        },
-    )
-
-
-def _repeated(values: NDArray[Any] | None) -> Offenders:
-    return Offenders() if values is None else Offenders.of(repeated_rows(values))
+def _label_lines(uri: str, labels: Labels) -> Iterator[str]:
+    """Lines on the labels of a store; none without pids."""
+    if "pids" not in labels:
+        return
+    pids, camids, cameras = labels["pids"], labels.get("camids"), "no cameras"
+    if camids is not None:
+        cameras = f"{counted(np.unique(camids).size, 'camera')} ({camids.min()} to {camids.max()})"
+    yield f"identities: {np.unique(pids[pids != -1]).size} ({pids.min()} to {pids.max()}), {cameras}"
+    junk, distractors = (Offenders.of(np.flatnonzero(pids == pid)) for pid in (-1, 0))
+    yield f"junk (pid -1): {junk}; distractors (pid 0): {distractors}"
+    repeated = {by: Offenders.of(repeated_rows(labels[by])) for by in NAMES if by in labels}
+    for by, rows in repeated.items():
+        if rows:
+            yield f"{spoken(by)}s that an earlier row has: {rows}"
+    for name, values in labels.items():
+        if name.startswith(COLUMN_PREFIX):
+            yield f"column {name.removeprefix(COLUMN_PREFIX)}: {np.unique(values).size} distinct values"
+    for by, rows in repeated.items():
+        if rows:
+            yield f"note: {keep_first(uri, by)}, by {spoken(by)}"

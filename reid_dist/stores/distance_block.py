@@ -3,7 +3,7 @@
 Only pieces of it are ever in memory.  Values are taken as they are; float32 and float16 are widened to float64, which
 is exact.
 
-A file is verified as a store is (`reid_dist.stores.row_checks`): its rows are cut into bands, which are the chunks, and
+A file is verified as a store is (`reid_dist.stores.digests`): its rows are cut into bands, which are the chunks, and
 each row into cells of some columns, which are the single rows.  The handle carries the digest of every band.  A process
 verifies a band once, and compares what it reads of it afterwards with the checksums of its cells.
 """
@@ -25,11 +25,10 @@ from numpy.typing import ArrayLike, NDArray
 from reid_dist.core.limits import refuse_unusable_path
 from reid_dist.core.regular_files import open_regular
 from reid_dist.errors import DamagedStoreError, InputError, ReidDistError, StoreError, StoreNotFoundError
-from reid_dist.stores.digests import bytes_of
+from reid_dist.stores.digests import RowChecks, bytes_of, is_owned, row_checksums
 from reid_dist.stores.folders import written_whole
-from reid_dist.stores.labels import to_numpy
+from reid_dist.stores.kept_rows import to_numpy
 from reid_dist.stores.locations import canonical_uri, local_path
-from reid_dist.stores.row_checks import RowChecks, is_owned, row_checksums
 
 # Bytes of a band, but for bands of one row.
 _BAND_BYTES = 16 << 20
@@ -70,7 +69,7 @@ class DistanceBlock:
         self.uri = uri
         self.shape: tuple[int, int] = (values.shape[0], values.shape[1])
         self.dtype = values.dtype
-        self.content_digest, self._bands = digests or self._digests()
+        self.content_digest, self._bands = digests or self._digests(values)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> DistanceBlock:
@@ -133,20 +132,22 @@ class DistanceBlock:
 
     def read(self, row: int, row_stop: int, column: int, column_stop: int) -> NDArray[np.float64]:
         """Return a piece as a fresh array, float64, C-contiguous; DamagedStoreError if the file was changed."""
-        if self._stored is None:
-            piece = self._values[row:row_stop, column:column_stop]
-        else:
+        source = self._source
+        if isinstance(source, _StoredBlock):
             # Whole cells are verified.
-            first = column - column % _CELL
-            found = self._stored.read(row, row_stop, first, min(self.shape[1], -(-column_stop // _CELL) * _CELL))
+            first, stop = column - column % _CELL, min(self.shape[1], -(-column_stop // _CELL) * _CELL)
+            found = source.take(np.arange(row, row_stop), first, stop)
             piece = found[:, column - first : column_stop - first]
+        else:
+            piece = source[row:row_stop, column:column_stop]
         # A view would be read-only, and another type to the kernels.
         return np.array(piece, dtype=np.float64, order="C", subok=False)
 
     def read_values(self, row: NDArray[np.int64], column: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return single values, (n,) float64; DamagedStoreError if the file was changed."""
-        if self._stored is None:
-            return np.asarray(self._values[row, column], dtype=np.float64)
+        source = self._source
+        if not isinstance(source, _StoredBlock):
+            return np.asarray(source[row, column], dtype=np.float64)
         values = np.empty(len(row))
         # Cell by cell of the columns, so that the rows of a cell are read together.
         cell = column // _CELL
@@ -156,7 +157,7 @@ class DistanceBlock:
             stop = min(first + _CELL, self.shape[1])
             for some in np.array_split(own, -(-len(own) // _VALUES_AT_ONCE)):
                 rows, place = np.unique(row[some], return_inverse=True)
-                values[some] = self._stored.take(rows, first, stop)[place, column[some] - first]
+                values[some] = source.take(rows, first, stop)[place, column[some] - first]
         return values
 
     def describe(self) -> dict[str, Any]:
@@ -168,12 +169,12 @@ class DistanceBlock:
             "content_digest": self.content_digest,
         }
 
-    def _digests(self) -> tuple[str, tuple[bytes, ...]]:
+    def _digests(self, values: NDArray[Any]) -> tuple[str, tuple[bytes, ...]]:
         """Hash all values and each band of them, and refuse what is no distance on the way."""
         digest, bands = hashlib.sha256(f"distances {self.shape} {self.dtype.str}".encode()), []
         for start, stop in _bands_of(self.shape, self.dtype):
             # Copied, so that all that follows sees the same bytes of a file.
-            rows = np.array(self._values[start:stop], order="C", subok=False)
+            rows = np.array(values[start:stop], order="C", subok=False)
             wrong = ~np.isfinite(rows)
             if wrong.any():
                 place = np.argwhere(wrong)[0]
@@ -187,30 +188,22 @@ class DistanceBlock:
 
     def _rows(self, start: int, stop: int) -> NDArray[Any]:
         """Return rows as they are stored, in C order; DamagedStoreError if the file was changed."""
-        if self._stored is None:
-            return np.ascontiguousarray(self._values[start:stop])
-        return self._stored.read(start, stop, 0, self.shape[1])
-
-    @property
-    def _values(self) -> NDArray[Any]:
-        """All values, not verified."""
-        if self._held is not None:
-            return self._held
-        return _open_again(self.uri, self.shape, self.dtype, self._bands).values
+        source = self._source
+        if isinstance(source, _StoredBlock):
+            return source.take(np.arange(start, stop), 0, self.shape[1])
+        return np.ascontiguousarray(source[start:stop])
 
     @functools.cached_property
-    def _stored(self) -> _StoredBlock | None:
-        """The file as this process reads it; None for an array in memory."""
-        if self._held is not None:
-            return None if is_owned(self._held) else _StoredBlock(self.uri, self._held, self._bands)
-        return _open_again(self.uri, self.shape, self.dtype, self._bands)
+    def _source(self) -> NDArray[Any] | _StoredBlock:
+        """The array in memory, or the file as this process reads it."""
+        if self._held is None:
+            return _open_again(self.uri, self.shape, self.dtype, self._bands)
+        return self._held if is_owned(self._held) else _StoredBlock(self.uri, self._held, self._bands)
 
     def __getstate__(self) -> dict[str, Any]:
         """A file is mapped where it is read, and not wherever its handle passes."""
-        state = {name: value for name, value in self.__dict__.items() if name != "_stored"}
-        if self.is_stored:
-            return {**state, "_held": None}
-        return state if self._stored is None else {**state, "_held": self._rows(0, self.shape[0])}
+        state = {name: value for name, value in self.__dict__.items() if name != "_source"}
+        return {**state, "_held": None if self.is_stored else self._rows(0, self.shape[0])}
 
 
 DistanceSource: TypeAlias = DistanceBlock | str | os.PathLike[str] | ArrayLike
@@ -234,14 +227,10 @@ class _StoredBlock:
     """A mapped file, verified as it is read; several threads may read at once."""
 
     def __init__(self, uri: str, values: NDArray[Any], bands: tuple[bytes, ...]) -> None:
-        self._uri, self.values, self._digests = uri, values, bands
+        self._uri, self._values, self._digests = uri, values, bands
         self._ranges = _bands_of(values.shape, values.dtype)
         self._n_cells = -(-values.shape[1] // _CELL)
         self._checks = RowChecks(len(values) * self._n_cells, len(bands))
-
-    def read(self, row: int, row_stop: int, column: int, column_stop: int) -> NDArray[Any]:
-        """Read a piece of whole cells."""
-        return self.take(np.arange(row, row_stop), column, column_stop)
 
     def take(self, rows: NDArray[np.int64], column: int, column_stop: int) -> NDArray[Any]:
         """Read a piece of whole cells of some rows, ascending."""
@@ -251,7 +240,7 @@ class _StoredBlock:
         # A slice is copied faster than listed rows.
         is_range = len(rows) > 0 and rows[-1] - rows[0] == len(rows) - 1
         wanted = slice(int(rows[0]), int(rows[-1]) + 1) if is_range else rows
-        piece = np.array(self.values[wanted, column:column_stop], order="C", subok=False)
+        piece = np.array(self._values[wanted, column:column_stop], order="C", subok=False)
         checksums = _cell_checksums(piece)
         first = column // _CELL
         cells = rows[:, None] * self._n_cells + np.arange(first, first + checksums.shape[1])
@@ -262,7 +251,7 @@ class _StoredBlock:
     def _verify(self, band: int) -> bool:
         """Compare a band with its digest, and put the checksums of its cells."""
         start, stop = self._ranges[band]
-        rows = np.array(self.values[start:stop], order="C", subok=False)
+        rows = np.array(self._values[start:stop], order="C", subok=False)
         if blake3(bytes_of(rows)).digest() != self._digests[band]:
             raise _another_file(self._uri)
         self._checks.put(start * self._n_cells, _cell_checksums(rows).ravel())

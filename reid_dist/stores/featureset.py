@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from reid_dist.errors import DamagedStoreError, InputError
-from reid_dist.stores.digests import ContentHasher, digest_json, scan
+from reid_dist.stores.digests import ContentHasher, RowChecksums, digest_json, is_owned, row_checksums, scan
 from reid_dist.stores.kept_rows import (
     FeatureArray,
     Offenders,
@@ -27,13 +27,9 @@ from reid_dist.stores.kept_rows import (
     kept_array,
     natural_dtype,
 )
-from reid_dist.stores.labelled import LabelledSet, labels_of_rows
-from reid_dist.stores.labels import Labels, as_column, as_whole_numbers, make_labels
-from reid_dist.stores.locations import canonical_uri
-from reid_dist.stores.row_checks import RowChecksums, is_owned, row_checksums
-from reid_dist.stores.stored import StoreReader, open_stored
-from reid_dist.stores.streamed import is_streamed, origin_of, remove_streamed, stream
-from reid_dist.stores.writer import FeatureWriter
+from reid_dist.stores.labels import LabelledSet, Labels, as_column, as_whole_numbers, labels_of_rows, make_labels
+from reid_dist.stores.stored import StoreReader
+from reid_dist.stores.writer import FeatureWriter, is_streamed, stream
 
 __all__ = ["FeatureSet", "Progress", "ranges_with", "read_scattered"]
 
@@ -42,7 +38,6 @@ Progress = Callable[[int, int, str], None]
 
 Int64 = NDArray[np.int64]
 
-_COPY_BYTES = 16 << 20
 # Whole chunks are read together up to so many bytes; one chunk that is longer is read as it is.
 _READ_BYTES = 16 << 20
 
@@ -110,7 +105,7 @@ class FeatureSet(LabelledSet, ABC):
         DamagedStoreError
             If its manifest is damaged.
         """
-        reader = open_stored(canonical_uri(uri))
+        reader = StoreReader.open(uri)
         return StoredSet(reader.uri, reader.manifest.content_digest, reader)
 
     @staticmethod
@@ -157,10 +152,12 @@ class FeatureSet(LabelledSet, ABC):
         given: Any = features
         if is_streamed(given):
             labels = make_labels(given.shape[0], pids, camids, item_ids, columns, image_paths)
-            uri, temporary = stream(given, labels, allow_zero=allow_zero, workspace=workspace)
-            reader = open_stored(uri)
-            streamed = StoredSet(uri, reader.manifest.content_digest, reader, origin_of(given))
-            weakref.finalize(streamed, remove_streamed, uri, temporary)
+            uri, remove = stream(given, labels, allow_zero=allow_zero, workspace=workspace)
+            reader = StoreReader.open(uri)
+            module = type(given).__module__.partition(".")[0]
+            origin = "memory map" if isinstance(given, np.memmap) else f"{module} array"
+            streamed = StoredSet(uri, reader.manifest.content_digest, reader, origin)
+            weakref.finalize(streamed, remove)
             return streamed
         array = as_feature_array(features)
         labels = make_labels(len(array), pids, camids, item_ids, columns, image_paths)
@@ -399,7 +396,7 @@ class FeatureSet(LabelledSet, ABC):
             notes=self.notes,
             source={"uri": self.uri, "content_digest": self.content_digest},
         ) as writer:
-            step = self.chunk_rows if self.is_stored else max(1, _COPY_BYTES // (self.dim * self.dtype.itemsize))
+            step = rows_read_at_once(self)
             for start in range(0, self.n_rows, step):
                 stop = min(start + step, self.n_rows)
                 writer.append(self._read_kept(start, stop))
@@ -529,16 +526,9 @@ class MemorySet(FeatureSet):
             raise DamagedStoreError(f"the features of {source} were changed while in use; open the file again")
         return found
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> dict[str, Any]:
         # In another process, all rows are in memory of its own.
-        state = {**self.__dict__, "_features": self._read(0, self.n_rows), "_checks": None}
-        return _unpickled, (state,)
-
-
-def _unpickled(state: dict[str, Any]) -> MemorySet:
-    made = MemorySet.__new__(MemorySet)
-    made.__dict__.update(state)
-    return made
+        return {**self.__dict__, "_features": self._read(0, self.n_rows), "_checks": None}
 
 
 # Of several threads that use a set at once, one opens it: what it has verified is known to all.
@@ -562,7 +552,7 @@ class StoredSet(FeatureSet):
             return self._opened
         with _OPENING:
             if self._opened is None:
-                found = open_stored(self.uri)
+                found = StoreReader.open(self.uri)
                 if found.manifest.content_digest != self.content_digest:
                     raise DamagedStoreError(
                         f"{self.uri} was changed while in use: its content digest is {found.manifest.content_digest} "

@@ -30,8 +30,7 @@ from reid_dist.core.regular_files import open_regular, refuse_special
 from reid_dist.core.system_calls import read_ahead
 from reid_dist.core.temporary import draft_of
 from reid_dist.errors import StoreError
-from reid_dist.stores.object_errors import is_object_uri
-from reid_dist.stores.objects import ObjectFolder
+from reid_dist.stores.objects import ObjectFolder, is_object_uri
 
 if TYPE_CHECKING:
     from zarr.abc.store import Store
@@ -132,9 +131,10 @@ class LocalFolder:
             place = Path(above).relative_to(self.path)
             yield from (str(place / name) for name in files if not name.endswith(".partial"))
 
-    def remove(self, name: str) -> None:
-        """Remove a file that may be there."""
-        (self.path / name).unlink(missing_ok=True)
+    def remove(self, *names: str) -> None:
+        """Remove files that may be there."""
+        for name in names:
+            (self.path / name).unlink(missing_ok=True)
 
     def clear(self, last: str = "") -> None:
         """Remove the folder, one of its files after all others; of a symbolic link, the link alone."""

@@ -24,8 +24,7 @@ from reid_dist.kernels.normalising import unit_rows
 from reid_dist.stores.digests import digest_json
 from reid_dist.stores.featureset import Facts, FeatureSet, StoredSet, rows_read_at_once
 from reid_dist.stores.kept_rows import FeatureArray, Offenders
-from reid_dist.stores.labelled import Role, joint_labels
-from reid_dist.stores.labels import join_item_ids
+from reid_dist.stores.labels import Role, join_item_ids, joint_labels
 from reid_dist.stores.opening import FeatureSource, as_feature_set
 
 FUSED_NOTE = "fused: cosine = "

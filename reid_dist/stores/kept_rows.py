@@ -6,6 +6,7 @@ a value that would become infinite, or an integer that float32 cannot hold, is r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -13,9 +14,8 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from reid_dist.core.formatting import counted
+from reid_dist.core.formatting import counted, first_few
 from reid_dist.errors import InputError
-from reid_dist.stores.labels import refuse_batches, to_numpy
 
 FeatureArray: TypeAlias = NDArray[np.floating[Any]]
 
@@ -25,6 +25,10 @@ FIRST_OFFENDERS = 10
 KEPT_DTYPES: dict[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
 """The dtypes in which features are kept, by the name that options and manifests use."""
 
+BFLOAT16 = "bfloat16"
+"""Name of the dtype, which numpy lacks."""
+
+_MOST_SHAPES_SHOWN = 3
 _CONVERTED_BYTES = 64 << 20
 _HALF_EXPONENT = np.uint16(0x7C00)
 
@@ -163,6 +167,35 @@ def _refuse_overflow(block: NDArray[Any], converted: NDArray[Any], target: np.dt
         rows = Offenders.of(np.flatnonzero(overflowed.any(axis=1)) + first_row)
         advice = "keep them as float32" if target.itemsize == 2 else "scale them"
         raise InputError(f"{block.dtype} features do not fit {target.name}: they overflow in {rows}; {advice}")
+
+
+def refuse_batches(values: Any, name: str, n_axes: int) -> None:
+    """Refuse a list of arrays of more axes than a row has, `n_axes`, which are batches of rows."""
+    if not isinstance(values, list | tuple):
+        return
+    shapes = [tuple(getattr(each, "shape", ())) for each in values]
+    if not any(len(shape) > n_axes and (n_axes or math.prod(shape) != 1) for shape in shapes):
+        return
+    join = "torch.cat" if any(hasattr(each, "detach") for each in values) else "numpy.concatenate"
+    shown = first_few([*map(str, shapes)], _MOST_SHAPES_SHOWN)
+    raise InputError(
+        f"{name} are a list of {counted(len(values), 'array')} of shapes {shown}; join batches to one array: "
+        f"{join}({name})"
+    )
+
+
+def to_numpy(values: Any) -> Any:
+    """Bring a torch tensor, a list of these or a dask array into memory as numpy; leave anything else as it is."""
+    if isinstance(values, list | tuple) and any(hasattr(each, "detach") for each in values):
+        return [to_numpy(each) for each in values]
+    if hasattr(values, "detach") and hasattr(values, "cpu"):
+        tensor = values.detach().cpu()
+        # Numpy has no bfloat16; widening it is exact.
+        return (tensor.float() if str(tensor.dtype) == f"torch.{BFLOAT16}" else tensor).numpy()
+    if hasattr(values, "__dask_graph__") and hasattr(values, "compute"):
+        values = values.compute()
+    # Other libraries add it to numpy as a type of their own.
+    return np.asarray(values, np.float32) if str(getattr(values, "dtype", "")) == BFLOAT16 else values
 
 
 def as_feature_array(features: Any) -> NDArray[Any]:

@@ -23,8 +23,7 @@ from reid_dist.core.json_text import parse_json
 from reid_dist.core.limits import LONGEST_NAME, refuse_unusable_path
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
 from reid_dist.stores.folders import Folder, folder_at
-from reid_dist.stores.object_errors import is_object_uri
-from reid_dist.stores.objects import canonical_object_uri
+from reid_dist.stores.objects import canonical_object_uri, is_object_uri
 
 MANIFEST_KEY = "reid_dist"
 """The attribute of the group that holds the manifest."""
@@ -89,17 +88,12 @@ def holds(uri: str, name: str) -> bool:
     return folder_at(at_location(uri, name)).exists()
 
 
-def hidden_beside(uri: str, what: str) -> str:
-    """Return where a store is written (``incoming``) or kept (``outgoing``) while another is at its place."""
-    return _beside(uri, ".{}." + what)
+def beside(uri: str, form: str) -> str:
+    """Return a place beside a store, such as ``.{}.incoming`` for the one that is to replace it.
 
-
-def unfinished_beside(uri: str) -> str:
-    """Return where the finished parts of a store are until it is written."""
-    return _beside(uri, "{}.unfinished")
-
-
-def _beside(uri: str, form: str) -> str:
+    Beside a store are its lock, the one that replaces it (``incoming``), the one that it replaces (``outgoing``), and
+    the parts of which it will be made (``unfinished``).
+    """
     above, _, name = uri.rpartition("/")
     found = form.format(name)
     if len(os.fsencode(found)) > LONGEST_NAME:
@@ -113,22 +107,22 @@ def read_marker(uri: str) -> dict[str, Any] | None:
 
     StoreError if it cannot be read, DamagedStoreError if the metadata of the group is damaged.
     """
-    return read_twice(uri, lambda: _read_marker(uri))
 
-
-def _read_marker(uri: str) -> dict[str, Any] | None:
-    content = folder_at(uri).read(_GROUP_FILE)
-    if content is None:
-        return None
-    try:
-        group = parse_json(content)
-        if group["node_type"] != "group" or group["zarr_format"] != 3:
+    def read() -> dict[str, Any] | None:
+        content = folder_at(uri).read(_GROUP_FILE)
+        if content is None:
             return None
-        marker = group.get("attributes", {}).get(MANIFEST_KEY)
-    except (InputError, KeyError, TypeError, AttributeError) as error:
-        reason = error if isinstance(error, InputError) else repr(error)
-        raise DamagedStoreError(f"{uri}: the metadata in zarr.json is unreadable: {reason}") from error
-    return cast("dict[str, Any]", marker) if isinstance(marker, dict) else None
+        try:
+            group = parse_json(content)
+            if group["node_type"] != "group" or group["zarr_format"] != 3:
+                return None
+            marker = group.get("attributes", {}).get(MANIFEST_KEY)
+        except (InputError, KeyError, TypeError, AttributeError) as error:
+            reason = error if isinstance(error, InputError) else repr(error)
+            raise DamagedStoreError(f"{uri}: the metadata in zarr.json is unreadable: {reason}") from error
+        return cast("dict[str, Any]", marker) if isinstance(marker, dict) else None
+
+    return read_twice(uri, read)
 
 
 def read_twice(
@@ -183,7 +177,7 @@ def remove_present(uri: str) -> None:
 
 def cut_short_note(uri: str) -> str:
     """Return a note on a place without a store if one was to be replaced there and the writer was killed."""
-    outgoing = hidden_beside(uri, "outgoing")
+    outgoing = beside(uri, ".{}.outgoing")
     if not os.path.lexists(outgoing):
         return ""
     return f"; it was being replaced when the writer was stopped, and is now {outgoing}: ingest the source again"

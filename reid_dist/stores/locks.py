@@ -17,8 +17,8 @@ from typing import IO
 
 from reid_dist.core.regular_files import open_regular
 from reid_dist.errors import StoreError, StoreExistsError
-from reid_dist.stores.locations import hidden_beside
-from reid_dist.stores.object_errors import is_object_uri
+from reid_dist.stores.locations import beside
+from reid_dist.stores.objects import is_object_uri
 
 _POLLED_EVERY_S = 0.2
 # Between taking a lock and writing its name, a process leaves the file empty.
@@ -88,7 +88,7 @@ def stage_lock(uri: str, warn: Callable[[str], None]) -> Iterator[None]:
 
 def _take(uri: str, refused: Callable[[str], None]) -> Lock:
     """Take the lock of a URI; as long as another process has it, call `refused` with the name of that process."""
-    path = Path(hidden_beside(uri, "lock"))
+    path = Path(beside(uri, ".{}.lock"))
     if is_object_uri(uri):
         return Lock(path, None)
     while True:

@@ -12,9 +12,9 @@ from reid_dist.core.formatting import counted
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.stores.featureset import FeatureSet, Progress
-from reid_dist.stores.labelled import LabelledRows, LabelledSet, Role
+from reid_dist.stores.labels import LabelledRows, LabelledSet, Role
 from reid_dist.stores.locations import State, at_location, canonical_uri, cut_short_note, holds, state_of
-from reid_dist.stores.object_errors import SCHEME
+from reid_dist.stores.objects import SCHEME
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -15,8 +15,9 @@ The content digest is over those of the pieces, so it does not depend on how any
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import math
+import os
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,15 +25,13 @@ import zarr
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from reid_dist.core.model import RowRange, cut_rows
-from reid_dist.errors import DamagedStoreError, StoreError
-from reid_dist.stores.commits import PendingStore, commit_together
+from reid_dist.core.model import nth_rows
+from reid_dist.errors import StoreError
 from reid_dist.stores.digests import bytes_of
-from reid_dist.stores.folders import folder_at
-from reid_dist.stores.layout import array_in, create_array, open_group
-from reid_dist.stores.locations import canonical_uri, read_twice
-from reid_dist.stores.manifest import NEIGHBOUR_GRAPH, complete_marker, read_complete
-from reid_dist.stores.object_errors import storage_errors
+from reid_dist.stores.layout import NEIGHBOUR_GRAPH, array_in, complete_marker, create_array
+from reid_dist.stores.objects import storage_errors
+from reid_dist.stores.stored import VerifiedReader
+from reid_dist.stores.writer import StoreWriter
 
 PIECE_ROWS = 16384
 """Rows of a piece.  Part of the format: another number gives other digests."""
@@ -60,137 +59,110 @@ class GraphPiece(NamedTuple):
         return hasher.hexdigest()
 
 
-def write_graph(
-    uri: str,
-    shape: tuple[int, int, int],
-    read: Callable[[RowRange], GraphPiece],
-    described: Mapping[str, Any],
-    *,
-    overwrite: bool,
-) -> None:
-    """Write a graph, one piece in memory at a time.
+class GraphWriter(StoreWriter):
+    """Append the pieces of a graph, `PIECE_ROWS` rows each but for the last one; otherwise as `FeatureWriter`.
 
-    `shape` is items, entries of all rows, and length of a list; `read` gives a range of rows; `described` are
-    parameters and inputs for the manifest, as JSON.
+    `shape` is items, entries of all rows, and length of a list; `described` are parameters and inputs for the manifest,
+    as JSON.
     """
-    pending = PendingStore(uri, overwrite=overwrite)
-    try:
-        with storage_errors(pending.uri, writing=True):
-            marker = _write(pending.group, shape, read, described)
-        pending.prepare(marker)
-        commit_together([pending])
-    except BaseException:
-        pending.abort()
-        raise
 
+    def __init__(
+        self,
+        location: str | os.PathLike[str],
+        shape: tuple[int, int, int],
+        described: Mapping[str, Any],
+        *,
+        overwrite: bool,
+    ) -> None:
+        self._shape, self._described = shape, described
+        self._n_rows = self._n_entries = 0
+        self._digests: list[str] = []
+        super().__init__(location, overwrite=overwrite)
+        n_items, n_entries, k = shape
+        try:
+            with storage_errors(self.uri, writing=True):
+                self._arrays = [
+                    self._create("indptr", (n_items + 1,), "<i8"),
+                    self._create("indices", (n_entries,), "<i4"),
+                    self._create("weights", (n_entries,), "<f8"),
+                    self._create("neighbours/index", (n_items, k), "<i4"),
+                    self._create("neighbours/distance", (n_items, k), "<f8"),
+                ]
+                self._arrays[0][:1] = np.zeros(1, np.int64)
+        except BaseException:
+            self.abort()
+            raise
 
-def _write(
-    group: zarr.Group, shape: tuple[int, int, int], read: Callable[[RowRange], GraphPiece], described: Mapping[str, Any]
-) -> dict[str, Any]:
-    n_items, n_entries, k = shape
-    flat = {
-        name: _create(group, name, (n,), kind)
-        for name, n, kind in (
-            ("indptr", n_items + 1, "<i8"),
-            ("indices", n_entries, "<i4"),
-            ("weights", n_entries, "<f8"),
+    def _create(self, name: str, shape: tuple[int, ...], kind: str) -> zarr.Array[Any]:
+        # No longer than the array: Zarr pads chunks to their full length.
+        rows = max(1, min(shape[0], _CHUNK_ENTRIES // math.prod(shape[1:])))
+        return create_array(self._group, name, shape, kind, rows)
+
+    def append(self, piece: GraphPiece) -> None:
+        """Write the next piece."""
+        rows = slice(self._n_rows, self._n_rows + len(piece.neighbours))
+        entries = slice(self._n_entries, self._n_entries + len(piece.indices))
+        indptr = slice(rows.start + 1, rows.stop + 1)
+        values: tuple[NDArray[Any], ...] = (piece.indptr[1:] + entries.start, *piece[1:])
+        with storage_errors(self.uri, writing=True):
+            for array, place, own in zip(self._arrays, (indptr, entries, entries, rows, rows), values, strict=True):
+                if len(own):
+                    array[place] = own
+        self._digests.append(piece.digest())
+        self._n_rows, self._n_entries = rows.stop, entries.stop
+
+    def finish(self) -> None:
+        """Make the manifest; StoreError unless all rows and entries were given."""
+        n_items, n_entries, k = self._shape
+        if (self._n_rows, self._n_entries) != (n_items, n_entries):
+            raise StoreError(
+                f"{self._n_rows} rows with {self._n_entries} entries were given for {self.uri}, "
+                f"expected {n_items} with {n_entries}"
+            )
+        header = json.dumps(
+            {"kind": f"reid_dist graph {NEIGHBOUR_GRAPH.version}", "n_items": n_items, "piece_rows": PIECE_ROWS}
         )
-    }
-    lists = group.create_group("neighbours")
-    index, distance = _create(lists, "index", (n_items, k), "<i4"), _create(lists, "distance", (n_items, k), "<f8")
-    digests, first = [], 0
-    flat["indptr"][:1] = np.zeros(1, np.int64)
-    for rows in cut_rows(n_items, PIECE_ROWS):
-        piece = read(rows)
-        last = first + len(piece.indices)
-        here = slice(rows.start, rows.stop)
-        flat["indptr"][rows.start + 1 : rows.stop + 1] = piece.indptr[1:] + first
-        if last > first:
-            flat["indices"][first:last] = piece.indices
-            flat["weights"][first:last] = piece.weights
-        index[here], distance[here] = piece.neighbours, piece.distances
-        digests.append(piece.digest())
-        first = last
-    entry = {
-        "shape": [n_items, n_items],
-        "n_entries": n_entries,
-        "k": k,
-        "piece_rows": PIECE_ROWS,
-        "piece_digests": digests,
-        "content_digest": _content_digest(n_items, digests),
-        **described,
-    }
-    return complete_marker(NEIGHBOUR_GRAPH, entry)
+        entry = {
+            "shape": [n_items, n_items],
+            "n_entries": n_entries,
+            "k": k,
+            "piece_rows": PIECE_ROWS,
+            "piece_digests": self._digests,
+            "content_digest": blake3("\n".join([header, *self._digests]).encode()).hexdigest(),
+            **self._described,
+        }
+        self._marker = complete_marker(NEIGHBOUR_GRAPH, entry)
 
 
-def _create(group: zarr.Group, name: str, shape: tuple[int, ...], kind: str) -> zarr.Array[Any]:
-    rows = max(1, min(shape[0], _CHUNK_ENTRIES // (shape[1] if len(shape) > 1 else 1)))
-    return create_array(group, name, shape, kind, rows)
-
-
-def _content_digest(n_items: int, digests: list[str]) -> str:
-    header = json.dumps(
-        {"kind": f"reid_dist graph {NEIGHBOUR_GRAPH.version}", "n_items": n_items, "piece_rows": PIECE_ROWS}
-    )
-    return blake3("\n".join([header, *digests]).encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class StoredGraph:
+class StoredGraph(VerifiedReader):
     """The reading side of a graph that is complete; every row that leaves it has been compared with its digest."""
 
-    uri: str
-    manifest: Mapping[str, Any]
+    kind = NEIGHBOUR_GRAPH
 
-    @classmethod
-    def open(cls, uri: str) -> StoredGraph:
-        """Open a graph; nothing but its manifest is read."""
-        place = canonical_uri(uri)
-        return read_twice(place, lambda: cls._open(place))
-
-    @classmethod
-    def _open(cls, place: str) -> StoredGraph:
-        manifest = read_complete(place, NEIGHBOUR_GRAPH)
-        if manifest is None:
-            raise StoreError(f"{place} is no neighbour graph; NeighbourGraph.save writes one")
-        folder_at(place).refuse_links()
-        return cls(place, manifest)
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Items, entries of all rows, and length of a list."""
+        return self.entry["shape"][0], self.entry["n_entries"], self.entry["k"]
 
     def piece(self, number: int) -> GraphPiece:
         """Read a piece; DamagedStoreError if it is not what was written."""
-        return read_twice(self.uri, lambda: self._read_verified(number))
-
-    def _read_verified(self, number: int) -> GraphPiece:
-        n_items = self.manifest["shape"][0]
-        rows = RowRange(number * PIECE_ROWS, min((number + 1) * PIECE_ROWS, n_items))
-        try:
-            with storage_errors(self.uri):
-                piece = self._read(rows)
-            found = piece.digest()
-        except (MemoryError, StoreError):
-            raise
-        except Exception as error:  # Damaged bytes make Zarr fail in many ways.
-            raise self._damaged(rows, f"unreadable: {type(error).__name__}: {error}") from error
-        if found != self.manifest["piece_digests"][number]:
-            raise self._damaged(rows, "they are not those of the manifest, or a chunk is missing")
-        return piece
-
-    def _read(self, rows: RowRange) -> GraphPiece:
-        group = open_group(self.uri)
+        rows = nth_rows(number, self.shape[0], PIECE_ROWS)
 
         def read(name: str, start: int, stop: int) -> NDArray[Any]:
-            return np.asarray(array_in(group, name)[start:stop])
+            return np.asarray(array_in(self._group, name)[start:stop])
 
-        indptr = read("indptr", rows.start, rows.stop + 1)
-        first, last = int(indptr[0]), int(indptr[-1])
-        return GraphPiece(
-            indptr - first,
-            read("indices", first, last),
-            read("weights", first, last),
-            read("neighbours/index", rows.start, rows.stop),
-            read("neighbours/distance", rows.start, rows.stop),
-        )
+        def read_piece() -> GraphPiece:
+            indptr = read("indptr", rows.start, rows.stop + 1)
+            first, last = int(indptr[0]), int(indptr[-1])
+            return GraphPiece(
+                indptr - first,
+                read("indices", first, last),
+                read("weights", first, last),
+                read("neighbours/index", rows.start, rows.stop),
+                read("neighbours/distance", rows.start, rows.stop),
+            )
 
-    def _damaged(self, rows: RowRange, what: str) -> DamagedStoreError:
-        what = " ".join(what.split())
-        return DamagedStoreError(f"{self.uri} is damaged: rows {rows.start} to {rows.stop - 1}: {what}; save it again")
+        digest: str = self.entry["piece_digests"][number]
+        name = f"rows {rows.start} to {rows.stop - 1}"
+        found = self.examine(name, read_piece, lambda piece: piece.digest() == digest)
+        return self.verified(found)

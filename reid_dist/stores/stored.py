@@ -1,35 +1,47 @@
-"""Rows and labels of a store, read and verified.
+"""Rows and labels of a store, read and verified; and what all verified readers have in common.
 
 A chunk is a file of its rows and a checksum, and is read as such: Zarr gives the same bytes through an event loop, a
 copy and a checksum that is weaker than the digest compared here.  Every chunk is compared with its digest in the
 manifest when it is read: every row that leaves this module is the row that was written, even when another store is
 written to the same place between two reads.
-`reid_dist.stores.row_checks` says how that holds for single rows.
+`reid_dist.stores.digests` says how that holds for single rows.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import numpy as np
-import zarr
 from blake3 import blake3
 from numpy.typing import NDArray
 
 from reid_dist.errors import DamagedStoreError, ReidDistError, StoreError
-from reid_dist.stores.digests import bytes_of, digest_label
+from reid_dist.stores.digests import RowChecks, bytes_of, digest_label, row_checksums
 from reid_dist.stores.folders import folder_at, read_fully
 from reid_dist.stores.kept_rows import FeatureArray
-from reid_dist.stores.labelled import LazyLabels
-from reid_dist.stores.layout import open_group, read_label
-from reid_dist.stores.locations import holds, read_marker, read_twice, refuse_stripped
-from reid_dist.stores.manifest import FEATURE_STORE, NEIGHBOUR_GRAPH, Manifest, read_complete
-from reid_dist.stores.object_errors import storage_errors
-from reid_dist.stores.row_checks import RowChecks, row_checksums
+from reid_dist.stores.labels import LazyLabels
+from reid_dist.stores.layout import (
+    FEATURE_STORE,
+    NEIGHBOUR_GRAPH,
+    Manifest,
+    StoreKind,
+    array_in,
+    open_group,
+    read_complete,
+    read_label,
+)
+from reid_dist.stores.locations import canonical_uri, holds, read_marker, read_twice, refuse_stripped
+from reid_dist.stores.objects import storage_errors
+
+if TYPE_CHECKING:
+    from typing import Self
+
+Read = TypeVar("Read")
 
 # What the crc32c codec appends to a chunk.
 _CHECKSUM_BYTES = 4
@@ -41,46 +53,111 @@ _PIECE_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class Damage:
-    """One damaged part of a store: array, chunk (None for a label array), file relative to the store, and what."""
+    """One damaged part of a store: array or rows, what is wrong, file relative to the store, and chunk if it is one."""
 
     array: str
-    chunk: int | None
-    file: str
     what: str
+    file: str = ""
+    chunk: int | None = None
 
     def __str__(self) -> str:
         chunk = "" if self.chunk is None else f" chunk {self.chunk}"
-        return f"{self.array}{chunk} ({self.file}): {self.what}"
+        return f"{self.array}{chunk}{self.file and f' ({self.file})'}: {self.what}"
 
 
-class StoreReader:
-    """The reading side of one complete store; several threads may read at once."""
+class VerifiedReader:
+    """The reading side of one complete store, with the verified attribute of its group; for several threads at once.
 
-    def __init__(self, uri: str, manifest: Manifest) -> None:
-        self.uri, self.manifest, self.chunk_rows = uri, manifest, manifest.chunk_rows
+    All that leaves it has been compared with a digest in the attribute.
+    """
+
+    kind: ClassVar[StoreKind]
+
+    def __init__(self, uri: str, entry: Mapping[str, Any]) -> None:
+        self.uri, self.entry = uri, entry
+        self._group = open_group(uri)
+
+    @classmethod
+    def open(cls, location: str | os.PathLike[str]) -> Self:
+        """Open a complete store for reading; nothing but its manifest and metadata is read.
+
+        Errors: as `read_complete`; StoreError for something else, and DamagedStoreError if its metadata is damaged.
+        """
+        uri = canonical_uri(location)
+        return read_twice(uri, lambda: cls._open(uri))
+
+    @classmethod
+    def _open(cls, uri: str) -> Self:
+        entry = read_complete(uri, cls.kind)
+        if entry is None:
+            raise StoreError(_another(uri, cls.kind))
+        # Only now: the folder is a store, and no other tree, however large, is searched.
+        folder_at(uri).refuse_links(but_to_files=True)
+        return cls(uri, entry)
+
+    def examine(
+        self,
+        name: str,
+        read: Callable[[], Read],
+        is_written: Callable[[Read], bool],
+        file: str = "",
+        wrong: str = "its values are not those of the manifest, or a chunk is missing",
+    ) -> Read | Damage:
+        """Read by Zarr, or return what is wrong: nothing can be read, or `is_written` is false, which `wrong` words."""
+
+        def attempt() -> Read | Damage:
+            try:
+                with storage_errors(self.uri):
+                    found = read()
+                if is_written(found):
+                    return found
+            except (MemoryError, ReidDistError):
+                raise
+            except Exception as error:  # Damaged bytes make Zarr and Unicode fail in many ways.
+                return Damage(name, f"unreadable ({_cause(error)})", file)
+            return Damage(name, wrong, file)
+
+        return read_twice(self.uri, attempt, lambda found: isinstance(found, Damage))
+
+    def verified(self, found: Read | Damage) -> Read:
+        """Return what was read; DamagedStoreError for damage, with a note if the store was replaced meanwhile."""
+        if not isinstance(found, Damage):
+            return found
+        current = None
+        with contextlib.suppress(ReidDistError):
+            current = (read_marker(self.uri) or {}).get("content_digest")
+        if current != self.entry["content_digest"]:
+            error = DamagedStoreError(f"{self.uri} was changed while in use, found at {found}; run again")
+        else:
+            error = DamagedStoreError(f"{self.uri} is damaged: {found}; {self.kind.advice}")
+        error.place = self.uri
+        raise error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.uri, self.entry)
+
+
+class StoreReader(VerifiedReader):
+    """The reading side of one complete feature store."""
+
+    kind = FEATURE_STORE
+
+    def __init__(self, uri: str, entry: Mapping[str, Any]) -> None:
+        self.manifest = manifest = Manifest.from_json(entry, uri)
+        super().__init__(uri, entry)
+        self.chunk_rows = manifest.chunk_rows
         self._folder = folder_at(uri)
         self._checks = RowChecks(manifest.n_rows, manifest.n_chunks)
-        self._group = open_group(uri)
-        self.labels = LazyLabels(manifest.labels, self._read_label)
-        self._refuse_other_metadata()
-
-    def _refuse_other_metadata(self) -> None:
-        expected = (
-            (self.manifest.n_rows, self.manifest.dim),
-            self.manifest.numpy_dtype,
-            (self.chunk_rows, self.manifest.dim),
+        self.labels = LazyLabels(manifest.labels, lambda name: self.verified(self.examine_label(name)))
+        expected = (manifest.n_rows, manifest.dim), manifest.numpy_dtype, (manifest.chunk_rows, manifest.dim)
+        found = self.examine(
+            "features",
+            lambda: array_in(self._group, "features"),
+            lambda array: (array.shape, array.dtype, array.chunks) == expected,
+            "features/zarr.json",
+            "metadata differs from the manifest",
         )
-        what = "metadata differs from the manifest"
-        try:
-            with storage_errors(self.uri):
-                node = self._group["features"]
-            if isinstance(node, zarr.Array) and (node.shape, node.dtype, node.chunks) == expected:
-                return
-        except (ReidDistError, MemoryError):
-            raise
-        except Exception as error:  # Whatever a damaged zarr.json makes Zarr raise.
-            what = f"metadata unreadable ({_cause(error)})"
-        raise _damaged(self.uri, self.manifest, Damage("features", None, "features/zarr.json", what))
+        self.verified(found)
 
     def read(self, start: int, stop: int) -> FeatureArray:
         """Return rows, (stop - start, dim) C-contiguous in the stored dtype; the range is not empty.
@@ -96,15 +173,11 @@ class StoreReader:
             return self._read_chunk(chunk, rows[held.start - begin : held.stop - begin])
 
         for damage in self._folder.map(fetch, range(first, last + 1), self.manifest.chunk_bytes):
-            self._refuse(damage)
+            self.verified(damage)
         return rows if (begin, end) == (start, stop) else rows[start - begin : stop - begin].copy()
 
-    def _refuse(self, damage: Damage | None) -> None:
-        if damage is not None:
-            raise _damaged(self.uri, self.manifest, damage)
-
     def read_rows(self, rows: NDArray[np.int64]) -> FeatureArray:
-        """Return single rows, ascending, shape (n,): (n, dim) in the stored dtype; see `reid_dist.stores.row_checks`.
+        """Return single rows, ascending, shape (n,): (n, dim) in the stored dtype; see `reid_dist.stores.digests`.
 
         DamagedStoreError names the first chunk that is missing or not what was written.
         """
@@ -133,12 +206,14 @@ class StoreReader:
         first = chunk * self.chunk_rows
         if not self._checks.knows(chunk):
             return self._checks.verify(chunk, lambda: self._verified_rows(chunk, rows - first))
-        part = self._gather(chunk, rows - first)
+        manifest = self.manifest
+        n_bytes = manifest.chunk_bytes + _CHECKSUM_BYTES
+        held = self._folder.gather(manifest.file_of_chunk(chunk), rows - first, manifest.row_bytes, n_bytes)
+        part = None if held is None else cast("FeatureArray", held.view(manifest.numpy_dtype))
         if part is not None and self._checks.agree(rows, row_checksums(part)):
             return part
         # Read whole, it is what was written, or the damage is named.
-        held = self.manifest.rows_of_chunk(chunk)
-        return self.read(held.start, held.stop)[rows - first]
+        return self.read(first, manifest.rows_of_chunk(chunk).stop)[rows - first]
 
     def _verified_rows(self, chunk: int, inside: NDArray[np.int64]) -> FeatureArray:
         """Verify a chunk, put the checksums of all of its rows, and return some of them, all from the same bytes."""
@@ -151,7 +226,7 @@ class StoreReader:
             low, high = np.searchsorted(inside, [start, start + len(piece)])
             found[low:high] = piece[inside[low:high] - start]
 
-        self._refuse(self._read_chunk(chunk, buffer, take))
+        self.verified(self._read_chunk(chunk, buffer, take))
         return found
 
     def _read_chunk(
@@ -161,93 +236,59 @@ class StoreReader:
 
         `take` gets every piece, and the number of its first row in the chunk.
         """
-        for _ in range(_READS - 1):
-            if self._read_file(chunk, buffer, take) is None:
+        file, what = self.manifest.file_of_chunk(chunk), ""
+        for _ in range(_READS):
+            what = self._fault_of_file(chunk, file, buffer, take)
+            if not what:
                 return None
-        return self._read_file(chunk, buffer, take)
+        return Damage("features", what, file, chunk)
 
-    def _read_file(
-        self, chunk: int, buffer: FeatureArray, take: Callable[[int, FeatureArray], None] | None
-    ) -> Damage | None:
-        manifest, file = self.manifest, self.manifest.file_of_chunk(chunk)
+    def _fault_of_file(
+        self, chunk: int, file: str, buffer: FeatureArray, take: Callable[[int, FeatureArray], None] | None
+    ) -> str:
+        manifest = self.manifest
         n_rows, hasher = len(manifest.rows_of_chunk(chunk)), blake3()
         try:
             with storage_errors(self.uri), self._folder.open(file) as opened:
                 for start in range(0, n_rows, len(buffer)):
                     piece = buffer[: n_rows - start]
                     if not read_fully(opened, bytes_of(piece)):
-                        return Damage("features", chunk, file, f"cut short: {self._folder.size(file) or 0} bytes in it")
+                        return f"cut short: {self._folder.size(file) or 0} bytes in it"
                     hasher.update(bytes_of(piece))
                     if take is not None:
                         take(start, piece)
         except StoreError:
             raise
         except (FileNotFoundError, NotADirectoryError):
-            return Damage("features", chunk, file, "missing")
+            return "missing"
         except OSError as error:
-            return Damage("features", chunk, file, f"unreadable ({error.strerror or type(error).__name__})")
+            return f"unreadable ({error.strerror or type(error).__name__})"
         if hasher.hexdigest() == manifest.chunk_digests[chunk]:
-            return None
-        return Damage("features", chunk, file, "its rows do not have the digest that was written with them")
-
-    def _gather(self, chunk: int, inside: NDArray[np.int64]) -> FeatureArray | None:
-        """Gather rows of a chunk by their positions in it, not verified; None if its file is missing or cut."""
-        manifest = self.manifest
-        n_bytes = manifest.chunk_bytes + _CHECKSUM_BYTES
-        found = self._folder.gather(manifest.file_of_chunk(chunk), inside, manifest.row_bytes, n_bytes)
-        return None if found is None else cast("FeatureArray", found.view(manifest.numpy_dtype))
-
-    def examine_chunk(self, chunk: int) -> FeatureArray | Damage:
-        """Read and verify one chunk of features: (rows, dim) in the stored dtype, or what is wrong."""
-        rows = np.empty((len(self.manifest.rows_of_chunk(chunk)), self.manifest.dim), self.manifest.numpy_dtype)
-        return self._read_chunk(chunk, rows) or rows
+            return ""
+        return "its rows do not have the digest that was written with them"
 
     def examine_chunks(self) -> Iterator[FeatureArray | Damage]:
-        """Read and verify all chunks in their order, several at a time where each takes a while to begin."""
-        return self._folder.map(self.examine_chunk, range(self.manifest.n_chunks), self.manifest.chunk_bytes)
+        """Read and verify all chunks in their order, several at a time where each takes a while to begin.
 
-    def _read_label(self, name: str) -> NDArray[Any]:
-        found = self.examine_label(name)
-        if isinstance(found, Damage):
-            raise _damaged(self.uri, self.manifest, found)
-        return found
+        Each is (rows, dim) in the stored dtype, or what is wrong.
+        """
+        manifest = self.manifest
+
+        def examine(chunk: int) -> FeatureArray | Damage:
+            rows = np.empty((len(manifest.rows_of_chunk(chunk)), manifest.dim), manifest.numpy_dtype)
+            return self._read_chunk(chunk, rows) or rows
+
+        return self._folder.map(examine, range(manifest.n_chunks), manifest.chunk_bytes)
 
     def examine_label(self, name: str) -> NDArray[Any] | Damage:
         """Read and verify one label array; KeyError if there is none of that name."""
-        return read_twice(self.uri, lambda: self._examine_label(name), _is_damage)
-
-    def _examine_label(self, name: str) -> NDArray[Any] | Damage:
         entry = self.manifest.labels[name]
-        try:
-            with storage_errors(self.uri):
-                values = read_label(self._group, name, entry.kind)
-        except (MemoryError, StoreError):
-            raise
-        except Exception as error:
-            return Damage(name, None, name, f"unreadable ({_cause(error)})")
-        if len(values) != entry.length or digest_label(values) != entry.digest:
-            return Damage(name, None, name, "its values are not those of the manifest, or a chunk is missing")
-        return values
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a reader cannot be pickled; pickle its FeatureSet")
-
-
-def _damaged(uri: str, manifest: Manifest, damage: Damage) -> DamagedStoreError:
-    """Error for damage, with a note if the store was replaced since it was opened."""
-    current = None
-    with contextlib.suppress(ReidDistError):
-        current = (read_marker(uri) or {}).get("content_digest")
-    if current != manifest.content_digest:
-        error = DamagedStoreError(f"{uri} was changed while in use, found at {damage}; run again")
-    else:
-        error = DamagedStoreError(f"{uri} is damaged: {damage}; ingest the source again")
-    error.place = uri
-    return error
-
-
-def _is_damage(found: NDArray[Any] | Damage | None) -> bool:
-    return isinstance(found, Damage)
+        return self.examine(
+            name,
+            lambda: read_label(self._group, name, entry.kind),
+            lambda values: len(values) == entry.length and digest_label(values) == entry.digest,
+            name,
+        )
 
 
 def _cause(error: Exception) -> str:
@@ -257,26 +298,11 @@ def _cause(error: Exception) -> str:
     return "a file of it is missing" if isinstance(error, FileNotFoundError | KeyError) else type(error).__name__
 
 
-def open_stored(uri: str) -> StoreReader:
-    """Open a complete store at a canonical URI for reading; nothing but its manifest and metadata is read.
-
-    Errors: as `read_complete`, and DamagedStoreError if the metadata of its features is damaged.
-    """
-    return read_twice(uri, lambda: _open_stored(uri))
-
-
-def _open_stored(uri: str) -> StoreReader:
-    entry = read_complete(uri, FEATURE_STORE)
-    if entry is None:
-        refuse_stripped(uri)
-        raise StoreError(_not_a_store(uri))
-    manifest = Manifest.from_json(entry, uri)
-    # Only now: the folder is a store, and no other tree, however large, is searched.
-    folder_at(uri).refuse_links(but_to_files=True)
-    return StoreReader(uri, manifest)
-
-
-def _not_a_store(uri: str) -> str:
+def _another(uri: str, kind: StoreKind) -> str:
+    """Say that something else than a store of a kind is at a URI."""
+    if kind is NEIGHBOUR_GRAPH:
+        return f"{uri} is no neighbour graph; NeighbourGraph.save writes one"
+    refuse_stripped(uri)
     if (read_marker(uri) or {}).get("kind") == NEIGHBOUR_GRAPH.kind:
         return f"{uri} is a neighbour graph, not a feature store; NeighbourGraph.open reads it"
     parts = [name for name in ("query.zarr", "gallery.zarr") if holds(uri, name)]

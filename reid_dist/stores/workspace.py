@@ -20,10 +20,9 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import IO, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +30,10 @@ from numpy.typing import NDArray
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.temporary import remove_abandoned_drafts
 from reid_dist.errors import DamagedPartError, DamagedStoreError, StoreError
-from reid_dist.stores.archive import AnotherIdentityError, read_arrays, read_identity, write_arrays
+from reid_dist.stores.archive import AnotherIdentityError, read_arrays, write_arrays
 from reid_dist.stores.folders import Folder, folder_at
 from reid_dist.stores.locations import at_location, canonical_uri, read_twice
-from reid_dist.stores.object_errors import is_object_uri
+from reid_dist.stores.objects import is_object_uri
 
 NESTED = "sweep-"
 """Prefix of the names of workspaces in another workspace."""
@@ -58,7 +57,6 @@ _DAMAGE: Final = (
 # Prefixes of the names of stores in a workspace that a run derives from its inputs, and can derive again.
 _DERIVED: Final = ("expanded-", "features-")
 
-Read = TypeVar("Read")
 Made = TypeVar("Made")
 
 
@@ -93,29 +91,28 @@ class Stage:
 
         DamagedPartError if it is missing, damaged or another part; StoreError if it cannot be read.
         """
-        identity = self._identity(part)
-        return read_twice(self.path, lambda: self._verified(part, lambda file: read_arrays(file, names, identity)))
+        return read_twice(self.path, lambda: self._verified(part, names or None))
 
     def remove_foreign_parts(self) -> int:
         """Remove all parts whose identity is another or cannot be read, and return how many; no array is read."""
-        count = 0
+        foreign = []
         for part in sorted(self.done()):
             try:
-                self._verified(part, partial(read_identity, identity=self._identity(part)))
+                self._verified(part, ())
             except DamagedPartError:
-                self.remove(part)
-                count += 1
-        return count
+                foreign.append(part)
+        self.remove(*foreign)
+        return len(foreign)
 
     def _identity(self, part: str) -> str:
         return f"{self._name}/{part} {self.checksum}"
 
-    def _verified(self, part: str, read: Callable[[IO[bytes]], Read]) -> Read:
-        """Read from the file of a part."""
+    def _verified(self, part: str, names: Sequence[str] | None) -> dict[str, NDArray[Any]]:
+        """Compare the identity of a part, and read some of its arrays, or all of them."""
         file_name = f"{self.path}/{_file_of(part)}"
         try:
             with self._folder.open(_file_of(part)) as file:
-                return read(file)
+                return read_arrays(file, names, self._identity(part))
         except StoreError:
             raise
         except FileNotFoundError:
@@ -145,17 +142,35 @@ class Stage:
         """Whether no part is done."""
         return not self.done()
 
-    def remove(self, part: str) -> None:
-        """Remove a part that is not needed any more."""
-        self._folder.remove(_file_of(part))
+    def remove(self, *parts: str) -> None:
+        """Remove parts that are not needed any more; on object storage, a thousand by one request."""
+        self._folder.remove(*map(_file_of, parts))
 
     @property
     def description(self) -> dict[str, Any]:
         """What it holds, in words and numbers; DamagedPartError if it is missing or damaged."""
-        found = _read_description(self.path)
+        found = self.described()
         if found is None or found[1] != self.checksum:
             raise self._unusable("", f"{self.path}/{_DESCRIPTION} is missing or not what was written; {_AGAIN}")
         return found[0]
+
+    def described(self) -> tuple[dict[str, Any], str] | None:
+        """Return the description that is there, and its checksum; None if it is missing or damaged."""
+
+        def read() -> tuple[dict[str, Any], str] | None:
+            try:
+                with self._folder.open(_DESCRIPTION) as file:
+                    content = json.loads(file.read())
+            except StoreError:
+                raise
+            except (OSError, ValueError, RecursionError):
+                return None
+            # The checksum is over the name too: the description of another stage does not match.
+            if not isinstance(content, dict) or content.pop(_CHECKSUM, None) != _checksum_of(self._name, content):
+                return None
+            return content, _checksum_of(self._name, content)
+
+        return read_twice(self.path, read)
 
     @property
     def _name(self) -> str:
@@ -183,26 +198,6 @@ def _difference(found: str, expected: str) -> str:
 
 def _checksum_of(name: str, content: Mapping[str, Any]) -> str:
     return fingerprint(name, content)[:_FINGERPRINT_LENGTH]
-
-
-def _read_description(path: str) -> tuple[dict[str, Any], str] | None:
-    """Description of the stage at a URI and its checksum; None if it is missing or damaged."""
-    return read_twice(path, lambda: _read_description_once(path))
-
-
-def _read_description_once(path: str) -> tuple[dict[str, Any], str] | None:
-    stage = Stage(path)
-    try:
-        with stage._folder.open(_DESCRIPTION) as file:
-            content = json.loads(file.read())
-    except StoreError:
-        raise
-    except (OSError, ValueError, RecursionError):
-        return None
-    # The checksum is over the name too: the description of another stage does not match.
-    if not isinstance(content, dict) or content.pop(_CHECKSUM, None) != _checksum_of(stage._name, content):
-        return None
-    return content, _checksum_of(stage._name, content)
 
 
 def stage_name(kind: str, identity: Any) -> str:
@@ -234,7 +229,7 @@ class Workspace:
         """
         name = stage_name(kind, identity)
         path = at_location(self.path, name)
-        found = _read_description(path)
+        found = Stage(path).described()
         if found is None:
             # After damage, parts that were cut in the same way are still good, for they carry the same checksum.
             content = json.loads(json.dumps({"kind": kind, "format": FORMAT, **description}))
@@ -242,14 +237,14 @@ class Workspace:
             document = json.dumps({**content, _CHECKSUM: checksum}, indent=1)
             Stage(path)._folder.write(_DESCRIPTION, document.encode())
             # Of several processes that begin it at the same time, the last one to write decides for all.
-            found = _read_description(path) or (content, checksum)
+            found = Stage(path).described() or (content, checksum)
         return Stage(path, found[1]), found[0]
 
     def begun(self, kind: str) -> Iterator[tuple[Stage, dict[str, Any]]]:
         """All stages of a kind and this format that have been begun, with their descriptions, by name."""
         for name in folder_at(self.path).folders():
             path = at_location(self.path, name)
-            found = _read_description(path) if name.startswith(f"{kind}-") else None
+            found = Stage(path).described() if name.startswith(f"{kind}-") else None
             if found is not None and found[0].get("format") == FORMAT:
                 yield Stage(path, found[1]), found[0]
 
@@ -322,7 +317,8 @@ def retry_damaged_parts(work: Callable[[], Made], workspace: Workspace | None, w
             if isinstance(error, DamagedPartError):
                 remove_part(error)
                 # Where one part was copied over another, more may have been.
-                more = _remove_foreign_parts(error.place)
+                described = Stage(error.place).described()
+                more = 0 if described is None else Stage(error.place, described[1]).remove_foreign_parts()
                 problem += f", as are {more} more parts of this stage" if more else ""
             else:
                 with contextlib.suppress(OSError):
@@ -344,9 +340,3 @@ def remove_part(error: DamagedPartError) -> None:
 def _is_derived(place: str, workspace: Workspace | None) -> bool:
     above, _, name = place.rpartition("/")
     return workspace is not None and above == workspace.path and name.startswith(_DERIVED)
-
-
-def _remove_foreign_parts(place: str) -> int:
-    above, _, name = place.rpartition("/")
-    stages = Workspace(above).stages(name.rpartition("-")[0])
-    return sum(stage.remove_foreign_parts() for stage in stages if stage == Stage(place, stage.checksum))

@@ -5,16 +5,32 @@ manifest, in one atomic update.  Killed anywhere before that, it leaves somethin
 that the next writer may replace.  Nothing is forced to disk: the damage of a power cut shows in checksums and digests.
 
 A lock beside the store keeps other writers away.  When the writer replaces a complete store, it writes beside it and
-renames at the very end, so that a failure leaves the old store as it was.  Stores that belong together are committed
-together: see `reid_dist.stores.commits`.
+renames at the very end, so that a failure leaves the old store as it was.
+
+The commit is the last step, in which stores that belong together become visible together.  Query and gallery of one
+model belong together: a new query beside an old gallery is two whole stores, and an evaluation of them a wrong number.
+All old stores are therefore taken out before the first new one becomes visible.  Old stores are removed at the very
+end, which may take long.
+
+Arrays that need not fit in memory (Dask arrays, Zarr arrays and HDF5 datasets, and memory maps of other dtypes) are
+read in blocks of whole chunks, once, into a store of their own.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
+import shutil
+import uuid
+import weakref
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
+from functools import partial
+from itertools import accumulate, chain, pairwise
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -22,23 +38,39 @@ import numpy as np
 import zarr
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from reid_dist.errors import InputError
-from reid_dist.stores.commits import PendingStore, commit_together
+from reid_dist.core.temporary import temporary_folder
+from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.digests import ContentHasher, digest_label, digest_rows
+from reid_dist.stores.folders import folder_at
 from reid_dist.stores.kept_rows import (
     FeatureArray,
     RowFaults,
     as_feature_array,
+    check_shape,
     conversion_note,
     convert_rows,
     find_faults,
     kept_dtype,
+    natural_dtype,
+    to_numpy,
 )
 from reid_dist.stores.labels import COLUMN_PREFIX, Labels, as_column, label_arguments, make_labels
-from reid_dist.stores.layout import chunk_length, create_array, write_label
-from reid_dist.stores.manifest import LabelEntry, Manifest
-from reid_dist.stores.object_errors import is_object_uri, storage_errors
-from reid_dist.stores.objects import begin, in_flight
+from reid_dist.stores.layout import LabelEntry, Manifest, chunk_length, create_array, write_label
+from reid_dist.stores.locations import (
+    MANIFEST_KEY,
+    WRITING_MARKER,
+    State,
+    at_location,
+    beside,
+    canonical_uri,
+    refuse_unless_free,
+    remove,
+    remove_present,
+    state_of,
+    write_marker,
+)
+from reid_dist.stores.locks import lock
+from reid_dist.stores.objects import begin, in_flight, is_object_uri, storage_errors
 
 if TYPE_CHECKING:
     from typing import Self
@@ -46,7 +78,171 @@ if TYPE_CHECKING:
 _SCANNED_BYTES = 4 << 20
 
 
-class FeatureWriter:
+class StoreWriter(ABC):
+    """Write a store at a place that is reserved for this process; commit it at the end, remove all on an error.
+
+    A kind of store writes into `_group`, and its manifest to `_marker` when it is finished.  A store that replaces a
+    complete one is written beside it: two directories change their names at the commit.
+    The undo steps read the current state and no record of it: an interrupt may come before a record is written.
+    """
+
+    def __init__(self, location: str | os.PathLike[str], *, overwrite: bool) -> None:
+        self.uri = canonical_uri(location)
+        self._is_committed = False
+        self._marker: dict[str, Any] = {}
+        self._made = _missing_above(self.uri)
+        try:
+            self._release = weakref.finalize(self, lock(self.uri).release)
+        except BaseException:
+            self._remove_made()
+            raise
+        try:
+            found = refuse_unless_free(self.uri, overwrite=overwrite)
+            self._replaces = found is State.COMPLETE
+            self._incoming, self._outgoing = (beside(self.uri, form) for form in (".{}.incoming", ".{}.outgoing"))
+            self._target = self._incoming if self._replaces else self.uri
+            if found is not State.NOTHING:
+                remove_present(self._target)
+            with storage_errors(self.uri, writing=True):
+                store = folder_at(self._target).zarr_store(read_only=False)
+                self._group = zarr.create_group(store, zarr_format=3, attributes={MANIFEST_KEY: WRITING_MARKER})
+        except BaseException:
+            self._release()
+            self._remove_made()
+            raise
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether the store is committed."""
+        return self._is_committed
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Write what is left, without committing."""
+
+    def commit(self) -> None:
+        """Finish, and write the commit marker, which is the manifest, in one atomic update."""
+        commit_writers([self])
+
+    def abort(self) -> None:
+        """Remove everything that was written, unless it is committed."""
+        if not self._is_committed:
+            remove_present(self._target)
+        self._release()
+        if not self._is_committed:
+            self._remove_made()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.abort()
+            return
+        try:
+            self.commit()
+        except BaseException:
+            self.abort()
+            raise
+
+    def _remove_made(self) -> None:
+        """Remove the folders that were made for the store, unless something else is in them by now."""
+        for folder in self._made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+    def _prepare(self) -> None:
+        """Write the manifest of a store that replaces another; only the renamings remain."""
+        if self._replaces:
+            _remove_leftover(self._outgoing)
+            with storage_errors(self.uri, writing=True):
+                self._group.attrs[MANIFEST_KEY] = self._marker
+
+    def _take_out(self) -> None:
+        """Hide the old store."""
+        if self._replaces:
+            Path(self.uri).rename(self._outgoing)
+
+    def _show(self) -> None:
+        """Make the new store visible."""
+        if self._replaces:
+            Path(self._incoming).rename(self.uri)
+            return
+        with storage_errors(self.uri, writing=True):
+            write_marker(self.uri, self._marker)
+
+    def _hide(self) -> None:
+        """Undo `_show`, as far as it was done."""
+        if self._replaces:
+            # The store at the place while the old one is out is the new one.
+            if os.path.lexists(self._outgoing) and os.path.lexists(self.uri):
+                Path(self.uri).rename(self._incoming)
+        # Where the marker could not be written, it cannot be overwritten either.
+        elif state_of(self.uri) is State.COMPLETE:
+            with storage_errors(self.uri, writing=True):
+                write_marker(self.uri, WRITING_MARKER)
+
+    def _put_back(self) -> None:
+        """Undo `_take_out`, as far as it was done."""
+        if self._replaces and os.path.lexists(self._outgoing):
+            Path(self._outgoing).rename(self.uri)
+
+    def _remove_leftovers(self) -> None:
+        """Remove the old store, and what a killed writer left at this place."""
+        if not is_object_uri(self.uri):
+            _remove_leftover(self._outgoing)
+            _remove_leftover(self._incoming)
+
+
+def commit_writers(writers: Sequence[StoreWriter]) -> None:
+    """Finish and commit what was written: all of it, or nothing, and never an old store beside a new one.
+
+    On an error or an interrupt the new stores are hidden and the old ones are put back.  A process that is killed in
+    between, in the microseconds that a few renamings take, leaves places without a store, and the stores beside them,
+    under their names with a dot before and ``.incoming`` and ``.outgoing`` behind, until the next store is written
+    there.
+    """
+    for writer in writers:
+        if not writer._marker:
+            writer.finish()
+    for writer in writers:
+        writer._prepare()
+    try:
+        for writer in writers:
+            writer._take_out()
+        for writer in writers:
+            writer._show()
+    except BaseException as error:
+        # Where one cannot be hidden, no old one may come back: hence two loops, which end at the first failure.
+        for writer in writers:
+            writer._hide()
+        for writer in writers:
+            writer._put_back()
+        if isinstance(error, OSError) and not isinstance(error, StoreError):
+            raise StoreError(f"cannot put the new store in its place: {error}") from error
+        raise
+    for writer in writers:
+        writer._is_committed = True
+    for writer in writers:
+        writer._remove_leftovers()
+    # The first store of a pair reserves the place of both: it is the last one to be released.
+    for writer in reversed(writers):
+        writer._release()
+
+
+def _missing_above(uri: str) -> list[Path]:
+    """Folders above a place that are not there, the innermost first."""
+    return [] if is_object_uri(uri) else [folder for folder in Path(uri).parents if not folder.exists()]
+
+
+def _remove_leftover(uri: str) -> None:
+    if os.path.lexists(uri):
+        remove(uri)
+
+
+class FeatureWriter(StoreWriter):
     """Append feature rows to a new store; a context manager that commits at its end and removes all on an error.
 
     Parameters
@@ -117,16 +313,9 @@ class FeatureWriter:
         self._features: zarr.Array[Any] | None = None
         self._unit = np.empty((0, dim), dtype=self.dtype)
         self._filled = self._written = 0
-        self._marker: dict[str, Any] = {}
         self._behind: deque[Future[None]] = deque()
         self.faults = RowFaults()
-        self._pending = PendingStore(uri, overwrite=overwrite)
-        self.uri = self._pending.uri
-
-    @property
-    def is_committed(self) -> bool:
-        """Whether the store is committed."""
-        return self._pending.is_committed
+        super().__init__(uri, overwrite=overwrite)
 
     @property
     def n_rows(self) -> int:
@@ -205,7 +394,7 @@ class FeatureWriter:
         with storage_errors(self.uri, writing=True):
             if self._features is None:
                 self._features = create_array(
-                    self._pending.group,
+                    self._group,
                     "features",
                     (self._expected_rows or self._chunk_rows, self._dim),
                     self.dtype,
@@ -264,7 +453,7 @@ class FeatureWriter:
             raise InputError(f"no pids were given for {self.uri}; every row needs an identity")
         with storage_errors(self.uri, writing=True):
             entries = {
-                name: LabelEntry(write_label(self._pending.group, name, values), len(values), digest_label(values))
+                name: LabelEntry(write_label(self._group, name, values), len(values), digest_label(values))
                 for name, values in labels.items()
             }
         digests = {name: entry.digest for name, entry in entries.items()}
@@ -290,38 +479,80 @@ class FeatureWriter:
         }
         return make_labels(n_rows, **label_arguments(whole)) if "pids" in whole else {}
 
-    def commit(self) -> None:
-        """Finish, and write the commit marker, which is the manifest, in one atomic update."""
-        commit_writers([self])
-
     def abort(self) -> None:
         """Remove everything that was written, unless it is committed."""
         # Nothing may be written after all is removed.
         wait(self._behind)
         self._behind.clear()
-        self._pending.abort()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            self.abort()
-            return
-        try:
-            self.commit()
-        except BaseException:
-            self.abort()
-            raise
+        super().abort()
 
 
-def commit_writers(writers: Sequence[FeatureWriter]) -> None:
-    """Finish and commit what was written: all of it, or on an error nothing, and all that is to be replaced stays."""
-    for writer in writers:
-        if not writer._marker:
-            writer.finish()
-    for writer in writers:
-        writer._pending.prepare(writer._marker)
-    commit_together([writer._pending for writer in writers])
+# ---- arrays outside memory ------------------------------------------------------------------------------------------
+
+# Smaller arrays are held in memory, which takes no more than a few blocks of a larger one would.
+_HELD_BYTES = 64 << 20
+_BLOCK_BYTES = 16 << 20
+
+
+def is_streamed(features: Any) -> bool:
+    """Whether features are read block by block: they are outside memory, must be copied, and are not small."""
+    shape, dtype = getattr(features, "shape", None), getattr(features, "dtype", None)
+    if not isinstance(shape, tuple) or not isinstance(dtype, np.dtype) or len(shape) != 2:
+        return False
+    if isinstance(features, np.ndarray):
+        # What is mapped as it is kept stays mapped.
+        kept = dtype.kind in "fiub" and dtype == natural_dtype(dtype) and features.flags.c_contiguous
+        if kept or not isinstance(features, np.memmap):
+            return False
+    elif not hasattr(features, "chunks"):
+        return False
+    if any(isinstance(size, float) for size in shape):
+        raise InputError("features have chunks of unknown size; call their compute_chunk_sizes() first")
+    return math.prod(shape) * dtype.itemsize > _HELD_BYTES
+
+
+def stream(
+    features: Any, labels: Labels, *, allow_zero: bool, workspace: str | os.PathLike[str] | None
+) -> tuple[str, Callable[[], None]]:
+    """Write features, for which `is_streamed` is true, to a store in the workspace, block by block.
+
+    Returns the URI of the store, and what removes it, with the temporary directory that it is in without a workspace.
+    """
+    n_rows, dim = check_shape(features.shape)
+    place = temporary_folder() if workspace is None else workspace
+    uri = at_location(canonical_uri(place), f"arrays-{uuid.uuid4().hex[:16]}.zarr")
+    remove = partial(shutil.rmtree, place, ignore_errors=True) if workspace is None else partial(remove_present, uri)
+    try:
+        with FeatureWriter(
+            uri, dim=dim, n_rows=n_rows, dtype=natural_dtype(features.dtype), allow_zero=allow_zero
+        ) as writer:
+            for block in _blocks(features, n_rows, dim):
+                writer.append(block)
+            writer.set_labels(labels)
+    except BaseException:
+        remove()
+        raise
+    return uri, remove
+
+
+def _blocks(features: Any, n_rows: int, dim: int) -> Iterator[NDArray[Any]]:
+    """Consecutive rows, whole chunks at a time, some 16 MiB each or one chunk."""
+    most = max(1, _BLOCK_BYTES // (dim * features.dtype.itemsize))
+    start = 0
+    for stop in _chunk_ends(features, n_rows, most):
+        block = features[start:stop]
+        yield np.asarray(to_numpy(block))
+        start = stop
+
+
+def _chunk_ends(features: Any, n_rows: int, most: int) -> Iterator[int]:
+    """Rows at which blocks end: at ends of chunks, at most so many rows after the last one where chunks allow it."""
+    chunks = getattr(features, "chunks", None)
+    rows = chunks[0] if chunks else most
+    # Dask lists the rows of every chunk, the others have one number for all.
+    ends = accumulate(rows) if isinstance(rows, tuple) else chain(range(int(rows), n_rows, int(rows)), [n_rows])
+    begin = 0
+    for end, following in pairwise(chain(ends, [math.inf])):
+        if end > begin and following - begin > most:
+            yield int(end)
+            begin = int(end)

@@ -19,7 +19,7 @@ from reid_dist import FeatureSet
 from reid_dist.cli.ending import ending_of
 from reid_dist.core.limits import shortage
 from reid_dist.errors import ShortageError
-from reid_dist.stores.object_errors import storage_errors
+from reid_dist.stores.objects import storage_errors
 
 THREAD = RuntimeError("can't start new thread")
 FILE = OSError(errno.EMFILE, os.strerror(errno.EMFILE))

@@ -27,7 +27,7 @@ from reid_dist.kernels.canonical import pair_distances, squared_norms
 from reid_dist.relevance.assignment import GalleryIndex, assign_relevance
 from reid_dist.relevance.groups import GroupIndex
 from reid_dist.relevance.protocols import PROTOCOLS
-from reid_dist.stores.encoding import decode, encode
+from reid_dist.stores.archive import decode, encode
 
 MULTIPLIED = (Precision.INTEGERS, Precision.RESIDUALS, Precision.PLAIN, Precision.WIDE)
 SEEDS = st.integers(0, 2**32 - 1)

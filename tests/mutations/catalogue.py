@@ -193,7 +193,11 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("stores/importers/label_tables.py", "2 * gallery.astype(np.int32)", "gallery.astype(np.int32)"),
         ("stores/importers/label_tables.py", "values[ones] != values[others]", "values[ones] != values[ones]"),
         ("stores/repeated_items.py", "return rows[~is_first]", "return rows"),
-        ("stores/sparse.py", 'if found != self.manifest["piece_digests"][number]:', "if found is None:"),
+        (
+            "stores/sparse.py",
+            "lambda piece: piece.digest() == digest",
+            "lambda piece: piece.digest() is not None",
+        ),
         ("stores/writer.py", "if self.n_rows and blocks.keys() != self._label_blocks.keys():", "if self.n_rows < 0:"),
         (
             "stores/featureset.py",
@@ -216,7 +220,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "if hasher.hexdigest() == manifest.chunk_digests[chunk]:",
             "if take is None or hasher.hexdigest() == manifest.chunk_digests[chunk]:",
         ),
-        ("stores/row_checks.py", "if self._known[chunk] or chunk in self._begun:", "if chunk in self._begun:"),
+        ("stores/digests.py", "if self._known[chunk] or chunk in self._begun:", "if chunk in self._begun:"),
         (
             "stores/distance_block.py",
             "if not self._checks.agree(cells.ravel(), checksums.ravel()):",
@@ -227,13 +231,13 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("stores/fused.py", "column += part.dim\n        return rows", "column += 1\n        return rows"),
         ("stores/importers/torch_files.py", 'if order == "big" else', 'if order != "big" else'),
         ("stores/kept_rows.py", "if n_rows == 0 or dim == 0:", "if n_rows == 0 and dim == 0:"),
-        ("stores/manifest.py", 'if marker.get("manifest_digest") != digest_json(written):', "if not written:"),
+        ("stores/layout.py", 'if marker.get("manifest_digest") != digest_json(written):', "if not written:"),
     ],
     "workspace": [
-        ("stores/archive.py", "        if found != identity:\n", "        if found is None:\n"),
+        ("stores/archive.py", "            if found != identity:\n", "            if found is None:\n"),
         (
             "stores/workspace.py",
-            "if not isinstance(content, dict) or content.pop(_CHECKSUM, None) != _checksum_of(stage._name, content):",
+            "if not isinstance(content, dict) or content.pop(_CHECKSUM, None) != _checksum_of(self._name, content):",
             "if not isinstance(content, dict) or content.pop(_CHECKSUM, None) is None:",
         ),
         ("stores/workspace.py", "if found is None or found[1] != self.checksum:", "if found is None:"),
@@ -242,11 +246,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "(name.startswith(NESTED) and Workspace(where).holds_parts())",
             "(name.startswith(NESTED) and Workspace(where).kinds() is None)",
         ),
-        (
-            "stores/workspace.py",
-            "            except DamagedPartError:\n                self.remove(part)\n",
-            "            except DamagedPartError:\n",
-        ),
+        ("stores/workspace.py", "        self.remove(*foreign)\n", ""),
         (
             "stores/workspace.py",
             "    if not stage.has(part):\n        return None\n",
@@ -271,7 +271,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "return self.k1 + int(self.rules.lists_and_self)",
             "return self.k1 - int(self.rules.lists_and_self)",
         ),
-        ("stages/reranking/neighbour_graph.py", "far_rows[wanted] - cut.start)", "far_rows[wanted] - cut.start - 1)"),
+        ("stages/reranking/neighbour_graph.py", "items[wanted] - cut.start)", "items[wanted] - cut.start - 1)"),
         (
             "stages/reranking/weights.py",
             "returned = distance < np.append(last, -np.inf)",

@@ -134,9 +134,9 @@ def test_an_interrupt_at_the_marker_of_the_second_store_leaves_no_first_one(
     tmp_path: Path, models: Models, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing is replaced, and where one side is."""
-    from reid_dist.stores import commits
+    from reid_dist.stores import writer
 
-    write_marker = commits.write_marker
+    write_marker = writer.write_marker
 
     def interrupted(uri: str, marker: dict[str, Any]) -> None:
         write_marker(uri, marker)
@@ -144,7 +144,7 @@ def test_an_interrupt_at_the_marker_of_the_second_store_leaves_no_first_one(
             raise KeyboardInterrupt
 
     shutil.rmtree(Path(models.out) / "gallery.zarr")
-    monkeypatch.setattr(commits, "write_marker", interrupted)
+    monkeypatch.setattr(writer, "write_marker", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ingest(models.source, tmp_path / "fresh")
     assert not (tmp_path / "fresh").exists()

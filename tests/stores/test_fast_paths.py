@@ -16,7 +16,7 @@ from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import DamagedStoreError
 from reid_dist.stores import featureset
 from reid_dist.stores.folders import LocalFolder
-from reid_dist.stores.stored import StoreReader, open_stored
+from reid_dist.stores.stored import StoreReader
 
 
 def make(path: Path | str, n: int = 103, dim: int = 7, **options: object) -> tuple[StoreReader, np.ndarray]:
@@ -24,7 +24,7 @@ def make(path: Path | str, n: int = 103, dim: int = 7, **options: object) -> tup
     dtype = np.dtype(options.pop("dtype", np.float32))
     features = rng.standard_normal((n, dim)).astype(dtype)
     FeatureSet.from_arrays(features, np.arange(n) % 5, np.arange(n) % 3).save(str(path), **options)
-    return open_stored(str(path)), features
+    return StoreReader.open(str(path)), features
 
 
 @pytest.mark.quick_cases(4)
@@ -96,7 +96,7 @@ def test_rows_of_a_verified_chunk_are_read_singly(tmp_path: Path, monkeypatch: p
     rows.read_rows(np.array([1, 60]))
     change_row(chunk_file(rows, 0), 9, lambda row: -row)
     np.testing.assert_array_equal(rows.read_rows(np.array([8, 10])), features[[8, 10]])
-    for read in (lambda: rows.read_rows(np.array([8, 9])), lambda: open_stored(rows.uri).read_rows(np.array([8]))):
+    for read in (lambda: rows.read_rows(np.array([8, 9])), lambda: StoreReader.open(rows.uri).read_rows(np.array([8]))):
         with pytest.raises(DamagedStoreError, match="features chunk 0"):
             read()
 

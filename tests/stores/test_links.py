@@ -18,7 +18,7 @@ from feature_arrays import Arrays, in_memory, make_piece
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.errors import DamagedPartError, DamagedStoreError, StoreError
 from reid_dist.stores import FeatureSet, Workspace, check_store, ingest, open_features
-from reid_dist.stores.sparse import StoredGraph, write_graph
+from reid_dist.stores.sparse import GraphWriter, StoredGraph
 from reid_dist.stores.workspace import FORMAT
 
 # Every kind of file and folder of a store.
@@ -218,15 +218,25 @@ def test_another_group_is_not_read_through_a_link_out_of_it(tmp_path: Path, arra
 @pytest.mark.parametrize(
     "name", ["zarr.json", "indptr", "indices/c/0", "weights/zarr.json", "neighbours", "neighbours/index/c/0"]
 )
-def test_no_link_leads_out_of_a_graph(tmp_path: Path, name: str) -> None:
+def test_a_link_out_of_a_graph_leads_to_a_file(tmp_path: Path, name: str) -> None:
+    """As out of a feature store."""
     (tmp_path / "outside").mkdir()
     piece = make_piece(6, 2)
     graph = tmp_path / "graph.zarr"
-    write_graph(str(graph), (6, 6, 2), lambda _: piece, {}, overwrite=False)
-    assert StoredGraph.open(str(graph)).piece(0).digest() == piece.digest()
+    with GraphWriter(graph, (6, 6, 2), {}, overwrite=False) as writer:
+        writer.append(piece)
+    assert StoredGraph.open(graph).piece(0).digest() == piece.digest()
+    is_file = (graph / name).is_file()
     move_out(graph, name, tmp_path / "outside")
-    with refused_link(graph, name):
-        StoredGraph.open(str(graph)).piece(0)
+    if not is_file:
+        with refused_link(graph, name):
+            StoredGraph.open(graph)
+        return
+    assert StoredGraph.open(graph).piece(0).digest() == piece.digest()
+    moved = tmp_path / "outside" / f"moved-{name.replace('/', '-')}"
+    moved.write_bytes(moved.read_bytes()[::-1])
+    with pytest.raises(DamagedStoreError):
+        StoredGraph.open(graph).piece(0)
 
 
 def put(kind: str, path: Path) -> None:

@@ -20,7 +20,7 @@ from feature_arrays import SIDES, make_piece, save_model
 from reid_dist.errors import StoreError, StoreExistsError
 from reid_dist.stores import FeatureSet, FeatureWriter, check_store, ingest
 from reid_dist.stores.locks import lock, stage_lock
-from reid_dist.stores.sparse import write_graph
+from reid_dist.stores.sparse import GraphWriter
 
 # Ingests, and waits after the first rows until a file appears.
 SLOW = """
@@ -229,9 +229,10 @@ class TestLock:
     def test_a_graph_is_written_under_it(self, uri: str, held: Path) -> None:
         mine = lock(uri)
         with pytest.raises(StoreExistsError, match="is being written"):
-            write_graph(uri, (1, 1, 1), lambda _: pytest.fail("nothing is read"), {}, overwrite=True)
+            GraphWriter(uri, (1, 1, 1), {}, overwrite=True)
         mine.release()
-        write_graph(uri, (1, 1, 1), lambda _: make_piece(1, 1), {}, overwrite=True)
+        with GraphWriter(uri, (1, 1, 1), {}, overwrite=True) as writer:
+            writer.append(make_piece(1, 1))
         assert not held.exists()
 
 

@@ -15,7 +15,7 @@ from python_kernels import PythonKernels
 
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.checksums import weighted_sums
-from reid_dist.stores.row_checks import RowChecks, is_owned, row_checksums
+from reid_dist.stores.digests import RowChecks, is_owned, row_checksums
 
 DTYPES = ["<f2", "<f4", "<f8"]
 

@@ -127,6 +127,10 @@ def test_parts_of_a_stage_are_listed_once(
     assert first.keys() == kinds
     tiles = {path for method, path in requests if method == "PUT" and "/tile-" in path}
     assert len(tiles) > 4
+    # All tiles of a stage are removed by one request.
+    removals = [path for method, path in requests if method in ("POST", "DELETE")]
+    assert len(removals) == len(kinds & {"neighbours", "query_neighbours"})
+    assert not [key for key in bucket.listed("work/") if "/tile-" in key]
     for kind, n_listings in first.items():
         # A pair of different blocks starts from the bounds of those that are done by then.
         assert n_listings == 1 or (kind == "neighbours" and n_listings <= 1 + len(tiles))

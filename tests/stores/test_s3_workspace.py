@@ -94,6 +94,21 @@ def test_a_part_of_another_place(workspace: Workspace) -> None:
     assert first.read("one").keys() == ARRAYS.keys()
 
 
+def test_parts_are_removed_by_one_request(bucket: Bucket) -> None:
+    stage, other = (Workspace.at(bucket.uri("work")).stage("lists", [number], {}) for number in (1, 2))
+    for part in ("one", "two", "three", "four"):
+        stage.write(part, ARRAYS)
+    for part in ("two", "three"):
+        with folder_at(stage.path).open("one.npz") as file:
+            folder_at(stage.path).write(f"{part}.npz", file.read())
+    n_before = len(bucket.server.requests)
+    assert stage.remove_foreign_parts() == 2
+    assert [method for method, _ in bucket.server.requests[n_before:] if method != "GET"] == ["POST"]
+    assert stage.done() == {"one", "four"}
+    other.remove()
+    assert [method for method, _ in bucket.server.requests[n_before:] if method != "GET"] == ["POST"]
+
+
 @pytest.mark.parametrize("harm", [lambda content: content[:40], lambda content: content[:150] + b"?" + content[151:]])
 def test_damaged_parts(bucket: Bucket, harm) -> None:
     stage = Workspace.at(bucket.uri("work")).stage("lists", [1], {})

@@ -9,9 +9,9 @@ import pytest
 import zarr
 
 from reid_dist.core.model import RowRange
-from reid_dist.errors import DamagedStoreError
+from reid_dist.errors import DamagedStoreError, StoreError
 from reid_dist.stores import sparse
-from reid_dist.stores.sparse import GraphPiece, StoredGraph, write_graph
+from reid_dist.stores.sparse import GraphPiece, GraphWriter, StoredGraph
 
 # Five items in pieces of two rows; the third row has no entry.
 INDPTR = np.array([0, 2, 3, 3, 5, 6])
@@ -30,13 +30,16 @@ def rows_of(rows: RowRange) -> GraphPiece:
 def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(sparse, "PIECE_ROWS", 2)
     place = str(tmp_path / "graph.zarr")
-    write_graph(place, (5, 6, 2), rows_of, {"parameters": {"k": 2}}, overwrite=False)
+    with GraphWriter(place, (5, 6, 2), {"parameters": {"k": 2}}, overwrite=False) as writer:
+        for rows in (RowRange(0, 2), RowRange(2, 4), RowRange(4, 5)):
+            writer.append(rows_of(rows))
     return place
 
 
 def test_pieces_are_what_was_written(uri: str) -> None:
     graph = StoredGraph.open(uri)
-    assert graph.manifest["parameters"] == {"k": 2}
+    assert graph.entry["parameters"] == {"k": 2}
+    assert sum(path.stat().st_size for path in Path(uri).rglob("*") if path.is_file()) < 10_000
     for number, rows in enumerate((RowRange(0, 2), RowRange(2, 4), RowRange(4, 5))):
         for found, written in zip(graph.piece(number), rows_of(rows), strict=True):
             np.testing.assert_array_equal(found, written)
@@ -53,5 +56,23 @@ def test_other_values_with_right_checksums_are_refused(uri: str, name: str) -> N
     array[:] = changed
     graph = StoredGraph.open(uri)
     np.testing.assert_array_equal(graph.piece(0).weights, WEIGHTS[:3])
-    with pytest.raises(DamagedStoreError, match=r"is damaged: rows 2 to 3: .*; save it again$"):
+    with pytest.raises(DamagedStoreError, match=r"is damaged: rows 2 to 3: .*; save the graph again$"):
         graph.piece(1)
+
+
+def test_a_graph_that_is_replaced_while_it_is_read_is_named(uri: str) -> None:
+    graph = StoredGraph.open(uri)
+    with GraphWriter(uri, (1, 1, 1), {}, overwrite=True) as writer:
+        writer.append(GraphPiece(np.array([0, 1]), INDICES[:1], WEIGHTS[:1], LISTS[:1, :1], DISTANCES[:1, :1]))
+    with pytest.raises(DamagedStoreError, match=r"was changed while in use, found at rows 0 to 1: .*; run again$"):
+        graph.piece(0)
+    assert StoredGraph.open(uri).piece(0).weights.tolist() == [0.5]
+
+
+def test_a_graph_that_lacks_rows_is_not_committed(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StoreError, match=r"^2 rows with 3 entries were given for .*, expected 5 with 6$"),
+        GraphWriter(tmp_path / "graph.zarr", (5, 6, 2), {}, overwrite=False) as writer,
+    ):
+        writer.append(rows_of(RowRange(0, 2)))
+    assert list(tmp_path.iterdir()) == []

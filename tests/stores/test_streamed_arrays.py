@@ -17,7 +17,7 @@ import zarr
 
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import DamagedStoreError, InputError
-from reid_dist.stores import streamed
+from reid_dist.stores import writer as writer_module
 
 N_ROWS, DIM = 230, 12
 FEATURES = np.random.default_rng(0).standard_normal((N_ROWS, DIM)).astype(np.float32)
@@ -29,8 +29,8 @@ BLOCK_ROWS = 40
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Stream everything, some forty rows at a time; return the directory for temporary stores."""
-    monkeypatch.setattr(streamed, "_HELD_BYTES", 0)
-    monkeypatch.setattr(streamed, "_BLOCK_BYTES", BLOCK_ROWS * DIM * 4)
+    monkeypatch.setattr(writer_module, "_HELD_BYTES", 0)
+    monkeypatch.setattr(writer_module, "_BLOCK_BYTES", BLOCK_ROWS * DIM * 4)
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -148,7 +148,7 @@ def test_a_memory_map_whose_file_changes_is_refused(tmp_path: Path) -> None:
 def test_small_arrays_are_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     import dask.array as da
 
-    monkeypatch.setattr(streamed, "_HELD_BYTES", FEATURES.nbytes)
+    monkeypatch.setattr(writer_module, "_HELD_BYTES", FEATURES.nbytes)
     assert not FeatureSet.from_arrays(da.from_array(FEATURES, chunks=50), PIDS, CAMIDS).is_stored
 
 

@@ -14,7 +14,7 @@ from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import Metric
 from reid_dist.relevance.protocols import JUNK_PID, OWN_ROW, PROTOCOLS, SAME_CAMERA, ZERO, Protocol, compose_protocol
 from reid_dist.stores import LabelledSet
-from reid_dist.stores.overlap import shared_items
+from reid_dist.stores.repeated_items import shared_items
 
 DISTRACTOR_PID: Final = 0
 

@@ -52,7 +52,7 @@ from reid_dist.stages.methods import SWEPT_PARAMETERS, Values
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 from reid_dist.stores.fused import FUSED_NOTE
-from reid_dist.stores.stored import open_stored
+from reid_dist.stores.stored import StoreReader
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -524,6 +524,6 @@ class _Removal:
 def _recipe_of(store: Path) -> str | None:
     """What the features of a store were made by; None for a store that cannot be read."""
     try:
-        return str(open_stored(str(store)).manifest.source.get("recipe"))
+        return str(StoreReader.open(str(store)).manifest.source.get("recipe"))
     except StoreError:
         return None

@@ -18,7 +18,7 @@ from reid_dist.reports.failures import CommonLabels, find_failures
 from reid_dist.reports.report import Report
 from reid_dist.reports.topk import TopK
 from reid_dist.stores import LabelledSet, Role, open_labels
-from reid_dist.stores.labelled import joint_labels
+from reid_dist.stores.labels import joint_labels
 from reid_dist.stores.opening import recorded_place
 
 SIDES: Final[tuple[Role, Role]] = ("query", "gallery")

@@ -30,7 +30,7 @@ from reid_dist.stages.expansion.new_features import (
 from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours
 from reid_dist.stages.parts import Blocks, Parts, RowStage, run
 from reid_dist.stores import FeatureSet
-from reid_dist.stores.labelled import joint_labels
+from reid_dist.stores.labels import joint_labels
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

@@ -34,8 +34,7 @@ from reid_dist.stages.expansion.new_features import (
 from reid_dist.stages.neighbours import Resources
 from reid_dist.stages.parts import Blocks, Parts, PartStage, run
 from reid_dist.stores import FeatureSet
-from reid_dist.stores.labelled import joint_labels
-from reid_dist.stores.labels import given_labels
+from reid_dist.stores.labels import given_labels, joint_labels
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

@@ -18,7 +18,7 @@ from reid_dist.stages.neighbours import Resources
 from reid_dist.stages.parts import Blocks, Parts, RowStage, completed, turn
 from reid_dist.stores import FeatureSet, FeatureWriter
 from reid_dist.stores.locations import remove
-from reid_dist.stores.stored import open_stored
+from reid_dist.stores.stored import StoreReader
 from reid_dist.stores.workspace import FORMAT
 
 UNKNOWN_APART: Final = "unknown cameras apart"
@@ -80,7 +80,7 @@ class NewSet:
         """The new set if its store is complete and holds these features; a damaged or other store is removed."""
         target, warn = self.target(where), where.progress.warn
         try:
-            stored = open_stored(target)
+            stored = StoreReader.open(target)
         except DamagedStoreError as error:
             warn(f"{str(error).partition(';')[0]}: made again")
             remove(target)

@@ -18,7 +18,7 @@ from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.scorers import read_block
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
 from reid_dist.stores import FeatureSet
-from reid_dist.stores.labelled import joint_labels
+from reid_dist.stores.labels import joint_labels
 
 Int64 = NDArray[np.int64]
 

@@ -242,8 +242,7 @@ class Search(ListStage):
             where.run(graph)
         finally:
             forget_blocks()
-        for part in sorted(tiles):
-            parts.stage.remove(part)
+        parts.stage.remove(*sorted(tiles))
 
 
 @dataclass(frozen=True)

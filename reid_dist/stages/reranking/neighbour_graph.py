@@ -10,7 +10,7 @@ import functools
 import os
 import shutil
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +24,9 @@ from reid_dist.errors import DamagedPartError, InputError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.neighbours import NeighbourLists
-from reid_dist.stages.parts import Parts, join_rows, take_sparse
+from reid_dist.stages.parts import Parts, cut_sparse, join_rows, take_sparse
 from reid_dist.stages.reranking.k_reciprocal import VARIANTS, JaccardMix
-from reid_dist.stores.sparse import PIECE_ROWS, GraphPiece, StoredGraph, write_graph
+from reid_dist.stores.sparse import PIECE_ROWS, GraphPiece, GraphWriter, StoredGraph
 from reid_dist.stores.workspace import remove_part
 
 if TYPE_CHECKING:
@@ -64,28 +64,19 @@ class KeptRows:
         return GraphPiece(*found, index[:, : self.k], distance[:, : self.k])
 
 
-@dataclass(frozen=True)
-class _StoredRows:
+class _StoredRows(StoredGraph):
     """Rows stored in a Zarr group."""
 
-    stored: StoredGraph
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        manifest = self.stored.manifest
-        return manifest["shape"][0], manifest["n_entries"], manifest["k"]
-
     def read(self, rows: RowRange) -> GraphPiece:
+        """Read a range of rows."""
         sparse, lists = [], []
         for number in range(rows.start // PIECE_ROWS, -(-rows.stop // PIECE_ROWS)):
-            piece = self.stored.piece(number)
-            first = number * PIECE_ROWS
-            place = np.arange(max(rows.start - first, 0), min(rows.stop - first, len(piece.neighbours)))
-            sparse.append(take_sparse(_weights_of(piece), place))
-            lists.append((piece.neighbours[place], piece.distances[place]))
-        joined = join_rows(sparse)
+            piece, first = self.piece(number), number * PIECE_ROWS
+            here = slice(max(rows.start - first, 0), min(rows.stop - first, len(piece.neighbours)))
+            sparse.append(cut_sparse(_weights_of(piece), here.start, here.stop))
+            lists.append((piece.neighbours[here], piece.distances[here]))
         index, distance = (np.concatenate(each) for each in zip(*lists, strict=True))
-        return GraphPiece(joined.indptr, joined.column, joined.value, index, distance)
+        return GraphPiece(*join_rows(sparse), index, distance)
 
 
 class NeighbourGraph:
@@ -123,8 +114,8 @@ class NeighbourGraph:
         StoreNotFoundError, IncompleteStoreError, StoreError, DamagedStoreError
             If there is none, or it is incomplete or damaged.
         """
-        stored = StoredGraph.open(os.fspath(uri))
-        return cls(_StoredRows(stored), stored.manifest)
+        stored = _StoredRows.open(uri)
+        return cls(stored, stored.entry)
 
     def save(self, uri: str | os.PathLike[str], *, overwrite: bool = False) -> NeighbourGraph:
         """Write the graph to a Zarr group, piece by piece, and return the stored one.
@@ -140,7 +131,9 @@ class NeighbourGraph:
             If it cannot be written.
         """
         description = {"rerank": self.rerank, "distance": self.distance, "inputs": self.inputs}
-        write_graph(os.fspath(uri), self._rows.shape, self._rows.read, description, overwrite=overwrite)
+        with GraphWriter(uri, self._rows.shape, description, overwrite=overwrite) as writer:
+            for rows in cut_rows(self.n_items, PIECE_ROWS):
+                writer.append(self._rows.read(rows))
         return NeighbourGraph.open(uri)
 
     def read(self, start: int, stop: int) -> GraphPiece:
@@ -242,14 +235,11 @@ def jaccard_distances(graph: NeighbourGraph, rows: Rows, columns: Rows | None = 
     far_rows = np.arange(graph.n_items) if columns is None else _checked("columns", columns, graph.n_items)
     rules = VARIANTS.get(graph.rerank["variant"])
     mix = JaccardMix(0.0, False, False, 1.0, rules.normalised, rules.clipped)
-    near = _take(graph, near_rows)
+    known, place = np.unique(near_rows, return_inverse=True)
+    near = take_sparse(join_rows(rows for _, rows in _rows_by_piece(graph, known)), place)
     near_sums = row_sums(near)
     result = np.ones((len(near_rows), len(far_rows)))
-    for cut in cut_rows(graph.n_items, PIECE_ROWS):
-        wanted = np.flatnonzero((far_rows >= cut.start) & (far_rows < cut.stop))
-        if not len(wanted):
-            continue
-        far = take_sparse(_weights_of(graph.read(cut.start, cut.stop)), far_rows[wanted] - cut.start)
+    for wanted, far in _rows_by_piece(graph, far_rows):
         shared = overlap_block(near, far, graph.n_items, mix.multiplies)
         owner = entry_owners(shared.indptr)
         distance = mix.graph_distances(shared.value, near_sums[owner], row_sums(far)[shared.column])
@@ -261,15 +251,12 @@ def _weights_of(piece: GraphPiece) -> SparseRows:
     return SparseRows(piece.indptr, piece.indices, piece.weights)
 
 
-def _take(graph: NeighbourGraph, rows: Int64) -> SparseRows:
-    """Some rows of weights, in the requested order."""
-    known, place = np.unique(rows, return_inverse=True)
-    pieces = []
+def _rows_by_piece(graph: NeighbourGraph, items: Int64) -> Iterator[tuple[Int64, SparseRows]]:
+    """Rows of weights of some items, one piece of the graph after the other, and where the items of the piece are."""
     for cut in cut_rows(graph.n_items, PIECE_ROWS):
-        here = known[(known >= cut.start) & (known < cut.stop)]
-        if len(here):
-            pieces.append(take_sparse(_weights_of(graph.read(cut.start, cut.stop)), here - cut.start))
-    return take_sparse(join_rows(pieces), place)
+        wanted = np.flatnonzero((items >= cut.start) & (items < cut.stop))
+        if len(wanted):
+            yield wanted, take_sparse(_weights_of(graph.read(cut.start, cut.stop)), items[wanted] - cut.start)
 
 
 def _checked(name: str, given: Rows, n_items: int) -> Int64:

@@ -17,8 +17,7 @@ from reid_dist.stores.importers.labelling import LabelledPart, label_parts
 from reid_dist.stores.importers.names import SIDE_LABELS, ArrayNames, find_labels
 from reid_dist.stores.importers.source import open_source
 from reid_dist.stores.kept_rows import kept_dtype, natural_dtype
-from reid_dist.stores.labelled import LabelledRows, Role
-from reid_dist.stores.labels import label_arguments
+from reid_dist.stores.labels import LabelledRows, Role, label_arguments
 from reid_dist.stores.locations import (
     State,
     at_location,

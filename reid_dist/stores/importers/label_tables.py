@@ -19,7 +19,7 @@ from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError
 from reid_dist.stores.importers.names import SIDE_LABELS, ArrayNames, find_table
 from reid_dist.stores.importers.source import Frame, RowArray, Source
-from reid_dist.stores.labelled import Role
+from reid_dist.stores.labels import Role
 
 Mask: TypeAlias = NDArray[np.bool_]
 

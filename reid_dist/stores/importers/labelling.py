@@ -36,10 +36,10 @@ from reid_dist.stores.importers.names import SIDE_LABELS, Part, find_parts, opti
 from reid_dist.stores.importers.source import RowArray, Source, open_source
 from reid_dist.stores.importers.text_files import file_of_labels, read_column, read_lines
 from reid_dist.stores.kept_rows import FIRST_OFFENDERS, check_shape
-from reid_dist.stores.labelled import Role
 from reid_dist.stores.labels import (
     COLUMN_PREFIX,
     Labels,
+    Role,
     label_arguments,
     make_labels,
     number_in_digits,

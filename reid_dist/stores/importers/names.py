@@ -11,8 +11,7 @@ from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError
 from reid_dist.stores.distance_block import looks_like_distances
 from reid_dist.stores.importers.source import Source, listed
-from reid_dist.stores.labelled import Role
-from reid_dist.stores.labels import COLUMN_PREFIX
+from reid_dist.stores.labels import COLUMN_PREFIX, Role
 
 _WORDS: dict[str, tuple[str, ...]] = {
     "features": ("f", "feature", "features", "feat", "feats", "embedding", "embeddings", "x"),

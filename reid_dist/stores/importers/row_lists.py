@@ -29,8 +29,7 @@ from reid_dist.errors import InputError, StoreError
 from reid_dist.stores.importers.matlab import read_nested_cells
 from reid_dist.stores.importers.source import listed, open_source, text_rows
 from reid_dist.stores.importers.text_files import file_of_labels, read_text
-from reid_dist.stores.labelled import LabelledSet
-from reid_dist.stores.labels import as_whole_numbers, join_item_ids
+from reid_dist.stores.labels import LabelledSet, as_whole_numbers, join_item_ids
 
 LEFT: Final = ("left", "first", "row1", "id1", "path1", "template1", "t1", "a", "query")
 RIGHT: Final = ("right", "second", "row2", "id2", "path2", "template2", "t2", "b", "gallery")

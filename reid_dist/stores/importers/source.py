@@ -23,7 +23,7 @@ from reid_dist.core.regular_files import refuse_special
 from reid_dist.errors import InputError, ReidDistError, StoreError, StoreNotFoundError
 from reid_dist.stores.labels import as_column
 from reid_dist.stores.locations import canonical_uri, local_path
-from reid_dist.stores.object_errors import is_object_uri
+from reid_dist.stores.objects import is_object_uri
 
 if TYPE_CHECKING:
     from typing import Self

@@ -17,7 +17,7 @@ from reid_dist.stores.folders import folder_at
 from reid_dist.stores.importers.file_rows import MOST_CHUNK_BYTES, chunked_rows, too_large_chunks
 from reid_dist.stores.importers.source import FORMATS, ComputedRows, Format, HeldRows, RowArray, Source
 from reid_dist.stores.locations import State, at_location, refuse_stripped, state_of
-from reid_dist.stores.stored import StoreReader, open_stored
+from reid_dist.stores.stored import StoreReader
 
 
 def _features_of_store(store: StoreReader) -> RowArray:
@@ -46,13 +46,13 @@ def _open_remote(uri: str) -> Source:
 def _open_stores(uri: str) -> Source | None:
     """Open a store, or a folder of two; None if it is neither."""
     if state_of(uri) in (State.COMPLETE, State.WRITING):
-        return _source_of_stores(uri, {"": open_stored(uri)})
+        return _source_of_stores(uri, {"": StoreReader.open(uri)})
     refuse_stripped(uri)
     sides = {f"{role}_": at_location(uri, f"{role}.zarr") for role in ("query", "gallery")}
     for side in sides.values():
         refuse_stripped(side)
     if all(state_of(side) in (State.COMPLETE, State.WRITING) for side in sides.values()):
-        return _source_of_stores(uri, {prefix: open_stored(side) for prefix, side in sides.items()})
+        return _source_of_stores(uri, {prefix: StoreReader.open(side) for prefix, side in sides.items()})
     return None
 
 

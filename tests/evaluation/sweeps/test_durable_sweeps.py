@@ -19,7 +19,7 @@ import reid_dist.engine.tasks as tasks
 from reid_dist import FeatureSet, evaluate
 from reid_dist.core.model import Neighbours
 from reid_dist.errors import DamagedStoreError
-from reid_dist.stores.encoding import decode, encode
+from reid_dist.stores.archive import decode, encode
 
 EVERYTHING: dict[str, Any] = {
     "metrics": ["mAP", "CMC_single_shot@2", "TAR@FAR=0.01", "EER"],
