@@ -25,7 +25,7 @@ from reid_dist.evaluation.benchmarks.variants import (
 )
 from reid_dist.evaluation.evaluate import evaluate_block, evaluate_once, evaluate_same_pass
 from reid_dist.evaluation.options import EvaluationOptions, RankingOptions
-from reid_dist.evaluation.splits.repeated import SplitJob, SplitReport, run_splits
+from reid_dist.evaluation.splits.repeated import SplitJob, run_splits
 from reid_dist.reports import Report
 from reid_dist.stages.session import Session
 from reid_dist.stores import DistanceBlock, FeatureSet, FeatureSource, LabelledSet, as_feature_set
@@ -39,14 +39,15 @@ def evaluate_benchmark(
     options: Mapping[str, Any],
     *,
     other_codes: bool,
-) -> Report | SplitReport:
+) -> Report:
     """Evaluate under a benchmark by its name; everything as of `reid_dist.evaluate`."""
     refuse_other_codes(other_codes, name)
     chosen, resolved = with_benchmark(str(name), options)
     if chosen.draw is not None:
-        job = SplitJob.of(query, gallery, {**options, "benchmark": name, "other_codes": other_codes})
-        # Its progress is that of finished splits.
-        return run_splits(session, job)
+        raise InputError(
+            f"benchmark {name!r} draws galleries, and its numbers are means over the draws: evaluate_splits(query, "
+            f"gallery, benchmark={name!r})"
+        )
     near, far = as_feature_set(query, "query"), as_feature_set(gallery, "gallery")
     refuse_unfit_labels(chosen, near, far)
     given = cast("EvaluationOptions", resolved)

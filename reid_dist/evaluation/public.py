@@ -3,46 +3,15 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any
 
 from reid_dist.evaluation.evaluate import evaluate_once
-from reid_dist.evaluation.options import EvaluationOptions
 from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.reports import Report
 from reid_dist.stores import FeatureSource
 
 if TYPE_CHECKING:
     from distributed import Client
-
-    from reid_dist.evaluation.splits import SplitReport
-
-
-@overload
-def evaluate(
-    query: FeatureSource,
-    gallery: FeatureSource,
-    *,
-    benchmark: None = None,
-    other_codes: bool = False,
-    client: Client | None = None,
-    workspace: str | PathLike[str] | None = None,
-    progress: Shown = None,
-    **options: Unpack[EvaluationOptions],
-) -> Report: ...
-
-
-@overload
-def evaluate(
-    query: FeatureSource,
-    gallery: FeatureSource,
-    *,
-    benchmark: str,
-    other_codes: bool = False,
-    client: Client | None = None,
-    workspace: str | PathLike[str] | None = None,
-    progress: Shown = None,
-    **options: Unpack[EvaluationOptions],
-) -> Report | SplitReport: ...
 
 
 @lists_options()
@@ -56,7 +25,7 @@ def evaluate(
     workspace: str | PathLike[str] | None = None,
     progress: Shown = None,
     **options: Any,
-) -> Report | SplitReport:
+) -> Report:
     """Evaluate queries against a gallery, exactly.
 
     Parameters
@@ -66,7 +35,8 @@ def evaluate(
         `FeatureSet.from_arrays` takes them; or paths of stores, or of files that `ingest` reads.
     benchmark
         A name from `reid-dist list benchmarks`: its protocol, collapse, draws and metrics.  Options that contradict it
-        are refused; distance, expand, rerank, metrics and all others stay free.
+        are refused; distance, expand, rerank, metrics and all others stay free.  One that draws galleries, such as
+        SYSU-MM01, is refused: call `reid_dist.evaluate_splits`.
     other_codes
         Also give the numbers of other codes in use that cannot share the pass of the benchmark, since they rank groups
         or draw galleries; each costs a run of its own.  Those of other codes that rank single items cost nothing, and
@@ -85,9 +55,8 @@ def evaluate(
 
     Returns
     -------
-    Report or SplitReport
-        The report; `Report.save` writes it.  Of a benchmark that draws galleries, such as SYSU-MM01, the report of
-        `evaluate_splits`: its ``metrics`` are means over the draws.
+    Report
+        The report; `Report.save` writes it.
 
     Raises
     ------
