@@ -165,6 +165,15 @@ def leaderboard(history: Path, output: Path, suite: str | None, metrics: tuple[s
     print(f"written: {output}")
 
 
+@command.command("import")
+@click.argument("history", type=click.Path(path_type=Path))
+def import_(history: Path) -> None:
+    """Convert HISTORY, written by the version before, to the present format; a copy of it stays beside it."""
+    from reid_dist.nightly.history import History
+
+    print(f"imported: {counted(History.import_file(history), 'run')}")
+
+
 @command.command("accept")
 @click.argument("run", metavar="HISTORY#RUN[:NAME]", type=click.Path(path_type=Path))
 @click.option("--why", required=True, metavar="TEXT", help="Reason, which is stored and shown.")

@@ -12,8 +12,7 @@ from reid_dist.core.formatting import byte_size, duration
 from reid_dist.errors import UnknownNameError
 from reid_dist.metrics.definitions import headline_metrics, reported_name
 from reid_dist.nightly.history.earlier_runs import Streak
-from reid_dist.nightly.history.run_state import FINISHED, run_state
-from reid_dist.nightly.history.values import DONE, Entry, Estimate, Run
+from reid_dist.nightly.history.values import DONE, FINISHED, Entry, Estimate, Run, run_state
 from reid_dist.nightly.wording import brief_verdict
 from reid_dist.reports.console import fact_table, print_parts, value_table
 from reid_dist.reports.words import interval, metric_value

@@ -24,8 +24,7 @@ from reid_dist.evaluation.splits import SplitReport
 from reid_dist.nightly.entries import done_entry, undone_entry
 from reid_dist.nightly.exit_codes import INTERRUPTED, STOPPED, exit_code_of
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.run_state import RUNNING
-from reid_dist.nightly.history.values import FAILED, SKIPPED, Entry, Finding, Run, reports_folder
+from reid_dist.nightly.history.values import FAILED, RUNNING, SKIPPED, Entry, Finding, Run, reports_folder
 from reid_dist.nightly.memory import peak_bytes, reset_peaks
 from reid_dist.nightly.suite import PlannedJob, Suite
 from reid_dist.nightly.verdicts import apply_gates

@@ -24,7 +24,7 @@ from reid_dist.errors import ClusterError, DamagedStoreError, RunFailedError, St
 from reid_dist.nightly.delivery import deliver_night, recent_runs
 from reid_dist.nightly.gating.settings import Gates
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.checksums import update_row
+from reid_dist.nightly.history.chain import update_run
 from reid_dist.nightly.history.values import ALARM, DONE, FAILED, SKIPPED, Entry, Finding, Run
 from reid_dist.nightly.page.trends import report_link
 from reid_dist.nightly.running import Surroundings
@@ -236,7 +236,7 @@ def test_what_killed_nights_left_in_the_workspace_goes(tmp_path: Path) -> None:
         alive = history.begin("small", "0")
         gone, elsewhere = (history.begin("small", "0", host="another") for _ in range(2))
     with contextlib.closing(sqlite3.connect(tmp_path / "nights.db", isolation_level=None)) as connection:
-        update_row(connection, "runs", gone, seen="2020-01-01T00:00:00Z")
+        update_run(connection, gone, seen="2020-01-01T00:00:00Z")
     left = [workspace / name.replace("00001", f"{number:05}") for number in (killed, alive, gone, elsewhere)]
     # A night of another history with the same workspace may have the number of one that is killed here.
     left += [workspace / f"run-{killed:05}-0123456789ab", workspace / "mine"]

@@ -8,9 +8,8 @@ from dataclasses import asdict
 from typing import IO, Any, Final
 
 from reid_dist.core.extras import import_extra
-from reid_dist.nightly.history.run_state import run_state
-from reid_dist.nightly.history.schema import SCHEMA
-from reid_dist.nightly.history.values import GATES, Entry, Run
+from reid_dist.nightly.history.chain import SCHEMA
+from reid_dist.nightly.history.values import GATES, Entry, Run, run_state
 from reid_dist.reports.csv_text import write_csv_table
 from reid_dist.reports.documents import plain
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+import math
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field, fields
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from reid_dist.core.processes import began
 from reid_dist.evaluation.splits.report import PAGE as SPLITS_PAGE
 from reid_dist.reports import Report
 from reid_dist.reports.comparison import ChangedQuery
+from reid_dist.reports.documents import plain
 from reid_dist.reports.files import PAGE
 from reid_dist.reports.verdicts import BETTER as BETTER
 from reid_dist.reports.verdicts import SAME as SAME
@@ -250,3 +255,119 @@ def moment(stamp: str) -> datetime | None:
 def reports_folder(number: int) -> str:
     """Return the directory of the reports of a run, relative to that of the page."""
     return f"runs/{number:05}"
+
+
+# ---------------------------------------------------------------------------------------------------------- documents
+
+
+def run_document(run: Run) -> dict[str, Any]:
+    """Return a run without number, suite and entries as plain values."""
+    return {
+        name: _number(value) if name == "hours" else plain(value)
+        for name, value in ((each.name, getattr(run, each.name)) for each in fields(Run))
+        if name not in ("number", "suite", "entries")
+    }
+
+
+def run_of(number: int, suite: str, document: Mapping[str, Any]) -> Run:
+    """Return the run of a document, without entries."""
+    hours = _float(document["hours"])
+    return Run(**{**document, "number": number, "suite": suite, "planned": tuple(document["planned"]), "hours": hours})
+
+
+def entry_document(entry: Entry, results: Sequence[str] = ()) -> dict[str, Any]:
+    """Return an entry as plain values; `results` are the digests of its report and of its values per query."""
+    document = {each.name: plain(getattr(entry, each.name)) for each in fields(Entry) if each.name != "findings"}
+    metrics = {name: [_number(value) for value in astuple(estimate)] for name, estimate in entry.metrics.items()}
+    findings = [plain(asdict(finding)) for finding in entry.findings]
+    return document | {
+        "metrics": metrics, "findings": findings, "seconds": _number(entry.seconds), "results": list(results)
+    }  # fmt: skip
+
+
+def entry_of(document: Mapping[str, Any]) -> Entry:
+    """Return the entry of a document."""
+    changed = {
+        "reused": tuple(document["reused"]),
+        "seconds": _float(document["seconds"]),
+        "metrics": {name: Estimate(*map(_float, values)) for name, values in document["metrics"].items()},
+        "findings": tuple(
+            Finding(**{**finding, "changes": tuple(map(_change_of, finding["changes"]))})
+            for finding in document["findings"]
+        ),
+    }
+    return Entry(**{name: value for name, value in {**document, **changed}.items() if name != "results"})
+
+
+def _change_of(values: Mapping[str, Any]) -> Change:
+    undefined = {"baseline": math.nan, "candidate": math.nan}
+    lost = tuple(
+        ChangedQuery(**{**moved, **{name: nan for name, nan in undefined.items() if moved[name] is None}})
+        for moved in values["lost"]
+    )
+    return Change(**{**values, "lost": lost})
+
+
+def _number(value: float | None) -> float | str | None:
+    """Return a number as JSON has it: NaN is None, an infinite one is a text; adding zero makes -0.0 plain 0.0."""
+    if value is None or math.isnan(value):
+        return None
+    return float(value) + 0.0 if math.isfinite(value) else str(float(value))
+
+
+def _float(value: float | str | None) -> float | None:
+    return None if value is None else float(value)
+
+
+# -------------------------------------------------------------------------------------------------------------- state
+
+FINISHED: Final = "finished"
+RUNNING: Final = "running"
+KILLED: Final = "killed"
+
+LONGEST_SILENCE: Final = timedelta(hours=24)
+"""Time without an entry after which an unfinished run of another host counts as killed.
+
+A run is seen when it begins and with every entry, so this exceeds the time of one job.  A longer time budget of the
+suite takes its place, plus `_MARGIN`.
+"""
+
+# Beyond a time budget: a job in flight ends at its next task, and clocks of two hosts differ.
+_MARGIN: Final = timedelta(hours=1)
+
+# Seconds: a run is recorded some time after its process started; both clocks are of this host.
+_SLACK = 5.0
+
+
+def this_host() -> str:
+    """Return the name of this host as runs record it."""
+    return platform.node() or "localhost"
+
+
+def run_state(run: Run, *, at: datetime | None = None) -> str:
+    """Return ``finished``, ``killed`` or ``running``, at a time or now.
+
+    An unfinished run of this host is killed if its process is gone; one of another host, if it was last seen too long
+    ago (`LONGEST_SILENCE`).
+    """
+    if run.finished is not None:
+        return FINISHED
+    if run.host == this_host():
+        return RUNNING if _is_its_process(run) else KILLED
+    seen = moment(run.seen)
+    silence = LONGEST_SILENCE if run.hours is None else max(LONGEST_SILENCE, timedelta(hours=run.hours) + _MARGIN)
+    return KILLED if seen is not None and (at or datetime.now(UTC)) - seen > silence else RUNNING
+
+
+def _is_its_process(run: Run) -> bool:
+    try:
+        os.kill(run.pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    begin, started = began(run.pid), moment(run.started)
+    if begin is None or started is None:
+        return True
+    # Another process may have the number by now.
+    return begin <= started.timestamp() + _SLACK

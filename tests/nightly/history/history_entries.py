@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.checksums import update_row
+from reid_dist.nightly.history.chain import update_run
 from reid_dist.nightly.history.values import ALARM, SAME, WORSE, Change, Entry, Estimate, Finding
 from reid_dist.reports import Report
 from reid_dist.reports.comparison import ChangedQuery
@@ -160,7 +160,7 @@ def holding(path: Path, *statements: str) -> Iterator[sqlite3.Connection]:
 def last_seen(path: Path, number: int, at: datetime) -> None:
     """Set the time at which a run was last seen."""
     with holding(path) as connection:
-        update_row(connection, "runs", number, seen=at.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        update_run(connection, number, seen=at.strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
 def output_of(program: str, path: Path) -> str:
