@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from reid_dist.errors import DamagedStoreError, StoreNotFoundError
-from reid_dist.nightly.gating.accuracy import dropped, gate_accuracy, gate_means, gated_metrics
+from reid_dist.nightly.gating.accuracy import gate_accuracy, gate_means, gated_metrics
 from reid_dist.nightly.gating.nights import Night, night_of, tested_metrics
 from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
 from reid_dist.nightly.gating.settings import AccuracyGate, Gates, RatioGate, TrendGate
@@ -134,9 +134,6 @@ def _accuracy(earlier: _EarlierNights, gate: AccuracyGate) -> Finding:
     entry, history = earlier.entry, earlier.history
     good = history.last_good(earlier.suite, entry.name, before=earlier.number)
     same = earlier.same_options
-    metrics = earlier.tested(gate)
-    past = [each for each in earlier.past(gate.nights) if each.entry.is_good]
-    may_be_worse = any(dropped(entry, each.entry, metrics, gate.minimum_effect) for each in past)
     last_good, reference = (None if each is None else earlier.with_report(each) for each in (good, earlier.reference))
     return gate_accuracy(
         earlier.report,
@@ -145,7 +142,6 @@ def _accuracy(earlier: _EarlierNights, gate: AccuracyGate) -> Finding:
         same_options=same,
         gate=gate,
         reference=reference,
-        recent=earlier.nights(past, metrics) if may_be_worse else [],
     )
 
 

@@ -119,7 +119,7 @@ def test_a_trend_is_found_between_levels_that_no_pair_of_nights_separates(nights
 
 
 @pytest.mark.slow
-def test_an_accepted_night_begins_the_trend_and_the_choice_of_the_best(nights: Nights) -> None:
+def test_an_accepted_night_begins_the_trend_and_is_the_reference(nights: Nights) -> None:
     for _ in range(9):
         nights.add(0.08)
     accuracy, _ = nights.add(0.0)
@@ -130,19 +130,6 @@ def test_an_accepted_night_begins_the_trend_and_the_choice_of_the_best(nights: N
     assert [accuracy.verdict for accuracy, _ in found].count("undecided") >= 7
     assert found[0][1].reason == "no verdict yet (2 of 8 results that differ)"
     assert found[-1][1].baseline == 10
-
-
-def test_a_loss_against_the_best_of_the_last_nights_is_found(nights: Nights) -> None:
-    nights.add(0.0)
-    nights.add(0.05, noise=0.05)
-    # Down in steps that are too small, from a level that is far above the first night.
-    found = [nights.add(0.05 - 0.004 * number, noise=0.02) for number in range(1, 6)]
-    verdicts = [accuracy.verdict for accuracy, _ in found]
-    assert "worse" not in verdicts[:1]
-    assert "worse" in verdicts
-    worse = found[verdicts.index("worse")][0]
-    assert "against run 2, the best of the last" in worse.reason
-    assert worse.baseline == 2
 
 
 def test_a_rise_is_news_once(nights: Nights) -> None:

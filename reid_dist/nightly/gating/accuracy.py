@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,9 +14,8 @@ from reid_dist.metrics.confidence import Interval
 from reid_dist.metrics.definitions import parse_metric
 from reid_dist.metrics.repeats import mean_and_spread, mean_interval
 from reid_dist.nightly.entries import PER_SPLIT
-from reid_dist.nightly.gating.best import BestDrop, drop_from_best
 from reid_dist.nightly.gating.differences import job_differences, listed, place_differences
-from reid_dist.nightly.gating.nights import Float64, Night, Tested, finding_of_metrics, points, tested_metrics
+from reid_dist.nightly.gating.nights import Float64, Tested, finding_of_metrics, points
 from reid_dist.nightly.gating.settings import AccuracyGate
 from reid_dist.nightly.history.values import (
     ALARM,
@@ -34,9 +32,8 @@ from reid_dist.nightly.history.values import (
 from reid_dist.reports import Report
 from reid_dist.reports.comparison import Comparison, MetricComparison, compare
 from reid_dist.reports.comparison.conditions import differing_conditions
-from reid_dist.reports.comparison.paired import query_values
 from reid_dist.reports.documents import plain
-from reid_dist.reports.verdicts import ROUNDING, decidable, p_value_text, verdict_of_interval
+from reid_dist.reports.verdicts import ROUNDING, decidable, verdict_of_interval
 
 _GATE: Final = "accuracy"
 _MOST_LOST: Final = 10
@@ -52,28 +49,26 @@ def gate_accuracy(
     same_options: Past | None,
     gate: AccuracyGate,
     reference: Past | None = None,
-    recent: Sequence[Night] = (),
 ) -> Finding:
     """Return the finding of accuracy of an entry.
 
     `last_good`, the newest good entry of the same name, and `reference`, the last accepted one or else the first, have
     their reports.  `same_options` is the newest good entry with equal `input_digest` and `job_digest`; its report is
-    not needed.  `recent` are the good nights from which the best is chosen, oldest first.
+    not needed.
 
-    The finding is that against the last good entry; where that is no loss but another comparison is, that against the
-    reference, or else against the best night.  Where there is no loss and no gain either, it is a gain against the last
-    accepted entry, in the night in which the gain is reached.
+    The finding is that against the last good entry; where that is no loss but the other comparison is, that against the
+    reference.  Where there is no loss and no gain either, it is a gain against the last accepted entry, in the night in
+    which the gain is reached.
     """
     # Of `same_options` alone only the digest is known.
     finding = _against(candidate, entry, last_good or same_options, gate, gate.last_good_share, "last good")
-    losses = [*_longer_losses(candidate, entry, last_good, reference, recent, gate)]
-    if losses:
+    loss = _loss_against_reference(candidate, entry, last_good, reference, gate)
+    if loss is not None:
         if finding.verdict == WORSE:
-            addition = "; also a loss against " + " and ".join(f"run {loss.baseline}" for loss in losses)
-            finding = replace(finding, reason=finding.reason + addition)
+            finding = replace(finding, reason=f"{finding.reason}; also a loss against run {loss.baseline}")
         else:
             latest = "" if finding.baseline is None else f"; {finding.verdict} against run {finding.baseline}, the last"
-            finding = replace(losses[0], reason=losses[0].reason + latest)
+            finding = replace(loss, reason=loss.reason + latest)
     elif finding.verdict != BETTER and (gain := _new_gain(candidate, entry, last_good, reference, gate)) is not None:
         latest = "" if finding.baseline is None else f"; {finding.verdict} against run {finding.baseline}, the last"
         finding = replace(gain, reason=gain.reason + latest)
@@ -153,34 +148,20 @@ def _gated(metrics: tuple[str, ...] | None, protocol: Mapping[str, Any], has: Ca
     return tuple(name for name in found if name) or (precision[0], first[0])
 
 
-def _longer_losses(
-    candidate: Report,
-    entry: Entry,
-    last_good: Past | None,
-    reference: Past | None,
-    recent: Sequence[Night],
-    gate: AccuracyGate,
-) -> Iterator[Finding]:
-    """Yield losses against the reference, and against the best of the last nights."""
-    if reference is not None and (last_good is None or reference.run != last_good.run):
-        role = "last accepted" if reference.entry.accepted else "first"
-        if dropped(entry, reference.entry, gated_metrics(gate.metrics, candidate), gate.minimum_effect):
-            found = _against(candidate, entry, reference, gate, gate.reference_share, role)
-            if found.verdict == WORSE:
-                yield found
-    if recent and "pid" in candidate.per_query:
-        metrics = tested_metrics(candidate, tuple(recent[0].values))
-        tonight = Night(0, entry.result_digest, {name: query_values(candidate, name) for name in metrics})
-        drop = drop_from_best(
-            recent,
-            tonight,
-            candidate.per_query["pid"],
-            smallest_effect=gate.minimum_effect - ROUNDING,
-            n_resamples=gate.n_resamples,
-            seed=gate.seed,
-        )
-        if drop is not None and drop.p_value <= gate.best_share * gate.false_alarm:
-            yield _worse_than_best(candidate, drop, len(recent))
+def _loss_against_reference(
+    candidate: Report, entry: Entry, last_good: Past | None, reference: Past | None, gate: AccuracyGate
+) -> Finding | None:
+    """Return a loss against the reference; None for none."""
+    if reference is None or (last_good is not None and reference.run == last_good.run):
+        return None
+    if not _dropped(entry, reference.entry, gated_metrics(gate.metrics, candidate), gate.minimum_effect):
+        return None
+    found = _against(candidate, entry, reference, gate, gate.reference_share, _role(reference))
+    return found if found.verdict == WORSE else None
+
+
+def _role(reference: Past) -> str:
+    return "last accepted" if reference.entry.accepted else "first"
 
 
 def _new_gain(
@@ -189,7 +170,7 @@ def _new_gain(
     """Return a gain against the last accepted entry that the last good entry had not reached; None for none."""
     if reference is None or not reference.entry.accepted or last_good is None or last_good.run == reference.run:
         return None
-    role = "last accepted"
+    role = _role(reference)
     gain = _against(candidate, entry, reference, gate, gate.reference_share, role)
     if gain.verdict != BETTER or last_good.report is None:
         return None
@@ -197,7 +178,7 @@ def _new_gain(
     return None if before.verdict == BETTER else gain
 
 
-def dropped(after: Entry, before: Entry, metrics: Sequence[str], smallest: float) -> bool:
+def _dropped(after: Entry, before: Entry, metrics: Sequence[str], smallest: float) -> bool:
     """Return whether a metric may have dropped by so much; true for unknown values."""
     values = [(before.metrics.get(name), after.metrics.get(name)) for name in metrics]
     return any(
@@ -208,23 +189,6 @@ def dropped(after: Entry, before: Entry, metrics: Sequence[str], smallest: float
         or old.value - new.value >= smallest - ROUNDING
         for old, new in values
     )
-
-
-def _worse_than_best(candidate: Report, drop: BestDrop, n_nights: int) -> Finding:
-    after = float(candidate.metrics.get(drop.metric, math.nan))
-    change = Change(
-        name=drop.metric,
-        baseline=plain(after + drop.drop),
-        candidate=plain(after),
-        difference=-drop.drop,
-        verdict=WORSE,
-    )
-    words = (
-        f"against run {drop.number}, the best of the last {n_nights} nights: {drop.metric} fell by "
-        f"{points(drop.drop)} points to {points(after)} % (p {p_value_text(drop.p_value)} with the choice of the "
-        "best night taken into account)"
-    )
-    return Finding(gate=_GATE, verdict=WORSE, reason=words, baseline=drop.number, changes=(change,))
 
 
 def _moved_without_cause(entry: Entry, earlier: Past | None) -> str:

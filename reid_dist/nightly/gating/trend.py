@@ -39,7 +39,7 @@ from reid_dist.reports.verdicts import p_value_text, verdict_of
 Float64 = NDArray[np.float64]
 
 _GATE: Final = "trend"
-# A stream of its own, beside those of bootstrap, sign flips and the best of the last nights.
+# A stream of its own, beside those of bootstrap and sign flips.
 _STREAM: Final = 3
 _EQUAL: Final = 1e-12
 
