@@ -57,8 +57,8 @@ def show(
     from reid_dist.cli.history_table import print_run, print_runs
     from reid_dist.nightly.history import History
     from reid_dist.nightly.history.address import Address, find_run, is_address
-    from reid_dist.nightly.history.earlier_runs import streak
     from reid_dist.nightly.history.export import to_document
+    from reid_dist.nightly.outcomes import streak
 
     if is_address(history):
         if last is not None or suite is not None:

@@ -8,14 +8,11 @@ from typing import Any, Final
 from reid_dist.core.credentials import without_credentials
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.evaluation.splits import SplitReport
-from reid_dist.nightly.gating.differences import PROSE
-from reid_dist.nightly.history.values import Entry, Estimate
+from reid_dist.nightly.causes import PROSE
+from reid_dist.nightly.history.values import PER_SPLIT, Entry, Estimate
 from reid_dist.nightly.suite import PlannedJob
 from reid_dist.reports import Report
 from reid_dist.reports.documents import plain
-
-PER_SPLIT: Final = "per_split"
-"""Key, among the counts of an entry of means over splits, of their values by metric."""
 
 # Fields of the protocol that describe an input and not the job.
 _INPUTS: Final = frozenset({"ground_truth"})

@@ -22,14 +22,16 @@ from reid_dist.evaluation.runs import prepared_job
 from reid_dist.evaluation.sides import RowsProgress
 from reid_dist.evaluation.splits import SplitReport
 from reid_dist.nightly.entries import done_entry, undone_entry
-from reid_dist.nightly.exit_codes import INTERRUPTED, STOPPED, exit_code_of
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.values import FAILED, RUNNING, SKIPPED, Entry, Finding, Run, reports_folder
 from reid_dist.nightly.memory import peak_bytes, reset_peaks
+from reid_dist.nightly.outcomes import INTERRUPTED, STOPPED, exit_code_of
 from reid_dist.nightly.suite import PlannedJob, Suite
 from reid_dist.nightly.verdicts import apply_gates
 from reid_dist.reports import Report
-from reid_dist.stores import Workspace
+from reid_dist.reports.browse import Site, open_subject, write_folder
+from reid_dist.reports.files import TOPK
+from reid_dist.stores import Workspace, open_labels
 from reid_dist.stores.folders import folder_at
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
 DEFECTS: Final = "traceback.txt"
 """File with the traceback of a job that failed by a defect."""
+
+# Folder of the explorer beside a report.
+_EXPLORER: Final = "explorer"
 
 # Consecutive failed starts of the cluster after which it is not started again.
 _MOST_STARTS: Final = 2
@@ -136,6 +141,7 @@ def _run_jobs(
                     findings = apply_gates(
                         entry, report, history, suite=suite.suite, number=places.number, gates=suite.gates
                     )
+                    entry, findings = _explained(entry, findings, planned, places)
             except _BudgetSpentError:
                 left_out = f"the time budget of {suite.hours:g} h was spent"
             except KeyboardInterrupt:
@@ -313,6 +319,37 @@ def _evaluated(
     )
     # Means over splits have no values per query; nights are compared by the values of each split.
     return entry, report if isinstance(report, Report) else None
+
+
+def _explained(
+    entry: Entry, findings: tuple[Finding, ...], planned: PlannedJob, places: _Places
+) -> tuple[Entry, tuple[Finding, ...]]:
+    """Add the file names of the queries that lost most, and for a regression an explorer of the lists, if it has any.
+
+    Pictures are left out, since reading them all may take longer than the job; nothing here fails a night.
+    """
+    if not any(change.lost for finding in findings for change in finding.changes):
+        return entry, findings
+    files: Mapping[int, str] = {}
+    with contextlib.suppress(ReidDistError, OSError):
+        found = open_labels(planned.pipeline.query, "query").image_paths
+        files = {} if found is None else {row: Path(str(path)).name for row, path in enumerate(found)}
+    findings = tuple(
+        replace(
+            finding,
+            changes=tuple(
+                replace(change, files=tuple(files.get(moved.row, "") for moved in change.lost))
+                for change in finding.changes
+            ),
+        )
+        for finding in findings
+    )
+    target = places.folder / entry.folder
+    if any(finding.is_regression for finding in findings) and (target / TOPK).is_file():
+        with contextlib.suppress(ReidDistError, OSError):
+            write_folder(Site(open_subject(Report.load(target)), pictures=False), target / _EXPLORER)
+            entry = replace(entry, explorer=f"{entry.folder}/{_EXPLORER}")
+    return entry, findings
 
 
 def _defect(planned: PlannedJob, error: Exception, target: Path) -> Entry:

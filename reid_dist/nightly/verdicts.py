@@ -11,12 +11,11 @@ from typing import Any, Final
 
 from reid_dist.errors import DamagedStoreError, StoreNotFoundError
 from reid_dist.nightly.gating.accuracy import gate_accuracy, gate_means, gated_metrics
-from reid_dist.nightly.gating.nights import Night, night_of, tested_metrics
 from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
 from reid_dist.nightly.gating.settings import AccuracyGate, Gates, RatioGate, TrendGate
-from reid_dist.nightly.gating.trend import announced_once, gate_trend
+from reid_dist.nightly.gating.trend import Night, announced_once, gate_trend, night_of, tested_metrics
 from reid_dist.nightly.history import History, Past
-from reid_dist.nightly.history.values import DONE, INCOMPARABLE, Entry, Finding
+from reid_dist.nightly.history.values import DONE, INCOMPARABLE, Code, Entry, Finding
 from reid_dist.reports import Report
 
 # Number of windows that are searched for comparable runs.
@@ -127,7 +126,9 @@ def _finding(name: str, earlier: _EarlierNights, settings: Any) -> Finding:
     try:
         return _GATES[name](earlier, settings)
     except _UnreadableReportError as error:
-        return Finding(gate=name, verdict=INCOMPARABLE, reason=str(error), baseline=error.run)
+        return Finding(
+            gate=name, verdict=INCOMPARABLE, code=Code.DAMAGED, facts={"text": str(error)}, baseline=error.run
+        )
 
 
 def _accuracy(earlier: _EarlierNights, gate: AccuracyGate) -> Finding:
@@ -149,11 +150,10 @@ def _trend(earlier: _EarlierNights, gate: TrendGate) -> Finding:
     metrics, past = earlier.tested(gate), earlier.past(gate.nights - 1)
     tonight = night_of(earlier.number, earlier.report, earlier.report, metrics)
     if tonight is None:
-        return Finding(gate="trend", verdict=INCOMPARABLE, reason="the labels of tonight are not recorded")
+        return Finding(gate="trend", verdict=INCOMPARABLE, code=Code.NO_LABELS)
     nights = earlier.nights(past, metrics)
     if past and not nights:
-        reason = "no earlier night has a report of the same queries"
-        return Finding(gate="trend", verdict=INCOMPARABLE, reason=reason)
+        return Finding(gate="trend", verdict=INCOMPARABLE, code=Code.NO_REPORTS)
     results = {night.digest for night in nights}
     n_earlier = sum(each.entry.result_digest in results for each in past)
     found = gate_trend(nights, tonight, earlier.report.per_query["pid"], n_earlier=n_earlier, gate=gate)

@@ -122,9 +122,7 @@ def test_the_page_follows_the_scheme_of_the_reader(
 def test_a_link_to_a_job_unfolds_it(page: str, tmp_path: Path) -> None:
     path = tmp_path / "index.html"
     path.write_text(page, encoding="utf-8")
-    target = (
-        r'<details class="job \w+"( open="")?>\s*<summary>(?:(?!</summary>).)*osnet/market1501/plain</span></summary>'
-    )
+    target = r'<details class="job same"( open="")?>'
     opened = []
     for place in ("", "#job-7"):
         found = re.search(target, browse(path.as_uri() + place, tmp_path / "profile", "--dump-dom"), re.DOTALL)

@@ -25,8 +25,8 @@ from reid_dist.nightly.delivery import deliver_night, recent_runs
 from reid_dist.nightly.gating.settings import Gates
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.chain import update_run
-from reid_dist.nightly.history.values import ALARM, DONE, FAILED, SKIPPED, Entry, Finding, Run
-from reid_dist.nightly.page.trends import report_link
+from reid_dist.nightly.history.values import ALARM, DONE, FAILED, SKIPPED, Code, Entry, Finding, Run
+from reid_dist.nightly.page.document import report_link
 from reid_dist.nightly.running import Surroundings
 from reid_dist.nightly.verdicts import apply_gates
 from reid_dist.reports import Report
@@ -58,8 +58,7 @@ def test_means_over_splits_are_recorded_and_compared_by_split(tmp_path: Path) ->
             assert (tmp_path / "nights" / report_link(found)).is_file()
             findings = {finding.gate: finding for finding in found.findings}
             assert list(findings) == ["accuracy", "speed", "memory"]
-            reason = "no earlier good run" if run is first else "the same result as in run 1, to the last bit"
-            assert findings["accuracy"].reason == reason
+            assert findings["accuracy"].code == (Code.NO_BASELINE if run is first else Code.EQUAL)
             assert found.counts["per_split"] == {name: each.tolist() for name, each in expected.per_split.items()}
     assert (first.exit_code, second.exit_code) == (0, 0)
     with History.open(tmp_path / "nights.db") as history:

@@ -1,7 +1,8 @@
 """Gates: which results of a night are better or worse than before, beyond noise.
 
-Each of four gates gives an entry a verdict (``better``, ``same``, ``worse``, ``undecided``, ``incomparable``) and a
-reason in one sentence.  All are pure functions of values: they read no file, no clock and no history.
+Each of four gates gives an entry a verdict (``better``, ``same``, ``worse``, ``undecided``, ``incomparable``) with a
+code and the figures, which :mod:`reid_dist.nightly.wording` words.  All are pure functions of values: they read no
+file, no clock and no history.
 
 *Accuracy*, `gate_accuracy`.  Equal inputs and an equal job must give an equal digest; another digest is an alarm of its
 own.  Otherwise the entry is compared, query by query and by identity, with
@@ -23,7 +24,7 @@ kept as a baseline has to be accepted too.  The trend reaches back to the accept
 *Speed* and *memory*, `gate_speed` and `gate_memory`.  The entry is divided by the median of the last runs of the same
 job, over inputs of the same shape, on the same machine.  The ratio beyond which it is ``worse`` is the smallest ratio
 that matters, or what the noise of those runs reaches by itself if that is more; see
-:mod:`reid_dist.nightly.gating.noise`.
+:mod:`reid_dist.nightly.gating.ratios`.
 
 An entry whose accuracy is ``incomparable`` although it has a baseline (another job, other labels or numbers of rows, a
 missing or damaged report) is *uncompared*: nothing tests it, so that a night with one does not end as a good one.  The

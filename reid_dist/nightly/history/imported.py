@@ -19,6 +19,7 @@ from reid_dist.nightly.history.chain import (
     make_tables,
     update_run,
 )
+from reid_dist.nightly.history.values import Code
 
 IMPORTED: Final = 5
 """The schema that is imported."""
@@ -105,8 +106,8 @@ def _document(
     entry: Mapping[str, Any], tables: Mapping[str, list[dict[str, Any]]], described: Mapping[str, Any]
 ) -> dict[str, Any]:
     findings = [
-        {name: row[name] for name in ("gate", "verdict", "reason", "alarm", "baseline")}
-        | {"changes": json.loads(row["changes"])}
+        {name: row[name] for name in ("gate", "verdict", "alarm", "baseline")}
+        | {"code": Code.RECORDED, "facts": {"text": row["reason"]}, "changes": json.loads(row["changes"])}
         for row in _of(entry, tables["findings"], "position")
     ]
     return {

@@ -8,7 +8,8 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from reid_dist.core.processes import began
 from reid_dist.evaluation.splits.report import PAGE as SPLITS_PAGE
@@ -32,6 +33,9 @@ INCOMPARABLE: Final = "incomparable"
 The others are those of :mod:`reid_dist.reports.verdicts`.
 """
 
+PER_SPLIT: Final = "per_split"
+"""Key, among the counts of an entry of means over splits, of their values by metric."""
+
 UNCOMPARED: Final = "uncompared"
 """Outcome of an entry that has a baseline and is incomparable with it."""
 
@@ -43,6 +47,49 @@ GATES: Final = ("accuracy", "trend", "speed", "memory")
 
 ALARM: Final = "numbers moved without a cause"
 """Equal inputs and an equal job gave another result."""
+
+
+class Code(StrEnum):
+    """Why a gate has its verdict.  A finding has a code and facts; `reid_dist.nightly.wording` has the words."""
+
+    # Of an older version, whose words are the fact `text`.
+    RECORDED = "recorded"
+    # Nothing to compare with: no good run; another job, other conditions, labels or sizes (`differences`); the report
+    # of the run with a `role` was pruned, or is damaged, or the comparison was refused (`text`); nothing to test.
+    NO_BASELINE = "no_baseline"
+    OTHER_JOB = "other_job"
+    OTHER_CONDITIONS = "other_conditions"
+    OTHER_SIZES = "other_sizes"
+    PRUNED = "pruned"
+    DAMAGED = "damaged"
+    REFUSED = "refused"
+    NO_VALUES = "no_values"
+    NO_LABELS = "no_labels"
+    NO_REPORTS = "no_reports"
+    UNKNOWN = "unknown"
+    # Too few nights: `n` of `needed`, as `unit`; or as many, but too noisy for their number.
+    WAITING = "waiting"
+    NOISY = "noisy"
+    # A result that is equal to the last bit, to that of one night or of `n_nights`.
+    EQUAL = "equal"
+    EQUAL_NIGHTS = "equal_nights"
+    # A test of every metric against a run with a `role`; of a line through nights; of a ratio to a median.
+    TESTED = "tested"
+    LINE = "line"
+    RATIO = "ratio"
+
+
+class Decider(StrEnum):
+    """The test that decides on a change."""
+
+    IDENTITIES = "identities"
+    NIGHTS = "nights"
+    SPLITS = "splits"
+    RUNS = "runs"
+
+
+Difference: TypeAlias = tuple[str, str, str]
+"""Name of a field, and its values before and after, as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +114,20 @@ class Change:
     low: float | None = None
     high: float | None = None
     verdict: str = INCOMPARABLE
-    # Queries with the largest losses, worst first.
+    # Queries with the largest losses, worst first, and their file names as far as these are known.
     lost: tuple[ChangedQuery, ...] = ()
+    files: tuple[str, ...] = ()
+    # The test that decides, its p-value, the level of the interval, and the number of identities, splits or runs.
+    test: str = ""
+    p_value: float | None = None
+    level: float | None = None
+    n_units: int | None = None
+    # Numbers of queries whose value fell and rose.
+    n_lost: int | None = None
+    n_gained: int | None = None
+    # Why there is no test: the runs that lack the metric, or the words of the comparison.
+    missing: tuple[str, ...] = ()
+    untested: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +136,8 @@ class Finding:
 
     gate: str  # one of GATES
     verdict: str  # one of VERDICTS
-    reason: str  # one sentence with the figures
+    code: str = Code.RECORDED  # one of Code
+    facts: Mapping[str, Any] = field(default_factory=dict)  # plain values that belong to the code
     alarm: str = ""  # ALARM, or empty
     baseline: int | None = None  # number of the baseline run; None for none or several
     changes: tuple[Change, ...] = ()
@@ -134,8 +194,9 @@ class Entry:
     input_digest: str = ""
     job_digest: str = ""
     result_digest: str = ""
-    # Directory of the report relative to that of the page; empty for none.
+    # Directories of the report and of its explorer relative to that of the page; empty for none.
     folder: str = ""
+    explorer: str = ""
     findings: tuple[Finding, ...] = ()
     # Reason to accept a regression, which makes the entry the baseline of later nights; empty if not accepted.
     accepted: str = ""
@@ -305,7 +366,8 @@ def _change_of(values: Mapping[str, Any]) -> Change:
         ChangedQuery(**{**moved, **{name: nan for name, nan in undefined.items() if moved[name] is None}})
         for moved in values["lost"]
     )
-    return Change(**{**values, "lost": lost})
+    texts = {name: tuple(values.get(name, ())) for name in ("files", "missing")}
+    return Change(**{**values, **texts, "lost": lost})
 
 
 def _number(value: float | None) -> float | str | None:

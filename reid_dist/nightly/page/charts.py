@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from reid_dist.core.formatting import counted
 from reid_dist.nightly.history.values import BETTER, FAILED, WORSE
-from reid_dist.nightly.page.outcome import ACCEPTED, MOVED
+from reid_dist.nightly.outcomes import ACCEPTED, MOVED
 from reid_dist.nightly.wording import value_text
 from reid_dist.reports.plots.frame import (
     BOTTOM,
@@ -35,6 +35,7 @@ from reid_dist.reports.plots.frame import (
     rule,
     runs,
     shape,
+    svg,
     text,
     value_label,
     x_axis,
@@ -43,6 +44,7 @@ from reid_dist.reports.plots.frame import (
 
 _MOST_TICKS: Final = 5
 _LETTER: Final = 9.0
+_LINE_WIDTH, _LINE_HEIGHT, _LINE_MARGIN = 120.0, 30.0, 3.0
 # Bounds of a time or a size that lie further beyond the values are cut.
 _MOST_BEYOND: Final = 1.5
 _COSTS: Final = ("seconds", "peak_bytes")
@@ -110,6 +112,28 @@ def trend_chart(quantity: str, title: str, nights: Sequence[Point], *, bounds: b
     numbers = np.arange(len(nights), dtype=np.float64)
     body.append(value_label(plane.x, plane.y, numbers, values, place, value_text(quantity, nights[last].value)))
     return frame(_description(quantity, title, nights), plane.x, plane.y, body)
+
+
+def sparkline(name: str, values: Sequence[float | None]) -> Markup:
+    """Draw values over nights as a line without axes; a single value is a dash."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return Markup("")
+    low, high = padded(min(known), max(known), spread=0.1, level=0.004)
+    step = (_LINE_WIDTH - 2 * _LINE_MARGIN) / max(1, len(values) - 1)
+
+    def place(at: int) -> tuple[float, float]:
+        share = ((values[at] or 0.0) - low) / (high - low)
+        return _LINE_MARGIN + at * step, _LINE_HEIGHT - _LINE_MARGIN - share * (_LINE_HEIGHT - 2 * _LINE_MARGIN)
+
+    pieces = [[place(at) for at in run] for run in runs(values)]
+    lines = [
+        polyline(piece if len(piece) > 1 else [piece[0], (piece[0][0] + 2, piece[0][1])], "line a") for piece in pieces
+    ]
+    label = (
+        f"{name} over {counted(len(values), 'night')}: {value_text(name, known[0])} to {value_text(name, known[-1])}"
+    )
+    return svg(label, lines, width=_LINE_WIDTH, height=_LINE_HEIGHT)
 
 
 def _description(quantity: str, title: str, nights: Sequence[Point]) -> str:

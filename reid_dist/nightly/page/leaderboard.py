@@ -8,23 +8,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from markupsafe import Markup
-
 from reid_dist.core.credentials import without_controls
-from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import headline_metrics, metric_family
 from reid_dist.nightly.history.values import DONE, Entry, Estimate, Run
-from reid_dist.nightly.page.outcome import SIGNS, outcome
-from reid_dist.nightly.wording import estimate_text, value_text, when
+from reid_dist.nightly.outcomes import outcome
+from reid_dist.nightly.page.charts import sparkline
+from reid_dist.nightly.wording import SIGNS, estimate_text, value_text, when
 from reid_dist.reports.html import page_environment
-from reid_dist.reports.plots.frame import padded, polyline, runs, svg
 
 MOST_NIGHTS: Final = 90
 """Number of nights in a trend."""
 
 _MOST_METRICS: Final = 4
-_WIDTH, _HEIGHT, _MARGIN = 120.0, 30.0, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,28 +94,6 @@ def _order(name: str, entry: Entry) -> float:
         return float("inf")
     family = metric_family(name)
     return value if family is not None and family.lower_is_better else -value
-
-
-def sparkline(name: str, values: Sequence[float | None]) -> Markup:
-    """Draw values over nights as a line without axes; a single value is a dash."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return Markup("")
-    low, high = padded(min(known), max(known), spread=0.1, level=0.004)
-    step = (_WIDTH - 2 * _MARGIN) / max(1, len(values) - 1)
-
-    def place(at: int) -> tuple[float, float]:
-        share = ((values[at] or 0.0) - low) / (high - low)
-        return _MARGIN + at * step, _HEIGHT - _MARGIN - share * (_HEIGHT - 2 * _MARGIN)
-
-    pieces = [[place(at) for at in run] for run in runs(values)]
-    lines = [
-        polyline(piece if len(piece) > 1 else [piece[0], (piece[0][0] + 2, piece[0][1])], "line a") for piece in pieces
-    ]
-    label = (
-        f"{name} over {counted(len(values), 'night')}: {value_text(name, known[0])} to {value_text(name, known[-1])}"
-    )
-    return svg(label, lines, width=_WIDTH, height=_HEIGHT)
 
 
 def render_leaderboard(history: Sequence[Run], metrics: Sequence[str] = ()) -> str:

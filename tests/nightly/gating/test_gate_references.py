@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reid_dist.nightly.gating.nights import Night
 from reid_dist.nightly.gating.settings import TrendGate
-from reid_dist.nightly.gating.trend import gate_trend, night_weights, permutation_p_value
-from reid_dist.nightly.history.values import Finding
+from reid_dist.nightly.gating.trend import Night, gate_trend, night_weights, permutation_p_value
+from reid_dist.nightly.history.values import Code, Finding
+from reid_dist.nightly.wording import finding_text
 
 PIDS = np.repeat(np.arange(100), 3)
 TREND = TrendGate(false_alarm=0.01, n_resamples=1000)
@@ -54,8 +54,13 @@ def test_small_steps_in_one_direction_are_a_trend(step: float, verdict: str) -> 
     rows = [0.5 + step * at + 0.1 * rng.standard_normal(len(PIDS)) for at in range(14)]
     found = trend_of(rows)
     assert (found.verdict, found.is_regression) == (verdict, verdict == "worse")
-    assert ("mAP falls by" in found.reason) == (verdict == "worse")
-    assert found.changes[0].low is not None
+    (change,) = found.changes
+    assert found.code == Code.LINE
+    assert change.difference is not None
+    assert (change.difference < 0) == (verdict == "worse")
+    assert change.low is not None
+    # No drawn order of nights, nor any change of signs, is as extreme.
+    assert change.p_value == pytest.approx(1 / 1001)
 
 
 def test_two_models_whose_nights_differ_by_rounding_are_no_trend() -> None:
@@ -84,11 +89,15 @@ def test_a_flat_trend_is_the_same_and_few_results_have_no_verdict() -> None:
     flat = [values + 0.005 * rng.standard_normal(len(PIDS)) for _ in range(14)]
     assert trend_of(flat).verdict == "same"
     found = trend_of(flat[:7])
-    assert (found.verdict, found.reason) == ("incomparable", "no verdict yet (7 of 8 results that differ)")
+    assert (found.verdict, found.code, found.facts) == (
+        "incomparable",
+        Code.WAITING,
+        {"n": 7, "needed": 8, "unit": "result"},
+    )
     # Nights with one result count once.
     again = [Night(at, f"{at % 3}", {"mAP": flat[at % 3]}) for at in range(14)]
     found = gate_trend(again[:-1], again[-1], PIDS, n_earlier=13, gate=TREND)
-    assert found.reason == "no verdict yet (3 of 8 results that differ)"
+    assert (found.code, found.facts["n"], found.facts["needed"]) == (Code.WAITING, 3, 8)
 
 
 def test_invalid_queries_are_left_out_of_the_trend() -> None:
@@ -96,4 +105,4 @@ def test_invalid_queries_are_left_out_of_the_trend() -> None:
     rows = [0.5 - 0.004 * at + 0.1 * rng.standard_normal(len(PIDS)) for at in range(10)]
     invalid = np.arange(len(PIDS)) % 4 == 0
     holes = [np.where(invalid, np.nan, row) for row in rows]
-    assert trend_of(holes).reason == trend_of([row[~invalid] for row in rows], PIDS[~invalid]).reason
+    assert finding_text(trend_of(holes)) == finding_text(trend_of([row[~invalid] for row in rows], PIDS[~invalid]))

@@ -22,11 +22,11 @@ from reid_dist.reports import Report
 from reid_dist.reports.comparison import ChangedQuery
 
 NAME = "resnet50/market1501/plain"
-GOOD = Finding(gate="accuracy", verdict=SAME, reason="mAP 50.00 % as before")
+GOOD = Finding(gate="accuracy", verdict=SAME, facts={"text": "mAP 50.00 % as before"})
 BAD = Finding(
     gate="accuracy",
     verdict=WORSE,
-    reason="mAP lost 1.20 points",
+    facts={"text": "mAP lost 1.20 points"},
     baseline=1,
     changes=(
         Change(
@@ -42,8 +42,8 @@ BAD = Finding(
         Change(name="mINP", baseline=None, candidate=0.1),
     ),
 )
-ALARMED = Finding(gate="accuracy", verdict=SAME, reason="other digests", alarm=ALARM)
-SLOW = Finding(gate="speed", verdict=WORSE, reason="1.8 times the median of 5 runs")
+ALARMED = Finding(gate="accuracy", verdict=SAME, facts={"text": "other digests"}, alarm=ALARM)
+SLOW = Finding(gate="speed", verdict=WORSE, facts={"text": "1.8 times the median of 5 runs"})
 
 
 def small_report(seed: int = 0, n_query: int = 40, **changes: Any) -> Report:

@@ -83,7 +83,7 @@ def test_a_name_or_a_state_that_cannot_be_is_refused(history: History, field: st
 def test_an_entry_with_a_refused_finding_is_not_recorded(history: History) -> None:
     number = history.begin("market", "")
     with pytest.raises(InputError, match="'fine'"):
-        history.add(number, entry_of(findings=(BAD, Finding(gate="speed", verdict="fine", reason=""))), None)
+        history.add(number, entry_of(findings=(BAD, Finding(gate="speed", verdict="fine"))), None)
     assert history.run(number).entries == ()
     history.add(number, entry_of(findings=(SLOW, BAD)), None)
     assert history.run(number).entries[0].findings == (SLOW, BAD)
