@@ -215,7 +215,7 @@ def prune(
     HISTORY is touched; with it, runs/NUMBER beside the page goes for every run that is removed.
     """
     from reid_dist.core.credentials import without_controls
-    from reid_dist.nightly.history.pruning import remove_folder
+    from reid_dist.nightly.history.history import remove_folder
 
     if keep is None and older_than is None and keep_reports is None:
         raise click.UsageError("Choose what to remove: --keep N, --older-than AGE or --keep-reports N.")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 from typing import Final, Self
@@ -34,7 +35,6 @@ from reid_dist.nightly.history.chain import (
     update_run,
 )
 from reid_dist.nightly.history.database import Database
-from reid_dist.nightly.history.pruning import Pruned, chosen_runs, refuse_criteria, run_folders
 from reid_dist.nightly.history.values import (
     DONE,
     FAILED,
@@ -46,6 +46,7 @@ from reid_dist.nightly.history.values import (
     Run,
     entry_document,
     entry_of,
+    reports_folder,
     run_document,
     run_of,
     run_state,
@@ -58,6 +59,22 @@ from reid_dist.stores.archive import write_arrays
 
 _STATES: Final = (DONE, FAILED, SKIPPED)
 _OF_SUITE: Final = "JOIN runs ON runs.number = entries.run WHERE runs.suite = ? AND entries.name = ? AND run < ?"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pruned:
+    """Removed runs and reports."""
+
+    # Numbers of the removed runs, and of their entries and reports; `n_reports` has those of other runs as well.
+    runs: tuple[int, ...]
+    n_entries: int
+    n_reports: int
+    # Bytes by which the file shrank; 0 for a dry run.
+    n_bytes: int
+    # Numbers of old runs that stay as baselines, or because they are running.
+    kept: tuple[int, ...]
+    # Existing report directories of the removed runs, which are not removed.
+    folders: tuple[Path, ...] = ()
 
 
 class History:
@@ -312,7 +329,7 @@ class History:
         that hold, for a name of their suite, the last good entry or its :meth:`reference`.  `at` is the time to which
         ages and states refer.
         """
-        refuse_criteria(keep=keep, older_than=older_than, keep_reports=keep_reports)
+        _refuse_criteria(keep=keep, older_than=older_than, keep_reports=keep_reports)
         size = self._database.size()
         with self._database.writing() as connection:
             connection.execute("SAVEPOINT removal")
@@ -460,7 +477,7 @@ def _prune(
 ) -> Pruned:
     runs = [_with_entries(connection, run, None) for run in _runs(connection, "WHERE number > ?", (HEAD,))]
     needed = _baselines(connection, runs) | {run.number for run in runs if run_state(run, at=at) == RUNNING}
-    old, stale = chosen_runs(runs, keep=keep, older_than=older_than, keep_reports=keep_reports, at=at)
+    old, stale = _chosen_runs(runs, keep=keep, older_than=older_than, keep_reports=keep_reports, at=at)
     gone, without_reports = old - needed, stale - needed
     n_reports = n_entries = 0
     with changing(connection, HEAD):
@@ -477,7 +494,7 @@ def _prune(
         n_reports=n_reports,
         n_bytes=0,
         kept=tuple(sorted((old | stale) & needed)),
-        folders=tuple(folder for run in runs if run.number in gone for folder in run_folders(run)),
+        folders=tuple(folder for run in runs if run.number in gone for folder in _run_folders(run)),
     )
 
 
@@ -490,3 +507,68 @@ def _baselines(connection: sqlite3.Connection, runs: Sequence[Run]) -> set[int]:
                 reference = _reference(connection, run.suite, entry, run.number)
                 found[run.suite, entry.name] = {run.number} | ({reference.run} if reference else set())
     return set().union(*found.values())
+
+
+def _refuse_criteria(*, keep: int | None, older_than: timedelta | None, keep_reports: int | None) -> None:
+    """Raise InputError for missing and negative criteria."""
+    if keep is None and older_than is None and keep_reports is None:
+        raise InputError("nothing to prune by: give a number of runs to keep, an age, or a number of runs with reports")
+    for what, number in (("runs", keep), ("runs with reports", keep_reports)):
+        if number is not None and number < 0:
+            raise InputError(f"the number of {what} to keep must be 0 or more, found {number}")
+    if older_than is not None and older_than < timedelta(0):
+        raise InputError(f"the age of what is removed must be 0 or more, found {older_than}")
+
+
+def _chosen_runs(
+    runs: Sequence[Run],
+    *,
+    keep: int | None,
+    older_than: timedelta | None,
+    keep_reports: int | None,
+    at: datetime | None,
+) -> tuple[set[int], set[int]]:
+    """Return the numbers of the runs that the criteria remove, and of those whose reports they remove."""
+    old: set[int] = set()
+    if keep is not None or older_than is not None:
+        old = _beyond_newest(runs, keep or 0)
+        if older_than is not None:
+            limit = _stamp_before(at or datetime.now(UTC), older_than)
+            old &= {run.number for run in runs if run.started < limit}
+    return old, set() if keep_reports is None else _beyond_newest(runs, keep_reports)
+
+
+def _run_folders(run: Run) -> list[Path]:
+    """Return the existing report directory of a run, in a list."""
+    folder = Path(run.folder) / reports_folder(run.number)
+    return [folder] if run.folder and (folder.exists() or folder.is_symlink()) else []
+
+
+def _stamp_before(at: datetime, age: timedelta) -> str:
+    """Return the stamp of a time this long ago; empty before the first year of the calendar."""
+    try:
+        return f"{(at - age).astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
+    except OverflowError:
+        return ""
+
+
+def _beyond_newest(runs: Sequence[Run], keep: int) -> set[int]:
+    """Return the numbers of all runs but the newest `keep` of each suite."""
+    of_suites: dict[str, list[int]] = {}
+    for run in reversed(runs):
+        of_suites.setdefault(run.suite, []).append(run.number)
+    return {number for numbers in of_suites.values() for number in numbers[keep:]}
+
+
+def remove_folder(folder: Path) -> str:
+    """Remove a folder of :attr:`Pruned.folders` without following links; return why it stays, empty if it is gone."""
+    # The directory of the page may be a link, since the user chose it; what is inside may not.
+    if folder.is_symlink() or folder.parent.is_symlink():
+        return "skipped: symbolic link"
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""

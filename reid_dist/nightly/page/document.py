@@ -63,11 +63,8 @@ MOST_METRICS: Final = 8
 _GLANCE: Final = 14
 _MOST_CAUSES: Final = 8
 _MOST_LOST: Final = 20
-_FULL_NIGHTS: Final = 14
-_MOST_OLDER: Final = 16
-_STRIDE: Final = 7
+_LISTED: Final = 30
 _MOST_CHANGES: Final = 20
-_UNCHANGED: Final = ("same", "undecided", "incomparable")
 _COSTS: Final = (("seconds", "speed", "Time"), ("peak_bytes", "memory", "Peak memory"))
 
 
@@ -327,23 +324,12 @@ def _change_list(past: Sequence[_PastEntry]) -> dict[str, Any]:
 
 
 def _night_table(past: Sequence[_PastEntry]) -> dict[str, Any]:
-    """Return the table of nights, oldest first; older ones thinned, with a note."""
+    """Return the table of the last nights, oldest first, with a note on older ones."""
     present = [each for each in past if each.entry is not None]
-    full, older = present[-_FULL_NIGHTS:], present[:-_FULL_NIGHTS]
-    kept = [
-        each
-        for back, each in enumerate(reversed(older), start=1)
-        if each.entry is not None and (outcome(each.entry) not in _UNCHANGED or each.letters or back % _STRIDE == 0)
-    ][:_MOST_OLDER]
     names = _metric_names(past)[:MOST_METRICS]
-    rows = [_night(each.run, each.entry, each.letters, names) for each in [*reversed(kept), *full] if each.entry]
-    note = ""
-    if older:
-        note = (
-            f"Of the {len(older):,} nights before run {full[0].run.number}, every {_STRIDE}th is listed, and "
-            f"those with a change; {_MOST_OLDER} at the most."
-        )
-    return {"heads": names, "rows": rows, "note": note}
+    rows = [_night(each.run, each.entry, each.letters, names) for each in present[-_LISTED:] if each.entry is not None]
+    left = len(present) - len(rows)
+    return {"heads": names, "rows": rows, "note": f"{left:,} older nights are in the history." if left > 0 else ""}
 
 
 def _night(run: Run, entry: Entry, letters: str, names: Sequence[str]) -> dict[str, Any]:
