@@ -90,7 +90,7 @@ def entry(
     }
     findings = (
         finding("accuracy", baseline=night, changes=tuple(same_change(each, metrics) for each in metrics)),
-        finding("trend"),
+        finding("trend", baseline=1, changes=(same_change("mAP", metrics),)),
         finding("speed", changes=(cost("seconds", 123.0, seconds, 0.87, 1.15),)),
         finding("memory", changes=(cost("peak_bytes", 2.05e9, peak_bytes, 0.95, 1.05),)),
     )

@@ -61,7 +61,7 @@ def body(page: Page) -> str:
 
 def lines(page: Page) -> list[str]:
     """The line of every job, in the order of the page."""
-    return [text for attributes, text in page.all("summary") if "Stages, machine" not in text]
+    return [text for attributes, text in page.all("summary") if "digests of tonight" not in text]
 
 
 def section(page: Page, name: str) -> str:

@@ -85,6 +85,17 @@ def test_no_page_is_wider_than_its_window(page: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_printed_tables_stay_on_the_page(page: str, tmp_path: Path) -> None:
+    # The rules for print, used on a screen as wide as the print of a page of A4 or letter paper, with all jobs open.
+    printed = page.replace("@media print", "@media all")
+    beyond = """
+    found.push(root.scrollWidth, [...page.querySelectorAll('table')].map(each => each.getBoundingClientRect().right)
+      .filter(right => right > root.clientWidth).length);
+    """
+    assert measured([printed], [690], beyond, tmp_path) == [[690, 0]]
+
+
+@pytest.mark.slow
 def test_nothing_is_cut_off(page: str, tmp_path: Path) -> None:
     assert measured([page], WIDTHS, CUT_OFF, tmp_path) == [[]] * len(WIDTHS)
 

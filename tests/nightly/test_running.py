@@ -121,6 +121,35 @@ def test_stages_are_shared_and_recorded(tmp_path: Path) -> None:
     assert [entry.reused for entry in run.entries] == [(), *[("means", "neighbours", "weights")] * 2] * 2
 
 
+@pytest.mark.slow
+def test_queries_that_lost_most_have_file_names_and_an_explorer(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}, "lists": {"topk": 5}})
+    run_night(suite)
+    save_model(tmp_path / "a", 4.0)
+    run = run_night(suite)
+    assert run.exit_code == 4
+    labels = FeatureSet.open(tmp_path / "a" / "query.zarr")
+    for entry in run.entries:
+        change = entry.findings[0].changes[0]
+        assert len(change.files) == len(change.lost) == 10
+        for moved, file in zip(change.lost, change.files, strict=True):
+            assert file == Path(str(labels.image_paths[moved.row])).name
+            assert file.startswith(f"{moved.pid:04}_c{moved.camid}_")
+    plain, lists = run.entries
+    assert (plain.explorer, lists.explorer) == ("", f"{lists.folder}/explorer")
+    with History.open(tmp_path / "nights.db") as history:
+        runs = recent_runs(run, history, tmp_path / "nights")
+        deliver_night(runs, tmp_path / "nights")
+    page, moved = (tmp_path / "nights" / "index.html").read_text(), lists.findings[0].changes[0].lost[0]
+    link = f"{lists.explorer}/index.html"
+    assert f'href="./{link}#q={moved.row}"' in page
+    assert (tmp_path / "nights" / link).is_file()
+    # What was removed is not linked.
+    (tmp_path / "nights" / link).unlink()
+    with History.open(tmp_path / "nights.db") as history:
+        assert recent_runs(run, history, tmp_path / "nights")[-1].entries[1].explorer == ""
+
+
 def test_what_fails_does_not_stop_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models = {
         "good": save_model(tmp_path / "good", 0.8),

@@ -39,7 +39,6 @@ from reid_dist.nightly.wording import (
     difference_text,
     estimate_text,
     exit_meaning,
-    features_text,
     finding_text,
     headline,
     jobs,
@@ -146,7 +145,6 @@ def _job(number: int, entry: Entry, runs: Sequence[Run], last_nights: Sequence[R
         "charts": _charts(past),
         "changes": _change_list(past),
         "nights": _night_table(past),
-        "timing": _timing(entry),
         "facts": _job_facts(entry),
         "link": report_link(entry),
     }
@@ -180,7 +178,6 @@ def _since(entry: Entry, earlier: Sequence[Run]) -> dict[str, Any] | None:
         "run": against[0].number,
         "causes": [(KINDS[kind], text) for kind, text in found[:_MOST_CAUSES]],
         "more": max(0, len(found) - _MOST_CAUSES),
-        "features": features_text(entry, earlier),
     }
 
 
@@ -224,14 +221,6 @@ def _lost_queries(entry: Entry, change: Change) -> dict[str, Any]:
         ],
         "n_more": max(0, len(change.lost) - _MOST_LOST),
     }
-
-
-def _timing(entry: Entry) -> list[tuple[str, str, str]]:
-    longest = max((seconds for seconds in entry.timing.values() if seconds > 0), default=1.0)
-    return [
-        (stage, formatting.duration(seconds), f"{100 * max(0.0, seconds) / longest:.1f}%")
-        for stage, seconds in entry.timing.items()
-    ]
 
 
 def _job_facts(entry: Entry) -> list[tuple[str, str]]:
