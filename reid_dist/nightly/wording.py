@@ -42,6 +42,7 @@ from reid_dist.nightly.history.values import (
     Entry,
     Estimate,
     Finding,
+    Role,
     Run,
     moment,
 )
@@ -359,7 +360,7 @@ def _ratio(finding: Finding) -> str:
 
 def _tested(finding: Finding) -> str:
     facts = finding.facts
-    role = "" if facts["role"] == "last good" else f", the {facts['role']} one"
+    role = "" if facts["role"] == Role.LAST_GOOD else f", the {facts['role']} one"
     text = f"against run {finding.baseline}{role}: "
     text += "; ".join(_metric_text(change, finding) for change in _decisive(finding))
     if "also" in facts:

@@ -28,6 +28,7 @@ from reid_dist.nightly.history.values import (
     Entry,
     Finding,
     Past,
+    Role,
 )
 from reid_dist.reports import Report
 from reid_dist.reports.comparison import Comparison, MetricComparison, compare
@@ -36,11 +37,6 @@ from reid_dist.reports.documents import plain
 from reid_dist.reports.verdicts import ROUNDING, decidable, verdict_of_interval
 
 Float64 = NDArray[np.float64]
-
-LAST_GOOD: Final = "last good"
-LAST_ACCEPTED: Final = "last accepted"
-FIRST: Final = "first"
-"""Roles of the run that an entry is compared with."""
 
 _GATE: Final = "accuracy"
 _MOST_LOST: Final = 10
@@ -67,7 +63,7 @@ def gate_accuracy(
     which the gain is reached.
     """
     # Of `same_options` alone only the digest is known.
-    finding = _against(candidate, entry, last_good or same_options, gate, gate.last_good_share, LAST_GOOD)
+    finding = _against(candidate, entry, last_good or same_options, gate, gate.last_good_share, Role.LAST_GOOD)
     loss = _loss_against_reference(candidate, entry, last_good, reference, gate)
     if loss is not None and finding.verdict == WORSE:
         finding = replace(finding, facts={**finding.facts, "also": loss.baseline})
@@ -134,7 +130,7 @@ def _means_against(entry: Entry, earlier: Past | None, gate: AccuracyGate) -> Fi
         else:
             untried = Change(name=name, baseline=_value_of(before, name), candidate=_value_of(entry, name))
             changes.append(replace(untried, test=Decider.SPLITS))
-    facts = {"role": LAST_GOOD, "effect": gate.minimum_effect}
+    facts = {"role": Role.LAST_GOOD, "effect": gate.minimum_effect}
     return finding_of_changes(_GATE, changes, _ORDER, Code.TESTED, facts, earlier.run)
 
 
@@ -167,7 +163,7 @@ def _loss_against_reference(
         return None
     if not _dropped(entry, reference.entry, gated_metrics(gate.metrics, candidate), gate.minimum_effect):
         return None
-    role = LAST_ACCEPTED if reference.entry.accepted else FIRST
+    role = Role.LAST_ACCEPTED if reference.entry.accepted else Role.FIRST
     found = _against(candidate, entry, reference, gate, gate.reference_share, role)
     return found if found.verdict == WORSE else None
 
@@ -178,10 +174,10 @@ def _new_gain(
     """Return a gain against the last accepted entry that the last good entry had not reached; None for none."""
     if reference is None or not reference.entry.accepted or last_good is None or last_good.run == reference.run:
         return None
-    gain = _against(candidate, entry, reference, gate, gate.reference_share, LAST_ACCEPTED)
+    gain = _against(candidate, entry, reference, gate, gate.reference_share, Role.LAST_ACCEPTED)
     if gain.verdict != BETTER or last_good.report is None:
         return None
-    before = _against(last_good.report, last_good.entry, reference, gate, gate.reference_share, LAST_ACCEPTED)
+    before = _against(last_good.report, last_good.entry, reference, gate, gate.reference_share, Role.LAST_ACCEPTED)
     return None if before.verdict == BETTER else gain
 
 

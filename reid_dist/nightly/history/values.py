@@ -79,6 +79,14 @@ class Code(StrEnum):
     RATIO = "ratio"
 
 
+class Role(StrEnum):
+    """Why an entry is compared with a run: the fact `role` of a finding."""
+
+    LAST_GOOD = "last good"
+    LAST_ACCEPTED = "last accepted"
+    FIRST = "first"
+
+
 class Decider(StrEnum):
     """The test that decides on a change."""
 
