@@ -57,8 +57,8 @@ def show(
     from reid_dist.cli.history_table import print_run, print_runs
     from reid_dist.nightly.history import History
     from reid_dist.nightly.history.address import Address, find_run, is_address
-    from reid_dist.nightly.history.earlier_runs import streak
     from reid_dist.nightly.history.export import to_document
+    from reid_dist.nightly.outcomes import streak
 
     if is_address(history):
         if last is not None or suite is not None:
@@ -165,6 +165,15 @@ def leaderboard(history: Path, output: Path, suite: str | None, metrics: tuple[s
     print(f"written: {output}")
 
 
+@command.command("import")
+@click.argument("history", type=click.Path(path_type=Path))
+def import_(history: Path) -> None:
+    """Convert HISTORY, written by the version before, to the present format; a copy of it stays beside it."""
+    from reid_dist.nightly.history import History
+
+    print(f"imported: {counted(History.import_file(history), 'run')}")
+
+
 @command.command("accept")
 @click.argument("run", metavar="HISTORY#RUN[:NAME]", type=click.Path(path_type=Path))
 @click.option("--why", required=True, metavar="TEXT", help="Reason, which is stored and shown.")
@@ -206,7 +215,7 @@ def prune(
     HISTORY is touched; with it, runs/NUMBER beside the page goes for every run that is removed.
     """
     from reid_dist.core.credentials import without_controls
-    from reid_dist.nightly.history.pruning import remove_folder
+    from reid_dist.nightly.history.history import remove_folder
 
     if keep is None and older_than is None and keep_reports is None:
         raise click.UsageError("Choose what to remove: --keep N, --older-than AGE or --keep-reports N.")

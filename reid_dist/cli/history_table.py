@@ -11,10 +11,9 @@ from rich.text import Text
 from reid_dist.core.formatting import byte_size, duration
 from reid_dist.errors import UnknownNameError
 from reid_dist.metrics.definitions import headline_metrics, reported_name
-from reid_dist.nightly.history.earlier_runs import Streak
-from reid_dist.nightly.history.run_state import FINISHED, run_state
-from reid_dist.nightly.history.values import DONE, Entry, Estimate, Run
-from reid_dist.nightly.wording import brief_verdict
+from reid_dist.nightly.history.values import DONE, FINISHED, Change, Entry, Estimate, Run, run_state
+from reid_dist.nightly.outcomes import Streak
+from reid_dist.nightly.wording import brief_verdict, decider_text, difference_text, finding_text, lasting_text
 from reid_dist.reports.console import fact_table, print_parts, value_table
 from reid_dist.reports.words import interval, metric_value
 
@@ -78,21 +77,43 @@ def _entry(entry: Entry, chosen: Sequence[str] | None, lasting: Streak | None) -
         table.add_column("metric", style="bold")
         table.add_column("value", justify="right", no_wrap=True, style="cyan")
         table.add_column("interval", justify="right", no_wrap=True)
-        table.add_column("verdict", no_wrap=True)
-        # Verdicts against the last good run have priority over those of the trend.
-        verdicts = {change.name: change.verdict for each in reversed(entry.findings) for change in each.changes}
         for name, estimate in shown.items():
             ends = interval(name, (estimate.low, estimate.high))
-            table.add_row(*map(Text, (name, _value(name, estimate), ends, verdicts.get(name, "-"))))
+            table.add_row(*map(Text, (name, _value(name, estimate), ends)))
         yield table
+    yield from _changes(entry, chosen)
     yield fact_table(_lines(entry, lasting))
+
+
+def _changes(entry: Entry, chosen: Sequence[str] | None) -> Iterator[RenderableType]:
+    """Yield the table of all changes with the verdict on each, and the test that decides on it."""
+    rows = [
+        (finding.gate, change)
+        for finding in entry.findings
+        for change in finding.changes
+        if chosen is None or change.name in chosen or change.name not in entry.metrics
+    ]
+    if rows:
+        table = value_table()
+        table.add_column("gate", no_wrap=True)
+        table.add_column("of", style="bold")
+        table.add_column("change", justify="right", no_wrap=True)
+        table.add_column("verdict", no_wrap=True)
+        table.add_column("test that decides", overflow="fold")
+        for gate, change in rows:
+            table.add_row(*map(Text, (gate, *_change(change))))
+        yield table
+
+
+def _change(change: Change) -> tuple[str, ...]:
+    return change.name, difference_text(change) or "-", change.verdict, decider_text(change) or "-"
 
 
 def _lines(entry: Entry, lasting: Streak | None) -> Iterator[tuple[str, str]]:
     if entry.state != DONE:
         yield "state", f"{entry.state}: {entry.reason}"
     if lasting is not None:
-        yield "lasting", f"{lasting.trouble} {lasting}"
+        yield "lasting", f"{lasting.trouble} {lasting_text(lasting)}"
     if entry.labels:
         yield "labels", ", ".join(f"{name} {value}" for name, value in entry.labels.items())
     if entry.seconds is not None:
@@ -103,7 +124,7 @@ def _lines(entry: Entry, lasting: Streak | None) -> Iterator[tuple[str, str]]:
     for finding in entry.findings:
         alarm = f" ({finding.alarm})" if finding.alarm else ""
         against = "" if finding.baseline is None else f" [run {finding.baseline}]"
-        yield finding.gate, f"{finding.verdict}{alarm}: {finding.reason}{against}"
+        yield finding.gate, f"{finding.verdict}{alarm}: {finding_text(finding)}{against}"
     if entry.accepted:
         yield "accepted", entry.accepted
     for what, digest in (("inputs", entry.input_digest), ("job", entry.job_digest), ("result", entry.result_digest)):

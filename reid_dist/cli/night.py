@@ -18,12 +18,11 @@ from reid_dist.core.environment import describe_environment
 from reid_dist.core.formatting import aligned, duration, first_few
 from reid_dist.errors import InputError
 from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder, verdict_json
-from reid_dist.nightly.exit_codes import FINE, exit_meaning
-from reid_dist.nightly.history.earlier_runs import removed_jobs, streak
-from reid_dist.nightly.history.values import DONE, GATES, Entry, Finding, Run
+from reid_dist.nightly.history.values import BETTER, DONE, GATES, Entry, Finding, Run
+from reid_dist.nightly.outcomes import FINE, removed_jobs, streak
 from reid_dist.nightly.running import Surroundings, run_suite
 from reid_dist.nightly.suite import PlannedJob, Suite, read_suite
-from reid_dist.nightly.wording import brief_verdict, finding_text
+from reid_dist.nightly.wording import brief_verdict, exit_meaning, finding_text, lasting_text, removed_text
 from reid_dist.reports.words import metric_value
 
 # Seconds that a night waits for locks: the export of years of nights reads for half a minute.
@@ -131,7 +130,9 @@ def _report_end(number: int, total: int, entry: Entry) -> None:
 
 def _lines(run: Run, earlier: Sequence[Run]) -> list[str]:
     """Return the night as plain text: a table, and the reasons of all changes."""
-    lasting = {entry.name: f" {found}" for entry in run.entries if (found := streak(entry, reversed(earlier)))}
+    lasting = {
+        entry.name: f" {lasting_text(found)}" for entry in run.entries if (found := streak(entry, reversed(earlier)))
+    }
     heads = ("job", "state", *GATES, "first metric", "time")
     rows = [heads, *(_row(entry) for entry in run.entries)]
     table = aligned(rows, n_left=len(heads))
@@ -145,9 +146,9 @@ def _lines(run: Run, earlier: Sequence[Run]) -> list[str]:
         f"{lasting.get(entry.name, '') if finding.is_uncompared else ''}: {finding_text(finding)}"
         for entry in run.entries
         for finding in entry.findings
-        if finding.is_regression or finding.is_uncompared or finding.verdict == "better"
+        if finding.is_regression or finding.is_uncompared or finding.verdict == BETTER
     ]
-    reasons += [f"{removed_job.name}: {removed_job}" for removed_job in removed_jobs(run, earlier)]
+    reasons += [f"{removed_job.name}: {removed_text(removed_job)}" for removed_job in removed_jobs(run, earlier)]
     return [
         f"run {run.number} of suite {run.suite}: {exit_meaning(run.exit_code or FINE)}",
         "",

@@ -1,23 +1,47 @@
-"""Files of a night: page, verdict as JSON, summary in Markdown, figures for dashboards."""
+"""Files of a night: page, verdict as JSON, summary in Markdown, figures for dashboards.
+
+Foreign texts (reasons, names) are escaped for GitHub-flavoured Markdown.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
-from dataclasses import replace
+import re
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, replace
 from operator import methodcaller
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from reid_dist.core.credentials import without_controls
+from reid_dist.core.formatting import shortened, upper_first
 from reid_dist.core.json_text import parse_json
 from reid_dist.core.regular_files import read_regular
 from reid_dist.errors import InputError, RunFailedError, StoreError
+from reid_dist.metrics.definitions import metric_family
+from reid_dist.nightly.causes import brief
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.values import Entry, Run
-from reid_dist.nightly.notices import benchmark_accuracy, benchmark_cost, summary_markdown, verdict_document
+from reid_dist.nightly.history.values import DONE, SAME, Entry, Estimate, Run
+from reid_dist.nightly.outcomes import OUTCOMES, counted, outcome, removed_jobs, streak
 from reid_dist.nightly.page import render_nights
+from reid_dist.nightly.wording import (
+    SIGNS,
+    finding_text,
+    headline,
+    jobs,
+    lasting_text,
+    reasons,
+    removed_text,
+    took,
+    when,
+)
+from reid_dist.reports.documents import plain
 from reid_dist.reports.files import refuse_uri, write_together
+from reid_dist.reports.words import is_share
 
 PAGE: Final = "index.html"
 VERDICT: Final = "verdict.json"
@@ -27,6 +51,19 @@ COST: Final = "benchmark-cost.json"
 
 # Number of nights on the page.
 _MOST_NIGHTS: Final = 60
+
+
+SCHEMA: Final = 1
+"""Schema of ``verdict.json``."""
+
+_MOST_ROWS: Final = 40
+_LONGEST: Final = 300
+
+# Unquoted characters of an address.
+_ADDRESS: Final = "/:?#@!$&'()*+,;=%~"
+
+# Inline markup of Markdown; an underscore between two words is none.
+_MARKUP: Final = re.compile(r"[\\`*\[\]|~$]|(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])")
 
 
 def refuse_folder(folder: Path, suite: str) -> Path:
@@ -91,7 +128,8 @@ def deliver_night(runs: list[Run], folder: Path) -> None:
 def _linked(entry: Entry, folder: Path) -> Entry:
     """Remove the folder of a missing report: it was removed, or is beside the page of another --output."""
     is_there = bool(entry.folder) and (folder / entry.folder / entry.page).is_file()
-    return entry if is_there else replace(entry, folder="")
+    is_explored = bool(entry.explorer) and (folder / entry.explorer / "index.html").is_file()
+    return replace(entry, folder=entry.folder * is_there, explorer=entry.explorer * is_explored)
 
 
 def _suite_of(folder: Path) -> str:
@@ -105,3 +143,154 @@ def _suite_of(folder: Path) -> str:
 
 def _json(content: object) -> str:
     return json.dumps(content, indent=2, allow_nan=False) + "\n"
+
+
+# ------------------------------------------------------------------------------------------------ verdict and summary
+
+
+def verdict_document(run: Run, earlier: Sequence[Run] = ()) -> dict[str, Any]:
+    """Return the content of ``verdict.json``: plain values, None for a number that is not finite.
+
+    The earlier runs, oldest first, are for streaks and baselines.
+    """
+    first = headline(run, earlier)
+    names = ("suite", "suite_digest", "started", "finished", "exit_code", "version", "host")
+    return {
+        "schema": SCHEMA,
+        "run": run.number,
+        **{name: getattr(run, name) for name in names},
+        "headline": upper_first(first.title),
+        "summary": first.sentence,
+        "counts": counted(run),
+        "entries": [_entry(entry, earlier) for entry in run.entries],
+        "removed": [{"name": job.name, "last_run": job.run} for job in removed_jobs(run, earlier)],
+    }
+
+
+def summary_markdown(run: Run, page: str | None = None, earlier: Sequence[Run] = ()) -> str:
+    """Return a summary in GitHub-flavoured Markdown, of bounded length, with a link to the address of a page.
+
+    Earlier runs as for `verdict_document`.
+    """
+    first = headline(run, earlier)
+    facts = [f"run {run.number} of {_escaped(run.suite)}", when(run.started), took(run.started, run.finished)]
+    facts.append("not ended" if run.exit_code is None else f"exit code {run.exit_code}")
+    if page is not None:
+        facts.append(f"[page](<{urllib.parse.quote(page, safe=_ADDRESS)}>)")
+    lines = [f"### {SIGNS[first.kind].mark} {_escaped(first.title)}", "", ", ".join(filter(None, facts)), ""]
+    if first.clauses:
+        lines += [f"- **{_escaped(name)}** {_escaped(shortened(text, _LONGEST))}" for name, text in first.clauses]
+        lines.append("")
+    return "\n".join([*lines, *_table(run, earlier)])
+
+
+def benchmark_accuracy(run: Run) -> list[dict[str, Any]]:
+    """Return metrics in per cent for github-action-benchmark, tool ``customBiggerIsBetter``."""
+    return [
+        figure
+        for entry in run.entries
+        for name, estimate in entry.metrics.items()
+        if not _is_error_rate(name)
+        for figure in _metric_figure(entry, name, estimate, run)
+    ]
+
+
+def benchmark_cost(run: Run) -> list[dict[str, Any]]:
+    """Return times, memory and error rates for github-action-benchmark, tool ``customSmallerIsBetter``."""
+    figures = []
+    for entry in run.entries:
+        if entry.state != DONE:
+            continue
+        for title, unit, value in (("time", "s", entry.seconds), ("peak memory", "bytes", entry.peak_bytes)):
+            if value is not None and math.isfinite(value):
+                figures.append(_figure(entry, title, unit, value, run))
+        for name, estimate in entry.metrics.items():
+            if _is_error_rate(name):
+                figures += _metric_figure(entry, name, estimate, run)
+    return figures
+
+
+def _is_error_rate(name: str) -> bool:
+    family = metric_family(name)
+    return family is not None and family.lower_is_better
+
+
+def _entry(entry: Entry, earlier: Sequence[Run]) -> dict[str, Any]:
+    lasting = streak(entry, reversed(earlier))
+    names = ("name", "model", "dataset", "job", "labels", "state", "reason", "accepted", "started", "seconds", "timing")
+    document = {
+        **{name: getattr(entry, name) for name in (*names, "peak_bytes", "reused")},
+        "outcome": outcome(entry),
+        "regression": entry.is_regression,
+        "since": None if lasting is None else lasting.run,
+        "findings": [{**asdict(finding), "reason": finding_text(finding)} for finding in entry.findings],
+        "metrics": {name: asdict(estimate) for name, estimate in entry.metrics.items()},
+        "digests": {"inputs": entry.input_digest, "job": entry.job_digest, "result": entry.result_digest},
+        "report": entry.folder,
+    }
+    return dict(plain(document))
+
+
+def _table(run: Run, earlier: Sequence[Run]) -> Iterator[str]:
+    """Yield the table of all jobs with another outcome than same, most urgent first, then the number of the others."""
+    order = {name: place for place, name in enumerate(OUTCOMES)}
+    changed = sorted(
+        (entry for entry in run.entries if outcome(entry) != SAME), key=lambda entry: order[outcome(entry)]
+    )
+    if changed:
+        yield "| Job | Verdict | Why |"
+        yield "|---|---|---|"
+        for entry in changed[:_MOST_ROWS]:
+            sign, why = SIGNS[outcome(entry)], shortened(_why(entry, earlier), _LONGEST)
+            yield f"| {_escaped(entry.name)} | {sign.mark} {sign.words} | {_escaped(why)} |"
+        yield ""
+        if len(changed) > _MOST_ROWS:
+            yield f"{jobs(len(changed) - _MOST_ROWS)} more with another outcome are on the page."
+            yield ""
+    n_same = len(run.entries) - len(changed)
+    if n_same:
+        yield f"{upper_first(jobs(n_same))} {'is' if n_same == 1 else 'are'} the same as before."
+        yield ""
+    removed = removed_jobs(run, earlier)
+    if removed:
+        yield from (f"- {_escaped(each.name)}: {removed_text(each)}" for each in removed[:_MOST_ROWS])
+        if len(removed) > _MOST_ROWS:
+            yield f"- {jobs(len(removed) - _MOST_ROWS)} more that are no longer in the suite are on the page."
+        yield ""
+
+
+def _why(entry: Entry, earlier: Sequence[Run]) -> str:
+    lasting = streak(entry, reversed(earlier))
+    # First, since a long reason is shortened.
+    parts = [lasting_text(lasting)] if lasting else []
+    return "; ".join([*parts, *(f"{gates}: {reason}" if gates else reason for gates, reason in reasons(entry))])
+
+
+def _escaped(text: str) -> str:
+    """Return a text as one escaped line of Markdown without control codes."""
+    flat = " ".join(without_controls(text).split())
+    marked = _MARKUP.sub(lambda found: f"\\{found[0]}", flat)
+    return marked.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _metric_figure(entry: Entry, name: str, estimate: Estimate, run: Run) -> Iterator[dict[str, Any]]:
+    """Yield the figure of a metric; nothing if it is undefined or no share."""
+    value, low, high = plain(astuple(estimate))
+    if entry.state != DONE or value is None or not is_share(name):
+        return
+    # The dashboard shows one number: the wider side of the interval.
+    spread = None if low is None or high is None else 100 * max(value - low, high - value)
+    yield _figure(entry, name, "%", 100 * value, run, spread)
+
+
+def _figure(entry: Entry, title: str, unit: str, value: float, run: Run, spread: float | None = None) -> dict[str, Any]:
+    extra: Mapping[str, str] = {
+        "run": f"{run.number}",
+        "outcome": outcome(entry),
+        "inputs": brief(entry.input_digest),
+        "result": brief(entry.result_digest),
+    }
+    figure: dict[str, Any] = {"name": f"{entry.name} {title}", "unit": unit, "value": value}
+    if spread is not None:
+        figure["range"] = f"\N{PLUS-MINUS SIGN} {spread:.2f}"
+    return figure | {"extra": "\n".join(f"{name}: {text}" for name, text in extra.items() if text)}

@@ -22,6 +22,7 @@ from reid_dist.core.credentials import without_credentials
 from reid_dist.core.extras import import_extra
 from reid_dist.errors import RunFailedError
 from reid_dist.nightly.history.values import DONE, FAILED, SKIPPED, Entry, Run
+from reid_dist.nightly.wording import finding_text
 
 _MAX_NAME: Final = 250
 _MAX_PARAM: Final = 6000
@@ -134,7 +135,7 @@ def _tags(run: Run, entry: Entry) -> dict[str, str]:
     # What MLflow shows as the name and the description of a run.
     named["mlflow.runName"] = f"{entry.name} #{run.number}"
     named["mlflow.note.content"] = "\n\n".join(
-        f"{found.gate}: {found.verdict}. {found.reason}" for found in entry.findings
+        f"{found.gate}: {found.verdict}. {finding_text(found)}" for found in entry.findings
     )
     return {name: value[:_MAX_TAG] for name, value in named.items() if value}
 

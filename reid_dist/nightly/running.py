@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import reid_dist.core.signals as signals
+from reid_dist.core.credentials import without_credentials
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import utc_now
 from reid_dist.engine.task_graph import Progress
@@ -21,16 +22,28 @@ from reid_dist.evaluation.runner import ReportStore, run_job
 from reid_dist.evaluation.runs import prepared_job
 from reid_dist.evaluation.sides import RowsProgress
 from reid_dist.evaluation.splits import SplitReport
-from reid_dist.nightly.entries import done_entry, undone_entry
-from reid_dist.nightly.exit_codes import INTERRUPTED, STOPPED, exit_code_of
+from reid_dist.nightly.causes import PROSE
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.run_state import RUNNING
-from reid_dist.nightly.history.values import FAILED, SKIPPED, Entry, Finding, Run, reports_folder
+from reid_dist.nightly.history.values import (
+    FAILED,
+    PER_SPLIT,
+    RUNNING,
+    SKIPPED,
+    Entry,
+    Estimate,
+    Finding,
+    Run,
+    reports_folder,
+)
 from reid_dist.nightly.memory import peak_bytes, reset_peaks
+from reid_dist.nightly.outcomes import INTERRUPTED, STOPPED, exit_code_of
 from reid_dist.nightly.suite import PlannedJob, Suite
 from reid_dist.nightly.verdicts import apply_gates
 from reid_dist.reports import Report
-from reid_dist.stores import Workspace
+from reid_dist.reports.browse import Site, open_subject, write_folder
+from reid_dist.reports.documents import plain
+from reid_dist.reports.files import TOPK
+from reid_dist.stores import Workspace, open_labels
 from reid_dist.stores.folders import folder_at
 
 if TYPE_CHECKING:
@@ -38,6 +51,12 @@ if TYPE_CHECKING:
 
 DEFECTS: Final = "traceback.txt"
 """File with the traceback of a job that failed by a defect."""
+
+# Fields of the protocol that describe an input and not the job.
+_INPUTS: Final = frozenset({"ground_truth"})
+
+# Folder of the explorer beside a report.
+_EXPLORER: Final = "explorer"
 
 # Consecutive failed starts of the cluster after which it is not started again.
 _MOST_STARTS: Final = 2
@@ -100,12 +119,12 @@ def run_suite(
     )
     places = _Places(folder, number, shared.place(_shared_name(history, number)))
     try:
-        left_out = _run_jobs(suite, jobs, history, places, surroundings, deadline)
+        interrupted = _run_jobs(suite, jobs, history, places, surroundings, deadline)
         Workspace(places.shared).clear()
         if workspace is None:
             with contextlib.suppress(OSError):
                 (folder / "workspace").rmdir()
-        history.finish(number, STOPPED if left_out == INTERRUPTED else exit_code_of(history.run(number)))
+        history.finish(number, STOPPED if interrupted else exit_code_of(history.run(number)))
         return history.run(number)
     except StoreError as error:
         raise RunFailedError(
@@ -120,9 +139,9 @@ def _run_jobs(
     places: _Places,
     surroundings: Surroundings,
     deadline: float | None,
-) -> str:
-    """Evaluate, gate and record the jobs; return why some were left out, empty if none was."""
-    left_out = ""
+) -> bool:
+    """Evaluate, gate and record the jobs; return whether the night was interrupted."""
+    left_out, interrupted = "", False
     with contextlib.closing(_NightCluster(surroundings)) as cluster:
         for at, planned in enumerate(jobs, start=1):
             surroundings.begun(at, len(jobs), planned.name)
@@ -137,11 +156,12 @@ def _run_jobs(
                     findings = apply_gates(
                         entry, report, history, suite=suite.suite, number=places.number, gates=suite.gates
                     )
+                    entry, findings = _explained(entry, findings, planned, places)
             except _BudgetSpentError:
                 left_out = f"the time budget of {suite.hours:g} h was spent"
             except KeyboardInterrupt:
                 # Finished jobs stay, and the page shows which ones are missing.
-                left_out = INTERRUPTED
+                left_out, interrupted = INTERRUPTED, True
                 signals.acknowledge("jobs that had ended are in the history and on its page")
             if left_out:
                 # Also an evaluated job that was not gated: it must not become a baseline.
@@ -151,7 +171,7 @@ def _run_jobs(
             surroundings.ended(at, len(jobs), entry)
             if at == len(jobs) or (jobs[at].model, jobs[at].dataset) != (planned.model, planned.dataset):
                 places.workspace(planned).clear()
-    return left_out
+    return interrupted
 
 
 def _last_report(folder: Path) -> int:
@@ -316,6 +336,37 @@ def _evaluated(
     return entry, report if isinstance(report, Report) else None
 
 
+def _explained(
+    entry: Entry, findings: tuple[Finding, ...], planned: PlannedJob, places: _Places
+) -> tuple[Entry, tuple[Finding, ...]]:
+    """Add the file names of the queries that lost most, and for a regression an explorer of the lists, if it has any.
+
+    Pictures are left out, since reading them all may take longer than the job; nothing here fails a night.
+    """
+    if not any(change.lost for finding in findings for change in finding.changes):
+        return entry, findings
+    files: Mapping[int, str] = {}
+    with contextlib.suppress(ReidDistError, OSError):
+        found = open_labels(planned.pipeline.query, "query").image_paths
+        files = {} if found is None else {row: Path(str(path)).name for row, path in enumerate(found)}
+    findings = tuple(
+        replace(
+            finding,
+            changes=tuple(
+                replace(change, files=tuple(files.get(moved.row, "") for moved in change.lost))
+                for change in finding.changes
+            ),
+        )
+        for finding in findings
+    )
+    target = places.folder / entry.folder
+    if any(finding.is_regression for finding in findings) and (target / TOPK).is_file():
+        with contextlib.suppress(ReidDistError, OSError):
+            write_folder(Site(open_subject(Report.load(target)), pictures=False), target / _EXPLORER)
+            entry = replace(entry, explorer=f"{entry.folder}/{_EXPLORER}")
+    return entry, findings
+
+
 def _defect(planned: PlannedJob, error: Exception, target: Path) -> Entry:
     where = ""
     with contextlib.suppress(OSError):
@@ -324,3 +375,72 @@ def _defect(planned: PlannedJob, error: Exception, target: Path) -> Entry:
         where = f"; its traceback is in {target / DEFECTS}"
     reason = f"a defect of reid-dist: {type(error).__name__}: {error}{where}"
     return undone_entry(planned, FAILED, reason)
+
+
+# ------------------------------------------------------------------------------------------------- entries of reports
+
+
+def done_entry(planned: PlannedJob, report: Report | SplitReport) -> Entry:
+    """Entry of a job that is done, with what its report holds; of splits, the largest of each count."""
+    intervals: Mapping[str, Any] = {}
+    counts = plain(report.counts)
+    if isinstance(report, SplitReport):
+        # A report of splits lists its stages among the options.
+        own = {name: report.options.get(name) for name in ("expand", "rerank")} | {"draw": report.draw}
+        counts = {name: max(each) if isinstance(each, list) else each for name, each in counts.items()}
+        counts[PER_SPLIT] = plain(report.per_split)
+    else:
+        intervals = (report.confidence or {}).get("intervals", {})
+        own = {"expand": report.expand, "rerank": report.rerank}
+    conventions = {
+        "protocol": {name: each for name, each in report.protocol.items() if name not in _INPUTS},
+        "distance": report.distance,
+        **own,
+        # The names of the metrics are listed apart, whether requested or default.
+        "options": {name: value for name, value in report.options.items() if name != "metrics"},
+        "metrics": [*report.metrics],
+    }
+    digests = {name: _digests_of(each) for name, each in report.inputs.items() if isinstance(each, Mapping)}
+    truth = report.protocol.get("ground_truth")
+    if isinstance(truth, Mapping):
+        digests["ground_truth"] = _digests_of(truth)
+    return Entry(
+        model=planned.model,
+        dataset=planned.dataset,
+        job=planned.job,
+        labels=planned.labels,
+        timing=report.timing,
+        metrics={
+            name: Estimate(plain(value), *intervals.get(name, (None, None))) for name, value in report.metrics.items()
+        },
+        counts=counts,
+        conventions=plain(conventions),
+        inputs=plain(report.inputs),
+        environment=plain(report.environment),
+        input_digest=fingerprint(digests),
+        job_digest=fingerprint(plain(_without_prose(conventions))),
+        result_digest=report.result_digest,
+    )
+
+
+def undone_entry(planned: PlannedJob, state: str, reason: str) -> Entry:
+    """Entry of a job that failed or was skipped; the reason becomes one line without passwords of URIs."""
+    return Entry(
+        model=planned.model,
+        dataset=planned.dataset,
+        job=planned.job,
+        labels=planned.labels,
+        state=state,
+        reason=without_credentials(" ".join(reason.split())),
+    )
+
+
+def _digests_of(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the digests of the content of an input, without its location."""
+    return {name: each for name, each in description.items() if name.endswith("digest")}
+
+
+def _without_prose(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _without_prose(each) for name, each in value.items() if name not in PROSE}
+    return value

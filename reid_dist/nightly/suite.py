@@ -136,14 +136,17 @@ def read_suite(path: str | os.PathLike[str]) -> Suite:
 
 def _problems(suite: Suite) -> Iterator[str]:
     """Yield problems that concern several fields."""
-    groups: dict[str, Mapping[str, object]] = {"models": suite.models, "datasets": suite.datasets}
+    groups: list[tuple[str, str, Mapping[str, object]]] = [
+        ("models", "model", suite.models),
+        ("datasets", "dataset", suite.datasets),
+    ]
     owners: dict[str, PipelineJob] = {f"datasets.{name}": each for name, each in suite.datasets.items()}
     owners |= {f"jobs.{name}": each for name, each in suite.jobs.items()}
     for owner, each in owners.items():
-        for group, named in groups.items():
+        for group, what, named in groups:
             for name in getattr(each, group, None) or ():
                 if name not in named:
-                    yield f"{owner}.{group}: there is no {group.removesuffix('s')} {name!r}"
+                    yield f"{owner}.{group}: there is no {what} {name!r}"
         for field in _WITH_PLACEHOLDERS:
             yield from (f"{owner}.{field}: {problem}" for problem in _wrong_placeholders(getattr(each, field)))
         if each.sweep is not None:

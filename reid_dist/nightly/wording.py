@@ -1,20 +1,145 @@
-"""Formatting of times, sizes, changes and verdicts for people."""
+"""Words of the nightly benchmarks: values, changes, findings, outcomes, causes and the headline of a night.
+
+Gates and histories hold codes and numbers; what people read of them is worded here and nowhere else, and is never read
+back.
+"""
 
 from __future__ import annotations
 
-import re
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Any, Final, NamedTuple
 
-from reid_dist.core import formatting
-from reid_dist.core.formatting import byte_size
-from reid_dist.nightly.history.values import INCOMPARABLE, UNDECIDED, Change, Estimate, Finding, moment
+from reid_dist.core.formatting import byte_size, counted, duration, first_few, shortened, upper_first
+from reid_dist.nightly.causes import (
+    INPUTS,
+    JOB,
+    LABELS,
+    MACHINE,
+    VERSION,
+    Cause,
+    brief,
+    causes,
+    changes_every_night,
+    compared_with,
+    done_before,
+)
+from reid_dist.nightly.history.values import (
+    ALARM,
+    BETTER,
+    DONE,
+    FAILED,
+    INCOMPARABLE,
+    SAME,
+    SKIPPED,
+    UNCOMPARED,
+    UNDECIDED,
+    WORSE,
+    Change,
+    Code,
+    Decider,
+    Entry,
+    Estimate,
+    Finding,
+    Role,
+    Run,
+    moment,
+)
+from reid_dist.nightly.outcomes import (
+    ACCEPTED,
+    FINE,
+    INTERRUPTED,
+    MOVED,
+    NOT_COMPARED,
+    PARTS_FAILED,
+    REGRESSION,
+    STOPPED,
+    RemovedJob,
+    Streak,
+    outcome,
+    streak,
+)
+from reid_dist.nightly.outcomes import (
+    counted as counted_outcomes,
+)
 from reid_dist.reports import words
+from reid_dist.reports.verdicts import p_value_text
 from reid_dist.reports.words import is_share
 
-_HEXADECIMAL: Final = re.compile(r"\b[0-9a-f]{16,}\b")
-_LONGEST: Final = 100
-_NAMES: Final = {"seconds": "time", "peak_bytes": "peak memory"}
-_TOO_FEW: Final = re.compile(r"no verdict yet \((\d+ of \d+ [a-z]+)")
+_ARROW: Final = "\N{RIGHTWARDS ARROW}"
+_MOST_DIFFERENCES: Final = 6
+_MOST_CAUSES: Final = 3
+_LONGEST_REASON: Final = 240
+_DIGITS: Final = 12
+# Share of nights in which a change is found that "would have been detected", and its normal quantile.
+_POWER: Final = 0.8
+_POWER_QUANTILE: Final = NormalDist().inv_cdf(_POWER)
+
+COSTS: Final = {"seconds": "time", "peak_bytes": "peak memory"}
+"""Names of the quantities that are no metrics."""
+
+KINDS: Final = {
+    INPUTS: "content of the inputs",
+    JOB: "definition of the job",
+    LABELS: "labels in the suite",
+    VERSION: "version or commit",
+    MACHINE: "machine",
+}
+"""Description of a kind of cause."""
+
+_FIELDS: Final = {"content_digest": "content", "labels_digest": "identities and cameras"}
+_OBSTACLES: Final = {"machine": "another machine", "job": "another job", "shape": "inputs of another shape"}
+
+_MEANINGS: Final = {
+    FINE: "nothing failed, nothing is worse",
+    2: "wrong usage or bad input",
+    PARTS_FAILED: "a job failed",
+    REGRESSION: "a regression, and nothing failed",
+    NOT_COMPARED: "a job could not be compared with its baseline, nothing failed, and no other is worse",
+    STOPPED: INTERRUPTED,
+}
+
+
+class Sign(NamedTuple):
+    """Presentation of an outcome or a verdict without colour: its name, which is also its style, a mark and words."""
+
+    kind: str
+    mark: str
+    words: str
+
+
+_SIGNS: Final = {
+    FAILED: ("\N{BALLOT X}", "failed"),
+    MOVED: ("!", "moved without a cause"),
+    WORSE: ("\N{BLACK DOWN-POINTING TRIANGLE}", "worse"),
+    UNCOMPARED: ("\N{CIRCLED DIVISION SLASH}", "not compared"),
+    SKIPPED: ("\N{RIGHT-POINTING DOUBLE ANGLE QUOTATION MARK}", "skipped"),
+    INCOMPARABLE: ("?", "no baseline yet"),
+    UNDECIDED: ("\N{PLUS-MINUS SIGN}", "no change detected"),
+    ACCEPTED: ("\N{CHECK MARK}", "accepted"),
+    BETTER: ("\N{BLACK UP-POINTING TRIANGLE}", "better"),
+    SAME: ("=", "same"),
+}
+SIGNS: Final = {kind: Sign(kind, *sign) for kind, sign in _SIGNS.items()}
+"""Sign of every outcome, the most urgent first."""
+
+# Phrases for one job and for several, by outcome.
+_PHRASES: Final = {
+    FAILED: ("failed", "failed"),
+    MOVED: ("moved without a cause", "moved without a cause"),
+    WORSE: ("is worse", "are worse"),
+    UNCOMPARED: ("could not be compared with earlier nights", "could not be compared with earlier nights"),
+    SKIPPED: ("was skipped", "were skipped"),
+    BETTER: ("is better", "are better"),
+    ACCEPTED: ("is worse, and was accepted", "are worse, and were accepted"),
+    INCOMPARABLE: ("has no baseline yet", "have no baseline yet"),
+    SAME: ("is the same as before", "are the same as before"),
+}
+_URGENT: Final = (FAILED, MOVED, WORSE, UNCOMPARED, SKIPPED)
+
+
+# -------------------------------------------------------------------------------------------- times, values and changes
 
 
 def when(stamp: str) -> str:
@@ -36,7 +161,7 @@ def took(started: str, finished: str | None) -> str:
         return ""
     seconds = (end - begin).total_seconds()
     # Times of runs have whole seconds.
-    return "" if seconds < 0 else formatting.duration(seconds) if seconds else "less than 1 s"
+    return "" if seconds < 0 else duration(seconds) if seconds else "less than 1 s"
 
 
 def value_text(name: str, value: float | None) -> str:
@@ -44,7 +169,7 @@ def value_text(name: str, value: float | None) -> str:
     if value is None:
         return "undefined"
     if name == "seconds":
-        return formatting.duration(value)
+        return duration(value)
     return byte_size(value) if name == "peak_bytes" else words.metric_value(name, value)
 
 
@@ -55,15 +180,16 @@ def estimate_text(name: str, estimate: Estimate | None) -> str:
     text = value_text(name, estimate.value)
     if estimate.low is None or estimate.high is None:
         return text
+    scale, digits = (100, ".2f") if is_share(name) else (1, ".6g")
     # The value has the unit already.
-    return f"{text} {words.interval(name, (estimate.low, estimate.high)).removesuffix(' %')}"
+    return f"{text} [{scale * estimate.low:{digits}}, {scale * estimate.high:{digits}}]"
 
 
 def difference_text(change: Change, *, interval: bool = False) -> str:
     """Return a change in points, or as a ratio of times or sizes, optionally with its interval; empty if unknown."""
     if change.difference is None:
         return ""
-    if change.name in _NAMES:
+    if change.name in COSTS:
         return f"\N{MULTIPLICATION SIGN} {change.difference:.2f}"
     scale, digits, unit = (100, ".2f", " points") if is_share(change.name) else (1, ".4g", "")
     text = f"{scale * change.difference:+{digits}}{unit}"
@@ -74,35 +200,467 @@ def difference_text(change: Change, *, interval: bool = False) -> str:
 
 def change_text(change: Change) -> str:
     """Return a change as ``mAP 85.20 % → 83.37 % (-1.83 points)``, with a true minus sign."""
-    text = f"{_NAMES.get(change.name, change.name)} {value_text(change.name, change.baseline)} \N{RIGHTWARDS ARROW} "
+    text = f"{COSTS.get(change.name, change.name)} {value_text(change.name, change.baseline)} {_ARROW} "
     text += value_text(change.name, change.candidate)
     difference = difference_text(change, interval=True)
     return f"{text} ({difference})" if difference else text
 
 
+def points(share: float) -> str:
+    """Return a share in points of a percentage."""
+    return f"{100 * share:.2f}"
+
+
+def decider_text(change: Change) -> str:
+    """Return the test that decides on a change, with its p-value; empty for none."""
+    names = {
+        Decider.IDENTITIES: f"identities ({change.n_units})",
+        Decider.NIGHTS: "order of nights",
+        Decider.SPLITS: f"splits ({change.n_units})",
+        Decider.RUNS: f"runs ({change.n_units})",
+    }
+    name = names[Decider(change.test)] if change.test else ""
+    return name if change.p_value is None else f"{name}, p {p_value_text(change.p_value)}"
+
+
+def detectable(change: Change, effect: float) -> float | None:
+    """Return the change, as a share, that a test would have found in four of five nights; None if unknown."""
+    if change.low is None or change.high is None or change.level is None:
+        return None
+    quantile = NormalDist().inv_cdf((1 + change.level) / 2)
+    return max(effect, (change.high - change.low) / 2 * (1 + _POWER_QUANTILE / quantile))
+
+
+def jobs(count: int) -> str:
+    """Return ``1 job`` or ``12 jobs``."""
+    return counted(count, "job")
+
+
+def exit_meaning(code: int | None) -> str:
+    """Return the meaning of an exit code."""
+    return "the run did not end" if code is None else _MEANINGS.get(code, "not one of this command")
+
+
+def lasting_text(found: Streak) -> str:
+    """Return how long a trouble lasts."""
+    return f"for {found.n_nights:,} nights in a row, since run {found.run}"
+
+
+def removed_text(job: RemovedJob) -> str:
+    """Return that a job left its suite."""
+    return f"no longer in the suite (last in run {job.run})"
+
+
+def cause_text(cause: Cause) -> str:
+    """Return a difference of two nights as ``content of query 3f2a9c10 → 77d01be4``."""
+    side, _, field = cause.field.rpartition(".")
+    if not cause.field:
+        name = f"digest of the {cause.kind}"
+    elif side and field in _FIELDS:
+        name = f"{_FIELDS[field]} of {side}"
+    else:
+        name = "commit" if cause.field == "git_commit" else cause.field
+    return f"{name} {cause.before} {_ARROW} {cause.after}"
+
+
+# ------------------------------------------------------------------------------------------------------------- findings
+
+
+def sign_of_finding(finding: Finding) -> Sign:
+    """Return the sign of a finding."""
+    sign = SIGNS[MOVED if finding.alarm else finding.verdict]
+    return sign if finding.alarm else sign._replace(words=brief_verdict(finding))
+
+
+def brief_verdict(finding: Finding) -> str:
+    """Return a verdict in few words; of a gate that waits, how many nights it needs."""
+    if finding.code in (Code.WAITING, Code.NOISY):
+        return f"needs {counted(_missing_nights(finding), 'more night')}"
+    if finding.verdict == INCOMPARABLE:
+        return "no baseline yet" if finding.code == Code.NO_BASELINE else "not compared"
+    return SIGNS[finding.verdict].words
+
+
 def finding_text(finding: Finding) -> str:
-    """Return the reason of a finding, beginning with its alarm; where it was not compared, with the values."""
-    if finding.alarm:
-        return finding.reason if finding.reason.startswith(finding.alarm) else f"{finding.alarm}: {finding.reason}"
+    """Return why a gate has its verdict: its alarm, the values where these were not compared, and the figures."""
     moves = [
         change_text(change)
         for change in (finding.changes if finding.is_uncompared else ())
         if change.verdict == INCOMPARABLE and None not in (change.baseline, change.candidate)
     ]
-    return "; ".join([*([", ".join(moves)] if moves else []), finding.reason])
+    # The words of an older version begin with the alarm.
+    alarm = _moved(finding.facts["moved"]) if "moved" in finding.facts else ""
+    return "; ".join(filter(None, [alarm, ", ".join(moves), _REASONS[Code(finding.code)](finding)]))
 
 
-def brief_verdict(finding: Finding) -> str:
-    """Return a verdict; for a gate that needs more nights their count, as ``2 of 7 runs``."""
-    found = _TOO_FEW.match(finding.reason) if finding.verdict in (INCOMPARABLE, UNDECIDED) else None
-    return finding.verdict if found is None else found[1]
+def differences_text(differences: Sequence[Sequence[str]]) -> str:
+    """Return differences as ``k1 20, then 25``: the first six and the number of the others."""
+    texts = [f"{name} {brief(near, _DIGITS)}, then {brief(far, _DIGITS)}" for name, near, far in differences]
+    return first_few(texts, _MOST_DIFFERENCES, "; ")
 
 
-def shortened(text: str, *, most: int = _LONGEST) -> str:
-    """Return a text of at most so many characters, with digests cut to eight digits."""
-    return formatting.shortened(_HEXADECIMAL.sub(lambda found: found[0][:8], text), most)
+def _missing_nights(finding: Finding) -> int:
+    return max(1, int(finding.facts["needed"]) - int(finding.facts["n"]))
 
 
-def jobs(count: int) -> str:
-    """Return ``1 job`` or ``12 jobs``."""
-    return formatting.counted(count, "job")
+def _moved(facts: Mapping[str, Any]) -> str:
+    near, far = (brief(digest, _DIGITS) for digest in facts["digests"])
+    places = differences_text(facts["differences"])
+    where = f"what differs is {places}" if places else "versions and machine are equal as well"
+    return f"{ALARM}: equal inputs and an equal job gave the digest {near} in run {facts['run']} and {far} now; {where}"
+
+
+def _changed(what: str) -> Callable[[Finding], str]:
+    def text(finding: Finding) -> str:
+        return f"{what} since run {finding.baseline}: {differences_text(finding.facts['differences']) or 'its digest'}"
+
+    return text
+
+
+def _recorded(finding: Finding) -> str:
+    return str(finding.facts.get("text", ""))
+
+
+def _waiting(finding: Finding) -> str:
+    facts = finding.facts
+    results = "results that differ" if facts["unit"] == "result" else "comparable runs"
+    text = f"needs {counted(_missing_nights(finding), 'more night')} ({facts['n']} of {facts['needed']} {results})"
+    if not facts.get("newest"):
+        return text
+    n_others = facts["n_others"]
+    why = " and ".join(map(_obstacle, facts["newest"]))
+    return f"{text}; {n_others} {'other does' if n_others == 1 else 'others do'} not compare, the newest for {why}"
+
+
+def _obstacle(facts: Mapping[str, Any]) -> str:
+    if facts["what"] == "reused":
+        near, far = (", ".join(stages) or "none" for stages in facts["stages"])
+        return f"other stages left by earlier jobs ({near}, then {far})"
+    return f"{_OBSTACLES[facts['what']]} ({differences_text(facts['differences']) or 'its digest'})"
+
+
+def _noisy(finding: Finding) -> str:
+    (change,) = finding.changes
+    value, facts = value_text(change.name, change.candidate), finding.facts
+    return (
+        f"needs {counted(_missing_nights(finding), 'more night')} ({facts['n']} of {facts['needed']} runs): {value} is "
+        f"{change.difference:.2f} times their median, and they vary so much that noise alone could explain a factor of "
+        f"{facts['factor']:g}"
+    )
+
+
+def _ratio(finding: Finding) -> str:
+    (change,) = finding.changes
+    value, median = (value_text(change.name, each) for each in (change.candidate, change.baseline))
+    beyond = "the smallest that matters" if finding.facts["bound"] == "effect" else "the noise of these runs"
+    outside = "outside" if finding.verdict in (WORSE, BETTER) else "within"
+    of = f"{change.difference:.2f} times the median {median} of {counted(change.n_units or 0, 'comparable run')}"
+    return f"{value}, {of}; {outside} {change.low:.2f} to {change.high:.2f}, {beyond}"
+
+
+def _tested(finding: Finding) -> str:
+    facts = finding.facts
+    role = "" if facts["role"] == Role.LAST_GOOD else f", the {facts['role']} one"
+    text = f"against run {finding.baseline}{role}: "
+    text += "; ".join(_metric_text(change, finding) for change in _decisive(finding))
+    if "also" in facts:
+        text += f"; also a loss against run {facts['also']}"
+    if facts.get("last") and facts["last"][1] is not None:
+        verdict, run = facts["last"]
+        text += f"; {SIGNS[verdict].words} against run {run}, the last"
+    return text
+
+
+def _decisive(finding: Finding) -> list[Change]:
+    """Return the changes that have the verdict of a finding."""
+    return [change for change in finding.changes if change.verdict == finding.verdict]
+
+
+def _metric_text(change: Change, finding: Finding) -> str:
+    name, effect = change.name, float(finding.facts["effect"])
+    if change.missing:
+        return f"{name} is missing from {' and '.join(change.missing)}"
+    if change.difference is None or change.low is None or change.high is None or change.level is None:
+        why = change.untested or "it has no values of the same splits, two or more, in both runs"
+        return f"{name} cannot be tested: {why}"
+    difference = change.difference
+    moved = (
+        f"{'fell' if difference < 0 else 'rose'} by {points(abs(difference))} points to" if difference else "stayed at"
+    )
+    unit = "splits" if change.test == Decider.SPLITS else "identities"
+    facts = [
+        f"{name} {moved} {value_text(name, change.candidate)} ({100 * change.level:.6g} % interval of the difference "
+        f"[{100 * change.low:+.2f}, {100 * change.high:+.2f}] points",
+        f"{change.n_units} {unit}",
+    ]
+    if change.n_lost is not None:
+        facts.append(f"{change.n_lost} queries lost and {change.n_gained} gained")
+    text = ", ".join(facts) + ")"
+    if change.verdict == SAME:
+        return f"{text}, within the {points(effect)} points that matter"
+    if "too_few" in finding.facts:
+        return f"{text}; {change.n_units} identities are too few to tell a loss from chance at this level"
+    return f"{text}; {_detectable_text([(change, effect)])}" if change.verdict == UNDECIDED else text
+
+
+def _detectable_text(found: Sequence[tuple[Change, float]]) -> str:
+    """Return the changes that would have been detected, of one or several jobs; empty if unknown."""
+    sizes = [size for change, effect in found if (size := detectable(change, effect)) is not None]
+    if not sizes:
+        return ""
+    low, high = points(min(sizes)), points(max(sizes))
+    least = low if low == high else f"{low} to {high}"
+    return f"a change of {least} points would have been detected in four of five nights"
+
+
+def _line(finding: Finding) -> str:
+    facts, parts = finding.facts, []
+    for change in _decisive(finding):
+        if change.difference is None or change.low is None or change.high is None or change.level is None:
+            parts.append(f"{change.name} cannot be tested: fewer than two identities")
+            continue
+        moved = "falls" if change.difference < 0 else "rises"
+        by = "the order of nights" if change.test == Decider.NIGHTS else "identities"
+        p_value = "" if change.p_value is None else f", p {p_value_text(change.p_value)}"
+        interval = f"[{100 * change.low:+.2f}, {100 * change.high:+.2f}]"
+        parts.append(
+            f"{change.name} {moved} by {points(abs(change.difference))} points from first to last "
+            f"({100 * change.level:.6g} % interval over identities {interval}; "
+            f"what decides is the test by {by}{p_value})"
+        )
+    if "as_in" in facts:
+        rising = [change for change in finding.changes if change.verdict == BETTER]
+        parts = [f"{change.name} by {points(change.difference or 0.0)} points" for change in rising]
+        return f"rising as in run {facts['as_in']}: {', '.join(parts)} since run {finding.baseline}"
+    return f"{facts['n_results']} different results since run {finding.baseline}: {'; '.join(parts)}"
+
+
+_REASONS: Final[Mapping[Code, Callable[[Finding], str]]] = {
+    Code.RECORDED: _recorded,
+    Code.NO_BASELINE: lambda _: "no earlier good run",
+    Code.OTHER_JOB: _changed("the job changed"),
+    Code.OTHER_CONDITIONS: _changed("the conditions changed"),
+    Code.OTHER_SIZES: lambda finding: f"labels or numbers of rows changed since run {finding.baseline}",
+    Code.PRUNED: lambda finding: f"the report of run {finding.baseline}, the {finding.facts['role']} one, was pruned",
+    Code.DAMAGED: _recorded,
+    Code.REFUSED: _recorded,
+    Code.NO_VALUES: lambda _: "no gated metric has values per query",
+    Code.NO_LABELS: lambda _: "the labels of tonight are not recorded",
+    Code.NO_REPORTS: lambda _: "no earlier night has a report of the same queries",
+    Code.UNKNOWN: lambda finding: f"its {COSTS[finding.changes[0].name]} is not known",
+    Code.WAITING: _waiting,
+    Code.NOISY: _noisy,
+    Code.EQUAL: lambda finding: f"the same result as in run {finding.baseline}, to the last bit",
+    Code.EQUAL_NIGHTS: lambda finding: f"the same result in all {finding.facts['n_nights']} nights, to the last bit",
+    Code.TESTED: _tested,
+    Code.LINE: _line,
+    Code.RATIO: _ratio,
+}
+
+
+def reasons(entry: Entry) -> list[tuple[str, str]]:
+    """Return pairs of gates, in words, and their reasons; of an entry without changes the reason of accuracy.
+
+    Entries that were not done have no gates.  An acceptance comes last.
+    """
+    if entry.state != DONE:
+        return [("", entry.reason or "no reason was recorded")]
+    if entry.is_uncompared and not entry.is_regression:
+        return [(upper_first(each.gate), finding_text(each)) for each in entry.findings if each.is_uncompared]
+    changed = [finding for finding in entry.findings if finding.verdict != SAME or finding.alarm]
+    # A time or a trend without a verdict adds nothing beside one with a verdict.
+    unknown = {INCOMPARABLE, UNDECIDED} - {outcome(entry)}
+    changed = [finding for finding in changed if finding.verdict not in unknown or finding.alarm]
+    if outcome(entry) == UNDECIDED:
+        changed = [finding for finding in changed if finding.gate == "accuracy"] or changed
+    if any(finding.is_regression for finding in changed):
+        changed = [finding for finding in changed if finding.is_regression]
+    accuracy = entry.finding("accuracy")
+    shown = changed or ([accuracy] if accuracy is not None else [*entry.findings])
+    if not shown:
+        return [("", "no gate is switched on")]
+    # In the first nights all gates have one reason.
+    gates: dict[str, list[str]] = {}
+    for finding in shown:
+        gates.setdefault(finding_text(finding), []).append(finding.gate)
+    found = [(upper_first(", ".join(names)), reason) for reason, names in gates.items()]
+    return [*found, ("Accepted", entry.accepted)] if entry.accepted else found
+
+
+# ------------------------------------------------------------------------------------------------------------- headline
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """Headline of a night: the most urgent outcome of all jobs, and the number of jobs by outcome as `title`.
+
+    `clauses` are pairs of a job and its change, with significance and possible causes; `quiet` stands for them where
+    there is none.
+    """
+
+    kind: str
+    title: str
+    clauses: tuple[tuple[str, str], ...]
+    quiet: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The clauses as text."""
+        return " ".join(f"{name} {clause}" for name, clause in self.clauses) or self.quiet
+
+
+def headline(run: Run, earlier: Sequence[Run] = ()) -> Headline:
+    """Return the headline of a run; the earlier ones, oldest first, have the baselines of its entries."""
+    counts = counted_outcomes(run)
+    order = (*_URGENT, BETTER, SAME, UNDECIDED, INCOMPARABLE)
+    kind = next((name for name in order if counts[name]), SAME)
+    title = upper_first(_title(run, counts, is_first=not any(each.entries for each in earlier)))
+    return Headline(kind, title, tuple(_clauses(run, earlier)), _quiet(run, earlier))
+
+
+def leading_change(entry: Entry) -> tuple[Finding, Change] | None:
+    """Return the first change, in the order of the gates, with the verdict of the outcome, and its finding."""
+    wanted = BETTER if outcome(entry) == BETTER else WORSE
+    changes = [(finding, change) for finding in entry.findings for change in finding.changes]
+    found = [(finding, change) for finding, change in changes if finding.verdict == change.verdict == wanted]
+    if not found and entry.alarm:
+        found = [each for each in changes if each[1].difference and each[1].baseline != each[1].candidate]
+    return found[0] if found else None
+
+
+def _title(run: Run, counts: dict[str, int], *, is_first: bool) -> str:
+    n_jobs = len(run.entries)
+    if not n_jobs:
+        return "no job was run"
+    # Urgent outcomes, or else changes; the tally has all outcomes.
+    shown = [name for name in _URGENT if counts[name]]
+    shown = shown or [name for name in (BETTER, ACCEPTED, INCOMPARABLE) if counts[name]]
+    if shown == [INCOMPARABLE] and counts[INCOMPARABLE] == n_jobs and is_first:
+        return "first night: no baseline yet"
+    if not shown and counts[UNDECIDED]:
+        return "no change detected"
+    shown = shown or [SAME]
+    if counts[shown[0]] == n_jobs:
+        one, many = _PHRASES[shown[0]]
+        everyone = {1: "the one job", 2: "both jobs"}.get(n_jobs, f"all {jobs(n_jobs)}")
+        return f"{everyone} {one if n_jobs == 1 else many}"
+    phrases = [_PHRASES[name][counts[name] != 1] for name in shown]
+    if len(shown) == 1:
+        return f"{counts[shown[0]]:,} of {jobs(n_jobs)} {phrases[0]}"
+    parts = [f"{counts[name]:,} {phrase}" for name, phrase in zip(shown, phrases, strict=True)]
+    return f"of {jobs(n_jobs)}, {', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _quiet(run: Run, earlier: Sequence[Run]) -> str:
+    """Return what is to say of a night without a change: what could have been detected, and what changed."""
+    quiet = [entry for entry in run.entries if outcome(entry) == UNDECIDED]
+    if not quiet:
+        return "" if run.entries and all(outcome(entry) == INCOMPARABLE for entry in run.entries) else _NO_CHANGE
+    found = []
+    for entry in quiet:
+        finding = entry.finding("accuracy")
+        if finding is not None and finding.changes and finding.code == Code.TESTED:
+            found.append((finding.changes[0], float(finding.facts["effect"])))
+    parts = [features_text(quiet[0], earlier)] if len(quiet) == 1 else []
+    if len(quiet) > 1 and all(changes_every_night(entry, earlier) for entry in quiet):
+        parts = [_FEATURES_CHANGE]
+    name = found[0][0].name if found else ""
+    detected = _detectable_text(found)
+    parts.append(upper_first(f"of {name}, {detected}") if detected else "")
+    return " ".join(f"{part}." for part in parts if part) or _NO_CHANGE
+
+
+_NO_CHANGE: Final = "No gate found a change."
+_FEATURES_CHANGE: Final = "Features changed (as every night)"
+
+
+def features_text(entry: Entry, earlier: Sequence[Run]) -> str:
+    """Return whether the features of a job changed since its last night, and as every night; empty if they did not."""
+    before = done_before(entry, earlier)
+    if entry.state != DONE or not before or before[-1][1].input_digest == entry.input_digest:
+        return ""
+    return _FEATURES_CHANGE if changes_every_night(entry, earlier) else "Features changed"
+
+
+def causes_texts(before: Entry, entry: Entry, earlier: Sequence[Run], *, short: bool = False) -> list[tuple[str, str]]:
+    """Return pairs of a kind and a difference since an earlier night; `short` sums up those of the inputs.
+
+    Inputs that change every night are always summed up.
+    """
+    found = list(causes(before, entry))
+    every = changes_every_night(entry, earlier)
+    texts = [(each.kind, cause_text(each)) for each in found]
+    if not (short or every) or not any(each.kind == INPUTS for each in found):
+        return texts
+    features = "features (as every night)" if every else "features"
+    return [(INPUTS, features), *(each for each in texts if each[0] != INPUTS)]
+
+
+def _clauses(run: Run, earlier: Sequence[Run]) -> Iterator[tuple[str, str]]:
+    """Yield one clause per outcome that is a change: its first entry in full, the others by their number."""
+    for name in (*_URGENT, BETTER):
+        found = [entry for entry in run.entries if outcome(entry) == name]
+        if found:
+            others = f"(and {len(found) - 1:,} more) " if len(found) > 1 else ""
+            lasting = streak(found[0], reversed(earlier))
+            text = _clause(found[0], name, earlier)
+            yield found[0].name, f"{others}{text}" + (f"; so {lasting_text(lasting)}." if lasting else ".")
+
+
+def _clause(entry: Entry, kind: str, earlier: Sequence[Run]) -> str:
+    if kind in (FAILED, SKIPPED):
+        reason = shortened(entry.reason, _LONGEST_REASON).rstrip(".")
+        phrase = _PHRASES[kind][0]
+        return f"{phrase}: {reason}" if reason else phrase
+    if kind == UNCOMPARED:
+        ((_, reason),) = reasons(entry)
+        return f"{_PHRASES[kind][0]}: {shortened(reason, _LONGEST_REASON)}"
+    finding, change = leading_change(entry) or (None, None)
+    if finding is not None and finding.gate == "trend" and change is not None and kind != MOVED:
+        return _trend_clause(entry, finding, change, earlier)
+    if kind == MOVED:
+        text, nothing = "gave another result for equal inputs and an equal job", "nothing else that is recorded changed"
+    else:
+        text, nothing = f"is {kind}{_significance(change)}", "nothing that is recorded changed"
+    text += f": {change_text(change)}" if change is not None else ""
+    against = compared_with(entry, earlier)
+    if against is None:
+        return text
+    run, before = against
+    found = [cause for _, cause in causes_texts(before, entry, earlier, short=True)]
+    changed = f"changed: {first_few(found, _MOST_CAUSES)}" if found else nothing
+    return f"{text}; since run {run.number} {changed}"
+
+
+def _trend_clause(entry: Entry, finding: Finding, change: Change, earlier: Sequence[Run]) -> str:
+    """Describe a change of the fitted line apart from that of one night, which its ends are no values of.
+
+    What changed since the last run is no cause of it.
+    """
+    before = done_before(entry, earlier)
+    n_nights = 1 + sum(run.number >= (finding.baseline or 0) for run, _ in before)
+    moves = "rising" if (change.difference or 0.0) > 0 else "falling"
+    text = f"is {moves} over {counted(n_nights, 'night')}: {change.name} by about {difference_text(change)} "
+    text += f"along the fitted line; tonight {value_text(change.name, _value(entry, change.name))}"
+    if not before:
+        return text
+    run, last = before[-1]
+    value, earlier_value = _value(entry, change.name), _value(last, change.name)
+    if value is None or earlier_value is None:
+        return text
+    since_last = difference_text(replace(change, difference=value - earlier_value))
+    return f"{text} ({since_last} against run {run.number})"
+
+
+def _value(entry: Entry, name: str) -> float | None:
+    return entry.metrics[name].value if name in entry.metrics else None
+
+
+def _significance(change: Change | None) -> str:
+    """Return whether a change exceeds noise, as far as its gate found out."""
+    if change is None or change.low is None or change.high is None or change.difference is None:
+        return ""
+    if change.name in COSTS:
+        outside = not change.low <= change.difference <= change.high
+        return ", beyond the noise of earlier nights" if outside else ""
+    return ", beyond chance" if change.low > 0 or change.high < 0 else ""

@@ -2,8 +2,8 @@
 
 Models that differ by their noise are evaluated once each.  A history draws identities with replacement, each with its
 queries, and gives every identity the models in an order of its own: nights are exchangeable, and all differences are
-noise.  Thirty nights precede tonight.  The first of them is the reference, as none was accepted; the best of them
-is chosen anew in every history; the last thirteen are the trend with tonight.
+noise.  Thirty nights precede tonight.  The first of them is the reference, as none was accepted; the last thirteen
+are the trend with tonight.
 
 Losses.  Tonight is a model that lost one point of mAP at once; or every night's model is worse than the one before by
 the same small step, and the first night is counted that any gate calls worse.
@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from reid_dist import Report
 from reid_dist.nightly.gating.accuracy import gate_accuracy
-from reid_dist.nightly.gating.nights import Night
 from reid_dist.nightly.gating.settings import AccuracyGate, TrendGate
-from reid_dist.nightly.gating.trend import gate_trend, night_weights
+from reid_dist.nightly.gating.trend import Night, gate_trend, night_weights
 from reid_dist.nightly.history.values import WORSE, Entry, Estimate, Past
 from reid_dist.stores.synthetic import make_sets
 from tests.benchmarks import gates
@@ -42,7 +41,7 @@ STEP = 0.0033
 ACCURACY, TREND = AccuracyGate(), TrendGate()
 
 # In standard errors: smaller losses are worse in no gate, and are not resampled.
-_AGAINST = {"last": (slice(-2, -1), 2.5), "reference": (slice(0, 1), 2.8), "best": (slice(0, -1), 3.3)}
+_AGAINST = {"last": (slice(-2, -1), 2.5), "reference": (slice(0, 1), 2.5)}
 _TREND = 2.8
 
 
@@ -181,7 +180,6 @@ def losses(
         tests: dict[str, dict[str, Any]] = {
             "last": {"last_good": earlier[tonight - 1]},
             "reference": {"last_good": None, "reference": earlier[0]},
-            "best": {"last_good": None, "recent": nights[max(0, tonight - gate.nights) : tonight]},
         }
         facts = earlier[tonight].entry
         found = (

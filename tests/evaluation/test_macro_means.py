@@ -21,9 +21,8 @@ from reid_dist.cli.list import command as list_command
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics.definitions import parse_metric
 from reid_dist.nightly.gating.accuracy import gate_accuracy
-from reid_dist.nightly.gating.nights import night_of
 from reid_dist.nightly.gating.settings import AccuracyGate, TrendGate
-from reid_dist.nightly.gating.trend import gate_trend
+from reid_dist.nightly.gating.trend import gate_trend, night_of
 from reid_dist.nightly.history.values import Entry, Past
 
 NAMES = ("mAP", "mINP", "CMC@1", "P@3", "mAP_found@3")

@@ -21,6 +21,8 @@ from reid_dist.nightly.history.values import (
     UNDECIDED,
     WORSE,
     Change,
+    Code,
+    Decider,
     Entry,
     Estimate,
     Finding,
@@ -40,14 +42,16 @@ def stamp(night: int, seconds: float = 0.0) -> str:
     return (FIRST + timedelta(days=night, seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def finding(gate: str, verdict: str = SAME, reason: str = "", **more: Any) -> Finding:
-    reasons = {
-        "accuracy": "mAP +0.00 points, within [-0.50, +0.50] that do not matter",
-        "trend": "14 results that differ since run 3: mAP falls by 0.05 points from first to last",
-        "speed": "123 s, 1.01 of the median of 10 nights; the noise allows up to 1.15",
-        "memory": "1.9 GiB, 1.00 of the median of 10 nights; the noise allows up to 1.05",
+def finding(gate: str, verdict: str = SAME, code: str = "", **more: Any) -> Finding:
+    """A finding with the code and the facts that its gate gives it."""
+    facts: dict[str, tuple[str, dict[str, Any]]] = {
+        "accuracy": (Code.TESTED, {"role": "last good", "effect": 0.005}),
+        "trend": (Code.LINE, {"n_results": 14}),
+        "speed": (Code.RATIO, {"bound": "noise"}),
+        "memory": (Code.RATIO, {"bound": "noise"}),
     }
-    return Finding(gate=gate, verdict=verdict, reason=reason or reasons[gate], **more)
+    known, found = facts[gate]
+    return Finding(gate=gate, verdict=verdict, **{"code": code or known, "facts": {} if code else found} | more)
 
 
 def cost(name: str, baseline: float, candidate: float, low: float, high: float, verdict: str = SAME) -> Change:
@@ -59,6 +63,8 @@ def cost(name: str, baseline: float, candidate: float, low: float, high: float, 
         low=low,
         high=high,
         verdict=verdict,
+        test=Decider.RUNS,
+        n_units=10,
     )
 
 
@@ -84,7 +90,7 @@ def entry(
     }
     findings = (
         finding("accuracy", baseline=night, changes=tuple(same_change(each, metrics) for each in metrics)),
-        finding("trend"),
+        finding("trend", baseline=1, changes=(same_change("mAP", metrics),)),
         finding("speed", changes=(cost("seconds", 123.0, seconds, 0.87, 1.15),)),
         finding("memory", changes=(cost("peak_bytes", 2.05e9, peak_bytes, 0.95, 1.05),)),
     )
@@ -118,7 +124,16 @@ def entry(
 
 def same_change(name: str, metrics: Mapping[str, Estimate]) -> Change:
     value = metrics[name].value
-    return Change(name=name, baseline=value, candidate=value, difference=0.0, low=-0.001, high=0.001, verdict=SAME)
+    return tested(
+        Change(name=name, baseline=value, candidate=value, difference=0.0, low=-0.001, high=0.001, verdict=SAME)
+    )
+
+
+def tested(change: Change) -> Change:
+    """The change with what a comparison by identity gives it."""
+    return dataclasses.replace(
+        change, test=Decider.IDENTITIES, p_value=0.0004, level=0.998, n_units=750, n_lost=31, n_gained=9
+    )
 
 
 def run(night: int, entries: Sequence[Entry], *, exit_code: int | None = 0, **more: Any) -> Run:
@@ -145,14 +160,16 @@ def with_finding(found: Entry, new: Finding, **changes: Any) -> Entry:
 
 def changed_metrics(found: Entry, difference: float, low: float, high: float, verdict: str) -> tuple[Change, ...]:
     return tuple(
-        Change(
-            name=name,
-            baseline=METRICS[name],
-            candidate=each.value,
-            difference=difference,
-            low=low,
-            high=high,
-            verdict=verdict,
+        tested(
+            Change(
+                name=name,
+                baseline=METRICS[name],
+                candidate=each.value,
+                difference=difference,
+                low=low,
+                high=high,
+                verdict=verdict,
+            )
         )
         for name, each in found.metrics.items()
     )
@@ -165,11 +182,11 @@ def worse_entry(night: int, *, baseline: int, **more: Any) -> Entry:
     lost = tuple(
         ChangedQuery(31 * place, 100 + place, None if place % 5 == 4 else place % 6, 0.9, 0.02) for place in range(10)
     )
-    changes = (dataclasses.replace(first, lost=lost), *others)
-    reason = "mAP 85.20 % -> 83.37 %: -1.83 points, 99 % interval [-2.41, -1.20], beyond the 0.50 points that matter"
+    files = tuple(f"{place:04}_c{place % 6}.jpg" if place % 3 else "" for place in range(10))
+    changes = (dataclasses.replace(first, lost=lost, files=files), *others)
     return with_finding(
         found,
-        finding("accuracy", WORSE, reason, baseline=baseline, changes=changes),
+        finding("accuracy", WORSE, baseline=baseline, changes=changes),
         labels=found.labels | {"commit": "77d01be"},
         environment=found.environment | {"numpy": "2.4.0"},
     )
@@ -178,20 +195,16 @@ def worse_entry(night: int, *, baseline: int, **more: Any) -> Entry:
 def slow_entry(night: int, **more: Any) -> Entry:
     found = entry(night=night, seconds=301.0, **more)
     assert found.seconds is not None
-    reason = f"{found.seconds:.0f} s, {found.seconds / 123:.2f} of the median of 10 nights; the noise allows up to 1.15"
     changes = (cost("seconds", 123.0, found.seconds, 0.87, 1.15, WORSE),)
-    return with_finding(found, finding("speed", WORSE, reason, changes=changes))
+    return with_finding(found, finding("speed", WORSE, changes=changes))
 
 
 def undecided_entry(night: int, *, baseline: int, **more: Any) -> Entry:
     """A model with too few valid queries for a verdict."""
-    found = entry(night=night, **more)
+    found = entry(night=night, **({"features": f"of night {night}"} | more))
     first = found.findings[0].changes[0]
     moved = dataclasses.replace(first, difference=-0.1485, low=-0.55, high=0.3, verdict=UNDECIDED)
-    reason = (
-        f"against run {baseline}: mAP fell by 14.85 points, chance and the 0.50 points that matter are both possible"
-    )
-    return with_finding(found, finding("accuracy", UNDECIDED, reason, baseline=baseline, changes=(moved,)))
+    return with_finding(found, finding("accuracy", UNDECIDED, baseline=baseline, changes=(moved,)))
 
 
 def falling_entry(night: int, *, since: int, **more: Any) -> Entry:
@@ -199,8 +212,8 @@ def falling_entry(night: int, *, since: int, **more: Any) -> Entry:
     change = Change(
         name="mAP", baseline=0.852, candidate=0.811, difference=-0.041, low=-0.055, high=-0.028, verdict=WORSE
     )
-    reason = f"14 results that differ since run {since}: mAP falls by 4.10 points from first to last"
-    trend = finding("trend", WORSE, reason, baseline=since, changes=(change,))
+    change = dataclasses.replace(tested(change), test=Decider.NIGHTS)
+    trend = finding("trend", WORSE, baseline=since, changes=(change,))
     return with_finding(undecided_entry(night, baseline=night, **more), trend)
 
 
@@ -208,16 +221,16 @@ def alarm_entry(night: int, *, baseline: int, **more: Any) -> Entry:
     """Equal inputs and an equal job with another result."""
     found = entry(night=night, **more)
     moved = dataclasses.replace(found.findings[0].changes[0], candidate=METRICS["mAP"] - 1e-4, difference=-1e-4)
-    reason = f"equal inputs and an equal job gave another result digest than in run {baseline}"
-    accuracy = finding("accuracy", SAME, reason, alarm=ALARM, baseline=baseline, changes=(moved,))
-    return with_finding(found, accuracy, result_digest=digest("something else"))
+    digests = [digest("a result"), digest("something else")]
+    facts = {"role": "last good", "effect": 0.005, "moved": {"run": baseline, "digests": digests, "differences": []}}
+    accuracy = finding("accuracy", SAME, facts=facts, alarm=ALARM, baseline=baseline, changes=(moved,))
+    return with_finding(found, accuracy, result_digest=digests[1])
 
 
 def better_entry(night: int, *, baseline: int, **more: Any) -> Entry:
     found = entry(night=night, shift=0.012, features="c", **more)
-    reason = "mAP 85.20 % -> 86.40 %: +1.20 points, 99 % interval [+0.60, +1.80]"
     changes = changed_metrics(found, 0.012, 0.006, 0.018, BETTER)
-    return with_finding(found, finding("accuracy", BETTER, reason, baseline=baseline, changes=changes))
+    return with_finding(found, finding("accuracy", BETTER, baseline=baseline, changes=changes))
 
 
 def nights_full_of(text: str, *, folder: str = "") -> list[Run]:
@@ -225,7 +238,10 @@ def nights_full_of(text: str, *, folder: str = "") -> list[Run]:
     found = worse_entry(1, baseline=1)
     findings = tuple(
         dataclasses.replace(
-            each, reason=text, changes=tuple(dataclasses.replace(change, name=text) for change in each.changes)
+            each,
+            code=Code.RECORDED,
+            facts={"text": text},
+            changes=tuple(dataclasses.replace(change, name=text) for change in each.changes),
         )
         for each in found.findings
     )
@@ -260,8 +276,7 @@ def undone_entry(
 
 def new_entry(night: int, **more: Any) -> Entry:
     """A job that has no earlier night."""
-    reason = "no earlier night of this job"
-    found = tuple(finding(gate, INCOMPARABLE, reason) for gate in GATES)
+    found = tuple(finding(gate, INCOMPARABLE, Code.NO_BASELINE) for gate in GATES)
     return dataclasses.replace(entry(night=night, **more), findings=found)
 
 
@@ -272,8 +287,11 @@ def uncompared_entry(night: int, *, baseline: int, n_gallery: int = 16240, **mor
     }
     found = entry(night=night, features=f"of {n_gallery} rows", metrics=values, **more)
     change = Change(name="mAP", baseline=METRICS["mAP"], candidate=0.0512)
-    reason = f"the conditions changed since run {baseline}: n_gallery 15913, then {n_gallery}"
-    return with_finding(found, finding("accuracy", INCOMPARABLE, reason, baseline=baseline, changes=(change,)))
+    facts = {"differences": [["n_gallery", "15913", f"{n_gallery}"]]}
+    code = Code.OTHER_CONDITIONS
+    return with_finding(
+        found, finding("accuracy", INCOMPARABLE, code, facts=facts, baseline=baseline, changes=(change,))
+    )
 
 
 def eventful_nights(n_nights: int = 24) -> list[Run]:

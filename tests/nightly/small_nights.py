@@ -33,7 +33,10 @@ def save_model(folder: Path, noise: float, seed: int = 0, *, n_more: int = 0) ->
         target = folder / f"{name}.zarr"
         shutil.rmtree(target, ignore_errors=True)
         features = _CENTRES[pids] + noise * rng.standard_normal((len(pids), DIM))
-        FeatureSet.from_arrays(features.astype(np.float32), pids, camids).save(target)
+        names = [
+            f"{name}/{pid:04}_c{camid}_{row}.jpg" for row, (pid, camid) in enumerate(zip(pids, camids, strict=True))
+        ]
+        FeatureSet.from_arrays(features.astype(np.float32), pids, camids, image_paths=names).save(target)
     return folder
 
 

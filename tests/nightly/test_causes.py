@@ -8,8 +8,8 @@ from typing import Any
 import example_nights as nights
 import pytest
 
+from reid_dist.nightly.causes import causes, compared_with
 from reid_dist.nightly.history.values import FAILED, Entry
-from reid_dist.nightly.page.causes import causes, compared_with
 
 
 def test_causes_are_searched_since_the_baseline_of_the_gate() -> None:
@@ -28,16 +28,16 @@ def test_causes_are_searched_since_the_baseline_of_the_gate() -> None:
     [
         (
             {"input_digest": "new", "inputs": {"query": {"content_digest": "b", "uri": "here"}}},
-            [("inputs", "content of query", "b")],
+            [("inputs", "query.content_digest", "b")],
         ),
-        ({"input_digest": "new"}, [("inputs", "digest of the inputs", "new")]),
+        ({"input_digest": "new"}, [("inputs", "", "new")]),
         ({"inputs": {"query": {"content_digest": "a", "uri": "elsewhere"}}}, []),
         ({"job_digest": "new", "conventions": {"rerank": {"k1": 25}}}, [("job", "rerank.k1", "25")]),
         ({"conventions": {"rerank": {"k1": 20, "summary": "reworded"}}}, []),
         ({"labels": {"commit": "8"}}, [("labels", "commit", "8")]),
         ({"environment": {"numpy": "2", "host": "one"}}, [("version", "numpy", "2")]),
         ({"environment": {"numpy": "1", "host": "two"}}, []),
-        ({"environment": {"host": "one"}}, [("version", "numpy", "none")]),
+        ({"environment": {"host": "one"}}, [("version", "numpy", "absent")]),
         ({"machine": {"cores": 8}}, [("machine", "cores", "8")]),
     ],
 )
@@ -55,7 +55,7 @@ def test_causes_and_their_kinds(change: dict[str, Any], found: list[tuple[str, s
         machine={"cores": 4},
     )
     after = dataclasses.replace(before, **change)
-    assert [(cause.kind, cause.what, cause.after) for cause in causes(before, after)] == found
+    assert [(cause.kind, cause.field, cause.after) for cause in causes(before, after)] == found
 
 
 def test_digests_with_equal_beginnings_are_in_full() -> None:

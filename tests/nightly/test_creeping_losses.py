@@ -15,7 +15,7 @@ from reid_dist import Report
 from reid_dist.nightly.delivery import deliver_night, recent_runs
 from reid_dist.nightly.gating.settings import AccuracyGate, Gates, TrendGate
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.values import Entry, Estimate, Finding, Run
+from reid_dist.nightly.history.values import Code, Entry, Estimate, Finding, Run
 from reid_dist.nightly.verdicts import apply_gates
 from tests.benchmarks.gates import entry_of, report_of
 
@@ -49,8 +49,7 @@ def test_losses_of_a_third_of_a_point_a_night_are_found(tmp_path: Path) -> None:
     assert [run.exit_code for run in runs] == [0, 0, 4, 4]
     accuracy = runs[2].entries[0].findings[0]
     assert (accuracy.gate, accuracy.verdict, accuracy.baseline) == ("accuracy", "worse", 1)
-    assert accuracy.reason.startswith("against run 1, the first one: mAP fell by")
-    assert accuracy.reason.endswith("; same against run 2, the last")
+    assert accuracy.facts == {"role": "first", "effect": 0.005, "last": ["same", 2]}
     page = (folder / "index.html").read_text()
     assert "The one job is worse" in page
     # What was accepted is what later nights are held against.
@@ -100,7 +99,7 @@ def test_a_trend_is_found_between_levels_that_no_pair_of_nights_separates(nights
     found = [nights.add(-0.0033 * number) for number in range(14)]
     trends = [each[1] for each in found]
     assert [trend.gate for trend in trends] == ["trend"] * 14
-    assert trends[0].reason == "no verdict yet (1 of 8 results that differ)"
+    assert trends[0].facts == {"n": 1, "needed": 8, "unit": "result"}
     assert {trend.verdict for trend in trends[:7]} == {"incomparable"}
     flagged = [
         number
@@ -110,7 +109,7 @@ def test_a_trend_is_found_between_levels_that_no_pair_of_nights_separates(nights
     assert flagged
     assert flagged[0] <= 12
     assert trends[-1].verdict == "worse"
-    assert "mAP falls by" in trends[-1].reason
+    assert [change.verdict for change in trends[-1].changes if change.name == "mAP"] == ["worse"]
     assert (trends[-1].baseline, trends[-1].is_regression) == (1, True)
     # A night of a trend that falls is no baseline.
     good = nights.history.last_good("small", NAME, before=99)
@@ -119,7 +118,7 @@ def test_a_trend_is_found_between_levels_that_no_pair_of_nights_separates(nights
 
 
 @pytest.mark.slow
-def test_an_accepted_night_begins_the_trend_and_the_choice_of_the_best(nights: Nights) -> None:
+def test_an_accepted_night_begins_the_trend_and_is_the_reference(nights: Nights) -> None:
     for _ in range(9):
         nights.add(0.08)
     accuracy, _ = nights.add(0.0)
@@ -128,21 +127,8 @@ def test_an_accepted_night_begins_the_trend_and_the_choice_of_the_best(nights: N
     found = [nights.add(0.0) for _ in range(8)]
     # Against the nights before, all of these would be losses.
     assert [accuracy.verdict for accuracy, _ in found].count("undecided") >= 7
-    assert found[0][1].reason == "no verdict yet (2 of 8 results that differ)"
+    assert found[0][1].facts["n"] == 2
     assert found[-1][1].baseline == 10
-
-
-def test_a_loss_against_the_best_of_the_last_nights_is_found(nights: Nights) -> None:
-    nights.add(0.0)
-    nights.add(0.05, noise=0.05)
-    # Down in steps that are too small, from a level that is far above the first night.
-    found = [nights.add(0.05 - 0.004 * number, noise=0.02) for number in range(1, 6)]
-    verdicts = [accuracy.verdict for accuracy, _ in found]
-    assert "worse" not in verdicts[:1]
-    assert "worse" in verdicts
-    worse = found[verdicts.index("worse")][0]
-    assert "against run 2, the best of the last" in worse.reason
-    assert worse.baseline == 2
 
 
 def test_a_rise_is_news_once(nights: Nights) -> None:
@@ -153,7 +139,7 @@ def test_a_rise_is_news_once(nights: Nights) -> None:
     # The same features again, whose line rises as well.
     _, trend = nights.add(0.004 * 13, noise=0.04, seed=13)
     assert trend.verdict == "same"
-    assert trend.reason.startswith("rising as in run 14: ")
+    assert trend.facts["as_in"] == 14
     assert trend.changes[0].verdict == "better"
 
 
@@ -164,7 +150,7 @@ def test_a_gain_against_the_accepted_night_is_news_once(nights: Nights) -> None:
     found = [nights.add(0.003 * number, noise=0.02, seed=10 + number)[0] for number in range(1, 7)]
     gains = [each for each in found if each.verdict == "better" and each.baseline == 1]
     assert len(gains) == 1
-    assert gains[0].reason.startswith("against run 1, the last accepted one: mAP rose by")
+    assert gains[0].facts["role"] == "last accepted"
     # Between two nights there is no gain.
     assert {each.verdict for each in found if each is not gains[0]} <= {"same", "undecided"}
 
@@ -174,7 +160,7 @@ def test_nights_with_one_result_are_the_same(nights: Nights) -> None:
     for number in range(2, 5):
         accuracy, trend = nights.add(0.0, seed=5)
         assert (accuracy.verdict, trend.verdict) == ("same", "same")
-        assert trend.reason == f"the same result in all {number} nights, to the last bit"
+        assert (trend.code, trend.facts) == (Code.EQUAL_NIGHTS, {"n_nights": number})
 
 
 def test_a_gate_can_be_switched_off(nights: Nights) -> None:

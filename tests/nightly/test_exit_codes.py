@@ -7,8 +7,9 @@ import dataclasses
 import example_nights as nights
 import pytest
 
-from reid_dist.nightly.exit_codes import exit_code_of, exit_meaning
 from reid_dist.nightly.history.values import FAILED, SKIPPED, Entry
+from reid_dist.nightly.outcomes import exit_code_of
+from reid_dist.nightly.wording import exit_meaning
 
 SAME, FIRST, UNLIKE = nights.entry(), nights.new_entry(0), nights.uncompared_entry(1, baseline=1)
 WORSE, FAILS = nights.slow_entry(1), nights.undone_entry(FAILED, "x", night=1)

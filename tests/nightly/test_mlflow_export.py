@@ -15,6 +15,7 @@ import pytest
 from reid_dist.errors import InputError, RunFailedError
 from reid_dist.nightly.history.values import FAILED, SKIPPED, Estimate, Run
 from reid_dist.nightly.mlflow_export import export_run, import_mlflow
+from reid_dist.nightly.wording import finding_text
 
 # SQLAlchemy warns of what MLflow's models do.
 sqlalchemy_is_warned_of = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")
@@ -72,7 +73,7 @@ def test_every_entry_is_a_run_with_its_values(tracking_uri: str, night: Run) -> 
         assert run.info.status == {FAILED: "FAILED", SKIPPED: "KILLED"}.get(entry.state, "FINISHED")
         for finding in entry.findings:
             assert tags[f"reid_dist.verdict.{finding.gate}"] == finding.verdict
-            assert finding.reason in tags["mlflow.note.content"]
+            assert finding_text(finding) in tags["mlflow.note.content"]
         if entry.state in (FAILED, SKIPPED):
             assert tags["reid_dist.reason"] == entry.reason
             assert run.data.metrics == {}

@@ -15,13 +15,16 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from reid_dist.nightly.history.values import FAILED, SKIPPED, Change, Entry, Estimate, Run
-from reid_dist.nightly.notices import benchmark_accuracy, benchmark_cost, summary_markdown, verdict_document
+from reid_dist.nightly.delivery import benchmark_accuracy, benchmark_cost, summary_markdown, verdict_document
+from reid_dist.nightly.history.values import FAILED, SKIPPED, Change, Code, Entry, Estimate, Run
 from reid_dist.nightly.page import render_nights
+from reid_dist.nightly.wording import SIGNS
 from reid_dist.reports.comparison import ChangedQuery
 
 NUMBER = {"type": ["number", "null"]}
 TEXT = {"type": "string"}
+INTEGER = {"type": ["integer", "null"]}
+TEXTS = {"type": "array", "items": TEXT}
 OUTCOMES = [
     "failed",
     "alarm",
@@ -59,8 +62,12 @@ CHANGE = exactly(
     {
         "name": TEXT,
         "verdict": VERDICT,
-        **dict.fromkeys(["baseline", "candidate", "difference", "low", "high"], NUMBER),
+        **dict.fromkeys(["baseline", "candidate", "difference", "low", "high", "p_value", "level"], NUMBER),
+        **dict.fromkeys(["n_units", "n_lost", "n_gained"], INTEGER),
         "lost": {"type": "array", "items": MOVED},
+        **dict.fromkeys(["files", "missing"], TEXTS),
+        "test": {"enum": ["", "identities", "nights", "splits", "runs"]},
+        "untested": TEXT,
     }
 )
 FINDING = exactly(
@@ -68,6 +75,8 @@ FINDING = exactly(
         "gate": {"enum": ["accuracy", "trend", "speed", "memory"]},
         "verdict": VERDICT,
         "alarm": TEXT,
+        "code": {"enum": [*Code]},
+        "facts": {"type": "object"},
         "reason": TEXT,
         "baseline": {"type": ["integer", "null"]},
         "changes": {"type": "array", "items": CHANGE},
@@ -130,7 +139,10 @@ def test_control_codes_in_stored_texts_are_left_out() -> None:
     """Of reasons, labels and names: a terminal that shows the summary acts on nothing."""
     codes = "\x1b]0;title\x07\x1b[31m\r\x9b2J\u202e"
     failed = nights.entry(state=FAILED, reason=f"there is no {codes}.zarr", labels={"team": codes})
-    worse = nights.entry(job=f"re{codes}ranked", findings=(nights.finding("accuracy", "worse", f"lost{codes}"),))
+    worse = nights.entry(
+        job=f"re{codes}ranked",
+        findings=(nights.finding("accuracy", "worse", Code.RECORDED, facts={"text": f"lost{codes}"}),),
+    )
     run = dataclasses.replace(nights.run(0, [failed, worse]), suite=f"market{codes}", host=codes)
     for text in (summary_markdown(run), render_nights([run], suite=run.suite)):
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", text)
@@ -210,8 +222,11 @@ def test_the_summary_is_a_headline_a_list_and_a_table(runs: list[Run]) -> None:
     assert links == ["index.html"]
     head, *rows = table_of(text)
     assert head == ["Job", "Verdict", "Why"]
-    assert [row[1].split()[1] for row in rows] == [
-        "failed", "alarm", "worse", "worse", "uncompared", "skipped", "incomparable", "better"
+    assert [row[1] for row in rows] == [
+        f"{sign.mark} {sign.words}"
+        for sign in map(SIGNS.__getitem__, [
+            "failed", "alarm", "worse", "worse", "uncompared", "skipped", "incomparable", "better"
+        ])
     ]  # fmt: skip
     assert all(len(row) == 3 and all(row) for row in rows)
     assert "osnet/market1501/plain" not in [row[0] for row in rows], "unchanged jobs are only counted"

@@ -24,9 +24,9 @@ from reid_dist.errors import ClusterError, DamagedStoreError, RunFailedError, St
 from reid_dist.nightly.delivery import deliver_night, recent_runs
 from reid_dist.nightly.gating.settings import Gates
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.checksums import update_row
-from reid_dist.nightly.history.values import ALARM, DONE, FAILED, SKIPPED, Entry, Finding, Run
-from reid_dist.nightly.page.trends import report_link
+from reid_dist.nightly.history.chain import update_run
+from reid_dist.nightly.history.values import ALARM, DONE, FAILED, SKIPPED, Code, Entry, Finding, Run
+from reid_dist.nightly.page.document import report_link
 from reid_dist.nightly.running import Surroundings
 from reid_dist.nightly.verdicts import apply_gates
 from reid_dist.reports import Report
@@ -58,8 +58,7 @@ def test_means_over_splits_are_recorded_and_compared_by_split(tmp_path: Path) ->
             assert (tmp_path / "nights" / report_link(found)).is_file()
             findings = {finding.gate: finding for finding in found.findings}
             assert list(findings) == ["accuracy", "speed", "memory"]
-            reason = "no earlier good run" if run is first else "the same result as in run 1, to the last bit"
-            assert findings["accuracy"].reason == reason
+            assert findings["accuracy"].code == (Code.NO_BASELINE if run is first else Code.EQUAL)
             assert found.counts["per_split"] == {name: each.tolist() for name, each in expected.per_split.items()}
     assert (first.exit_code, second.exit_code) == (0, 0)
     with History.open(tmp_path / "nights.db") as history:
@@ -120,6 +119,35 @@ def test_stages_are_shared_and_recorded(tmp_path: Path) -> None:
     computed = [sorted(set(totals) & {"neighbours", "weights", "means"}) for totals in counted]
     assert computed == [["means", "neighbours", "weights"], [], []] * 2
     assert [entry.reused for entry in run.entries] == [(), *[("means", "neighbours", "weights")] * 2] * 2
+
+
+@pytest.mark.slow
+def test_queries_that_lost_most_have_file_names_and_an_explorer(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path, {"a": save_model(tmp_path / "a", 0.8)}, {"plain": {}, "lists": {"topk": 5}})
+    run_night(suite)
+    save_model(tmp_path / "a", 4.0)
+    run = run_night(suite)
+    assert run.exit_code == 4
+    labels = FeatureSet.open(tmp_path / "a" / "query.zarr")
+    for entry in run.entries:
+        change = entry.findings[0].changes[0]
+        assert len(change.files) == len(change.lost) == 10
+        for moved, file in zip(change.lost, change.files, strict=True):
+            assert file == Path(str(labels.image_paths[moved.row])).name
+            assert file.startswith(f"{moved.pid:04}_c{moved.camid}_")
+    plain, lists = run.entries
+    assert (plain.explorer, lists.explorer) == ("", f"{lists.folder}/explorer")
+    with History.open(tmp_path / "nights.db") as history:
+        runs = recent_runs(run, history, tmp_path / "nights")
+        deliver_night(runs, tmp_path / "nights")
+    page, moved = (tmp_path / "nights" / "index.html").read_text(), lists.findings[0].changes[0].lost[0]
+    link = f"{lists.explorer}/index.html"
+    assert f'href="./{link}#q={moved.row}"' in page
+    assert (tmp_path / "nights" / link).is_file()
+    # What was removed is not linked.
+    (tmp_path / "nights" / link).unlink()
+    with History.open(tmp_path / "nights.db") as history:
+        assert recent_runs(run, history, tmp_path / "nights")[-1].entries[1].explorer == ""
 
 
 def test_what_fails_does_not_stop_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +264,7 @@ def test_what_killed_nights_left_in_the_workspace_goes(tmp_path: Path) -> None:
         alive = history.begin("small", "0")
         gone, elsewhere = (history.begin("small", "0", host="another") for _ in range(2))
     with contextlib.closing(sqlite3.connect(tmp_path / "nights.db", isolation_level=None)) as connection:
-        update_row(connection, "runs", gone, seen="2020-01-01T00:00:00Z")
+        update_run(connection, gone, seen="2020-01-01T00:00:00Z")
     left = [workspace / name.replace("00001", f"{number:05}") for number in (killed, alive, gone, elsewhere)]
     # A night of another history with the same workspace may have the number of one that is killed here.
     left += [workspace / f"run-{killed:05}-0123456789ab", workspace / "mine"]

@@ -1,32 +1,30 @@
 """Gates: which results of a night are better or worse than before, beyond noise.
 
-Each of four gates gives an entry a verdict (``better``, ``same``, ``worse``, ``undecided``, ``incomparable``) and a
-reason in one sentence.  All are pure functions of values: they read no file, no clock and no history.
+Each of four gates gives an entry a verdict (``better``, ``same``, ``worse``, ``undecided``, ``incomparable``) with a
+code and the figures, which :mod:`reid_dist.nightly.wording` words.  All are pure functions of values: they read no
+file, no clock and no history.
 
 *Accuracy*, `gate_accuracy`.  Equal inputs and an equal job must give an equal digest; another digest is an alarm of its
 own.  Otherwise the entry is compared, query by query and by identity, with
 
 - the last good run of the same job, by the rule of :mod:`reid_dist.reports.verdicts`;
-- the reference: the last accepted run, or the first run of the job where none was accepted, by the same rule;
-- the best of the last 30 good nights, by a test that takes the choice of the best one into account, see
-  :mod:`reid_dist.nightly.gating.best`.
+- the reference: the last accepted run, or the first run of the job where none was accepted, by the same rule.
 
-All are one-sided.  They share `false_alarm`: one half, one quarter and one quarter; the first two are divided by the
-number of gated metrics (Bonferroni).  A loss against any of them is a loss of the entry.  The other verdicts are those
-against the last good run.
+Both are one-sided, and have half of `false_alarm` each, divided by the number of gated metrics (Bonferroni).  A loss
+against either is a loss of the entry.  The other verdicts are those against the last good run.  (A test against the
+best of the last nights saw a slide of 4.2 points in 14 nights no earlier than these and the trend.)
 
 *Trend*, `gate_trend`.  A line through the last 14 nights, see :mod:`reid_dist.nightly.gating.trend`.
 
 Which runs become baselines.  A run is *good*, and the next night's baseline, if it was done and neither its accuracy
 nor its trend is ``worse``, or it was accepted.  ``same`` and ``undecided`` runs are good, so the last good run
 follows a slide of small steps.  The reference does not: it changes only when a run is accepted.  A gain that is to be
-kept as a baseline beyond 30 nights has to be accepted too.  The best of the last nights and the trend reach back to the
-accepted run at most.
+kept as a baseline has to be accepted too.  The trend reaches back to the accepted run at most.
 
 *Speed* and *memory*, `gate_speed` and `gate_memory`.  The entry is divided by the median of the last runs of the same
 job, over inputs of the same shape, on the same machine.  The ratio beyond which it is ``worse`` is the smallest ratio
 that matters, or what the noise of those runs reaches by itself if that is more; see
-:mod:`reid_dist.nightly.gating.noise`.
+:mod:`reid_dist.nightly.gating.ratios`.
 
 An entry whose accuracy is ``incomparable`` although it has a baseline (another job, other labels or numbers of rows, a
 missing or damaged report) is *uncompared*: nothing tests it, so that a night with one does not end as a good one.  The

@@ -2,46 +2,45 @@
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
-from reid_dist.metrics.confidence import Interval
 from reid_dist.metrics.definitions import parse_metric
 from reid_dist.metrics.repeats import mean_and_spread, mean_interval
-from reid_dist.nightly.entries import PER_SPLIT
-from reid_dist.nightly.gating.best import BestDrop, drop_from_best
-from reid_dist.nightly.gating.differences import job_differences, listed, place_differences
-from reid_dist.nightly.gating.nights import Float64, Night, Tested, finding_of_metrics, points, tested_metrics
+from reid_dist.nightly.causes import job_differences, place_differences
 from reid_dist.nightly.gating.settings import AccuracyGate
 from reid_dist.nightly.history.values import (
     ALARM,
     BETTER,
     INCOMPARABLE,
+    PER_SPLIT,
     SAME,
     UNDECIDED,
     WORSE,
     Change,
+    Code,
+    Decider,
     Entry,
     Finding,
     Past,
+    Role,
 )
 from reid_dist.reports import Report
 from reid_dist.reports.comparison import Comparison, MetricComparison, compare
 from reid_dist.reports.comparison.conditions import differing_conditions
-from reid_dist.reports.comparison.paired import query_values
 from reid_dist.reports.documents import plain
-from reid_dist.reports.verdicts import ROUNDING, decidable, p_value_text, verdict_of_interval
+from reid_dist.reports.verdicts import ROUNDING, decidable, verdict_of_interval
+
+Float64 = NDArray[np.float64]
 
 _GATE: Final = "accuracy"
 _MOST_LOST: Final = 10
-_DIGEST_SHOWN: Final = 12
-_DIGEST: Final = re.compile(r"[0-9a-f]{32,}")
+_ORDER: Final = (WORSE, INCOMPARABLE, BETTER, UNDECIDED, SAME)
 
 
 def gate_accuracy(
@@ -52,33 +51,27 @@ def gate_accuracy(
     same_options: Past | None,
     gate: AccuracyGate,
     reference: Past | None = None,
-    recent: Sequence[Night] = (),
 ) -> Finding:
     """Return the finding of accuracy of an entry.
 
     `last_good`, the newest good entry of the same name, and `reference`, the last accepted one or else the first, have
     their reports.  `same_options` is the newest good entry with equal `input_digest` and `job_digest`; its report is
-    not needed.  `recent` are the good nights from which the best is chosen, oldest first.
+    not needed.
 
-    The finding is that against the last good entry; where that is no loss but another comparison is, that against the
-    reference, or else against the best night.  Where there is no loss and no gain either, it is a gain against the last
-    accepted entry, in the night in which the gain is reached.
+    The finding is that against the last good entry; where that is no loss but the other comparison is, that against the
+    reference.  Where there is no loss and no gain either, it is a gain against the last accepted entry, in the night in
+    which the gain is reached.
     """
     # Of `same_options` alone only the digest is known.
-    finding = _against(candidate, entry, last_good or same_options, gate, gate.last_good_share, "last good")
-    losses = [*_longer_losses(candidate, entry, last_good, reference, recent, gate)]
-    if losses:
-        if finding.verdict == WORSE:
-            addition = "; also a loss against " + " and ".join(f"run {loss.baseline}" for loss in losses)
-            finding = replace(finding, reason=finding.reason + addition)
-        else:
-            latest = "" if finding.baseline is None else f"; {finding.verdict} against run {finding.baseline}, the last"
-            finding = replace(losses[0], reason=losses[0].reason + latest)
+    finding = _against(candidate, entry, last_good or same_options, gate, gate.last_good_share, Role.LAST_GOOD)
+    loss = _loss_against_reference(candidate, entry, last_good, reference, gate)
+    if loss is not None and finding.verdict == WORSE:
+        finding = replace(finding, facts={**finding.facts, "also": loss.baseline})
+    elif loss is not None:
+        finding = _instead(loss, finding)
     elif finding.verdict != BETTER and (gain := _new_gain(candidate, entry, last_good, reference, gate)) is not None:
-        latest = "" if finding.baseline is None else f"; {finding.verdict} against run {finding.baseline}, the last"
-        finding = replace(gain, reason=gain.reason + latest)
-    alarm = _moved_without_cause(entry, same_options)
-    return replace(finding, alarm=ALARM, reason=f"{alarm}; {finding.reason}") if alarm else finding
+        finding = _instead(gain, finding)
+    return _with_alarm(finding, entry, same_options)
 
 
 def gate_means(entry: Entry, *, last_good: Past | None, same_options: Past | None, gate: AccuracyGate) -> Finding:
@@ -87,54 +80,15 @@ def gate_means(entry: Entry, *, last_good: Past | None, same_options: Past | Non
     Differences are paired by split, with Student's t interval of their mean.  Splits that share their queries tell a
     loss from the noise of the galleries alone.
     """
-    finding = _means_against(entry, last_good or same_options, gate)
-    alarm = _moved_without_cause(entry, same_options)
-    return replace(finding, alarm=ALARM, reason=f"{alarm}; {finding.reason}") if alarm else finding
+    return _with_alarm(_means_against(entry, last_good or same_options, gate), entry, same_options)
 
 
-def _means_against(entry: Entry, earlier: Past | None, gate: AccuracyGate) -> Finding:
-    if earlier is None:
-        return _without_baseline()
-    number, before = earlier.run, earlier.entry
-    wanted = _gated(gate.metrics, entry.conventions["protocol"], entry.metrics.__contains__)
-    if entry.job_digest != before.job_digest:
-        return _incomparable(_other_job(entry, earlier), entry, earlier, wanted)
-    if _is_same(entry, before):
-        values = {name: entry.metrics[name].value for name in wanted if name in entry.metrics}
-        return _same(number, [_unmoved(name, value) for name, value in values.items()])
-    if entry.comparison_key != before.comparison_key:
-        return _incomparable(f"labels or numbers of rows changed since run {number}", entry, earlier, wanted)
-    rate = gate.last_good_share * gate.false_alarm / len(wanted)
-    tested = []
-    for name in wanted:
-        old, new = (np.asarray(each.counts.get(PER_SPLIT, {}).get(name, ()), np.float64) for each in (before, entry))
-        if len(old) == len(new) and np.isfinite([*old, *new]).all() and len(new) > 1:
-            tested.append(_tested_means(name, old, new, gate, 1 - 2 * rate))
-        else:
-            change = Change(name=name, baseline=plain(_value_of(before, name)), candidate=plain(_value_of(entry, name)))
-            tested.append(Tested(change, f"{name} has no values of the same splits, two or more, in both runs"))
-    order = (WORSE, INCOMPARABLE, BETTER, UNDECIDED, SAME)
-    return finding_of_metrics(_GATE, tested, order, against=f"against run {number}", baseline=number)
-
-
-def _tested_means(name: str, old: Float64, new: Float64, gate: AccuracyGate, level: float) -> Tested:
-    """Test the mean difference of a metric over splits."""
-    interval = mean_interval((new - old).tolist(), level)
-    before, after, difference = (mean_and_spread(each.tolist())[0] for each in (old, new, new - old))
-    change = Change(
-        name=name,
-        baseline=before,
-        candidate=after,
-        difference=difference,
-        low=interval.low,
-        high=interval.high,
-        verdict=verdict_of_interval(difference, interval, smallest_effect=gate.minimum_effect),
-    )
-    return Tested(change, f"{_movement(name, difference, after, level, interval)}, {len(new)} splits)")
-
-
-def _value_of(entry: Entry, name: str) -> float | None:
-    return entry.metrics[name].value if name in entry.metrics else None
+def finding_of_changes(
+    gate: str, changes: Sequence[Change], order: Sequence[str], code: str, facts: Mapping[str, Any], baseline: int
+) -> Finding:
+    """Return the finding of the first verdict of `order` that a change has."""
+    verdict = next(each for each in order if any(change.verdict == each for change in changes))
+    return Finding(gate=gate, verdict=verdict, code=code, facts=facts, baseline=baseline, changes=tuple(changes))
 
 
 def gated_metrics(metrics: tuple[str, ...] | None, report: Report) -> tuple[str, ...]:
@@ -153,34 +107,65 @@ def _gated(metrics: tuple[str, ...] | None, protocol: Mapping[str, Any], has: Ca
     return tuple(name for name in found if name) or (precision[0], first[0])
 
 
-def _longer_losses(
-    candidate: Report,
-    entry: Entry,
-    last_good: Past | None,
-    reference: Past | None,
-    recent: Sequence[Night],
-    gate: AccuracyGate,
-) -> Iterator[Finding]:
-    """Yield losses against the reference, and against the best of the last nights."""
-    if reference is not None and (last_good is None or reference.run != last_good.run):
-        role = "last accepted" if reference.entry.accepted else "first"
-        if dropped(entry, reference.entry, gated_metrics(gate.metrics, candidate), gate.minimum_effect):
-            found = _against(candidate, entry, reference, gate, gate.reference_share, role)
-            if found.verdict == WORSE:
-                yield found
-    if recent and "pid" in candidate.per_query:
-        metrics = tested_metrics(candidate, tuple(recent[0].values))
-        tonight = Night(0, entry.result_digest, {name: query_values(candidate, name) for name in metrics})
-        drop = drop_from_best(
-            recent,
-            tonight,
-            candidate.per_query["pid"],
-            smallest_effect=gate.minimum_effect - ROUNDING,
-            n_resamples=gate.n_resamples,
-            seed=gate.seed,
-        )
-        if drop is not None and drop.p_value <= gate.best_share * gate.false_alarm:
-            yield _worse_than_best(candidate, drop, len(recent))
+# ---------------------------------------------------------------------------------------------------- means over splits
+
+
+def _means_against(entry: Entry, earlier: Past | None, gate: AccuracyGate) -> Finding:
+    if earlier is None:
+        return Finding(gate=_GATE, verdict=INCOMPARABLE, code=Code.NO_BASELINE)
+    before = earlier.entry
+    wanted = _gated(gate.metrics, entry.conventions["protocol"], entry.metrics.__contains__)
+    if entry.job_digest != before.job_digest:
+        return _other_job(entry, earlier, wanted)
+    if _is_same(entry, before):
+        return _same(earlier.run, {name: entry.metrics[name].value for name in wanted if name in entry.metrics})
+    if entry.comparison_key != before.comparison_key:
+        return _incomparable(Code.OTHER_SIZES, {}, entry, earlier, wanted)
+    rate = gate.last_good_share * gate.false_alarm / len(wanted)
+    changes = []
+    for name in wanted:
+        old, new = (np.asarray(each.counts.get(PER_SPLIT, {}).get(name, ()), np.float64) for each in (before, entry))
+        if len(old) == len(new) and np.isfinite([*old, *new]).all() and len(new) > 1:
+            changes.append(_tested_means(name, old, new, gate, 1 - 2 * rate))
+        else:
+            untried = Change(name=name, baseline=_value_of(before, name), candidate=_value_of(entry, name))
+            changes.append(replace(untried, test=Decider.SPLITS))
+    facts = {"role": Role.LAST_GOOD, "effect": gate.minimum_effect}
+    return finding_of_changes(_GATE, changes, _ORDER, Code.TESTED, facts, earlier.run)
+
+
+def _tested_means(name: str, old: Float64, new: Float64, gate: AccuracyGate, level: float) -> Change:
+    """Test the mean difference of a metric over splits."""
+    interval = mean_interval((new - old).tolist(), level)
+    before, after, difference = (mean_and_spread(each.tolist())[0] for each in (old, new, new - old))
+    return Change(
+        name=name,
+        baseline=before,
+        candidate=after,
+        difference=difference,
+        low=interval.low,
+        high=interval.high,
+        verdict=verdict_of_interval(difference, interval, smallest_effect=gate.minimum_effect),
+        test=Decider.SPLITS,
+        level=level,
+        n_units=len(new),
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ reference
+
+
+def _loss_against_reference(
+    candidate: Report, entry: Entry, last_good: Past | None, reference: Past | None, gate: AccuracyGate
+) -> Finding | None:
+    """Return a loss against the reference; None for none."""
+    if reference is None or (last_good is not None and reference.run == last_good.run):
+        return None
+    if not _dropped(entry, reference.entry, gated_metrics(gate.metrics, candidate), gate.minimum_effect):
+        return None
+    role = Role.LAST_ACCEPTED if reference.entry.accepted else Role.FIRST
+    found = _against(candidate, entry, reference, gate, gate.reference_share, role)
+    return found if found.verdict == WORSE else None
 
 
 def _new_gain(
@@ -189,65 +174,42 @@ def _new_gain(
     """Return a gain against the last accepted entry that the last good entry had not reached; None for none."""
     if reference is None or not reference.entry.accepted or last_good is None or last_good.run == reference.run:
         return None
-    role = "last accepted"
-    gain = _against(candidate, entry, reference, gate, gate.reference_share, role)
+    gain = _against(candidate, entry, reference, gate, gate.reference_share, Role.LAST_ACCEPTED)
     if gain.verdict != BETTER or last_good.report is None:
         return None
-    before = _against(last_good.report, last_good.entry, reference, gate, gate.reference_share, role)
+    before = _against(last_good.report, last_good.entry, reference, gate, gate.reference_share, Role.LAST_ACCEPTED)
     return None if before.verdict == BETTER else gain
 
 
-def dropped(after: Entry, before: Entry, metrics: Sequence[str], smallest: float) -> bool:
+def _instead(found: Finding, against_last: Finding) -> Finding:
+    """Return a finding against the reference, with the verdict against the last good run."""
+    return replace(found, facts={**found.facts, "last": [against_last.verdict, against_last.baseline]})
+
+
+def _dropped(after: Entry, before: Entry, metrics: Sequence[str], smallest: float) -> bool:
     """Return whether a metric may have dropped by so much; true for unknown values."""
-    values = [(before.metrics.get(name), after.metrics.get(name)) for name in metrics]
-    return any(
-        old is None
-        or new is None
-        or old.value is None
-        or new.value is None
-        or old.value - new.value >= smallest - ROUNDING
-        for old, new in values
-    )
+    values = [(_value_of(before, name), _value_of(after, name)) for name in metrics]
+    return any(old is None or new is None or old - new >= smallest - ROUNDING for old, new in values)
 
 
-def _worse_than_best(candidate: Report, drop: BestDrop, n_nights: int) -> Finding:
-    after = float(candidate.metrics.get(drop.metric, math.nan))
-    change = Change(
-        name=drop.metric,
-        baseline=plain(after + drop.drop),
-        candidate=plain(after),
-        difference=-drop.drop,
-        verdict=WORSE,
-    )
-    words = (
-        f"against run {drop.number}, the best of the last {n_nights} nights: {drop.metric} fell by "
-        f"{points(drop.drop)} points to {points(after)} % (p {p_value_text(drop.p_value)} with the choice of the "
-        "best night taken into account)"
-    )
-    return Finding(gate=_GATE, verdict=WORSE, reason=words, baseline=drop.number, changes=(change,))
-
-
-def _moved_without_cause(entry: Entry, earlier: Past | None) -> str:
-    """Return the text of the alarm for another result of equal inputs and an equal job; empty for none."""
+def _with_alarm(finding: Finding, entry: Entry, earlier: Past | None) -> Finding:
+    """Return a finding with the alarm of another result of equal inputs and an equal job, if there is one."""
     if earlier is None:
-        return ""
+        return finding
     before = earlier.entry
     digests = entry.input_digest, entry.job_digest
-    if not all(digests) or digests != (before.input_digest, before.job_digest):
-        return ""
-    if entry.result_digest == before.result_digest:
-        return ""
-    places = place_differences(before, entry)
-    where = f"what differs is {listed(places)}" if places else "versions and machine are equal as well"
-    return (
-        f"{ALARM}: equal inputs and an equal job gave the digest {_brief(before.result_digest)} in run "
-        f"{earlier.run} and {_brief(entry.result_digest)} now; {where}"
-    )
+    is_equal_job = all(digests) and digests == (before.input_digest, before.job_digest)
+    if not is_equal_job or entry.result_digest == before.result_digest:
+        return finding
+    moved = {
+        "run": earlier.run,
+        "digests": [before.result_digest, entry.result_digest],
+        "differences": place_differences(before, entry),
+    }
+    return replace(finding, alarm=ALARM, facts={**finding.facts, "moved": plain(moved)})
 
 
-def _brief(text: str) -> str:
-    """Return the first digits of a digest; any other text unchanged."""
-    return text[:_DIGEST_SHOWN] if _DIGEST.fullmatch(text) else text
+# ----------------------------------------------------------------------------------------------------------- comparison
 
 
 def _against(
@@ -255,40 +217,41 @@ def _against(
 ) -> Finding:
     """Compare an entry with an earlier one, at a share of the rate of the gate."""
     if earlier is None:
-        return _without_baseline()
+        return Finding(gate=_GATE, verdict=INCOMPARABLE, code=Code.NO_BASELINE)
     number, before, report = earlier
     gated = gated_metrics(gate.metrics, candidate)
     if entry.job_digest != before.job_digest:
-        return _incomparable(_other_job(entry, earlier), entry, earlier, gated)
+        return _other_job(entry, earlier, gated)
     if _is_same(entry, before):
-        return _same(number, [_unmoved(name, _value(candidate, name)) for name in gated if name in candidate.metrics])
+        return _same(number, {name: _value(candidate, name) for name in gated if name in candidate.metrics})
     if report is None:
-        return _incomparable(f"the report of run {number}, the {role} one, was pruned", entry, earlier, gated)
+        return _incomparable(Code.PRUNED, {"role": role}, entry, earlier, gated)
     conditions = [
-        f"{each.what} {_brief(each.baseline)}, then {_brief(each.candidate)}"
-        for each in differing_conditions(report, candidate)
+        [each.what, str(each.baseline), str(each.candidate)] for each in differing_conditions(report, candidate)
     ]
     if conditions:
-        reason = f"the conditions changed since run {number}: {listed(conditions)}"
-        return _incomparable(reason, entry, earlier, gated)
+        return _incomparable(Code.OTHER_CONDITIONS, {"differences": conditions}, entry, earlier, gated)
     try:
         return _compared(candidate, report, number, gate, share, role)
     except InputError as error:
-        return _incomparable(str(error), entry, earlier, gated)
+        return _incomparable(Code.REFUSED, {"text": str(error)}, entry, earlier, gated)
 
 
-def _other_job(entry: Entry, earlier: Past) -> str:
-    differences = job_differences(earlier.entry, entry)
-    return f"the job changed since run {earlier.run}: {listed(differences) or 'its digest'}"
+def _other_job(entry: Entry, earlier: Past, names: Sequence[str]) -> Finding:
+    differences = plain(job_differences(earlier.entry, entry))
+    return _incomparable(Code.OTHER_JOB, {"differences": differences}, entry, earlier, names)
 
 
 def _is_same(entry: Entry, before: Entry) -> bool:
     return bool(entry.result_digest) and entry.result_digest == before.result_digest
 
 
-def _same(number: int, changes: Sequence[Change]) -> Finding:
-    reason = f"the same result as in run {number}, to the last bit"
-    return Finding(gate=_GATE, verdict=SAME, reason=reason, baseline=number, changes=tuple(changes))
+def _same(number: int, values: Mapping[str, Any]) -> Finding:
+    changes = tuple(
+        Change(name=name, baseline=value, candidate=value, difference=0.0, verdict=SAME)
+        for name, value in values.items()
+    )
+    return Finding(gate=_GATE, verdict=SAME, code=Code.EQUAL, baseline=number, changes=changes)
 
 
 def _compared(candidate: Report, baseline: Report, number: int, gate: AccuracyGate, share: float, role: str) -> Finding:
@@ -296,7 +259,7 @@ def _compared(candidate: Report, baseline: Report, number: int, gate: AccuracyGa
     wanted = gated_metrics(gate.metrics, candidate)
     rate = share * gate.false_alarm / len(wanted)
     both = [name for name in wanted if _has(baseline, name) and _has(candidate, name)]
-    tested: dict[str, Tested] = {}
+    tested: dict[str, Change] = {}
     if both:
         comparison = compare(
             baseline,
@@ -308,26 +271,26 @@ def _compared(candidate: Report, baseline: Report, number: int, gate: AccuracyGa
             minimum_effect=gate.minimum_effect,
             n_changed=_MOST_LOST,
         )
-        tested = {metric.name: _tested(metric, comparison, gate) for metric in comparison.metrics}
-    results = [tested[name] if name in tested else _missing(name, baseline, candidate, number) for name in wanted]
-    against = f"against run {number}" if role == "last good" else f"against run {number}, the {role} one"
-    order = (WORSE, INCOMPARABLE, BETTER, UNDECIDED, SAME)
-    return finding_of_metrics(_GATE, results, order, against=against, baseline=number)
+        tested = {metric.name: _tested(metric, comparison) for metric in comparison.metrics}
+    changes = [tested[name] if name in tested else _missing(name, baseline, candidate, number) for name in wanted]
+    facts: dict[str, Any] = {"role": role, "effect": gate.minimum_effect}
+    if tested and not decidable(comparison.n_units, comparison.level):
+        facts["too_few"] = comparison.n_units
+    return finding_of_changes(_GATE, changes, _ORDER, Code.TESTED, facts, number)
 
 
 def _has(report: Report, name: str) -> bool:
     return name in report.metrics or parse_metric(name).per_query_name in report.per_query
 
 
-def _missing(name: str, baseline: Report, candidate: Report, number: int) -> Tested:
+def _missing(name: str, baseline: Report, candidate: Report, number: int) -> Change:
     runs = ((f"run {number}", baseline), ("this run", candidate))
-    lacking = [run for run, report in runs if not _has(report, name)]
-    change = Change(name=name, baseline=_value(baseline, name), candidate=_value(candidate, name))
-    return Tested(change, f"{name} is missing from {' and '.join(lacking)}")
+    lacking = tuple(run for run, report in runs if not _has(report, name))
+    return Change(name=name, baseline=_value(baseline, name), candidate=_value(candidate, name), missing=lacking)
 
 
-def _tested(metric: MetricComparison, comparison: Comparison, gate: AccuracyGate) -> Tested:
-    """Return the change and the description of one metric."""
+def _tested(metric: MetricComparison, comparison: Comparison) -> Change:
+    """Return the change of one metric."""
     change = Change(
         name=metric.name,
         baseline=plain(metric.baseline),
@@ -336,41 +299,18 @@ def _tested(metric: MetricComparison, comparison: Comparison, gate: AccuracyGate
         lost=tuple(metric.lost),
     )
     if metric.untested or metric.interval is None or metric.p_value is None or metric.verdict is None:
-        return Tested(change, f"{metric.name} cannot be tested: {metric.untested}")
-    change = replace(change, low=metric.interval.low, high=metric.interval.high, verdict=metric.verdict)
-    return Tested(change, _in_words(metric, metric.interval, comparison, gate))
-
-
-def _in_words(metric: MetricComparison, interval: Interval, comparison: Comparison, gate: AccuracyGate) -> str:
-    parts = [
-        _movement(metric.name, metric.difference, metric.candidate, comparison.level, interval),
-        f"{comparison.n_units} identities",
-        f"{metric.n_lost} queries lost and {metric.n_gained} gained",
-    ]
-    effect = f"the {points(gate.minimum_effect)} points that matter"
-    if metric.verdict == SAME:
-        parts.append(f"within {effect}")
-    elif not decidable(comparison.n_units, comparison.level):
-        parts.append(
-            f"{comparison.n_units} identities are too few to tell a loss from chance at a level of "
-            f"{100 * comparison.level:.6g} %"
-        )
-    elif metric.verdict == UNDECIDED:
-        small = (interval.high < 0 or interval.low > 0) and abs(metric.difference) < gate.minimum_effect
-        parts.append(
-            f"less than {effect}, which are not excluded" if small else f"chance and {effect} are both possible"
-        )
-    return ", ".join(parts) + ")"
-
-
-def _movement(name: str, difference: float, after: float, level: float, interval: Interval) -> str:
-    """Return how a metric moved, up to a bracket that stays open."""
-    moved = (
-        f"{'fell' if difference < 0 else 'rose'} by {points(abs(difference))} points to" if difference else "stayed at"
-    )
-    return (
-        f"{name} {moved} {points(after)} % ({100 * level:.6g} % interval of the difference "
-        f"[{100 * interval.low:+.2f}, {100 * interval.high:+.2f}] points"
+        return replace(change, untested=metric.untested)
+    return replace(
+        change,
+        low=metric.interval.low,
+        high=metric.interval.high,
+        verdict=metric.verdict,
+        test=Decider.IDENTITIES,
+        p_value=metric.p_value,
+        level=comparison.level,
+        n_units=comparison.n_units,
+        n_lost=metric.n_lost,
+        n_gained=metric.n_gained,
     )
 
 
@@ -378,16 +318,12 @@ def _value(report: Report, name: str) -> Any:
     return plain(report.metrics[name]) if name in report.metrics else None
 
 
-def _unmoved(name: str, value: Any) -> Change:
-    return Change(name=name, baseline=value, candidate=value, difference=0.0, verdict=SAME)
+def _value_of(entry: Entry, name: str) -> float | None:
+    return entry.metrics[name].value if name in entry.metrics else None
 
 
-def _without_baseline() -> Finding:
-    return Finding(gate=_GATE, verdict=INCOMPARABLE, reason="no earlier good run")
-
-
-def _incomparable(reason: str, entry: Entry, earlier: Past, names: Sequence[str]) -> Finding:
+def _incomparable(code: str, facts: Mapping[str, Any], entry: Entry, earlier: Past, names: Sequence[str]) -> Finding:
     """Return the finding of an entry that does not compare with its baseline, with the values of both."""
     values = [(name, *(plain(_value_of(each, name)) for each in (earlier.entry, entry))) for name in names]
     changes = tuple(Change(name=name, baseline=before, candidate=after) for name, before, after in values)
-    return Finding(gate=_GATE, verdict=INCOMPARABLE, reason=reason, baseline=earlier.run, changes=changes)
+    return Finding(gate=_GATE, verdict=INCOMPARABLE, code=code, facts=facts, baseline=earlier.run, changes=changes)

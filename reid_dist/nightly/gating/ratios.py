@@ -1,20 +1,37 @@
-"""Gates of speed and memory: the ratio to the median of the last comparable runs, against their noise."""
+"""Gates of speed and memory: the ratio to the median of the last comparable runs, against their noise.
+
+Noise of a quantity from night to night, estimated from few nights with outliers.
+
+Times and memory are positive and vary in proportion, hence their logarithms.  Let ``x`` be those of ``n``
+earlier runs, ``m`` their median and ``s`` their spread.  A new run leaves the noise where its logarithm is farther
+from ``m`` than ::
+
+    t(1 - false_alarm, v) * s * sqrt(1 + pi / (2 n))
+
+``s`` is Qn, a quantile of the distances between pairs of runs.  Like the median it stays sensible until half of the
+runs are odd, and it takes less than half as many runs as the median absolute deviation for the same certainty.  The
+root adds the uncertainty of ``m`` (variance of a median: ``pi s**2 / 2 n``) to that of the new run.  Student's ``t``
+models the uncertainty of ``s``, which is large when runs are few; ``v`` are its degrees of freedom, with the
+variance of ``s`` in samples of ``n`` for what ``1 / 2 v`` is to a standard deviation.  For Qn that is about
+``0.82 n - 3.5`` (0.82 is its efficiency for large ``n``, the rest was found by simulation), rounded down.
+
+Source: Rousseeuw and Croux, JASA 1993 (Qn), with the factors for few values of Croux and Rousseeuw, COMPSTAT 1992.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.formatting import byte_size, duration
-from reid_dist.nightly.gating.differences import differing, job_differences, listed
-from reid_dist.nightly.gating.noise import noise_floor
+from reid_dist.metrics.repeats import t_quantile
+from reid_dist.nightly.causes import differing, job_differences
 from reid_dist.nightly.gating.settings import RatioGate
-from reid_dist.nightly.history.values import BETTER, DONE, SAME, UNDECIDED, WORSE, Change, Entry, Finding
+from reid_dist.nightly.history.values import BETTER, DONE, SAME, UNDECIDED, WORSE, Change, Code, Decider, Entry, Finding
 from reid_dist.reports.documents import plain
 
 Float64 = NDArray[np.float64]
@@ -23,6 +40,9 @@ Float64 = NDArray[np.float64]
 _WIDEST: Final = 4.0
 # Bound that keeps exp() finite.
 _LARGEST_LOG: Final = 700.0
+# Makes Qn the standard deviation of normal values: 1 / (sqrt(2) quantile(5 / 8)).
+_CONSISTENT: Final = 2.21914
+_OF_FEW: Final = {2: 0.399, 3: 0.994, 4: 0.512, 5: 0.844, 6: 0.611, 7: 0.857, 8: 0.669, 9: 0.872}
 
 
 def gate_speed(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
@@ -31,90 +51,76 @@ def gate_speed(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
     Those that were not done or do not compare are passed over, and so are those before the newest that was worse and
     was accepted.
     """
-    return _gated(_SECONDS, entry, past, gate)
+    return _gated("speed", "seconds", entry, past, gate)
 
 
 def gate_memory(entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
     """Return the finding of memory of an entry; see `gate_speed`."""
-    return _gated(_PEAK_BYTES, entry, past, gate)
+    return _gated("memory", "peak_bytes", entry, past, gate)
 
 
-@dataclass(frozen=True, slots=True)
-class _Quantity:
-    """Quantity of a gate: its name in an `Entry` and in a `Change`, its values as text, and its name as text."""
-
-    gate: str
-    name: str
-    words: Callable[[float], str]
-    title: str
-
-
-_SECONDS: Final = _Quantity("speed", "seconds", duration, "time")
-_PEAK_BYTES: Final = _Quantity("memory", "peak_bytes", byte_size, "peak memory")
-
-
-def _gated(quantity: _Quantity, entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
+def _gated(name: str, quantity: str, entry: Entry, past: Sequence[Entry], gate: RatioGate) -> Finding:
+    """Return the finding of a gate of a quantity, which is a field of the entries."""
     value = _known(quantity, entry)
-    change = Change(name=quantity.name, baseline=None, candidate=value)
+    change = Change(name=quantity, baseline=None, candidate=value)
     if value is None:
-        return _finding(quantity, change, f"its {quantity.title} is not known")
+        return _finding(name, change, Code.UNKNOWN, {})
     known = [(each, earlier) for each in past if (earlier := _known(quantity, each)) is not None]
-    known = known[_first_of_new_normal(quantity, [each for each, _ in known]) :]
+    known = known[_first_of_new_normal(name, [each for each, _ in known]) :]
     comparable = [earlier for each, earlier in known if not _obstacles(each, entry)][-gate.window :]
     if len(comparable) < gate.minimum_runs:
         unlike = [found for each, _ in known if (found := _obstacles(each, entry))]
-        return _finding(quantity, change, _too_few(len(comparable), unlike, gate))
+        waiting = {"n": len(comparable), "needed": gate.minimum_runs, "unit": "run", "n_others": len(unlike)}
+        # The newest shows what changed last.
+        return _finding(name, change, Code.WAITING, waiting | ({"newest": unlike[-1]} if unlike else {}))
     logs = np.log(np.array(comparable))
     median = math.exp(float(np.median(logs)))
     floor = _reach(logs, gate)
     limit = max(gate.smallest_ratio, floor)
     ratio = value / median
-    change = replace(change, baseline=median, difference=ratio)
+    change = replace(change, baseline=median, difference=ratio, test=Decider.RUNS, n_units=len(comparable))
     if len(logs) < gate.window and floor > max(_WIDEST, gate.smallest_ratio) and 1 / limit <= ratio <= limit:
-        return _finding(quantity, replace(change, verdict=UNDECIDED), _too_wide(quantity, value, ratio, logs, gate))
+        more = range(max(len(logs) + 1, gate.minimum_runs), gate.window)
+        enough = next((n for n in more if _reach(logs, gate, n) <= _WIDEST), gate.window)
+        noisy = {"n": len(logs), "needed": enough, "unit": "run", "factor": _WIDEST}
+        return _finding(name, replace(change, verdict=UNDECIDED), Code.NOISY, noisy)
     verdict = WORSE if ratio > limit else BETTER if ratio < 1 / limit else SAME
-    beyond = "the smallest that matters" if limit == gate.smallest_ratio else "the noise of these runs"
-    outside = "outside" if verdict in (WORSE, BETTER) else "within"
-    reason = (
-        f"{quantity.words(value)}, {ratio:.2f} times the median {quantity.words(median)} of {len(comparable)} "
-        f"comparable runs; {outside} {1 / limit:.2f} to {limit:.2f}, {beyond}"
-    )
-    return _finding(quantity, replace(change, low=1 / limit, high=limit, verdict=verdict), reason)
+    facts = {"bound": "effect" if limit == gate.smallest_ratio else "noise"}
+    return _finding(name, replace(change, low=1 / limit, high=limit, verdict=verdict), Code.RATIO, facts)
 
 
-def _finding(quantity: _Quantity, change: Change, reason: str) -> Finding:
-    return Finding(gate=quantity.gate, verdict=change.verdict, reason=reason, changes=(change,))
+def _finding(gate: str, change: Change, code: str, facts: Mapping[str, Any]) -> Finding:
+    return Finding(gate=gate, verdict=change.verdict, code=code, facts=facts, changes=(change,))
 
 
-def _known(quantity: _Quantity, entry: Entry) -> float | None:
+def _known(quantity: str, entry: Entry) -> float | None:
     """Return the positive finite value of an entry that was done; None otherwise."""
-    value = getattr(entry, quantity.name) if entry.state == DONE else None
+    value = getattr(entry, quantity) if entry.state == DONE else None
     return float(value) if value is not None and 0 < value < math.inf else None
 
 
-def _first_of_new_normal(quantity: _Quantity, past: Sequence[Entry]) -> int:
+def _first_of_new_normal(gate: str, past: Sequence[Entry]) -> int:
     """Return the index of the newest accepted entry that this gate called worse: a new level begins; 0 for none."""
     for at in range(len(past) - 1, -1, -1):
         if past[at].accepted and any(
-            finding.gate == quantity.gate and finding.verdict == WORSE for finding in past[at].findings
+            finding.gate == gate and finding.verdict == WORSE for finding in past[at].findings
         ):
             return at
     return 0
 
 
-def _obstacles(before: Entry, after: Entry) -> list[str]:
-    """Return why time and memory of two entries do not compare; empty if they do."""
+def _obstacles(before: Entry, after: Entry) -> list[dict[str, Any]]:
+    """Return why time and memory of two entries do not compare: what differs, and how; empty if they do."""
     found = []
     # As plain values: the history turns tuples into lists.
     if plain(before.machine) != plain(after.machine):
-        found.append(f"another machine ({listed(differing(before.machine, after.machine))})")
+        found.append({"what": "machine", "differences": plain(differing(before.machine, after.machine))})
     if before.job_digest != after.job_digest:
-        found.append(f"another job ({listed(job_differences(before, after)) or 'its digest'})")
+        found.append({"what": "job", "differences": plain(job_differences(before, after))})
     if set(before.reused) != set(after.reused):
-        stages = [", ".join(sorted(each.reused)) or "none" for each in (before, after)]
-        found.append(f"other stages left by earlier jobs ({stages[0]}, then {stages[1]})")
+        found.append({"what": "reused", "stages": [sorted(each.reused) for each in (before, after)]})
     if _shapes(before) != _shapes(after):
-        found.append(f"inputs of another shape ({listed(differing(_shapes(before), _shapes(after)))})")
+        found.append({"what": "shape", "differences": plain(differing(_shapes(before), _shapes(after)))})
     return found
 
 
@@ -127,26 +133,33 @@ def _shapes(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _too_wide(quantity: _Quantity, value: float, ratio: float, logs: Float64, gate: RatioGate) -> str:
-    """Return the reason where the noise of few, differing runs allows any value that occurs."""
-    more = range(max(len(logs) + 1, gate.minimum_runs), gate.window)
-    enough = next((n for n in more if _reach(logs, gate, n) <= _WIDEST), gate.window)
-    return (
-        f"no verdict yet ({len(logs)} of {enough} runs): {quantity.words(value)} is {ratio:.2f} times their median, "
-        f"and they vary so much that noise alone could explain a factor of {_WIDEST:g}"
-    )
-
-
 def _reach(logs: Float64, gate: RatioGate, n_runs: int | None = None) -> float:
     """Return the ratio that noise reaches after these runs, or after so many with this spread."""
     return math.exp(min(noise_floor(logs, gate.false_alarm, n_runs=n_runs), _LARGEST_LOG))
 
 
-def _too_few(n_comparable: int, unlike: list[list[str]], gate: RatioGate) -> str:
-    # `brief_verdict` extracts the first words.
-    runs = f"no verdict yet ({n_comparable} of {gate.minimum_runs} runs)"
-    if not unlike:
-        return runs
-    # The newest shows what changed last.
-    others = f"{len(unlike)} other{' does' if len(unlike) == 1 else 's do'} not compare"
-    return f"{runs}; {others}, the newest for {' and '.join(unlike[-1])}"
+def noise_floor(logs: Float64, false_alarm: float, *, n_runs: int | None = None) -> float:
+    """Return the distance from the median that a new logarithm exceeds with probability `false_alarm` on either side.
+
+    `logs` are those of earlier runs, shape (n,), n at least 2; `false_alarm` is at most 0.5; `n_runs` replaces n for
+    the uncertainty of the spread.
+    """
+    n = len(logs) if n_runs is None else n_runs
+    wider = math.sqrt(1 + math.pi / (2 * n))
+    return t_quantile(1 - false_alarm, degrees_of_freedom(n)) * spread(logs) * wider
+
+
+def spread(values: Float64) -> float:
+    """Qn of values of shape (n,), n at least 2: for normal values their standard deviation."""
+    n = len(values)
+    first, second = np.triu_indices(n, 1)
+    distances = np.abs(values[first] - values[second])
+    half = n // 2 + 1
+    order = half * (half - 1) // 2
+    factor = _OF_FEW.get(n) or (n / (n + 1.4) if n % 2 else n / (n + 3.8))
+    return factor * _CONSISTENT * float(np.partition(distances, order - 1)[order - 1])
+
+
+def degrees_of_freedom(n: int) -> int:
+    """Degrees of freedom of the t distribution that models the uncertainty of Qn of `n` values."""
+    return max(1, math.floor(0.82 * n - 3.5))

@@ -74,11 +74,10 @@ class AccuracyGate(_MetricGate):
     """
 
     last_good_share: ClassVar[float] = 0.5
-    reference_share: ClassVar[float] = 0.25
-    best_share: ClassVar[float] = 0.25
+    reference_share: ClassVar[float] = 0.5
     """Parts of `false_alarm` per baseline: they add up to 1, so that the tests together have the rate."""
 
-    smallest_share: ClassVar[float] = 0.25
+    smallest_share: ClassVar[float] = 0.5
 
     false_alarm: float = Field(
         default=0.004,
@@ -87,7 +86,6 @@ class AccuracyGate(_MetricGate):
         description="How often a job that did not change may be called worse, over all its gated metrics and all runs "
         "that it is compared with.",
     )
-    nights: int = Field(default=30, ge=1, description="How many of the last nights the best one is chosen from.")
 
 
 class TrendGate(_MetricGate):

@@ -23,25 +23,51 @@ and Smyth, SAGMB 2010 (no p-value is zero).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.metrics.confidence import bootstrap_intervals, sign_flip_p_values
-from reid_dist.nightly.gating.nights import Night, Tested, distinct, finding_of_metrics, points
+from reid_dist.nightly.gating.accuracy import finding_of_changes
 from reid_dist.nightly.gating.settings import TrendGate
-from reid_dist.nightly.history.values import BETTER, INCOMPARABLE, SAME, UNDECIDED, WORSE, Change, Finding
-from reid_dist.reports.verdicts import p_value_text, verdict_of
+from reid_dist.nightly.history.values import (
+    BETTER,
+    INCOMPARABLE,
+    SAME,
+    UNDECIDED,
+    WORSE,
+    Change,
+    Code,
+    Decider,
+    Finding,
+)
+from reid_dist.reports import Report
+from reid_dist.reports.comparison.conditions import differing_conditions
+from reid_dist.reports.comparison.paired import query_values, untestable
+from reid_dist.reports.verdicts import verdict_of
 
 Float64 = NDArray[np.float64]
 
 _GATE: Final = "trend"
-# A stream of its own, beside those of bootstrap, sign flips and the best of the last nights.
+# A stream of its own, beside those of bootstrap and sign flips.
 _STREAM: Final = 3
 _EQUAL: Final = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """Gated metrics of one night, with the number of its run.
+
+    Nights with equal result digests have equal values: by name of metric, shape (n_query,), float64; NaN where a query
+    does not count.
+    """
+
+    number: int
+    digest: str
+    values: Mapping[str, Float64]
 
 
 def gate_trend(
@@ -54,20 +80,26 @@ def gate_trend(
     """
     series = distinct([*nights, tonight])
     if not tonight.values:
-        return Finding(gate=_GATE, verdict=INCOMPARABLE, reason="no gated metric has values per query")
+        return Finding(gate=_GATE, verdict=INCOMPARABLE, code=Code.NO_VALUES)
     if len(series) == 1 and n_earlier:
         changes = tuple(
             Change(name=name, baseline=value, candidate=value, difference=0.0, low=0.0, high=0.0, verdict=SAME)
             for name, value in ((name, float(np.nanmean(each))) for name, each in tonight.values.items())
         )
-        reason = f"the same result in all {n_earlier + 1} nights, to the last bit"
-        return Finding(gate=_GATE, verdict=SAME, reason=reason, baseline=nights[0].number, changes=changes)
+        return Finding(
+            gate=_GATE,
+            verdict=SAME,
+            code=Code.EQUAL_NIGHTS,
+            facts={"n_nights": n_earlier + 1},
+            baseline=nights[0].number,
+            changes=changes,
+        )
     if len(series) < gate.minimum_results:
-        reason = f"no verdict yet ({len(series)} of {gate.minimum_results} results that differ)"
-        return Finding(gate=_GATE, verdict=INCOMPARABLE, reason=reason)
+        facts: dict[str, Any] = {"n": len(series), "needed": gate.minimum_results, "unit": "result"}
+        return Finding(gate=_GATE, verdict=INCOMPARABLE, code=Code.WAITING, facts=facts)
     order = (WORSE, BETTER, UNDECIDED, SAME, INCOMPARABLE)
-    against, first = f"{len(series)} different results since run {series[0].number}", series[0].number
-    return finding_of_metrics(_GATE, _fitted(series, pids, gate), order, against=against, baseline=first)
+    fitted, first = _fitted(series, pids, gate), series[0].number
+    return finding_of_changes(_GATE, fitted, order, Code.LINE, {"n_results": len(series)}, first)
 
 
 def announced_once(found: Finding, before: Finding, run: int) -> Finding:
@@ -78,7 +110,38 @@ def announced_once(found: Finding, before: Finding, run: int) -> Finding:
     has_risen = any(change.verdict == BETTER for change in before.changes)
     if found.verdict != BETTER or not has_risen:
         return found
-    return replace(found, verdict=SAME, reason=f"rising as in run {run}: {found.reason}")
+    return replace(found, verdict=SAME, facts={**found.facts, "as_in": run})
+
+
+def tested_metrics(candidate: Report, metrics: Sequence[str]) -> tuple[str, ...]:
+    """Return the metrics with values per query, of at least one query that counts."""
+    return tuple(
+        name
+        for name in metrics
+        if not untestable(candidate, name) and not np.isnan(query_values(candidate, name)).all()
+    )
+
+
+def night_of(number: int, report: Report, candidate: Report, metrics: Sequence[str]) -> Night | None:
+    """Return the values of an earlier night; `metrics` are those of :func:`tested_metrics` of the latest, `candidate`.
+
+    None where the nights do not compare: another protocol, labels, queries, or valid queries, or a missing metric.
+    """
+    old, new = (each.per_query.get("pid") for each in (report, candidate))
+    if any(differing_conditions(report, candidate)) or old is None or new is None or not np.array_equal(old, new):
+        return None
+    if any(untestable(report, name) for name in metrics):
+        return None
+    values = {name: query_values(report, name) for name in metrics}
+    if any(not np.array_equal(np.isnan(query_values(candidate, name)), np.isnan(values[name])) for name in metrics):
+        return None
+    return Night(number, report.result_digest, values)
+
+
+def distinct(nights: Sequence[Night]) -> list[Night]:
+    """Return the nights, oldest first, each result once: at the last night that has it."""
+    last = {night.digest: place for place, night in enumerate(nights)}
+    return [nights[place] for place in sorted(last.values())]
 
 
 def night_weights(n: int) -> Float64:
@@ -99,7 +162,7 @@ def permutation_p_value(means: Float64, *, n_resamples: int, seed: int) -> float
     return (1 + as_far) / (1 + n_resamples)
 
 
-def _fitted(series: Sequence[Night], pids: NDArray[np.int64], gate: TrendGate) -> list[Tested]:
+def _fitted(series: Sequence[Night], pids: NDArray[np.int64], gate: TrendGate) -> list[Change]:
     weights, names = night_weights(len(series)), [*series[-1].values]
     changes = {
         name: sum(weight * night.values[name] for weight, night in zip(weights, series, strict=True)) for name in names
@@ -128,19 +191,11 @@ def _fitted(series: Sequence[Night], pids: NDArray[np.int64], gate: TrendGate) -
             low=interval.low if interval.is_known else None,
             high=interval.high if interval.is_known else None,
             verdict=verdict,
+            # The larger p-value decides.
+            test=Decider.NIGHTS if of_nights > flips[name] else Decider.IDENTITIES,
+            p_value=p_value,
+            level=level,
+            n_units=found.n_units,
         )
-        fitted.append(Tested(change, _in_words(change, p_value, gate, by_nights=of_nights > flips[name])))
+        fitted.append(change)
     return fitted
-
-
-def _in_words(change: Change, p_value: float, gate: TrendGate, *, by_nights: bool) -> str:
-    """Describe a change with the p-value that decides, which is the larger one of the two tests."""
-    if change.difference is None or change.low is None or change.high is None:
-        return f"{change.name} cannot be tested: fewer than two identities"
-    level = 100 * (1 - 2 * gate.false_alarm / (len(gate.metrics) if gate.metrics else 2))
-    moved = "falls" if change.difference < 0 else "rises"
-    return (
-        f"{change.name} {moved} by {points(abs(change.difference))} points from first to last ({level:.6g} % "
-        f"interval over identities [{100 * change.low:+.2f}, {100 * change.high:+.2f}]; what decides is the test by "
-        f"{'the order of nights' if by_nights else 'identities'}, p {p_value_text(p_value)})"
-    )

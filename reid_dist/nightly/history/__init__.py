@@ -6,8 +6,7 @@
 ()
 """
 
-from reid_dist.nightly.history.history import History
-from reid_dist.nightly.history.pruning import Pruned
+from reid_dist.nightly.history.history import History, Pruned
 from reid_dist.nightly.history.values import Past
 
 __all__ = ["History", "Past", "Pruned"]

@@ -74,13 +74,19 @@ def copy_before(connection: sqlite3.Connection, history: Path, run: int) -> Path
 
     The connection has no transaction.  OSError or sqlite3.Error if the copy cannot be written.
     """
-    target = _folder(history) / f"before-run-{run:05}.db"
-    target.parent.mkdir(exist_ok=True)
-    with _replacing(target) as temporary, closing(sqlite3.connect(temporary)) as copy:
-        connection.backup(copy)
+    target = copy_to(connection, history, f"before-run-{run:05}.db")
     for old in copies(history)[:-KEPT_COPIES]:
         with contextlib.suppress(OSError):
             old.unlink()
+    return target
+
+
+def copy_to(connection: sqlite3.Connection, history: Path, name: str) -> Path:
+    """Copy a history to a file among its copies; return the copy.  Errors are those of `copy_before`."""
+    target = _folder(history) / name
+    target.parent.mkdir(exist_ok=True)
+    with _replacing(target) as temporary, closing(sqlite3.connect(temporary)) as copy:
+        connection.backup(copy)
     return target
 
 

@@ -14,13 +14,19 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from reid_dist._version import __version__
-from reid_dist.core.formatting import utc_now
 from reid_dist.core.limits import LONGEST_NAME, encoded_path, refuse_unusable_path
 from reid_dist.core.regular_files import refuse_special
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreNotFoundError
-from reid_dist.nightly.history.backups import how_to_restore, marker_path, read_marker
-from reid_dist.nightly.history.checksums import ChangedRowError, check_everything, checksum_of
-from reid_dist.nightly.history.schema import APPLICATION_ID, SCHEMA, make_tables
+from reid_dist.nightly.history.backups import copy_to, how_to_restore, marker_path, read_marker
+from reid_dist.nightly.history.chain import (
+    APPLICATION_ID,
+    SCHEMA,
+    ChangedRowError,
+    check_everything,
+    last_run,
+    make_tables,
+)
+from reid_dist.nightly.history.imported import IMPORTED, import_tables
 
 T = TypeVar("T")
 
@@ -40,7 +46,9 @@ class Database:
     locked for longer than the timeout, or cannot be read or written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, create: bool, read_only: bool, timeout: float) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, create: bool, read_only: bool, timeout: float, importing: bool = False
+    ) -> None:
         if "://" in os.fspath(path):
             raise InputError(f"a history is a local file, found the URI {os.fspath(path)!r}")
         encoded_path(path)
@@ -48,6 +56,9 @@ class Database:
         self.timeout = timeout
         # Warning in one line about recorded runs that are not in the file; empty for none.
         self.missing_runs = ""
+        # Number of runs that were imported; None where the file has the present schema.
+        self.n_imported: int | None = None
+        self._importing = importing
         if create and not read_only:
             self._refuse_long_name()
         refuse_unusable_path(path)
@@ -64,6 +75,12 @@ class Database:
             if not found:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             self.connection = self._patiently(lambda: self._opened(create=create, read_only=read_only))
+
+    def size(self) -> int:
+        """Return the size of the file in bytes."""
+        with self.apart() as connection:
+            pages = int(connection.execute("PRAGMA page_count").fetchone()[0])
+            return pages * int(connection.execute("PRAGMA page_size").fetchone()[0])
 
     def close(self) -> None:
         """Close the connection."""
@@ -133,7 +150,6 @@ class Database:
         )
         try:
             schema = self._schema_of(connection, empty_is_new=create and not read_only, large=not read_only)
-            connection.execute("PRAGMA foreign_keys = ON")
             # The schema of a foreign file must not call functions.
             connection.execute("PRAGMA trusted_schema = OFF")
             if read_only:
@@ -149,6 +165,10 @@ class Database:
             connection.execute("PRAGMA synchronous = EXTRA")
             if schema == 0:
                 _make(connection)
+            if schema == IMPORTED:
+                self.n_imported = self._import(connection)
+            # An import drops tables, of which none refers to another.
+            connection.execute("PRAGMA foreign_keys = ON")
             self.missing_runs = self._missing_runs(connection)
         except BaseException:
             connection.close()
@@ -171,16 +191,36 @@ class Database:
                 return 0
             if kind != APPLICATION_ID:
                 raise StoreError(f"{self.path} is an SQLite file of another program, not a history; name another file")
+            if schema == IMPORTED and self._importing:
+                return schema
             if schema != SCHEMA:
+                remedy = (
+                    f"import it once with `reid-dist history import {self.path}`"
+                    if schema == IMPORTED
+                    else "use the version of reid-dist that wrote it, or name another file for a new history"
+                )
                 raise StoreError(
-                    f"history {self.path} has schema {schema}, reid-dist {__version__} reads and writes {SCHEMA}; use "
-                    "the version of reid-dist that wrote it, or name another file for a new history; nothing was "
-                    "changed"
+                    f"history {self.path} has schema {schema}, reid-dist {__version__} reads and writes {SCHEMA}; "
+                    f"{remedy}; nothing was changed"
                 )
             check_everything(connection, large=large)
         finally:
             connection.rollback()
         return schema
+
+    def _import(self, connection: sqlite3.Connection) -> int:
+        """Copy a history of the schema before, and import it in one transaction; return the number of runs."""
+        copy_to(connection, self.path, f"schema-{IMPORTED}.db")
+        connection.execute("BEGIN EXCLUSIVE")
+        try:
+            n_runs = import_tables(connection)
+            check_everything(connection, large=True)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.rollback()
+            raise
+        connection.executescript("PRAGMA incremental_vacuum")
+        return n_runs
 
     def _refuse_long_name(self) -> None:
         """Raise InputError, before anything is made, if the files beside the history would have too long names."""
@@ -207,7 +247,11 @@ class Database:
     def _missing_runs(self, connection: sqlite3.Connection) -> str:
         """Return a warning if newer runs were begun than the file holds, as after a copy was put back."""
         marker = read_marker(self.path)
-        (last,) = connection.execute("SELECT last_run FROM made").fetchone()
+        connection.execute("BEGIN")
+        try:
+            last = last_run(connection)
+        finally:
+            connection.rollback()
         if marker is None or marker.last_run <= last:
             return ""
         return (
@@ -270,8 +314,7 @@ def _make(connection: sqlite3.Connection) -> None:
     """Make the tables of an empty database; of two processes, the second finds them made."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        at = utc_now()
-        make_tables(connection, checksum_of("made", (1, __version__, at, 0)), at)
+        make_tables(connection)
         connection.execute("COMMIT")
     except BaseException:
         connection.rollback()

@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import IO, Any, Final
 
 from reid_dist.core.extras import import_extra
-from reid_dist.nightly.history.run_state import run_state
-from reid_dist.nightly.history.schema import SCHEMA
-from reid_dist.nightly.history.values import GATES, Entry, Run
+from reid_dist.nightly.history.chain import SCHEMA
+from reid_dist.nightly.history.values import GATES, Entry, Run, run_state
+from reid_dist.nightly.wording import finding_text
 from reid_dist.reports.csv_text import write_csv_table
 from reid_dist.reports.documents import plain
 
@@ -68,7 +68,13 @@ def _run(run: Run) -> dict[str, Any]:
     document: dict[str, Any] = plain({**asdict(run), "entries": []})
     document["state"] = run_state(run)
     document["entries"] = [
-        {"name": entry.name, **plain(asdict(entry)), "is_good": entry.is_good, "is_regression": entry.is_regression}
+        {
+            "name": entry.name,
+            **plain(asdict(entry)),
+            "findings": [{**plain(asdict(each)), "reason": finding_text(each)} for each in entry.findings],
+            "is_good": entry.is_good,
+            "is_regression": entry.is_regression,
+        }
         for entry in run.entries
     ]
     return document

@@ -1,7 +1,7 @@
-"""HTML page of a night: verdicts, possible causes, and the trend of every job.
+"""HTML page of a night: one line a job, and behind it reasons, possible causes and trends.
 
-One file without scripts.  ``document`` collects the content, ``headline`` the first sentences, ``causes`` differences
-between two nights, ``charts`` draws; ``templates/nights.html.j2`` is the layout.
+One file without scripts.  ``document`` collects the content, ``charts`` draws; ``templates/nights.html.j2`` is the
+layout.
 """
 
 from reid_dist.nightly.page.document import render_nights

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from markupsafe import Markup
 
 from reid_dist.core.formatting import counted
 from reid_dist.nightly.history.values import BETTER, FAILED, WORSE
-from reid_dist.nightly.page.outcome import ACCEPTED, MOVED
+from reid_dist.nightly.outcomes import ACCEPTED, MOVED
 from reid_dist.nightly.wording import value_text
 from reid_dist.reports.plots.chart import (
     Axis,
@@ -30,6 +31,7 @@ from reid_dist.reports.plots.chart import (
     metric_axis,
     padded,
 )
+from reid_dist.reports.plots.svg import small_line
 
 _MOST_TICKS: Final = 5
 # Bounds of a time or a size that lie further beyond the values are cut.
@@ -101,6 +103,18 @@ def _dots(quantity: str, nights: Sequence[Point], value: Float64, y: Axis) -> li
                 Dots(x=np.array([at]), y=value[[at]], shape=_SHAPES[kind], titles=[title], labelled=at == last)
             )
     return found
+
+
+def sparkline(name: str, values: Sequence[float | None]) -> Markup:
+    """Draw values over nights as a line without axes; nothing without a value."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return Markup("")
+    low, high = padded(min(known), max(known), spread=0.1, level=0.004)
+    words = (
+        f"{name} over {counted(len(values), 'night')}: {value_text(name, known[0])} to {value_text(name, known[-1])}"
+    )
+    return small_line(words, as_values(values), low, high)
 
 
 def _description(quantity: str, title: str, nights: Sequence[Point]) -> str:

@@ -8,18 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from markupsafe import Markup
-
 from reid_dist.core.credentials import without_controls
-from reid_dist.core.formatting import counted
 from reid_dist.errors import InputError
 from reid_dist.metrics.definitions import headline_metrics, metric_family
 from reid_dist.nightly.history.values import DONE, Entry, Estimate, Run
-from reid_dist.nightly.page.outcome import SIGNS, outcome
-from reid_dist.nightly.wording import estimate_text, value_text, when
+from reid_dist.nightly.outcomes import outcome
+from reid_dist.nightly.page.charts import sparkline
+from reid_dist.nightly.wording import SIGNS, estimate_text, value_text, when
 from reid_dist.reports.html import page_environment
-from reid_dist.reports.plots.chart import as_values, padded
-from reid_dist.reports.plots.svg import small_line
 
 MOST_NIGHTS: Final = 90
 """Number of nights in a trend."""
@@ -98,18 +94,6 @@ def _order(name: str, entry: Entry) -> float:
         return float("inf")
     family = metric_family(name)
     return value if family is not None and family.lower_is_better else -value
-
-
-def sparkline(name: str, values: Sequence[float | None]) -> Markup:
-    """Draw values over nights as a line without axes; nothing without a value."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return Markup("")
-    low, high = padded(min(known), max(known), spread=0.1, level=0.004)
-    words = (
-        f"{name} over {counted(len(values), 'night')}: {value_text(name, known[0])} to {value_text(name, known[-1])}"
-    )
-    return small_line(words, as_values(values), low, high)
 
 
 def render_leaderboard(history: Sequence[Run], metrics: Sequence[str] = ()) -> str:

@@ -15,7 +15,7 @@ import yaml
 from schedule_files import SCHEDULES, SUITE, StandIn, install_command, save_features
 from schemas import read_schema
 
-from reid_dist.nightly.exit_codes import FINE, NOT_COMPARED, PARTS_FAILED, REGRESSION
+from reid_dist.nightly.outcomes import FINE, NOT_COMPARED, PARTS_FAILED, REGRESSION
 
 TEXT = (SCHEDULES / "github-actions.yaml").read_text()
 # YAML 1.1 reads the key `on` as true.

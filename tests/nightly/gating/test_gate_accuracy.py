@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from reid_dist import Report
 from reid_dist.nightly.gating.accuracy import gate_accuracy
 from reid_dist.nightly.gating.settings import AccuracyGate
-from reid_dist.nightly.history.values import ALARM, Change, Entry, Finding, Past
+from reid_dist.nightly.history.values import ALARM, Change, Code, Entry, Finding, Past
+from reid_dist.nightly.wording import finding_text
 
 NAN = float("nan")
 GATE = AccuracyGate()
@@ -81,7 +82,6 @@ def test_a_clear_gain_is_better_and_a_loss_worse_with_figures_and_the_queries_th
     before, after = models(0.06)
     gain = gated(after, before)
     assert (gain.verdict, gain.is_regression) == ("better", False)
-    assert "rose by" in gain.reason
     found = gated(before, after)
     assert (found.verdict, found.alarm, found.baseline, found.is_regression) == ("worse", "", 7, True)
     change = change_of(found, "mAP")
@@ -95,12 +95,13 @@ def test_a_clear_gain_is_better_and_a_loss_worse_with_figures_and_the_queries_th
     losses = [query.candidate - query.baseline for query in change.lost]
     assert losses == sorted(losses)
     assert losses[0] == (after.per_query["AP"] - before.per_query["AP"]).min()
-    assert (
-        f"against run 7: mAP fell by {-100 * change.difference:.2f} points to {100 * after.metrics['mAP']:.2f} %"
-        in found.reason
-    )
-    assert "99.8 % interval" in found.reason
-    assert "100 identities" in found.reason
+    assert (found.code, found.facts) == (Code.TESTED, {"role": "last good", "effect": 0.005})
+    # Two metrics, each at half of the share of the last good run, on either side.
+    assert (change.level, change.n_units, change.test) == (pytest.approx(0.998), 100, "identities")
+    assert change.p_value is not None
+    assert change.p_value <= 0.002
+    rises = after.per_query["AP"] - before.per_query["AP"]
+    assert (change.n_lost, change.n_gained) == ((rises < 0).sum(), (rises > 0).sum())
 
 
 def test_one_metric_that_is_worse_outweighs_another_that_is_better() -> None:
@@ -110,8 +111,8 @@ def test_one_metric_that_is_worse_outweighs_another_that_is_better() -> None:
     found = gated(before, mixed)
     assert {change.name: change.verdict for change in found.changes} == {"mAP": "better", "CMC@1": "worse"}
     assert found.verdict == "worse"
-    assert "CMC@1 fell by 33.33 points" in found.reason
-    assert "mAP" not in found.reason
+    assert change_of(found, "CMC@1").difference == pytest.approx(-1 / 3)
+    assert "mAP" not in finding_text(found), "the words name what decides"
 
 
 def test_a_drop_that_does_not_matter_is_the_same() -> None:
@@ -119,7 +120,10 @@ def test_a_drop_that_does_not_matter_is_the_same() -> None:
     before, after = report(np.full(180, 0.6), pids), report(np.full(180, 0.597), pids)
     found = gated(before, after)
     assert found.verdict == "same"
-    assert "within the 0.50 points that matter" in found.reason
+    change = change_of(found, "mAP")
+    assert change.low is not None
+    assert change.high is not None
+    assert -0.005 <= change.low <= change.high <= 0.005
     assert gated(before, after, gate=AccuracyGate(minimum_effect=0.003)).verdict == "worse"
     assert gated(before, after, gate=AccuracyGate(minimum_effect=0.0031)).verdict == "same"
 
@@ -130,7 +134,7 @@ def test_noise_beyond_what_matters_is_undecided_and_within_it_the_same() -> None
         near, far = (report(0.5 + 0.1 * rng.standard_normal(180), pids) for _ in range(2))
         found = gated(near, far, gate=QUICK)
         assert (found.verdict, found.is_regression) == ("undecided", False)
-        assert "chance and the 0.50 points that matter are both possible" in found.reason
+        assert found.code == Code.TESTED
     # The noise of these is small beside half a point.
     assert [gated(*models(0.0, seed), gate=QUICK).verdict for seed in range(5)] == ["same"] * 5
 
@@ -139,7 +143,7 @@ def test_an_equal_digest_is_the_same_without_a_report() -> None:
     before, _ = models(0)
     for last in (earlier(before), earlier(before)._replace(report=None)):
         found = gate_accuracy(before, entry(before), last_good=last, same_options=None, gate=GATE)
-        assert (found.verdict, found.reason) == ("same", "the same result as in run 7, to the last bit")
+        assert (found.verdict, found.code, found.baseline) == ("same", Code.EQUAL, 7)
         assert [change.difference for change in found.changes] == [0, 0]
 
 
@@ -154,15 +158,11 @@ def test_another_result_of_an_equal_job_is_an_alarm_with_the_differences() -> No
         gate=GATE,
     )
     assert (found.verdict, found.alarm, found.is_regression) == ("same", ALARM, True)
-    for word in (
-        before.result_digest[:12],
-        after.result_digest[:12],
-        "run 7",
-        "reid_dist 0.1.0, then 0.2.0",
-        "cores 4",
-    ):
-        assert word in found.reason
-    assert "host" not in found.reason
+    assert found.facts["moved"] == {
+        "run": 7,
+        "digests": [before.result_digest, after.result_digest],
+        "differences": [["reid_dist", "0.1.0", "0.2.0"], ["cores", "4", "8"]],
+    }
 
 
 def test_an_alarm_and_a_loss_are_both_reported() -> None:
@@ -170,8 +170,8 @@ def test_an_alarm_and_a_loss_are_both_reported() -> None:
     same_job = earlier(before, input_digest="new inputs")
     found = gate_accuracy(after, entry(after), last_good=same_job, same_options=same_job, gate=GATE)
     assert (found.verdict, found.alarm) == ("worse", ALARM)
-    assert "versions and machine are equal as well" in found.reason
-    assert "mAP fell by" in found.reason
+    assert found.facts["moved"]["differences"] == []
+    assert change_of(found, "mAP").verdict == "worse"
 
 
 def test_an_old_result_is_compared_with_the_better_one_since() -> None:
@@ -194,66 +194,68 @@ LABELS = {"inputs": BEFORE.inputs | {"gallery": {"content_digest": "c1", "labels
 
 
 @pytest.mark.parametrize(
-    ("last", "after", "facts", "reason"),
+    ("last", "after", "facts", "code", "found"),
     [
-        (None, AFTER, {}, "no earlier good run"),
+        (None, AFTER, {}, Code.NO_BASELINE, {}),
         (
             earlier(BEFORE, conventions={"rerank": {"name": "k_reciprocal", "k1": 20, "summary": "old words"}}),
             AFTER,
             {"job_digest": "2", "conventions": {"rerank": {"name": "k_reciprocal", "k1": 25, "summary": "new words"}}},
-            "the job changed since run 7: rerank.k1 20, then 25",
+            Code.OTHER_JOB,
+            {"differences": [["rerank.k1", "20", "25"]]},
         ),
         (
             earlier(BEFORE, conventions={"rerank": None}),
             AFTER,
             {"job_digest": "2", "conventions": {"rerank": None}},
-            "the job changed since run 7: its digest",
+            Code.OTHER_JOB,
+            {"differences": []},
         ),
-        (earlier(BEFORE)._replace(report=None), AFTER, {}, "the report of run 7, the last good one, was pruned"),
+        (earlier(BEFORE)._replace(report=None), AFTER, {}, Code.PRUNED, {"role": "last good"}),
         (
             earlier(BEFORE),
             replace(AFTER, **LABELS),
             {},
-            "the conditions changed since run 7: labels of the gallery set l0, then ffffffffffff",
+            Code.OTHER_CONDITIONS,
+            {"differences": [["labels of the gallery set", "l0", "f" * 64]]},
         ),
         (
             earlier(BEFORE),
             replace(AFTER, counts=AFTER.counts | {"n_gallery": 101}),
             {},
-            "the conditions changed since run 7: n_gallery 100, then 101",
+            Code.OTHER_CONDITIONS,
+            {"differences": [["n_gallery", "100", "101"]]},
         ),
     ],
     ids=["first", "job", "job in a way unknown", "pruned", "labels", "gallery"],
 )
-def test_reasons_of_incomparable_ones(last: Past | None, after: Report, facts: dict[str, Any], reason: str) -> None:
-    found = gate_accuracy(after, entry(after, **facts), last_good=last, same_options=None, gate=GATE)
-    assert (found.verdict, found.reason, found.is_regression) == ("incomparable", reason, False)
-    assert found.baseline == (None if last is None else 7)
-    assert found.is_uncompared == (last is not None)
+def test_reasons_of_incomparable_ones(
+    last: Past | None, after: Report, facts: dict[str, Any], code: str, found: dict[str, Any]
+) -> None:
+    finding = gate_accuracy(after, entry(after, **facts), last_good=last, same_options=None, gate=GATE)
+    assert (finding.verdict, finding.code, finding.facts, finding.is_regression) == ("incomparable", code, found, False)
+    assert finding.baseline == (None if last is None else 7)
+    assert finding.is_uncompared == (last is not None)
 
 
 def test_permuted_queries_are_refused() -> None:
     order = np.random.default_rng(0).permutation(len(BEFORE.per_query["pid"]))
     permuted = report(BEFORE.per_query["AP"][order], BEFORE.per_query["pid"][order])
     found = gated(BEFORE, permuted)
-    assert found.verdict == "incomparable"
-    assert "different queries" in found.reason
+    assert (found.verdict, found.code) == ("incomparable", Code.REFUSED)
+    assert "different queries" in found.facts["text"]
 
 
 @pytest.mark.parametrize(
-    ("n_identities", "verdict", "words"),
-    [
-        (1, "incomparable", "fewer than two identities"),
-        (7, "undecided", "7 identities are too few"),
-        (10, "worse", "mAP fell by 80.00 points"),
-    ],
+    ("n_identities", "verdict", "too_few"), [(1, "incomparable", 1), (7, "undecided", 7), (10, "worse", None)]
 )
-def test_few_identities_that_all_lost_are_never_called_the_same(n_identities: int, verdict: str, words: str) -> None:
+def test_few_identities_that_all_lost_are_never_called_the_same(
+    n_identities: int, verdict: str, too_few: int | None
+) -> None:
     pids = np.arange(5 * n_identities) % n_identities
     before, after = (report(np.full(len(pids), ap), pids) for ap in (0.9, 0.1))
     found = gated(before, after, gate=AccuracyGate(metrics=("mAP",)))
-    assert found.verdict == verdict
-    assert words in found.reason
+    assert (found.verdict, found.facts.get("too_few")) == (verdict, too_few)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +290,7 @@ def test_a_default_metric_that_no_report_has_is_left_out() -> None:
     assert found.verdict == "worse"
     assert [change.name for change in found.changes] == ["mAP"]
     # One metric has the whole rate to itself.
-    assert "99.6 % interval" in found.reason
+    assert found.changes[0].level == pytest.approx(0.996)
 
 
 def test_a_named_metric_that_is_missing_hides_no_loss_and_is_no_gain() -> None:
@@ -296,10 +298,11 @@ def test_a_named_metric_that_is_missing_hides_no_loss_and_is_no_gain() -> None:
     gate = AccuracyGate(metrics=("mAP", "CMC@1"))
     assert gated(before, without_hits(after), gate=gate).verdict == "worse"
     found = gated(without_hits(after), before, gate=gate)
-    assert (found.verdict, found.reason) == ("incomparable", "against run 7: CMC@1 is missing from run 7")
+    assert (found.verdict, found.changes[1].missing) == ("incomparable", ("run 7",))
     assert [change.verdict for change in found.changes] == ["better", "incomparable"]
     nothing = replace(before, metrics={}, per_query={"pid": before.per_query["pid"]})
-    assert "mAP is missing from run 7 and this run" in gated(nothing, replace(nothing, metrics={"mINP": 0.5})).reason
+    found = gated(nothing, replace(nothing, metrics={"mINP": 0.5}))
+    assert change_of(found, "mAP").missing == ("run 7", "this run")
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=60))
@@ -339,4 +342,4 @@ def test_without_pids_nothing_can_be_drawn_by_identity() -> None:
     )
     found = gated(before, after)
     assert found.verdict == "incomparable"
-    assert "pids" in found.reason
+    assert "pids" in found.changes[0].untested + found.facts.get("text", "")

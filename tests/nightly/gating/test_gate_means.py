@@ -8,7 +8,18 @@ from scipy.special import stdtrit
 
 from reid_dist.nightly.gating.accuracy import gate_means
 from reid_dist.nightly.gating.settings import AccuracyGate
-from reid_dist.nightly.history.values import ALARM, BETTER, INCOMPARABLE, SAME, UNDECIDED, WORSE, Entry, Estimate, Past
+from reid_dist.nightly.history.values import (
+    ALARM,
+    BETTER,
+    INCOMPARABLE,
+    SAME,
+    UNDECIDED,
+    WORSE,
+    Code,
+    Entry,
+    Estimate,
+    Past,
+)
 
 GATE = AccuracyGate()
 BEFORE = np.array([0.61, 0.66, 0.58, 0.63, 0.7, 0.57, 0.62, 0.65, 0.6, 0.64])
@@ -54,33 +65,33 @@ def test_differences_are_paired_by_split(shift: float, noise: float, verdict: st
     half = stdtrit(9, (1 + level) / 2) * difference.std(ddof=1) / np.sqrt(10)
     assert (change.low, change.high) == pytest.approx((difference.mean() - half, difference.mean() + half), abs=1e-12)
     assert change.difference == pytest.approx(difference.mean(), abs=1e-12)
-    assert "10 splits" in finding.reason
+    assert (finding.code, change.test, change.n_units) == (Code.TESTED, "splits", 10)
     # Values of the splits in another order are other pairs: the spread of the splits hides the difference.
     if verdict == WORSE:
         assert found(entry((BEFORE + difference)[::-1])).verdict == UNDECIDED
 
 
 def test_what_cannot_be_compared_is_said() -> None:
-    for candidate, before, words in (
-        (entry(BEFORE - 0.1, job="k"), None, "the job changed since run 7"),
-        (entry(BEFORE - 0.1, n_gallery=6), None, "labels or numbers of rows changed since run 7"),
-        (entry(BEFORE[:9] - 0.1), None, "mAP has no values of the same splits, two or more, in both runs"),
-        (entry(BEFORE - 0.1), entry(inputs="old", per_split={}), "mAP has no values of the same splits"),
-        (entry(BEFORE[:1]), entry(BEFORE[:1] - 0.1), "mAP has no values of the same splits, two or more"),
+    for candidate, before, code in (
+        (entry(BEFORE - 0.1, job="k"), None, Code.OTHER_JOB),
+        (entry(BEFORE - 0.1, n_gallery=6), None, Code.OTHER_SIZES),
+        (entry(BEFORE[:9] - 0.1), None, Code.TESTED),
+        (entry(BEFORE - 0.1), entry(inputs="old", per_split={}), Code.TESTED),
+        (entry(BEFORE[:1]), entry(BEFORE[:1] - 0.1), Code.TESTED),
     ):
         finding = found(candidate, before)
-        assert finding.verdict == INCOMPARABLE
-        assert words in finding.reason
+        assert (finding.verdict, finding.code) == (INCOMPARABLE, code)
+        assert all(each.difference is None for each in finding.changes)
         assert finding.is_uncompared
         mean = candidate.metrics["mAP"].value
         assert [(each.name, each.candidate) for each in finding.changes] == [("mAP", mean), ("CMC@1", mean)]
     first = gate_means(entry(), last_good=None, same_options=None, gate=GATE)
-    assert (first.reason, first.is_uncompared) == ("no earlier good run", False)
+    assert (first.code, first.is_uncompared) == (Code.NO_BASELINE, False)
 
 
 def test_equal_results_are_the_same_and_another_result_of_equal_inputs_is_an_alarm() -> None:
     finding = found(entry(), entry(inputs="old"))
-    assert (finding.verdict, finding.reason) == (SAME, "the same result as in run 7, to the last bit")
+    assert (finding.verdict, finding.code, finding.baseline) == (SAME, Code.EQUAL, 7)
     other = found(entry(BEFORE + 0.02), same=Past(8, entry(), None))
     assert (other.alarm, other.verdict) == (ALARM, BETTER)
-    assert "equal inputs and an equal job gave the digest" in other.reason
+    assert other.facts["moved"]["run"] == 8

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from reid_dist.nightly.gating.noise import degrees_of_freedom, noise_floor, spread
+from reid_dist.nightly.gating.ratios import degrees_of_freedom, noise_floor, spread
 
 
 @pytest.mark.quick_cases(2)

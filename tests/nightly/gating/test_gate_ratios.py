@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,8 @@ import pytest
 
 from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
 from reid_dist.nightly.gating.settings import RatioGate, SpeedGate
-from reid_dist.nightly.history.values import FAILED, Entry
+from reid_dist.nightly.history.values import FAILED, Code, Entry, Finding
+from reid_dist.nightly.wording import finding_text
 
 GATE = RatioGate()
 PLAIN = Entry(
@@ -34,6 +34,12 @@ def nights(n: int, noise: float = 0.02, seed: int = 0) -> list[Entry]:
     return [took(float(each)) for each in 60 * np.exp(noise * np.random.default_rng(seed).standard_normal(n))]
 
 
+def waiting(found: Finding) -> tuple[int, int]:
+    """How many runs a gate without a verdict has, and how many it needs."""
+    assert (found.verdict, found.code, found.facts["unit"]) == ("incomparable", Code.WAITING, "run")
+    return found.facts["n"], found.facts["needed"]
+
+
 @pytest.mark.parametrize(
     ("factor", "verdict"), [(1.5, "worse"), (1.3, "same"), (1, "same"), (0.8, "same"), (0.6, "better")]
 )
@@ -50,17 +56,15 @@ def test_a_ratio_and_its_verdict_with_figures(factor: float, verdict: str) -> No
     assert change.baseline == pytest.approx(median, rel=1e-3)
     assert change.difference == pytest.approx(60 * factor / median, rel=1e-3)
     assert (change.low, change.high) == (pytest.approx(1 / 1.4), 1.4)
-    assert f"{60 * factor / median:.2f} times the median" in speed.reason
-    assert "20 comparable runs" in speed.reason
+    assert (speed.code, speed.facts, change.n_units) == (Code.RATIO, {"bound": "effect"}, 20)
     assert memory.changes[0].name == "peak_bytes"
-    assert "GiB" in memory.reason
 
 
 def test_a_noisy_machine_has_a_wide_floor() -> None:
     past = nights(20, noise=0.25)
     found = gate_speed(took(90), past, GATE)
     assert found.verdict == "same"
-    assert "the noise of these runs" in found.reason
+    assert found.facts == {"bound": "noise"}
     # Without its floor the smallest ratio decides.
     assert gate_speed(took(90), past, RatioGate(false_alarm=0.5)).verdict == "worse"
 
@@ -83,7 +87,7 @@ def test_an_accepted_slow_run_begins_a_new_baseline() -> None:
     past = nights(20)
     slow = took(100)
     past.append(replace(slow, findings=(gate_speed(slow, past, GATE),), accepted="another scheduler"))
-    assert gate_speed(took(100), past, GATE).reason.startswith("no verdict yet (1 of 7 runs)")
+    assert waiting(gate_speed(took(100), past, GATE)) == (1, 7)
     past += [took(100 + at) for at in range(6)]
     assert gate_speed(took(100), past, GATE).verdict == "same"
     assert gate_speed(took(180), past, GATE).verdict == "worse"
@@ -92,23 +96,28 @@ def test_an_accepted_slow_run_begins_a_new_baseline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("changes", "obstacle"),
     [
-        ({"machine": {"cpu": "x", "cores": 8}}, "another machine (cores 4, then 8)"),
-        ({"reused": ("neighbours",)}, "other stages left by earlier jobs (none, then neighbours)"),
-        ({"job_digest": "2", "conventions": {"rerank": {"k1": 20}}}, "another job (rerank none, then absent; "),
+        ({"machine": {"cpu": "x", "cores": 8}}, {"what": "machine", "differences": [["cores", "4", "8"]]}),
+        ({"reused": ("neighbours",)}, {"what": "reused", "stages": [[], ["neighbours"]]}),
+        (
+            {"job_digest": "2", "conventions": {"rerank": {"k1": 20}}},
+            {"what": "job", "differences": [["rerank", "none", "absent"], ["rerank.k1", "absent", "20"]]},
+        ),
         (
             {"inputs": PLAIN.inputs | {"gallery": {"shape": [40]}}},
-            "inputs of another shape (gallery.shape 20, 8, then 40)",
+            {"what": "shape", "differences": [["gallery.shape", "20, 8", "40"]]},
         ),
     ],
 )
-def test_entries_that_do_not_compare_are_named_with_the_reason(changes: dict[str, Any], reason: str) -> None:
+def test_entries_that_do_not_compare_are_named_with_the_reason(
+    changes: dict[str, Any], obstacle: dict[str, Any]
+) -> None:
     past = nights(12)
     found = gate_speed(took(600, **changes), past, GATE)
     assert (found.verdict, found.is_regression) == ("incomparable", False)
-    assert found.reason.startswith("no verdict yet (0 of 7 runs); 12 others do not compare, the newest for ")
-    assert reason in found.reason
+    assert waiting(found) == (0, 7)
+    assert (found.facts["n_others"], found.facts["newest"]) == (12, [obstacle])
     # Those that do compare are found among those that do not.
     mixed = [
         each for pair in zip(past, nights(12, seed=1), strict=True) for each in (pair[0], replace(pair[1], **changes))
@@ -117,9 +126,9 @@ def test_entries_that_do_not_compare_are_named_with_the_reason(changes: dict[str
 
 
 def test_too_few_runs() -> None:
-    assert gate_speed(took(60), [], GATE).reason == "no verdict yet (0 of 7 runs)"
+    assert waiting(gate_speed(took(60), [], GATE)) == (0, 7)
     past = nights(7)
-    assert gate_speed(took(600), past[1:], GATE).reason == "no verdict yet (6 of 7 runs)"
+    assert waiting(gate_speed(took(600), past[1:], GATE)) == (6, 7)
     assert gate_speed(took(600), past, GATE).verdict == "worse"
     assert gate_speed(took(600), past[:2], RatioGate(minimum_runs=2, false_alarm=0.5)).verdict == "worse"
 
@@ -129,11 +138,12 @@ def test_useless_bounds_are_left_out(times: tuple[float, ...]) -> None:
     gate = SpeedGate(minimum_runs=3)
     found = gate_speed(took(0.25), [took(each) for each in times], gate)
     assert (found.verdict, found.is_regression) == ("undecided", False)
-    assert re.match(rf"no verdict yet \({len(times)} of \d+ runs\): 250 ms is ", found.reason)
+    assert (found.code, found.facts["n"]) == (Code.NOISY, len(times))
+    assert len(times) < found.facts["needed"] <= gate.window
     assert (found.changes[0].low, found.changes[0].high) == (None, None)
     # After a window of runs there is a verdict, however much they differ.
     more = [took(times[at % len(times)]) for at in range(gate.window)]
-    assert "comparable runs; " in gate_speed(took(0.25), more, gate).reason
+    assert gate_speed(took(0.25), more, gate).code == Code.RATIO
     # A time beyond even those bounds is slow all the same.
     assert gate_speed(took(1e200), [took(each) for each in times], gate).verdict == "worse"
 
@@ -143,8 +153,7 @@ def test_runs_without_a_value_are_passed_over() -> None:
     holes = [took(None), replace(past[0], state=FAILED, seconds=1e9), took(0.0)]
     with_holes, without = gate_speed(took(80), [*holes, *past, *holes], GATE), gate_speed(took(80), past, GATE)
     assert with_holes == without
-    assert gate_speed(took(None), past, GATE).reason == "its time is not known"
-    assert gate_memory(took(None), past, GATE).reason == "its peak memory is not known"
+    assert gate_speed(took(None), past, GATE).code == gate_memory(took(None), past, GATE).code == Code.UNKNOWN
 
 
 def test_stored_entries_compare_with_new_ones() -> None:
@@ -156,7 +165,7 @@ def test_stored_entries_compare_with_new_ones() -> None:
 
 def test_a_long_list_of_differences_is_cut() -> None:
     past = [replace(each, machine={f"part{at}": at for at in range(9)}) for each in nights(1)]
-    assert "and 5 more" in gate_speed(took(60), past, GATE).reason
+    assert "and 5 more" in finding_text(gate_speed(took(60), past, GATE))
 
 
 def test_speed_allows_more_than_memory() -> None:

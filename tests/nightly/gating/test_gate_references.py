@@ -1,4 +1,4 @@
-"""Losses against the best of many nights and by a trend: exact p-values, selection, and what is no loss."""
+"""Losses by a trend: exact p-values, and what is no loss."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reid_dist.nightly.gating.best import drop_from_best
-from reid_dist.nightly.gating.nights import Night
 from reid_dist.nightly.gating.settings import TrendGate
-from reid_dist.nightly.gating.trend import gate_trend, night_weights, permutation_p_value
-from reid_dist.nightly.history.values import Finding
+from reid_dist.nightly.gating.trend import Night, gate_trend, night_weights, permutation_p_value
+from reid_dist.nightly.history.values import Code, Finding
+from reid_dist.nightly.wording import finding_text
 
 PIDS = np.repeat(np.arange(100), 3)
 TREND = TrendGate(false_alarm=0.01, n_resamples=1000)
@@ -26,51 +25,6 @@ def night(number: int, values: Any) -> Night:
 def trend_of(rows: Sequence[Any], pids: np.ndarray[Any, Any] = PIDS, gate: TrendGate = TREND) -> Finding:
     *past, tonight = (night(at, row) for at, row in enumerate(rows, start=1))
     return gate_trend(past, tonight, pids, n_earlier=len(past), gate=gate)
-
-
-def test_the_p_value_against_the_best_is_that_of_all_sign_changes() -> None:
-    rng = np.random.default_rng(0)
-    pids = np.repeat(np.arange(10), 2)
-    past = [night(at, 0.5 + 0.1 * rng.standard_normal(20)) for at in range(4)]
-    tonight = night(9, past[2].values["mAP"] - 0.05 + 0.1 * rng.standard_normal(20))
-    found = drop_from_best(past, tonight, pids, smallest_effect=0.0, n_resamples=20_000, seed=0)
-    assert found is not None
-    means = [each.values["mAP"].mean() for each in past]
-    assert found.number == int(np.argmax(means))
-    assert found.drop == pytest.approx(max(means) - tonight.values["mAP"].mean())
-    sums = np.array([(each.values["mAP"] - tonight.values["mAP"]).reshape(10, 2).sum(axis=1) for each in past])
-    scaled = sums / np.sqrt((sums**2).sum(axis=1))[:, None]
-    signs = np.array(list(itertools.product((1, -1), repeat=10)))
-    largest = (signs @ scaled.T).max(axis=1)
-    expected = np.mean(largest >= scaled[found.number].sum() - 1e-9)
-    assert found.p_value == pytest.approx(expected, abs=0.012)
-
-
-@pytest.mark.slow
-def test_the_choice_of_the_best_is_taken_into_account() -> None:
-    rng = np.random.default_rng(1)
-    naive, right = [], []
-    for _ in range(80):
-        rows = 0.5 + 0.1 * rng.standard_normal((31, len(PIDS)))
-        *past, tonight = (night(at, row) for at, row in enumerate(rows))
-        best = max(past, key=lambda each: each.values["mAP"].mean())
-        for nights, found in (([best], naive), (past, right)):
-            drop = drop_from_best(nights, tonight, PIDS, smallest_effect=0.0, n_resamples=300, seed=0)
-            found.append(1.0 if drop is None else drop.p_value)
-    # At a rate of 5 %, of 80 nights on which nothing changed.
-    assert np.mean(np.array(naive) <= 0.05) > 0.3
-    assert np.mean(np.array(right) <= 0.05) <= 0.1
-
-
-def test_nothing_is_tested_that_did_not_drop_by_what_matters() -> None:
-    values = 0.5 + 0.1 * np.random.default_rng(0).standard_normal(len(PIDS))
-    options: dict[str, Any] = {"smallest_effect": 0.005, "n_resamples": 500, "seed": 0}
-    past = [night(at, values + 0.001 * at) for at in range(5)]
-    assert drop_from_best(past, night(9, values), PIDS, **options) is None
-    assert drop_from_best([], night(9, values), PIDS, **options) is None
-    found = drop_from_best(past, night(9, values - 0.002), PIDS, **options)
-    assert found is not None
-    assert (found.number, found.p_value) == (4, 1 / 501)
 
 
 def test_the_trend_is_the_line_of_least_squares() -> None:
@@ -100,8 +54,13 @@ def test_small_steps_in_one_direction_are_a_trend(step: float, verdict: str) -> 
     rows = [0.5 + step * at + 0.1 * rng.standard_normal(len(PIDS)) for at in range(14)]
     found = trend_of(rows)
     assert (found.verdict, found.is_regression) == (verdict, verdict == "worse")
-    assert ("mAP falls by" in found.reason) == (verdict == "worse")
-    assert found.changes[0].low is not None
+    (change,) = found.changes
+    assert found.code == Code.LINE
+    assert change.difference is not None
+    assert (change.difference < 0) == (verdict == "worse")
+    assert change.low is not None
+    # No drawn order of nights, nor any change of signs, is as extreme.
+    assert change.p_value == pytest.approx(1 / 1001)
 
 
 def test_two_models_whose_nights_differ_by_rounding_are_no_trend() -> None:
@@ -130,11 +89,15 @@ def test_a_flat_trend_is_the_same_and_few_results_have_no_verdict() -> None:
     flat = [values + 0.005 * rng.standard_normal(len(PIDS)) for _ in range(14)]
     assert trend_of(flat).verdict == "same"
     found = trend_of(flat[:7])
-    assert (found.verdict, found.reason) == ("incomparable", "no verdict yet (7 of 8 results that differ)")
+    assert (found.verdict, found.code, found.facts) == (
+        "incomparable",
+        Code.WAITING,
+        {"n": 7, "needed": 8, "unit": "result"},
+    )
     # Nights with one result count once.
     again = [Night(at, f"{at % 3}", {"mAP": flat[at % 3]}) for at in range(14)]
     found = gate_trend(again[:-1], again[-1], PIDS, n_earlier=13, gate=TREND)
-    assert found.reason == "no verdict yet (3 of 8 results that differ)"
+    assert (found.code, found.facts["n"], found.facts["needed"]) == (Code.WAITING, 3, 8)
 
 
 def test_invalid_queries_are_left_out_of_the_trend() -> None:
@@ -142,4 +105,4 @@ def test_invalid_queries_are_left_out_of_the_trend() -> None:
     rows = [0.5 - 0.004 * at + 0.1 * rng.standard_normal(len(PIDS)) for at in range(10)]
     invalid = np.arange(len(PIDS)) % 4 == 0
     holes = [np.where(invalid, np.nan, row) for row in rows]
-    assert trend_of(holes).reason == trend_of([row[~invalid] for row in rows], PIDS[~invalid]).reason
+    assert finding_text(trend_of(holes)) == finding_text(trend_of([row[~invalid] for row in rows], PIDS[~invalid]))

@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.checksums import update_row
+from reid_dist.nightly.history.chain import update_run
 from reid_dist.nightly.history.values import ALARM, SAME, WORSE, Change, Entry, Estimate, Finding
 from reid_dist.reports import Report
 from reid_dist.reports.comparison import ChangedQuery
 
 NAME = "resnet50/market1501/plain"
-GOOD = Finding(gate="accuracy", verdict=SAME, reason="mAP 50.00 % as before")
+GOOD = Finding(gate="accuracy", verdict=SAME, facts={"text": "mAP 50.00 % as before"})
 BAD = Finding(
     gate="accuracy",
     verdict=WORSE,
-    reason="mAP lost 1.20 points",
+    facts={"text": "mAP lost 1.20 points"},
     baseline=1,
     changes=(
         Change(
@@ -42,8 +42,8 @@ BAD = Finding(
         Change(name="mINP", baseline=None, candidate=0.1),
     ),
 )
-ALARMED = Finding(gate="accuracy", verdict=SAME, reason="other digests", alarm=ALARM)
-SLOW = Finding(gate="speed", verdict=WORSE, reason="1.8 times the median of 5 runs")
+ALARMED = Finding(gate="accuracy", verdict=SAME, facts={"text": "other digests"}, alarm=ALARM)
+SLOW = Finding(gate="speed", verdict=WORSE, facts={"text": "1.8 times the median of 5 runs"})
 
 
 def small_report(seed: int = 0, n_query: int = 40, **changes: Any) -> Report:
@@ -160,7 +160,7 @@ def holding(path: Path, *statements: str) -> Iterator[sqlite3.Connection]:
 def last_seen(path: Path, number: int, at: datetime) -> None:
     """Set the time at which a run was last seen."""
     with holding(path) as connection:
-        update_row(connection, "runs", number, seen=at.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        update_run(connection, number, seen=at.strftime("%Y-%m-%dT%H:%M:%SZ"))
 
 
 def output_of(program: str, path: Path) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from history_entries import BAD, GOOD, SLOW, entry_of, failed_entry
 
-from reid_dist.nightly.history.earlier_runs import removed_jobs, streak
-from reid_dist.nightly.history.values import INCOMPARABLE, SKIPPED, Entry, Finding, Run
+from reid_dist.nightly.history.values import FAILED, INCOMPARABLE, SKIPPED, Code, Entry, Finding, Run
+from reid_dist.nightly.outcomes import Streak, removed_jobs, streak
 
 FAILS, FINE, WORSE = failed_entry(), entry_of(findings=(GOOD,)), entry_of(findings=(BAD,))
-UNLIKE = entry_of(findings=(Finding(gate="accuracy", verdict=INCOMPARABLE, reason="n_gallery", baseline=3),))
-FIRST = entry_of(findings=(Finding(gate="accuracy", verdict=INCOMPARABLE, reason="no earlier good run"),))
+UNLIKE = entry_of(findings=(Finding(gate="accuracy", verdict=INCOMPARABLE, baseline=3),))
+FIRST = entry_of(findings=(Finding(gate="accuracy", verdict=INCOMPARABLE, code=Code.NO_BASELINE),))
 SKIPS = entry_of(state=SKIPPED)
 OTHER = entry_of(name="vit/market1501/plain")
 
@@ -20,29 +20,31 @@ A, B, C = "a/set/plain", "b/set/plain", "c/set/plain"
 
 
 @pytest.mark.parametrize(
-    ("before", "tonight", "words"),
+    ("before", "tonight", "nights"),
     [
         ([], FAILS, None),
         ([FAILS], FINE, None),
         ([FAILS, FINE], FAILS, None),
         ([WORSE], FAILS, None),
-        ([FAILS, FAILS], FAILS, "for 3 nights in a row, since run 1"),
-        ([FINE, FAILS, FAILS], FAILS, "for 3 nights in a row, since run 2"),
-        ([FAILS, SKIPS, None, OTHER], FAILS, "for 2 nights in a row, since run 1"),
-        ([WORSE, entry_of(findings=(GOOD, SLOW))], WORSE, "for 3 nights in a row, since run 1"),
+        ([FAILS, FAILS], FAILS, (3, 1)),
+        ([FINE, FAILS, FAILS], FAILS, (3, 2)),
+        ([FAILS, SKIPS, None, OTHER], FAILS, (2, 1)),
+        ([WORSE, entry_of(findings=(GOOD, SLOW))], WORSE, (3, 1)),
         ([WORSE, entry_of(findings=(BAD,), accepted="smaller")], WORSE, None),
-        ([FIRST, UNLIKE, UNLIKE], UNLIKE, "for 3 nights in a row, since run 2"),
+        ([FIRST, UNLIKE, UNLIKE], UNLIKE, (3, 2)),
         ([UNLIKE, WORSE], UNLIKE, None),
         ([FIRST], FIRST, None),
     ],
 )
-def test_a_streak_counts_nights_with_one_trouble(before: list[Entry | None], tonight: Entry, words: str | None) -> None:
+def test_a_streak_counts_nights_with_one_trouble(
+    before: list[Entry | None], tonight: Entry, nights: tuple[int, int] | None
+) -> None:
     runs = [
         Run(number=at, suite="s", suite_digest="", started="", entries=(entry,) if entry else ())
         for at, entry in enumerate(before, start=1)
     ]
     found = streak(tonight, reversed(runs))
-    assert (found if found is None else str(found)) == words
+    assert (found if found is None else (found.n_nights, found.run)) == nights
 
 
 def test_a_streak_reads_no_more_nights_than_needed() -> None:
@@ -55,7 +57,7 @@ def test_a_streak_reads_no_more_nights_than_needed() -> None:
 
     assert streak(FINE, newest_first()) is None
     assert taken == []
-    assert str(streak(FAILS, newest_first())) == "for 2 nights in a row, since run 9"
+    assert streak(FAILS, newest_first()) == Streak(FAILED, 9, 2)
     assert taken == [0, 1]
 
 
@@ -97,4 +99,3 @@ def test_removed_jobs_are_listed_with_their_last_run(
 ) -> None:
     found = removed_jobs(tonight, earlier)
     assert [(job.name, job.run) for job in found] == expected
-    assert [str(job) for job in found] == [f"no longer in the suite (last in run {run})" for _, run in expected]

@@ -20,7 +20,7 @@ from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
 from reid_dist.nightly.gating.settings import RatioGate
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.address import Address, is_address
-from reid_dist.nightly.history.values import Estimate
+from reid_dist.nightly.history.values import UNDECIDED, Change, Code, Decider, Estimate, Finding
 from reid_dist.reports import Report
 
 OTHER = "vit_large_patch14_384/market1501/reranked_and_expanded"
@@ -110,7 +110,9 @@ def test_show_prints_one_run_in_detail(reid_dist, nights: Path) -> None:
     assert "2 of suite market (0123456789abcdef)" in text
     assert "exit code 4" in text
     assert "accuracy worse: mAP lost 1.20 points [run 1]" in text
-    assert "[40.00, 60.00] % worse" in text
+    # What changed, with its verdict and the test that decides: none is recorded of these.
+    assert "[40.00, 60.00] %" in text
+    assert "accuracy mAP \N{MINUS SIGN}1.20 points worse -" in text
     assert "failed: query.zarr is damaged: chunk 3" in text
     assert "labels team retrieval, owner Ünal" in text
     latest = reid_dist("history", "show", f"{nights}#latest:{NAME}")
@@ -204,7 +206,7 @@ def test_control_codes_in_stored_texts_never_reach_the_terminal(reid_dist, path:
     codes = "\x1b]0;title\x07\x1b[31m\r\x9b2J\u202e"
     with History.open(path) as history:
         done = entry_of(labels={"team": codes, codes: "x"}, metrics={f"mAP{codes}": Estimate(0.5)}, accepted=codes)
-        done = replace(done, findings=(replace(BAD, reason=f"lost {codes}"),))
+        done = replace(done, findings=(replace(BAD, facts={"text": f"lost {codes}"}),))
         failed = replace(failed_entry(OTHER), reason=f"there is no {codes}.zarr")
         record(history, done, failed, suite=f"market{codes}", host=f"host{codes}", folder=f"/nights/{codes}")
     for words in (
@@ -325,8 +327,23 @@ def test_show_abbreviates_gates_that_need_more_runs(reid_dist, path: Path) -> No
     with History.open(path) as history:
         record(history, entry_of(findings=(GOOD, *waits)))
     text = " ".join(reid_dist("history", "show", path).out.split())
-    assert "accuracy same; speed, memory 0 of 7 runs" in text
+    assert "accuracy same; speed, memory needs 7 more nights" in text
     assert "incomparable" not in text
+
+
+def test_show_has_the_test_that_decides_in_a_column(reid_dist, path: Path) -> None:
+    change = Change(
+        name="mAP", baseline=0.5, candidate=0.45, difference=-0.0448, low=-0.0597, high=-0.0317, verdict=UNDECIDED,
+        test=Decider.NIGHTS, p_value=0.5473, level=0.999, n_units=750,
+    )  # fmt: skip
+    trend = Finding(
+        gate="trend", verdict=UNDECIDED, code=Code.LINE, facts={"n_results": 9}, baseline=1, changes=(change,)
+    )
+    with History.open(path) as history:
+        record(history, entry_of(findings=(GOOD, trend)))
+    shown = reid_dist("history", "show", f"{path}#1").out
+    row = next(line.split() for line in shown.splitlines() if line.split()[:2] == ["trend", "mAP"])
+    assert row[-7:] == ["undecided", "order", "of", "nights,", "p", "=", "0.5473"]
 
 
 def test_compare_takes_entries_and_directories(reid_dist, nights: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from history_entries import BAD, NAME, entry_of, small_report
 
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.schema import SCHEMA
+from reid_dist.nightly.history.chain import SCHEMA
 
 OTHER = "vit/market1501/plain"
 
@@ -27,7 +27,7 @@ OTHER = "vit/market1501/plain"
 def processes() -> ForkServerContext:
     """New processes within milliseconds, for one that has imported everything makes them."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "reid_dist.nightly.history", "reid_dist.nightly.history.packing"])
+    context.set_forkserver_preload(["pytest", "reid_dist.nightly.history", "reid_dist.nightly.history.history"])
     return context
 
 
@@ -152,7 +152,7 @@ def test_processes_that_open_at_once_make_the_file_once(path: Path) -> None:
     for _ in range(5):
         join_all([start(append_runs, path, seed, 0) for seed in range(4)])
         connection = sqlite3.connect(path)
-        assert connection.execute("SELECT count(*) FROM made").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,), "the end of the chain"
         assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA,)
         connection.close()
         path.unlink()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import random
 import zlib
@@ -12,7 +11,7 @@ import pytest
 from history_entries import small_report
 
 from reid_dist.errors import DamagedStoreError, StoreError
-from reid_dist.nightly.history.packing import PackedReport, pack, unpack
+from reid_dist.nightly.history.history import pack, unpack
 
 
 def test_all_kinds_of_values_come_back_to_the_bit() -> None:
@@ -33,7 +32,7 @@ def test_all_kinds_of_values_come_back_to_the_bit() -> None:
         verification={"n_genuine": 4, "n_impostor": 9, "thresholds": {"EER": float("inf")}},
         notes=["\u00fc", "two"],
     )
-    found = unpack(pack(report), "it")
+    found = unpack(*pack(report), "it")
     assert found.to_dict() == report.to_dict()
     assert found.result_digest == report.result_digest
     for name, values in report.per_query.items():
@@ -44,8 +43,8 @@ def test_all_kinds_of_values_come_back_to_the_bit() -> None:
 def test_equal_reports_have_equal_bytes() -> None:
     assert pack(small_report(1)) == pack(small_report(1))
     slower = small_report(1, timing={"open": 9.0})
-    assert pack(slower).per_query == pack(small_report(1)).per_query
-    assert pack(slower).document != pack(small_report(1)).document
+    assert pack(slower)[1] == pack(small_report(1))[1]
+    assert pack(slower)[0] != pack(small_report(1))[0]
 
 
 def test_no_flipped_bit_is_taken_for_a_result() -> None:
@@ -53,12 +52,11 @@ def test_no_flipped_bit_is_taken_for_a_result() -> None:
     expected = small_report(1).to_dict()
     dice = random.Random(0)
     n_told = 0
-    for field in ("document", "per_query"):
-        content = getattr(packed, field)
+    for place, content in enumerate(packed):
         for at in dice.sample(range(len(content)), 150):
             flipped = content[:at] + bytes([content[at] ^ (1 << dice.randrange(8))]) + content[at + 1 :]
             try:
-                found = unpack(dataclasses.replace(packed, **{field: flipped}), "report of m/d/j")
+                found = unpack(*packed[:place], flipped, *packed[place + 1 :], "report of m/d/j")
             except DamagedStoreError as error:
                 n_told += "report of m/d/j" in str(error)
             else:
@@ -70,11 +68,11 @@ def test_no_flipped_bit_is_taken_for_a_result() -> None:
 @pytest.mark.parametrize("document", [b"[1, 2]", b"{", b"\xff"])
 def test_what_is_no_document_is_damaged(document: bytes) -> None:
     with pytest.raises(DamagedStoreError, match=r"^it (holds a list|cannot be decoded)"):
-        unpack(PackedReport(zlib.compress(document), pack(small_report()).per_query), "it")
+        unpack(zlib.compress(document), pack(small_report())[1], "it")
 
 
 def test_a_document_of_another_schema_is_refused() -> None:
-    packed = pack(small_report())
-    document = json.loads(zlib.decompress(packed.document)) | {"schema": 99}
+    packed, per_query = pack(small_report())
+    document = json.loads(zlib.decompress(packed)) | {"schema": 99}
     with pytest.raises(StoreError, match="it has schema 99, this version reads 1"):
-        unpack(PackedReport(zlib.compress(json.dumps(document).encode()), packed.per_query), "it")
+        unpack(zlib.compress(json.dumps(document).encode()), per_query, "it")

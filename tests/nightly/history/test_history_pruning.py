@@ -56,7 +56,8 @@ def test_the_newest_runs_of_each_suite_stay(history: History, path: Path) -> Non
     pruned = history.prune(keep=2)
     assert numbers(history) == [5, 6, 7, 8]
     assert (pruned.runs, pruned.n_entries, pruned.n_reports, pruned.kept) == ((1, 2, 3, 4), 4, 4, ())
-    assert [count(path, table) for table in ("entries", "reports", "arrays", "findings")] == [4, 4, 4, 4]
+    # A report is a document and its values per query.
+    assert [count(path, table) for table in ("entries", "results")] == [4, 8]
     assert history.report(8, NAME).counts["n_query"] == 40
 
 
@@ -136,7 +137,7 @@ def test_a_dry_run_removes_nothing(history: History, path: Path) -> None:
         night(history)
     would = history.prune(keep=1, dry_run=True)
     assert numbers(history) == [1, 2, 3]
-    assert count(path, "arrays") == 3
+    assert count(path, "results") == 6
     done = history.prune(keep=1)
     assert (
         (would.runs, would.n_entries, would.n_reports) == (done.runs, done.n_entries, done.n_reports) == ((1, 2), 2, 2)
@@ -156,7 +157,7 @@ def test_reports_are_removed_without_their_runs(history: History, path: Path) ->
     for number in (2, 3):
         with pytest.raises(StoreNotFoundError, match=f"report of {NAME} of run {number} .* it was pruned"):
             history.report(number, NAME)
-    assert count(path, "arrays") == 3
+    assert count(path, "results") == 6
 
 
 def test_arrays_stay_as_long_as_one_report_needs_them(history: History, path: Path) -> None:
@@ -164,7 +165,7 @@ def test_arrays_stay_as_long_as_one_report_needs_them(history: History, path: Pa
     for job in "abc":
         record(history, reported(report, job_digest=job))
     assert history.prune(keep=1).n_reports == 2
-    assert count(path, "arrays") == 1
+    assert count(path, "results") == 2
     assert history.report(3, NAME).to_dict() == report.to_dict()
 
 

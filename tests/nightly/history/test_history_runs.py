@@ -14,8 +14,7 @@ from history_entries import ALARMED, BAD, GOOD, NAME, SLOW, entry_of, failed_ent
 from reid_dist._version import __version__
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.nightly.history import History, Past
-from reid_dist.nightly.history.run_state import this_host
-from reid_dist.nightly.history.values import Estimate, Finding, Run
+from reid_dist.nightly.history.values import Estimate, Finding, Run, this_host
 from reid_dist.reports import TopK
 
 
@@ -84,7 +83,7 @@ def test_a_name_or_a_state_that_cannot_be_is_refused(history: History, field: st
 def test_an_entry_with_a_refused_finding_is_not_recorded(history: History) -> None:
     number = history.begin("market", "")
     with pytest.raises(InputError, match="'fine'"):
-        history.add(number, entry_of(findings=(BAD, Finding(gate="speed", verdict="fine", reason=""))), None)
+        history.add(number, entry_of(findings=(BAD, Finding(gate="speed", verdict="fine"))), None)
     assert history.run(number).entries == ()
     history.add(number, entry_of(findings=(SLOW, BAD)), None)
     assert history.run(number).entries[0].findings == (SLOW, BAD)

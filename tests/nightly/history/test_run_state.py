@@ -12,8 +12,7 @@ import pytest
 from history_entries import NAME, alter, entry_of, failed_entry, last_seen, record
 
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.run_state import FINISHED, KILLED, LONGEST_SILENCE, RUNNING, run_state, this_host
-from reid_dist.nightly.history.values import Run
+from reid_dist.nightly.history.values import FINISHED, KILLED, LONGEST_SILENCE, RUNNING, Run, run_state, this_host
 
 SEEN = datetime(2026, 5, 9, 2, 30, tzinfo=UTC)
 
@@ -86,7 +85,7 @@ def test_states_are_read_without_entries(history: History, path: Path) -> None:
     last_seen(path, numbers[3], SEEN + 2 * LONGEST_SILENCE)
     history.add(numbers[1], entry_of(), None)
     last_seen(path, numbers[1], SEEN)
-    alter(path, "UPDATE entries SET whole_checksum = 'another'")
+    alter(path, "UPDATE entries SET document = '{}'")
     expected = [RUNNING, RUNNING, FINISHED, RUNNING]
     assert history.states(at=SEEN + LONGEST_SILENCE) == dict(zip(numbers, expected, strict=True))
     expected[1] = KILLED

@@ -1,0 +1,139 @@
+"""Differences between two nights of a job, which may explain a changed result or prevent a comparison."""
+
+from __future__ import annotations
+
+import itertools
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from reid_dist.core.formatting import shortened
+from reid_dist.nightly.history.values import DONE, Difference, Entry, Run
+from reid_dist.reports.words import flatten
+
+INPUTS: Final = "inputs"
+JOB: Final = "job"
+LABELS: Final = "labels"
+VERSION: Final = "version"
+MACHINE: Final = "machine"
+
+LETTERS: Final[Mapping[str, str]] = {INPUTS: "I", JOB: "J", LABELS: "L", VERSION: "V", MACHINE: "M"}
+"""Letter on a chart by kind."""
+
+PROSE: Final = frozenset({"summary", "source", "definition"})
+"""Fields of a description about itself; another wording is not another job."""
+
+ABSENT: Final = "absent"
+"""Text of a field that an entry does not have."""
+
+# Fields of the environment that describe the machine.  The host name alone is no cause: it differs with every pod.
+_MACHINE: Final = ("platform", "cpu", "cores")
+_HOST: Final = "host"
+
+# Changes of the inputs before tonight's that make a change of every night.
+_EVERY: Final = 3
+_DIGITS: Final = frozenset(string.hexdigits.lower())
+_LONGEST: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One difference: its kind of `LETTERS`, the name of the field, and its values as text."""
+
+    kind: str
+    field: str
+    before: str
+    after: str
+
+
+def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """Return the differences of two descriptions; names of nested values are joined by dots."""
+    old, new = dict(flatten(before)), dict(flatten(after))
+    found = ((name, old.get(name, ABSENT), new.get(name, ABSENT)) for name in dict.fromkeys([*old, *new]))
+    return [(name, near, far) for name, near, far in found if near != far]
+
+
+def job_differences(before: Entry, after: Entry) -> list[Difference]:
+    """Return differences of two jobs; in prose only where nothing else differs."""
+    found = differing(before.conventions, after.conventions)
+    return [each for each in found if not _is_prose(each[0])] or found
+
+
+def place_differences(before: Entry, after: Entry) -> list[Difference]:
+    """Return differences of versions, commits and machines."""
+    found = differing(before.environment, after.environment) + differing(before.machine, after.machine)
+    return list(dict.fromkeys(found))
+
+
+def brief(text: str, digits: int = 8) -> str:
+    """Return the first digits of a digest, and any other text of at most a hundred characters."""
+    return text[:digits] if len(text) >= 16 and set(text) <= _DIGITS else shortened(text, _LONGEST)
+
+
+def compared_with(entry: Entry, earlier: Sequence[Run]) -> tuple[Run, Entry] | None:
+    """Return the baseline of an entry: its run and the entry there.
+
+    The baseline of a gate of accuracy, first of all of one that found a loss; without it, the last run in which the job
+    was done.
+    """
+    found_by = [finding for gate in ("accuracy", "trend") if (finding := entry.finding(gate)) is not None]
+    finding = next((each for each in found_by if each.is_regression), entry.finding("accuracy"))
+    number = None if finding is None else finding.baseline
+    found = done_before(entry, earlier)
+    return next((pair for pair in found if pair[0].number == number), found[-1] if found else None)
+
+
+def done_before(entry: Entry, earlier: Sequence[Run]) -> list[tuple[Run, Entry]]:
+    """Return the earlier runs, oldest first, in which the job of an entry was done, with the entry there."""
+    return [(run, old) for run in earlier if (old := run.entry(entry.name)) is not None and old.state == DONE]
+
+
+def changes_every_night(entry: Entry, earlier: Sequence[Run]) -> bool:
+    """Return whether the inputs of a job are other ones in each of the last nights, three or more before tonight."""
+    nights = [*(old for _, old in done_before(entry, earlier)), entry][-2 - _EVERY :]
+    digests = [night.input_digest for night in nights]
+    return len(digests) == 2 + _EVERY and all(near != far for near, far in itertools.pairwise(digests))
+
+
+def causes(before: Entry, after: Entry) -> Iterator[Cause]:
+    """Yield all differences of two entries of one job that a result may depend on, by kind."""
+    # Digests decide: a store may move, and a description may be reworded.
+    if before.input_digest != after.input_digest:
+        found = list(_causes(INPUTS, before.inputs, after.inputs))
+        yield from found or [_digests(INPUTS, before.input_digest, after.input_digest)]
+    if before.job_digest != after.job_digest:
+        found = list(_causes(JOB, before.conventions, after.conventions))
+        yield from found or [_digests(JOB, before.job_digest, after.job_digest)]
+    yield from _causes(LABELS, before.labels, after.labels)
+    yield from _causes(VERSION, *(_versions(entry) for entry in (before, after)))
+    yield from _causes(MACHINE, *(_machine(entry) for entry in (before, after)))
+
+
+def _versions(entry: Entry) -> dict[str, Any]:
+    return {name: value for name, value in entry.environment.items() if name not in (*_MACHINE, _HOST)}
+
+
+def _machine(entry: Entry) -> dict[str, Any]:
+    named = {name: entry.environment[name] for name in _MACHINE if name in entry.environment}
+    return named | {name: value for name, value in entry.machine.items() if name != _HOST}
+
+
+def _causes(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Cause]:
+    for name, near, far in differing(before, after):
+        if not _is_prose(name):
+            yield _cause(kind, name, near, far)
+
+
+def _digests(kind: str, before: str, after: str) -> Cause:
+    return _cause(kind, "", before or ABSENT, after or ABSENT)
+
+
+def _cause(kind: str, name: str, near: str, far: str) -> Cause:
+    cut = brief(near), brief(far)
+    # In full where the shortened texts are equal.
+    return Cause(kind, name, *(cut if cut[0] != cut[1] else (near, far)))
+
+
+def _is_prose(name: str) -> bool:
+    return name.rpartition(".")[2] in PROSE
