@@ -95,7 +95,7 @@ CALLS: dict[str, Call] = {
     "evaluate": _of_report(evaluate),
     "evaluate_stages": _of_report(evaluate, expand="dba(k=2)+aqe(k=2)", rerank=_SPEC),
     "evaluate_benchmark": _of_report(evaluate, benchmark="veri776"),
-    "evaluate_draws": _of_report(evaluate, benchmark="prcc_same_single_shot"),
+    "evaluate_draws": _of_report(evaluate_splits, benchmark="prcc_same_single_shot"),
     "evaluate_distances": _distances,
     "evaluate_splits": _of_report(evaluate_splits, repeats=2, protocol="no_cameras", rerank=_SPEC),
     "sweep_parameters": _of_report(sweep_parameters, rerank="k_reciprocal(k2=2)", k1=[4, 5]),
