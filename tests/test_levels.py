@@ -1,4 +1,4 @@
-"""Layout of the package: levels of its sub-packages, third-party imports, import cycles and lengths of modules."""
+"""Layout of the package: levels of its sub-packages, third-party imports, import cycles and names of modules."""
 
 from __future__ import annotations
 
@@ -132,13 +132,14 @@ def test_no_import_cycle_between_modules() -> None:
     assert first_cycle(edges) == []
 
 
-# One concept each, and the documentation of what is public of it.
-LONGER = {"stores/featureset.py"}
-
-
-def test_modules_are_of_at_most_450_lines() -> None:
-    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text().splitlines()) for path in PATHS.values()}
-    assert {name: length for name, length in lengths.items() if length > 450}.keys() == LONGER
+def test_names_of_modules_are_unique() -> None:
+    """One concept a module, and one name for it."""
+    places: dict[str, list[str]] = {}
+    for module, path in PATHS.items():
+        if path.name != "__init__.py":
+            places.setdefault(path.stem, []).append(module)
+    assert [modules for modules in places.values() if len(modules) > 1] == []
+    assert not {"utils", "util", "helpers", "common", "misc"} & places.keys()
 
 
 def test_a_breach_is_found_and_named() -> None:
