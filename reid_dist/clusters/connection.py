@@ -8,8 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from reid_dist.clusters.fields import memory_bytes
-from reid_dist.clusters.kinds import BatchCluster, Cluster, ExistingCluster, LocalCluster, SSHCluster, Threads
+from reid_dist.clusters.kinds import (
+    BatchCluster,
+    Cluster,
+    ExistingCluster,
+    LocalCluster,
+    SSHCluster,
+    Threads,
+    memory_bytes,
+)
 from reid_dist.clusters.local import EarlyCluster, memory_of_worker, shares
 from reid_dist.clusters.settings import forced_products, forcing, in_force, pages_of
 from reid_dist.clusters.workers import prepare_local_workers, workers_of
@@ -25,8 +32,8 @@ _OPENERS = {
     "local": ("local", "open_local"),
     "existing": ("existing", "open_existing"),
     "ssh": ("ssh", "open_ssh"),
-    "kubernetes": ("kubernetes", "open_kubernetes"),
-    "gateway": ("gateway", "open_gateway"),
+    "kubernetes": ("managed", "open_kubernetes"),
+    "gateway": ("managed", "open_gateway"),
     "slurm": ("batch", "open_batch"),
     "slurm_single_job": ("single_job", "open_single_job"),
     "pbs": ("batch", "open_batch"),

@@ -1,4 +1,4 @@
-"""Certificates, and the rule that connections beyond loopback are encrypted."""
+"""Certificates, the rule that connections beyond loopback are encrypted, and directories of this user alone."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import atexit
 import contextlib
 import datetime
 import ipaddress
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from reid_dist.clusters.kinds import Secured
 from reid_dist.core.regular_files import MOST_SETTINGS, read_named
+from reid_dist.core.temporary import temporary_directory
 from reid_dist.errors import InputError
 
 if TYPE_CHECKING:
     from distributed import Security
 
+    from reid_dist.clusters.kinds import Secured
 
 _ROLES = ("client", "scheduler", "worker")
 FIELDS = ("tls_ca_file", *(f"tls_{role}_{part}" for role in _ROLES for part in ("cert", "key")))
@@ -155,3 +157,44 @@ def refuse_open_network(config: Secured, what: str) -> None:
             f"{what} is beyond this machine and not encrypted: any process that reaches it can run code there; use TLS "
             "(ca_file, cert_file and key_file), or write 'insecure: true' on a private network"
         )
+
+
+# ---- directories of this user alone ----------------------------------------------------------------------------------
+
+SCRATCH_MODULE: Final = "reid_dist.clusters.remote_scratch"
+"""Module that is preloaded by nannies of workers that another program starts, for their scratch.
+
+Scratch of workers, where spilled data goes, is a directory of this user alone whatever the umask: Dask makes one of a
+fixed name in the temporary directory, by the umask, and shares one that exists.
+"""
+
+
+def private_directory(path: str) -> Path:
+    """Make a directory of this user alone within `shared_directory`: keys are put there."""
+    folder = Path(path).expanduser().absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise InputError(f"cannot make shared_directory {str(folder)!r} of the cluster: {error.strerror}") from None
+    return folder
+
+
+def scratch_directory(place: str | os.PathLike[str] | None = None) -> tempfile.TemporaryDirectory[str]:
+    """Make a directory of mode 0700 in `place`, or where Dask keeps temporary files; it is removed with the process."""
+    import dask
+
+    place = place or dask.config.get("temporary-directory", None)
+    if place is None:
+        return temporary_directory()
+    folder = Path(place).expanduser().absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return temporary_directory(str(folder))
+
+
+@contextlib.contextmanager
+def private_scratch() -> Iterator[str]:
+    """Have schedulers and nannies of this process, and their workers, use a new scratch directory."""
+    import dask
+
+    with scratch_directory() as folder, dask.config.set({"temporary-directory": folder}):
+        yield folder

@@ -25,11 +25,15 @@ from typing import TYPE_CHECKING, NoReturn
 import reid_dist.core.signals as signals
 from reid_dist.clusters.batch import import_jobqueue
 from reid_dist.clusters.existing import address_in, await_workers, reach
-from reid_dist.clusters.fields import memory_bytes
-from reid_dist.clusters.kinds import Cluster, SLURMJobCluster
-from reid_dist.clusters.security import FIELDS, certificates, temporary_certificates
+from reid_dist.clusters.kinds import Cluster, SLURMJobCluster, memory_bytes
+from reid_dist.clusters.security import (
+    FIELDS,
+    certificates,
+    private_directory,
+    scratch_directory,
+    temporary_certificates,
+)
 from reid_dist.clusters.settings import in_force
-from reid_dist.clusters.starting import private_directory, scratch_directory
 from reid_dist.clusters.workers import end_local_workers, place_sockets
 from reid_dist.core.json_text import parse_json
 from reid_dist.core.processes import discard_output
