@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.fingerprint import fingerprint, plain
-from reid_dist.core.model import RowRange, nth_rows
+from reid_dist.core.model import RowRange, cut_rows, nth_rows
 from reid_dist.core.segments import segment_offsets, take_segments
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
@@ -25,7 +25,7 @@ from reid_dist.engine.screened_pairs import ScreenedPairs, count_screened
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.errors import StoreError
 from reid_dist.kernels.reciprocal import SparseRows
-from reid_dist.stages.neighbours.resources import Resources
+from reid_dist.stages.session import Resources
 from reid_dist.stores import FeatureSet, Stage
 from reid_dist.stores.locks import stage_lock
 from reid_dist.stores.workspace import stage_name
@@ -62,6 +62,12 @@ class Blocks:
     def adopted(self, description: Mapping[str, Any]) -> Self:
         """The cut that a stage was begun with."""
         return replace(self, **{name: description[name] for name in vars(self)})
+
+
+def pieces_of(rows: RowRange, most_rows: int) -> Iterator[RowRange]:
+    """Pieces of at most so many rows of a range, which are computed at once."""
+    for cut in cut_rows(len(rows), most_rows):
+        yield RowRange(rows.start + cut.start, rows.start + cut.stop)
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from reranking_runs import resources
 from reid_dist.core.model import RowRange
 from reid_dist.errors import RunFailedError
 from reid_dist.kernels.reciprocal import SparseRows
-from reid_dist.stages.neighbours.resources import Resources
 from reid_dist.stages.parts import Blocks, Latest, Parts, RowStage, run
 from reid_dist.stages.pooling.row_groups import GroupBlocks
+from reid_dist.stages.session import Resources
 
 BEGUN: list[int] = []
 FAILING: set[int] = set()

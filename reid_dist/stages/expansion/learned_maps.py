@@ -31,8 +31,8 @@ from reid_dist.stages.expansion.new_features import (
     feature_blocks,
     new_sets,
 )
-from reid_dist.stages.neighbours import Resources
 from reid_dist.stages.parts import Blocks, Parts, PartStage, run
+from reid_dist.stages.session import Resources
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.labelled import joint_labels
 from reid_dist.stores.labels import given_labels
@@ -288,11 +288,11 @@ def map_sets(
     def mapped(made: NewSet, found: Parts, side: _Side) -> Mapped:
         blocks = feature_blocks(made.features.n_rows, step.row_bytes(query.dim), where.n_threads)
         places = np.where(side.groups == _ALL, len(cameras), side.groups)
-        return Mapped(blocks, made, 0, side.notes, step, found, places)
+        return Mapped(blocks, made, step, found, places)
 
     made: list[FeatureSet] = []
     for features, side in zip((query, gallery), groups.sides, strict=True):
-        wanted = NewSet(features, (features, learned), step, rules=side.rules)
+        wanted = NewSet(features, (features, learned), step, rules=side.rules, notes=side.notes)
         made += new_sets([wanted], solved, partial(mapped, side=side), where)
     return made[0], made[1]
 

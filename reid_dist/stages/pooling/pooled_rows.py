@@ -14,10 +14,10 @@ from reid_dist.core.formatting import first_few
 from reid_dist.core.model import RowRange, cut_rows
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError
-from reid_dist.stages.neighbours import Resources
 from reid_dist.stages.parts import Parts, RowStage, completed, turn
 from reid_dist.stages.pooling.pooling_job import POOLINGS, PooledPlace, Pooling, PoolJob, PoolRecipe
 from reid_dist.stages.pooling.row_groups import RowGroups, choose_cut, share
+from reid_dist.stages.session import Resources
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.featureset import ranges_with
 from reid_dist.stores.kept_rows import KEPT_DTYPES, convert_rows

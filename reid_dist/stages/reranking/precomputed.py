@@ -24,8 +24,7 @@ from reid_dist.kernels.jaccard import overlap_block, row_sums
 from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets
 from reid_dist.kernels.rescoring import mixed_values
 from reid_dist.stages.parts import cut_sparse, join_rows
-from reid_dist.stages.reranking.k_reciprocal import KReciprocal, mixing, parse_k_reciprocal, weighing
-from reid_dist.stages.reranking.weights import Weighing
+from reid_dist.stages.reranking.k_reciprocal import KReciprocal, Weighing, mixing, parse_k_reciprocal, weighing
 
 Float64 = NDArray[np.float64]
 

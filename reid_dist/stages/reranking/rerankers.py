@@ -20,8 +20,8 @@ from reid_dist.errors import InputError
 
 if TYPE_CHECKING:
     from reid_dist.engine.scorers import Scorer
-    from reid_dist.stages.neighbours import Resources
     from reid_dist.stages.reranking.reranked_scorer import CandidateList
+    from reid_dist.stages.session import Resources
     from reid_dist.stores import FeatureSet
 
 WHOLE, NUMBER, NAME, FLAG = "whole numbers", "numbers", "names", "true or false"
