@@ -6,7 +6,6 @@ of the stage, a tile, until those of all items are merged from them.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -151,15 +150,22 @@ def find_neighbours(
     `k` counts the item itself; longer finished lists of the workspace are accepted.  Without `farthest`, largest
     distances are not searched for.
     """
-    return _found(Search(SearchBlocks.none(), items, items, distance, k, farthest, where.policy), where)
+    # A list of length 1 holds no neighbour; length 2 costs no more.
+    k = max(2, k)
+    rows = choose_block_rows(items.n_items, items.dim, k, *_limits(where), on_device=_on_device(items, items, where))
+    blocks = SearchBlocks(items.n_items, rows, rows, rows_of_a_tile(where.chunk_rows))
+    return _found(Search(blocks, items, items, distance, k, farthest, where.policy), where)
 
 
 def find_query_neighbours(
     query: FeatureSet, gallery: FeatureSet, distance: Distance, k: int, where: Resources
 ) -> NeighbourLists:
     """Find the `k` nearest gallery items of every query, the query itself first, as `find_neighbours` does."""
-    sides = Items((query,)), Items((gallery,))
-    return _found(QuerySearch(SearchBlocks.none(), *sides, distance, k, True, where.policy), where)
+    near, far, k = Items((query,)), Items((gallery,)), max(2, k)
+    sizes = query.n_rows, gallery.n_rows
+    rows = choose_two_block_rows(sizes, query.dim, k, *_limits(where), on_device=_on_device(near, far, where))
+    blocks = SearchBlocks(query.n_rows, *rows, rows_of_a_tile(where.chunk_rows))
+    return _found(QuerySearch(blocks, near, far, distance, k, True, where.policy), where)
 
 
 def find_top_lists(query: FeatureSet, gallery: FeatureSet, k: int, where: Resources) -> NeighbourLists:
@@ -171,9 +177,19 @@ def find_top_lists(query: FeatureSet, gallery: FeatureSet, k: int, where: Resour
     return _found(TopSearch(blocks, *sides, DISTANCES.get("cosine"), min(k, gallery.n_rows)), where)
 
 
+def _limits(where: Resources) -> tuple[int, int, int | None]:
+    return where.n_threads, where.memory_per_thread, where.chunk_rows
+
+
+def _on_device(items: Items, candidates: Items, where: Resources) -> bool:
+    return where.policy.expects_device(items.n_items * candidates.n_items * items.dim)
+
+
 @dataclass(frozen=True)
 class ListStage(PartStage):
     """Lists of the `k` nearest candidates of items; `farthest` is whether their largest distances are kept too."""
+
+    own_first: ClassVar[bool] = True
 
     items: Items
     candidates: Items
@@ -181,27 +197,23 @@ class ListStage(PartStage):
     k: int
     farthest: bool = False
 
-    @abstractmethod
-    def cut(self, where: Resources) -> Blocks:
-        """Choose a cut of the lists."""
-
-    def lists(self, parts: Parts, k: int, *, farthest: bool) -> NeighbourLists:
-        """The lists in some parts, of length `k`."""
-        return NeighbourLists(parts, self.items, self.candidates, self.distance, k, has_farthest=farthest)
-
 
 def _found(stage: ListStage, where: Resources) -> NeighbourLists:
     """Finished lists of a kind of stage, of the length or longer, or new ones."""
     own = where.workspace.place(stage_name(stage.kind, stage.identity))
     wanted = plain(stage.identity)
+    parts, k, farthest = None, stage.k, stage.farthest
     for kept, description in where.workspace.begun(stage.kind):
         found = description["of"]
-        if kept.path == own or found["k"] < stage.k or (stage.farthest and not found["farthest"]):
+        if kept.path == own or found["k"] < k or (farthest and not found["farthest"]):
             continue
-        parts = Parts(kept, stage.blocks.adopted(description))
-        if {**found, "k": stage.k, "farthest": stage.farthest} == wanted and not parts.missing(kept.done()):
-            return stage.lists(parts, found["k"], farthest=found["farthest"])
-    return stage.lists(run(replace(stage, blocks=stage.cut(where)), where), stage.k, farthest=stage.farthest)
+        longer = Parts(kept, stage.blocks.adopted(description))
+        if {**found, "k": k, "farthest": farthest} == wanted and not longer.missing(kept.done()):
+            parts, k, farthest = longer, found["k"], found["farthest"]
+            break
+    if parts is None:
+        parts = run(stage, where)
+    return NeighbourLists(parts, stage.items, stage.candidates, stage.distance, k, stage.own_first, farthest)
 
 
 @dataclass(frozen=True)
@@ -209,14 +221,7 @@ class TopSearch(ListStage):
     """Lists without the item itself, found by the task graph of an evaluation."""
 
     kind: ClassVar[str] = "toplists"
-
-    def cut(self, where: Resources) -> Blocks:
-        """The cut for any number of threads: lists are not computed by blocks."""
-        return self.blocks
-
-    def lists(self, parts: Parts, k: int, *, farthest: bool) -> NeighbourLists:
-        """The lists in some parts."""
-        return replace(super().lists(parts, k, farthest=farthest), own_first=False)
+    own_first: ClassVar[bool] = False
 
     def fill(self, parts: Parts, missing: Sequence[int], done: frozenset[str], where: Resources) -> None:
         """Find all lists at once."""
@@ -250,11 +255,6 @@ class SearchBlocks(Blocks):
     candidate_rows: int
     tile_rows: int
 
-    @classmethod
-    def none(cls) -> SearchBlocks:
-        """No cut yet."""
-        return cls(0, 1, 1, 1)
-
 
 @dataclass(frozen=True)
 class Search(ListStage):
@@ -269,21 +269,6 @@ class Search(ListStage):
 
     blocks: SearchBlocks
     policy: Policy = field(default_factory=Policy.in_force, compare=False)
-
-    def __post_init__(self) -> None:
-        # A list of length 1 holds no neighbour; length 2 costs no more.
-        object.__setattr__(self, "k", max(2, self.k))
-
-    def cut(self, where: Resources) -> SearchBlocks:
-        """Choose blocks."""
-        n, n_others, dim = self.items.n_items, self.candidates.n_items, self.items.dim
-        limits = where.n_threads, where.memory_per_thread, where.chunk_rows
-        on_device = where.policy.expects_device(n * n_others * dim)
-        if self.is_symmetric:
-            rows = (choose_block_rows(n, dim, self.k, *limits, on_device=on_device),) * 2
-        else:
-            rows = choose_two_block_rows((n, n_others), dim, self.k, *limits, on_device=on_device)
-        return SearchBlocks(n, *rows, rows_of_a_tile(where.chunk_rows))
 
     @property
     def candidate_blocks(self) -> list[RowRange]:
