@@ -299,7 +299,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "pid_place.astype(np.int64) * (len(camids) - 1) + camid_place",
         ),
         (
-            "stages/pooling/pooled_rows.py",
+            "stages/pooling/pooling_job.py",
             "if zero_groups and not job.allow_zero:",
             "if zero_groups and job.allow_zero is None:",
         ),
