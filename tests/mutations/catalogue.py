@@ -259,8 +259,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         (
             "stages/parts.py",
-            "items[held_by == block] - self.blocks.rows(block).start",
-            "items[held_by == block] - self.blocks.rows(block).start // 2",
+            "rows[held_by == block] - self.blocks.rows(block).start",
+            "rows[held_by == block] - self.blocks.rows(block).start // 2",
         ),
         ("stages/neighbours/search_plan.py", "self.kept + after.workspace_bytes", "after.workspace_bytes"),
         ("stages/reranking/top.py", "distinct - (distinct[-1] + 1.0)", "distinct - (distinct[0] + 1.0)"),

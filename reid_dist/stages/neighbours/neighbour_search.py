@@ -124,7 +124,7 @@ class NeighbourLists:
         """
         if length == 1 or not len(items):
             return np.full(len(items), -np.inf)
-        last: Float64 = self.parts.take(items, "distance")[0][:, length - 1]
+        last: Float64 = self.parts.read(items, "distance")[0][:, length - 1]
         return last
 
 

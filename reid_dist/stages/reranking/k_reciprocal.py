@@ -459,7 +459,7 @@ class Means(_WeightStage):
         """Rows of a range of items."""
         first = self.lists.index(rows)[:, : self.n_averaged].astype(np.int64)
         needed = np.unique(first[first >= 0])
-        return mean_rows(places_among(needed, first), self.weights.sparse_items(needed))
+        return mean_rows(places_among(needed, first), self.weights.sparse(needed))
 
 
 @dataclass(frozen=True)
@@ -488,7 +488,7 @@ class QueryWeights(_WeightStage):
         # Every query has a row of weights of its own, behind those of the gallery.
         row = places_among(needed, first)
         row[:, 0] = len(needed) + np.arange(len(rows))
-        return mean_rows(row, join_rows([self.weights.sparse_items(needed), own]))
+        return mean_rows(row, join_rows([self.weights.sparse(needed), own]))
 
     def _own_rows(self, listed: Listed, rows: RowRange) -> SparseRows:
         """Rows of weights of a range of queries before the mean."""

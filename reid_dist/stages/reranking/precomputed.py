@@ -24,7 +24,7 @@ from reid_dist.kernels.jaccard import overlap_block, row_sums
 from reid_dist.kernels.reciprocal import SparseRows, mean_rows
 from reid_dist.kernels.rescoring import mixed_values
 from reid_dist.stages.neighbours.neighbour_search import Listed
-from reid_dist.stages.parts import cut_sparse, join_rows
+from reid_dist.stages.parts import join_rows, take_sparse
 from reid_dist.stages.reranking.k_reciprocal import (
     KReciprocal,
     Weighing,
@@ -242,12 +242,12 @@ def _mixed(
     """Mix Jaccard distances with the given ones."""
     n_query, n_items = items.n_query, items.n_items
     mix = mixing(spec, measure)
-    gallery = cut_sparse(weights, n_query, n_items)
+    gallery = take_sparse(weights, slice(n_query, n_items))
     far_sums, scale = row_sums(gallery), mix.scale(largest[:n_query])
     squared = measure.name == "euclidean" and not spec.rules.mixes_plain
     result = np.empty((n_query, n_items - n_query))
     for rows in cut_rows(n_query, _ROWS_AT_ONCE):
-        near = cut_sparse(weights, rows.start, rows.stop)
+        near = take_sparse(weights, slice(rows.start, rows.stop))
         shared = overlap_block(near, gallery, n_items, mix.multiplies)
         owner = entry_owners(shared.indptr)
         # Items that share no weight have a Jaccard distance of exactly 1.
