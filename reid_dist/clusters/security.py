@@ -43,7 +43,7 @@ def certificates(config: Secured) -> Security | None:
         read_named(path, f"{name} of the cluster", MOST_SETTINGS)
         # Absolute: workers start in other directories.
         paths[name.removesuffix("_file")] = str(path.absolute())
-    security = _security(paths)
+    security = security_of(paths)
     try:
         security.get_connection_args("client")
     except OSError as error:
@@ -54,7 +54,7 @@ def certificates(config: Secured) -> Security | None:
     return security
 
 
-def _security(pem: Mapping[str, str]) -> Security:
+def security_of(pem: Mapping[str, str]) -> Security:
     """Authority, certificate and key for every role; each as the path of a file, or as its content."""
     from distributed import Security
 
@@ -64,7 +64,10 @@ def _security(pem: Mapping[str, str]) -> Security:
 
 @contextlib.contextmanager
 def certificates_on_disk(config: Secured, folder: Path) -> Iterator[Security | None]:
-    """Certificates as of `temporary_certificates`; new ones are files of this user alone in `folder`, until the end."""
+    """Certificates of the file; without any, None for ``insecure``, or new ones.
+
+    New ones are files of this user alone in `folder`, until the end.
+    """
     security = certificates(config)
     if security is not None or config.insecure:
         yield security
@@ -84,23 +87,15 @@ def new_certificates(folder: Path) -> Iterator[Security]:
         stack.callback(atexit.unregister, remove)
         stack.callback(remove)
         paths = {}
-        for name, text in _made().items():
+        for name, text in new_pem().items():
             path = Path(place, f"{name}.pem")
             path.touch(mode=0o600)
             path.write_text(text)
             paths[name] = str(path)
-        yield _security(paths)
+        yield security_of(paths)
 
 
-def temporary_certificates(config: Secured) -> Security | None:
-    """Certificates of the file; without any, new ones for this run, in memory, or None for ``insecure``."""
-    security = certificates(config)
-    if security is not None or config.insecure:
-        return security
-    return _security(_made())
-
-
-def _made() -> dict[str, str]:
+def new_pem() -> dict[str, str]:
     """A key and a self-signed certificate, as PEM, which admit the holders of the key alone.
 
     An elliptic-curve key: an RSA key takes up to a tenth of a second to make, and longer in every handshake.
