@@ -6,7 +6,7 @@ import contextlib
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reid_dist.clusters.kinds import (
     BatchCluster,
@@ -42,13 +42,6 @@ _OPENERS = {
 }
 
 
-def _open(config: Any, *early: EarlyCluster) -> contextlib.AbstractContextManager[Client]:
-    module, name = _OPENERS[config.kind]
-    opener = getattr(importlib.import_module(f"reid_dist.clusters.{module}"), name)
-    opened: contextlib.AbstractContextManager[Client] = opener(config, *early)
-    return opened
-
-
 @contextlib.contextmanager
 def connect(config: Cluster, *, early: EarlyCluster | None = None) -> Iterator[Client | None]:
     """Start or reach a cluster and yield its client, None for threads; end what was started.
@@ -56,26 +49,21 @@ def connect(config: Cluster, *, early: EarlyCluster | None = None) -> Iterator[C
     `early` is the cluster if it has been started.
     Raises `ClusterError` if it cannot be started or reached in time, and `InputError` if a package is not installed.
     """
-    with forcing(config.screen, config.device, gpus=config.expects_gpus), _connected(config, early) as client:
-        yield client
-
-
-@contextlib.contextmanager
-def _connected(config: Cluster, early: EarlyCluster | None) -> Iterator[Client | None]:
-    integers = forced_products() != "float32"
-    if isinstance(config, Threads):
-        warmup(integers=integers)
-        yield None
-        return
-    if isinstance(config, LocalCluster):
-        prepare_local_workers()
-        warmup(integers=integers)
-        if early is not None:
-            with _open(config, early) as client:
-                yield client
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(forcing(config.screen, config.device, gpus=config.expects_gpus))
+        if isinstance(config, LocalCluster):
+            prepare_local_workers()
+        if isinstance(config, Threads | LocalCluster):
+            warmup(integers=forced_products() != "float32")
+        if isinstance(config, Threads):
+            yield None
             return
-    with in_force(config.dask, pages_of(config)), _open(config) as client:
-        yield client
+        if early is None:
+            stack.enter_context(in_force(config.dask, pages_of(config)))
+        module, name = _OPENERS[config.kind]
+        opener = getattr(importlib.import_module(f"reid_dist.clusters.{module}"), name)
+        # What was started early is local, and has its settings.
+        yield stack.enter_context(opener(config) if early is None else opener(config, early))
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,25 +165,27 @@ def _make_folder(folder: Path) -> None:
 def _serve(config: SLURMJobCluster, task: int, folder: Path, scratch: str) -> None:
     """Run the scheduler or a worker until the end."""
     module = import_jobqueue(config.kind, "dask_jobqueue.slurm")
-    is_open = config.insecure and not config.has_certificates
-    common = {"protocol": "tcp://" if is_open else "tls://", "interface": config.interface}
     if task == _SCHEDULER:
         security = _make_certificates(config, folder)
     else:
         address_in(folder / _ADDRESS, time.monotonic() + config.timeout_s, config.timeout_s)
         security = _read_certificates(config, folder)
+    common = {
+        "protocol": "tcp://" if config.insecure and not config.has_certificates else "tls://",
+        "interface": config.interface,
+        "security": security,
+        "dashboard": False,
+        "dashboard_address": "127.0.0.1:0",
+    }
     module.SLURMRunner(
         scheduler_file=str(folder / _ADDRESS),
         worker_class="distributed.Nanny",
-        scheduler_options={**common, "security": security, "dashboard": False, "dashboard_address": "127.0.0.1:0"},
+        scheduler_options=common,
         worker_options={
             **common,
-            "security": security,
             "nthreads": config.threads_per_worker,
             "memory_limit": memory_bytes(config.memory),
             "local_directory": scratch,
-            "dashboard": False,
-            "dashboard_address": "127.0.0.1:0",
             "death_timeout": config.timeout_s,
         },
     )
