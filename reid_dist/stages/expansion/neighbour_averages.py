@@ -239,9 +239,8 @@ def convolve_sets(
         return tuple(found)
 
     def convolved(made: NewSet, weighted: tuple[_Weighted, ...]) -> Convolved:
-        return Convolved(
-            feature_blocks(made.features.n_rows, step.row_bytes(query.dim), where.n_threads), made, weighted
-        )
+        blocks = feature_blocks(made.features.n_rows, step.row_bytes(query.dim), where.n_threads)
+        return Convolved(blocks, made, weighted)
 
     near, far = new_sets(NewSet.of_both(both, step, rules, notes), weighted, convolved, where)
     return near, far

@@ -1,7 +1,9 @@
-"""Neighbour searches as stages of a workspace: finished blocks are kept, and longer lists serve for shorter ones.
+"""Neighbour lists, and the searches that find them as stages of a workspace.
 
-A search of items among themselves compares each pair of blocks once for both.  The lists of a pair of blocks are a part
-of the stage, a tile, until those of all items are merged from them.
+Finished blocks are kept, and longer lists serve for shorter ones.  `find_neighbours` compares each pair of blocks of
+items once for both; the lists of a pair of blocks are a part of the stage, a tile, until those of all items are merged
+from them.  `find_query_neighbours` compares queries with a gallery in the same way, and `find_top_lists` does so in the
+task graph of an evaluation, by cosine.
 """
 
 from __future__ import annotations
