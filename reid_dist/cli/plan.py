@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from reid_dist.engine.calibration import ListRates, Rates
     from reid_dist.engine.plan import Plan
     from reid_dist.engine.policy import Policy
-    from reid_dist.stages.neighbours.search_plan import SearchPlan
-    from reid_dist.stages.stage_costs import Cost
+    from reid_dist.stages.neighbours.search_plan import Cost, SearchPlan
     from reid_dist.stages.stage_plan import StagePlan
 
 # Operations from which a job is large: several minutes of a core.

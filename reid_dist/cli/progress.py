@@ -15,9 +15,9 @@ from typing import Any
 from rich.progress import TaskID
 
 from reid_dist.cli.events import current_log
-from reid_dist.clusters.compilation import Spans
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import rough_duration
+from reid_dist.engine.compilation_spans import Spans
 from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.sessions import STAGE_TITLES, StageBars, new_bars
 from reid_dist.reports.words import metric_value

@@ -18,12 +18,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from reid_dist.clusters.existing import await_workers
-from reid_dist.clusters.fields import memory_bytes
-from reid_dist.clusters.kinds import BatchCluster, LSFCluster, SGECluster, SLURMCluster
+from reid_dist.clusters.kinds import BatchCluster, LSFCluster, SGECluster, SLURMCluster, memory_bytes
 from reid_dist.clusters.own_gpu import OWN_GPU
-from reid_dist.clusters.security import certificates_on_disk
+from reid_dist.clusters.security import SCRATCH_MODULE, certificates_on_disk, private_directory, private_scratch
 from reid_dist.clusters.settings import serialized
-from reid_dist.clusters.starting import PRELOADED, private_directory, private_scratch
 from reid_dist.core.extras import import_extra
 from reid_dist.errors import ClusterError, InputError
 
@@ -94,7 +92,7 @@ def batch_cluster(config: Any) -> Iterator[Any]:
 def _options(config: BatchCluster, shared: Path, security: Security | None) -> dict[str, Any]:
     """Options that all batch systems take."""
     # Workers would serve pages outside TLS.
-    words = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0", "--preload-nanny", PRELOADED]
+    words = ["--no-dashboard", "--dashboard-address", "127.0.0.1:0", "--preload-nanny", SCRATCH_MODULE]
     if isinstance(config, SLURMCluster) and config.gpus is not None:
         words += ["--preload-nanny", OWN_GPU]
     if config.lifetime is not None and config.lifetime_stagger is not None:

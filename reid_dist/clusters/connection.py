@@ -6,10 +6,17 @@ import contextlib
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from reid_dist.clusters.fields import memory_bytes
-from reid_dist.clusters.kinds import BatchCluster, Cluster, ExistingCluster, LocalCluster, SSHCluster, Threads
+from reid_dist.clusters.kinds import (
+    BatchCluster,
+    Cluster,
+    ExistingCluster,
+    LocalCluster,
+    SSHCluster,
+    Threads,
+    memory_bytes,
+)
 from reid_dist.clusters.local import EarlyCluster, memory_of_worker, shares
 from reid_dist.clusters.settings import forced_products, forcing, in_force, pages_of
 from reid_dist.clusters.workers import prepare_local_workers, workers_of
@@ -25,21 +32,14 @@ _OPENERS = {
     "local": ("local", "open_local"),
     "existing": ("existing", "open_existing"),
     "ssh": ("ssh", "open_ssh"),
-    "kubernetes": ("kubernetes", "open_kubernetes"),
-    "gateway": ("gateway", "open_gateway"),
+    "kubernetes": ("managed", "open_kubernetes"),
+    "gateway": ("managed", "open_gateway"),
     "slurm": ("batch", "open_batch"),
     "slurm_single_job": ("single_job", "open_single_job"),
     "pbs": ("batch", "open_batch"),
     "lsf": ("batch", "open_batch"),
     "sge": ("batch", "open_batch"),
 }
-
-
-def _open(config: Any, *early: EarlyCluster) -> contextlib.AbstractContextManager[Client]:
-    module, name = _OPENERS[config.kind]
-    opener = getattr(importlib.import_module(f"reid_dist.clusters.{module}"), name)
-    opened: contextlib.AbstractContextManager[Client] = opener(config, *early)
-    return opened
 
 
 @contextlib.contextmanager
@@ -49,26 +49,21 @@ def connect(config: Cluster, *, early: EarlyCluster | None = None) -> Iterator[C
     `early` is the cluster if it has been started.
     Raises `ClusterError` if it cannot be started or reached in time, and `InputError` if a package is not installed.
     """
-    with forcing(config.screen, config.device, gpus=config.expects_gpus), _connected(config, early) as client:
-        yield client
-
-
-@contextlib.contextmanager
-def _connected(config: Cluster, early: EarlyCluster | None) -> Iterator[Client | None]:
-    integers = forced_products() != "float32"
-    if isinstance(config, Threads):
-        warmup(integers=integers)
-        yield None
-        return
-    if isinstance(config, LocalCluster):
-        prepare_local_workers()
-        warmup(integers=integers)
-        if early is not None:
-            with _open(config, early) as client:
-                yield client
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(forcing(config.screen, config.device, gpus=config.expects_gpus))
+        if isinstance(config, LocalCluster):
+            prepare_local_workers()
+        if isinstance(config, Threads | LocalCluster):
+            warmup(integers=forced_products() != "float32")
+        if isinstance(config, Threads):
+            yield None
             return
-    with in_force(config.dask, pages_of(config)), _open(config) as client:
-        yield client
+        if early is None:
+            stack.enter_context(in_force(config.dask, pages_of(config)))
+        module, name = _OPENERS[config.kind]
+        opener = getattr(importlib.import_module(f"reid_dist.clusters.{module}"), name)
+        # What was started early is local, and has its settings.
+        yield stack.enter_context(opener(config) if early is None else opener(config, early))
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,28 +90,25 @@ def reach(address: str, security: Security | None, where: str, timeout_s: float)
 
 def await_workers(client: Client, n_workers: int, timeout_s: float, where: str, advice: str) -> None:
     """Wait until so many workers are there."""
-    with requested_worker(client):
-        _await_workers(client, n_workers, timeout_s, where, advice)
-
-
-def _await_workers(client: Client, n_workers: int, timeout_s: float, where: str, advice: str) -> None:
-    deadline = time.monotonic() + timeout_s
     connected = time.monotonic()
-    while True:
-        now = time.monotonic()
-        # Dask's own waiting ends when its client gives up, which takes as long as workers may: many minutes in a queue.
-        if client.status == "running":
-            connected = now
-            if _n_running(client) >= n_workers:
-                return
-        elif now - connected > _BACK_WITHIN_S or client.status == "closed":
-            raise ClusterError(f"lost {where} while waiting for workers; see that it still runs")
-        if now > deadline:
-            raise ClusterError(
-                f"{where} had fewer than {counted(n_workers, 'worker')} after {timeout_s:g} s; {advice} or raise "
-                "timeout_s"
-            )
-        time.sleep(_POLLED_EVERY_S)
+    deadline = connected + timeout_s
+    with requested_worker(client):
+        while True:
+            now = time.monotonic()
+            # Dask's own waiting ends when its client gives up, which takes as long as workers may: many minutes in a
+            # queue.
+            if client.status == "running":
+                connected = now
+                if _n_running(client) >= n_workers:
+                    return
+            elif now - connected > _BACK_WITHIN_S or client.status == "closed":
+                raise ClusterError(f"lost {where} while waiting for workers; see that it still runs")
+            if now > deadline:
+                raise ClusterError(
+                    f"{where} had fewer than {counted(n_workers, 'worker')} after {timeout_s:g} s; {advice} or raise "
+                    "timeout_s"
+                )
+            time.sleep(_POLLED_EVERY_S)
 
 
 def _n_running(client: Client) -> int:

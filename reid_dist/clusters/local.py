@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reid_dist.clusters.failures import one_line, root_cause
-from reid_dist.clusters.fields import LEAST_MEMORY
-from reid_dist.clusters.kinds import LocalCluster
+from reid_dist.clusters.kinds import LEAST_MEMORY, LocalCluster
 from reid_dist.clusters.own_gpu import OWN_GPU
-from reid_dist.clusters.security import new_certificates
+from reid_dist.clusters.security import new_certificates, private_scratch
 from reid_dist.clusters.settings import in_force, pages_of, without_logs_of_dask
-from reid_dist.clusters.starting import private_scratch
 from reid_dist.core.address_space import more_memory
 from reid_dist.core.environment import default_processes, usable_cores
 from reid_dist.core.formatting import byte_size, counted

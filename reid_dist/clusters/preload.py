@@ -1,4 +1,4 @@
-"""Imported first by the process that local workers are forked from.
+"""Imported by the process that local workers are forked from, once for all of them.
 
 The first call of any compiled function also sets up the compiler, which takes some 0.3 s even for a function from the
 disk cache.  That is done here; the workers load the kernels themselves, as compiling them, without a cache, would delay
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import signal
 import sys
@@ -18,7 +19,11 @@ from traceback import walk_tb
 from types import TracebackType
 
 import reid_dist.core.signals as signals
+from reid_dist.core.sources import sources_digest
 from reid_dist.kernels.settings import start_compiler
+
+# What every worker imports.
+_MODULES = ("distributed", "distributed.nanny", "distributed.worker", "reid_dist.engine.graph")
 
 
 def _report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -43,8 +48,13 @@ sys.excepthook = _report
 
 # Nothing that is made here is freed: no garbage collection is needed, here or in a fork.
 gc.disable()
-# Where there is no room for it, the processes that need it say so.
+# Where there is no room for it, or a module is missing, the processes that need it say so.
 with contextlib.suppress(MemoryError, ImportError, OSError, RuntimeError):
     start_compiler()
+with contextlib.suppress(Exception):
+    for _name in _MODULES:
+        importlib.import_module(_name)
+# Of the code that is imported, also if its files change before a worker is started.
+sources_digest()
 gc.freeze()
 gc.enable()

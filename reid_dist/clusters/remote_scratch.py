@@ -10,7 +10,7 @@ from typing import Any
 
 import dask
 
-from reid_dist.clusters.starting import scratch_directory
+from reid_dist.clusters.security import scratch_directory
 from reid_dist.core.semaphores import noted_semaphores
 
 _FOLDER = scratch_directory()

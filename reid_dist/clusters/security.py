@@ -1,4 +1,4 @@
-"""Certificates, and the rule that connections beyond loopback are encrypted."""
+"""Certificates, the rule that connections beyond loopback are encrypted, and directories of this user alone."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import atexit
 import contextlib
 import datetime
 import ipaddress
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from reid_dist.clusters.kinds import Secured
 from reid_dist.core.regular_files import MOST_SETTINGS, read_named
+from reid_dist.core.temporary import temporary_directory
 from reid_dist.errors import InputError
 
 if TYPE_CHECKING:
     from distributed import Security
 
+    from reid_dist.clusters.kinds import Secured
 
 _ROLES = ("client", "scheduler", "worker")
 FIELDS = ("tls_ca_file", *(f"tls_{role}_{part}" for role in _ROLES for part in ("cert", "key")))
@@ -41,7 +43,7 @@ def certificates(config: Secured) -> Security | None:
         read_named(path, f"{name} of the cluster", MOST_SETTINGS)
         # Absolute: workers start in other directories.
         paths[name.removesuffix("_file")] = str(path.absolute())
-    security = _security(paths)
+    security = security_of(paths)
     try:
         security.get_connection_args("client")
     except OSError as error:
@@ -52,7 +54,7 @@ def certificates(config: Secured) -> Security | None:
     return security
 
 
-def _security(pem: Mapping[str, str]) -> Security:
+def security_of(pem: Mapping[str, str]) -> Security:
     """Authority, certificate and key for every role; each as the path of a file, or as its content."""
     from distributed import Security
 
@@ -62,7 +64,10 @@ def _security(pem: Mapping[str, str]) -> Security:
 
 @contextlib.contextmanager
 def certificates_on_disk(config: Secured, folder: Path) -> Iterator[Security | None]:
-    """Certificates as of `temporary_certificates`; new ones are files of this user alone in `folder`, until the end."""
+    """Certificates of the file; without any, None for ``insecure``, or new ones.
+
+    New ones are files of this user alone in `folder`, until the end.
+    """
     security = certificates(config)
     if security is not None or config.insecure:
         yield security
@@ -82,23 +87,15 @@ def new_certificates(folder: Path) -> Iterator[Security]:
         stack.callback(atexit.unregister, remove)
         stack.callback(remove)
         paths = {}
-        for name, text in _made().items():
+        for name, text in new_pem().items():
             path = Path(place, f"{name}.pem")
             path.touch(mode=0o600)
             path.write_text(text)
             paths[name] = str(path)
-        yield _security(paths)
+        yield security_of(paths)
 
 
-def temporary_certificates(config: Secured) -> Security | None:
-    """Certificates of the file; without any, new ones for this run, in memory, or None for ``insecure``."""
-    security = certificates(config)
-    if security is not None or config.insecure:
-        return security
-    return _security(_made())
-
-
-def _made() -> dict[str, str]:
+def new_pem() -> dict[str, str]:
     """A key and a self-signed certificate, as PEM, which admit the holders of the key alone.
 
     An elliptic-curve key: an RSA key takes up to a tenth of a second to make, and longer in every handshake.
@@ -155,3 +152,44 @@ def refuse_open_network(config: Secured, what: str) -> None:
             f"{what} is beyond this machine and not encrypted: any process that reaches it can run code there; use TLS "
             "(ca_file, cert_file and key_file), or write 'insecure: true' on a private network"
         )
+
+
+# ---- directories of this user alone ----------------------------------------------------------------------------------
+
+SCRATCH_MODULE: Final = "reid_dist.clusters.remote_scratch"
+"""Module that is preloaded by nannies of workers that another program starts, for their scratch.
+
+Scratch of workers, where spilled data goes, is a directory of this user alone whatever the umask: Dask makes one of a
+fixed name in the temporary directory, by the umask, and shares one that exists.
+"""
+
+
+def private_directory(path: str) -> Path:
+    """Make a directory of this user alone within `shared_directory`: keys are put there."""
+    folder = Path(path).expanduser().absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise InputError(f"cannot make shared_directory {str(folder)!r} of the cluster: {error.strerror}") from None
+    return folder
+
+
+def scratch_directory(place: str | os.PathLike[str] | None = None) -> tempfile.TemporaryDirectory[str]:
+    """Make a directory of mode 0700 in `place`, or where Dask keeps temporary files; it is removed with the process."""
+    import dask
+
+    place = place or dask.config.get("temporary-directory", None)
+    if place is None:
+        return temporary_directory()
+    folder = Path(place).expanduser().absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    return temporary_directory(str(folder))
+
+
+@contextlib.contextmanager
+def private_scratch() -> Iterator[str]:
+    """Have schedulers and nannies of this process, and their workers, use a new scratch directory."""
+    import dask
+
+    with scratch_directory() as folder, dask.config.set({"temporary-directory": folder}):
+        yield folder

@@ -25,11 +25,9 @@ from typing import TYPE_CHECKING, NoReturn
 import reid_dist.core.signals as signals
 from reid_dist.clusters.batch import import_jobqueue
 from reid_dist.clusters.existing import address_in, await_workers, reach
-from reid_dist.clusters.fields import memory_bytes
-from reid_dist.clusters.kinds import Cluster, SLURMJobCluster
-from reid_dist.clusters.security import FIELDS, certificates, temporary_certificates
+from reid_dist.clusters.kinds import Cluster, SLURMJobCluster, memory_bytes
+from reid_dist.clusters.security import certificates, new_pem, private_directory, scratch_directory, security_of
 from reid_dist.clusters.settings import in_force
-from reid_dist.clusters.starting import private_directory, scratch_directory
 from reid_dist.clusters.workers import end_local_workers, place_sockets
 from reid_dist.core.json_text import parse_json
 from reid_dist.core.processes import discard_output
@@ -167,25 +165,27 @@ def _make_folder(folder: Path) -> None:
 def _serve(config: SLURMJobCluster, task: int, folder: Path, scratch: str) -> None:
     """Run the scheduler or a worker until the end."""
     module = import_jobqueue(config.kind, "dask_jobqueue.slurm")
-    is_open = config.insecure and not config.has_certificates
-    common = {"protocol": "tcp://" if is_open else "tls://", "interface": config.interface}
     if task == _SCHEDULER:
         security = _make_certificates(config, folder)
     else:
         address_in(folder / _ADDRESS, time.monotonic() + config.timeout_s, config.timeout_s)
         security = _read_certificates(config, folder)
+    common = {
+        "protocol": "tcp://" if config.insecure and not config.has_certificates else "tls://",
+        "interface": config.interface,
+        "security": security,
+        "dashboard": False,
+        "dashboard_address": "127.0.0.1:0",
+    }
     module.SLURMRunner(
         scheduler_file=str(folder / _ADDRESS),
         worker_class="distributed.Nanny",
-        scheduler_options={**common, "security": security, "dashboard": False, "dashboard_address": "127.0.0.1:0"},
+        scheduler_options=common,
         worker_options={
             **common,
-            "security": security,
             "nthreads": config.threads_per_worker,
             "memory_limit": memory_bytes(config.memory),
             "local_directory": scratch,
-            "dashboard": False,
-            "dashboard_address": "127.0.0.1:0",
             "death_timeout": config.timeout_s,
         },
     )
@@ -206,23 +206,19 @@ def open_single_job(config: SLURMJobCluster) -> Iterator[Client]:
 
 
 def _make_certificates(config: SLURMJobCluster, folder: Path) -> Security | None:
-    security = temporary_certificates(config)
-    if security is not None and not config.has_certificates:
-        made = {name: getattr(security, name) for name in FIELDS}
+    """Certificates of the file; without any, new ones for this run, which the other tasks read."""
+    if not config.has_certificates and not config.insecure:
         file = folder / _CERTIFICATES
         file.touch(mode=0o600, exist_ok=False)
-        file.write_text(json.dumps(made))
-    return security
+        file.write_text(json.dumps(new_pem()))
+    return _read_certificates(config, folder)
 
 
 def _read_certificates(config: SLURMJobCluster, folder: Path) -> Security | None:
     """Certificates that the scheduler has written before its address."""
     if config.has_certificates or config.insecure:
         return certificates(config)
-    from distributed import Security
-
-    made = parse_json(read_named(folder / _CERTIFICATES, "file of certificates", MOST_SETTINGS))
-    return Security(require_encryption=True, **{name: made[name] for name in FIELDS})
+    return security_of(parse_json(read_named(folder / _CERTIFICATES, "file of certificates", MOST_SETTINGS)))
 
 
 def _end(folder: Path) -> None:

@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from reid_dist.clusters.existing import await_workers
 from reid_dist.clusters.failures import one_line, root_cause
-from reid_dist.clusters.fields import memory_bytes
-from reid_dist.clusters.kinds import SSHCluster
-from reid_dist.clusters.security import FIELDS, certificates, certificates_on_disk, is_loopback, refuse_open_network
-from reid_dist.clusters.starting import PRELOADED
+from reid_dist.clusters.kinds import SSHCluster, memory_bytes
+from reid_dist.clusters.security import (
+    FIELDS,
+    SCRATCH_MODULE,
+    certificates,
+    certificates_on_disk,
+    is_loopback,
+    refuse_open_network,
+)
 from reid_dist.core.extras import import_extra
 from reid_dist.core.temporary import temporary_directory
 from reid_dist.errors import ClusterError, InputError
@@ -38,7 +43,7 @@ def open_ssh(config: SSHCluster) -> Iterator[Client]:
     with contextlib.ExitStack() as stack:
         security = stack.enter_context(_certificates(config, hosts))
         common = _common(security)
-        scheduler = {**common, "host": config.scheduler_host, "port": 0, "preload": [_ENDS_WITH_CLIENT, PRELOADED]}
+        scheduler = {**common, "host": config.scheduler_host, "port": 0, "preload": [_ENDS_WITH_CLIENT, SCRATCH_MODULE]}
         workers = {
             number: {"cls": Worker, "options": {**reached, "address": host, "kwargs": _worker(config, host, common)}}
             for number, host in enumerate(config.worker_hosts)
@@ -103,7 +108,7 @@ def _worker(config: SSHCluster, host: str, common: Mapping[str, Any]) -> dict[st
         **common,
         "nthreads": config.threads_per_worker,
         "memory_limit": memory_bytes(config.memory),
-        "preload_nanny": [_ENDS_WITH_CLIENT, PRELOADED],
+        "preload_nanny": [_ENDS_WITH_CLIENT, SCRATCH_MODULE],
     }
     if is_loopback(host):
         # Otherwise nanny and worker would listen on every interface.  Other hosts require TLS, and their names may

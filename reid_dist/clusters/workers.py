@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 # What the process imports that workers are forked from.
-_PRELOADED = ["reid_dist.clusters.preload", "reid_dist.clusters.preload_workers"]
+_PRELOADED = ["reid_dist.clusters.preload"]
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _TEMPORARY = "TMPDIR"
 

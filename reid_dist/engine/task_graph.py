@@ -21,13 +21,13 @@ from dask.callbacks import Callback
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from reid_dist.clusters.compilation import Spans, compilation_of, report_to_scheduler
 from reid_dist.clusters.failures import watched_tasks
 from reid_dist.clusters.versions import code_here, run_alike
 from reid_dist.core.address_space import more_memory
 from reid_dist.core.clocks import steady_time
 from reid_dist.core.model import RowRange
 from reid_dist.engine.blas import one_blas_thread
+from reid_dist.engine.compilation_spans import Spans, compilation_of, report_to_scheduler
 from reid_dist.engine.distances.devices import forget_rows
 from reid_dist.engine.plan import DEFAULT_MEMORY, MERGED_AT_ONCE
 from reid_dist.engine.policy import Policy

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.fingerprint import fingerprint, plain
-from reid_dist.core.model import RowRange, nth_rows
+from reid_dist.core.model import RowRange, cut_rows, nth_rows
 from reid_dist.core.segments import segment_offsets, take_segments
 from reid_dist.engine.blas import one_blas_thread
 from reid_dist.engine.distances import Distance
@@ -25,7 +25,7 @@ from reid_dist.engine.screened_pairs import ScreenedPairs, count_screened
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.errors import StoreError
 from reid_dist.kernels.reciprocal import SparseRows
-from reid_dist.stages.neighbours.resources import Resources
+from reid_dist.stages.session import Resources
 from reid_dist.stores import FeatureSet, Stage
 from reid_dist.stores.locks import stage_lock
 from reid_dist.stores.workspace import stage_name
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from typing import Self
 
 Int64 = NDArray[np.int64]
+Rows = RowRange | Int64
+"""A range of rows, or some rows, shape (n,), int64, ascending."""
+
 Arrays = dict[str, NDArray[Any]]
 Kept = TypeVar("Kept")
 
@@ -64,6 +67,12 @@ class Blocks:
         return replace(self, **{name: description[name] for name in vars(self)})
 
 
+def pieces_of(rows: RowRange, most_rows: int) -> Iterator[RowRange]:
+    """Pieces of at most so many rows of a range, which are computed at once."""
+    for cut in cut_rows(len(rows), most_rows):
+        yield RowRange(rows.start + cut.start, rows.start + cut.stop)
+
+
 @dataclass(frozen=True)
 class Parts:
     """Arrays of rows in a stage of a workspace, one part for each block; dense ones, or those of `SparseRows`."""
@@ -92,42 +101,28 @@ class Parts:
         """Read arrays of a block."""
         return self.stage.read(self.part(block), *names)
 
-    def read(self, rows: RowRange, *names: str) -> list[NDArray[Any]]:
-        """Read arrays of a range of rows."""
-        return _joined(names, ((self.block(block, *names), here) for block, here in self._within(rows)))
+    def read(self, rows: Rows, *names: str) -> list[NDArray[Any]]:
+        """Read arrays of some rows."""
+        pieces = ((self.block(block, *names), here) for block, here in self._places(rows))
+        found = [[arrays[name][here] for name in names] for arrays, here in pieces]
+        return [np.concatenate(each) for each in zip(*found, strict=True)]
 
-    def take(self, items: Int64, *names: str) -> list[NDArray[Any]]:
-        """Read arrays of some rows, shape (n,), int64, ascending."""
-        return _joined(names, ((self.block(block, *names), here) for block, here in self._among(items)))
+    def sparse(self, rows: Rows) -> SparseRows:
+        """Read some sparse rows."""
+        pieces = ((self.block(block, *SparseRows._fields), here) for block, here in self._places(rows))
+        return join_rows(take_sparse(SparseRows(**arrays), here) for arrays, here in pieces)
 
-    def sparse(self, rows: RowRange) -> SparseRows:
-        """Read a range of sparse rows."""
-        return join_rows(cut_sparse(self._sparse(block), here.start, here.stop) for block, here in self._within(rows))
-
-    def sparse_items(self, items: Int64) -> SparseRows:
-        """Read some sparse rows, shape (n,), int64, ascending."""
-        return join_rows(take_sparse(self._sparse(block), here) for block, here in self._among(items))
-
-    def _sparse(self, block: int) -> SparseRows:
-        return SparseRows(**self.block(block, *SparseRows._fields))
-
-    def _within(self, rows: RowRange) -> Iterator[tuple[int, slice]]:
-        """Blocks that hold rows of a range, and where these lie in them."""
-        first, last = self.blocks.holding(np.array([rows.start, rows.stop - 1])).tolist()
-        for block in range(first, last + 1):
-            own = self.blocks.rows(block)
-            yield block, slice(max(rows.start - own.start, 0), min(rows.stop, own.stop) - own.start)
-
-    def _among(self, items: Int64) -> Iterator[tuple[int, Int64]]:
-        """Blocks that hold some ascending rows, and where these lie in them."""
-        held_by = self.blocks.holding(items)
+    def _places(self, rows: Rows) -> Iterator[tuple[int, slice | Int64]]:
+        """Blocks that hold some rows, and where these lie in them."""
+        if isinstance(rows, RowRange):
+            first, last = self.blocks.holding(np.array([rows.start, rows.stop - 1])).tolist()
+            for block in range(first, last + 1):
+                own = self.blocks.rows(block)
+                yield block, slice(max(rows.start - own.start, 0), min(rows.stop, own.stop) - own.start)
+            return
+        held_by = self.blocks.holding(rows)
         for block in np.unique(held_by).tolist():
-            yield block, items[held_by == block] - self.blocks.rows(block).start
-
-
-def _joined(names: Sequence[str], pieces: Iterable[tuple[Arrays, slice | Int64]]) -> list[NDArray[Any]]:
-    found = [[arrays[name][here] for name in names] for arrays, here in pieces]
-    return [np.concatenate(each) for each in zip(*found, strict=True)]
+            yield block, rows[held_by == block] - self.blocks.rows(block).start
 
 
 # ---- definitions -----------------------------------------------------------------------------------------------------
@@ -261,14 +256,12 @@ class Latest(Generic[Kept]):
 # ---- sparse rows -----------------------------------------------------------------------------------------------------
 
 
-def cut_sparse(rows: SparseRows, start: int, stop: int) -> SparseRows:
-    """Rows `start` to `stop` (exclusive)."""
-    first, last = rows.indptr[start], rows.indptr[stop]
-    return SparseRows(rows.indptr[start : stop + 1] - first, rows.column[first:last], rows.value[first:last])
-
-
-def take_sparse(rows: SparseRows, place: Int64) -> SparseRows:
-    """Rows at the given positions, shape (n,), int64."""
+def take_sparse(rows: SparseRows, place: Int64 | slice) -> SparseRows:
+    """Rows at the given positions: shape (n,), int64, or from one to another (exclusive)."""
+    if isinstance(place, slice):
+        ends = rows.indptr[place.start : place.stop + 1]
+        entries = slice(ends[0], ends[-1])
+        return SparseRows(ends - ends[0], rows.column[entries], rows.value[entries])
     indptr, at = take_segments(rows.indptr, place)
     return SparseRows(indptr, rows.column[at], rows.value[at])
 

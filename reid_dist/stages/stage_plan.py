@@ -17,6 +17,7 @@ from reid_dist.stages.expansion.learned_maps import SUMMED_ROWS, summed_together
 from reid_dist.stages.expansion.new_features import GATHERED_BYTES, feature_blocks
 from reid_dist.stages.neighbours.items import PAIR_ROWS
 from reid_dist.stages.neighbours.search_plan import (
+    Cost,
     SearchPlan,
     block_bytes,
     choose_two_block_rows,
@@ -26,7 +27,6 @@ from reid_dist.stages.neighbours.search_plan import (
 from reid_dist.stages.reranking.rerankers import BYTES_PER_ENTRY, Reranking, RowSizes
 from reid_dist.stages.reranking.top import GATHERED_BYTES as HEAD_BYTES
 from reid_dist.stages.reranking.top import Top, queries_of_a_part
-from reid_dist.stages.stage_costs import Cost
 
 # Bytes of a neighbour in the tables from which rows are averaged: row number, weight, distance, and copies.
 _BYTES_PER_NEIGHBOUR = 48

@@ -16,7 +16,7 @@ import pytest
 from reid_dist import FeatureSet, evaluate, pool
 from reid_dist.errors import RunFailedError
 from reid_dist.stages.pooling import row_groups
-from reid_dist.stages.pooling.pooled_rows import Pooled
+from reid_dist.stages.pooling.pooling_job import Pooled
 from reid_dist.stores import FeatureWriter
 
 

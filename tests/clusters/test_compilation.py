@@ -15,7 +15,7 @@ import pytest
 
 from reid_dist import FeatureSet
 from reid_dist.cli.progress import stages
-from reid_dist.clusters.compilation import Spans, compilation_of, report_to_scheduler
+from reid_dist.engine.compilation_spans import Spans, compilation_of, report_to_scheduler
 from reid_dist.engine.task_graph import Progress, Stopwatch, TaskGraph, execute
 from reid_dist.kernels import compilations, dispatchers, machine_code
 from reid_dist.kernels.compilations import compiling, listening

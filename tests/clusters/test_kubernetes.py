@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from reid_dist.clusters import cluster_size, read_cluster
-from reid_dist.clusters.kubernetes import manifest
+from reid_dist.clusters.managed import manifest
 from reid_dist.errors import InputError
 
 jsonschema = pytest.importorskip("jsonschema")

@@ -20,7 +20,7 @@ N_BLOCKS = 12
 _PROGRAM = """
 import time
 from reid_dist.stages.pooling import row_groups
-from reid_dist.stages.pooling.pooled_rows import Pooled
+from reid_dist.stages.pooling.pooling_job import Pooled
 
 row_groups._LEAST_BYTES = row_groups._MOST_BYTES = 4 * 8 * 50
 row_groups._READ_AGAIN = 100.0

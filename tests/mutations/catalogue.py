@@ -261,10 +261,10 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         (
             "stages/parts.py",
-            "items[held_by == block] - self.blocks.rows(block).start",
-            "items[held_by == block] - self.blocks.rows(block).start // 2",
+            "rows[held_by == block] - self.blocks.rows(block).start",
+            "rows[held_by == block] - self.blocks.rows(block).start // 2",
         ),
-        ("stages/stage_costs.py", "self.kept + after.workspace_bytes", "after.workspace_bytes"),
+        ("stages/neighbours/search_plan.py", "self.kept + after.workspace_bytes", "after.workspace_bytes"),
         ("stages/reranking/top.py", "distinct - (distinct[-1] + 1.0)", "distinct - (distinct[0] + 1.0)"),
         (
             "stages/reranking/k_reciprocal.py",
@@ -273,7 +273,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         ("stages/reranking/neighbour_graph.py", "items[wanted] - cut.start)", "items[wanted] - cut.start - 1)"),
         (
-            "stages/reranking/weights.py",
+            "stages/reranking/k_reciprocal.py",
             "returned = distance < np.append(last, -np.inf)",
             "returned = distance <= np.append(last, -np.inf)",
         ),
@@ -287,17 +287,17 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
     "expansion": [
         ("stages/neighbours/items.py", "np.where(label == self.apart, own, label)", "label"),
         ("stages/expansion/neighbour_averages.py", "    if (own_row < 0).all():\n", "    if len(own_row) == 0:\n"),
-        ("stages/neighbours/neighbour_lists.py", "first = int(self.own_first)", "first = 1"),
+        ("stages/neighbours/neighbour_search.py", "first = int(self.own_first)", "first = 1"),
         ("core/parameters.py", "else low <= value <= high)", "else low - 1 <= value <= high)"),
         ("stages/expansion/expansion_steps.py", "return max(0, self.k - 1) if", "return max(0, self.k) if"),
-        ("stages/expansion/convolution.py", "others.start + here, weight", "here, weight"),
+        ("stages/expansion/neighbour_averages.py", "others.start + here, weight", "here, weight"),
         (
             "stages/pooling/row_groups.py",
             "pid_place.astype(np.int64) * len(camids) + camid_place",
             "pid_place.astype(np.int64) * (len(camids) - 1) + camid_place",
         ),
         (
-            "stages/pooling/pooled_rows.py",
+            "stages/pooling/pooling_job.py",
             "if zero_groups and not job.allow_zero:",
             "if zero_groups and job.allow_zero is None:",
         ),
@@ -339,7 +339,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "checked.expand[0].name if checked.expand else None",
         ),
         ("evaluation/study.py", "with stage_lock(str(folder), session.warn):", "if True:"),
-        ("stages/visibility.py", "os.path.isfile, block.uri", "os.path.isabs, block.uri"),
+        ("stages/session.py", "os.path.isfile, block.uri", "os.path.isabs, block.uri"),
         (
             "cli/options.py",
             'if given["image_root"] is not None and given["pictures"] is None:',

@@ -18,9 +18,9 @@ from reranking_runs import resources
 from reid_dist.core.model import RowRange
 from reid_dist.errors import RunFailedError
 from reid_dist.kernels.reciprocal import SparseRows
-from reid_dist.stages.neighbours.resources import Resources
 from reid_dist.stages.parts import Blocks, Latest, Parts, RowStage, run
 from reid_dist.stages.pooling.row_groups import GroupBlocks
+from reid_dist.stages.session import Resources
 
 BEGUN: list[int] = []
 FAILING: set[int] = set()
@@ -85,13 +85,13 @@ def test_rows_are_read_by_range_and_by_item_in_any_cut(cuts: list[Parts], data: 
     within = np.arange(rows.start, rows.stop)
     for parts in cuts:
         np.testing.assert_array_equal(parts.read(rows, "square")[0], within**2 + 0.5)
-        np.testing.assert_array_equal(parts.take(items, "square")[0], items**2 + 0.5)
+        np.testing.assert_array_equal(parts.read(items, "square")[0], items**2 + 0.5)
         assert by_row(parts.sparse(rows)) == expected_sparse(within)
-        assert by_row(parts.sparse_items(items)) == expected_sparse(items)
+        assert by_row(parts.sparse(items)) == expected_sparse(items)
 
 
 def test_no_items_have_no_entries(cuts: list[Parts]) -> None:
-    assert cuts[1].sparse_items(np.empty(0, np.int64)).indptr.tolist() == [0]
+    assert cuts[1].sparse(np.empty(0, np.int64)).indptr.tolist() == [0]
 
 
 def test_a_run_goes_on_with_the_cut_of_an_earlier_one(tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ from reid_dist.stages.expansion.new_features import (
     feature_blocks,
     new_sets,
 )
-from reid_dist.stages.neighbours import Resources
 from reid_dist.stages.parts import Blocks, Parts, PartStage, run
+from reid_dist.stages.session import Resources
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.labels import given_labels, joint_labels
 
@@ -55,40 +55,10 @@ _NO_MATRIX = np.empty((0, 0), np.float64)
 
 
 @dataclass(frozen=True)
-class _Groups:
-    """Groups of rows with statistics of their own: a camera's rows, or all rows (`_ALL`).
-
-    `wanted` are their numbers; group i is that of the gallery's camera ``cameras[i]``.  `sides` are query and gallery.
-    """
-
-    cameras: Int64
-    wanted: tuple[int, ...]
-    sides: tuple[_Side, _Side]
-
-    @classmethod
-    def of(cls, query: FeatureSet, gallery: FeatureSet, step: LearnedMap) -> _Groups:
-        """Choose the groups from the cameras of both sides."""
-        if isinstance(step, Whitening) or step.statistics == "all":
-            near, far = (_Side(np.full(each.n_rows, _ALL, np.int64)) for each in (query, gallery))
-            return cls(np.empty(0, np.int64), (_ALL,), (near, far))
-        check_cameras(query, gallery, step, "takes statistics of each camera", "statistics=all)")
-        own, joined = joint_labels("camid", (gallery,))[0], joint_labels("camid", (query, gallery))
-        cameras, first, sizes = np.unique(own, return_index=True, return_counts=True)
-        chosen = (sizes >= step.least_rows) & (cameras != UNKNOWN_CAMERA)
-        # As both sides number them; in the gallery's own order, whatever the query set is.
-        kinds = joined[1][first[chosen]]
-        rules = () if query.camid_names == gallery.camid_names else ("cameras by name",)
-        near = _Side.of(query, _places(kinds, joined[0]), rules)
-        far = _Side.of(gallery, _places(kinds, joined[1]))
-        every = np.concatenate([near.groups, far.groups])
-        return cls(cameras[chosen], (*range(len(kinds)), *((_ALL,) if (every == _ALL).any() else ())), (near, far))
-
-
-@dataclass(frozen=True)
 class _Side:
-    """Groups of the rows of one side, (n_rows,) int64, with the cameras that take the statistics of all rows.
+    """Groups of the rows of one side, (n_rows,) int64: a camera's with statistics of its own, or `_ALL`.
 
-    `few` are those cameras as they were given; `rules` are of `Output`.
+    `few` are the cameras that take the statistics of all rows, as they were given; `rules` are those of `NewSet`.
     """
 
     groups: Int64
@@ -110,6 +80,22 @@ class _Side:
         notes = (found + first_few(self.few, 10),) if self.few else ()
         unknown = "normalised with all gallery rows: rows of unknown camera (-1)"
         return (*notes, unknown) if UNKNOWN_APART in self.rules else notes
+
+
+def _sides(query: FeatureSet, gallery: FeatureSet, step: LearnedMap) -> tuple[Int64, tuple[_Side, _Side]]:
+    """Cameras of the gallery with statistics of their own, and both sides; group i is that of camera i."""
+    if isinstance(step, Whitening) or step.statistics == "all":
+        near, far = (_Side(np.full(each.n_rows, _ALL, np.int64)) for each in (query, gallery))
+        return np.empty(0, np.int64), (near, far)
+    check_cameras(query, gallery, step, "takes statistics of each camera", "statistics=all)")
+    own, joined = joint_labels("camid", (gallery,))[0], joint_labels("camid", (query, gallery))
+    cameras, first, sizes = np.unique(own, return_index=True, return_counts=True)
+    chosen = (sizes >= step.least_rows) & (cameras != UNKNOWN_CAMERA)
+    # As both sides number them; in the gallery's own order, whatever the query set is.
+    kinds = joined[1][first[chosen]]
+    rules = () if query.camid_names == gallery.camid_names else ("cameras by name",)
+    near, far = _Side.of(query, _places(kinds, joined[0]), rules), _Side.of(gallery, _places(kinds, joined[1]))
+    return cameras[chosen], (near, far)
 
 
 def _places(kinds: Int64, labels: Int64) -> Int64:
@@ -276,23 +262,25 @@ def map_sets(
     query: FeatureSet, gallery: FeatureSet, step: LearnedMap, where: Resources
 ) -> tuple[FeatureSet, FeatureSet]:
     """Map both sets with statistics of the gallery, or of another store; finished stores are reused."""
-    groups, learned = _Groups.of(query, gallery, step), _learned_from(gallery, step)
-    cameras = tuple(groups.cameras.tolist())
+    found, sides = _sides(query, gallery, step)
+    learned, cameras = _learned_from(gallery, step), tuple(found.tolist())
     # Without groups by camera, the rows may be those of another store.
-    own = groups.sides[1].groups if cameras else np.full(learned.n_rows, _ALL, np.int64)
+    own = sides[1].groups if cameras else np.full(learned.n_rows, _ALL, np.int64)
+    needs_all = any((side.groups == _ALL).any() for side in sides)
+    wanted = (*range(len(cameras)), *((_ALL,) if needs_all else ()))
     # The groups of all cameras, and then that of all rows.
-    statistics = Statistics(Blocks(len(cameras) + 1, 1), learned, step, cameras, groups.wanted, own)
+    statistics = Statistics(Blocks(len(cameras) + 1, 1), learned, step, cameras, wanted, own)
     solved = cache(lambda: run(statistics, where))
 
     def mapped(made: NewSet, found: Parts, side: _Side) -> Mapped:
         blocks = feature_blocks(made.features.n_rows, step.row_bytes(query.dim), where.n_threads)
         places = np.where(side.groups == _ALL, len(cameras), side.groups)
-        return Mapped(blocks, made, 0, side.notes, step, found, places)
+        return Mapped(blocks, made, step, found, places)
 
     made: list[FeatureSet] = []
-    for features, side in zip((query, gallery), groups.sides, strict=True):
-        wanted = NewSet(features, (features, learned), step, rules=side.rules)
-        made += new_sets([wanted], solved, partial(mapped, side=side), where)
+    for features, side in zip((query, gallery), sides, strict=True):
+        new = NewSet(features, (features, learned), step, rules=side.rules, notes=side.notes)
+        made += new_sets([new], solved, partial(mapped, side=side), where)
     return made[0], made[1]
 
 

@@ -14,8 +14,8 @@ from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.model import RowRange
 from reid_dist.engine.checks import check_excluded
 from reid_dist.errors import DamagedStoreError, InputError, StoreError, StoreExistsError
-from reid_dist.stages.neighbours import Resources
 from reid_dist.stages.parts import Blocks, Parts, RowStage, completed, turn
+from reid_dist.stages.session import Resources
 from reid_dist.stores import FeatureSet, FeatureWriter
 from reid_dist.stores.locations import remove
 from reid_dist.stores.stored import StoreReader
@@ -55,7 +55,8 @@ def check_cameras(query: FeatureSet, gallery: FeatureSet, step: Recipe, takes: s
 class NewSet:
     """A set with new features under a step; `side` separates queries (0) from gallery (1) where both are expanded.
 
-    `rules` are how the step takes labels of these sets, where that is not as of all others.
+    `rules` are how the step takes labels of these sets, where that is not as of all others, and `notes` are lines that
+    the store keeps on how its rows were made.
     """
 
     features: FeatureSet
@@ -63,6 +64,19 @@ class NewSet:
     step: Recipe
     side: int = 0
     rules: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of_both(
+        cls, sets: tuple[FeatureSet, FeatureSet], step: Recipe, rules: tuple[str, ...] = (), notes: tuple[str, ...] = ()
+    ) -> list[NewSet]:
+        """Both sides of a step that makes each from both."""
+        return [cls(features, sets, step, side, rules, notes) for side, features in enumerate(sets)]
+
+    @property
+    def first(self) -> int:
+        """Item of the inputs, one after the other, that row 0 is."""
+        return self.inputs[0].n_rows if self.side else 0
 
     @property
     def identity(self) -> str:
@@ -101,16 +115,11 @@ def feature_blocks(n_rows: int, row_bytes: int, n_threads: int) -> Blocks:
 
 @dataclass(frozen=True)
 class FeatureStage(RowStage):
-    """Definition of the rows of a new set, which identifies them.
-
-    Row 0 is item `first` of the lists; `notes` are lines that the store keeps on how its rows were made.
-    """
+    """Definition of the rows of a new set, which identifies them."""
 
     progress: ClassVar[str] = "expansion"
 
     made: NewSet
-    first: int
-    notes: tuple[str, ...]
 
     @property
     def identity(self) -> str:
@@ -128,7 +137,7 @@ class FeatureStage(RowStage):
 
     def compute(self, rows: RowRange) -> dict[str, NDArray[Any]]:
         """Features of a block of rows."""
-        return {"features": self.new_rows(rows, RowRange(self.first + rows.start, self.first + rows.stop))}
+        return {"features": self.new_rows(rows, RowRange(self.made.first + rows.start, self.made.first + rows.stop))}
 
 
 def new_sets(
@@ -177,7 +186,7 @@ def _write(stage: FeatureStage, parts: Parts, where: Resources) -> None:
             # Averages may cancel, and a row may be the mean of its camera; a row of zeros is then correct.
             allow_zero=True,
             overwrite=True,
-            notes=[*features.notes, *stage.notes],
+            notes=[*features.notes, *made.notes],
             source=source,
         ) as writer:
             for block in range(len(parts.blocks)):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import ClassVar
 from weakref import WeakValueDictionary
 
@@ -90,15 +91,10 @@ class Items:
         apart = () if self.apart is None else (f"{self.apart} apart",)
         return (*(features.content_digest for features in self.sets), *excluded, *apart)
 
-    def _pieces(self, rows: RowRange) -> list[tuple[FeatureSet, int, int, int]]:
-        """Rows of each set in a range: set, its first item, start and stop within the set."""
-        pieces, first = [], 0
-        for features in self.sets:
-            start, stop = max(rows.start - first, 0), min(rows.stop - first, features.n_rows)
-            if start < stop:
-                pieces.append((features, first, start, stop))
-            first += features.n_rows
-        return pieces
+    @property
+    def _numbered(self) -> Iterator[tuple[int, FeatureSet]]:
+        """First item of each set, and the set."""
+        return zip(accumulate((each.n_rows for each in self.sets), initial=0), self.sets, strict=False)
 
     def read(self, rows: RowRange) -> FeatureBlock:
         """Read items, verified; a block that another thread uses is shared, and so is one that was read lately."""
@@ -106,17 +102,18 @@ class Items:
         return _BLOCKS.get(key, lambda: self._read(rows))
 
     def _read(self, rows: RowRange) -> FeatureBlock:
-        blocks = [
-            (first, read_block(features, RowRange(start, stop))) for features, first, start, stop in self._pieces(rows)
-        ]
-        if len(blocks) == 1:
-            first, block = blocks[0]
-            found = replace(block, numbers=block.numbers + first)
-        else:
+        blocks = []
+        for first, features in self._numbered:
+            start, stop = max(rows.start - first, 0), min(rows.stop - first, features.n_rows)
+            if start < stop:
+                block = read_block(features, RowRange(start, stop))
+                blocks.append(replace(block, numbers=block.numbers + first))
+        found = blocks[0]
+        if len(blocks) > 1:
             found = FeatureBlock(
-                np.concatenate([block.numbers + first for first, block in blocks]),
-                np.concatenate([block.features for _, block in blocks]),
-                np.concatenate([block.norm for _, block in blocks]),
+                np.concatenate([block.numbers for block in blocks]),
+                np.concatenate([block.features for block in blocks]),
+                np.concatenate([block.norm for block in blocks]),
             )
         if self.exclude is None:
             return found
@@ -128,12 +125,11 @@ class Items:
 
     def read_rows(self, items: Int64) -> NDArray[np.float32]:
         """Read single items, ascending."""
-        parts, first = [], 0
-        for features in self.sets:
+        parts = []
+        for first, features in self._numbered:
             low, high = np.searchsorted(items, [first, first + features.n_rows])
             if low < high:
                 parts.append(features.read_rows(items[low:high] - first))
-            first += features.n_rows
         return read_only(np.concatenate(parts) if len(parts) != 1 else parts[0])
 
     def pair_distances(self, distance: Distance, one: Int64, other: Int64) -> NDArray[np.float64]:

@@ -1,12 +1,13 @@
-"""Neighbour searches as stages of a workspace: finished blocks are kept, and longer lists serve for shorter ones.
+"""Neighbour lists, and the searches that find them as stages of a workspace.
 
-A search of items among themselves compares each pair of blocks once for both.  The lists of a pair of blocks are a part
-of the stage, a tile, until those of all items are merged from them.
+Finished blocks are kept, and longer lists serve for shorter ones.  `find_neighbours` compares each pair of blocks of
+items once for both; the lists of a pair of blocks are a part of the stage, a tile, until those of all items are merged
+from them.  `find_query_neighbours` compares queries with a gallery in the same way, and `find_top_lists` does so in the
+task graph of an evaluation, by cosine.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -32,24 +33,115 @@ from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.canonical import pair_distances
 from reid_dist.stages.neighbours.items import Items, forget_blocks
-from reid_dist.stages.neighbours.neighbour_lists import Listed, NeighbourLists
-from reid_dist.stages.neighbours.resources import Resources
 from reid_dist.stages.neighbours.search_plan import (
     MOST_SEEDS,
     choose_block_rows,
     choose_two_block_rows,
     rows_of_a_tile,
 )
-from reid_dist.stages.parts import Blocks, Parts, PartStage, run
+from reid_dist.stages.parts import Blocks, Latest, Parts, PartStage, run
+from reid_dist.stages.session import Resources
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.workspace import stage_name
 
 Float64 = NDArray[np.float64]
+Int64 = NDArray[np.int64]
 
 # Rows of a block of lists that are found in the task graph of an evaluation.
 _TOP_BLOCK_ROWS = 65536
 
 _TILE = "tile-"
+
+
+# ---- lists -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Lists of some items, the item itself first: two (n, k) arrays, and the largest distances, shape (n,)."""
+
+    index: NDArray[np.signedinteger]
+    distance: Float64
+    farthest: Float64
+
+
+@dataclass(frozen=True)
+class NeighbourLists:
+    """Lists of the `k` nearest candidates of each item.
+
+    `candidates` are the items themselves, unless they are another set.  With `own_first`, each list begins with the
+    item itself, which counts as one of `k`.  With `has_farthest`, the largest distance of each item is kept as well.
+    """
+
+    parts: Parts
+    items: Items
+    candidates: Items
+    distance: Distance
+    k: int
+    own_first: bool = True
+    has_farthest: bool = False
+
+    @property
+    def identity(self) -> list[Any]:
+        """All that lists depend on but their length: the first entries of longer ones are the shorter ones."""
+        return [self.items.identity, self.candidates.identity, self.distance.name]
+
+    @property
+    def n_items(self) -> int:
+        """Number of lists."""
+        return self.items.n_items
+
+    def row_blocks(self, most_rows: int) -> Blocks:
+        """Cut of rows that are made of the lists: as these, but with at most so many rows."""
+        return Blocks(self.n_items, min(self.parts.blocks.block_rows, most_rows))
+
+    def listed(self, rows: RowRange) -> Listed:
+        """Lists of a range of items, with their largest distances."""
+        return Listed(*self.parts.read(rows, "index", "distance", "farthest"))
+
+    def farthest(self, rows: RowRange) -> Float64:
+        """Largest canonical distance of each item in a range, shape (len(rows),), float64; only with `has_farthest`."""
+        if not self.has_farthest:
+            raise AssertionError("largest distances were not searched for")
+        return self.parts.read(rows, "farthest")[0]
+
+    def index(self, rows: RowRange) -> NDArray[np.signedinteger]:
+        """Lists of a range of items, shape (len(rows), k), int32 or int64; -1 after the last entry."""
+        return self.parts.read(rows, "index")[0]
+
+    def distances(self, rows: RowRange) -> Float64:
+        """Distances of the lists of a range of items, shape (len(rows), k), float64; inf after the last entry."""
+        return self.parts.read(rows, "distance")[0]
+
+    def others(self, rows: RowRange) -> tuple[Int64, Float64]:
+        """Lists of a range of items without the item itself: int64 and float64, one row per item."""
+        first = int(self.own_first)
+        index, distance = self.parts.read(rows, "index", "distance")
+        return index[:, first:].astype(np.int64), distance[:, first:]
+
+    def last_kept(self, items: Int64, length: int) -> Float64:
+        """Distance of the last entry in the lists of some items, ascending, for lists of `length`, the item counted.
+
+        Shape (len(items),), float64: inf where a list is not full, -inf where it holds the item alone (`length` 1).
+        """
+        if length == 1 or not len(items):
+            return np.full(len(items), -np.inf)
+        last: Float64 = self.parts.read(items, "distance")[0][:, length - 1]
+        return last
+
+
+_TABLE: Latest[NDArray[np.int32]] = Latest()
+forget_table = _TABLE.forget
+
+
+def table_of(lists: NeighbourLists) -> NDArray[np.int32]:
+    """Lists of all items, shape (n_items, k), int32, read once per process: 4 bytes per entry."""
+    everything = RowRange(0, lists.n_items)
+    key = lists.parts.stage.path, lists.k
+    return _TABLE.get(key, lambda: lists.index(everything).astype(np.int32, copy=False))
+
+
+# ---- searches --------------------------------------------------------------------------------------------------------
 
 
 def find_neighbours(
@@ -60,15 +152,22 @@ def find_neighbours(
     `k` counts the item itself; longer finished lists of the workspace are accepted.  Without `farthest`, largest
     distances are not searched for.
     """
-    return _found(Search(SearchBlocks.none(), items, items, distance, k, farthest, where.policy), where)
+    # A list of length 1 holds no neighbour; length 2 costs no more.
+    k = max(2, k)
+    rows = choose_block_rows(items.n_items, items.dim, k, *_limits(where), on_device=_on_device(items, items, where))
+    blocks = SearchBlocks(items.n_items, rows, rows, rows_of_a_tile(where.chunk_rows))
+    return _found(Search(blocks, items, items, distance, k, farthest, where.policy), where)
 
 
 def find_query_neighbours(
     query: FeatureSet, gallery: FeatureSet, distance: Distance, k: int, where: Resources
 ) -> NeighbourLists:
     """Find the `k` nearest gallery items of every query, the query itself first, as `find_neighbours` does."""
-    sides = Items((query,)), Items((gallery,))
-    return _found(QuerySearch(SearchBlocks.none(), *sides, distance, k, True, where.policy), where)
+    near, far, k = Items((query,)), Items((gallery,)), max(2, k)
+    sizes = query.n_rows, gallery.n_rows
+    rows = choose_two_block_rows(sizes, query.dim, k, *_limits(where), on_device=_on_device(near, far, where))
+    blocks = SearchBlocks(query.n_rows, *rows, rows_of_a_tile(where.chunk_rows))
+    return _found(QuerySearch(blocks, near, far, distance, k, True, where.policy), where)
 
 
 def find_top_lists(query: FeatureSet, gallery: FeatureSet, k: int, where: Resources) -> NeighbourLists:
@@ -80,9 +179,19 @@ def find_top_lists(query: FeatureSet, gallery: FeatureSet, k: int, where: Resour
     return _found(TopSearch(blocks, *sides, DISTANCES.get("cosine"), min(k, gallery.n_rows)), where)
 
 
+def _limits(where: Resources) -> tuple[int, int, int | None]:
+    return where.n_threads, where.memory_per_thread, where.chunk_rows
+
+
+def _on_device(items: Items, candidates: Items, where: Resources) -> bool:
+    return where.policy.expects_device(items.n_items * candidates.n_items * items.dim)
+
+
 @dataclass(frozen=True)
 class ListStage(PartStage):
     """Lists of the `k` nearest candidates of items; `farthest` is whether their largest distances are kept too."""
+
+    own_first: ClassVar[bool] = True
 
     items: Items
     candidates: Items
@@ -90,27 +199,23 @@ class ListStage(PartStage):
     k: int
     farthest: bool = False
 
-    @abstractmethod
-    def cut(self, where: Resources) -> Blocks:
-        """Choose a cut of the lists."""
-
-    def lists(self, parts: Parts, k: int, *, farthest: bool) -> NeighbourLists:
-        """The lists in some parts, of length `k`."""
-        return NeighbourLists(parts, self.items, self.candidates, self.distance, k, has_farthest=farthest)
-
 
 def _found(stage: ListStage, where: Resources) -> NeighbourLists:
     """Finished lists of a kind of stage, of the length or longer, or new ones."""
     own = where.workspace.place(stage_name(stage.kind, stage.identity))
     wanted = plain(stage.identity)
+    parts, k, farthest = None, stage.k, stage.farthest
     for kept, description in where.workspace.begun(stage.kind):
         found = description["of"]
-        if kept.path == own or found["k"] < stage.k or (stage.farthest and not found["farthest"]):
+        if kept.path == own or found["k"] < k or (farthest and not found["farthest"]):
             continue
-        parts = Parts(kept, stage.blocks.adopted(description))
-        if {**found, "k": stage.k, "farthest": stage.farthest} == wanted and not parts.missing(kept.done()):
-            return stage.lists(parts, found["k"], farthest=found["farthest"])
-    return stage.lists(run(replace(stage, blocks=stage.cut(where)), where), stage.k, farthest=stage.farthest)
+        longer = Parts(kept, stage.blocks.adopted(description))
+        if {**found, "k": k, "farthest": farthest} == wanted and not longer.missing(kept.done()):
+            parts, k, farthest = longer, found["k"], found["farthest"]
+            break
+    if parts is None:
+        parts = run(stage, where)
+    return NeighbourLists(parts, stage.items, stage.candidates, stage.distance, k, stage.own_first, farthest)
 
 
 @dataclass(frozen=True)
@@ -118,14 +223,7 @@ class TopSearch(ListStage):
     """Lists without the item itself, found by the task graph of an evaluation."""
 
     kind: ClassVar[str] = "toplists"
-
-    def cut(self, where: Resources) -> Blocks:
-        """The cut for any number of threads: lists are not computed by blocks."""
-        return self.blocks
-
-    def lists(self, parts: Parts, k: int, *, farthest: bool) -> NeighbourLists:
-        """The lists in some parts."""
-        return replace(super().lists(parts, k, farthest=farthest), own_first=False)
+    own_first: ClassVar[bool] = False
 
     def fill(self, parts: Parts, missing: Sequence[int], done: frozenset[str], where: Resources) -> None:
         """Find all lists at once."""
@@ -159,11 +257,6 @@ class SearchBlocks(Blocks):
     candidate_rows: int
     tile_rows: int
 
-    @classmethod
-    def none(cls) -> SearchBlocks:
-        """No cut yet."""
-        return cls(0, 1, 1, 1)
-
 
 @dataclass(frozen=True)
 class Search(ListStage):
@@ -178,21 +271,6 @@ class Search(ListStage):
 
     blocks: SearchBlocks
     policy: Policy = field(default_factory=Policy.in_force, compare=False)
-
-    def __post_init__(self) -> None:
-        # A list of length 1 holds no neighbour; length 2 costs no more.
-        object.__setattr__(self, "k", max(2, self.k))
-
-    def cut(self, where: Resources) -> SearchBlocks:
-        """Choose blocks."""
-        n, n_others, dim = self.items.n_items, self.candidates.n_items, self.items.dim
-        limits = where.n_threads, where.memory_per_thread, where.chunk_rows
-        on_device = where.policy.expects_device(n * n_others * dim)
-        if self.is_symmetric:
-            rows = (choose_block_rows(n, dim, self.k, *limits, on_device=on_device),) * 2
-        else:
-            rows = choose_two_block_rows((n, n_others), dim, self.k, *limits, on_device=on_device)
-        return SearchBlocks(n, *rows, rows_of_a_tile(where.chunk_rows))
 
     @property
     def candidate_blocks(self) -> list[RowRange]:

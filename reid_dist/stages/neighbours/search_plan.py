@@ -1,4 +1,4 @@
-"""Plan of a neighbour search from shapes alone: blocks, tasks and memory."""
+"""Costs of stages, and the plan of a neighbour search from shapes alone: blocks, tasks and memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from reid_dist.core.formatting import byte_size
 from reid_dist.errors import PlanError
-from reid_dist.stages.stage_costs import Cost
 
 TILE_ROWS = 1024
 """Rows and columns of a tile by default."""
@@ -20,6 +19,46 @@ _MOST_BLOCK_ROWS, _MOST_BLOCK_ROWS_ON_DEVICE = 40960, 131072
 # block with itself, and the idle time at the end.  Tiles of a block whose products take as long as its lists.
 _BLOCKS_PER_ROOT_ON_DEVICE = 2
 _BLOCKS_PER_ROOT, _OWN, _WAITED, _TILES_OF_LISTS = 4.5, 0.6, 0.5, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a stage takes, computed from shapes alone; `one + other` is that of one stage and then another.
+
+    Attributes
+    ----------
+    flop
+        Floating-point operations of its products.
+    bytes_read
+        Bytes of features that its tasks read.
+    task_bytes
+        Projected peak memory of one task, in bytes.
+    kept
+        Bytes that it leaves in the workspace.
+    temporary
+        Most bytes that are in the workspace besides, until it ends.
+    """
+
+    flop: int = 0
+    bytes_read: int = 0
+    task_bytes: int = 0
+    kept: int = 0
+    temporary: int = 0
+
+    def __add__(self, after: Cost) -> Cost:
+        kept = self.kept + after.kept
+        return Cost(
+            self.flop + after.flop,
+            self.bytes_read + after.bytes_read,
+            max(self.task_bytes, after.task_bytes),
+            kept,
+            max(self.workspace_bytes, self.kept + after.workspace_bytes) - kept,
+        )
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Largest size of the workspace, in bytes."""
+        return self.kept + self.temporary
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ of elementwise additions: the result is a function of rows, labels and options, 
 chunks of the source, the size of the blocks and the machine.
 """
 
-from reid_dist.stages.pooling.pooled_rows import write_pooled
-from reid_dist.stages.pooling.pooling_job import POOLINGS, PooledPlace, Pooling, PoolJob
+from reid_dist.stages.pooling.pooling_job import POOLINGS, PooledPlace, Pooling, PoolJob, write_pooled
 from reid_dist.stages.pooling.row_groups import CamidRule, RowGroups, group_rows
 
 __all__ = ["POOLINGS", "CamidRule", "PoolJob", "PooledPlace", "Pooling", "RowGroups", "group_rows", "write_pooled"]

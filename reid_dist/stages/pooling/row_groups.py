@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +15,7 @@ from reid_dist.core.registry import did_you_mean
 from reid_dist.core.segments import segment_offsets
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.relevance.protocols import JUNK_PID
-from reid_dist.stages.parts import Blocks
+from reid_dist.stages.parts import Blocks, Latest
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.featureset import rows_read_at_once
 from reid_dist.stores.kept_rows import Offenders
@@ -84,31 +82,13 @@ class RowGroups:
         return f"{self.by} {self.label[group].item()!r}"
 
 
-class _Latest:
-    """The groups that were made last, for as long as their set is in use: every task of a pooling needs them."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._made: tuple[weakref.ref[FeatureSet], str, RowGroups] | None = None
-
-    def groups(self, features: FeatureSet, by: str) -> RowGroups:
-        with self._lock:
-            if self._made is None or self._made[0]() is not features or self._made[1] != by:
-                self._made = weakref.ref(features, self._forget), by, group_rows(features, by)
-            return self._made[2]
-
-    def _forget(self, gone: weakref.ref[FeatureSet]) -> None:
-        # Without the lock, which the thread that runs this may hold.
-        if self._made is not None and self._made[0] is gone:
-            self._made = None
-
-
-_LATEST = _Latest()
+_LATEST: Latest[RowGroups] = Latest()
+forget_groups = _LATEST.forget
 
 
 def latest_groups(features: FeatureSet, by: str) -> RowGroups:
-    """Return the groups of `group_rows`, which this process keeps for the set of the latest call."""
-    return _LATEST.groups(features, by)
+    """Groups of `group_rows`, which this process keeps for the latest set: every task of a pooling needs them."""
+    return _LATEST.get((features.content_digest, by), lambda: group_rows(features, by))
 
 
 def group_rows(features: FeatureSet, by: str) -> RowGroups:

@@ -32,10 +32,12 @@ from reid_dist.kernels.normalising import unit_rows
 from reid_dist.kernels.propagation import cross_rows
 from reid_dist.stages.expansion.new_features import FeatureStage, NewSet, new_sets
 from reid_dist.stages.methods import FROM_1
-from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, table_of
+from reid_dist.stages.neighbours.items import Items
+from reid_dist.stages.neighbours.neighbour_search import NeighbourLists, find_neighbours, table_of
 from reid_dist.stages.parts import Blocks, RowStage, run
 from reid_dist.stages.reranking.reranked_scorer import CandidateList, Mix, RerankedScorer
 from reid_dist.stages.reranking.rerankers import Choice, Reranking, RowSizes, register
+from reid_dist.stages.session import Resources
 from reid_dist.stores import FeatureSet
 
 Int64 = NDArray[np.int64]
@@ -193,10 +195,9 @@ class ECN(Reranking):
             return find_neighbours(Items(sets), distance, self.n_listed, where)
 
         def crossed(made: NewSet, lists: NeighbourLists) -> Crossed:
-            blocks, first = Blocks(made.features.n_rows, block_rows), made.side * query.n_rows
-            return Crossed(blocks, made, first, (), lists, (self.t, self.q))
+            return Crossed(Blocks(made.features.n_rows, block_rows), made, lists, (self.t, self.q))
 
-        return new_sets([NewSet(each, sets, self, side) for side, each in enumerate(sets)], listed, crossed, where)
+        return new_sets(NewSet.of_both(sets, self), listed, crossed, where)
 
     def candidate_distances(self, items: CandidateList, requested: Distance) -> Float64:
         """Re-ranked distances of the first of a few items in memory and each other item."""

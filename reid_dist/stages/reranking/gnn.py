@@ -32,10 +32,12 @@ from reid_dist.errors import InputError
 from reid_dist.kernels.jaccard import ColumnLists, columns_of, listed_products, products_into
 from reid_dist.kernels.propagation import depth_first, mutual_rows, propagated_rows, transposed_rows
 from reid_dist.kernels.reciprocal import SparseRows
-from reid_dist.stages.neighbours import Items, NeighbourLists, Resources, find_neighbours, table_of
-from reid_dist.stages.parts import Blocks, Latest, Parts, RowStage, join_rows, run, take_sparse
+from reid_dist.stages.neighbours.items import Items
+from reid_dist.stages.neighbours.neighbour_search import NeighbourLists, find_neighbours, table_of
+from reid_dist.stages.parts import Blocks, Latest, Parts, Rows, RowStage, join_rows, pieces_of, run, take_sparse
 from reid_dist.stages.reranking.reranked_scorer import CandidateList, Mix, RerankedScorer, range_of
 from reid_dist.stages.reranking.rerankers import BYTES_PER_ENTRY, Choice, Reranking, RowSizes, register
+from reid_dist.stages.session import Resources
 from reid_dist.stores import FeatureSet
 
 Int64 = NDArray[np.int64]
@@ -262,12 +264,9 @@ class PropagatedRows:
         """Text that stands for all that the rows depend on."""
         return fingerprint(self.lists.identity, self.k1, self.k2, self.n_rounds)
 
-    def sparse(self, rows: RowRange) -> SparseRows:
-        """Compute a range of rows."""
-        return self.sparse_items(np.arange(rows.start, rows.stop))
-
-    def sparse_items(self, items: Int64) -> SparseRows:
-        """Compute the rows of some items, shape (n,), int64."""
+    def sparse(self, rows: Rows) -> SparseRows:
+        """Compute some rows."""
+        items = np.arange(rows.start, rows.stop) if isinstance(rows, RowRange) else rows
         return self.propagate(self.n_rounds, items)[0]
 
     def propagate(self, number: int, items: Int64) -> tuple[SparseRows, Float64]:
@@ -394,7 +393,7 @@ class Lengths(RowStage):
 
     def compute(self, rows: RowRange) -> dict[str, NDArray[Any]]:
         """Lengths of a block of rows."""
-        cuts = [np.arange(rows.start + cut.start, rows.start + cut.stop) for cut in cut_rows(len(rows), _ROWS_AT_ONCE)]
+        cuts = [np.arange(cut.start, cut.stop) for cut in pieces_of(rows, _ROWS_AT_ONCE)]
         return {"length": _divisors(np.concatenate([self.of.propagate(self.number, items)[1] for items in cuts]))}
 
 
@@ -431,7 +430,7 @@ class PropagatedScorer(RerankedScorer):
         near = self._columns(range_of(query))
         products = np.empty((len(gallery), len(query)))
         for cut in cut_rows(len(gallery), _ROWS_AT_ONCE):
-            far = self.gallery_rows.sparse_items(self.first_gallery + gallery.numbers[cut.start : cut.stop])
+            far = self.gallery_rows.sparse(self.first_gallery + gallery.numbers[cut.start : cut.stop])
             products_into(near, far, products[cut.start : cut.stop])
         indptr, row, overlap = listed_products(products, gallery.numbers)
         del products

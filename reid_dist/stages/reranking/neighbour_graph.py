@@ -23,8 +23,8 @@ from reid_dist.core.segments import entry_owners
 from reid_dist.errors import DamagedPartError, InputError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
-from reid_dist.stages.neighbours import NeighbourLists
-from reid_dist.stages.parts import Parts, cut_sparse, join_rows, take_sparse
+from reid_dist.stages.neighbours.neighbour_search import NeighbourLists
+from reid_dist.stages.parts import Parts, join_rows, take_sparse
 from reid_dist.stages.reranking.k_reciprocal import VARIANTS, JaccardMix
 from reid_dist.stores.sparse import PIECE_ROWS, GraphPiece, GraphWriter, StoredGraph
 from reid_dist.stores.workspace import remove_part
@@ -73,7 +73,7 @@ class _StoredRows(StoredGraph):
         for number in range(rows.start // PIECE_ROWS, -(-rows.stop // PIECE_ROWS)):
             piece, first = self.piece(number), number * PIECE_ROWS
             here = slice(max(rows.start - first, 0), min(rows.stop - first, len(piece.neighbours)))
-            sparse.append(cut_sparse(_weights_of(piece), here.start, here.stop))
+            sparse.append(take_sparse(_weights_of(piece), here))
             lists.append((piece.neighbours[here], piece.distances[here]))
         index, distance = (np.concatenate(each) for each in zip(*lists, strict=True))
         return GraphPiece(*join_rows(sparse), index, distance)

@@ -21,12 +21,20 @@ from reid_dist.engine.reductions.surroundings import KeepNearest
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.errors import InputError, PlanError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
-from reid_dist.kernels.reciprocal import SparseRows, binary_rows, gaussian_rows, mean_rows, reciprocal_sets
+from reid_dist.kernels.reciprocal import SparseRows, mean_rows
 from reid_dist.kernels.rescoring import mixed_values
-from reid_dist.stages.parts import cut_sparse, join_rows
-from reid_dist.stages.reranking.k_reciprocal import KReciprocal, mixing, parse_k_reciprocal, weighing
-from reid_dist.stages.reranking.weights import Weighing
+from reid_dist.stages.neighbours.neighbour_search import Listed
+from reid_dist.stages.parts import join_rows, take_sparse
+from reid_dist.stages.reranking.k_reciprocal import (
+    KReciprocal,
+    Weighing,
+    mixing,
+    parse_k_reciprocal,
+    weighing,
+    weight_rows,
+)
 
+Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 _MOST_ITEMS = 20_000
@@ -208,25 +216,20 @@ def _refuse_values(name: str, block: NDArray[Any]) -> None:
 
 
 def _weights(
-    items: _GivenItems,
-    index: NDArray[np.int32],
-    how: Weighing,
-    largest: Float64,
-    is_root: bool,
+    items: _GivenItems, index: NDArray[np.int32], how: Weighing, largest: Float64, is_root: bool
 ) -> SparseRows:
     """Rows of weights of all items before the mean."""
-    pieces = []
-    for rows in cut_rows(items.n_items, _ROWS_AT_ONCE):
-        indptr, member = reciprocal_sets(index, rows.start, rows.stop, how.n_near, how.n_half, how.inclusive)
-        if how.binary:
-            pieces.append(binary_rows(indptr, member))
-            continue
-        owner = entry_owners(indptr)
-        given = items.read(rows)[owner, member]
-        squared = given * given if is_root else given
-        scaled = how.scaled(squared, largest[rows.start + owner])
-        pieces.append(gaussian_rows(indptr, member, scaled, how.normalised))
-    return join_rows(pieces)
+
+    def piece(rows: RowRange) -> SparseRows:
+        def compute(owner: Int64, member: Int64) -> Float64:
+            given = items.read(rows)[owner, member]
+            return given * given if is_root else given
+
+        # Without listed distances: all are looked up.
+        listed = Listed(np.empty((len(rows), 0), np.int32), np.empty((len(rows), 0)), largest[rows.start : rows.stop])
+        return weight_rows(how.members(index, rows), listed, how, compute)
+
+    return join_rows(map(piece, cut_rows(items.n_items, _ROWS_AT_ONCE)))
 
 
 def _mixed(
@@ -239,12 +242,12 @@ def _mixed(
     """Mix Jaccard distances with the given ones."""
     n_query, n_items = items.n_query, items.n_items
     mix = mixing(spec, measure)
-    gallery = cut_sparse(weights, n_query, n_items)
+    gallery = take_sparse(weights, slice(n_query, n_items))
     far_sums, scale = row_sums(gallery), mix.scale(largest[:n_query])
     squared = measure.name == "euclidean" and not spec.rules.mixes_plain
     result = np.empty((n_query, n_items - n_query))
     for rows in cut_rows(n_query, _ROWS_AT_ONCE):
-        near = cut_sparse(weights, rows.start, rows.stop)
+        near = take_sparse(weights, slice(rows.start, rows.stop))
         shared = overlap_block(near, gallery, n_items, mix.multiplies)
         owner = entry_owners(shared.indptr)
         # Items that share no weight have a Jaccard distance of exactly 1.

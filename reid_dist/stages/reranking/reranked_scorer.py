@@ -22,10 +22,9 @@ from reid_dist.kernels.canonical import PairRows, Rescoring, pair_distances, rea
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.kernels.rescoring import mixed_values
-from reid_dist.stages.neighbours import Listed, NeighbourLists
-from reid_dist.stages.neighbours.neighbour_search import own_first
+from reid_dist.stages.neighbours.neighbour_search import Listed, NeighbourLists, own_first
 from reid_dist.stages.neighbours.search_plan import TILE_ROWS
-from reid_dist.stages.parts import cut_sparse
+from reid_dist.stages.parts import Rows, take_sparse
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -41,11 +40,8 @@ class RowSource(Protocol):
     def identity(self) -> str:
         """Text that stands for all that the rows depend on."""
 
-    def sparse(self, rows: RowRange) -> SparseRows:
-        """Read a range of rows."""
-
-    def sparse_items(self, items: Int64) -> SparseRows:
-        """Read the rows of some items, shape (n,), int64, ascending."""
+    def sparse(self, rows: Rows) -> SparseRows:
+        """Read some rows."""
 
 
 @dataclass(frozen=True)
@@ -152,13 +148,15 @@ class RerankedScorer(ScorerOfFeatures):
 
     def meet(self, query: FeatureBlock, gallery: FeatureBlock) -> FeatureBlock:
         """Score the pairs of two blocks that share neighbours."""
-        rows = range_of(query)
-        far_rows = range_of(gallery)
-        near, far = self.query_rows.sparse(rows), self._gallery_weights(far_rows)
+        rows, far_rows = range_of(query), range_of(gallery)
+        near = self.query_rows.sparse(rows)
+        far = self.gallery_rows.sparse(
+            RowRange(self.first_gallery + far_rows.start, self.first_gallery + far_rows.stop)
+        )
         shared = overlap_block(near, far, self.n_columns, self.mix.multiplies)
         pairs = PairRows(self.distance.kind, query.features, gallery.features, query.norm, gallery.norm)
         sums = row_sums(near), row_sums(far)
-        scale = self.mix.scale(self.query_lists.farthest(rows))
+        scale = self._scale(rows)
         owner = entry_owners(shared.indptr)
         value = np.empty(len(owner))
         for start in range(0, len(owner), _PAIRS_AT_ONCE):
@@ -171,8 +169,7 @@ class RerankedScorer(ScorerOfFeatures):
 
     def _known(self, query: FeatureBlock, indptr: Int64, row: Int64, value: Float64) -> FeatureBlock:
         """Add the values of pairs to a block of queries."""
-        mix = self.mix
-        scale = mix.scale(self.query_lists.farthest(range_of(query)))
+        mix, scale = self.mix, self._scale(range_of(query))
         known = Rescoring(
             True, mix.weight, mix.squares, scale, indptr, row, value, 0, mix.disjoint_distance, mix.mix_in_tiles
         )
@@ -185,15 +182,16 @@ class RerankedScorer(ScorerOfFeatures):
         near = self.query_rows.sparse(rows)
         overlap, far_sums = np.empty(len(owner)), np.empty(len(owner))
         for cut in cut_rows(len(wanted), self.pair_rows_at_once):
-            far = self.gallery_rows.sparse_items(self.first_gallery + wanted[cut.start : cut.stop])
+            far = self.gallery_rows.sparse(self.first_gallery + wanted[cut.start : cut.stop])
             here = np.flatnonzero((place >= cut.start) & (place < cut.stop))
             overlap[here] = overlap_pairs(near, far, owner[here], place[here] - cut.start, self.mix.multiplies)
             far_sums[here] = row_sums(far)[place[here] - cut.start]
-        scale = self.mix.scale(self.query_lists.farthest(rows))[owner]
+        scale = self._scale(rows)[owner]
         return self.mix.score(scale, plain, overlap, row_sums(near)[owner], far_sums)
 
-    def _gallery_weights(self, rows: RowRange) -> SparseRows:
-        return self.gallery_rows.sparse(RowRange(self.first_gallery + rows.start, self.first_gallery + rows.stop))
+    def _scale(self, rows: RowRange) -> Float64:
+        """Divisors of the plain distances of some queries."""
+        return self.mix.scale(self.query_lists.farthest(rows))
 
 
 def range_of(block: FeatureBlock) -> RowRange:
@@ -241,7 +239,7 @@ class CandidateList:
         `graph` orders the lists, and `mixed` is mixed with what the rows share.
         """
         query, others = np.zeros(self.n_items, np.int64), np.arange(self.n_items)
-        near, far = cut_sparse(rows, 0, 1), cut_sparse(rows, 1, self.n_items)
+        near, far = take_sparse(rows, slice(0, 1)), take_sparse(rows, slice(1, self.n_items))
         overlap = overlap_pairs(near, far, query[1:], others[:-1], mix.multiplies)
         farthest = self.pair_distances(graph, query, others).max(keepdims=True)
         plain = self.pair_distances(mixed, query[1:], others[1:])

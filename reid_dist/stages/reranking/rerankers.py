@@ -21,8 +21,8 @@ from reid_dist.stages.methods import check_parameters, parameters_of
 
 if TYPE_CHECKING:
     from reid_dist.engine.scorers import Scorer
-    from reid_dist.stages.neighbours import Resources
     from reid_dist.stages.reranking.reranked_scorer import CandidateList
+    from reid_dist.stages.session import Resources
     from reid_dist.stores import FeatureSet
 
 BYTES_PER_ENTRY = 12

@@ -29,10 +29,11 @@ from reid_dist.engine.scorers import FeatureScorer, read_block
 from reid_dist.errors import InputError, PlanError
 from reid_dist.kernels.canonical import Rescoring
 from reid_dist.kernels.reciprocal import SparseRows
-from reid_dist.stages.neighbours import NeighbourLists, Resources, find_query_neighbours
+from reid_dist.stages.neighbours.neighbour_search import NeighbourLists, find_query_neighbours
 from reid_dist.stages.parts import Blocks, Parts, RowStage, join_rows, run
-from reid_dist.stages.reranking.reranked_scorer import CandidateList, ScorerOfFeatures
+from reid_dist.stages.reranking.reranked_scorer import CandidateList, ScorerOfFeatures, range_of
 from reid_dist.stages.reranking.rerankers import BYTES_PER_ENTRY, Choice, Reranking, RowSizes, register
+from reid_dist.stages.session import Resources
 from reid_dist.stores import FeatureSet
 
 Int64 = NDArray[np.int64]
@@ -175,7 +176,7 @@ class TopScorer(ScorerOfFeatures):
 
     def meet(self, query: FeatureBlock, gallery: FeatureBlock) -> FeatureBlock:
         """Add the distances of the heads to a block of queries."""
-        heads = self.heads.sparse(RowRange(int(query.numbers[0]), int(query.numbers[-1]) + 1))
+        heads = self.heads.sparse(range_of(query))
         here = np.flatnonzero((heads.column >= gallery.numbers[0]) & (heads.column <= gallery.numbers[-1]))
         indptr, row = np.searchsorted(here, heads.indptr), heads.column[here].astype(np.int64)
         # All others: 0 + 1 (distance / 1), which is the distance.

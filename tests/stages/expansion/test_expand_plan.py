@@ -52,7 +52,7 @@ import sys
 from pathlib import Path
 from reid_dist import FeatureSet
 from reid_dist.stages.expansion import expand_sets, parse_expand
-from reid_dist.stages.neighbours import Resources
+from reid_dist.stages.session import Resources
 from reid_dist.stores import Workspace
 from reid_dist.engine.task_graph import Progress
 from peaks import peak_since, start_peak

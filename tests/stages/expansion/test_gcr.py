@@ -14,7 +14,7 @@ from passes import Count
 from reid_dist import FeatureSet, evaluate
 from reid_dist.engine.plan import SetShape
 from reid_dist.errors import InputError, PlanError
-from reid_dist.stages.expansion import convolution, expand_sets, make_step, new_features, parse_expand
+from reid_dist.stages.expansion import expand_sets, make_step, neighbour_averages, new_features, parse_expand
 from reid_dist.stages.session import Session
 from reid_dist.stages.stage_plan import plan_expand
 from reid_dist.stores import Workspace
@@ -119,8 +119,8 @@ def test_blocks_and_threads_do_not_matter(symmetric, tmp_path):
     expected = [side.content_digest for side in expanded(*sets(), spec, tmp_path / "whole")]
     with (
         patch.object(new_features, "_MOST_ROWS", 7),
-        patch.object(convolution, "_LISTS_AT_ONCE", 9),
-        patch("reid_dist.stages.expansion.convolution.GATHERED_BYTES", 4 * 9 * 5),
+        patch.object(neighbour_averages, "_LISTS_AT_ONCE", 9),
+        patch("reid_dist.stages.expansion.neighbour_averages.GATHERED_BYTES", 4 * 9 * 5),
     ):
         where = replace(Session(workspace=Workspace.at(tmp_path / "cut"), chunk_rows=11).resources(), n_threads=3)
         cut = expand_sets(*sets(), parse_expand(spec), where)
