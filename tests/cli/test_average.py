@@ -82,13 +82,13 @@ def test_a_run_that_is_given_twice_is_noted(reid_dist, splits) -> None:
 def test_other_conventions_are_averaged_on_request(reid_dist, splits) -> None:
     done = reid_dist("average", splits["a"], splits["euclidean"], "--allow-different")
     assert done.code == 0
-    assert "differs   distance.name: cosine in run 1, euclidean in run 2" in done.out
+    assert "differs   distance: cosine in run 1, euclidean in run 2" in done.out
 
 
 @pytest.mark.parametrize(
     ("names", "words", "parts"),
     [
-        (("a", "euclidean"), (), ("distance.name: cosine in run 1 (", "euclidean in run 2 (", "--allow-different")),
+        (("a", "euclidean"), (), ("distance: cosine in run 1 (", "euclidean in run 2 (", "--allow-different")),
         (("a",), (), ("two runs or more, found 1",)),
         ((), (), ("Missing argument 'RUN...'",)),
         (("a", "b"), ("--metric", "mAPP"), ("did you mean 'mAP'",)),

@@ -109,7 +109,7 @@ RANK_METRICS = (
     *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@2", "CMC_allshots@1", "CMC_allshots@2"),
     *("mAP@2", "mAP@4", "mAP_found@1", "mAP_found@2", "mAP_found@3", "mAP_found@4", "mAP_found@9"),
     *("P@2", "R@3", "P_clipped@1", "P_clipped@3", "P_clipped@5", "mAP_min@2", "mAP_min@4", "mAP_R"),
-    *("P_min@2", "P_min@4"),
+    *("P_min@2", "P_min@4", "nDCG@2", "nDCG@4", "AUC"),
 )
 SINGLE_SHOT = ("CMC_single_shot@1", "CMC_single_shot@2")
 
@@ -137,7 +137,7 @@ def extremes(distances, pids, pid, name):
             k = int(name.partition("@")[2])
             found.append(float(expected_curve(place, relevant, np.zeros(len(pids), bool), pids, k)[-1]))
         else:
-            found.append(value(name, [rank for rank, row in enumerate(order, 1) if relevant[row]]))
+            found.append(value(name, [rank for rank, row in enumerate(order, 1) if relevant[row]], len(order)))
     return min(found), max(found)
 
 

@@ -114,6 +114,13 @@ def discounted_gain_at(ranks, k):
     return math.fsum(1 / math.log2(r + 1) for r in ranks if r <= k) / best
 
 
+def area_under_roc(ranks, n_items):
+    """The share of the pairs of a positive and a negative in which the positive comes first."""
+    negatives = sorted(set(range(1, n_items + 1)) - set(ranks))
+    pairs = [r < other for r in ranks for other in negatives]
+    return sum(pairs) / len(pairs) if pairs else 1.0
+
+
 _WHOLE_LIST = {
     "mAP": average_precision,
     "mAP_trapezoid": average_precision_trapezoid,
@@ -136,8 +143,10 @@ _CUT_LIST = {
 }
 
 
-def value(name, ranks):
-    """The value of a metric for one query by its name in a report."""
+def value(name, ranks, n_items=None):
+    """The value of a metric for one query by its name in a report; AUC also depends on the number of kept items."""
+    if name == "AUC":
+        return area_under_roc(ranks, n_items)
     family, _, parameter = name.partition("@")
     return _CUT_LIST[family](ranks, int(parameter)) if parameter else _WHOLE_LIST[name](ranks)
 
