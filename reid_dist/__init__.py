@@ -13,7 +13,7 @@ from reid_dist.core.lazy import lazy_names
 if TYPE_CHECKING:
     from reid_dist.evaluation.conventions import Conventions, conventions
     from reid_dist.evaluation.evaluate import evaluate_distances
-    from reid_dist.evaluation.lists import evaluate_lists
+    from reid_dist.evaluation.listed_evaluation import evaluate_lists
     from reid_dist.evaluation.operating import operating_points
     from reid_dist.evaluation.pairs import evaluate_pairs
     from reid_dist.evaluation.pooling import pool
@@ -64,7 +64,7 @@ __all__ = [
 _NAMES = {
     "evaluation.conventions": ("Conventions", "conventions"),
     "evaluation.evaluate": ("evaluate_distances",),
-    "evaluation.lists": ("evaluate_lists",),
+    "evaluation.listed_evaluation": ("evaluate_lists",),
     "evaluation.operating": ("operating_points",),
     "evaluation.pairs": ("evaluate_pairs",),
     "evaluation.pooling": ("pool",),

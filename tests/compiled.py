@@ -7,7 +7,7 @@ from typing import Any
 
 from numba import njit
 
-from reid_dist.kernels.settings import start_compiler
+from reid_dist.kernels.compiled import start_compiler
 
 __all__ = ["from_python"]
 

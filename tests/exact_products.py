@@ -11,7 +11,7 @@ from reid_dist.engine import policy
 from reid_dist.engine.distances import integers, quantised
 from reid_dist.engine.reductions import costs
 from reid_dist.engine.reductions.bands import PlacingTiles
-from reid_dist.engine.reductions.tiles import Precision
+from reid_dist.engine.reductions.tile_products import Precision
 
 
 class InFloat64:

@@ -11,11 +11,11 @@ from reid_dist.core.model import GalleryMask, Hidden, Labels
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions.counts import CountNearer
-from reid_dist.engine.reductions.groups import CountGroups
+from reid_dist.engine.reductions.group_counts import CountGroups
 from reid_dist.engine.reductions.identities import Identities
-from reid_dist.engine.reductions.impostors import CollectImpostors, CountImpostors, Visibility
+from reid_dist.engine.reductions.impostor_counts import CollectImpostors, CountImpostors, Visibility
 from reid_dist.engine.reductions.key_counts import ScreenScale
-from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot
+from reid_dist.engine.reductions.single_shot_counts import ListBefore, ListedItems, SingleShot
 from reid_dist.engine.reductions.surroundings import KeepNearest
 from reid_dist.engine.reductions.targets import group_targets, make_targets
 from reid_dist.engine.tile_loop import run_tiles

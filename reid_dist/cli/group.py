@@ -83,7 +83,7 @@ class _LazyGroup(click.Group):
             return None
         _require_room()
         make_temporary_folder()
-        command: click.Command = importlib.import_module(f"reid_dist.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"reid_dist.cli.{cmd_name}_command").command
         return command
 
     def resolve_command(

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from reid_dist.core.formatting import byte_size, duration
 from reid_dist.errors import UnknownNameError
-from reid_dist.metrics.definitions import headline_metrics, reported_name
-from reid_dist.nightly.history.values import DONE, FINISHED, Change, Entry, Estimate, Run, run_state
+from reid_dist.metrics.metric import headline_metrics, reported_name
+from reid_dist.nightly.history.history_values import DONE, FINISHED, Change, Entry, Estimate, Run, run_state
 from reid_dist.nightly.outcomes import Streak
 from reid_dist.nightly.wording import brief_verdict, decider_text, difference_text, finding_text, lasting_text
 from reid_dist.reports.console import fact_table, print_parts, value_table

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from reid_dist.cli.history import opened_for_writing
+from reid_dist.cli.history_command import opened_for_writing
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
 from reid_dist.cli.progress import notify, rows_progress, stages
 from reid_dist.clusters import ClusterConfig, ExistingCluster, LocalCluster, Threads, cluster_size
@@ -18,7 +18,7 @@ from reid_dist.core.environment import describe_environment
 from reid_dist.core.formatting import aligned, duration, first_few
 from reid_dist.errors import InputError
 from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder, verdict_json
-from reid_dist.nightly.history.values import BETTER, DONE, GATES, Entry, Finding, Run
+from reid_dist.nightly.history.history_values import BETTER, DONE, GATES, Entry, Finding, Run
 from reid_dist.nightly.outcomes import FINE, removed_jobs, streak
 from reid_dist.nightly.running import Surroundings, run_suite
 from reid_dist.nightly.suite import PlannedJob, Suite, read_suite

@@ -14,7 +14,7 @@ from reid_dist.clusters import ClusterConfig, Threads, connect
 from reid_dist.clusters.failures import cluster_failures
 from reid_dist.clusters.security import open_connection
 from reid_dist.clusters.settings import without_logs_of_dask
-from reid_dist.core.extras import missing_extra
+from reid_dist.core.optional_packages import missing_extra
 from reid_dist.errors import InputError, RunFailedError, StoreError, StoreExistsError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from reid_dist.cli.click_options import RunOptions
 from reid_dist.cli.observed import observed_cluster, refuse_unobservable
-from reid_dist.cli.options import RunOptions
 from reid_dist.cli.progress import rows_progress, stages
 from reid_dist.core.credentials import command_line
 from reid_dist.evaluation.pipelines import PipelineJob
@@ -19,8 +19,8 @@ from reid_dist.evaluation.runner import Document, R, ReportStore, ResultStore, R
 from reid_dist.evaluation.runs import prepared_job
 from reid_dist.evaluation.sides import Sides
 from reid_dist.reports import Report
-from reid_dist.reports.files import written_files
 from reid_dist.reports.heading import Caution, without_warnings
+from reid_dist.reports.report_files import written_files
 from reid_dist.stores import FeatureSet
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import click
 
 from reid_dist.errors import StoreError, StoreExistsError
 from reid_dist.reports.documents import JsonResult
-from reid_dist.reports.files import unwritable, write_together
+from reid_dist.reports.report_files import unwritable, write_together
 
 
 def refuse_existing(output: Path | None) -> None:

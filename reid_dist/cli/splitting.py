@@ -8,7 +8,7 @@ from reid_dist.cli.resumable import deliver_report, deliver_table
 from reid_dist.core.formatting import aligned, counted
 from reid_dist.evaluation.splits import SplitReport
 from reid_dist.reports import Report
-from reid_dist.reports.splits import splits_caution
+from reid_dist.reports.split_page import splits_caution
 from reid_dist.reports.words import metric_value, published
 
 

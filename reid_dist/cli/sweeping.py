@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from reid_dist.cli.options import RunOptions
+from reid_dist.cli.click_options import RunOptions
 from reid_dist.cli.progress import points
 from reid_dist.cli.resumable import deliver_table, open_sides, report_store, run_resumable
 from reid_dist.core.formatting import aligned, counted

@@ -13,7 +13,7 @@ from reid_dist.reports.console import fact_table, print_parts, value_table
 from reid_dist.reports.heading import without_warnings
 from reid_dist.reports.operating_page import points_caution
 from reid_dist.reports.operating_points import OperatingPoints
-from reid_dist.reports.sections.operating_points import error_rows, point_rows
+from reid_dist.reports.sections.operating_point_section import error_rows, point_rows
 from reid_dist.reports.words import RATES, call, named, resampled
 
 

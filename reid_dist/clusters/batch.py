@@ -22,7 +22,7 @@ from reid_dist.clusters.kinds import BatchCluster, LSFCluster, SGECluster, SLURM
 from reid_dist.clusters.own_gpu import OWN_GPU
 from reid_dist.clusters.security import SCRATCH_MODULE, certificates_on_disk, private_directory, private_scratch
 from reid_dist.clusters.settings import serialized
-from reid_dist.core.extras import import_extra
+from reid_dist.core.optional_packages import import_extra
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:

@@ -150,7 +150,7 @@ def local_cluster(config: LocalCluster) -> Iterator[distributed.LocalCluster]:
                 dashboard_address="127.0.0.1:0",
                 scheduler_kwargs={"dashboard": config.dashboard},
                 silence_logs=50,
-                preload=["reid_dist.engine.preload", *([chosen] if isinstance(chosen, str) else chosen)],
+                preload=["reid_dist.engine.integer_preload", *([chosen] if isinstance(chosen, str) else chosen)],
                 **({} if config.gpus is None else {"preload_nanny": [OWN_GPU]}),
             )
         except (OSError, ValueError, RuntimeError) as error:

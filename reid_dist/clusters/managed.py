@@ -13,7 +13,7 @@ from reid_dist.clusters.failures import one_line
 from reid_dist.clusters.kinds import GatewayCluster, KubernetesCluster, memory_bytes
 from reid_dist.clusters.security import is_loopback, refuse_open_network
 from reid_dist.clusters.settings import HEALTH, serialized
-from reid_dist.core.extras import import_extra
+from reid_dist.core.optional_packages import import_extra
 from reid_dist.errors import ClusterError, InputError
 
 if TYPE_CHECKING:

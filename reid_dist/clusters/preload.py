@@ -20,7 +20,7 @@ from types import TracebackType
 
 import reid_dist.core.signals as signals
 from reid_dist.core.sources import sources_digest
-from reid_dist.kernels.settings import start_compiler
+from reid_dist.kernels.compiled import start_compiler
 
 # What every worker imports.
 _MODULES = ("distributed", "distributed.nanny", "distributed.worker", "reid_dist.engine.graph")

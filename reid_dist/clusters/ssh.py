@@ -19,7 +19,7 @@ from reid_dist.clusters.security import (
     is_loopback,
     refuse_open_network,
 )
-from reid_dist.core.extras import import_extra
+from reid_dist.core.optional_packages import import_extra
 from reid_dist.core.temporary import temporary_directory
 from reid_dist.errors import ClusterError, InputError
 

@@ -13,7 +13,7 @@ from reid_dist.core.numeric import is_whole
 from reid_dist.core.registry import did_you_mean
 from reid_dist.engine.distances import Distance
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.metrics.definitions import LARGEST_RANK, METRICS, NEAREST, PAIRS, PROBES, RANKS, SINGLE_SHOT, Metric
+from reid_dist.metrics.metric import LARGEST_RANK, METRICS, NEAREST, PAIRS, PROBES, RANKS, SINGLE_SHOT, Metric
 from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import OWN_ROW, Protocol

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from reid_dist.core.model import RankedQueries
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs.impostors import ImpostorBrackets
+from reid_dist.engine.outputs.impostor_distances import ImpostorBrackets
 from reid_dist.engine.outputs.nearest_rows import NearestNegatives
 from reid_dist.engine.outputs.output import Output, Results
-from reid_dist.engine.reductions.impostors import BracketCounts
+from reid_dist.engine.reductions.impostor_counts import BracketCounts
 from reid_dist.engine.task_graph import Execution
 from reid_dist.engine.verification.crossings import Crossing, Level, ThresholdSearch
 from reid_dist.engine.verification.measures import (
@@ -29,7 +29,7 @@ from reid_dist.engine.verification.measures import (
     wanted_levels,
 )
 from reid_dist.engine.verification.sampling import LevelBrackets
-from reid_dist.metrics.definitions import PAIRS, Metric
+from reid_dist.metrics.metric import PAIRS, Metric
 from reid_dist.relevance.assignment import junk_rows
 from reid_dist.relevance.ground_truth import GroundTruth
 

@@ -19,7 +19,7 @@ from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.reductions.costs import ListWork, Need, Precision
 from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.surroundings import Listing, Seed, Surroundings, listed_in
-from reid_dist.engine.reductions.tiles import BlockPair, TileView
+from reid_dist.engine.reductions.tile_products import BlockPair, TileView
 from reid_dist.kernels.canonical import read_only
 
 _LOG: Final = logging.getLogger("reid_dist")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from reid_dist.errors import InputError
-from reid_dist.evaluation.benchmarks.definition import (
+from reid_dist.evaluation.benchmarks.benchmark import (
     Benchmark,
     refuse_other_codes,
     refuse_unfit_labels,
@@ -25,7 +25,7 @@ from reid_dist.evaluation.benchmarks.variants import (
 )
 from reid_dist.evaluation.evaluate import evaluate_block, evaluate_once, evaluate_same_pass
 from reid_dist.evaluation.options import EvaluationOptions, RankingOptions
-from reid_dist.evaluation.splits.repeated import SplitJob, run_splits
+from reid_dist.evaluation.splits.split_runs import SplitJob, run_splits
 from reid_dist.reports import Report
 from reid_dist.stages.session import Session
 from reid_dist.stores import DistanceBlock, FeatureSet, FeatureSource, LabelledSet, as_feature_set

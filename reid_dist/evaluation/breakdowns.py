@@ -34,8 +34,8 @@ from reid_dist.engine.jobs import EvaluationJob
 from reid_dist.engine.outputs.output import Results
 from reid_dist.engine.outputs.partitions import PartitionMetrics, Partitions
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.metrics.definitions import exact_mean, parse_metric, rows_by_label
-from reid_dist.reports.extras import MEAN_OF_GROUPS
+from reid_dist.metrics.metric import exact_mean, parse_metric, rows_by_label
+from reid_dist.reports.entry_checks import MEAN_OF_GROUPS
 from reid_dist.stores import LabelledSet
 from reid_dist.stores.labels import given_labels
 

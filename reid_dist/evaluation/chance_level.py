@@ -244,8 +244,8 @@ def _overlap(some: set[str], others: set[str]) -> bool:
 
 def _fits_labels(features: FeatureSet) -> bool | None:
     """Whether rows of one identity are nearer to each other than to others; None if a sample has too few pairs."""
-    from reid_dist.evaluation.data_problems import read_sampled, sampled_rows, unit_vectors
-    from reid_dist.reports.failures import NO_IDENTITY
+    from reid_dist.evaluation.data_problem_search import read_sampled, sampled_rows, unit_vectors
+    from reid_dist.reports.failure_kinds import NO_IDENTITY
 
     rows = sampled_rows(features.n_rows, features.dim)
     pids = features.pids[rows]

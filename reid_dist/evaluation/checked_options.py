@@ -17,7 +17,7 @@ from reid_dist.engine.outputs.partitions import Partitions
 from reid_dist.errors import InputError
 from reid_dist.evaluation.breakdowns import gallery_sizes, parse_breakdowns
 from reid_dist.evaluation.options import EvaluationOptions, Source
-from reid_dist.metrics.definitions import RANKS, Metric, default_metrics, parse_metrics
+from reid_dist.metrics.metric import RANKS, Metric, default_metrics, parse_metrics
 from reid_dist.relevance.ground_truth import GroundTruth, read_ground_truth
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol

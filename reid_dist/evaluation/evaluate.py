@@ -40,9 +40,9 @@ from reid_dist.evaluation.projection import (
     requested_outputs,
     verifies,
 )
+from reid_dist.evaluation.report_assembly import RanksOf, make_report
 from reid_dist.evaluation.result_spec import ranking_spec
 from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
-from reid_dist.evaluation.summary import RanksOf, make_report
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports import Report
 from reid_dist.stages.session import Session

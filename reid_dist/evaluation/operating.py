@@ -21,7 +21,7 @@ from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs.impostors import held_by_queries
+from reid_dist.engine.outputs.impostor_distances import held_by_queries
 from reid_dist.engine.outputs.nearest_rows import NearestNegatives
 from reid_dist.engine.outputs.output import Output
 from reid_dist.engine.outputs.ranks import Positives
@@ -49,12 +49,12 @@ from reid_dist.evaluation.operating_values import (
 )
 from reid_dist.evaluation.options import OPTIONS, POINTS, EvaluationOptions, complete, refuse_options
 from reid_dist.evaluation.projection import extra_memory_of, most_relevant, plan_for
+from reid_dist.evaluation.report_assembly import QueryCounts, described_environment, described_protocol
 from reid_dist.evaluation.result_spec import options_of, ranking_spec
 from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.evaluation.sides import Sides
-from reid_dist.evaluation.summary import QueryCounts, described_environment, described_protocol
 from reid_dist.metrics.confidence import few_units
-from reid_dist.metrics.definitions import PAIRS, PROBES, Metric, parse_metrics
+from reid_dist.metrics.metric import PAIRS, PROBES, Metric, parse_metrics
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import REASONS
 from reid_dist.reports import Report, described_run

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypedDict, cas
 from reid_dist.core.parameters import Parameter, check_values, declared_keys
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError
-from reid_dist.stages.methods import SweptValues
+from reid_dist.stages.method_parameters import SweptValues
 
 if TYPE_CHECKING:
     from reid_dist.relevance.ground_truth import GroundTruth

@@ -24,7 +24,7 @@ from reid_dist.engine.verification.crossings import crossings_of
 from reid_dist.engine.verification.measures import Pairs, needs_pairs, verify_pairs, wanted_levels
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
-from reid_dist.metrics.definitions import PAIRS, ByMetric, parse_metrics
+from reid_dist.metrics.metric import PAIRS, ByMetric, parse_metrics
 from reid_dist.metrics.repeats import mean_and_spread
 from reid_dist.relevance.protocols import JUNK_PID
 from reid_dist.reports.digest import arrays_digest

@@ -29,10 +29,10 @@ from reid_dist.engine.task_graph import Progress
 from reid_dist.evaluation.evaluate import evaluate_distances, evaluate_once
 from reid_dist.evaluation.operating import operating_points
 from reid_dist.evaluation.search import nearest
+from reid_dist.kernels.compiled import require_room
 from reid_dist.kernels.machine_code import compiled_kernels, has_record, locked, record
-from reid_dist.kernels.settings import require_room
 from reid_dist.kernels.warmup import EVALUATION, INTEGERS
-from reid_dist.metrics.definitions import NEAREST, PAIRS, PROBES, RANKS, example_names
+from reid_dist.metrics.metric import NEAREST, PAIRS, PROBES, RANKS, example_names
 from reid_dist.stages.session import Session
 from reid_dist.stores import DistanceBlock, FeatureSet
 

@@ -17,13 +17,13 @@ from reid_dist.engine.scorers import Scorer
 from reid_dist.engine.task_graph import Execution
 from reid_dist.errors import InputError
 from reid_dist.evaluation.checked_options import CheckedOptions
-from reid_dist.metrics.definitions import METRICS, RANKS, SINGLE_SHOT
+from reid_dist.metrics.metric import METRICS, RANKS, SINGLE_SHOT
 from reid_dist.relevance.assignment import rows_with_pids
 from reid_dist.relevance.ground_truth import RowLists
 from reid_dist.stores import LabelledSet
 
 if TYPE_CHECKING:
-    from reid_dist.engine.reductions.single_shot import SingleShot
+    from reid_dist.engine.reductions.single_shot_counts import SingleShot
 
 
 def extra_memory_of(
@@ -177,7 +177,7 @@ def _single_shot(checked: CheckedOptions) -> SingleShot | None:
         raise InputError(
             f"CMC_single_shot needs identities, and protocol {protocol.name!r} goes by lists; use a protocol by labels"
         )
-    from reid_dist.engine.reductions.single_shot import SingleShot
+    from reid_dist.engine.reductions.single_shot_counts import SingleShot
 
     needed = [metric.parameter for metric in checked.metrics if metric.family.needs == SINGLE_SHOT]
     max_rank = max([checked.values["max_rank"], *needed])

@@ -32,7 +32,7 @@ from reid_dist.errors import DamagedStoreError, InputError, PlanError, RunFailed
 from reid_dist.evaluation.result_spec import Spec, differing, entry_text
 from reid_dist.metrics.curves import curve_bytes
 from reid_dist.reports import described_run
-from reid_dist.reports.files import refuse_occupied, refuse_uri
+from reid_dist.reports.report_files import refuse_occupied, refuse_uri
 from reid_dist.stages.session import Session
 from reid_dist.stores import Workspace
 from reid_dist.stores.folders import make_folder, written_whole

@@ -20,7 +20,7 @@ from reid_dist.core.regular_files import open_regular
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, ReidDistError, StoreNotFoundError
 from reid_dist.evaluation.benchmarks import refuse_unfit_labels
-from reid_dist.evaluation.benchmarks.definition import refuse_other_codes
+from reid_dist.evaluation.benchmarks.benchmark import refuse_other_codes
 from reid_dist.evaluation.benchmarks.variants import Scores, benchmark_spec, under_benchmark
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.evaluate import evaluate_block, evaluate_once
@@ -79,7 +79,7 @@ def open_job(job: PipelineJob, progress: RowsProgress | None = None) -> OpenedJo
     else:
         sides = open_labels(job.query, "query"), open_labels(job.gallery, "gallery")
         if job.lists is not None:
-            from reid_dist.evaluation.lists import as_lists, lists_digest
+            from reid_dist.evaluation.listed_evaluation import as_lists, lists_digest
 
             lists = as_lists(*_read_lists(job.lists))
             given = {"lists": lists_digest(lists[0])}
@@ -114,7 +114,7 @@ def _evaluate_lists(
     _: Session,
 ) -> Report:
     """Evaluate a job whose lists are given; they are read here, and there is nothing to distribute."""
-    from reid_dist.evaluation.lists import evaluate_lists
+    from reid_dist.evaluation.listed_evaluation import evaluate_lists
 
     report = evaluate_lists(lists[0], query, gallery, distance=lists[1], **_ranking_options(job))
     extra_runs: dict[str, Scores] | None = {} if job.other_codes else None
@@ -179,7 +179,7 @@ def prepare_splits(
     stages: Callable[[], AbstractContextManager[Progress]],
 ) -> Run[SplitReport]:
     """Open an evaluation over splits for `run_job`; `options` are those of `evaluate_splits`."""
-    from reid_dist.evaluation.splits.repeated import SplitJob, run_splits
+    from reid_dist.evaluation.splits.split_runs import SplitJob, run_splits
 
     with rows() as reading:
         near, far = sides.open(reading)

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bisection import first_at_most
-from reid_dist.kernels.settings import inlined_kernel, inner_kernel
+from reid_dist.kernels.compiled import inlined_kernel, inner_kernel
 
 BINS = 4096
 

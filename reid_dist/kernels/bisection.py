@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import inner_kernel
+from reid_dist.kernels.compiled import inner_kernel
 
 Values = NDArray[np.integer] | NDArray[np.floating]
 

@@ -31,8 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import COSINE, EUCLIDEAN, GIVEN, PairRows
+from reid_dist.kernels.compiled import inner_kernel
 from reid_dist.kernels.prefetch import request_row
-from reid_dist.kernels.settings import inner_kernel
 from reid_dist.kernels.vectors import LANES, single_dot
 
 # Shortest squared length of a row that is bounded.

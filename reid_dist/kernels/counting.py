@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import Steps, fill_steps, make_steps, place
+from reid_dist.kernels.compiled import inlined_kernel, inner_kernel, kernel
 from reid_dist.kernels.deciding import APART, Bands, OpenPairs, place_before
 from reid_dist.kernels.placing import (
     FEW_REFINED,
@@ -48,7 +49,6 @@ from reid_dist.kernels.placing import (
     settle_row,
     take_known,
 )
-from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
 from reid_dist.kernels.tiles import Tile, marked_places, read_row
 
 # Values that a table places together.

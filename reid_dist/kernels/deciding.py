@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.bounds import bound_pairs
 from reid_dist.kernels.canonical import PairRows, write_distances
-from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
+from reid_dist.kernels.compiled import inlined_kernel, inner_kernel, kernel
 
 # Rule of ties: 0 where the order of a negative and a positive at equal distances is that of gallery rows, ``BEFORE``
 # where an item at the distance of positives comes before all of them, ``BEHIND`` where it comes after; ``APART`` for

@@ -19,8 +19,8 @@ Then one look-up per value follows, in a table of which the hot part lies in the
 key, or the gap between brackets that contains it, with a mark if the value must be read.
 
 *Certainty.*  A key determines the gap of a pair when it is farther from the brackets than the error of screening; see
-`reid_dist.engine.reductions.impostors`.  Other pairs are compared again in float64 with the error of their own query,
-and those that may be inside a bracket are open.
+`reid_dist.engine.reductions.impostor_counts`.  Other pairs are compared again in float64 with the error of their own
+query, and those that may be inside a bracket are open.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.compiled import inlined_kernel, inner_kernel, kernel
 from reid_dist.kernels.deciding import OpenPairs
 from reid_dist.kernels.placing import hide_columns, take_known
-from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
 from reid_dist.kernels.tiles import Tile, read_row, refined
 
 BLOCK = 512

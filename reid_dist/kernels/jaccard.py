@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from reid_dist.core.segments import entry_owners
 from reid_dist.kernels.arrays import with_room
+from reid_dist.kernels.compiled import inlined_kernel, inner_kernel, kernel
 from reid_dist.kernels.propagation import transposed_rows
 from reid_dist.kernels.reciprocal import SparseRows
-from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
 
 
 @kernel

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import inner_kernel, kernel
+from reid_dist.kernels.compiled import inner_kernel, kernel
 
 Float64 = NDArray[np.float64]
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.bins import Pending, make_pending, place_among
 from reid_dist.kernels.bisection import first_at_least
+from reid_dist.kernels.compiled import inlined_kernel, inner_kernel, kernel
 from reid_dist.kernels.deciding import Bands, OpenPairs, place_before
 from reid_dist.kernels.prefetch import request_integers
-from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
 from reid_dist.kernels.tiles import AHEAD, Marks, Tile, make_marks, mark_outside, marked_places, read_row, refined
 
 # Up to so many values that reach the farthest threshold, all are refined.

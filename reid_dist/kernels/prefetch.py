@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import inlined_kernel, with_compiler
+from reid_dist.kernels.compiled import inlined_kernel, with_compiler
 
 LINE = 64
 """Bytes that one request brings, on nearly all processors."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from reid_dist.core.segments import owner_offsets
 from reid_dist.kernels.arrays import lengthened, sort, with_room
+from reid_dist.kernels.compiled import inner_kernel, kernel
 from reid_dist.kernels.reciprocal import SparseRows
-from reid_dist.kernels.settings import inner_kernel, kernel
 
 
 def mutual_rows(index: NDArray[np.int32], start: int, stop: int) -> SparseRows:

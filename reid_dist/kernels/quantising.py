@@ -22,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import inner_kernel, kernel
+from reid_dist.kernels.compiled import inner_kernel, kernel
 from reid_dist.kernels.vectors import LANES, single_dot
 
 # All of eight bits with a sign.

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from reid_dist.core.segments import entry_owners
 from reid_dist.kernels.arrays import lengthened, sort, with_room
+from reid_dist.kernels.compiled import inner_kernel, kernel
 from reid_dist.kernels.exponential import exponentials
-from reid_dist.kernels.settings import inner_kernel, kernel
 
 # Relation of an item to the one whose set is collected.
 _RECIPROCAL = 1

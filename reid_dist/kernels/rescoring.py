@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.canonical import PairRows, mix, on_screen_scale
-from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.compiled import kernel
 
 
 @kernel

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import inner_kernel
+from reid_dist.kernels.compiled import inner_kernel
 
 
 @inner_kernel

@@ -1,10 +1,10 @@
 """Items that come before the positives of each query, as entries: the place of the first such positive, the identity.
 
 *Inactive positives.*  A far positive has thousands of items before it and a negligible probability.  Each item of an
-identity with ``n`` items weighs ``floor(2^32 / n)``.  Beyond a limit (see `reid_dist.engine.reductions.single_shot`) a
-positive is *inactive*: its share is defined as 0, and items are listed for nearer positives only.  Weights are integers
-and sums of them only grow, so a positive that is inactive given a part of the gallery is inactive given all of it, and
-the active positives do not depend on the blocks of the gallery.
+identity with ``n`` items weighs ``floor(2^32 / n)``.  Beyond a limit (see
+`reid_dist.engine.reductions.single_shot_counts`) a positive is *inactive*: its share is defined as 0, and items are
+listed for nearer positives only.  Weights are integers and sums of them only grow, so a positive that is inactive given
+a part of the gallery is inactive given all of it, and the active positives do not depend on the blocks of the gallery.
 
 *Oversized groups.*  Thousands of items of one identity (distractors with pid 0) would only fill the lists.  They are
 counted per positive, and have no weight.
@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.compiled import kernel
 from reid_dist.kernels.placing import PlacedPairs
-from reid_dist.kernels.settings import kernel
 
 
 @kernel

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import inner_kernel
+from reid_dist.kernels.compiled import inner_kernel
 
 Words = TypeVar("Words", np.uint64, NDArray[np.uint64])
 

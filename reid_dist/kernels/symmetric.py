@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.kernels.canonical import on_screen_scale, pair_distance
+from reid_dist.kernels.compiled import inner_kernel, kernel
 from reid_dist.kernels.placing import hide_columns
 from reid_dist.kernels.prefetch import prefetch, request_integers
-from reid_dist.kernels.settings import inner_kernel, kernel
 from reid_dist.kernels.tiles import AHEAD, Tile, make_marks, mark_outside, marked_places, read_row, refined
 from reid_dist.kernels.topk import (
     GROUPS_PER_NEIGHBOUR,

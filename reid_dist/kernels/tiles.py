@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.kernels.compiled import inlined_kernel, inner_kernel, kernel
 from reid_dist.kernels.quantising import FINER
-from reid_dist.kernels.settings import inlined_kernel, inner_kernel, kernel
 
 # Flags that are looked at together.
 _WORD = 8

@@ -29,8 +29,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from reid_dist.kernels.arrays import sort
 from reid_dist.kernels.canonical import PairRows, on_screen_scale, write_distances
+from reid_dist.kernels.compiled import inner_kernel, kernel
 from reid_dist.kernels.selection import select
-from reid_dist.kernels.settings import inner_kernel, kernel
 
 # Groups of first values whose largest ones bound the nearest items, per item of a list.
 GROUPS_PER_NEIGHBOUR = 3

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import inner_kernel, kernel
+from reid_dist.kernels.compiled import inner_kernel, kernel
 from reid_dist.kernels.splitmix import finalise, finalise_one, stream_outputs
 
 # Identities that are multiplied in together.

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.kernels.settings import inlined_kernel, with_compiler
+from reid_dist.kernels.compiled import inlined_kernel, with_compiler
 
 LANES: Final = 32
 """Partial sums, a power of two."""

@@ -132,7 +132,7 @@ def bootstrap_intervals(
     Only units with a query that counts are drawn.  A metric with values of fewer than two units has no interval:
     drawing one identity again and again gives an interval of width zero, which would be certainty out of nothing.
     Values are (n_query,) float64, NaN for a query that does not count, as
-    `reid_dist.metrics.definitions.Metric.averaged` returns them.
+    `reid_dist.metrics.metric.Metric.averaged` returns them.
     Memory is that of the values once more plus some 16 bytes for each unit, at least 2 MiB; time grows with units times
     resamples (100,000 identities, 1000 resamples: about half a second).
     """

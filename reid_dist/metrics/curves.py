@@ -1,4 +1,4 @@
-"""Curves over ranks and over recall: means over queries, as `reid_dist.metrics.definitions` at single points."""
+"""Curves over ranks and over recall: means over queries, as `reid_dist.metrics.metric` at single points."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
 from reid_dist.core.segments import entry_owners, segment_suffix_maxima
-from reid_dist.metrics.definitions import exact_quotient
+from reid_dist.metrics.metric import exact_quotient
 
 Float64 = NDArray[np.float64]
 

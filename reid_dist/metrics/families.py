@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries
 from reid_dist.core.segments import segment_sums
-from reid_dist.metrics.definitions import METRICS, NEAREST, PAIRS, PROBES, SINGLE_SHOT, MetricFamily, rank_metric
 from reid_dist.metrics.discounts import discounts
+from reid_dist.metrics.metric import METRICS, NEAREST, PAIRS, PROBES, SINGLE_SHOT, MetricFamily, rank_metric
 
 Float64 = NDArray[np.float64]
 
@@ -272,7 +272,7 @@ def _area_under_roc(ranked: RankedQueries, _: int) -> Float64:
     return 1.0 - wrong / np.maximum(n * (ranked.n_kept - n), 1)
 
 
-# Metrics that ranks alone do not determine; `reid_dist.engine.reductions.single_shot` and
+# Metrics that ranks alone do not determine; `reid_dist.engine.reductions.single_shot_counts` and
 # `reid_dist.engine.verification` compute them.
 for _family in (
     MetricFamily(

@@ -25,7 +25,7 @@ from reid_dist.core.model import GalleryMask, RankedQueries, Relevance, RowRange
 from reid_dist.core.segments import entry_keys, entry_owners, range_entries
 from reid_dist.core.sorted_values import places_among
 from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import METRICS, RANKS, Metric, parse_metric
+from reid_dist.metrics.metric import METRICS, RANKS, Metric, parse_metric
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from reid_dist.core.model import RankedQueries, TieRule
 from reid_dist.core.segments import entry_owners, run_offsets
-from reid_dist.metrics.definitions import Metric
+from reid_dist.metrics.metric import Metric
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

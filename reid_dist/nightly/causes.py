@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from reid_dist.core.formatting import shortened
-from reid_dist.nightly.history.values import DONE, Difference, Entry, Run
+from reid_dist.nightly.history.history_values import DONE, Difference, Entry, Run
 from reid_dist.reports.words import flatten
 
 INPUTS: Final = "inputs"

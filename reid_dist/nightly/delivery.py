@@ -22,10 +22,10 @@ from reid_dist.core.formatting import shortened, upper_first
 from reid_dist.core.json_text import parse_json
 from reid_dist.core.regular_files import read_regular
 from reid_dist.errors import InputError, RunFailedError, StoreError
-from reid_dist.metrics.definitions import metric_family
+from reid_dist.metrics.metric import metric_family
 from reid_dist.nightly.causes import brief
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.values import DONE, SAME, Entry, Estimate, Run
+from reid_dist.nightly.history.history_values import DONE, SAME, Entry, Estimate, Run
 from reid_dist.nightly.outcomes import OUTCOMES, counted, outcome, removed_jobs, streak
 from reid_dist.nightly.page import render_nights
 from reid_dist.nightly.wording import (
@@ -40,7 +40,7 @@ from reid_dist.nightly.wording import (
     when,
 )
 from reid_dist.reports.documents import plain
-from reid_dist.reports.files import refuse_uri, write_together
+from reid_dist.reports.report_files import refuse_uri, write_together
 from reid_dist.reports.words import is_share
 
 PAGE: Final = "index.html"

@@ -19,9 +19,9 @@ from types import ModuleType
 from typing import Any, Final, TypeVar
 
 from reid_dist.core.credentials import without_credentials
-from reid_dist.core.extras import import_extra
+from reid_dist.core.optional_packages import import_extra
 from reid_dist.errors import RunFailedError
-from reid_dist.nightly.history.values import DONE, FAILED, SKIPPED, Entry, Run
+from reid_dist.nightly.history.history_values import DONE, FAILED, SKIPPED, Entry, Run
 from reid_dist.nightly.wording import finding_text
 
 _MAX_NAME: Final = 250

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from reid_dist.nightly.history.values import (
+from reid_dist.nightly.history.history_values import (
     BETTER,
     FAILED,
     INCOMPARABLE,

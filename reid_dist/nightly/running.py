@@ -23,8 +23,9 @@ from reid_dist.evaluation.runs import prepared_job
 from reid_dist.evaluation.sides import RowsProgress
 from reid_dist.evaluation.splits import SplitReport
 from reid_dist.nightly.causes import PROSE
+from reid_dist.nightly.gate_verdicts import apply_gates
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.values import (
+from reid_dist.nightly.history.history_values import (
     FAILED,
     PER_SPLIT,
     RUNNING,
@@ -38,11 +39,10 @@ from reid_dist.nightly.history.values import (
 from reid_dist.nightly.memory import peak_bytes, reset_peaks
 from reid_dist.nightly.outcomes import INTERRUPTED, STOPPED, exit_code_of
 from reid_dist.nightly.suite import PlannedJob, Suite
-from reid_dist.nightly.verdicts import apply_gates
 from reid_dist.reports import Report
 from reid_dist.reports.browse import Site, open_subject, write_folder
 from reid_dist.reports.documents import plain
-from reid_dist.reports.files import TOPK
+from reid_dist.reports.report_files import TOPK
 from reid_dist.stores import Workspace, open_labels
 from reid_dist.stores.folders import folder_at
 

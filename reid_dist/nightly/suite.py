@@ -15,7 +15,7 @@ from reid_dist.core.validation import explain
 from reid_dist.core.yaml_text import read_yaml_file
 from reid_dist.errors import InputError
 from reid_dist.evaluation.pipelines import PipelineJob, contradictions
-from reid_dist.nightly.gating.settings import Gates
+from reid_dist.nightly.gating.gate_settings import Gates
 
 # Names are folders of the output directory, and parts of model/dataset/job.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=64)]

@@ -25,7 +25,7 @@ from reid_dist.nightly.causes import (
     compared_with,
     done_before,
 )
-from reid_dist.nightly.history.values import (
+from reid_dist.nightly.history.history_values import (
     ALARM,
     BETTER,
     DONE,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reid_dist.reports.pictures import ImageSet, make_pictures
     from reid_dist.reports.ranked_pictures import Pictures
     from reid_dist.reports.report import Report
-    from reid_dist.reports.topk import TopK
+    from reid_dist.reports.topk_entries import TopK
 
 __all__ = [
     "ImageSet",
@@ -43,7 +43,7 @@ _NAMES = {
     "pictures": ("ImageSet", "make_pictures"),
     "ranked_pictures": ("Pictures",),
     "report": ("Report",),
-    "topk": ("TopK",),
+    "topk_entries": ("TopK",),
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _NAMES)

@@ -20,9 +20,9 @@ from typing import Any, Final
 from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import Interval, check_level
 from reid_dist.metrics.repeats import mean_and_spread, mean_interval
+from reid_dist.reports.comparison.common_metrics import choose_metrics, metric_value_of
+from reid_dist.reports.comparison.comparison_values import Disagreement, some_runs
 from reid_dist.reports.comparison.conditions import differing_conventions, differing_versions
-from reid_dist.reports.comparison.selection import choose_metrics, metric_value_of
-from reid_dist.reports.comparison.values import Disagreement, some_runs
 from reid_dist.reports.documents import JsonResult, plain
 from reid_dist.reports.report import Report
 from reid_dist.reports.words import is_share

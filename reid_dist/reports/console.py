@@ -21,7 +21,7 @@ from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted, duration, integer
 from reid_dist.reports.heading import CAUTION, STRONG, Caution, without_warnings
 from reid_dist.reports.report_data import ReportData
-from reid_dist.reports.sections.breakdowns import breakdown_line
+from reid_dist.reports.sections.breakdown_section import breakdown_line
 from reid_dist.reports.sections.metrics import metric_names, tie_values
 from reid_dist.reports.sections.stage_changes import stage_changes
 from reid_dist.reports.sections.verification import distance_words

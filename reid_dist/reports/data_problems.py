@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.segments import entry_owners, run_offsets
-from reid_dist.reports.failures import NO_IDENTITY, CommonLabels, duplicate_limit
-from reid_dist.reports.topk import TopK
+from reid_dist.reports.failure_kinds import NO_IDENTITY, CommonLabels, duplicate_limit
+from reid_dist.reports.topk_entries import TopK
 
 MOST_SHOWN: Final = 20
 """Entries of each kind in a report; their number is that of all."""

@@ -21,8 +21,8 @@ import numpy as np
 
 from reid_dist.core.json_text import parse_json
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError, InputError, StoreError, StoreNotFoundError
-from reid_dist.reports.files import Writer, read_bytes, refuse_occupied, refuse_uri, write_together
 from reid_dist.reports.heading import Heading
+from reid_dist.reports.report_files import Writer, read_bytes, refuse_occupied, refuse_uri, write_together
 from reid_dist.reports.summary import Summary
 
 DIGEST: Final = "document_digest"

@@ -21,12 +21,12 @@ from reid_dist.reports import words
 from reid_dist.reports.heading import Caution, Heading, make_heading, without_warnings
 from reid_dist.reports.plots.embedded import add_charts
 from reid_dist.reports.report_data import ReportData
-from reid_dist.reports.sections.breakdowns import breakdowns
-from reid_dist.reports.sections.conventions import described_rows, in_words, parameters
-from reid_dist.reports.sections.curves import curves, distributions
-from reid_dist.reports.sections.data_problems import data_problems
+from reid_dist.reports.sections.breakdown_section import breakdowns
+from reid_dist.reports.sections.convention_section import described_rows, in_words, parameters
+from reid_dist.reports.sections.curve_section import curves, distributions
+from reid_dist.reports.sections.data_problem_section import data_problems
 from reid_dist.reports.sections.metrics import headline, metric_table
-from reid_dist.reports.sections.operating_points import operating_points
+from reid_dist.reports.sections.operating_point_section import operating_points
 from reid_dist.reports.sections.queries import hardest_table, invalid_queries, ranked_pictures
 from reid_dist.reports.sections.stage_changes import stage_changes
 from reid_dist.reports.sections.verification import verification

@@ -13,7 +13,7 @@ import numpy as np
 from reid_dist.core.formatting import counted, first_few, have
 from reid_dist.core.model import UNKNOWN_CAMERA, Int64, RankedQueries
 from reid_dist.core.segments import segment_offsets
-from reid_dist.metrics.definitions import PAIRS, PROBES, Metric
+from reid_dist.metrics.metric import PAIRS, PROBES, Metric
 from reid_dist.relevance.protocols import NOT, OWN_ROW, Protocol
 from reid_dist.reports.heading import WARNING
 from reid_dist.stores import LabelledSet

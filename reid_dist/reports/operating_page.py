@@ -8,7 +8,7 @@ from typing import Any
 from reid_dist.core import formatting
 from reid_dist.reports.heading import Caution, caution_of
 from reid_dist.reports.html import document_opening, page_environment
-from reid_dist.reports.sections.operating_points import operating_points
+from reid_dist.reports.sections.operating_point_section import operating_points
 
 _COUNTS = {
     "n_query": "queries",

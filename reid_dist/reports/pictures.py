@@ -20,7 +20,7 @@ from reid_dist.errors import InputError
 from reid_dist.reports.ranked_pictures import Picture, Pictures, RankedPictures
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.thumbnails import NO_PILLOW, UnreadableImageError, pillow_is_there, thumbnail
-from reid_dist.reports.topk import TopK
+from reid_dist.reports.topk_entries import TopK
 
 _MOST_IMAGE_BYTES = 4_000_000  # of thumbnails in all; a few kilobytes each
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from reid_dist.errors import InputError
-from reid_dist.reports.files import prepare_parquet
 from reid_dist.reports.operating_points import OperatingPoints
 from reid_dist.reports.report_data import ReportData
+from reid_dist.reports.report_files import prepare_parquet
 from reid_dist.reports.sections.metrics import metric_names
 from reid_dist.reports.sections.stage_changes import stage_changes
 from reid_dist.reports.summary import Summary, make_frame

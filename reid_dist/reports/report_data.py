@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import ByMetric, MetricFamily, headline_families
+from reid_dist.metrics.metric import ByMetric, MetricFamily, headline_families
 from reid_dist.relevance.protocols import ZERO
 from reid_dist.reports.digest import result_digest
 from reid_dist.reports.documents import DocumentReport, require_digest, restored_number
-from reid_dist.reports.extras import (
+from reid_dist.reports.entry_checks import (
     checked_bounds,
     checked_breakdowns,
     checked_confidence,
@@ -25,7 +25,9 @@ from reid_dist.reports.extras import (
     checked_run,
     checked_verification,
 )
-from reid_dist.reports.files import (
+from reid_dist.reports.heading import Caution, Heading, caution_of, make_heading
+from reid_dist.reports.ranked_pictures import Pictures
+from reid_dist.reports.report_files import (
     BESIDE,
     DOCUMENT,
     PAGE,
@@ -37,9 +39,7 @@ from reid_dist.reports.files import (
     unpack_arrays,
     write_parquet,
 )
-from reid_dist.reports.heading import Caution, Heading, caution_of, make_heading
-from reid_dist.reports.ranked_pictures import Pictures
-from reid_dist.reports.topk import TopK
+from reid_dist.reports.topk_entries import TopK
 from reid_dist.stores.archive import write_arrays
 
 _COUNTS: Final = ("n_query", "n_valid", "n_gallery", "n_junk", "n_invalid_by_reason")

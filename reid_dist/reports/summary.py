@@ -8,8 +8,8 @@ from html import escape
 from typing import Any
 
 from reid_dist.core.credentials import without_controls
-from reid_dist.core.extras import import_extra
 from reid_dist.core.formatting import aligned, shortened
+from reid_dist.core.optional_packages import import_extra
 
 _MOST_ROWS = 30
 _MOST_NOTES = 5

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from reid_dist.core.formatting import counted, integer, percent
-from reid_dist.metrics.definitions import curve_family, metric_family
+from reid_dist.metrics.metric import curve_family, metric_family
 
 RATES: Final = ("FAR", "TAR", "FPIR", "FNIR", "precision")
 """Rates at a threshold, in their order in tables."""

@@ -28,8 +28,8 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.extras import import_extra
 from reid_dist.core.limits import shortages
+from reid_dist.core.optional_packages import import_extra
 from reid_dist.errors import InputError, ReidDistError, StoreError, StoreNotFoundError
 
 if TYPE_CHECKING:

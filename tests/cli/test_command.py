@@ -21,7 +21,7 @@ from reid_dist.engine import graph
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.errors import RunFailedError
 from reid_dist.evaluation.benchmarks import BENCHMARKS
-from reid_dist.metrics.definitions import METRICS
+from reid_dist.metrics.metric import METRICS
 from reid_dist.relevance.protocols import PROTOCOLS
 from reid_dist.stages.pooling import POOLINGS
 from reid_dist.stores.importers import FORMATS, LAYOUTS
@@ -232,7 +232,7 @@ def test_no_more_memory_is_one_line(reid_dist, stores, threads, monkeypatch) -> 
     def greedy(*_: object, **__: object) -> None:
         raise MemoryError("Unable to allocate 149. GiB for an array")
 
-    monkeypatch.setattr("reid_dist.evaluation.summary.rank_curves", greedy)
+    monkeypatch.setattr("reid_dist.evaluation.report_assembly.rank_curves", greedy)
     reid_dist("evaluate", *stores, "--cluster", threads, "--json").assert_refused(
         "ran out of memory (Unable to allocate 149. GiB for an array)", "--max-rank", code=3
     )

@@ -8,12 +8,12 @@ import re
 import click
 import pytest
 
-from reid_dist.cli.options import GroupedCommand, option
+from reid_dist.cli.click_options import GroupedCommand, option
 from reid_dist.engine.distances import DISTANCES as REGISTERED_DISTANCES
 from reid_dist.evaluation.options import DISTANCES, PROTOCOLS
 from reid_dist.relevance.protocols import PROTOCOLS as REGISTERED_PROTOCOLS
 from reid_dist.stages.expansion import EXPANSIONS
-from reid_dist.stages.methods import SWEPT_PARAMETERS
+from reid_dist.stages.method_parameters import SWEPT_PARAMETERS
 from reid_dist.stages.pooling import POOLINGS
 from reid_dist.stages.reranking import RERANKERS
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from reid_dist.metrics.definitions import METRICS
+from reid_dist.metrics.metric import METRICS
 from reid_dist.stores.importers import LAYOUTS
 
 

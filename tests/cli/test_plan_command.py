@@ -131,7 +131,7 @@ def test_products_of_a_plan(reid_dist, pipeline: Path, tmp_path: Path, monkeypat
     monkeypatch.setattr(Policy, "may_use_integers", False)
     assert printed(reid_dist("plan", pipeline).out)["products"] == "float32"
     without = make_plan(shape(2000), shape(20_000), n_threads=1).task_bytes
-    monkeypatch.setattr("reid_dist.cli.plan._LARGE_FLOP", 1)
+    monkeypatch.setattr("reid_dist.cli.plan_command._LARGE_FLOP", 1)
     assert "pip install 'reid-dist[int8]'" in printed(reid_dist("plan", pipeline).out)["products"]
     monkeypatch.setattr(Policy, "may_use_integers", True)
     # Each row of both sides twice, with its residual three times, and the queries of a tile once more; two more tiles.

@@ -97,8 +97,8 @@ def test_errors_are_events(run: Any, words: tuple[str, ...], code: int, message:
 
 _NOISY = """
 import os, subprocess, sys, warnings
-from reid_dist.cli import options
-real = options.choose_cluster
+from reid_dist.cli import click_options
+real = click_options.choose_cluster
 
 def noisy(*words, **options_of_cluster):
     print("from Python", file=sys.stderr)
@@ -108,7 +108,7 @@ def noisy(*words, **options_of_cluster):
     {then}
     return real(*words, **options_of_cluster)
 
-options.choose_cluster = noisy
+click_options.choose_cluster = noisy
 from reid_dist.cli import main
 main()
 """

@@ -19,7 +19,7 @@ from reid_dist.engine.compilation_spans import Spans, compilation_of, report_to_
 from reid_dist.engine.task_graph import Progress, Stopwatch, TaskGraph, execute
 from reid_dist.kernels import compilations, dispatchers, machine_code
 from reid_dist.kernels.compilations import compiling, listening
-from reid_dist.kernels.settings import Kernel
+from reid_dist.kernels.compiled import Kernel
 
 _LINE = "compiling kernels, once per machine"
 
@@ -122,11 +122,11 @@ def test_a_clock_that_is_set_during_it_changes_no_time(monkeypatch: pytest.Monke
 
 _NOWHERE = """
 from pathlib import Path
-from reid_dist.kernels import machine_code, settings
+from reid_dist.kernels import machine_code, compiled
 machine_code._places = lambda: {places}
 machine_code._private_place = lambda: {private}
 
-@settings.kernel
+@compiled.kernel
 def twice(x):
     return 2 * x
 

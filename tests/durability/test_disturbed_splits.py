@@ -14,15 +14,15 @@ N_SPLITS = 12
 
 _PROGRAM = """
 import time
-from reid_dist.evaluation.splits import repeated
+from reid_dist.evaluation.splits import split_runs
 
-def noted(*sides, real=repeated.evaluate_once, **options):
+def noted(*sides, real=split_runs.evaluate_once, **options):
     with open("begun", "a") as file:
         file.write("a split\\n")
     time.sleep(0.2)
     return real(*sides, **options)
 
-repeated.evaluate_once = noted
+split_runs.evaluate_once = noted
 from reid_dist.cli import main
 main()
 """

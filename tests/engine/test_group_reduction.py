@@ -16,12 +16,12 @@ from reid_dist.core.model import Labels
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import bands, groups
+from reid_dist.engine.reductions import bands, group_counts
 from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
-from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, combine_groups, group_bytes
+from reid_dist.engine.reductions.group_counts import CountGroups, GroupCounts, combine_groups, group_bytes
 from reid_dist.engine.reductions.targets import group_targets, place_starts
 from reid_dist.engine.reductions.targets import rank_groups as rank_counted
-from reid_dist.engine.reductions.tiles import Precision
+from reid_dist.engine.reductions.tile_products import Precision
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import pair_distances, squared_norms
 from reid_dist.relevance.assignment import GalleryIndex, assign_relevance
@@ -151,7 +151,7 @@ def test_any_number_of_places(monkeypatch, dtype):
     """More than 255 places of a query; blocks of few groups and of many."""
     case = Case(0, n_gallery=2000, n_groups=1000)
     assert np.diff(place_starts(case.thresholds)).max() > 255
-    monkeypatch.setattr(groups, "_place_type", lambda start: np.dtype(dtype))
+    monkeypatch.setattr(group_counts, "_place_type", lambda start: np.dtype(dtype))
     parts = case.partials([0, 200, 1000, 1020, 2000])
     (first, last) = (case.combine(some) for some in (parts[:3], parts[3:]))
     case.assert_right(case.ranks(case.combine([first, last])))

@@ -15,7 +15,7 @@ from reid_dist.core.model import Targets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.graph import _build, run_job
 from reid_dist.engine.jobs import EvaluationJob
-from reid_dist.engine.outputs.impostors import ImpostorBrackets
+from reid_dist.engine.outputs.impostor_distances import ImpostorBrackets
 from reid_dist.engine.outputs.output import Output
 from reid_dist.engine.outputs.ranks import Ranks
 from reid_dist.engine.plan import TileShape, make_plan

@@ -19,11 +19,11 @@ from reid_dist.core.model import GalleryMask, Hidden, Labels, RowRange
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
-from reid_dist.engine.reductions import bands, single_shot
+from reid_dist.engine.reductions import bands, single_shot_counts
 from reid_dist.engine.reductions.bands import number_bits
 from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
 from reid_dist.engine.reductions.identities import MOST_OVERSIZED, OVERSIZED_ITEMS, Identities, oversized_groups
-from reid_dist.engine.reductions.single_shot import (
+from reid_dist.engine.reductions.single_shot_counts import (
     ListBefore,
     ListedItems,
     SingleShot,
@@ -32,7 +32,7 @@ from reid_dist.engine.reductions.single_shot import (
     longest_list,
 )
 from reid_dist.engine.reductions.targets import make_targets
-from reid_dist.engine.reductions.tiles import Precision, TileView
+from reid_dist.engine.reductions.tile_products import Precision, TileView
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import pair_distances, squared_norms
@@ -296,7 +296,7 @@ def test_lists_that_are_pruned_on_the_way_are_the_same(monkeypatch: pytest.Monke
     case = Gallery(query, gallery, shot=SingleShot(2))
     (whole,) = case.lists(tile=TileShape(4, 100))
     assert 0 < whole.active.sum() < len(case.targets.positive_row)
-    monkeypatch.setattr(single_shot, "_MORE", 500)
+    monkeypatch.setattr(single_shot_counts, "_MORE", 500)
     (pruned,) = case.lists(tile=TileShape(4, 100))
     assert np.array_equal(np.sort(pruned.entry), np.sort(whole.entry))
     assert np.array_equal(pruned.active, whole.active)

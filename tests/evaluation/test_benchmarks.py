@@ -20,7 +20,7 @@ from reid_dist.evaluation.benchmarks import BENCHMARKS, variants
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runs import open_job
 from reid_dist.evaluation.splits import SplitReport
-from reid_dist.metrics.definitions import default_metrics
+from reid_dist.metrics.metric import default_metrics
 from reid_dist.reports.console import print_report
 from reid_dist.stages.session import Session
 from reid_dist.stores.importers import LAYOUTS

@@ -13,8 +13,8 @@ from sampling import examples
 from strategies import seeds
 
 from reid_dist import DistanceBlock, FeatureSet, LabelledRows, evaluate, evaluate_distances
-from reid_dist.evaluation import data_problems as samples
-from reid_dist.evaluation.data_problems import camera_shifts
+from reid_dist.evaluation import data_problem_search as samples
+from reid_dist.evaluation.data_problem_search import camera_shifts
 from reid_dist.reports import Report
 from reid_dist.stores.kept_rows import FeatureArray
 from reid_dist.stores.synthetic import MARKET1501, make_sets

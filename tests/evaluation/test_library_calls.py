@@ -257,7 +257,7 @@ def test_a_plain_evaluation_imports_what_it_uses_alone() -> None:
     found = done.stdout.split()
     others = {
         "evaluation.benchmarks", "evaluation.splits", "evaluation.sweeps", "evaluation.rerank_effect",
-        "evaluation.counted_rows", "evaluation.data_problems", "engine.threshold_passes", "engine.verification",
+        "evaluation.counted_rows", "evaluation.data_problem_search", "engine.threshold_passes", "engine.verification",
         "engine.outputs.group_ranks", "engine.outputs.protocol_ranks", "engine.outputs.single_shot_curves",
         "reports.html", "reports.comparison",
     }  # fmt: skip

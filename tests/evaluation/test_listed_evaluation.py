@@ -24,7 +24,7 @@ from reid_dist import (
     evaluate_lists,
 )
 from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import METRICS as REGISTERED
+from reid_dist.metrics.metric import METRICS as REGISTERED
 from reid_dist.reports import print_report
 
 EXACT = 1e-12

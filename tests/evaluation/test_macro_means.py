@@ -17,13 +17,13 @@ from reference import canonical_distances, rank_one_query
 from strategies import crowded_sets
 
 from reid_dist import Report, compare, compare_runs, conventions, evaluate_lists, evaluate_splits, sweep_parameters
-from reid_dist.cli.list import command as list_command
+from reid_dist.cli.list_command import command as list_command
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.metrics.definitions import parse_metric
+from reid_dist.metrics.metric import parse_metric
 from reid_dist.nightly.gating.accuracy import gate_accuracy
-from reid_dist.nightly.gating.settings import AccuracyGate, TrendGate
+from reid_dist.nightly.gating.gate_settings import AccuracyGate, TrendGate
 from reid_dist.nightly.gating.trend import gate_trend, night_of
-from reid_dist.nightly.history.values import Entry, Past
+from reid_dist.nightly.history.history_values import Entry, Past
 
 NAMES = ("mAP", "mINP", "CMC@1", "P@3", "mAP_found@3")
 MACRO = [f"macro_{name}" for name in NAMES]

@@ -12,7 +12,7 @@ from reference import ItemSet
 
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.reductions.costs import Precision
-from reid_dist.engine.reductions.tiles import TileView
+from reid_dist.engine.reductions.tile_products import TileView
 
 
 def features(kind: str, rng: np.random.Generator, n: int) -> np.ndarray:

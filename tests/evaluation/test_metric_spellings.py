@@ -12,7 +12,7 @@ import pytest
 from reid_dist import FeatureSet, Report, compare, evaluate, evaluate_lists, evaluate_splits, sweep_parameters
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.evaluation.pipelines import read_job
-from reid_dist.metrics.definitions import notes_on_metrics, parse_metric, parse_metrics
+from reid_dist.metrics.metric import notes_on_metrics, parse_metric, parse_metrics
 
 SPELLINGS = ("rank-5", "rank5", "Rank-5", "RANK5", "rank 5", "rank@5", "R5", "r5", "r-5", "top-5", "top5", "Top-5")
 HITS = ("hit@5", "Hit@5", "hit5", "hit-5", "top@5")

@@ -24,8 +24,8 @@ from reid_dist.metrics.confidence import interval_of_magnitudes
 from reid_dist.metrics.isotonic import CrossFitted, folds_of, pool_adjacent
 from reid_dist.relevance.protocols import compose_protocol
 from reid_dist.reports.plots.chart import Band, Line
-from reid_dist.reports.sections.operating_points import operating_points as operating_section
-from reid_dist.reports.sections.operating_points import point_rows
+from reid_dist.reports.sections.operating_point_section import operating_points as operating_section
+from reid_dist.reports.sections.operating_point_section import point_rows
 
 EXACT_KINDS = ("palette", "few_valued", "scaled", "constant")
 FAR, FPIR = ["0", "0.01", "0.3"], ["0", "0.5"]

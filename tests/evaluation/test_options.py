@@ -19,7 +19,7 @@ from reid_dist import (
 )
 from reid_dist.evaluation.options import JOB_OPTIONS, OPTIONS, RANKING_OPTIONS, complete
 from reid_dist.kernels.splitmix import LARGEST_SEED
-from reid_dist.metrics.definitions import LARGEST_RANK
+from reid_dist.metrics.metric import LARGEST_RANK
 
 # Adds a key to the TypedDict before anything imports the module, then looks for it.
 _MADE_UP = '''
@@ -41,7 +41,7 @@ import click
 import numpy as np
 from click.testing import CliRunner
 import reid_dist
-from reid_dist.cli import evaluate as command
+from reid_dist.cli import evaluate_command as command
 from reid_dist.errors import InputError
 from reid_dist.evaluation.pipelines import PipelineJob
 from reid_dist.evaluation.runs import OpenedJob

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from reid_dist import FeatureSet, compose_protocol, evaluate
-from reid_dist.cli.evaluate import command
-from reid_dist.cli.sweep import command as sweep_command
+from reid_dist.cli.evaluate_command import command
+from reid_dist.cli.sweep_command import command as sweep_command
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.evaluation.pipelines import PipelineJob, ProtocolComponents, SweptParameters, read_job
 from reid_dist.evaluation.runs import open_job

@@ -31,7 +31,7 @@ from reid_dist import (
     sweep_parameters,
 )
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.metrics.definitions import METRICS, RANKS, Metric
+from reid_dist.metrics.metric import METRICS, RANKS, Metric
 
 EXACT = 1e-12
 ALL = ("mAP", "mAP_trapezoid", "mINP", "CMC@1", "CMC@3", "CMC_allshots@2", "P@2", "R@3", "MRR", "Rprec", "mAP_R")

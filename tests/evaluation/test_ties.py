@@ -18,7 +18,7 @@ from sampling import examples
 from strategies import crowded_sets, problems_for, scattered_sets
 
 from reid_dist import DistanceBlock, FeatureSet, LabelledRows, Report, evaluate, evaluate_distances
-from reid_dist.metrics.definitions import METRICS as REGISTERED
+from reid_dist.metrics.metric import METRICS as REGISTERED
 
 METRICS = (
     *("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@3", "CMC_allshots@1", "CMC_allshots@3"),

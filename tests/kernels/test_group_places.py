@@ -14,7 +14,7 @@ from tiles import Tile, few_valued
 
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.kernels.deciding import APART, decide, make_open_pairs
-from reid_dist.kernels.groups import lower_places
+from reid_dist.kernels.group_places import lower_places
 from reid_dist.kernels.placing import PlacedPairs, place_pairs
 
 _N_QUERY, _N_POSITIVE, _N_GROUP = 3, 6, 20

@@ -22,7 +22,7 @@ from reid_dist.kernels.bisection import first_at_least
 from reid_dist.kernels.canonical import pair_distances
 
 _FIRST = """
-from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.compiled import kernel
 
 @kernel
 def called(x):
@@ -30,7 +30,7 @@ def called(x):
 """
 _SECOND = """
 from reid_dist.kernels.first import called
-from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.compiled import kernel
 
 @kernel
 def calling(x):
@@ -77,7 +77,7 @@ def printed(package: Path, script: str) -> list[float]:
 
 _OF_A_CLASS = """
 from typing import NamedTuple
-from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.compiled import kernel
 
 class {name}(NamedTuple):
     x: float
@@ -220,7 +220,7 @@ Path.touch = touch
 
 _CLASSES = """
 from typing import Any
-from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.compiled import kernel
 
 @kernel
 def first_of(values: Any) -> Any:

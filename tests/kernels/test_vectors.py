@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from python_kernels import PythonKernels
 from sampling import examples
 
-from reid_dist.kernels.settings import kernel
+from reid_dist.kernels.compiled import kernel
 from reid_dist.kernels.vectors import LANES, dot, single_dot, squared_difference
 
 Rows = np.ndarray

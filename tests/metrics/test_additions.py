@@ -12,11 +12,11 @@ from click.testing import CliRunner
 from strategies import crowded_sets
 
 from reid_dist import FeatureSet, evaluate, evaluate_splits, sweep_parameters
-from reid_dist.cli.list import command as list_command
+from reid_dist.cli.list_command import command as list_command
 from reid_dist.core.model import RankedQueries
-from reid_dist.metrics.definitions import METRICS, rank_metric
+from reid_dist.metrics.metric import METRICS, rank_metric
 from reid_dist.nightly.delivery import benchmark_accuracy, benchmark_cost
-from reid_dist.nightly.history.values import Entry, Estimate, Run
+from reid_dist.nightly.history.history_values import Entry, Estimate, Run
 from reid_dist.reports.console import print_report
 
 SUMMARY = "[r_1 > k]: no match among the first k"

@@ -9,7 +9,7 @@ import pytest
 
 from reid_dist.core.model import RankedQueries
 from reid_dist.metrics import curves
-from reid_dist.metrics.definitions import parse_metric
+from reid_dist.metrics.metric import parse_metric
 
 
 def drawn(n_query: int, n_kept: int) -> RankedQueries:

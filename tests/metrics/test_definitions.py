@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.metrics.definitions import METRICS, parse_metric
+from reid_dist.metrics.metric import METRICS, parse_metric
 
 
 @pytest.mark.parametrize(

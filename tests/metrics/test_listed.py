@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import reid_dist.metrics.listed
 from reid_dist.core.model import GalleryMask, Hidden, Relevance
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.metrics.definitions import METRICS, Metric, parse_metric
 from reid_dist.metrics.listed import metric_bounds, rank_lists, split_metrics
+from reid_dist.metrics.metric import METRICS, Metric, parse_metric
 
 NEGATIVE, RELEVANT, JUNK = 0, 1, 2
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oracles import rank_metrics
 
 from reid_dist.core.model import RankedQueries
-from reid_dist.metrics.definitions import parse_metric
+from reid_dist.metrics.metric import parse_metric
 from reid_dist.metrics.ties import extreme_ranks
 
 # Of each query its groups from near to far, and of each item of a group whether it is a positive.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from reid_dist.nightly.history.values import (
+from reid_dist.nightly.history.history_values import (
     ALARM,
     BETTER,
     FAILED,

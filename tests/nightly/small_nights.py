@@ -12,7 +12,7 @@ import yaml
 
 from reid_dist import FeatureSet
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.values import Run
+from reid_dist.nightly.history.history_values import Run
 from reid_dist.nightly.running import Surroundings, run_suite
 from reid_dist.nightly.suite import read_suite
 

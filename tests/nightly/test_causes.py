@@ -9,7 +9,7 @@ import example_nights as nights
 import pytest
 
 from reid_dist.nightly.causes import causes, compared_with
-from reid_dist.nightly.history.values import FAILED, Entry
+from reid_dist.nightly.history.history_values import FAILED, Entry
 
 
 def test_causes_are_searched_since_the_baseline_of_the_gate() -> None:

@@ -13,10 +13,10 @@ from small_nights import run_night, save_model, write_suite
 
 from reid_dist import Report
 from reid_dist.nightly.delivery import deliver_night, recent_runs
-from reid_dist.nightly.gating.settings import AccuracyGate, Gates, TrendGate
+from reid_dist.nightly.gate_verdicts import apply_gates
+from reid_dist.nightly.gating.gate_settings import AccuracyGate, Gates, TrendGate
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.values import Code, Entry, Estimate, Finding, Run
-from reid_dist.nightly.verdicts import apply_gates
+from reid_dist.nightly.history.history_values import Code, Entry, Estimate, Finding, Run
 from tests.benchmarks.gates import entry_of, report_of
 
 # At larger rates, which need fewer draws.

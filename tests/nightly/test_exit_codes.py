@@ -7,7 +7,7 @@ import dataclasses
 import example_nights as nights
 import pytest
 
-from reid_dist.nightly.history.values import FAILED, SKIPPED, Entry
+from reid_dist.nightly.history.history_values import FAILED, SKIPPED, Entry
 from reid_dist.nightly.outcomes import exit_code_of
 from reid_dist.nightly.wording import exit_meaning
 

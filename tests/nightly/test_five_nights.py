@@ -21,7 +21,7 @@ from small_nights import damage, save_model, write_suite
 
 from reid_dist.cli import main
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.values import Run, run_state
+from reid_dist.nightly.history.history_values import Run, run_state
 
 THREADS = "kind: threads\n"
 # Three nights are enough here, and only what is grossly slow counts: machines that run tests are busy, and jobs that

@@ -12,9 +12,9 @@ import pytest
 from browser import assert_no_page_overflows, browse, needs_browser
 
 from reid_dist.errors import InputError
-from reid_dist.nightly.history.values import DONE, Estimate
-from reid_dist.nightly.page.charts import sparkline
+from reid_dist.nightly.history.history_values import DONE, Estimate
 from reid_dist.nightly.page.leaderboard import boards, render_leaderboard
+from reid_dist.nightly.page.trend_charts import sparkline
 
 
 def entry(model: str, night: int, value: float, **more):

@@ -13,7 +13,7 @@ import example_nights
 import pytest
 
 from reid_dist.errors import InputError, RunFailedError
-from reid_dist.nightly.history.values import FAILED, SKIPPED, Estimate, Run
+from reid_dist.nightly.history.history_values import FAILED, SKIPPED, Estimate, Run
 from reid_dist.nightly.mlflow_export import export_run, import_mlflow
 from reid_dist.nightly.wording import finding_text
 

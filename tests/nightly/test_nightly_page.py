@@ -13,9 +13,9 @@ from pages import Page, assert_link_stays
 
 from reid_dist.errors import InputError
 from reid_dist.nightly.delivery import summary_markdown
+from reid_dist.nightly.gating.gate_settings import RatioGate
 from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
-from reid_dist.nightly.gating.settings import RatioGate
-from reid_dist.nightly.history.values import (
+from reid_dist.nightly.history.history_values import (
     ALARM,
     BETTER,
     FAILED,

@@ -17,7 +17,7 @@ from local_workers import dask_words
 from small_nights import run_night, save_model, write_suite
 
 from reid_dist.clusters import ExistingCluster, connect
-from reid_dist.nightly.history.values import DONE, FAILED
+from reid_dist.nightly.history.history_values import DONE, FAILED
 from reid_dist.nightly.running import Surroundings
 
 

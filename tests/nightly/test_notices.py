@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from reid_dist.nightly.delivery import benchmark_accuracy, benchmark_cost, summary_markdown, verdict_document
-from reid_dist.nightly.history.values import FAILED, SKIPPED, Change, Code, Entry, Estimate, Run
+from reid_dist.nightly.history.history_values import FAILED, SKIPPED, Change, Code, Entry, Estimate, Run
 from reid_dist.nightly.page import render_nights
 from reid_dist.nightly.wording import SIGNS
 from reid_dist.reports.comparison import ChangedQuery

@@ -22,13 +22,13 @@ from reid_dist import FeatureSet, evaluate, evaluate_splits
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import ClusterError, DamagedStoreError, RunFailedError, StoreError, StoreNotFoundError
 from reid_dist.nightly.delivery import deliver_night, recent_runs
-from reid_dist.nightly.gating.settings import Gates
+from reid_dist.nightly.gate_verdicts import apply_gates
+from reid_dist.nightly.gating.gate_settings import Gates
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.chain import update_run
-from reid_dist.nightly.history.values import ALARM, DONE, FAILED, SKIPPED, Code, Entry, Finding, Run
+from reid_dist.nightly.history.history_values import ALARM, DONE, FAILED, SKIPPED, Code, Entry, Finding, Run
 from reid_dist.nightly.page.document import report_link
 from reid_dist.nightly.running import Surroundings
-from reid_dist.nightly.verdicts import apply_gates
 from reid_dist.reports import Report
 
 JOBS = {"plain": {}, "reranked": {"rerank": "k_reciprocal(k1=4,k2=2)"}}

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from pages import assert_drawn_inside
 
-from reid_dist.nightly.history.values import FAILED
-from reid_dist.nightly.page.charts import Point, trend_chart
+from reid_dist.nightly.history.history_values import FAILED
+from reid_dist.nightly.page.trend_charts import Point, trend_chart
 from reid_dist.reports.plots.chart import Band, Chart, Dots, Line, Rule
-from reid_dist.reports.plots.svg import draw
+from reid_dist.reports.plots.chart_svg import draw
 
 Kind = TypeVar("Kind")
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import reid_dist.relevance.ground_truth.names
+import reid_dist.relevance.ground_truth.ground_truth_names
 from reid_dist.core.model import RowRange
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError
 from reid_dist.relevance.ground_truth import GroundTruth, RowLists, read_ground_truth
@@ -288,7 +288,7 @@ def test_names_without_directory_and_extension():
 
 @pytest.mark.parametrize("wrong", [0, 1, 17, 250, 498, 499])
 def test_the_nearest_of_very_many_names(monkeypatch, wrong):
-    monkeypatch.setattr(reid_dist.relevance.ground_truth.names, "_MOST_COMPARED", 20)
+    monkeypatch.setattr(reid_dist.relevance.ground_truth.ground_truth_names, "_MOST_COMPARED", 20)
     item_ids = np.array([f"paris_louvre_{number:06d}" for number in range(500)])
     message = refusal({f"{item_ids[wrong]}x": EMPTY}, n_query=len(item_ids), query_item_ids=item_ids)
     assert f"the nearest known is '{item_ids[wrong]}'" in message

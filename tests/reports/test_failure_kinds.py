@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reid_dist.reports import TopK
-from reid_dist.reports.failures import KINDS, CommonLabels, find_failures
+from reid_dist.reports.failure_kinds import KINDS, CommonLabels, find_failures
 
 ALL = [kind.name for kind in KINDS]
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from reid_dist.errors import InputError
 from reid_dist.reports import Report
-from reid_dist.reports.extras import checked_breakdowns, checked_confidence, checked_verification
+from reid_dist.reports.entry_checks import checked_breakdowns, checked_confidence, checked_verification
 
 PLAIN = {"n_query": 5, "n_invalid": 0, "k": None}
 

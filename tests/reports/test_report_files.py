@@ -23,7 +23,7 @@ from reid_dist.errors import (
     StoreExistsError,
     StoreNotFoundError,
 )
-from reid_dist.reports import Report, files
+from reid_dist.reports import Report, report_files
 from reid_dist.reports.documents import with_digest
 
 FILES = {"report.json", "report.html", "per_query.npz", "per_query.parquet", "topk.npz"}
@@ -297,5 +297,5 @@ def test_a_file_that_is_no_document_is_refused(saved: Path, text: str) -> None:
 
 
 def test_refuse_occupied_accepts_what_save_accepts(tmp_path: Path) -> None:
-    assert files.refuse_occupied(tmp_path) == tmp_path
-    assert files.refuse_occupied(str(tmp_path / "missing")) == tmp_path / "missing"
+    assert report_files.refuse_occupied(tmp_path) == tmp_path
+    assert report_files.refuse_occupied(str(tmp_path / "missing")) == tmp_path / "missing"

@@ -13,7 +13,7 @@ from pages import Page, printed, section, tables
 from reid_dist import Report
 from reid_dist.core.credentials import command_line
 from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import METRICS
+from reid_dist.metrics.metric import METRICS
 from reid_dist.reports import described_run
 
 COMMAND = "reid-dist evaluate q.zarr g.zarr --name 'ten <epochs>'"

@@ -27,9 +27,9 @@ from pages import (
 
 from reid_dist.reports import Report
 from reid_dist.reports.plots.chart import Band, Bars, Rule
-from reid_dist.reports.plots.curves import precision_recall_chart, query_histogram, rank_chart
-from reid_dist.reports.plots.svg import LEFT, RIGHT, WIDTH, draw
-from reid_dist.reports.sections.curves import curves
+from reid_dist.reports.plots.chart_svg import LEFT, RIGHT, WIDTH, draw
+from reid_dist.reports.plots.curve_charts import precision_recall_chart, query_histogram, rank_chart
+from reid_dist.reports.sections.curve_section import curves
 
 
 def test_the_page_is_well_formed_and_offline(report: Report) -> None:

@@ -32,7 +32,8 @@ from reid_dist.reports.plots.chart import (
     style_of,
     thinned,
 )
-from reid_dist.reports.plots.curves import (
+from reid_dist.reports.plots.chart_svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, draw
+from reid_dist.reports.plots.curve_charts import (
     det_chart,
     distractor_chart,
     distractor_scale,
@@ -41,7 +42,6 @@ from reid_dist.reports.plots.curves import (
     roc_chart,
 )
 from reid_dist.reports.plots.heat import HeatMap
-from reid_dist.reports.plots.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, draw
 from reid_dist.reports.words import bounded_value, interval
 
 

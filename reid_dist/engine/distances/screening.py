@@ -42,7 +42,7 @@ from reid_dist.core.model import RowRange
 from reid_dist.errors import InputError
 from reid_dist.kernels.canonical import LOWEST, SQEUCLIDEAN, PairRows, pair_distances, read_only
 from reid_dist.kernels.rescoring import falling_values, known_values, put_values
-from reid_dist.kernels.screening import band_edges, prepare_rows
+from reid_dist.kernels.screen_rows import band_edges, prepare_rows
 
 Rows = NDArray[np.floating]
 Values = NDArray[np.floating]

@@ -14,7 +14,7 @@ from reid_dist.core.model import RankedQueries, Relevance, Targets, Thresholds
 from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge, Output, QueryBlock
 from reid_dist.engine.plan import DEFAULT_TILE_GALLERY, ExtraMemory
 from reid_dist.engine.reductions.bands import ENTERING_BYTES
-from reid_dist.engine.reductions.groups import CountGroups, GroupCounts, combine_groups, group_bytes
+from reid_dist.engine.reductions.group_counts import CountGroups, GroupCounts, combine_groups, group_bytes
 from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.targets import group_targets, rank_groups
 from reid_dist.relevance.groups import GroupIndex

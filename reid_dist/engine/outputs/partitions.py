@@ -21,7 +21,7 @@ from reid_dist.engine.plan import MERGED_AT_ONCE, ExtraMemory
 from reid_dist.engine.reductions.targets import rank, select
 from reid_dist.errors import InputError
 from reid_dist.kernels.splitmix import stream_outputs
-from reid_dist.metrics.definitions import parse_metric
+from reid_dist.metrics.metric import parse_metric
 
 Int64 = NDArray[np.int64]
 

@@ -15,7 +15,7 @@ from reid_dist.engine.outputs.output import Float64, JobLabels, JobSizes, Merge,
 from reid_dist.engine.plan import ExtraMemory
 from reid_dist.engine.reductions.bands import ENTERING_BYTES
 from reid_dist.engine.reductions.identities import Identities
-from reid_dist.engine.reductions.single_shot import ListBefore, ListedItems, SingleShot, combine_lists
+from reid_dist.engine.reductions.single_shot_counts import ListBefore, ListedItems, SingleShot, combine_lists
 from reid_dist.kernels.deciding import BEFORE, BEHIND
 
 

@@ -25,10 +25,10 @@ from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.costs import OF_INTEGERS, Precision
 from reid_dist.engine.reductions.reduction import Reduction
 from reid_dist.engine.reductions.targets import place_starts
-from reid_dist.engine.reductions.tiles import BlockPair, TileView
+from reid_dist.engine.reductions.tile_products import BlockPair, TileView
 from reid_dist.kernels.deciding import APART, Bands, OpenPairs, decide, make_open_pairs
 from reid_dist.kernels.placing import PlacedPairs, place_pairs
-from reid_dist.kernels.screening import count_in_bands
+from reid_dist.kernels.screen_rows import count_in_bands
 from reid_dist.kernels.tiles import Tile
 
 Int64 = NDArray[np.int64]

@@ -13,7 +13,7 @@ from reid_dist.engine.reductions.backends import Advance, Backend, Pairs, Rest
 from reid_dist.engine.reductions.bands import PlacingTiles
 from reid_dist.engine.reductions.costs import Need
 from reid_dist.engine.reductions.targets import place_starts
-from reid_dist.engine.reductions.tiles import BlockPair
+from reid_dist.engine.reductions.tile_products import BlockPair
 from reid_dist.kernels.counting import most_of_many
 from reid_dist.kernels.deciding import Bands, OpenPairs
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.engine.reductions.costs import Need, Precision
-from reid_dist.engine.reductions.tiles import BlockPair, TileView
+from reid_dist.engine.reductions.tile_products import BlockPair, TileView
 
 R_co = TypeVar("R_co", covariant=True)
 

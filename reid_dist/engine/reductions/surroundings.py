@@ -13,7 +13,7 @@ from reid_dist.core.model import GalleryMask, Hidden
 from reid_dist.engine.reductions.base import HiddenColumns
 from reid_dist.engine.reductions.costs import ListWork, Need, Precision, pay_for_lists
 from reid_dist.engine.reductions.reduction import Reduction
-from reid_dist.engine.reductions.tiles import BlockPair, TileView
+from reid_dist.engine.reductions.tile_products import BlockPair, TileView
 from reid_dist.kernels.canonical import GIVEN, PairRows, read_only
 from reid_dist.kernels.rescoring import falling_values
 from reid_dist.kernels.symmetric import Side

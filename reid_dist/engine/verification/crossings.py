@@ -4,7 +4,7 @@ The result of the search is a *level*: the smallest distance ``t`` at which ``a 
 ``G(t)`` count the impostors and the genuine pairs at distance ``t`` or nearer.  With ``a, b, c = 1, 0, k`` that is the
 k-th smallest impostor distance; with ``a, b, c = P, N, N P`` for P genuine pairs and N impostors it is where a ROC of
 steps has passed FAR = 1 - TAR.  All genuine distances are in memory, sorted.  Impostors are available as counts of
-brackets of distances in one pass or several (`reid_dist.engine.reductions.impostors`).
+brackets of distances in one pass or several (`reid_dist.engine.reductions.impostor_counts`).
 
 *Correctness for all brackets.*  Counts of a bracket and of the gaps around it are exact.  They determine for any
 bracket whether the level lies in it, nearer or farther.  Brackets of the first pass come from a sample of pairs
@@ -27,7 +27,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.engine.reductions.impostors import BracketCounts
+from reid_dist.engine.reductions.impostor_counts import BracketCounts
 from reid_dist.engine.reductions.key_counts import KeyCounts, distance_of, ordered_keys
 from reid_dist.errors import DamagedStoreError
 

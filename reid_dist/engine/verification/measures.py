@@ -21,7 +21,7 @@ from reid_dist.core.segments import entry_owners, run_offsets
 from reid_dist.engine.outputs.nearest_rows import Probes
 from reid_dist.engine.verification.crossings import Crossing, Level
 from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import NEAREST, PAIRS, PROBES, Metric
+from reid_dist.metrics.metric import NEAREST, PAIRS, PROBES, Metric
 from reid_dist.relevance.protocols import REASONS
 
 Int64 = NDArray[np.int64]

@@ -26,17 +26,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core.model import RowRange, cut_rows
-from reid_dist.engine.outputs.impostors import ImpostorBrackets, visibility_of
+from reid_dist.engine.outputs.impostor_distances import ImpostorBrackets, visibility_of
 from reid_dist.engine.outputs.output import JobSizes, QueryBlock
 from reid_dist.engine.plan import DEFAULT_TILE, ExtraMemory
-from reid_dist.engine.reductions.impostors import CountImpostors
+from reid_dist.engine.reductions.impostor_counts import CountImpostors
 from reid_dist.engine.reductions.key_counts import KeyCounts, ScreenScale, add_key_counts, ordered_keys
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.engine.verification.crossings import END, Level, edges_of
 from reid_dist.engine.verification.measures import wanted_levels
 from reid_dist.kernels.impostors import falling_keys, key_edges
 from reid_dist.kernels.splitmix import stream_outputs
-from reid_dist.metrics.definitions import parse_metrics
+from reid_dist.metrics.metric import parse_metrics
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -152,7 +152,7 @@ def _within(places: Int64, rows: RowRange) -> Int64:
 
 
 def edges_of_sample(levels: Sequence[Level], sample: Sample) -> tuple[float, ...]:
-    """Edges of brackets that may contain levels, as of `reid_dist.engine.reductions.impostors.CollectImpostors`.
+    """Edges of brackets that may contain levels, as of `reid_dist.engine.reductions.impostor_counts.CollectImpostors`.
 
     They are narrower where memory for the impostors in them is short.
     """

@@ -5,8 +5,8 @@ how galleries are drawn and repeated.  Distance, query expansion and re-ranking 
 do further metrics.
 """
 
-from reid_dist.evaluation.benchmarks import definitions
-from reid_dist.evaluation.benchmarks.definition import (
+from reid_dist.evaluation.benchmarks import published_benchmarks
+from reid_dist.evaluation.benchmarks.benchmark import (
     BENCHMARKS,
     Benchmark,
     benchmark_notes,
@@ -18,7 +18,7 @@ __all__ = [
     "BENCHMARKS",
     "Benchmark",
     "benchmark_notes",
-    "definitions",
+    "published_benchmarks",
     "refuse_unfit_labels",
     "with_benchmark",
 ]

@@ -5,7 +5,7 @@ protocol, registered or composed.  All settings are ranked from one pass (`reid_
 and a *row* of the table is one metric of one setting under one distance, with the bits of a run of its own.
 """
 
-from reid_dist.evaluation.conventions.run import conventions
-from reid_dist.evaluation.conventions.table import Candidate, Conventions, Row, Target, parse_targets
+from reid_dist.evaluation.conventions.convention_passes import conventions
+from reid_dist.evaluation.conventions.convention_table import Candidate, Conventions, Row, Target, parse_targets
 
 __all__ = ["Candidate", "Conventions", "Row", "Target", "conventions", "parse_targets"]

@@ -11,6 +11,6 @@ else a benchmark prescribes belongs to its protocol: for SYSU-MM01, that camera 
 """
 
 from reid_dist.evaluation.draws import Draw, draw_rows, row_numbers
-from reid_dist.evaluation.splits.repeated import SplitReport, evaluate_splits
+from reid_dist.evaluation.splits.split_runs import SplitReport, evaluate_splits
 
 __all__ = ["Draw", "SplitReport", "draw_rows", "evaluate_splits", "row_numbers"]

@@ -7,7 +7,7 @@ same settings.
 """
 
 from reid_dist.evaluation.sweeps.grid import MOST_POINTS, make_grid, parse_values
-from reid_dist.evaluation.sweeps.run import (
+from reid_dist.evaluation.sweeps.sweep_runs import (
     SweepJob,
     SweepReport,
     grid_of,

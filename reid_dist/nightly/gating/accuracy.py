@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import parse_metric
+from reid_dist.metrics.metric import parse_metric
 from reid_dist.metrics.repeats import mean_and_spread, mean_interval
 from reid_dist.nightly.causes import job_differences, place_differences
-from reid_dist.nightly.gating.settings import AccuracyGate
-from reid_dist.nightly.history.values import (
+from reid_dist.nightly.gating.gate_settings import AccuracyGate
+from reid_dist.nightly.history.history_values import (
     ALARM,
     BETTER,
     INCOMPARABLE,

@@ -30,8 +30,19 @@ from numpy.typing import NDArray
 
 from reid_dist.metrics.repeats import t_quantile
 from reid_dist.nightly.causes import differing, job_differences
-from reid_dist.nightly.gating.settings import RatioGate
-from reid_dist.nightly.history.values import BETTER, DONE, SAME, UNDECIDED, WORSE, Change, Code, Decider, Entry, Finding
+from reid_dist.nightly.gating.gate_settings import RatioGate
+from reid_dist.nightly.history.history_values import (
+    BETTER,
+    DONE,
+    SAME,
+    UNDECIDED,
+    WORSE,
+    Change,
+    Code,
+    Decider,
+    Entry,
+    Finding,
+)
 from reid_dist.reports.documents import plain
 
 Float64 = NDArray[np.float64]

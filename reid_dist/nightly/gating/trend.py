@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 
 from reid_dist.metrics.confidence import bootstrap_intervals, sign_flip_p_values
 from reid_dist.nightly.gating.accuracy import finding_of_changes
-from reid_dist.nightly.gating.settings import TrendGate
-from reid_dist.nightly.history.values import (
+from reid_dist.nightly.gating.gate_settings import TrendGate
+from reid_dist.nightly.history.history_values import (
     BETTER,
     INCOMPARABLE,
     SAME,

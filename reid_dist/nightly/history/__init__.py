@@ -6,7 +6,7 @@
 ()
 """
 
-from reid_dist.nightly.history.history import History, Pruned
-from reid_dist.nightly.history.values import Past
+from reid_dist.nightly.history.history_file import History, Pruned
+from reid_dist.nightly.history.history_values import Past
 
 __all__ = ["History", "Past", "Pruned"]

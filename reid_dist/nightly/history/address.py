@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from reid_dist.errors import InputError, StoreNotFoundError
-from reid_dist.nightly.history.history import History
-from reid_dist.nightly.history.values import Run
+from reid_dist.nightly.history.history_file import History
+from reid_dist.nightly.history.history_values import Run
 from reid_dist.reports import Report
 
 LATEST: Final = "latest"

@@ -26,7 +26,7 @@ from reid_dist.nightly.history.chain import (
     last_run,
     make_tables,
 )
-from reid_dist.nightly.history.imported import IMPORTED, import_tables
+from reid_dist.nightly.history.schema_5_import import IMPORTED, import_tables
 
 T = TypeVar("T")
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import IO, Any, Final
 
-from reid_dist.core.extras import import_extra
+from reid_dist.core.optional_packages import import_extra
 from reid_dist.nightly.history.chain import SCHEMA
-from reid_dist.nightly.history.values import GATES, Entry, Run, run_state
+from reid_dist.nightly.history.history_values import GATES, Entry, Run, run_state
 from reid_dist.nightly.wording import finding_text
 from reid_dist.reports.csv_text import write_csv_table
 from reid_dist.reports.documents import plain

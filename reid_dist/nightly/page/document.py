@@ -16,7 +16,7 @@ from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import shortened
 from reid_dist.errors import InputError
 from reid_dist.nightly.causes import LETTERS, Cause, brief, causes, compared_with
-from reid_dist.nightly.history.values import (
+from reid_dist.nightly.history.history_values import (
     BETTER,
     DONE,
     FAILED,
@@ -28,7 +28,7 @@ from reid_dist.nightly.history.values import (
     Run,
 )
 from reid_dist.nightly.outcomes import ACCEPTED, MOVED, OUTCOMES, counted, outcome, removed_jobs, streak
-from reid_dist.nightly.page.charts import Point, sparkline, trend_chart
+from reid_dist.nightly.page.trend_charts import Point, sparkline, trend_chart
 from reid_dist.nightly.wording import (
     COSTS,
     KINDS,

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from reid_dist.core.credentials import without_controls
 from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import headline_metrics, metric_family
-from reid_dist.nightly.history.values import DONE, Entry, Estimate, Run
+from reid_dist.metrics.metric import headline_metrics, metric_family
+from reid_dist.nightly.history.history_values import DONE, Entry, Estimate, Run
 from reid_dist.nightly.outcomes import outcome
-from reid_dist.nightly.page.charts import sparkline
+from reid_dist.nightly.page.trend_charts import sparkline
 from reid_dist.nightly.wording import SIGNS, estimate_text, value_text, when
 from reid_dist.reports.html import page_environment
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.reports.comparison.conditions import differing_conditions, refuse_unlike
 from reid_dist.reports.comparison.paired import pair_values
-from reid_dist.reports.failures import CommonLabels, find_failures
+from reid_dist.reports.failure_kinds import CommonLabels, find_failures
 from reid_dist.reports.report import Report
-from reid_dist.reports.topk import TopK
+from reid_dist.reports.topk_entries import TopK
 from reid_dist.stores import LabelledSet, Role, open_labels
 from reid_dist.stores.labels import joint_labels
 from reid_dist.stores.opening import recorded_place

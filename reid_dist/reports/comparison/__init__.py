@@ -14,7 +14,13 @@ Model, distance, expansion and re-ranking may differ: they are what is compared,
 Protocol, labels and queries must agree, or the values are not comparable.
 """
 
+from reid_dist.reports.comparison.comparison_values import (
+    SCHEMA,
+    ChangedQuery,
+    Comparison,
+    Difference,
+    MetricComparison,
+)
 from reid_dist.reports.comparison.paired import compare
-from reid_dist.reports.comparison.values import SCHEMA, ChangedQuery, Comparison, Difference, MetricComparison
 
 __all__ = ["SCHEMA", "ChangedQuery", "Comparison", "Difference", "MetricComparison", "compare"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from reid_dist.errors import InputError
 from reid_dist.reports import Report
-from reid_dist.reports.comparison.values import Difference, Disagreement
+from reid_dist.reports.comparison.comparison_values import Difference, Disagreement
 from reid_dist.reports.words import call, flatten, metric_words, scalar
 
 # Entries of a protocol that say what it is, or what is reported under it; values do not depend on them.

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from reid_dist.core.numeric import is_number, is_whole
 from reid_dist.errors import InputError
 from reid_dist.metrics.confidence import Confidence, bootstrap_intervals, few_units, sign_flip_p_values
-from reid_dist.metrics.definitions import exact_mean, parse_metric
+from reid_dist.metrics.metric import exact_mean, parse_metric
 from reid_dist.reports import Report
-from reid_dist.reports.comparison.conditions import differing_conditions, differing_options, refuse_unlike
-from reid_dist.reports.comparison.selection import (
+from reid_dist.reports.comparison.common_metrics import (
     averaged,
     choose_metrics,
     has_query_values,
@@ -25,7 +24,8 @@ from reid_dist.reports.comparison.selection import (
     per_query_column,
     zero_for_invalid,
 )
-from reid_dist.reports.comparison.values import ChangedQuery, Comparison, MetricComparison
+from reid_dist.reports.comparison.comparison_values import ChangedQuery, Comparison, MetricComparison
+from reid_dist.reports.comparison.conditions import differing_conditions, differing_options, refuse_unlike
 from reid_dist.reports.verdicts import ROUNDING, SMALLEST_EFFECT, decidable, verdict_of
 
 Float64 = NDArray[np.float64]

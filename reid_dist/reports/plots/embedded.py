@@ -11,8 +11,8 @@ import jinja2
 from markupsafe import Markup
 
 from reid_dist.reports.plots.chart import COLOURS, DASHES, Chart
+from reid_dist.reports.plots.chart_svg import draw
 from reid_dist.reports.plots.heat import HeatMap
-from reid_dist.reports.plots.svg import draw
 
 _RULE = re.compile(r"^(\.plot[^{]*)\{([^}]*)\}$", re.MULTILINE)
 _VARIABLE = re.compile(r"--([\w-]+): ([^;]+);")

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from reid_dist.core.extras import import_extra
 from reid_dist.core.formatting import first_few
+from reid_dist.core.optional_packages import import_extra
 from reid_dist.errors import InputError
 from reid_dist.reports.plots.chart import (
     COLOURS,

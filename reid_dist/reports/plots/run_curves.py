@@ -11,10 +11,10 @@ from reid_dist.core.formatting import have
 from reid_dist.core.registry import did_you_mean
 from reid_dist.errors import InputError, UnknownNameError
 from reid_dist.metrics.confidence import bootstrap_intervals
-from reid_dist.metrics.definitions import curve_family, exact_mean, parse_metric
+from reid_dist.metrics.metric import curve_family, exact_mean, parse_metric
 from reid_dist.relevance.protocols import ZERO
 from reid_dist.reports.plots.chart import Chart, as_values
-from reid_dist.reports.plots.curves import (
+from reid_dist.reports.plots.curve_charts import (
     Ends,
     det_chart,
     distractor_chart,

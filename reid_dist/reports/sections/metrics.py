@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from reid_dist.metrics.definitions import headline_metrics
+from reid_dist.metrics.metric import headline_metrics
 from reid_dist.reports import words
 from reid_dist.reports.documents import restored_number
 from reid_dist.reports.report_data import ReportData

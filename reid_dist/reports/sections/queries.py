@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from reid_dist.core import formatting
-from reid_dist.metrics.definitions import METRICS
+from reid_dist.metrics.metric import METRICS
 from reid_dist.reports import words
 from reid_dist.reports.ranked_pictures import Picture, RankedPictures
 from reid_dist.reports.report_data import ReportData

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reid_dist.core import formatting
-from reid_dist.metrics.definitions import METRICS, PAIRS, PROBES, MetricFamily, metric_family, parse_metric
+from reid_dist.metrics.metric import METRICS, PAIRS, PROBES, MetricFamily, metric_family, parse_metric
 from reid_dist.reports import words
-from reid_dist.reports.plots.curves import det_chart, roc_chart
+from reid_dist.reports.plots.curve_charts import det_chart, roc_chart
 from reid_dist.reports.report_data import ReportData
 
 _MOST_POINTS = 12

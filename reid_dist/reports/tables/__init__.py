@@ -4,7 +4,7 @@ Only runs of one protocol over the same queries and gallery are compared with ea
 for each.
 """
 
-from reid_dist.reports.tables.table import SCHEMA, RunTable, comparable, compare_runs, run_names
-from reid_dist.reports.tables.values import Cell, Group, Row, distinct_names
+from reid_dist.reports.tables.run_table_values import Cell, Group, Row, distinct_names
+from reid_dist.reports.tables.table_of_runs import SCHEMA, RunTable, comparable, compare_runs, run_names
 
 __all__ = ["SCHEMA", "Cell", "Group", "Row", "RunTable", "comparable", "compare_runs", "distinct_names", "run_names"]

@@ -7,11 +7,11 @@ from typing import Final
 
 from reid_dist.errors import InputError, StoreError
 from reid_dist.reports.browse.subject import open_subject
-from reid_dist.reports.comparison.values import Comparison
+from reid_dist.reports.comparison.comparison_values import Comparison
 from reid_dist.reports.pictures import ImageSet, make_pictures
 from reid_dist.reports.ranked_pictures import RankedPictures
 from reid_dist.reports.report import Report
-from reid_dist.reports.tables.values import MovedQueries, MovedQuery
+from reid_dist.reports.tables.run_table_values import MovedQueries, MovedQuery
 
 # Queries that lost, and that gained; and items of each list.
 _EACH: Final = 4

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from reid_dist.core.formatting import counted, integer
-from reid_dist.metrics.definitions import curve_family
-from reid_dist.reports.comparison.values import ChangedQuery, Comparison
+from reid_dist.metrics.metric import curve_family
+from reid_dist.reports.comparison.comparison_values import ChangedQuery, Comparison
 from reid_dist.reports.html import page_environment
-from reid_dist.reports.plots.curves import rank_chart, share_start
+from reid_dist.reports.plots.curve_charts import rank_chart, share_start
 from reid_dist.reports.plots.run_curves import DET, DISTRACTORS, PRECISION_RECALL, ROC, curve_chart, has_curve
 from reid_dist.reports.sections.queries import picture_tiles
+from reid_dist.reports.tables.run_table_values import Group, MovedQueries, TableData
 from reid_dist.reports.tables.texts import heads, interval_text, notes_of, number
-from reid_dist.reports.tables.values import Group, MovedQueries, TableData
 
 _CAPTIONS = {
     PRECISION_RECALL: "Precision at each recall: the best from there on (interpolated), mean over queries.",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted, integer
 from reid_dist.reports.csv_text import write_csv_table
-from reid_dist.reports.tables.values import NEAR_BEST, Cell, Group, TableData
+from reid_dist.reports.tables.run_table_values import NEAR_BEST, Cell, Group, TableData
 from reid_dist.reports.words import is_share
 
 _LATEX = {

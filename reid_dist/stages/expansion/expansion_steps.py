@@ -14,7 +14,7 @@ from reid_dist.core.parameters import Parameter
 from reid_dist.core.registry import Registry, did_you_mean
 from reid_dist.core.specs import call_text, parse_spec
 from reid_dist.errors import InputError
-from reid_dist.stages.methods import FROM_1, check_parameters, parameters_of
+from reid_dist.stages.method_parameters import FROM_1, check_parameters, parameters_of
 
 
 @dataclass(frozen=True)

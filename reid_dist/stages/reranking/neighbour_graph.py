@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.extras import import_extra
 from reid_dist.core.model import Neighbours, RowRange, cut_rows
+from reid_dist.core.optional_packages import import_extra
 from reid_dist.core.segments import entry_owners
 from reid_dist.errors import DamagedPartError, InputError
 from reid_dist.kernels.jaccard import overlap_block, row_sums

@@ -17,7 +17,7 @@ from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import Distance
 from reid_dist.engine.plan import ExtraMemory
 from reid_dist.errors import InputError
-from reid_dist.stages.methods import check_parameters, parameters_of
+from reid_dist.stages.method_parameters import check_parameters, parameters_of
 
 if TYPE_CHECKING:
     from reid_dist.engine.scorers import Scorer

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from reid_dist.core.extras import import_extra
 from reid_dist.core.formatting import first_few
+from reid_dist.core.optional_packages import import_extra
 from reid_dist.core.registry import Registry
 from reid_dist.core.regular_files import refuse_special
 from reid_dist.errors import InputError, ReidDistError, StoreError, StoreNotFoundError

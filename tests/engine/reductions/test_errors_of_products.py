@@ -13,7 +13,7 @@ from reid_dist.engine.plan import TileShape
 from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions.backends import Pairs
 from reid_dist.engine.reductions.costs import Precision
-from reid_dist.engine.reductions.tiles import BlockPair
+from reid_dist.engine.reductions.tile_products import BlockPair
 
 pytest.importorskip("onnxruntime")
 

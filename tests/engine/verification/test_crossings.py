@@ -19,16 +19,16 @@ from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions import bands, costs
 from reid_dist.engine.reductions.base import FeatureBlock
 from reid_dist.engine.reductions.costs import Precision
-from reid_dist.engine.reductions.impostors import BracketCounts, CollectImpostors, Visibility, combine_brackets
+from reid_dist.engine.reductions.impostor_counts import BracketCounts, CollectImpostors, Visibility, combine_brackets
 from reid_dist.engine.reductions.key_counts import KeyCounts, ScreenScale
 from reid_dist.engine.reductions.reduction import Reduction
-from reid_dist.engine.reductions.tiles import TileView
+from reid_dist.engine.reductions.tile_products import TileView
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.engine.verification.crossings import Level, ThresholdSearch, crossings_of
 from reid_dist.engine.verification.measures import wanted_levels
 from reid_dist.errors import DamagedStoreError
 from reid_dist.kernels.canonical import PairRows, pair_distances, read_only, squared_norms
-from reid_dist.metrics.definitions import parse_metrics
+from reid_dist.metrics.metric import parse_metrics
 
 METRICS = ["EER", "TAR@FAR=0", "TAR@FAR=1e-3", "TAR@FAR=0.37", "TAR@FAR=1"]
 

@@ -23,7 +23,7 @@ from reid_dist.engine.verification.measures import (
     wanted_levels,
 )
 from reid_dist.errors import InputError
-from reid_dist.metrics.definitions import parse_metrics
+from reid_dist.metrics.metric import parse_metrics
 from reid_dist.relevance.protocols import REASONS
 
 RATES = ("0", "0.1", "0.25", "0.5", "0.75", "1")

@@ -11,8 +11,8 @@ from pages import Page, assert_link_stays
 
 from reid_dist.evaluation.sweeps import SweepReport
 from reid_dist.reports.plots.chart import Dots, Line
-from reid_dist.reports.plots.svg import draw
-from reid_dist.reports.sweeps import BEST, charts_of
+from reid_dist.reports.plots.chart_svg import draw
+from reid_dist.reports.sweep_page import BEST, charts_of
 
 
 def report(parameters, values, metrics=("mAP", "CMC@1"), **more):

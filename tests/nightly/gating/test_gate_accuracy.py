@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from reid_dist import Report
 from reid_dist.nightly.gating.accuracy import gate_accuracy
-from reid_dist.nightly.gating.settings import AccuracyGate
-from reid_dist.nightly.history.values import ALARM, Change, Code, Entry, Finding, Past
+from reid_dist.nightly.gating.gate_settings import AccuracyGate
+from reid_dist.nightly.history.history_values import ALARM, Change, Code, Entry, Finding, Past
 from reid_dist.nightly.wording import finding_text
 
 NAN = float("nan")

@@ -7,8 +7,8 @@ import pytest
 from scipy.special import stdtrit
 
 from reid_dist.nightly.gating.accuracy import gate_means
-from reid_dist.nightly.gating.settings import AccuracyGate
-from reid_dist.nightly.history.values import (
+from reid_dist.nightly.gating.gate_settings import AccuracyGate
+from reid_dist.nightly.history.history_values import (
     ALARM,
     BETTER,
     INCOMPARABLE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reid_dist.nightly.gating.settings import AccuracyGate
+from reid_dist.nightly.gating.gate_settings import AccuracyGate
 from tests.benchmarks.gates import (
     KINSHIPS,
     Pairs,

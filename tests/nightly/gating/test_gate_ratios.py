@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reid_dist.nightly.gating.gate_settings import RatioGate, SpeedGate
 from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
-from reid_dist.nightly.gating.settings import RatioGate, SpeedGate
-from reid_dist.nightly.history.values import FAILED, Code, Entry, Finding
+from reid_dist.nightly.history.history_values import FAILED, Code, Entry, Finding
 from reid_dist.nightly.wording import finding_text
 
 GATE = RatioGate()

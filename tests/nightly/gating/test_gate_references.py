@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reid_dist.nightly.gating.settings import TrendGate
+from reid_dist.nightly.gating.gate_settings import TrendGate
 from reid_dist.nightly.gating.trend import Night, gate_trend, night_weights, permutation_p_value
-from reid_dist.nightly.history.values import Code, Finding
+from reid_dist.nightly.history.history_values import Code, Finding
 from reid_dist.nightly.wording import finding_text
 
 PIDS = np.repeat(np.arange(100), 3)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from reid_dist.nightly.gating.settings import AccuracyGate, Gates, RatioGate, SpeedGate
+from reid_dist.nightly.gating.gate_settings import AccuracyGate, Gates, RatioGate, SpeedGate
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.chain import update_run
-from reid_dist.nightly.history.values import ALARM, SAME, WORSE, Change, Entry, Estimate, Finding
+from reid_dist.nightly.history.history_values import ALARM, SAME, WORSE, Change, Entry, Estimate, Finding
 from reid_dist.reports import Report
 from reid_dist.reports.comparison import ChangedQuery
 

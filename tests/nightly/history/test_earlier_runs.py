@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from history_entries import BAD, GOOD, SLOW, entry_of, failed_entry
 
-from reid_dist.nightly.history.values import FAILED, INCOMPARABLE, SKIPPED, Code, Entry, Finding, Run
+from reid_dist.nightly.history.history_values import FAILED, INCOMPARABLE, SKIPPED, Code, Entry, Finding, Run
 from reid_dist.nightly.outcomes import Streak, removed_jobs, streak
 
 FAILS, FINE, WORSE = failed_entry(), entry_of(findings=(GOOD,)), entry_of(findings=(BAD,))

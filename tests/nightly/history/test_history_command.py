@@ -16,11 +16,11 @@ import pytest
 from history_entries import ALARMED, BAD, GOOD, NAME, SLOW, entry_of, failed_entry, record, reported, small_report
 
 from reid_dist.errors import InputError
+from reid_dist.nightly.gating.gate_settings import RatioGate
 from reid_dist.nightly.gating.ratios import gate_memory, gate_speed
-from reid_dist.nightly.gating.settings import RatioGate
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.address import Address, is_address
-from reid_dist.nightly.history.values import UNDECIDED, Change, Code, Decider, Estimate, Finding
+from reid_dist.nightly.history.history_values import UNDECIDED, Change, Code, Decider, Estimate, Finding
 from reid_dist.reports import Report
 
 OTHER = "vit_large_patch14_384/market1501/reranked_and_expanded"

@@ -27,7 +27,7 @@ OTHER = "vit/market1501/plain"
 def processes() -> ForkServerContext:
     """New processes within milliseconds, for one that has imported everything makes them."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "reid_dist.nightly.history", "reid_dist.nightly.history.history"])
+    context.set_forkserver_preload(["pytest", "reid_dist.nightly.history", "reid_dist.nightly.history.history_file"])
     return context
 
 

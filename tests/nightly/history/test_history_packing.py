@@ -11,7 +11,7 @@ import pytest
 from history_entries import small_report
 
 from reid_dist.errors import DamagedStoreError, StoreError
-from reid_dist.nightly.history.history import pack, unpack
+from reid_dist.nightly.history.history_file import pack, unpack
 
 
 def test_all_kinds_of_values_come_back_to_the_bit() -> None:

@@ -14,7 +14,7 @@ from history_entries import BAD, GOOD, NAME, entry_of, failed_entry, holding, re
 
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.values import Finding
+from reid_dist.nightly.history.history_values import Finding
 
 OTHER = "vit/market1501/plain"
 NIGHTS = itertools.count()

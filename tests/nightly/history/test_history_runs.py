@@ -14,7 +14,7 @@ from history_entries import ALARMED, BAD, GOOD, NAME, SLOW, entry_of, failed_ent
 from reid_dist._version import __version__
 from reid_dist.errors import InputError, StoreNotFoundError
 from reid_dist.nightly.history import History, Past
-from reid_dist.nightly.history.values import Estimate, Finding, Run, this_host
+from reid_dist.nightly.history.history_values import Estimate, Finding, Run, this_host
 from reid_dist.reports import TopK
 
 

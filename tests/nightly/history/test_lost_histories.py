@@ -15,10 +15,10 @@ from history_entries import GOOD, NAME, entry_of, holding, record, refused, repo
 from hypothesis import settings
 
 from reid_dist.errors import DamagedStoreError, InputError, ReidDistError, StoreError
-from reid_dist.nightly.gating.settings import Gates
+from reid_dist.nightly.gate_verdicts import apply_gates
+from reid_dist.nightly.gating.gate_settings import Gates
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.backups import KEPT_COPIES, copies, marker_path
-from reid_dist.nightly.verdicts import apply_gates
 
 
 def nights(path: Path, seeds: range) -> None:

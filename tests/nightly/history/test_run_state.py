@@ -12,7 +12,15 @@ import pytest
 from history_entries import NAME, alter, entry_of, failed_entry, last_seen, record
 
 from reid_dist.nightly.history import History
-from reid_dist.nightly.history.values import FINISHED, KILLED, LONGEST_SILENCE, RUNNING, Run, run_state, this_host
+from reid_dist.nightly.history.history_values import (
+    FINISHED,
+    KILLED,
+    LONGEST_SILENCE,
+    RUNNING,
+    Run,
+    run_state,
+    this_host,
+)
 
 SEEN = datetime(2026, 5, 9, 2, 30, tzinfo=UTC)
 

@@ -25,11 +25,11 @@ from reid_dist.engine.reductions import costs
 from reid_dist.engine.reductions.backends import Pairs
 from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.surroundings import KeepNearest, Seed, Surroundings
-from reid_dist.engine.reductions.tiles import BlockPair
+from reid_dist.engine.reductions.tile_products import BlockPair
 from reid_dist.engine.screened_pairs import count_screened
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
+from reid_dist.kernels.compiled import kernel
 from reid_dist.kernels.quantising import quantise_rows
-from reid_dist.kernels.settings import kernel
 from reid_dist.kernels.tiles import refined
 
 pytest.importorskip("onnxruntime")

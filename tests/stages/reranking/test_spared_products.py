@@ -11,7 +11,7 @@ from reid_dist.engine.plan import TileShape
 from reid_dist.engine.reductions.base import FeatureBlock, pair_rows
 from reid_dist.engine.reductions.costs import Precision
 from reid_dist.engine.reductions.counts import CountNearer
-from reid_dist.engine.reductions.tiles import BlockPair
+from reid_dist.engine.reductions.tile_products import BlockPair
 from reid_dist.engine.tile_loop import run_tiles
 from reid_dist.kernels.canonical import Rescoring, pair_distances, squared_norms
 

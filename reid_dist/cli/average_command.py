@@ -1,0 +1,55 @@
+"""``reid-dist average``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from reid_dist.cli.click_options import result_options
+
+
+@click.command("average")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", type=click.Path(path_type=Path))
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable. Default: all that all runs have.")
+@click.option("--level", type=float, default=0.95, show_default=True, help="Nominal coverage of the intervals.")
+@click.option("--allow-different", is_flag=True, help="Average although conventions differ.")
+@result_options("averages")
+def command(
+    runs: tuple[Path, ...],
+    metrics: tuple[str, ...],
+    level: float,
+    allow_different: bool,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Average the metrics of two runs or more of one benchmark: ten models, ten splits, two galleries.
+
+    A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
+    or last-good.
+
+    Features, labels and numbers of rows may differ. Protocol, distance, expansion, re-ranking, order of ties, max_rank,
+    single-shot draws and definitions of metrics must agree. The spread is the sample standard deviation over the runs,
+    and the interval is Student's t for their mean. It assumes independent runs; if they share images, it is too
+    narrow.
+
+    \b
+    Examples:
+      reid-dist average results/split1 results/split2 results/split3
+      reid-dist average results/g1 results/g2 --metric mAP --metric CMC@1 --output results/mean.json
+      reid-dist average nightly.db#11:resnet50/regdb/1 nightly.db#11:resnet50/regdb/2
+    """
+    from reid_dist.cli.average_table import print_average
+    from reid_dist.cli.saved_text import deliver_result, refuse_existing
+    from reid_dist.nightly.history.address import load_report
+    from reid_dist.reports.averages import average_runs
+
+    refuse_existing(output)
+    average = average_runs(
+        [load_report(run) for run in runs],
+        names=[str(run) for run in runs],
+        metrics=metrics or None,
+        level=level,
+        allow_different=allow_different,
+    )
+    deliver_result(average, output, lambda: print_average(average), as_json=as_json)

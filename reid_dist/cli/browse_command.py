@@ -1,0 +1,96 @@
+"""``reid-dist browse``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("browse")
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--against", type=click.Path(path_type=Path), metavar="RUN", help="Another run over the same queries, for losses."
+)
+@click.option(
+    "--static",
+    "folder",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write a folder whose index.html opens from disk, and serve nothing.",
+)
+@click.option("--depth", type=click.IntRange(min=1), metavar="N", help="Items of every list. Default: all of topk.npz.")
+@click.option("--no-pictures", is_flag=True, help="Show no pictures.")
+@click.option("--image-root", metavar="DIR", help="Where relative paths of pictures start. Default: that of the run.")
+@click.option("--query", metavar="STORE", help="Where the query store is now, if it was moved.")
+@click.option("--gallery", metavar="STORE", help="Where the gallery store is now, if it was moved.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default="a free one",
+    help="Port of 127.0.0.1 to serve on.",
+)
+@click.option("--open", "opens", is_flag=True, help="Open the page in the web browser of this machine.")
+def command(
+    run: Path,
+    against: Path | None,
+    folder: Path | None,
+    depth: int | None,
+    no_pictures: bool,
+    image_root: str | None,
+    query: str | None,
+    gallery: str | None,
+    port: int,
+    opens: bool,
+) -> None:
+    """Look at the ranked lists of a run in a web browser: search and filter queries, open their lists.
+
+    A run is an output directory with topk.npz, as `reid-dist evaluate --topk 50 --output DIR` writes it. Labels and
+    paths of pictures come from the stores that it names. The address that is printed holds a random token; it is
+    reachable only from this machine, until you press Ctrl-C. From another machine, forward the port by ssh.
+
+    Queries are searched by identity, row and file name, filtered by camera, average precision and kind of failure, and
+    sorted by average precision or by what they lose against another run.
+
+    \b
+    Examples:
+      reid-dist browse results/plain
+      reid-dist browse results/reranked --against results/plain --port 8000
+      reid-dist browse results/plain --static lists
+    """
+    if folder is not None and (port or opens):
+        raise click.UsageError("--static serves nothing; leave out --port and --open")
+    from reid_dist.nightly.history.address import load_report
+    from reid_dist.reports.browse import ListServer, Site, open_subject, write_folder
+    from reid_dist.reports.report_files import refuse_occupied
+
+    if folder is not None:
+        refuse_occupied(folder, otherwise="")
+    subject = open_subject(
+        load_report(run),
+        query=query,
+        gallery=gallery,
+        image_root=image_root,
+        against=None if against is None else load_report(against),
+    )
+    site = Site(subject, depth=depth, pictures=not no_pictures)
+    for note in site.notes:
+        click.echo(note, err=True)
+    if folder is not None:
+        from reid_dist.cli.progress import rows_progress
+
+        with rows_progress() as progress:
+            note = write_folder(site, folder, progress)
+        if note:
+            click.echo(note, err=True)
+        click.echo(f"written: {folder / 'index.html'}")
+        return
+    with ListServer(site, port) as server:
+        click.echo(server.address)
+        click.echo("Ctrl-C ends the server.", err=True)
+        if opens:
+            import webbrowser
+
+            webbrowser.open(server.address)
+        server.serve_forever()

@@ -1,0 +1,57 @@
+"""``reid-dist compare``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reid_dist.cli.click_options import result_options, test_options
+
+_WORSE = 4
+
+
+@click.command("compare")
+@click.argument("baseline", type=click.Path(path_type=Path))
+@click.argument("candidate", type=click.Path(path_type=Path))
+@click.option(
+    "--metric", "metrics", multiple=True, metavar="NAME", help="Repeatable. Default: all that both runs have."
+)
+@click.option("--level", type=float, default=0.95, show_default=True, help="Nominal coverage of the intervals.")
+@test_options
+@click.option(
+    "--minimum-effect",
+    type=float,
+    default=None,
+    metavar="SHARE",
+    help="Smallest change of interest. [default: 0.005, half a point]",
+)
+@click.option("--allow-different", is_flag=True, help="Compare although protocol or gallery differ.")
+@result_options("comparison")
+def command(baseline: Path, candidate: Path, output: Path | None, as_json: bool, **options: Any) -> int:
+    """Compare two runs query by query; the first is the baseline.
+
+    A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
+    or last-good.
+
+    A metric is worse (better) when the interval of the difference (candidate - baseline, paired, by identity) lies
+    below (above) 0, a sign-flip test agrees, and the difference is at least --minimum-effect. It is the same when the
+    interval lies within plus or minus --minimum-effect, and undecided otherwise. Exit code 4 when a metric is worse.
+
+    \b
+    Examples:
+      reid-dist compare results/plain results/reranked
+      reid-dist compare nightly.db#11:resnet50/market1501/plain nightly.db#latest:resnet50/market1501/plain
+    """
+    from reid_dist.cli.comparison_table import print_comparison
+    from reid_dist.cli.saved_text import deliver_result, refuse_existing
+    from reid_dist.nightly.history.address import load_report
+    from reid_dist.reports.comparison import compare
+    from reid_dist.reports.verdicts import SMALLEST_EFFECT
+
+    refuse_existing(output)
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    comparison = compare(load_report(baseline), load_report(candidate), **{"minimum_effect": SMALLEST_EFFECT, **given})
+    deliver_result(comparison, output, lambda: print_comparison(comparison, baseline, candidate), as_json=as_json)
+    return _WORSE if comparison.worse else 0

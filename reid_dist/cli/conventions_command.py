@@ -1,0 +1,116 @@
+"""``reid-dist conventions``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from reid_dist.cli.click_options import (
+    CONVENTIONS,
+    OUTPUTS,
+    GroupedCommand,
+    RunOptions,
+    option,
+    options_in_threads,
+)
+
+
+@click.command("conventions", cls=GroupedCommand)
+@click.argument("query")
+@click.argument("gallery")
+@option(
+    "--target",
+    "targets",
+    group=CONVENTIONS,
+    multiple=True,
+    metavar="METRIC=NUMBER",
+    help="A printed number such as mAP=74.7, with its digits; above 1 in percent. Repeatable.",
+)
+@option(
+    "--metric",
+    "metrics",
+    group=CONVENTIONS,
+    multiple=True,
+    metavar="NAME",
+    help="Metrics of ranks in place of the usual ones; repeatable, or with commas.",
+)
+@option(
+    "--distance",
+    "distances",
+    group=CONVENTIONS,
+    multiple=True,
+    metavar="NAME",
+    help="Repeatable; each is a pass of its own. Default: cosine and euclidean.",
+)
+@option(
+    "--single-shot",
+    group=CONVENTIONS,
+    is_flag=True,
+    help="Add those of CUHK03, with one gallery item per identity in the CMC; up to twice the time.",
+)
+@option(
+    "--output",
+    "kept",
+    group=OUTPUTS,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write the table as JSON there.",
+)
+@options_in_threads("table")
+def command(
+    query: str,
+    gallery: str,
+    targets: tuple[str, ...],
+    metrics: tuple[str, ...],
+    distances: tuple[str, ...],
+    single_shot: bool,
+    kept: Path | None,
+    as_json: bool,
+    run: RunOptions,
+) -> None:
+    """Compute the metrics of QUERY and GALLERY under every convention, to find which one a number follows.
+
+    One pass for each distance gives all of them: items of the query's identity and camera junk or kept, pid -1 and pid
+    0 junk or not, own rows of queries junk or not, invalid queries left out or at 0, each with several average
+    precisions and CMC curves. Every value is that of a run of its own.
+
+    With --target the conventions are sorted by nearness to the number. mAP means any average precision there, CMC@k
+    any kind of CMC.
+
+    \b
+    Examples:
+      reid-dist conventions data/query.zarr data/gallery.zarr --output results/conventions.json
+      reid-dist conventions pytorch_result.mat pytorch_result.mat --target mAP=74.7 --target CMC@1=88.1
+      reid-dist conventions q.zarr g.zarr --distance cosine --metric mAP,mAP_found@10
+    """
+    from reid_dist.cli.conventions_table import print_conventions
+    from reid_dist.cli.observed import observed_cluster, refuse_unobservable
+    from reid_dist.cli.progress import stages
+    from reid_dist.cli.resumable import open_sides
+    from reid_dist.cli.saved_text import refuse_existing, write_text
+    from reid_dist.evaluation.conventions import conventions, parse_targets
+
+    refuse_existing(kept)
+    refuse_unobservable(run.cluster, run.performance_page)
+    # Before anything is read.
+    parse_targets(targets)
+    near, far = open_sides(query, gallery)
+    with observed_cluster(run.cluster, run.performance_page) as client, stages() as progress:
+        table = conventions(
+            near,
+            far,
+            targets=targets,
+            metrics=metrics or None,
+            distances=distances or None,
+            single_shot=single_shot,
+            client=client,
+            workspace=run.workspace,
+            progress=progress,
+        )
+    if kept is not None:
+        write_text(kept, table.to_json())
+    if as_json:
+        click.echo(table.to_json(), nl=False)
+    else:
+        print_conventions(table)

@@ -1,0 +1,57 @@
+"""``reid-dist evaluate``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from reid_dist.cli.click_options import (
+    GroupedCommand,
+    RunOptions,
+    cluster_options,
+    given_options,
+    job_options,
+    observation_options,
+    output_options,
+    refuse_idle_options,
+    run_options,
+)
+
+
+@click.command("evaluate", cls=GroupedCommand)
+@click.argument("query")
+@click.argument("gallery")
+@job_options
+@cluster_options
+@output_options()
+@observation_options
+@run_options(refuse_idle_options)
+def command(query: str, gallery: str, run: RunOptions, as_json: bool, **given: Any) -> None:
+    """Evaluate QUERY against GALLERY: two feature stores, or any source that `ingest` reads.
+
+    A file that holds both sides may be given for both.
+
+    \b
+    Examples:
+      reid-dist evaluate data/query.zarr data/gallery.zarr --output results/plain
+      reid-dist evaluate pytorch_result.mat pytorch_result.mat --metric mAP --metric CMC@20
+      reid-dist evaluate set.zarr set.zarr --protocol same_set --distance euclidean
+      reid-dist evaluate q.zarr g.zarr --benchmark market1501 --output results/benchmark
+      reid-dist evaluate q.zarr g.zarr --ties --breakdown camera_pair --breakdown gallery_size --output results/more
+      reid-dist evaluate q.zarr g.zarr --protocol oxford --ground-truth gt.json
+      reid-dist evaluate labels.npz labels.npz --distances distmat.npy
+    """
+    from pydantic import ValidationError
+
+    from reid_dist.cli.resumable import evaluate_job
+    from reid_dist.cli.splitting import deliver
+    from reid_dist.core.validation import explain
+    from reid_dist.errors import InputError
+    from reid_dist.evaluation.pipelines import PipelineJob
+
+    try:
+        job = PipelineJob(query=query, gallery=gallery, **given_options(given))
+    except ValidationError as error:
+        raise InputError(explain("the command", error, PipelineJob)) from None
+    deliver(evaluate_job(job, run), as_json=as_json, output=run.output)

@@ -1,0 +1,204 @@
+"""``reid-dist ingest``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reid_dist.cli.click_options import chunk_option
+from reid_dist.core.credentials import without_controls
+from reid_dist.core.formatting import counted
+
+if TYPE_CHECKING:
+    from reid_dist.stores import FeatureSet
+
+_ARRAYS = ("features", "pids", "camids", "item_ids", "image_paths")
+
+
+def _array_names() -> list[str]:
+    """Keys of the arrays of a source: one set, or two sides."""
+    return [f"{side}{array}" for side in ("", "query_", "gallery_") for array in _ARRAYS]
+
+
+def _array_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for the name of every array that a source can hold."""
+    for name in reversed(_array_names()):
+        flag, words = f"--{name.replace('_', '-')}", name.replace("_", " ")
+        function = click.option(flag, name, metavar="NAME", help=f"Array that holds the {words}.")(function)
+    return function
+
+
+def identities(store: FeatureSet) -> int:
+    """Count identities as `reid-dist check` does: junk, pid -1, is none."""
+    return len(set(store.pids.tolist()) - {-1})
+
+
+def _words(given: tuple[str, ...]) -> dict[str, dict[str, int]]:
+    """Read what texts denote, by group."""
+    words: dict[str, dict[str, int]] = {}
+    for each in given:
+        found = re.fullmatch(r"(\w+):(.+)=(-?[0-9]{1,18})", each)
+        if found is None:
+            raise click.BadParameter(
+                f"{each!r} is not of the form GROUP:TEXT=N, such as modality:ir=2", param_hint="--word"
+            )
+        words.setdefault(found[1], {})[found[2]] = int(found[3])
+    return words
+
+
+@click.command("ingest")
+@click.argument("source")
+@click.option(
+    "--output", required=True, metavar="PATH", help="Where to write the store, or query.zarr and gallery.zarr."
+)
+@click.option("--format", "format_name", metavar="NAME", help="Input format.  Default: from the suffix.")
+@click.option(
+    "--pids-file",
+    type=click.Path(path_type=Path),
+    help="Identities, in place of --pids: .npy, or text with one a line.",
+)
+@click.option("--camids-file", type=click.Path(path_type=Path), help="Cameras, likewise.")
+@click.option(
+    "--names",
+    "names_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Names of the image files, one a line, in the order of the rows; labels are read from them.",
+)
+@click.option(
+    "--layout",
+    metavar="NAME",
+    help="The data set whose names and lists these are, such as market1501, msmt17 or veri776: `reid-dist list "
+    "layouts`. Default: market1501.",
+)
+@click.option(
+    "--list",
+    "lists",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="A list of the data set with labels, in the form of --layout: text, XML, JSON, CSV or .mat. Images are found "
+    "in it by name; without names, its records are the rows in their order. Repeatable.",
+)
+@click.option(
+    "--pattern",
+    metavar="REGEX",
+    help="How names of no known layout hold labels: groups (?P<pid>…) and (?P<camid>…), any other is a label column. "
+    "Searched in the base name, or in the path if it holds a /.",
+)
+@click.option(
+    "--word",
+    "words",
+    multiple=True,
+    metavar="GROUP:TEXT=N",
+    help="Map a text value to an integer, e.g. modality:ir=2, or pid:unknown=-1 for junk. Repeatable.",
+)
+@click.option(
+    "--query-list",
+    "query_lists",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Names of the images that are queries, one a line; all others are the gallery, unless that is chosen. "
+    "Repeatable.",
+)
+@click.option(
+    "--gallery-list",
+    "gallery_lists",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Names of the images of the gallery, likewise.",
+)
+@click.option(
+    "--query-folder",
+    "query_folders",
+    multiple=True,
+    metavar="NAME",
+    help="Images in folders of this name, such as query or test/C, are queries. Default: the folders of the layout. "
+    "Repeatable.",
+)
+@click.option(
+    "--gallery-folder",
+    "gallery_folders",
+    multiple=True,
+    metavar="NAME",
+    help="Images in folders of this name are the gallery, likewise.",
+)
+@click.option(
+    "--labels",
+    "labels_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A table of labels, a row for every row of features: CSV, parquet or any known format.",
+)
+@click.option(
+    "--num-query",
+    type=int,
+    metavar="N",
+    help="The first N rows are queries, the others the gallery. Default: the entry num_query, if there is one.",
+)
+@chunk_option
+@click.option("--dtype", type=click.Choice(["float32", "float16"]), help="Default: float16 stays, all else is float32.")
+@click.option("--drop-pid", "drop_pids", type=int, multiple=True, metavar="N", help="Leave out this pid; repeatable.")
+@click.option(
+    "--drop-duplicates",
+    type=click.Choice(["item_ids", "image_paths"]),
+    help="Keep the first row of every item id or image path, and leave out those that repeat it.",
+)
+@click.option(
+    "--allow-zero", is_flag=True, help="Keep zero vectors; under cosine they are at distance 1 from everything."
+)
+@click.option("--overwrite", is_flag=True, help="Replace a store that is there; not on S3.")
+@_array_options
+def command(source: str, output: str, **options: Any) -> None:
+    """Read SOURCE (.npz .npy .mat .h5 .parquet .safetensors .pth .pt or Zarr) in bounded memory; write feature stores.
+
+    A source with a query and a gallery becomes PATH/query.zarr and PATH/gallery.zarr, and so does one whose first rows
+    are queries (--num-query), whose rows are marked (is_query and is_gallery), or whose images are in folders or lists
+    of both sides (--layout, --query-folder, --query-list). One with a single set becomes one store at PATH.
+
+    Arrays are found by their customary names: features, feats, f or embeddings; pids, labels, ids, person_ids or
+    vehicle_ids; camids, cams or cameras; item_ids; image_paths, img_paths, paths or filenames; columns/NAME for labels
+    of your own. Those of two sides begin with query_ and gallery_, or q_ and g_. Options name others. A dictionary of
+    tensors by file name is a set of features with image_paths.
+
+    Where there are no identities, they are read from names of images like 0002_c1s1_000451_03.jpg: those in the source,
+    or those of --names. --layout reads the names and lists of other data sets. A name that does not fit is refused.
+    --labels takes a table of labels, a row for every row of features, with the same names of columns, such as a data
+    frame with label, path, camera, split, is_query and is_gallery.
+
+    Labels are whole numbers or text. One rule holds for pids, camids and item ids: 01 and 1 are the same label, unless
+    one set contains both; then they stay distinct. A pid or camid 1.0e+00 is 1, and a pid -1 is junk.
+
+    \b
+    Examples:
+      reid-dist ingest pytorch_result.mat --output data/market
+      reid-dist ingest gallery.npy --pids-file pids.txt --camids-file cams.txt --output data/gallery.zarr
+      reid-dist ingest features.npz --features emb --pids vid --output data/veri.zarr --drop-pid -1
+      reid-dist ingest features.npy --names list.txt --num-query 3368 --output data/named
+      reid-dist ingest features.npy --names list.txt --layout market1501 --query-list query.txt --output data/listed
+      reid-dist ingest features.npy --labels df.csv --output data/oml
+    """
+    from reid_dist.cli.progress import rows_progress
+    from reid_dist.stores.importers import ingest
+    from reid_dist.stores.repeated_items import repeat_note
+
+    arrays = {name: options.pop(name) for name in _array_names()}
+    options["words"] = _words(options["words"])
+    with rows_progress() as progress:
+        named = {name: value for name, value in arrays.items() if value is not None}
+        stores = ingest(source, output, named, progress=progress, **options)
+    for store in stores:
+        cameras = "no cameras" if store.camids is None else counted(len(set(store.camids.tolist())), "camera")
+        click.echo(
+            f"{store.uri}: {store.n_rows} x {store.dim} {store.dtype}, {counted(identities(store), 'identity')}, "
+            f"{cameras}, content {store.content_digest[:16]}"
+        )
+        repeated = repeat_note(store, "set")
+        for note in [*store.notes, *([repeated] if repeated else [])]:
+            click.echo(without_controls(f"  note: {note}"))

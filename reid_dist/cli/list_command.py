@@ -1,0 +1,109 @@
+"""``reid-dist list``."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import click
+
+# Module and name of each registry; imported when it is listed.
+_REGISTRIES = {
+    "metrics": ("reid_dist.metrics.metric", "METRICS"),
+    "protocols": ("reid_dist.relevance.protocols", "PROTOCOLS"),
+    "distances": ("reid_dist.engine.distances", "DISTANCES"),
+    "rerankers": ("reid_dist.stages.reranking", "RERANKERS"),
+    "expansions": ("reid_dist.stages.expansion", "EXPANSIONS"),
+    "poolings": ("reid_dist.stages.pooling", "POOLINGS"),
+    "formats": ("reid_dist.stores.importers", "FORMATS"),
+    "layouts": ("reid_dist.stores.importers", "LAYOUTS"),
+    "benchmarks": ("reid_dist.evaluation.benchmarks", "BENCHMARKS"),
+}
+
+_ONE_LINE = 10_000
+
+
+@click.command("list")
+@click.argument("kind", type=click.Choice([*_REGISTRIES]))
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print whole records as JSON and nothing else.")
+def command(kind: str, name: str | None, *, as_json: bool) -> None:
+    """List what there is with its source, or show all of one entry.
+
+    \b
+    Examples:
+      reid-dist list protocols
+      reid-dist list layouts msmt17
+      reid-dist list benchmarks --json
+    """
+    from reid_dist.core.registry import did_you_mean
+    from reid_dist.errors import UnknownNameError
+
+    entries = {entry.name: entry for entry in _entries(kind)}
+    if name is not None and name not in entries:
+        raise UnknownNameError(did_you_mean(kind.removesuffix("s"), name, entries))
+    chosen = list(entries.values()) if name is None else [entries[name]]
+    if as_json:
+        records = [_record(entry) for entry in chosen]
+        click.echo(json.dumps(records if name is None else records[0], indent=1, ensure_ascii=False))
+    elif name is None:
+        _print_table(chosen)
+    else:
+        _print_record(_record(chosen[0]))
+
+
+def _print_table(entries: Iterable[Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    table.add_column("name", no_wrap=True)
+    # Folded: an ellipsis would take the end of a record.
+    table.add_column("what it is", ratio=3, overflow="fold")
+    table.add_column("source", ratio=2, overflow="fold")
+    for entry in entries:
+        # As plain text: definitions hold square brackets, which are no markup here.
+        table.add_row(Text(entry.name), Text(entry.summary), Text(entry.source))
+    # A line for each entry where another program reads them.
+    Console(highlight=False, width=None if sys.stdout.isatty() else _ONE_LINE).print(table)
+
+
+def _print_record(record: Mapping[str, Any]) -> None:
+    from reid_dist.reports.console import fact_table, print_parts
+    from reid_dist.reports.words import flatten
+
+    print_parts(fact_table([(key.replace("_", " "), text) for key, text in flatten(record) if text]))
+
+
+def _record(entry: Any) -> dict[str, Any]:
+    """Return the entries of a definition that are values, and not code."""
+    names = dict.fromkeys(["name", "summary", "source", *(field.name for field in dataclasses.fields(entry))])
+    values = {name: getattr(entry, name) for name in names}
+    return {name: _value(value) for name, value in values.items() if not callable(value)}
+
+
+def _value(value: Any) -> Any:
+    """Return a value as JSON has it: of a pattern its text, of another definition its name."""
+    if isinstance(value, re.Pattern):
+        return value.pattern
+    if isinstance(value, Mapping):
+        return {str(key): _value(each) for key, each in value.items() if not callable(each)}
+    if isinstance(value, list | tuple | frozenset):
+        return [_value(each) for each in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return getattr(value, "name", None) or str(value)
+
+
+def _entries(kind: str) -> list[Any]:
+    module, name = _REGISTRIES[kind]
+    # Variants are values of a parameter, listed after their definition as they are written.
+    defined = importlib.import_module(module)
+    found = [entry for each in getattr(defined, name) for entry in (each, *getattr(each, "choices", ()))]
+    return [*found, defined.MACRO_MEANS] if kind == "metrics" else found

@@ -1,0 +1,87 @@
+"""``reid-dist nightly``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from reid_dist.cli.click_options import choose_cluster, events_option, local_options
+
+
+@click.command("nightly")
+@click.argument("suite", type=click.Path(path_type=Path))
+@click.option(
+    "--history",
+    "history_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="SQLite file of all nights, made if missing.  [required, but for --list]",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Directory of the page and of the reports of all nights. Default: FILE without its suffix.",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="PATTERN",
+    help="Run only jobs whose model/dataset/job matches, such as 'resnet50/*/plain'. Repeatable.",
+)
+@click.option("--list", "only_listed", is_flag=True, help="Print the jobs and run none.")
+@local_options
+@click.option(
+    "--workspace",
+    metavar="URI",
+    help="Directory for what jobs share while they run, seen by all workers. Default: DIR/workspace.",
+)
+@click.option("--mlflow", "mlflow_uri", metavar="URI", help="Also log the night to this MLflow tracking server.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON, and nothing else.")
+@events_option
+def command(
+    suite: Path,
+    history_file: Path | None,
+    output: Path | None,
+    only: tuple[str, ...],
+    only_listed: bool,
+    cluster_file: Path | None,
+    workers: int | None,
+    workspace: str | None,
+    mlflow_uri: str | None,
+    as_json: bool,
+) -> int:
+    """Run every job of a SUITE file, compare it with earlier nights, and write the page.
+
+    A job that fails is recorded, and the rest goes on. Exit code 3 when a job failed, 4 when none failed and accuracy,
+    time or memory of one is worse than before, or a result changed although inputs and job are identical; 5 when
+    neither, and a job could not be compared with its baseline, as after a change of the job or of its sets' sizes.
+
+    \b
+    Examples:
+      reid-dist nightly pipelines/nightly_market1501.yaml --history nightly.db
+      reid-dist nightly pipelines/nightly.yaml --history other.db --cluster cluster_configs/slurm.yaml
+      reid-dist nightly pipelines/nightly_market1501.yaml --only 'baseline/*/plain' --list
+      reid-dist history show nightly.db
+    """
+    if only_listed:
+        from reid_dist.cli.night import list_jobs
+
+        list_jobs(suite, only)
+        return 0
+    if history_file is None:
+        raise click.UsageError("Missing option '--history'.")
+    cluster = choose_cluster(cluster_file, workers)
+    from reid_dist.cli.night import run_night
+
+    return run_night(
+        suite,
+        history_file,
+        cluster,
+        output=output,
+        only=only,
+        workspace=workspace,
+        mlflow_uri=mlflow_uri,
+        as_json=as_json,
+    )

@@ -1,0 +1,115 @@
+"""``reid-dist pairs``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from reid_dist.cli.click_options import result_options
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from reid_dist.evaluation.pairs import PairResult
+
+
+@click.command("pairs")
+@click.argument("left")
+@click.argument("right", required=False)
+@click.option(
+    "--pairs", "list_file", required=True, metavar="FILE", help="Pair list: two row columns and a same/different label."
+)
+@click.option(
+    "--by",
+    type=click.Choice(["rows", "item_ids", "image_paths"]),
+    default="rows",
+    show_default=True,
+    help="What the columns hold; rows are numbered from 0.",
+)
+@click.option("--distance", default="cosine", show_default=True, metavar="NAME")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="EER or TAR@FAR=x; repeatable.")
+@click.option("--roc", is_flag=True, help="Also write the ROC, into the JSON.")
+@click.option(
+    "--folds", type=int, metavar="N", help="Accuracy of N consecutive folds under thresholds of the others (LFW: 10)."
+)
+@result_options("result")
+def command(
+    left: str,
+    right: str | None,
+    list_file: str,
+    by: str,
+    distance: str,
+    metrics: tuple[str, ...],
+    roc: bool,
+    folds: int | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Verify listed pairs of rows of LEFT and RIGHT, or of LEFT alone: EER, TAR at given FAR, accuracy.
+
+    The list is a text file with two rows and a label a line (1 or same, 0 or different), or npz, npy, csv, parquet or
+    mat with columns such as left, right and same, or an array pairs. Without labels, the pids of the rows are compared.
+    A pair is accepted when its distance is less than the threshold.
+
+    \b
+    Examples:
+      reid-dist pairs faces.zarr --pairs lfw_pairs.txt --folds 10
+      reid-dist pairs g1.zarr g2.zarr --pairs matches.csv --by item_ids --metric TAR@FAR=1e-4 --output ijbc.json
+    """
+    if roc and output is None and not as_json:
+        raise click.UsageError("--roc writes the curve into the JSON; add --output FILE or --json")
+    from reid_dist.cli.progress import rows_progress
+    from reid_dist.cli.saved_text import deliver_result, refuse_existing
+    from reid_dist.evaluation.pairs import DEFAULT_METRICS, evaluate_pairs
+    from reid_dist.reports.console import print_parts
+    from reid_dist.stores import open_features
+    from reid_dist.stores.importers.row_lists import read_pair_list
+
+    refuse_existing(output)
+    near = open_features(left)
+    far = near if right is None else open_features(right)
+    listed = read_pair_list(list_file, near, far, by=by)
+    with rows_progress() as progress:
+        result = evaluate_pairs(
+            near,
+            far,
+            listed.rows,
+            listed.same,
+            distance=distance,
+            metrics=metrics or DEFAULT_METRICS,
+            roc=roc,
+            folds=folds,
+            progress=lambda done, n: progress(done, n, "pairs"),
+        )
+    deliver_result(result, output, lambda: print_parts(_values(result), _facts(result)), as_json=as_json)
+
+
+def _values(result: PairResult) -> Table:
+    from reid_dist.reports.console import value_table
+    from reid_dist.reports.words import metric_value
+
+    table = value_table("metric", "value", "threshold")
+    accuracy = result.accuracy
+    for name, value in result.metrics.items():
+        table.add_row(name, metric_value(name, value), f"{result.thresholds[name]:.6g}")
+    table.add_row("accuracy", f"{100 * accuracy.best:.2f} %", f"{accuracy.threshold:.6g}")
+    if accuracy.folds:
+        spread = f"{100 * accuracy.mean:.2f} % ± {100 * accuracy.spread:.2f}"
+        table.add_row(f"accuracy, {len(accuracy.folds)} folds", spread, "")
+    return table
+
+
+def _facts(result: PairResult) -> Table:
+    from reid_dist.core.formatting import integer
+    from reid_dist.reports.console import fact_table
+
+    table = fact_table()
+    counts = result.counts
+    table.add_row("pairs", f"{integer(counts['n_genuine'])} genuine, {integer(counts['n_impostor'])} impostor")
+    table.add_row("distance", f"{result.distance['name']}: {result.distance['definition']}")
+    table.add_row("digest", result.result_digest[:16])
+    if result.accuracy.folds:
+        table.add_row("folds", "mean ± sample standard deviation; the threshold of a fold is the best of all others")
+    return table

@@ -1,0 +1,52 @@
+"""``reid-dist report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("report")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--output", type=click.Path(path_type=Path), metavar="DIR", help="Write the report of an entry of a history there."
+)
+def command(runs: tuple[Path, ...], output: Path | None) -> None:
+    """Verify finished runs, print their tables and write their pages again.
+
+    A run is an output directory, or an entry of a history: FILE#RUN:model/dataset/job, where RUN is a number, latest
+    or last-good. The page of an entry is written to --output.
+
+    \b
+    Examples:
+      reid-dist report results/plain results/other
+      reid-dist report nightly.db#latest:resnet50/market1501/plain --output results/latest
+    """
+    from reid_dist.evaluation.splits import SplitReport
+    from reid_dist.evaluation.sweeps import SweepReport
+    from reid_dist.nightly.history.address import is_address, load_report
+    from reid_dist.reports import print_report
+    from reid_dist.reports.report_files import refuse_occupied
+
+    if output is not None:
+        if len(runs) != 1 or not is_address(runs[0]):
+            raise click.UsageError("--output goes with one entry of a history; a directory has its page already.")
+        refuse_occupied(output, otherwise="")
+    for run in runs:
+        if (run / SweepReport.document).exists():
+            SweepReport.load(run).save(run, overwrite=True)
+            print(f"written: {run / SweepReport.page}")
+            continue
+        if (run / SplitReport.document).exists():
+            SplitReport.load(run).save(run, overwrite=True)
+            print(f"written: {run / SplitReport.page}")
+            continue
+        report = load_report(run)
+        # Only a directory is written to without --output: it holds the page already.
+        folder = output if is_address(run) else run
+        if folder is not None:
+            report.save(folder, overwrite=folder is run)
+        print_report(report)
+        if folder is not None:
+            print(f"\nwritten: {folder / 'report.html'}")

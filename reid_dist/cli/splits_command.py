@@ -1,0 +1,69 @@
+"""``reid-dist splits``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from reid_dist.cli.click_options import (
+    DRAW,
+    GroupedCommand,
+    RunOptions,
+    cluster_options,
+    given_options,
+    observation_options,
+    output_options,
+    run_options,
+    shared_options,
+)
+from reid_dist.evaluation.options import SPLIT_OPTIONS
+
+
+@click.command("splits", cls=GroupedCommand)
+@click.argument("query")
+@click.argument("gallery")
+@shared_options(
+    "fuse",
+    *SPLIT_OPTIONS,
+    *("seed", "benchmark", "other_codes", "protocol", "distance", "metrics", "max_rank", "collapse", "chunk_rows"),
+    seed={"group": DRAW, "help": "Of the draw."},
+    max_rank={"help": "Length of the CMC curve."},
+)
+@cluster_options
+@output_options(
+    output="Write splits.json, splits.html there.",
+    workspace="Directory for drawn rows, seen by all workers. Default: DIR/workspace. What is put there is removed.",
+    resume="Resume an output directory: splits that are done are not evaluated again.",
+)
+@observation_options
+@run_options()
+def command(query: str, gallery: str, run: RunOptions, as_json: bool, **options: Any) -> None:
+    """Evaluate QUERY against several galleries of GALLERY; print mean and spread of every metric.
+
+    Every split keeps random rows of every gallery identity, by default one, or the rows that --rows lists. VehicleID
+    takes the other rows as queries, SYSU-MM01 draws under every camera; --benchmark sets that and their protocols.
+    The CMC of SYSU-MM01 ranks distinct identities: without its benchmark, add --collapse CMC:pid. Else CMC@k ranks
+    rows, and rank 1 and mAP alone agree with published numbers.
+
+    \b
+    Examples:
+      reid-dist splits data/vid.zarr data/vid.zarr --rest-as-queries --protocol no_cameras --output results/vid
+      reid-dist splits data/ir.zarr data/rgb.zarr --benchmark llcm --output results/llcm
+      reid-dist splits data/ir.zarr data/rgb.zarr --per-camera --collapse CMC:pid --metric mAP,CMC@1,CMC@10
+      reid-dist splits data/ir.zarr data/rgb.zarr --rows splits.json --by item_ids --output results/listed
+    """
+    from functools import partial
+
+    from reid_dist.cli.progress import rows_progress, stages
+    from reid_dist.cli.resumable import report_store, run_resumable
+    from reid_dist.cli.splitting import deliver_splits
+    from reid_dist.evaluation.runs import prepare_splits
+    from reid_dist.evaluation.sides import Sides
+    from reid_dist.evaluation.splits import SplitReport
+
+    sides = Sides(query, gallery, options.pop("fuse"))
+    given = given_options(options)
+    prepare = partial(prepare_splits, sides, given, rows_progress, stages)
+    report = run_resumable(run, prepare, report_store(SplitReport, run))
+    deliver_splits(report, as_json=as_json, output=run.output)

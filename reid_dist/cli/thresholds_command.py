@@ -1,0 +1,135 @@
+"""``reid-dist thresholds``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from reid_dist.cli.click_options import (
+    CONVENTIONS,
+    INPUTS,
+    OUTPUTS,
+    GroupedCommand,
+    RunOptions,
+    option,
+    options_in_threads,
+)
+
+
+@click.command("thresholds", cls=GroupedCommand)
+@click.argument("directory", metavar="RUN", type=click.Path(path_type=Path))
+@option(
+    "--pipeline",
+    group=INPUTS,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The pipeline of the run, for a ground truth or fused models.",
+)
+@option(
+    "--far",
+    group=CONVENTIONS,
+    multiple=True,
+    metavar="X",
+    help="False accept rate over pairs; repeatable. Default: 1e-6 to 1e-1, as far as there are impostors.",
+)
+@option(
+    "--fpir",
+    group=CONVENTIONS,
+    multiple=True,
+    metavar="X",
+    help="The same over top matches of non-mated queries; repeatable. Default: 1e-3 to 1e-1.",
+)
+@option(
+    "--threshold",
+    "thresholds",
+    group=CONVENTIONS,
+    multiple=True,
+    type=float,
+    metavar="DISTANCE",
+    help="Also report this threshold; repeatable.",
+)
+@option(
+    "--prior",
+    group=CONVENTIONS,
+    type=float,
+    metavar="SHARE",
+    help="Share of matches among pairs, for probabilities besides those of the run.",
+)
+@option(
+    "--output",
+    group=OUTPUTS,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write thresholds.json and thresholds.html there; in RUN itself, its page gets the section too.",
+)
+@options_in_threads("report")
+def command(
+    directory: Path,
+    pipeline: Path | None,
+    far: tuple[str, ...],
+    fpir: tuple[str, ...],
+    thresholds: tuple[float, ...],
+    prior: float | None,
+    as_json: bool,
+    run: RunOptions,
+) -> None:
+    """Compute error rates at distance thresholds of a finished RUN, and the match probability at a distance.
+
+    RUN is an output directory, or an entry of a history: FILE#RUN:model/dataset/job. Its stores are read again, with
+    its protocol, distance, expansion and re-ranking. For thresholds at given false accept rates, at the equal error
+    rate and of your own: FAR and TAR of pairs, FPIR, FNIR and precision of top matches, each with an interval by
+    identity; histograms of both; the probability of a match at a distance.
+
+    \b
+    Examples:
+      reid-dist thresholds results/market
+      reid-dist thresholds results/market --output results/market
+      reid-dist thresholds results/market --far 1e-4 --threshold 0.35 --prior 0.01 --output results/points
+    """
+    from reid_dist.cli.observed import observed_cluster, refuse_unobservable
+    from reid_dist.cli.progress import rows_progress, stages
+    from reid_dist.cli.resumable import words_of_command
+    from reid_dist.cli.thresholds_table import print_operating_points
+    from reid_dist.evaluation.operating import RecordedRanking, points_of_run, refuse_unfit_points
+    from reid_dist.evaluation.pipelines import read_job
+    from reid_dist.nightly.history.address import load_report
+    from reid_dist.reports.report_files import refuse_occupied, refuse_unwritable, same_directory
+
+    refuse_unfit_points(far or None, fpir or None, thresholds, prior)
+    beside = run.output is not None and same_directory(run.output, directory)
+    if beside:
+        refuse_unwritable(directory)
+    elif run.output is not None:
+        refuse_occupied(run.output, otherwise="or RUN itself")
+    refuse_unobservable(run.cluster, run.performance_page)
+    report = load_report(directory)
+    ranking = RecordedRanking.of(report, None if pipeline is None else read_job(pipeline))
+    with rows_progress() as reading:
+        near, gallery = ranking.sides.open(reading)
+    ranking.refuse_changed(near, gallery)
+    with observed_cluster(run.cluster, run.performance_page) as client, stages() as progress:
+        found = points_of_run(
+            report,
+            (near, gallery),
+            ranking.options,
+            words_of_command(),
+            far=far or None,
+            fpir=fpir or None,
+            thresholds=thresholds,
+            prior=prior,
+            client=client,
+            workspace=run.workspace,
+            progress=progress,
+        )
+    if run.output is not None:
+        found.save(run.output, overwrite=beside)
+    if beside:
+        load_report(directory).save(directory, overwrite=True)
+    if as_json:
+        click.echo(found.to_json(), nl=False)
+        return
+    print_operating_points(found)
+    if run.output is not None:
+        pages = [found.page, found.document, *([report.page] if beside else [])]
+        print(f"\nwritten to {run.output}: {', '.join(pages)}")

@@ -1,0 +1,211 @@
+"""The same metrics by camera, by identity, by label, by camera pair, and against the size of the gallery."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reid_dist.core import formatting
+from reid_dist.core.formatting import counted
+from reid_dist.reports import words
+from reid_dist.reports.entry_checks import BREAKDOWN_KEYS, MEAN_OF_GROUPS
+from reid_dist.reports.plots.chart import as_values
+from reid_dist.reports.plots.curve_charts import distractor_chart, distractor_scale
+from reid_dist.reports.plots.heat import HeatMap
+from reid_dist.reports.report_data import ReportData
+
+_MOST_GROUPS = 40
+_MOST_IDENTITIES = 20
+_MOST_CAMERAS = 32
+_MOST_SIZES = 25
+_MOST_CURVES = 6
+_MOST_MAPS = 4
+_COUNTS = {"n_query": "queries", "n_valid": "valid"}
+_OTHERS = {"camera_pair": ("query_camid", "gallery_camid", "n_valid"), "gallery_size": ("n_rows", "order", "seed")}
+
+
+def breakdowns(report: ReportData) -> list[dict[str, Any]]:
+    """Return title, caption, charts and tables of every breakdown; ``wide`` is a chart of the width of the page."""
+    shown = []
+    for number, (name, table) in enumerate(report.breakdowns.items()):
+        make = {"camera_pair": _pairs, "gallery_size": _sizes}.get(name)
+        content = _groups(name, table, report) if make is None else make(table)
+        # Each kind of content has an empty value, so that the template needs no cases.
+        nothing: dict[str, Any] = {"charts": [], "wide": False, "table": None, "counts": None}
+        shown.append({"id": f"breakdown-{number}", "title": words.breakdown_title(name)} | nothing | content)
+    return shown
+
+
+def breakdown_line(name: str, table: Mapping[str, Any]) -> str:
+    """Return one line for the console: how many, from what to what in the first metric, and where the table is."""
+    metrics = _metrics(name, table)
+    where = f"report.json: breakdowns.{name}; report.html: {words.breakdown_title(name)}"
+    if name == "camera_pair":
+        sides = ("query_camid", "gallery_camid")
+        n_query, n_gallery = (len(table[side]) for side in sides)
+        what = f"{n_query} query x {counted(n_gallery, 'gallery camera')}"
+        labelled = [
+            (value, f" ({query} to {gallery})")
+            for metric in metrics[:1]
+            for query, row in zip(table[sides[0]], table[metric], strict=True)
+            for gallery, value in zip(table[sides[1]], row, strict=True)
+        ]
+    elif name == "gallery_size":
+        what = f"{counted(len(table['n_rows']), 'size')}, rows in {table['order']} order"
+        labelled = [
+            (value, f" ({formatting.compact(size)} {'row' if size == 1 else 'rows'})")
+            for metric in metrics[:1]
+            for size, value in zip(table["n_rows"], table[metric], strict=True)
+        ]
+    else:
+        key = BREAKDOWN_KEYS.get(name, "value")
+        what = counted(len(table[key]), "group")
+        labelled = [
+            (value, f" ({BREAKDOWN_KEYS.get(name, name)} {group})")
+            for metric in metrics[:1]
+            for group, value in zip(table[key], table[metric], strict=True)
+        ]
+    known = [(value, label) for value, label in labelled if value is not None]
+    if known:
+        low, high = (
+            words.metric_value(metrics[0], value) + label
+            for value, label in (end(known, key=operator.itemgetter(0)) for end in (min, max))
+        )
+        what += f", {metrics[0]} {low} to {high}"
+    if table.get(MEAN_OF_GROUPS) and known:
+        what += f", mean of groups {words.metric_value(metrics[0], table[MEAN_OF_GROUPS][metrics[0]])}"
+    return f"{what} ({where})"
+
+
+def _metrics(name: str, table: Mapping[str, Any]) -> list[str]:
+    """Return the columns of metrics of a breakdown."""
+    others = _OTHERS.get(name, (BREAKDOWN_KEYS.get(name, "value"), *_COUNTS, MEAN_OF_GROUPS))
+    return [column for column in table if column not in others]
+
+
+def _groups(name: str, table: Mapping[str, Any], report: ReportData) -> dict[str, Any]:
+    """Return a table with a row per camera, identity or label: the worst identities, the others in their order."""
+    key = BREAKDOWN_KEYS.get(name, "value")
+    metrics = _metrics(name, table)
+    n_groups = len(table[key])
+    places = list(range(n_groups))
+    caption = ["A metric is the mean over the valid queries of a row."]
+    if str(report.protocol.get("invalid_query", "")).startswith("counts as 0"):
+        caption = ["A metric is the mean over the queries of a row, an invalid one counting as 0."]
+    if name == "identity" and metrics:
+        first = table[metrics[0]]
+        places.sort(key=lambda place: (first[place] is None, first[place] or 0.0, place))
+        caption.append(f"Lowest {metrics[0]} first.")
+    most = _MOST_IDENTITIES if name == "identity" else _MOST_GROUPS
+    if n_groups > most:
+        caption.append(f"report.json has {counted(n_groups - most, 'more row')} under breakdowns.{name}.")
+    heads = [{"camid": "camera", "pid": "pid"}.get(key, name), *_COUNTS.values(), *metrics]
+    rows = [
+        [
+            words.scalar(table[key][place]),
+            *(formatting.integer(table[count][place]) for count in _COUNTS),
+            *(_value(metric, table[metric][place]) for metric in metrics),
+        ]
+        for place in places[:most]
+    ]
+    if means := table.get(MEAN_OF_GROUPS):
+        caption.append("The last row is the mean of all groups, each with the weight 1.")
+        counts = (formatting.integer(sum(table[count])) for count in _COUNTS)
+        rows.append(["mean of groups", *counts, *(_value(metric, means[metric]) for metric in metrics)])
+    return {"caption": " ".join(caption), "table": {"heads": heads, "rows": rows}}
+
+
+def _pairs(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a heat map per metric, each with its table."""
+    sides = ("query_camid", "gallery_camid")
+    queries, galleries = (table[side][:_MOST_CAMERAS] for side in sides)
+    caption = (
+        "Rows are cameras of the query, columns cameras of the gallery; a cell has only that camera's rows in "
+        "the gallery. A dash marks a cell without a valid query."
+    )
+    if any(len(table[side]) > _MOST_CAMERAS for side in sides):
+        caption += (
+            f" Shown are the first {_MOST_CAMERAS} cameras of {len(table[sides[0]])} and {len(table[sides[1]])}; "
+            "report.json has all under breakdowns.camera_pair."
+        )
+    metrics = _metrics("camera_pair", table)
+    if len(metrics) > _MOST_MAPS:
+        caption += f" Drawn are the first {_MOST_MAPS} of {len(metrics)} metrics; report.json has all."
+    n_valid = _cut(table["n_valid"])
+    charts = [
+        HeatMap(metric=name, query_camids=queries, gallery_camids=galleries, values=_cut(table[name]), n_valid=n_valid)
+        for name in metrics[:_MOST_MAPS]
+    ]
+    shown = [
+        {
+            "chart": chart,
+            "caption": "In percent. The stronger the colour, the higher.",
+            "table": _matrix(
+                queries, galleries, [[_value(chart.metric, each) for each in row] for row in chart.values]
+            ),
+        }
+        for chart in charts
+    ]
+    counted = _matrix(queries, galleries, [[formatting.integer(count) for count in row] for row in n_valid])
+    return {
+        "caption": caption,
+        "charts": shown,
+        "wide": any(chart.is_wide for chart in charts),
+        "counts": counted,
+    }
+
+
+def _cut(matrix: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    return [row[:_MOST_CAMERAS] for row in matrix[:_MOST_CAMERAS]]
+
+
+def _matrix(
+    queries: Sequence[int | str], galleries: Sequence[int | str], cells: Sequence[Sequence[str]]
+) -> dict[str, Any]:
+    return {
+        "heads": ["query \\ gallery", *map(str, galleries)],
+        "rows": [[str(camid), *row] for camid, row in zip(queries, cells, strict=True)],
+    }
+
+
+def _sizes(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the distractor curve of every metric, and one table."""
+    n_rows = table["n_rows"]
+    metrics = _metrics("gallery_size", table)
+    order = "in the order of the store" if table["order"] == "stored" else f"in a random order (seed {table['seed']})"
+    caption = (
+        "Relevant and junk rows are in the gallery from the start; all others, the distractors, enter "
+        f"{order}. The last value is that of the whole gallery. The horizontal axis is {distractor_scale(n_rows)}."
+    )
+    if len(metrics) > _MOST_CURVES:
+        caption += f" Drawn are the first {_MOST_CURVES} of {len(metrics)} metrics; the table has all."
+    places = _spread(len(n_rows))
+    if len(places) < len(n_rows):
+        caption += f" The table shows {len(places)} of {len(n_rows)} sizes; report.json has all."
+    rows = [[formatting.integer(n_rows[at]), *(_value(name, table[name][at]) for name in metrics)] for at in places]
+    charts = [
+        {
+            "chart": distractor_chart(name, {"": (n_rows, as_values(table[name]))}),
+            "caption": "The vertical axis need not start at 0.",
+            "table": None,
+        }
+        for name in metrics[:_MOST_CURVES]
+        if n_rows
+    ]
+    return {
+        "caption": caption,
+        "charts": charts,
+        "table": {"heads": ["gallery rows", *metrics], "rows": rows},
+    }
+
+
+def _spread(n_places: int) -> list[int]:
+    """Return the places to show, evenly spread, first and last among them."""
+    if n_places <= _MOST_SIZES:
+        return list(range(n_places))
+    return sorted({round(step * (n_places - 1) / (_MOST_SIZES - 1)) for step in range(_MOST_SIZES)})
+
+
+def _value(name: str, value: float | None) -> str:
+    return "-" if value is None else words.metric_value(name, value)
