@@ -11,7 +11,8 @@ from reid_dist._version import __version__
 from reid_dist.core.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from reid_dist.evaluation.conventions import Conventions, conventions
+    from reid_dist.evaluation.convention_passes import conventions
+    from reid_dist.evaluation.convention_table import Conventions
     from reid_dist.evaluation.evaluate import evaluate_distances
     from reid_dist.evaluation.listed_evaluation import evaluate_lists
     from reid_dist.evaluation.operating import operating_points
@@ -62,7 +63,8 @@ __all__ = [
 ]
 
 _NAMES = {
-    "evaluation.conventions": ("Conventions", "conventions"),
+    "evaluation.convention_passes": ("conventions",),
+    "evaluation.convention_table": ("Conventions",),
     "evaluation.evaluate": ("evaluate_distances",),
     "evaluation.listed_evaluation": ("evaluate_lists",),
     "evaluation.operating": ("operating_points",),

@@ -89,7 +89,8 @@ def command(
     from reid_dist.cli.progress import stages
     from reid_dist.cli.resumable import open_sides
     from reid_dist.cli.saved_text import refuse_existing, write_text
-    from reid_dist.evaluation.conventions import conventions, parse_targets
+    from reid_dist.evaluation.convention_passes import conventions
+    from reid_dist.evaluation.convention_table import parse_targets
 
     refuse_existing(kept)
     refuse_unobservable(run.cluster, run.performance_page)

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from reid_dist.core.formatting import counted, integer
-from reid_dist.evaluation.conventions import Candidate, Conventions, Row, Target
-from reid_dist.evaluation.conventions.convention_settings import Setting
+from reid_dist.evaluation.convention_settings import Setting
+from reid_dist.evaluation.convention_table import Candidate, Conventions, Row, Target
 from reid_dist.reports.console import add_numbers, fact_table, print_parts, value_table
 
 # Settings side by side, and candidates that are shown.

@@ -19,7 +19,7 @@ _REGISTRIES = {
     "distances": ("reid_dist.engine.distances", "DISTANCES"),
     "rerankers": ("reid_dist.stages.reranking", "RERANKERS"),
     "expansions": ("reid_dist.stages.expansion", "EXPANSIONS"),
-    "poolings": ("reid_dist.stages.pooling", "POOLINGS"),
+    "poolings": ("reid_dist.stages.pooling_job", "POOLINGS"),
     "formats": ("reid_dist.stores.importers", "FORMATS"),
     "layouts": ("reid_dist.stores.importers", "LAYOUTS"),
     "benchmarks": ("reid_dist.evaluation.benchmarks", "BENCHMARKS"),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reid_dist.engine.calibration import ListRates, Rates
     from reid_dist.engine.plan import Plan
     from reid_dist.engine.policy import Policy
-    from reid_dist.stages.neighbours.search_plan import Cost, SearchPlan
+    from reid_dist.stages.search_plan import Cost, SearchPlan
     from reid_dist.stages.stage_plan import StagePlan
 
 # Operations from which a job is large: several minutes of a core.
@@ -106,7 +106,7 @@ def command(
     from reid_dist.evaluation.evaluate import plan_job
     from reid_dist.evaluation.pipelines import read_job
     from reid_dist.evaluation.sides import fused_sides, parse_model
-    from reid_dist.evaluation.splits.split_runs import SplitJob
+    from reid_dist.evaluation.splits import SplitJob
     from reid_dist.evaluation.sweeps import grid_of
     from reid_dist.stages.expansion import parse_expand
     from reid_dist.stages.reranking import parse_rerank

@@ -98,7 +98,7 @@ def command(
       reid-dist pool data/market/multi.zarr --by pid_camid --method max --output data/market/query-multi.zarr
     """
     from reid_dist.cli.pool_job import deliver_pooled, pool_store
-    from reid_dist.stages.pooling import PooledPlace
+    from reid_dist.stages.pooling_job import PooledPlace
     from reid_dist.stores.locations import canonical_uri
 
     to = PooledPlace(uri=canonical_uri(target), chunk_rows=chunk_rows, overwrite=overwrite)

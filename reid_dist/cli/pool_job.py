@@ -16,7 +16,7 @@ from reid_dist.core.credentials import without_controls
 from reid_dist.core.formatting import counted
 from reid_dist.evaluation.pooling import PooledStore, pool_to
 from reid_dist.evaluation.runner import Run
-from reid_dist.stages.pooling import PooledPlace, PoolJob
+from reid_dist.stages.pooling_job import PooledPlace, PoolJob
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, open_features
 

@@ -25,7 +25,7 @@ from reid_dist.evaluation.benchmarks.variants import (
 )
 from reid_dist.evaluation.evaluate import evaluate_block, evaluate_once, evaluate_same_pass
 from reid_dist.evaluation.options import EvaluationOptions, RankingOptions
-from reid_dist.evaluation.splits.split_runs import SplitJob, run_splits
+from reid_dist.evaluation.splits import SplitJob, run_splits
 from reid_dist.reports import Report
 from reid_dist.stages.session import Session
 from reid_dist.stores import DistanceBlock, FeatureSet, FeatureSource, LabelledSet, as_feature_set

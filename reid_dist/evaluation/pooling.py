@@ -17,7 +17,8 @@ from reid_dist.errors import InputError, StoreError, StoreExistsError
 from reid_dist.evaluation.result_spec import Spec, differing
 from reid_dist.evaluation.runner import ResultStore
 from reid_dist.evaluation.sessions import Shown, begin_session
-from reid_dist.stages.pooling import CamidRule, PooledPlace, PoolJob, write_pooled
+from reid_dist.stages.pooling_job import PooledPlace, PoolJob, write_pooled
+from reid_dist.stages.row_groups import CamidRule
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
 from reid_dist.stores.featureset import Progress as RowsProgress
@@ -77,7 +78,7 @@ def pool(
     uri
         Location of the new store.
     by
-        Name of the label, as in `reid_dist.stages.pooling.row_groups.group_rows`.
+        Name of the label, as in `reid_dist.stages.row_groups.group_rows`.
     media
         A label column within the groups: rows of a group that share its value are averaged first, and the group is the
         mean of these means, so that each medium has the same weight, as in templates of IJB-B and IJB-C.  None for the

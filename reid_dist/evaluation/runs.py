@@ -179,7 +179,7 @@ def prepare_splits(
     stages: Callable[[], AbstractContextManager[Progress]],
 ) -> Run[SplitReport]:
     """Open an evaluation over splits for `run_job`; `options` are those of `evaluate_splits`."""
-    from reid_dist.evaluation.splits.split_runs import SplitJob, run_splits
+    from reid_dist.evaluation.splits import SplitJob, run_splits
 
     with rows() as reading:
         near, far = sides.open(reading)

@@ -21,8 +21,8 @@ from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import InputError
 from reid_dist.evaluation.projection import plan_for
 from reid_dist.evaluation.sessions import Shown, begin_session
-from reid_dist.stages.neighbours.items import Items
-from reid_dist.stages.neighbours.neighbour_search import find_neighbours
+from reid_dist.stages.items import Items
+from reid_dist.stages.neighbour_search import find_neighbours
 from reid_dist.stages.reranking import (
     KeptRows,
     KReciprocal,

@@ -15,8 +15,11 @@ from reid_dist.errors import PlanError
 from reid_dist.stages.expansion.expansion_steps import Convolution, Expansion, LearnedMap, Normalisation, Step
 from reid_dist.stages.expansion.learned_maps import SUMMED_ROWS, summed_together
 from reid_dist.stages.expansion.new_features import GATHERED_BYTES, feature_blocks
-from reid_dist.stages.neighbours.items import PAIR_ROWS
-from reid_dist.stages.neighbours.search_plan import (
+from reid_dist.stages.items import PAIR_ROWS
+from reid_dist.stages.reranking.rerankers import BYTES_PER_ENTRY, Reranking, RowSizes
+from reid_dist.stages.reranking.top import GATHERED_BYTES as HEAD_BYTES
+from reid_dist.stages.reranking.top import Top, queries_of_a_part
+from reid_dist.stages.search_plan import (
     Cost,
     SearchPlan,
     block_bytes,
@@ -24,9 +27,6 @@ from reid_dist.stages.neighbours.search_plan import (
     list_bytes,
     plan_search,
 )
-from reid_dist.stages.reranking.rerankers import BYTES_PER_ENTRY, Reranking, RowSizes
-from reid_dist.stages.reranking.top import GATHERED_BYTES as HEAD_BYTES
-from reid_dist.stages.reranking.top import Top, queries_of_a_part
 
 # Bytes of a neighbour in the tables from which rows are averaged: row number, weight, distance, and copies.
 _BYTES_PER_NEIGHBOUR = 48

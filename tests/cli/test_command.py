@@ -23,7 +23,7 @@ from reid_dist.errors import RunFailedError
 from reid_dist.evaluation.benchmarks import BENCHMARKS
 from reid_dist.metrics.metric import METRICS
 from reid_dist.relevance.protocols import PROTOCOLS
-from reid_dist.stages.pooling import POOLINGS
+from reid_dist.stages.pooling_job import POOLINGS
 from reid_dist.stores.importers import FORMATS, LAYOUTS
 
 COMMANDS = (

@@ -14,7 +14,7 @@ from reid_dist.evaluation.options import DISTANCES, PROTOCOLS
 from reid_dist.relevance.protocols import PROTOCOLS as REGISTERED_PROTOCOLS
 from reid_dist.stages.expansion import EXPANSIONS
 from reid_dist.stages.method_parameters import SWEPT_PARAMETERS
-from reid_dist.stages.pooling import POOLINGS
+from reid_dist.stages.pooling_job import POOLINGS
 from reid_dist.stages.reranking import RERANKERS
 
 HEADINGS = {

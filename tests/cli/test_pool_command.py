@@ -15,8 +15,8 @@ import pytest
 
 from reid_dist import FeatureSet, evaluate, pool
 from reid_dist.errors import RunFailedError
-from reid_dist.stages.pooling import row_groups
-from reid_dist.stages.pooling.pooling_job import Pooled
+from reid_dist.stages import row_groups
+from reid_dist.stages.pooling_job import Pooled
 from reid_dist.stores import FeatureWriter
 
 

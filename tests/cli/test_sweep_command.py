@@ -124,16 +124,16 @@ def test_a_pipeline_with_a_sweep_runs_it(reid_dist, stores, sweep_pipeline, thre
 
 _BREAKING = """
 import os, sys
-from reid_dist.evaluation.sweeps import sweep_runs
+from reid_dist.evaluation import sweeps
 
-def breaking(*args, real=sweep_runs.evaluate_once, **options):
+def breaking(*args, real=sweeps.evaluate_once, **options):
     with open(sys.argv[1], "a") as file:
         file.write(".")
     if os.path.getsize(sys.argv[1]) == 4:
         os.kill(os.getpid(), 9)
     return real(*args, **options)
 
-sweep_runs.evaluate_once = breaking
+sweeps.evaluate_once = breaking
 from reid_dist.cli import main
 main(sys.argv[2:])
 """

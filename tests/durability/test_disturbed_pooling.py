@@ -19,8 +19,8 @@ N_BLOCKS = 12
 # Every block of 50 rows takes a moment and is noted.
 _PROGRAM = """
 import time
-from reid_dist.stages.pooling import row_groups
-from reid_dist.stages.pooling.pooling_job import Pooled
+from reid_dist.stages import row_groups
+from reid_dist.stages.pooling_job import Pooled
 
 row_groups._LEAST_BYTES = row_groups._MOST_BYTES = 4 * 8 * 50
 row_groups._READ_AGAIN = 100.0

@@ -12,7 +12,7 @@ from reid_dist import FeatureSet, compose_protocol, conventions, evaluate
 from reid_dist.engine.graph import run_job
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.evaluation.conventions.convention_table import parse_targets
+from reid_dist.evaluation.convention_table import parse_targets
 from reid_dist.evaluation.pipelines import ProtocolComponents
 
 DISTANCES = ("cosine", "euclidean")
@@ -162,7 +162,7 @@ def test_one_pass_for_each_distance(monkeypatch):
         passes.append(job.distance.name)
         return run_job(job, *rest)
 
-    monkeypatch.setattr("reid_dist.evaluation.conventions.convention_passes.run_job", counted)
+    monkeypatch.setattr("reid_dist.evaluation.convention_passes.run_job", counted)
     conventions(*made_sets())
     assert passes == ["cosine", "euclidean"]
 

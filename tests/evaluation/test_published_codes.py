@@ -10,7 +10,7 @@ from published import evaluate_marked
 from reference import canonical_distances
 
 from reid_dist import FeatureSet, conventions
-from reid_dist.evaluation.conventions.convention_settings import CODES
+from reid_dist.evaluation.convention_settings import CODES
 
 K = 4
 

@@ -16,7 +16,9 @@ from strategies import whole_numbers
 from reid_dist import FeatureSet, evaluate
 from reid_dist.engine import graph, tasks
 from reid_dist.errors import InputError, StoreError, StoreExistsError, UnknownNameError
-from reid_dist.evaluation.splits import Draw, SplitReport, draw_rows, evaluate_splits, row_numbers, split_runs
+from reid_dist.evaluation import splits
+from reid_dist.evaluation.draws import Draw, draw_rows, row_numbers
+from reid_dist.evaluation.splits import SplitReport, evaluate_splits
 
 
 def test_the_generator_is_splitmix64() -> None:
@@ -303,7 +305,7 @@ def test_a_split_in_the_place_of_another_is_evaluated_again(tmp_path, monkeypatc
     query, gallery = (FeatureSet.from_arrays(*side) for side in sets())
     request = {"repeats": 4, "per_identity": 4, **OPTIONS}
     expected = evaluate_splits(query, gallery, **request)
-    real, done = split_runs.evaluate_once, []
+    real, done = splits.evaluate_once, []
 
     def stopping(*arguments, **options):
         if len(done) == 3:
@@ -311,7 +313,7 @@ def test_a_split_in_the_place_of_another_is_evaluated_again(tmp_path, monkeypatc
         done.append(1)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(split_runs, "evaluate_once", stopping)
+    monkeypatch.setattr(splits, "evaluate_once", stopping)
     with pytest.raises(KeyboardInterrupt):
         evaluate_splits(query, gallery, workspace=tmp_path, **request)
     monkeypatch.undo()

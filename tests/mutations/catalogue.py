@@ -268,7 +268,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "rows[held_by == block] - self.blocks.rows(block).start",
             "rows[held_by == block] - self.blocks.rows(block).start // 2",
         ),
-        ("stages/neighbours/search_plan.py", "self.kept + after.workspace_bytes", "after.workspace_bytes"),
+        ("stages/search_plan.py", "self.kept + after.workspace_bytes", "after.workspace_bytes"),
         ("stages/reranking/top.py", "distinct - (distinct[-1] + 1.0)", "distinct - (distinct[0] + 1.0)"),
         (
             "stages/reranking/k_reciprocal.py",
@@ -289,19 +289,19 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ("engine/reductions/surroundings.py", "np.maximum(one.farthest, other.farthest)", "one.farthest"),
     ],
     "expansion": [
-        ("stages/neighbours/items.py", "np.where(label == self.apart, own, label)", "label"),
+        ("stages/items.py", "np.where(label == self.apart, own, label)", "label"),
         ("stages/expansion/neighbour_averages.py", "    if (own_row < 0).all():\n", "    if len(own_row) == 0:\n"),
-        ("stages/neighbours/neighbour_search.py", "first = int(self.own_first)", "first = 1"),
+        ("stages/neighbour_search.py", "first = int(self.own_first)", "first = 1"),
         ("core/parameters.py", "else low <= value <= high)", "else low - 1 <= value <= high)"),
         ("stages/expansion/expansion_steps.py", "return max(0, self.k - 1) if", "return max(0, self.k) if"),
         ("stages/expansion/neighbour_averages.py", "others.start + here, weight", "here, weight"),
         (
-            "stages/pooling/row_groups.py",
+            "stages/row_groups.py",
             "pid_place.astype(np.int64) * len(camids) + camid_place",
             "pid_place.astype(np.int64) * (len(camids) - 1) + camid_place",
         ),
         (
-            "stages/pooling/pooling_job.py",
+            "stages/pooling_job.py",
             "if zero_groups and not job.allow_zero:",
             "if zero_groups and job.allow_zero is None:",
         ),
@@ -381,7 +381,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             "{_points(value - before)}",
             "{_points(before - value)}",
         ),
-        ("evaluation/conventions/convention_table.py", "<= self.half", "<= 2 * self.half"),
+        ("evaluation/convention_table.py", "<= self.half", "<= 2 * self.half"),
         ("engine/outputs/protocol_ranks.py", "| self.indexes[place].mask.junk_row[row]", ""),
         (
             "stores/importers/row_lists.py",

@@ -19,7 +19,7 @@ from reid_dist.core.model import RowRange
 from reid_dist.errors import RunFailedError
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.stages.parts import Blocks, Latest, Parts, RowStage, run
-from reid_dist.stages.pooling.row_groups import GroupBlocks
+from reid_dist.stages.row_groups import GroupBlocks
 from reid_dist.stages.session import Resources
 
 BEGUN: list[int] = []

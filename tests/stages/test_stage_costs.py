@@ -8,7 +8,7 @@ from operator import add
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reid_dist.stages.neighbours.search_plan import Cost
+from reid_dist.stages.search_plan import Cost
 
 _bytes = st.integers(0, 1000)
 costs = st.lists(st.builds(Cost, _bytes, _bytes, _bytes, _bytes, _bytes), min_size=1, max_size=6)

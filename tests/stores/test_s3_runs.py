@@ -18,9 +18,8 @@ from reid_dist import FeatureSet, NeighbourGraph, evaluate, k_reciprocal_graph, 
 from reid_dist.core.model import RowRange
 from reid_dist.errors import RunFailedError, StoreError
 from reid_dist.evaluation.sweeps import sweep_parameters
-from reid_dist.stages.neighbours import search_plan
-from reid_dist.stages.pooling import row_groups
-from reid_dist.stages.pooling.pooling_job import Pooled
+from reid_dist.stages import row_groups, search_plan
+from reid_dist.stages.pooling_job import Pooled
 from reid_dist.stores import DistanceBlock, Workspace
 
 EXPANDED = {"expand": "dba(k=3)+aqe(k=2)", "rerank": "k_reciprocal(k1=6,k2=3)"}

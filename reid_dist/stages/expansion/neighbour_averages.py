@@ -32,8 +32,8 @@ from reid_dist.stages.expansion.new_features import (
     feature_blocks,
     new_sets,
 )
-from reid_dist.stages.neighbours.items import Items
-from reid_dist.stages.neighbours.neighbour_search import NeighbourLists, find_neighbours, find_top_lists
+from reid_dist.stages.items import Items
+from reid_dist.stages.neighbour_search import NeighbourLists, find_neighbours, find_top_lists
 from reid_dist.stages.parts import Blocks, Parts, RowStage, run
 from reid_dist.stages.session import Resources
 from reid_dist.stores import FeatureSet

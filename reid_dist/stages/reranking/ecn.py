@@ -31,9 +31,9 @@ from reid_dist.kernels.canonical import pair_distances, squared_norms
 from reid_dist.kernels.normalising import unit_rows
 from reid_dist.kernels.propagation import cross_rows
 from reid_dist.stages.expansion.new_features import FeatureStage, NewSet, new_sets
+from reid_dist.stages.items import Items
 from reid_dist.stages.method_parameters import FROM_1
-from reid_dist.stages.neighbours.items import Items
-from reid_dist.stages.neighbours.neighbour_search import NeighbourLists, find_neighbours, table_of
+from reid_dist.stages.neighbour_search import NeighbourLists, find_neighbours, table_of
 from reid_dist.stages.parts import Blocks, RowStage, run
 from reid_dist.stages.reranking.reranked_scorer import CandidateList, Mix, RerankedScorer
 from reid_dist.stages.reranking.rerankers import Choice, Reranking, RowSizes, register

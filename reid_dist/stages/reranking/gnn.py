@@ -32,8 +32,8 @@ from reid_dist.errors import InputError
 from reid_dist.kernels.jaccard import ColumnLists, columns_of, listed_products, products_into
 from reid_dist.kernels.propagation import depth_first, mutual_rows, propagated_rows, transposed_rows
 from reid_dist.kernels.reciprocal import SparseRows
-from reid_dist.stages.neighbours.items import Items
-from reid_dist.stages.neighbours.neighbour_search import NeighbourLists, find_neighbours, table_of
+from reid_dist.stages.items import Items
+from reid_dist.stages.neighbour_search import NeighbourLists, find_neighbours, table_of
 from reid_dist.stages.parts import Blocks, Latest, Parts, Rows, RowStage, join_rows, pieces_of, run, take_sparse
 from reid_dist.stages.reranking.reranked_scorer import CandidateList, Mix, RerankedScorer, range_of
 from reid_dist.stages.reranking.rerankers import BYTES_PER_ENTRY, Choice, Reranking, RowSizes, register

@@ -35,8 +35,8 @@ from reid_dist.kernels.reciprocal import (
     mean_rows,
     reciprocal_sets,
 )
-from reid_dist.stages.neighbours.items import Items
-from reid_dist.stages.neighbours.neighbour_search import (
+from reid_dist.stages.items import Items
+from reid_dist.stages.neighbour_search import (
     Listed,
     NeighbourLists,
     find_neighbours,

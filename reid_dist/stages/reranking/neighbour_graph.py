@@ -23,7 +23,7 @@ from reid_dist.core.segments import entry_owners
 from reid_dist.errors import DamagedPartError, InputError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
-from reid_dist.stages.neighbours.neighbour_search import NeighbourLists
+from reid_dist.stages.neighbour_search import NeighbourLists
 from reid_dist.stages.parts import Parts, join_rows, take_sparse
 from reid_dist.stages.reranking.k_reciprocal import VARIANTS, JaccardMix
 from reid_dist.stores.sparse import PIECE_ROWS, GraphPiece, GraphWriter, StoredGraph

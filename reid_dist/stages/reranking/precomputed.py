@@ -23,7 +23,7 @@ from reid_dist.errors import InputError, PlanError
 from reid_dist.kernels.jaccard import overlap_block, row_sums
 from reid_dist.kernels.reciprocal import SparseRows, mean_rows
 from reid_dist.kernels.rescoring import mixed_values
-from reid_dist.stages.neighbours.neighbour_search import Listed
+from reid_dist.stages.neighbour_search import Listed
 from reid_dist.stages.parts import join_rows, take_sparse
 from reid_dist.stages.reranking.k_reciprocal import (
     KReciprocal,

@@ -22,9 +22,9 @@ from reid_dist.kernels.canonical import PairRows, Rescoring, pair_distances, rea
 from reid_dist.kernels.jaccard import overlap_block, overlap_pairs, row_sums
 from reid_dist.kernels.reciprocal import SparseRows
 from reid_dist.kernels.rescoring import mixed_values
-from reid_dist.stages.neighbours.neighbour_search import Listed, NeighbourLists, own_first
-from reid_dist.stages.neighbours.search_plan import TILE_ROWS
+from reid_dist.stages.neighbour_search import Listed, NeighbourLists, own_first
 from reid_dist.stages.parts import Rows, take_sparse
+from reid_dist.stages.search_plan import TILE_ROWS
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]

@@ -29,7 +29,7 @@ from reid_dist.engine.scorers import FeatureScorer, read_block
 from reid_dist.errors import InputError, PlanError
 from reid_dist.kernels.canonical import Rescoring
 from reid_dist.kernels.reciprocal import SparseRows
-from reid_dist.stages.neighbours.neighbour_search import NeighbourLists, find_query_neighbours
+from reid_dist.stages.neighbour_search import NeighbourLists, find_query_neighbours
 from reid_dist.stages.parts import Blocks, Parts, RowStage, join_rows, run
 from reid_dist.stages.reranking.reranked_scorer import CandidateList, ScorerOfFeatures, range_of
 from reid_dist.stages.reranking.rerankers import BYTES_PER_ENTRY, Choice, Reranking, RowSizes, register

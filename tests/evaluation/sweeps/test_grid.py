@@ -9,7 +9,7 @@ import pytest
 
 from reid_dist.core.parameters import Parameter
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.evaluation.sweeps import MOST_POINTS, make_grid, parse_values
+from reid_dist.evaluation.grid import MOST_POINTS, make_grid, parse_values
 from reid_dist.stages.expansion import parse_expand
 from reid_dist.stages.reranking import parse_rerank
 

@@ -13,8 +13,9 @@ from strategies import crowded_sets, scattered_sets
 
 from reid_dist import FeatureSet, compare, evaluate, sweep_parameters
 from reid_dist.errors import InputError, StoreExistsError, UnknownNameError
+from reid_dist.evaluation import sweeps
 from reid_dist.evaluation.evaluate import evaluate_once
-from reid_dist.evaluation.sweeps import SweepReport, sweep_runs
+from reid_dist.evaluation.sweeps import SweepReport
 from reid_dist.stages.reranking import RERANKERS
 
 METRICS = ["mAP", "CMC@1", "mINP"]
@@ -245,7 +246,7 @@ def test_derived_stages_are_removed_point_by_point(tmp_path):
 
 def test_a_failure_before_anything_is_finished_leaves_nothing_behind(tmp_path, monkeypatch):
     query, gallery = sets()
-    monkeypatch.setattr(sweep_runs, "evaluate_once", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(sweeps, "evaluate_once", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         sweep_parameters(query, gallery, expand="aqe", k="1:3", workspace=tmp_path, keep=False)
     assert list(tmp_path.iterdir()) == []
@@ -264,17 +265,17 @@ def test_a_sweep_that_broke_goes_on_with_the_points_that_are_not_done(tmp_path, 
         evaluated.append(options["expand"])
         return evaluate_once(*args, **options)
 
-    monkeypatch.setattr(sweep_runs, "evaluate_once", breaking)
+    monkeypatch.setattr(sweeps, "evaluate_once", breaking)
     with pytest.raises(KeyboardInterrupt):
         sweep_parameters(query, gallery, **grid)
     (left,) = tmp_path.iterdir()
     # Another grid, and other options, begin anew.
-    monkeypatch.setattr(sweep_runs, "evaluate_once", evaluate_once)
+    monkeypatch.setattr(sweeps, "evaluate_once", evaluate_once)
     for other in ({"k": "0:1"}, {"max_rank": 9}):
         sweep_parameters(query, gallery, **{**grid, **other})
         assert list(tmp_path.iterdir()) == [left]
     more = []
-    monkeypatch.setattr(sweep_runs, "evaluate_once", lambda *a, **o: more.append(o["expand"]) or evaluate_once(*a, **o))
+    monkeypatch.setattr(sweeps, "evaluate_once", lambda *a, **o: more.append(o["expand"]) or evaluate_once(*a, **o))
     found = sweep_parameters(query, gallery, **grid)
     assert len(more) == len(expected.rows) - 5
     assert not set(more) & set(evaluated)

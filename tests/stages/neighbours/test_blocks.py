@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reid_dist.stages.neighbours.search_plan import choose_block_rows
+from reid_dist.stages.search_plan import choose_block_rows
 
 GIB = 2**30
 

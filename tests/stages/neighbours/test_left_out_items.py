@@ -24,8 +24,8 @@ from reid_dist.engine.policy import Policy
 from reid_dist.engine.reductions.surroundings import KeepNearest, Surroundings
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.errors import InputError, UnknownNameError
-from reid_dist.stages.neighbours.items import Items
-from reid_dist.stages.neighbours.neighbour_search import find_neighbours
+from reid_dist.stages.items import Items
+from reid_dist.stages.neighbour_search import find_neighbours
 
 names = st.sampled_from(DISTANCES).map(REGISTERED.get)
 

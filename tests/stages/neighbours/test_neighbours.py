@@ -20,8 +20,8 @@ from reid_dist.engine.distances import DISTANCES as REGISTERED
 from reid_dist.engine.reductions.surroundings import Seed, Surroundings, merge_surroundings
 from reid_dist.engine.tile_loop import run_symmetric_tiles
 from reid_dist.errors import InputError
-from reid_dist.stages.neighbours.items import Items
-from reid_dist.stages.neighbours.neighbour_search import find_neighbours, find_query_neighbours, find_top_lists
+from reid_dist.stages.items import Items
+from reid_dist.stages.neighbour_search import find_neighbours, find_query_neighbours, find_top_lists
 
 
 def plain_surroundings(matrix, numbers, k, own=False):

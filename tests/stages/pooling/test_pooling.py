@@ -17,8 +17,9 @@ from strategies import whole_numbers
 from reid_dist import FeatureSet, evaluate
 from reid_dist.errors import DamagedStoreError, InputError, RunFailedError, StoreExistsError, UnknownNameError
 from reid_dist.evaluation.pooling import pool
-from reid_dist.stages.pooling import POOLINGS, group_rows, row_groups
-from reid_dist.stages.pooling.pooling_job import Pooled
+from reid_dist.stages import row_groups
+from reid_dist.stages.pooling_job import POOLINGS, Pooled
+from reid_dist.stages.row_groups import group_rows
 from reid_dist.stores.featureset import read_kept
 
 
@@ -102,7 +103,7 @@ def test_the_bytes_do_not_depend_on_chunks_or_blocks(scattered, tmp_path, monkey
         stored = scattered.save(tmp_path / f"in-{chunk_rows}.zarr", chunk_rows=chunk_rows)
         for accumulator_bytes in (1, 8 * 19 * 7, 1 << 20):
             # Work is cut into a few rows, too, as it is in a set of millions.
-            monkeypatch.setattr("reid_dist.stages.pooling.pooling_job._WORK_BYTES", 8 * 19 * (chunk_rows % 13 + 1))
+            monkeypatch.setattr("reid_dist.stages.pooling_job._WORK_BYTES", 8 * 19 * (chunk_rows % 13 + 1))
             monkeypatch.setattr("reid_dist.stores.featureset._READ_BYTES", 4 * 19 * 30)
             target = tmp_path / f"out-{chunk_rows}-{accumulator_bytes}.zarr"
             pooled = pool(stored, target, method=method, accumulator_bytes=accumulator_bytes, chunk_rows=3)

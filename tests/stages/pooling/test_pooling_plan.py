@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from reid_dist import FeatureSet
-from reid_dist.stages.pooling import group_rows, row_groups
-from reid_dist.stages.pooling.row_groups import GroupBlocks, choose_cut, rows_to_read
+from reid_dist.stages import row_groups
+from reid_dist.stages.row_groups import GroupBlocks, choose_cut, group_rows, rows_to_read
 
 N_ROWS, DIM = 600, 8
 ROW_BYTES = 4 * DIM

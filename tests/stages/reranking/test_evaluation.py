@@ -10,7 +10,7 @@ from reranking_runs import labelled
 from strategies import crowded_sets, scattered_sets
 
 from reid_dist import DistanceBlock, evaluate, evaluate_distances, reranked_distances
-from reid_dist.stages.neighbours import search_plan as neighbour_plan
+from reid_dist.stages import search_plan as neighbour_plan
 from reid_dist.stages.reranking import KReciprocal
 
 RANKED = ("mAP", "mAP_trapezoid", "mINP", "MRR", "Rprec", "CMC@1", "CMC@5", "P@5", "R@10", "mAP@10", "CMC_allshots@3")

@@ -27,7 +27,7 @@ from reid_dist import (
 )
 from reid_dist.errors import InputError, PlanError
 from reid_dist.reports.console import print_report
-from reid_dist.stages.neighbours import search_plan as neighbour_plan
+from reid_dist.stages import search_plan as neighbour_plan
 from reid_dist.stages.reranking import gnn, parse_rerank
 from reid_dist.stages.reranking.ecn import ECN
 from reid_dist.stages.reranking.gnn import GNN

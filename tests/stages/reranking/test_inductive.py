@@ -159,7 +159,7 @@ def test_the_gallery_is_prepared_once(tmp_path):
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    from reid_dist.stages.neighbours import neighbour_search
+    from reid_dist.stages import neighbour_search
 
     query, gallery = crowded_sets(40, 90, 6, 7)
     run = {"rerank": spec_of(), "workspace": tmp_path, "chunk_rows": 16}

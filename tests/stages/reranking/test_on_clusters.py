@@ -14,7 +14,7 @@ from reranking_runs import bare, labelled
 from strategies import crowded_sets
 
 from reid_dist import evaluate, nearest, reranked_distances
-from reid_dist.stages.neighbours import search_plan as plan
+from reid_dist.stages import search_plan as plan
 
 OPTIONS = {"topk": 9, "ties": True, "breakdowns": ["camera_pair", "gallery_size"], "confidence": None}
 

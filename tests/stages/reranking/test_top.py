@@ -25,7 +25,7 @@ from reid_dist import (
 )
 from reid_dist.errors import InputError, PlanError
 from reid_dist.reports.words import call
-from reid_dist.stages.neighbours import search_plan as neighbour_plan
+from reid_dist.stages import search_plan as neighbour_plan
 from reid_dist.stages.reranking import parse_rerank, top
 
 # Re-rankings of the head, with what the oracles make of one query and its gallery rows.

@@ -7,8 +7,8 @@ from reranking_runs import labelled
 from strategies import scattered_sets
 from workspace_runs import run
 
-from reid_dist.stages.neighbours import search_plan as neighbour_plan
-from reid_dist.stages.neighbours.neighbour_search import forget_table
+from reid_dist.stages import search_plan as neighbour_plan
+from reid_dist.stages.neighbour_search import forget_table
 
 
 @pytest.fixture(autouse=True)

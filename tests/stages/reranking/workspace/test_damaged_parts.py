@@ -15,7 +15,7 @@ from workspace_runs import STAGES, run, stamps, threads_file
 from reid_dist import evaluate
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import DamagedPartError, DamagedStoreError
-from reid_dist.stages.neighbours.neighbour_search import forget_table
+from reid_dist.stages.neighbour_search import forget_table
 from reid_dist.stores import Stage, Workspace
 
 

@@ -19,7 +19,7 @@ from reid_dist.stores import Stage
 
 SLOW_RUN = """
 import sys, time
-from reid_dist.stages.neighbours import search_plan as plan
+from reid_dist.stages import search_plan as plan
 from reid_dist.stores import workspace
 
 plan._MOST_BLOCK_ROWS = 40

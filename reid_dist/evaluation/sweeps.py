@@ -1,4 +1,10 @@
-"""Evaluate every point of a grid, the longest neighbour lists first, and report them in one table."""
+"""Parameter sweeps of a query expansion or a re-ranking: a table and a curve from one set of neighbour lists.
+
+The costly part of an expansion, and of a re-ranking, is the search for the neighbours of all items.  Lists of k
+neighbours begin with the lists of all smaller k, so the point with the longest lists is evaluated first, and the others
+find them in the workspace.  Every point is an ordinary, exact evaluation: its digest is that of `evaluate` with the
+same settings.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +29,7 @@ from reid_dist.engine.policy import Policy
 from reid_dist.errors import InputError, StoreError
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.evaluate import evaluate_once
+from reid_dist.evaluation.grid import FUSE, Grid, Point, make_grid
 from reid_dist.evaluation.options import (
     OPTIONS,
     SWEEP,
@@ -38,7 +45,6 @@ from reid_dist.evaluation.result_spec import plain_spec, ranking_spec
 from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.evaluation.sides import Model, OpenedModel, fused_sides, open_models
 from reid_dist.evaluation.study import begin_study
-from reid_dist.evaluation.sweeps.grid import FUSE, Grid, Point, make_grid
 from reid_dist.metrics.metric import ByMetric, headline_metrics, metric_family, metric_names
 from reid_dist.reports import Report
 from reid_dist.reports.digest import arrays_digest

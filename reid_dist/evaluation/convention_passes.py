@@ -1,4 +1,9 @@
-"""All conventions of two sets."""
+"""The same features under every convention that could be meant: one table, from one pass over the tiles per distance.
+
+A *setting* says which items are relevant, which are junk, and what a query without relevant items is worth; it is a
+protocol, registered or composed.  All settings are ranked from one pass (`reid_dist.engine.outputs.protocol_ranks`),
+and a *row* of the table is one metric of one setting under one distance, with the bits of a run of its own.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +27,8 @@ from reid_dist.engine.outputs.protocol_ranks import EVERY_ROW, ProtocolCurves, P
 from reid_dist.engine.reductions.single_shot_counts import SingleShot
 from reid_dist.engine.scorers import FeatureScorer
 from reid_dist.errors import InputError
-from reid_dist.evaluation.conventions.convention_settings import Setting, codes_of, settings_for
-from reid_dist.evaluation.conventions.convention_table import (
+from reid_dist.evaluation.convention_settings import Setting, codes_of, settings_for
+from reid_dist.evaluation.convention_table import (
     ALLOWED,
     Conventions,
     Row,

@@ -32,14 +32,14 @@ from reid_dist.engine.screened_pairs import ScreenedPairs, add_screened, count_s
 from reid_dist.engine.task_graph import TaskGraph
 from reid_dist.engine.tile_loop import run_symmetric_tiles, run_tiles
 from reid_dist.kernels.canonical import pair_distances
-from reid_dist.stages.neighbours.items import Items, forget_blocks
-from reid_dist.stages.neighbours.search_plan import (
+from reid_dist.stages.items import Items, forget_blocks
+from reid_dist.stages.parts import Blocks, Latest, Parts, PartStage, run
+from reid_dist.stages.search_plan import (
     MOST_SEEDS,
     choose_block_rows,
     choose_two_block_rows,
     rows_of_a_tile,
 )
-from reid_dist.stages.parts import Blocks, Latest, Parts, PartStage, run
 from reid_dist.stages.session import Resources
 from reid_dist.stores import FeatureSet
 from reid_dist.stores.workspace import stage_name

@@ -14,7 +14,7 @@ import numpy as np
 
 from reid_dist.core.formatting import aligned
 from reid_dist.errors import InputError
-from reid_dist.evaluation.conventions.convention_settings import Code, Setting
+from reid_dist.evaluation.convention_settings import Code, Setting
 from reid_dist.metrics.metric import RANKS, SINGLE_SHOT, Metric, parse_metric
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports.digest import arrays_digest

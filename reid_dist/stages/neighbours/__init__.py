@@ -1,1 +1,0 @@
-"""Exact nearest neighbours of feature sets, as lists in a workspace."""
