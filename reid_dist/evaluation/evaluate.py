@@ -22,7 +22,7 @@ from reid_dist.engine.policy import Policy
 from reid_dist.engine.scorers import BlockScorer, FeatureScorer, Scorer
 from reid_dist.engine.task_graph import Execution, Stopwatch
 from reid_dist.errors import InputError
-from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.evaluation.checked_options import CheckedOptions, ranking_spec
 from reid_dist.evaluation.options import (
     EvaluationOptions,
     RankingOptions,
@@ -41,7 +41,6 @@ from reid_dist.evaluation.projection import (
     verifies,
 )
 from reid_dist.evaluation.report_assembly import RanksOf, make_report
-from reid_dist.evaluation.result_spec import ranking_spec
 from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.relevance.protocols import Protocol
 from reid_dist.reports import Report

@@ -13,7 +13,7 @@ from reid_dist.core.environment import describe_environment
 from reid_dist.core.model import Labels, RowRange
 from reid_dist.engine.jobs import joined_label_sets
 from reid_dist.errors import InputError
-from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.evaluation.checked_options import CheckedOptions, ranking_spec
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
 from reid_dist.evaluation.options import (
     LISTS,
@@ -24,7 +24,6 @@ from reid_dist.evaluation.options import (
     refuse_options_of_features,
 )
 from reid_dist.evaluation.report_assembly import QueryCounts, described_protocol, interval_notes, mean_intervals
-from reid_dist.evaluation.result_spec import ranking_spec
 from reid_dist.evaluation.sessions import lists_options
 from reid_dist.metrics.curves import cmc_curve, mean_precision_recall, rank_curves
 from reid_dist.metrics.listed import ListedRanks, metric_bounds, rank_lists, split_metrics

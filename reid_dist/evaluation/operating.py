@@ -30,7 +30,7 @@ from reid_dist.engine.task_graph import Execution
 from reid_dist.engine.threshold_passes import impostors_nearer, refuse_early, verification_outputs, verify
 from reid_dist.engine.verification.measures import Verification
 from reid_dist.errors import InputError
-from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.evaluation.checked_options import CheckedOptions, options_of, ranking_spec
 from reid_dist.evaluation.counted_rows import CountedRows
 from reid_dist.evaluation.evaluate import scored_sets, stage_notes
 from reid_dist.evaluation.no_valid_query import explain_no_valid_query
@@ -50,7 +50,6 @@ from reid_dist.evaluation.operating_values import (
 from reid_dist.evaluation.options import OPTIONS, POINTS, EvaluationOptions, complete, refuse_options
 from reid_dist.evaluation.projection import extra_memory_of, most_relevant, plan_for
 from reid_dist.evaluation.report_assembly import QueryCounts, described_environment, described_protocol
-from reid_dist.evaluation.result_spec import options_of, ranking_spec
 from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.evaluation.sides import Sides
 from reid_dist.metrics.confidence import few_units

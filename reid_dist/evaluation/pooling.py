@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 
 from reid_dist.core.temporary import temporary_directory
 from reid_dist.errors import InputError, StoreError, StoreExistsError
-from reid_dist.evaluation.result_spec import Spec, differing
+from reid_dist.evaluation.checked_options import Spec, differing
 from reid_dist.evaluation.runner import ResultStore
 from reid_dist.evaluation.sessions import Shown, begin_session
 from reid_dist.stages.pooling_job import PooledPlace, PoolJob, write_pooled

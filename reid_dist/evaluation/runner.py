@@ -1,9 +1,9 @@
 """The runner of jobs: spec, finished result, computation, saved result.
 
 A result is a report in an output directory, or a feature store; its `ResultStore` holds what differs.  The spec
-(`reid_dist.evaluation.result_spec`) is stored with the result, and compared with that of a job that resumes it; a small
-file records the spec of an unfinished run until the run is done.  Finished parts in a workspace are named after all
-that they depend on and cannot be confused; the file serves users who resume with other options than before.
+(`reid_dist.evaluation.checked_options`) is stored with the result, and compared with that of a job that resumes it; a
+small file records the spec of an unfinished run until the run is done.  Finished parts in a workspace are named after
+all that they depend on and cannot be confused; the file serves users who resume with other options than before.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from reid_dist.core.regular_files import MOST_SETTINGS, read_regular
 from reid_dist.core.temporary import DRAFT_NAME, remove_abandoned_drafts
 from reid_dist.engine.plan import DEFAULT_MEMORY
 from reid_dist.errors import DamagedStoreError, InputError, PlanError, RunFailedError, StoreError
-from reid_dist.evaluation.result_spec import Spec, differing, entry_text
+from reid_dist.evaluation.checked_options import Spec, differing, entry_text
 from reid_dist.metrics.curves import curve_bytes
 from reid_dist.reports import described_run
 from reid_dist.reports.report_files import refuse_occupied, refuse_uri

@@ -22,11 +22,10 @@ from reid_dist.errors import InputError, ReidDistError, StoreNotFoundError
 from reid_dist.evaluation.benchmarks import refuse_unfit_labels
 from reid_dist.evaluation.benchmarks.benchmark import refuse_other_codes
 from reid_dist.evaluation.benchmarks.variants import Scores, benchmark_spec, under_benchmark
-from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.evaluation.checked_options import CheckedOptions, ranking_spec
 from reid_dist.evaluation.evaluate import evaluate_block, evaluate_once
 from reid_dist.evaluation.options import JOB_OPTIONS, RankingOptions
 from reid_dist.evaluation.pipelines import PipelineJob
-from reid_dist.evaluation.result_spec import ranking_spec
 from reid_dist.evaluation.runner import Run
 from reid_dist.evaluation.sides import RowsProgress, Sides
 from reid_dist.reports import Report

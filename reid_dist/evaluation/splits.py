@@ -33,7 +33,7 @@ from reid_dist.errors import InputError
 from reid_dist.evaluation.benchmarks import Benchmark, benchmark_notes, refuse_unfit_labels, with_benchmark
 from reid_dist.evaluation.benchmarks.benchmark import draw_of, refuse_other_codes
 from reid_dist.evaluation.benchmarks.variants import CMC, Scores, benchmark_spec, extra_run_scores, other_notes
-from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.evaluation.checked_options import CheckedOptions, ranking_spec
 from reid_dist.evaluation.draws import Trials, drawn_splits, listed_splits
 from reid_dist.evaluation.evaluate import evaluate_once
 from reid_dist.evaluation.options import (
@@ -45,7 +45,6 @@ from reid_dist.evaluation.options import (
     refuse_options,
 )
 from reid_dist.evaluation.report_assembly import described_environment
-from reid_dist.evaluation.result_spec import ranking_spec
 from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.evaluation.study import Study, begin_study
 from reid_dist.metrics.metric import ByMetric

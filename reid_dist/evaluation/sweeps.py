@@ -27,7 +27,7 @@ from reid_dist.engine.checks import check_sets
 from reid_dist.engine.distances import DISTANCES
 from reid_dist.engine.policy import Policy
 from reid_dist.errors import InputError, StoreError
-from reid_dist.evaluation.checked_options import CheckedOptions
+from reid_dist.evaluation.checked_options import CheckedOptions, plain_spec, ranking_spec
 from reid_dist.evaluation.evaluate import evaluate_once
 from reid_dist.evaluation.grid import FUSE, Grid, Point, make_grid
 from reid_dist.evaluation.options import (
@@ -41,7 +41,6 @@ from reid_dist.evaluation.options import (
 )
 from reid_dist.evaluation.report_assembly import described_environment
 from reid_dist.evaluation.rerank_effect import lowered_metrics, lowered_notes
-from reid_dist.evaluation.result_spec import plain_spec, ranking_spec
 from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.evaluation.sides import Model, OpenedModel, fused_sides, open_models
 from reid_dist.evaluation.study import begin_study

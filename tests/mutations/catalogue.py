@@ -338,7 +338,7 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
             '    if not found:\n        raise InputError(\n            f"{path.parent} holds',
         ),
         (
-            "evaluation/result_spec.py",
+            "evaluation/checked_options.py",
             "spelled(checked.expand) if checked.expand else None",
             "checked.expand[0].name if checked.expand else None",
         ),

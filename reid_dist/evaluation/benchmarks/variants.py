@@ -22,7 +22,7 @@ from reid_dist.core.formatting import counted
 from reid_dist.core.model import RankedQueries
 from reid_dist.errors import InputError, PlanError
 from reid_dist.evaluation.benchmarks.benchmark import Benchmark, benchmark_notes, refuse_unfit_labels
-from reid_dist.evaluation.result_spec import Spec
+from reid_dist.evaluation.checked_options import Spec
 from reid_dist.evaluation.study import begin_study
 from reid_dist.metrics.metric import METRICS, Metric, exact_mean
 from reid_dist.relevance.protocols import LEFT_OUT, Protocol
