@@ -43,7 +43,7 @@ def test_options_are_in_groups_and_each_is_there_once(reid_dist, name: str) -> N
     text = reid_dist(name, "--help").out
     shown = sections(text)
     assert [*shown] == [*HEADINGS[name], "Other options"]
-    command = importlib.import_module(f"reid_dist.cli.{name}").command
+    command = importlib.import_module(f"reid_dist.cli.{name}_command").command
     declared = [each.opts[0] for each in command.params if isinstance(each, click.Option)]
     assert sorted(each for names in shown.values() for each in names) == sorted([*declared, "--help"])
     # A value is named, or its choices are listed; the name of a run is any text.
