@@ -16,7 +16,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reid_dist._version import __version__
-from reid_dist.clusters.workers import events_of, run_on_workers
 from reid_dist.core.environment import describe_packages
 from reid_dist.core.sources import sources_digest
 from reid_dist.errors import ClusterError
@@ -120,6 +119,8 @@ def refuse_unlike_workers(
     warn: Callable[[str], None] | None = None,
 ) -> None:
     """Raise `ClusterError` if one of all, or of these, workers has other code; options as of `run_on_workers`."""
+    # Without a cluster, packages are recorded by this module alone.
+    from reid_dist.clusters.workers import run_on_workers
 
     def on_workers(function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
         found = run_on_workers(client, function, *arguments, workers=workers, within_s=within_s, warn=warn)
@@ -151,6 +152,8 @@ def other_packages(client: Client | None) -> list[dict[str, Any]]:
     """
     if client is None:
         return []
+    from reid_dist.clusters.workers import events_of
+
     by_worker = {
         event["worker"]: tuple(event["packages"].items())
         for event in events_of(client, _TOPIC)

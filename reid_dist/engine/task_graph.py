@@ -21,8 +21,6 @@ from dask.callbacks import Callback
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-from reid_dist.clusters.failures import watched_tasks
-from reid_dist.clusters.versions import code_here, run_alike
 from reid_dist.core.address_space import more_memory
 from reid_dist.core.clocks import steady_time
 from reid_dist.core.model import RowRange
@@ -247,6 +245,9 @@ def _threads(n_threads: int) -> Iterator[ThreadPoolExecutor]:
 
 def _run_there(graph: TaskGraph, client: Client, progress: Progress) -> list[Any]:
     from distributed import as_completed
+
+    from reid_dist.clusters.failures import watched_tasks
+    from reid_dist.clusters.versions import code_here, run_alike
 
     layer = "reid-dist"
     code = code_here()

@@ -8,9 +8,9 @@ ranking reads its options from it.  Values are exact: two parameters that differ
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from reid_dist.core.formatting import have
 from reid_dist.engine.checks import (
@@ -21,18 +21,19 @@ from reid_dist.engine.checks import (
     joined_labels,
     refuse_thresholds,
 )
-from reid_dist.engine.outputs.partitions import Partitions
 from reid_dist.errors import InputError
-from reid_dist.evaluation.breakdowns import gallery_sizes, parse_breakdowns
 from reid_dist.evaluation.options import OPTIONS, EvaluationOptions, Source, recorded, requests
 from reid_dist.metrics.metric import RANKS, Metric, default_metrics, parse_metrics
-from reid_dist.relevance.ground_truth import GroundTruth, read_ground_truth
+from reid_dist.relevance.ground_truth import GroundTruth
 from reid_dist.relevance.groups import Collapse
 from reid_dist.relevance.protocols import PROTOCOLS, Protocol
 from reid_dist.reports.documents import plain
-from reid_dist.stages.expansion import Step, parse_expand, spelled
-from reid_dist.stages.reranking import Reranking, parse_rerank
 from reid_dist.stores import LabelledSet
+
+if TYPE_CHECKING:
+    from reid_dist.engine.outputs.partitions import Partitions
+    from reid_dist.stages.expansion import Step
+    from reid_dist.stages.reranking import Reranking
 
 
 @dataclass(frozen=True)
@@ -74,15 +75,14 @@ class CheckedOptions:
         check_metrics(metrics, protocol)
         truth = _truth(values["ground_truth"], query, gallery)
         check_ground_truth(protocol, truth)
-        breakdowns = parse_breakdowns(values["breakdowns"], list(query.columns))
+        breakdowns = _breakdowns(values["breakdowns"], query)
         partitions = _partitions(breakdowns, values, query, gallery)
         requested = [*breakdowns, *(["roc"] if values["roc"] else [])]
         check_collapse(collapsed, metrics, protocol, gallery, requested)
         rows_are_items = check_labels(query, gallery, protocol)
         by_camera = partitions is not None and partitions.cameras
         joined = joined_labels(query, gallery, protocol, camids=by_camera)
-        rerank = None if values["rerank"] is None else parse_rerank(values["rerank"])
-        expand = () if values["expand"] is None else parse_expand(values["expand"])
+        rerank, expand = _stages(values)
         if rerank is None and values["against_plain"]:
             raise InputError("against_plain compares a re-ranking with the ranking without it; give rerank")
         if rerank is not None:
@@ -95,6 +95,29 @@ class CheckedOptions:
         )
 
 
+def _stages(values: EvaluationOptions) -> tuple[Reranking | None, tuple[Step, ...]]:
+    """Re-ranking and expansion; their modules are imported where there is one."""
+    rerank: Reranking | None = None
+    expand: tuple[Step, ...] = ()
+    if values["rerank"] is not None:
+        from reid_dist.stages.reranking import parse_rerank
+
+        rerank = parse_rerank(values["rerank"])
+    if values["expand"] is not None:
+        from reid_dist.stages.expansion import parse_expand
+
+        expand = parse_expand(values["expand"])
+    return rerank, expand
+
+
+def _spelled(steps: tuple[Step, ...]) -> str | None:
+    if not steps:
+        return None
+    from reid_dist.stages.expansion import spelled
+
+    return spelled(steps)
+
+
 def _truth(source: Source | GroundTruth | None, query: LabelledSet, gallery: LabelledSet) -> GroundTruth | None:
     if source is None:
         return None
@@ -105,6 +128,8 @@ def _truth(source: Source | GroundTruth | None, query: LabelledSet, gallery: Lab
                 f"{query.n_rows} and {gallery.n_rows}"
             )
         return source
+    from reid_dist.relevance.ground_truth.ground_truth_source import read_ground_truth
+
     return read_ground_truth(
         source,
         n_query=query.n_rows,
@@ -112,6 +137,14 @@ def _truth(source: Source | GroundTruth | None, query: LabelledSet, gallery: Lab
         query_item_ids=query.item_ids,
         gallery_item_ids=gallery.item_ids,
     )
+
+
+def _breakdowns(names: Sequence[str] | None, query: LabelledSet) -> tuple[str, ...]:
+    if not names:
+        return ()
+    from reid_dist.evaluation.breakdowns import parse_breakdowns
+
+    return parse_breakdowns(names, list(query.columns))
 
 
 def _partitions(
@@ -127,6 +160,9 @@ def _partitions(
             raise InputError(f"the breakdown {name!r} needs camids, and {' and '.join(missing)} {have(missing)} none")
     if not {"camera_pair", "gallery_size"} & set(names):
         return None
+    from reid_dist.engine.outputs.partitions import Partitions
+    from reid_dist.evaluation.breakdowns import gallery_sizes
+
     sizes = gallery_sizes(options["gallery_sizes"], gallery.n_rows) if "gallery_size" in names else ()
     return Partitions("camera_pair" in names, sizes, options["gallery_order"], options["seed"])
 
@@ -151,7 +187,7 @@ def ranking_spec(checked: CheckedOptions, query: LabelledSet, gallery: LabelledS
             "protocol": asdict(checked.protocol),
             "ground_truth": None if checked.truth is None else checked.truth.content_digest,
             "distance": checked.values["distance"],
-            "expand": spelled(checked.expand) if checked.expand else None,
+            "expand": _spelled(checked.expand),
             "rerank": None if checked.rerank is None else str(checked.rerank),
             **recorded(checked.values),
             **more,

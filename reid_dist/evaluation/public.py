@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from reid_dist.evaluation.evaluate import evaluate_once
+from reid_dist.evaluation.options import EvaluationOptions
 from reid_dist.evaluation.sessions import Shown, begin_session, lists_options
 from reid_dist.reports import Report
 from reid_dist.stores import FeatureSource
@@ -24,7 +25,7 @@ def evaluate(
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
     progress: Shown = None,
-    **options: Any,
+    **options: Unpack[EvaluationOptions],
 ) -> Report:
     """Evaluate queries against a gallery, exactly.
 

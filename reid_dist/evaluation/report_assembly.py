@@ -22,7 +22,6 @@ from reid_dist.engine.scorers import BlockScorer
 from reid_dist.engine.screened_pairs import ScreenedPairs, screened_words
 from reid_dist.engine.task_graph import Execution
 from reid_dist.errors import InputError
-from reid_dist.evaluation.breakdowns import make_breakdowns
 from reid_dist.evaluation.chance_level import chance_notes
 from reid_dist.evaluation.checked_options import CheckedOptions
 from reid_dist.evaluation.projection import has_single_shot
@@ -127,7 +126,7 @@ def make_report(
         topk=topk,
         definitions={metric.name: _definition(metric, checked.collapse) for metric in checked.metrics},
         confidence=None if confidence is None else confidence.describe(),
-        breakdowns=make_breakdowns(checked.breakdowns, query, values, queries.valid, results, job),
+        breakdowns=_breakdowns(checked, query, values, queries.valid, results, job),
         verification=verification.describe() if verification is not None and verification.counts else None,
         data_problems=None if topk is None or protocol.is_listed else _data_problems(job, ranked, topk),
         notes=[
@@ -337,6 +336,21 @@ def _junk_rows(gallery: LabelledSet, protocol: Protocol) -> int:
     if protocol.gallery_cameras is not None and gallery.camids is not None:
         junk |= ~np.isin(gallery.camids, protocol.gallery_cameras)
     return int(junk.sum())
+
+
+def _breakdowns(
+    checked: CheckedOptions,
+    query: LabelledSet,
+    values: dict[str, NDArray[np.float64]],
+    valid: NDArray[np.bool_],
+    results: Results,
+    job: EvaluationJob,
+) -> dict[str, dict[str, Any]]:
+    if not checked.breakdowns:
+        return {}
+    from reid_dist.evaluation.breakdowns import make_breakdowns
+
+    return make_breakdowns(checked.breakdowns, query, values, valid, results, job)
 
 
 def _data_problems(job: EvaluationJob, ranked: RankedQueries, topk: TopK) -> dict[str, Any]:

@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from reid_dist.errors import InputError
-from reid_dist.reports.operating_points import OperatingPoints
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.report_files import prepare_parquet
-from reid_dist.reports.sections.metrics import metric_names
-from reid_dist.reports.sections.stage_changes import stage_changes
 from reid_dist.reports.summary import Summary, make_frame
 from reid_dist.reports.words import bounded_value, counts_line, interval, published, stage_name
 
@@ -28,6 +25,8 @@ class Report(ReportData):
 
         Errors are those of `reid_dist.reports.documents.DocumentReport.load`.
         """
+        from reid_dist.reports.operating_points import OperatingPoints
+
         report = super().load(directory)
         if not (Path(directory) / OperatingPoints.document).is_file():
             return report
@@ -100,6 +99,9 @@ class Report(ReportData):
 
     def summary(self) -> Summary:
         """Return a table of the metrics with their intervals, conventions, counts and notes."""
+        from reid_dist.reports.sections.metrics import metric_names
+        from reid_dist.reports.sections.stage_changes import stage_changes
+
         confidence = self.confidence
         ends = {} if confidence is None else confidence["intervals"]
         heads = ("metric", "value", *(() if confidence is None else (f"{100 * confidence['level']:g} % interval",)))
@@ -142,6 +144,8 @@ class Report(ReportData):
             return make_frame({name: self.per_query[name] for name in order}, index="query")
         if table != "metrics":
             raise InputError(f"table must be 'per_query' or 'metrics', found {table!r}")
+        from reid_dist.reports.sections.metrics import metric_names
+
         names = metric_names(self)
         intervals = (self.confidence or {}).get("intervals", {})
         ends = [[math.nan if end is None else end for end in intervals.get(name) or (None, None)] for name in names]

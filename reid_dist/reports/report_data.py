@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,6 @@ from reid_dist.reports.entry_checks import (
     checked_verification,
 )
 from reid_dist.reports.heading import Caution, Heading, caution_of, make_heading
-from reid_dist.reports.ranked_pictures import Pictures
 from reid_dist.reports.report_files import (
     BESIDE,
     DOCUMENT,
@@ -41,6 +40,9 @@ from reid_dist.reports.report_files import (
 )
 from reid_dist.reports.topk_entries import TopK
 from reid_dist.stores.archive import write_arrays
+
+if TYPE_CHECKING:
+    from reid_dist.reports.ranked_pictures import Pictures
 
 _COUNTS: Final = ("n_query", "n_valid", "n_gallery", "n_junk", "n_invalid_by_reason")
 
@@ -258,6 +260,8 @@ class ReportData(DocumentReport):
             entries["topk"] = TopK(**unpack_arrays(read(TOPK), f"{TOPK} of {where}"))
             require_digest("topk", entries["topk"].digest, topk["digest"])
         if pictures is not None:
+            from reid_dist.reports.ranked_pictures import Pictures
+
             entries["pictures"] = Pictures.from_json(read(PICTURES).decode("ascii"))
             require_digest("pictures", entries["pictures"].digest, pictures["digest"])
         values = {

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from reid_dist.clusters.versions import refuse_unlike_code
-from reid_dist.clusters.workers import awaited_workers, run_on_workers
 from reid_dist.core.environment import threads_of_process
 from reid_dist.core.temporary import draft_of, temporary_directory
 from reid_dist.engine.plan import DEFAULT_MEMORY
@@ -88,6 +86,9 @@ class Session:
         if self.client is None:
             n_threads, limit = threads_of_process()
         else:
+            # Without a cluster, nothing of clusters is imported.
+            from reid_dist.clusters.workers import awaited_workers
+
             workers = [*awaited_workers(self.client, self.warn).values()]
             n_threads = sum(worker["nthreads"] for worker in workers)
             limits = [worker["memory_limit"] // worker["nthreads"] for worker in workers if worker["memory_limit"]]
@@ -167,6 +168,9 @@ class Session:
 
     def _refuse_unfit_workers(self, client: Client) -> None:
         """Refuse workers with other code, and those that do not see the workspace."""
+        from reid_dist.clusters.versions import refuse_unlike_code
+        from reid_dist.clusters.workers import awaited_workers
+
         awaited_workers(client, self.warn)
         refuse_unlike_code(client, self.warn)
         if self.workspace is not None:
@@ -265,5 +269,7 @@ def _not_seen_by(client: Client, sees: Callable[[str], bool], path: str) -> str 
 
 def _run_on_all(client: Client, function: Any, argument: Any) -> dict[str, Any]:
     """Results of a function by address of the worker; a worker that leaves meanwhile has none."""
+    from reid_dist.clusters.workers import run_on_workers
+
     found = run_on_workers(client, function, argument)
     return {worker: result for worker, result in found.items() if not isinstance(result, BaseException)}

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,12 +34,12 @@ from reid_dist.engine.reductions.costs import (
     Need,
     Precision,
 )
-from reid_dist.engine.reductions.device_integers import DeviceIntegers
-from reid_dist.engine.reductions.device_products import DeviceProducts
-from reid_dist.engine.reductions.device_tiles import UploadedRows
 from reid_dist.engine.reductions.products import FloatProducts, IntegerProducts, ResidualProducts
 from reid_dist.engine.screened_pairs import note_screened
 from reid_dist.kernels.canonical import GIVEN
+
+if TYPE_CHECKING:
+    from reid_dist.engine.reductions.device_tiles import UploadedRows
 
 Int64 = NDArray[np.int64]
 
@@ -81,7 +82,12 @@ class BlockPair:
         self.query_rows, self.gallery_rows = even_rows(len(query), tile.query), even_rows(len(gallery), tile.gallery)
         self._screens: dict[type, Screen] = {}
         self._backends: dict[Precision, Backend] = {}
-        self._uploaded = None if self.device is None else UploadedRows(self.device, query, gallery)
+        self._uploaded: UploadedRows | None = None
+        if self.device is not None:
+            # Few runs need the modules of devices.
+            from reid_dist.engine.reductions.device_tiles import UploadedRows
+
+            self._uploaded = UploadedRows(self.device, query, gallery)
 
     @cached_property
     def integers(self) -> IntegerProduct | None:
@@ -144,6 +150,9 @@ class BlockPair:
         if precision not in self._backends:
             size = self.query_rows * self.gallery_rows
             if self.device is not None and self._uploaded is not None:
+                from reid_dist.engine.reductions.device_integers import DeviceIntegers
+                from reid_dist.engine.reductions.device_products import DeviceProducts
+
                 kind = DeviceIntegers if precision is Precision.INTEGERS else DeviceProducts
                 self._backends[precision] = kind(self.screen(precision), self.rows, self.device, self._uploaded)
             elif precision is Precision.INTEGERS:

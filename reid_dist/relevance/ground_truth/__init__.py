@@ -14,6 +14,5 @@ every query has its lists, every entry is a gallery row, and no row occurs in tw
 from __future__ import annotations
 
 from reid_dist.relevance.ground_truth.ground_truth_lists import LISTS, GroundTruth, RowLists
-from reid_dist.relevance.ground_truth.ground_truth_source import read_ground_truth
 
-__all__ = ["LISTS", "GroundTruth", "RowLists", "read_ground_truth"]
+__all__ = ["LISTS", "GroundTruth", "RowLists"]
