@@ -10,7 +10,7 @@ Nothing is sorted, and the results are exact.  `reid_dist.evaluate_distances` gi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,8 +19,6 @@ from reid_dist.stores.kept_rows import to_numpy
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
-
-    from reid_dist.reports import Report
 
 
 def evaluate_rank(
@@ -74,12 +72,14 @@ def evaluate_rank(
     Of equal distances, the lower gallery row is nearer.  Codes that sort leave their order to the sort.
     """
     values = np.asarray(to_numpy(distmat))
-    report = _report(
-        -values if similarity else values,
+    report = evaluate_distances(
+        values,
         (q_pids, q_camids),
         (g_pids, g_camids),
+        similarity=similarity,
         protocol="cuhk03" if use_metric_cuhk03 else "market1501",
         max_rank=min(max_rank, values.shape[-1]) if values.ndim else max_rank,
+        metrics=["mAP"],
     )
     curve = report.curves["CMC_single_shot" if use_metric_cuhk03 else "CMC"]
     return curve, float(report.metrics["mAP"])
@@ -100,7 +100,3 @@ def eval_func(
     Parameters, results and errors are those of `evaluate_rank`.
     """
     return evaluate_rank(distmat, q_pids, g_pids, q_camids, g_camids, max_rank, similarity=similarity)
-
-
-def _report(distances: NDArray[Any], query: Any, gallery: Any, **options: Any) -> Report:
-    return evaluate_distances(distances, query, gallery, metrics=["mAP"], **options)

@@ -160,6 +160,7 @@ def evaluate_distances(
     query: LabelSource,
     gallery: LabelSource,
     *,
+    similarity: bool = False,
     client: Client | None = None,
     workspace: str | PathLike[str] | None = None,
     progress: Shown = None,
@@ -170,11 +171,13 @@ def evaluate_distances(
     Parameters
     ----------
     distances
-        (n_query, n_gallery) floats, smaller is nearer: an array, the path of a `.npy` file, which is mapped, or a
-        `DistanceBlock`.
+        (n_query, n_gallery) floats, smaller is nearer: an array, the path of a `.npy` file, which is mapped, or of
+        another file with one matrix, which is loaded, or a `DistanceBlock`.
     query, gallery
         Labels of its rows and of its columns: `LabelledRows`, tuples ``(pids, camids)``, feature sets, whose
         features are not read, or paths.
+    similarity
+        Larger values are nearer, as of a matrix of cosine similarities.
     client, workspace, progress
         As in `evaluate`.
     **options
@@ -191,7 +194,7 @@ def evaluate_distances(
         As in `evaluate`, and if the block has another shape than the labels.
     """
     with begin_session(client, workspace, progress) as session:
-        return evaluate_block(session, distances, query, gallery, **options)
+        return evaluate_block(session, as_distance_block(distances, similarity=similarity), query, gallery, **options)
 
 
 def evaluate_block(

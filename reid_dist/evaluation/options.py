@@ -381,7 +381,16 @@ class JobOptions(EvaluationOptions, Published, total=False):
             refused_by=(LISTS, SPLITS, SWEEP),
             metavar="FILE",
             help="A .npy block of distances, mapped; QUERY and GALLERY then give labels alone.",
-            doc="A .npy block of distances that takes the features' place.",
+            doc="A .npy block of distances that takes the features' place, or another file with one matrix.",
+        ),
+    ]
+    similarity: Annotated[
+        bool,
+        _input(
+            default=False,
+            refused_by=(LISTS, SPLITS, SWEEP),
+            help="Larger values of --distances are nearer.",
+            doc="Whether larger values of ``distances`` are nearer.",
         ),
     ]
     lists: Annotated[

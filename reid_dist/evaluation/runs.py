@@ -84,7 +84,7 @@ def open_job(job: PipelineJob, progress: RowsProgress | None = None) -> OpenedJo
             given = {"lists": lists_digest(lists[0])}
             opened = OpenedJob(job, *sides, given, partial(_evaluate_lists, job, *sides, lists))
         else:
-            block = DistanceBlock.open(job.distances)
+            block = DistanceBlock.open(job.distances, similarity=job.similarity)
             given = {"distances": block.content_digest}
             opened = OpenedJob(job, *sides, given, partial(_evaluate_distances, job, *sides, block))
     if job.published is not None:
@@ -201,6 +201,8 @@ def _refuse_contradictions(job: PipelineJob) -> None:
     refuse_other_codes(job.other_codes, job.benchmark)
     if job.distances is not None and job.lists is not None:
         raise InputError("a job takes its ranking from distances or from lists, not from both")
+    if job.similarity and job.distances is None:
+        raise InputError("similarity is of given distances; name their file (--distances), or leave it out")
     given = "distances" if job.distances is not None else "lists"
     if (job.distances or job.lists) and JOB_OPTIONS["distance"].is_set(job.distance):
         raise InputError(

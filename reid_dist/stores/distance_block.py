@@ -1,4 +1,4 @@
-"""A block of distances from another program: an array (n_query, n_gallery), mapped from a `.npy` file.
+"""A block of distances or similarities from another program: an array (n_query, n_gallery), mapped from a `.npy` file.
 
 Only pieces of it are ever in memory.  Values are taken as they are; float32 and float16 are widened to float64, which
 is exact.
@@ -10,11 +10,13 @@ verifies a band once, and compares what it reads of it afterwards with the check
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
 import re
 import tokenize
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -38,7 +40,6 @@ _CELL = 1024
 _VALUES_AT_ONCE = 4096
 
 _NPY_MAGIC = b"\x93NUMPY"
-_ZIP_MAGIC = b"PK"
 # Names of arrays of distances in the scripts of the field.
 _CUSTOMARY = re.compile(r"(?:[a-z]+_)?dist(?:ance)?s?(?:_?mat(?:rix)?)?", re.IGNORECASE)
 
@@ -54,11 +55,21 @@ class DistanceBlock:
         (n_query, n_gallery).
     dtype : numpy.dtype
         Of the values as they are stored.
+    similarity : bool
+        Whether larger values are nearer: distances are then the values with the sign turned.
     content_digest : str
-        SHA-256 over shape, dtype and values.
+        SHA-256 over shape, dtype and values, and whether they are similarities.
     """
 
-    def __init__(self, values: NDArray[Any], uri: str, digests: tuple[str, tuple[bytes, ...]] | None = None) -> None:
+    def __init__(
+        self,
+        values: NDArray[Any],
+        uri: str,
+        digests: tuple[str, tuple[bytes, ...]] | None = None,
+        *,
+        similarity: bool = False,
+        is_stored: bool = False,
+    ) -> None:
         # A wider float would lose digits in float64, and distances that differ would be tied.
         if values.ndim != 2 or values.dtype.kind != "f" or values.dtype.itemsize > 8 or 0 in values.shape:
             raise InputError(
@@ -66,30 +77,40 @@ class DistanceBlock:
                 f"{values.dtype} {values.shape} in {uri}"
             )
         self._held: NDArray[Any] | None = values
-        self.uri = uri
+        self.uri, self.similarity, self.is_stored = uri, similarity, is_stored
         self.shape: tuple[int, int] = (values.shape[0], values.shape[1])
         self.dtype = values.dtype
         self.content_digest, self._bands = digests or self._digests(values)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> DistanceBlock:
-        """Map a `.npy` file; it is read once, for its digest.
+    def open(cls, path: str | os.PathLike[str], *, similarity: bool = False) -> DistanceBlock:
+        """Map a `.npy` file, and read it once, for its digest; of another file that `ingest` reads, load its matrix.
+
+        Parameters
+        ----------
+        path
+            Of a `.npy` file; or of a `.mat`, `.npz` or other file with one matrix, or one that is called as distances
+            customarily are, such as ``distmat``.
+        similarity
+            Larger values are nearer.
 
         Raises
         ------
         StoreNotFoundError
             If there is no such file.
         InputError
-            If it is not `.npy`, not a 2-D array of float16, float32 or float64, or holds NaN or infinity.
+            If it has no such array, not a 2-D array of float16, float32 or float64, or holds NaN or infinity.
         """
-        place = local_path(canonical_uri(path))
-        return cls(_map(path), str(place))
+        place, where = str(local_path(canonical_uri(path))), os.fspath(path)
+        if _is_npy(where):
+            return cls(_map(where), place, similarity=similarity, is_stored=True)
+        return cls(_matrix_of(where), place, similarity=similarity)
 
     @classmethod
-    def from_array(cls, values: ArrayLike) -> DistanceBlock:
+    def from_array(cls, values: ArrayLike, *, similarity: bool = False) -> DistanceBlock:
         """Take an array (n_query, n_gallery) of floats; a torch tensor or a dask array will do.
 
-        It is not copied, and must not be changed while the block is in use.
+        It is not copied, and must not be changed while the block is in use.  `similarity` is as of `open`.
 
         Raises
         ------
@@ -100,12 +121,7 @@ class DistanceBlock:
             array = np.asarray(to_numpy(values))
         except ValueError as error:
             raise InputError(f"a distance block must be a 2-D array of floats (n_query, n_gallery): {error}") from None
-        return cls(array, "memory")
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether it is a file."""
-        return self.uri != "memory"
+        return cls(array, "memory", similarity=similarity)
 
     def save(self, path: str | os.PathLike[str]) -> DistanceBlock:
         """Write the block to a `.npy` file and return the stored one.
@@ -128,7 +144,8 @@ class DistanceBlock:
             raise
         except OSError as error:
             raise StoreError(f"cannot write {target}: {error.strerror or error}") from None
-        return DistanceBlock(_map(target), str(target), (self.content_digest, self._bands))
+        digests = (self.content_digest, self._bands)
+        return DistanceBlock(_map(target), str(target), digests, similarity=self.similarity, is_stored=True)
 
     def read(self, row: int, row_stop: int, column: int, column_stop: int) -> NDArray[np.float64]:
         """Return a piece as a fresh array, float64, C-contiguous; DamagedStoreError if the file was changed."""
@@ -141,13 +158,13 @@ class DistanceBlock:
         else:
             piece = source[row:row_stop, column:column_stop]
         # A view would be read-only, and another type to the kernels.
-        return np.array(piece, dtype=np.float64, order="C", subok=False)
+        return self._distances(np.array(piece, dtype=np.float64, order="C", subok=False))
 
     def read_values(self, row: NDArray[np.int64], column: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return single values, (n,) float64; DamagedStoreError if the file was changed."""
         source = self._source
         if not isinstance(source, _StoredBlock):
-            return np.asarray(source[row, column], dtype=np.float64)
+            return self._distances(np.asarray(source[row, column], dtype=np.float64))
         values = np.empty(len(row))
         # Cell by cell of the columns, so that the rows of a cell are read together.
         cell = column // _CELL
@@ -158,7 +175,7 @@ class DistanceBlock:
             for some in np.array_split(own, -(-len(own) // _VALUES_AT_ONCE)):
                 rows, place = np.unique(row[some], return_inverse=True)
                 values[some] = source.take(rows, first, stop)[place, column[some] - first]
-        return values
+        return self._distances(values)
 
     def describe(self) -> dict[str, Any]:
         """Return the entry of the block in a report."""
@@ -167,11 +184,17 @@ class DistanceBlock:
             "shape": list(self.shape),
             "dtype": self.dtype.name,
             "content_digest": self.content_digest,
+            **({"similarity": True} if self.similarity else {}),
         }
+
+    def _distances(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn the sign of similarities, in place; no zero becomes negative, which would be another key."""
+        return np.subtract(0.0, values, out=values) if self.similarity else values
 
     def _digests(self, values: NDArray[Any]) -> tuple[str, tuple[bytes, ...]]:
         """Hash all values and each band of them, and refuse what is no distance on the way."""
-        digest, bands = hashlib.sha256(f"distances {self.shape} {self.dtype.str}".encode()), []
+        kind = "similarities" if self.similarity else "distances"
+        digest, bands = hashlib.sha256(f"{kind} {self.shape} {self.dtype.str}".encode()), []
         for start, stop in _bands_of(self.shape, self.dtype):
             # Copied, so that all that follows sees the same bytes of a file.
             rows = np.array(values[start:stop], order="C", subok=False)
@@ -180,7 +203,7 @@ class DistanceBlock:
                 place = np.argwhere(wrong)[0]
                 raise InputError(
                     f"{self.uri} holds {rows[tuple(place)]} at query {start + place[0]}, gallery row {place[1]}; "
-                    "distances must be finite numbers"
+                    f"{kind} must be finite numbers"
                 )
             digest.update(rows.tobytes())
             bands.append(blake3(bytes_of(rows)).digest())
@@ -207,14 +230,18 @@ class DistanceBlock:
 
 
 DistanceSource: TypeAlias = DistanceBlock | str | os.PathLike[str] | ArrayLike
-"""A distance block, the path of a `.npy` file, or an array that `DistanceBlock.from_array` takes."""
+"""A distance block, the path of a file that `DistanceBlock.open` takes, or an array that `from_array` takes."""
 
 
-def as_distance_block(source: DistanceSource) -> DistanceBlock:
-    """Map a path, take an array, and return a block as it is."""
+def as_distance_block(source: DistanceSource, *, similarity: bool = False) -> DistanceBlock:
+    """Open a path, take an array, and return a block as it is, which must be of the kind asked for."""
     if isinstance(source, str | os.PathLike):
-        return DistanceBlock.open(source)
-    return source if isinstance(source, DistanceBlock) else DistanceBlock.from_array(source)
+        return DistanceBlock.open(source, similarity=similarity)
+    if not isinstance(source, DistanceBlock):
+        return DistanceBlock.from_array(source, similarity=similarity)
+    if similarity and not source.similarity:
+        raise InputError("this DistanceBlock holds distances: make it with similarity=True, or leave similarity out")
+    return source
 
 
 def _bands_of(shape: tuple[int, int], dtype: np.dtype[Any]) -> list[tuple[int, int]]:
@@ -275,22 +302,26 @@ def _cell_checksums(rows: NDArray[Any]) -> NDArray[np.uint64]:
     return np.column_stack([checksums, row_checksums(np.ascontiguousarray(rows[:, whole:]))])
 
 
-def _within(where: str) -> str:
-    """How to write a matrix of another file, such as a .mat, as a block; empty if there is none."""
+@contextlib.contextmanager
+def _readable(where: str) -> Iterator[None]:
+    """Say what a file must be that no importer reads."""
+    try:
+        yield
+    except (ReidDistError, OSError) as error:
+        raise InputError(f"{where} is no .npy file of distances; write the array with numpy.save ({error})") from None
+
+
+def _matrix_of(where: str) -> NDArray[Any]:
+    """The matrix of another file, in memory: the only one, or the one that is called as distances are."""
     from reid_dist.stores.importers.source import open_source
 
-    try:
-        with open_source(where) as source:
-            names = [name for name, array in source.arrays.items() if len(array.shape) == 2 and 1 not in array.shape]
-    except ReidDistError:
-        return ""
-    if not names:
-        return ""
-    name = next((name for name in names if looks_like_distances(name)), names[0])
-    return (
-        f": it holds the matrix {name!r}, and `numpy.save('{name}.npy', "
-        f"reid_dist.stores.importers.open_source({where!r}).arrays[{name!r}].whole())` writes it"
-    )
+    with _readable(where), open_source(where) as source:
+        names = [name for name, array in source.arrays.items() if len(array.shape) == 2 and 1 not in array.shape]
+        called = [name for name in names if looks_like_distances(name)]
+        if len(called or names) != 1:
+            found = f"the matrices {', '.join(names)}" if names else "no matrix"
+            raise InputError(f"it must hold one matrix, or one with a name such as distmat, and holds {found}")
+        return source.arrays[(called or names)[0]].whole()
 
 
 def looks_like_distances(name: str) -> bool:
@@ -298,24 +329,27 @@ def looks_like_distances(name: str) -> bool:
     return _CUSTOMARY.fullmatch(name) is not None
 
 
+def _is_npy(where: str) -> bool:
+    """Whether a file is a `.npy` file by its first bytes."""
+    refuse_unusable_path(where)
+    try:
+        with open(where, "rb", opener=open_regular) as file:
+            return file.read(len(_NPY_MAGIC)) == _NPY_MAGIC
+    except FileNotFoundError:
+        raise StoreNotFoundError(f"there is no distance block {where!r}") from None
+    except StoreError:
+        raise
+    except OSError as error:
+        raise InputError(f"{where} is no .npy file of distances: {' '.join(str(error).split())}") from None
+
+
 def _map(path: str | os.PathLike[str]) -> NDArray[Any]:
     """Map a `.npy` file; nothing is ever unpickled."""
     where = os.fspath(path)
-    refuse_unusable_path(where)
     try:
-        with open(path, "rb", opener=open_regular) as file:
-            magic = file.read(len(_NPY_MAGIC))
-        if magic.startswith(_ZIP_MAGIC):
-            raise InputError(
-                f"{where} is an archive; a distance block is a single array in a .npy file{_within(where)}"
-            )
-        if magic != _NPY_MAGIC:
-            raise InputError(f"{where} is no .npy file of distances; write the array with numpy.save{_within(where)}")
-        mapped: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
+        mapped: NDArray[Any] = np.lib.format.open_memmap(where, mode="r")
     except FileNotFoundError:
         raise StoreNotFoundError(f"there is no distance block {where!r}") from None
-    except (InputError, StoreError):
-        raise
     # A damaged header may break in any step of reading it as a Python literal.
     except (OSError, ValueError, TypeError, EOFError, OverflowError, SyntaxError, tokenize.TokenError) as error:
         raise InputError(f"{where} is no .npy file of distances: {' '.join(str(error).split())}") from None

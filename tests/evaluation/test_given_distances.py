@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
+import scipy.io
 from agreement import as_feature_set, assert_agrees, assert_pairs, assert_sizes, assert_ties_agree
 from block_runs import DTYPES, EXACT, METRICS, crowded, evaluate_block, labels_of, problems
 from hypothesis import assume, given, settings
@@ -416,3 +419,88 @@ def test_feature_sets_of_another_dimension_do_not_matter():
     far = FeatureSet.from_arrays(np.ones((3, 7), np.float32), [1, 2, 1])
     block = DistanceBlock.from_array([[0.1, 0.2, 0.3], [0.3, 0.1, 0.2]])
     assert evaluate_distances(block, near, far, protocol="no_cameras").metrics["CMC@1"] == 1
+
+
+# -------------------------------------------------------------------------------------- similarities, and other files
+
+
+def _problem():
+    rng = np.random.default_rng(8)
+    # Zeros of either sign, and ties.
+    block = rng.integers(-3, 4, (9, 40)).astype(np.float32) * rng.choice([1, -1], (9, 40)).astype(np.float32)
+    return (
+        block,
+        LabelledRows(rng.integers(0, 5, 9), rng.integers(0, 2, 9)),
+        LabelledRows(rng.integers(0, 5, 40), rng.integers(0, 2, 40)),
+    )
+
+
+@pytest.mark.parametrize("chunk_rows", [None, 4])
+def test_similarities_are_distances_with_the_sign_turned(tmp_path, chunk_rows):
+    block, query, gallery = _problem()
+    np.save(tmp_path / "similarities.npy", block)
+    options = {"topk": 5, "ties": True, "chunk_rows": chunk_rows}
+    expected = evaluate_distances(0.0 - block.astype(np.float64), query, gallery, **options)
+    for source in (block, tmp_path / "similarities.npy", DistanceBlock.from_array(block, similarity=True)):
+        report = evaluate_distances(source, query, gallery, similarity=True, **options)
+        assert report.result_digest == expected.result_digest
+        assert report.inputs["distances"]["similarity"] is True
+    other = evaluate_distances(block, query, gallery, **options)
+    assert other.result_digest != expected.result_digest
+    assert other.inputs["distances"]["content_digest"] != report.inputs["distances"]["content_digest"]
+
+
+def test_a_saved_block_of_similarities_stays_one(tmp_path):
+    block, _, _ = _problem()
+    saved = DistanceBlock.from_array(block, similarity=True).save(tmp_path / "block.npy")
+    assert saved.similarity
+    assert np.array_equal(np.load(tmp_path / "block.npy"), block)
+    copied = pickle.loads(pickle.dumps(saved))
+    rows, columns = np.divmod(np.arange(block.size), block.shape[1])
+    for each in (saved, copied):
+        assert np.array_equal(each.read(0, 9, 0, 40), -block.astype(np.float64))
+        assert np.array_equal(each.read_values(rows, columns), -block.ravel().astype(np.float64))
+        assert not np.signbit(each.read(0, 9, 0, 40)[block == 0]).any()
+
+
+def test_a_block_of_distances_is_not_taken_for_similarities():
+    block, query, gallery = _problem()
+    with pytest.raises(InputError, match="make it with similarity=True"):
+        evaluate_distances(DistanceBlock.from_array(block), query, gallery, similarity=True)
+
+
+@pytest.mark.parametrize("suffix", ["mat", "v73.mat", "npz"])
+def test_a_matrix_of_another_file(tmp_path, suffix):
+    block, query, gallery = _problem()
+    path, arrays = tmp_path / f"result.{suffix}", {"distmat": block, "labels": np.zeros((3, 4))}
+    if suffix == "npz":
+        np.savez(path, **arrays)
+    elif suffix == "mat":
+        scipy.io.savemat(path, arrays)
+    else:
+        with h5py.File(path, "w") as file:
+            # As MATLAB stores them, columns first.
+            for name, values in arrays.items():
+                file[name] = values.T
+                file[name].attrs["MATLAB_class"] = np.bytes_("single" if values.dtype == np.float32 else "double")
+    report = evaluate_distances(path, query, gallery)
+    assert report.result_digest == evaluate_distances(block, query, gallery).result_digest
+    assert report.inputs["distances"]["uri"] == str(path)
+
+
+def test_a_file_of_several_matrices_is_refused(tmp_path):
+    np.savez(tmp_path / "two.npz", first=np.zeros((2, 3)), second=np.zeros((2, 3)))
+    with pytest.raises(InputError, match=r"must hold one matrix, .* and holds the matrices first, second"):
+        DistanceBlock.open(tmp_path / "two.npz")
+
+
+def test_the_command_takes_similarities(reid_dist, tmp_path):
+    block, query, gallery = _problem()
+    np.save(tmp_path / "block.npy", block)
+    labels = {"query_pids": query.pids, "query_camids": query.camids}
+    np.savez(tmp_path / "labels.npz", gallery_pids=gallery.pids, gallery_camids=gallery.camids, **labels)
+    words = (tmp_path / "labels.npz", tmp_path / "labels.npz", "--distances", tmp_path / "block.npy")
+    done = reid_dist("evaluate", *words, "--similarity", "--json")
+    expected = evaluate_distances(block, query, gallery, similarity=True, topk=None)
+    assert json.loads(done.out)["metrics"] == expected.metrics
+    reid_dist("evaluate", *words[:2], "--similarity").assert_refused("similarity is of given distances")

@@ -339,8 +339,8 @@ _FAULTS: Final[dict[str, list[tuple[str, str, str]]]] = {
         ),
         (
             "evaluation/checked_options.py",
-            "spelled(checked.expand) if checked.expand else None",
-            "checked.expand[0].name if checked.expand else None",
+            "\n    return spelled(steps)",
+            "\n    return steps[0].name",
         ),
         ("evaluation/study.py", "with stage_lock(str(folder), session.warn):", "if True:"),
         ("stages/session.py", "os.path.isfile, block.uri", "os.path.isabs, block.uri"),
