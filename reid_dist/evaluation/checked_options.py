@@ -128,7 +128,7 @@ def _truth(source: Source | GroundTruth | None, query: LabelledSet, gallery: Lab
                 f"{query.n_rows} and {gallery.n_rows}"
             )
         return source
-    from reid_dist.relevance.ground_truth.ground_truth_source import read_ground_truth
+    from reid_dist.relevance.ground_truth import read_ground_truth
 
     return read_ground_truth(
         source,

@@ -374,7 +374,7 @@ def join_item_ids(
 
 
 class LabelledSet:
-    """Labels of n items by name; `uri` is where they come from, `content_digest` is of all that the set holds."""
+    """Labels of n items by name; ``uri`` is where they come from, ``content_digest`` is of all that the set holds."""
 
     if TYPE_CHECKING:
         # Attributes, some of which a kind of set computes when they are used.

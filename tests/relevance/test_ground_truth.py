@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 import reid_dist.relevance.ground_truth.ground_truth_names
 from reid_dist.core.model import RowRange
 from reid_dist.errors import InputError, StoreError, StoreNotFoundError
-from reid_dist.relevance.ground_truth import GroundTruth, RowLists
-from reid_dist.relevance.ground_truth.ground_truth_source import read_ground_truth
+from reid_dist.relevance.ground_truth import GroundTruth, RowLists, read_ground_truth
 
 OXFORD = ("good", "ok", "junk")
 REVISITOP = ("easy", "hard", "junk")
