@@ -61,7 +61,7 @@ def _facts(average: RunAverage) -> Iterator[tuple[str, str]]:
         yield "", f"{valid}, gallery {counted(run.n_gallery, 'row')}"
     yield "spread", f"sample standard deviation over {counted(average.n_runs, 'run')}"
     degrees = counted(average.n_runs - 1, "degree")
-    yield "interval", f"Student's t for the mean, {degrees} of freedom, of runs taken to be independent"
+    yield "interval", f"Student's t for the mean, {degrees} of freedom, which assumes independent runs"
     for condition in average.conditions:
         yield "differs", str(condition)
     for note in average.notes:

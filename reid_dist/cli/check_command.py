@@ -10,7 +10,7 @@ _DAMAGED = 2
 @click.command("check")
 @click.argument("stores", nargs=-1, required=True, metavar="STORE…")
 def command(stores: tuple[str, ...]) -> int:
-    """Read every chunk of every STORE: checksums, missing chunks, NaN, infinite, zero and duplicate rows, labels.
+    """Verify feature stores: checksums, missing chunks, NaN, infinite, zero and duplicate rows, labels.
 
     Exit code 2 when a store is damaged.
 

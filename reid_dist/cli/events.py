@@ -1,4 +1,4 @@
-"""Events of a command as JSON on standard error, an object a line: ``--log-json``.
+"""Events of a command as JSON lines on standard error: ``--log-json``.
 
 Readers of the events must find nothing else there, and libraries, workers and the interpreter write errors to standard
 error.  Its file descriptor is therefore a pipe while the command runs, and every line read from it becomes an event.
@@ -67,18 +67,18 @@ def current_log() -> EventLog | None:
 @contextlib.contextmanager
 def logged() -> Iterator[EventLog]:
     """Turn standard error into events, and back at the end."""
-    turned = _Turned()
+    capture = _StderrCapture()
     try:
         # A signal in between would leave its message in the pipe, which may not be read any more.
         with signals.deferred():
-            turned.begin()
-        yield turned.log
+            capture.begin()
+        yield capture.log
     finally:
         with signals.deferred():
-            turned.end()
+            capture.end()
 
 
-class _Turned:
+class _StderrCapture:
     """Standard error as a pipe, whose lines a thread turns into events."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from reid_dist.errors import InputError
 from reid_dist.nightly.delivery import deliver_night, recent_runs, refuse_folder, verdict_json
 from reid_dist.nightly.history.history_values import BETTER, DONE, GATES, Entry, Finding, Run
 from reid_dist.nightly.outcomes import FINE, removed_jobs, streak
-from reid_dist.nightly.running import Surroundings, run_suite
+from reid_dist.nightly.running import NightContext, run_suite
 from reid_dist.nightly.suite import PlannedJob, Suite, read_suite
 from reid_dist.nightly.wording import brief_verdict, exit_meaning, finding_text, lasting_text, removed_text
 from reid_dist.reports.words import metric_value
@@ -61,7 +61,7 @@ def run_night(
 
         import_mlflow()
     folder = refuse_folder(_default_folder(history_file) if output is None else output, suite.suite)
-    surroundings = Surroundings(
+    context = NightContext(
         connect=lambda: observed_cluster(cluster, None),
         machine=_machine(cluster),
         stages=stages,
@@ -70,7 +70,7 @@ def run_night(
         ended=_report_end,
     )
     with opened_for_writing(history_file, create=True, timeout=_PATIENCE) as history:
-        run = run_suite(suite, jobs, history, folder, surroundings, workspace=workspace)
+        run = run_suite(suite, jobs, history, folder, context, workspace=workspace)
         runs = recent_runs(run, history, folder)
     # Before the page, which cannot be written to a full disk.
     found = verdict_json(runs) if as_json else without_controls("\n".join([*_lines(run, runs[:-1]), ""]))

@@ -1,4 +1,4 @@
-"""Operating points of a search: what distance thresholds accept, and the probability of a match at a distance.
+"""Operating points of a search: error rates at distance thresholds, and the match probability at a distance.
 
 One pass ranks and finds the nearest kept row of every query and the thresholds; another counts impostors by query,
 exactly, at the thresholds and at the edges of the histograms.  Everything else is made of these counts.
@@ -135,7 +135,7 @@ def operating_points(
     progress: Shown = None,
     **options: Unpack[EvaluationOptions],
 ) -> OperatingPoints:
-    """Compute what distance thresholds accept, and the probability of a match at a distance, exactly.
+    """Compute FAR, TAR, FPIR and FNIR at distance thresholds, and the match probability at a distance, exactly.
 
     Parameters
     ----------

@@ -258,7 +258,7 @@ class _Outputs(TypedDict, total=False):
             default=None,
             limits=COUNT,
             refused_by=(LISTS, POINTS),
-            help="Estimate the single-shot CMC from N draws, not exactly.",
+            help="Estimate the single-shot CMC from N draws instead of the exact expectation.",
             doc="Estimate the single-shot CMC from this many seeded draws per query; None for the exact expectation.",
         ),
     ]
@@ -380,7 +380,7 @@ class JobOptions(EvaluationOptions, Published, total=False):
             default=None,
             refused_by=(LISTS, SPLITS, SWEEP),
             metavar="FILE",
-            help="A .npy block of distances, mapped; QUERY and GALLERY then give labels alone.",
+            help="Evaluate this .npy matrix (memory-mapped); QUERY and GALLERY only provide labels.",
             doc="A .npy block of distances that takes the features' place, or another file with one matrix.",
         ),
     ]
@@ -399,7 +399,7 @@ class JobOptions(EvaluationOptions, Published, total=False):
             default=None,
             refused_by=(SPLITS, SWEEP),
             metavar="FILE",
-            help="A .npz of top-k lists (index, distance); QUERY and GALLERY then give labels alone.",
+            help="Evaluate this .npz of top-k lists (index, distance); QUERY and GALLERY only provide labels.",
             doc="A .npz of top-k lists that takes the features' place.",
         ),
     ]

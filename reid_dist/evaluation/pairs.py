@@ -80,7 +80,7 @@ class PairResult(JsonResult):
     thresholds
         Distance below which pairs are accepted, by name of metric; infinite if all are accepted.
     accuracy
-        Share of pairs that are decided rightly.
+        Share of pairs on the right side of the threshold.
     counts
         ``n_genuine`` and ``n_impostor``.
     curves

@@ -73,7 +73,7 @@ class _BudgetSpentError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class NightContext:
     """Cluster of a night and callbacks.
 
     `connect` starts or reaches the cluster and yields None for threads of this process; `machine` is what times depend
@@ -94,7 +94,7 @@ def run_suite(
     jobs: list[PlannedJob],
     history: History,
     folder: Path,
-    surroundings: Surroundings,
+    context: NightContext,
     *,
     workspace: str | None = None,
 ) -> Run:
@@ -119,7 +119,7 @@ def run_suite(
     )
     places = _Places(folder, number, shared.place(_shared_name(history, number)))
     try:
-        interrupted = _run_jobs(suite, jobs, history, places, surroundings, deadline)
+        interrupted = _run_jobs(suite, jobs, history, places, context, deadline)
         Workspace(places.shared).clear()
         if workspace is None:
             with contextlib.suppress(OSError):
@@ -137,14 +137,14 @@ def _run_jobs(
     jobs: list[PlannedJob],
     history: History,
     places: _Places,
-    surroundings: Surroundings,
+    context: NightContext,
     deadline: float | None,
 ) -> bool:
     """Evaluate, gate and record the jobs; return whether the night was interrupted."""
     left_out, interrupted = "", False
-    with contextlib.closing(_NightCluster(surroundings)) as cluster:
+    with contextlib.closing(_NightCluster(context)) as cluster:
         for at, planned in enumerate(jobs, start=1):
-            surroundings.begun(at, len(jobs), planned.name)
+            context.begun(at, len(jobs), planned.name)
             started = utc_now()
             report: Report | None = None
             findings: tuple[Finding, ...] = ()
@@ -152,7 +152,7 @@ def _run_jobs(
                 if deadline is not None and time.monotonic() >= deadline:
                     raise _BudgetSpentError
                 if not left_out:
-                    entry, report = _evaluated(planned, places, cluster, surroundings, deadline)
+                    entry, report = _evaluated(planned, places, cluster, context, deadline)
                     findings = apply_gates(
                         entry, report, history, suite=suite.suite, number=places.number, gates=suite.gates
                     )
@@ -168,7 +168,7 @@ def _run_jobs(
                 entry, report, findings = undone_entry(planned, SKIPPED, left_out), None, ()
             entry = replace(entry, started=started, findings=findings)
             history.add(places.number, entry, report)
-            surroundings.ended(at, len(jobs), entry)
+            context.ended(at, len(jobs), entry)
             if at == len(jobs) or (jobs[at].model, jobs[at].dataset) != (planned.model, planned.dataset):
                 places.workspace(planned).clear()
     return interrupted
@@ -216,8 +216,8 @@ class _Places:
 class _NightCluster:
     """Cluster for all jobs of a night; a broken one is replaced for the next job."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
-        self._connect = surroundings.connect
+    def __init__(self, context: NightContext) -> None:
+        self._connect = context.connect
         self._open: contextlib.ExitStack | None = None
         self._client: Client | None = None
         self._failures: list[ReidDistError] = []
@@ -268,19 +268,19 @@ class _Limited(Progress):
 class _Measured:
     """Progress of a job, with the time of opening and evaluating it and the memory it takes; saving is left out."""
 
-    def __init__(self, surroundings: Surroundings, client: Client | None, deadline: float | None) -> None:
-        self._surroundings, self._client, self._deadline = surroundings, client, deadline
+    def __init__(self, context: NightContext, client: Client | None, deadline: float | None) -> None:
+        self._context, self._client, self._deadline = context, client, deadline
         self.seconds = 0.0
         self.peak_bytes: int | None = None
 
     @contextlib.contextmanager
     def rows(self) -> Iterator[RowsProgress | None]:
-        with self._surroundings.rows() as progress, self._time():
+        with self._context.rows() as progress, self._time():
             yield progress
 
     @contextlib.contextmanager
     def stages(self) -> Iterator[Progress]:
-        with self._surroundings.stages() as progress, self._time():
+        with self._context.stages() as progress, self._time():
             yield _Limited(progress, self._deadline)
         self.peak_bytes = peak_bytes(self._client)
 
@@ -295,7 +295,7 @@ def _evaluated(
     planned: PlannedJob,
     places: _Places,
     cluster: _NightCluster,
-    surroundings: Surroundings,
+    context: NightContext,
     deadline: float | None,
 ) -> tuple[Entry, Report | None]:
     """Evaluate one job; any failure becomes its entry, except for an interruption of the night."""
@@ -305,7 +305,7 @@ def _evaluated(
         reset_peaks(client)
         workspace = places.workspace(planned)
         reused = tuple(workspace.kinds())
-        measured = _Measured(surroundings, client, deadline)
+        measured = _Measured(context, client, deadline)
         job = planned.pipeline
         report_class, prepare = prepared_job(job, measured.rows, measured.stages)
         report: Report | SplitReport = run_job(
@@ -329,7 +329,7 @@ def _evaluated(
         seconds=measured.seconds,
         peak_bytes=measured.peak_bytes,
         reused=reused,
-        machine=surroundings.machine,
+        machine=context.machine,
         folder=places.report(planned),
     )
     # Means over splits have no values per query; nights are compared by the values of each split.

@@ -85,7 +85,7 @@ class ReportData(DocumentReport):
         Intervals of the means: ``level``, ``unit`` (what was resampled), ``n_units``, ``n_resamples``, ``seed`` and
         ``intervals`` ({metric: [low, high]}); None where they were not requested.  Not part of the digest.
     bounds
-        [lowest, highest] possible value by metric, where only the heads of the rankings were known.
+        [lowest, highest] possible value by metric, where only the top of each ranking was known.
     breakdowns
         Tables by name, columns by name; None in a column where there is no valid query (0 for groups of queries under
         a protocol that counts an invalid query as 0).  ``camera`` and ``identity`` have one entry per ``camid`` or

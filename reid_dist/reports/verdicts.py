@@ -8,7 +8,7 @@ With ``smallest_effect`` as the smallest difference of interest:
 ``same``
     The whole interval lies within ± ``smallest_effect``: a difference of interest is excluded.
 ``undecided``
-    Neither: the data exclude neither no change nor a change of interest.
+    Neither: the data are compatible both with no change and with a change of interest.
 
 That no difference was found is no evidence of equality, so ``same`` is a finding of its own (two one-sided tests by
 interval inclusion).  The sign-flip test is part of the rule because the bootstrap interval is too narrow where

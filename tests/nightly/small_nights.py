@@ -13,7 +13,7 @@ import yaml
 from reid_dist import FeatureSet
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.history_values import Run
-from reid_dist.nightly.running import Surroundings, run_suite
+from reid_dist.nightly.running import NightContext, run_suite
 from reid_dist.nightly.suite import read_suite
 
 N_IDENTITY, N_CAMERA, DIM = 60, 4, 24
@@ -54,16 +54,16 @@ def write_suite(folder: Path, models: dict[str, Path], jobs: dict[str, Any], **m
     return path
 
 
-def threads(**callbacks: Any) -> Surroundings:
+def threads(**callbacks: Any) -> NightContext:
     """The threads of this process."""
-    return Surroundings(connect=contextlib.nullcontext, **callbacks)
+    return NightContext(connect=contextlib.nullcontext, **callbacks)
 
 
-def run_night(suite: Path, surroundings: Surroundings | None = None, *, most_jobs: int = 99) -> Run:
+def run_night(suite: Path, context: NightContext | None = None, *, most_jobs: int = 99) -> Run:
     """Run the first jobs of a suite, with history and page beside it."""
     read, folder = read_suite(suite), suite.parent
     with History.open(folder / "nights.db") as history:
-        return run_suite(read, [*read.planned()][:most_jobs], history, folder / "nights", surroundings or threads())
+        return run_suite(read, [*read.planned()][:most_jobs], history, folder / "nights", context or threads())
 
 
 def damage(store: Path) -> None:

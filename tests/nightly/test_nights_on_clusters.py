@@ -18,7 +18,7 @@ from small_nights import run_night, save_model, write_suite
 
 from reid_dist.clusters import ExistingCluster, connect
 from reid_dist.nightly.history.history_values import DONE, FAILED
-from reid_dist.nightly.running import Surroundings
+from reid_dist.nightly.running import NightContext
 
 
 @dataclass
@@ -66,8 +66,8 @@ def test_a_scheduler_that_is_killed_between_jobs(tmp_path: Path, scheduler: Sche
             scheduler.process.kill()
             scheduler.process.wait()
 
-    surroundings = Surroundings(connect=lambda: connect(cluster), begun=begun)
-    run = run_night(write_suite(tmp_path, models, {"plain": {}}), surroundings)
+    context = NightContext(connect=lambda: connect(cluster), begun=begun)
+    run = run_night(write_suite(tmp_path, models, {"plain": {}}), context)
     assert [entry.state for entry in run.entries] == [DONE, FAILED, FAILED, FAILED]
     for entry in run.entries[1:]:
         assert scheduler.address.removeprefix("tcp://") in entry.reason

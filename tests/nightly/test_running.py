@@ -28,7 +28,7 @@ from reid_dist.nightly.history import History
 from reid_dist.nightly.history.chain import update_run
 from reid_dist.nightly.history.history_values import ALARM, DONE, FAILED, SKIPPED, Code, Entry, Finding, Run
 from reid_dist.nightly.page.document import report_link
-from reid_dist.nightly.running import Surroundings
+from reid_dist.nightly.running import NightContext
 from reid_dist.reports import Report
 
 JOBS = {"plain": {}, "reranked": {"rerank": "k_reciprocal(k1=4,k2=2)"}}
@@ -223,7 +223,7 @@ def test_a_broken_cluster_is_replaced(tmp_path: Path, monkeypatch: pytest.Monkey
         return real(job, query, gallery, client, *rest)
 
     monkeypatch.setattr(runs, "evaluate_features", broken)
-    run = run_night(write_suite(tmp_path, models, {"plain": {}}), Surroundings(connect=connect))
+    run = run_night(write_suite(tmp_path, models, {"plain": {}}), NightContext(connect=connect))
     assert [entry.state for entry in run.entries] == [DONE, FAILED, DONE]
     assert len(connected) == 2
     assert run.entries[0].peak_bytes > 10_000_000
@@ -239,7 +239,7 @@ def test_a_cluster_that_never_starts_is_not_waited_for_again_and_again(tmp_path:
         yield
 
     models = {name: save_model(tmp_path / name, 0.8) for name in ("a", "b", "c", "d")}
-    run = run_night(write_suite(tmp_path, models, {"plain": {}}), Surroundings(connect=connect))
+    run = run_night(write_suite(tmp_path, models, {"plain": {}}), NightContext(connect=connect))
     assert [entry.state for entry in run.entries] == [FAILED] * 4
     assert all("no scheduler at" in entry.reason for entry in run.entries)
     assert len(tried) == 2

@@ -64,7 +64,7 @@ def compare(
     n_resamples, seed
         Of the bootstrap and of the permutation test.
     unit
-        ``identity`` or ``query``: what is taken to be independent.
+        Resampling unit: ``identity`` or ``query``.
     minimum_effect
         Smallest change of interest of a metric, as a share (0.005 is half a point).  Smaller ones are never called
         better or worse; an interval wholly inside ± this share is called same.

@@ -130,7 +130,7 @@ def compare_runs(
     n_resamples, seed
         Of the bootstrap and of the sign-flip test.
     unit
-        ``identity`` or ``query``: what is taken to be independent.
+        Resampling unit: ``identity`` or ``query``.
     pictures
         For groups of two runs with lists, collect pictures of the queries that changed most, for the page.
 
