@@ -395,7 +395,7 @@ def oracle_scores(name: str, seed: int = 0) -> dict[str, float]:
     ],
 )
 def test_another_code_that_cannot_share_the_pass_has_a_run_of_its_own(name: str, other: str, options) -> None:
-    report = evaluate(*sets(), benchmark=name, other_codes=True, distance="sqeuclidean", **options)
+    report = evaluate_by(*sets(), benchmark=name, other_codes=True, distance="sqeuclidean", **options)
     before, after = oracle_scores(name, 3), oracle_scores(other, 3)
     (note,) = (note for note in report.notes if note.startswith(f"a run of its own under {other} (as published by"))
     found = ", ".join(
@@ -408,7 +408,7 @@ def test_another_code_that_cannot_share_the_pass_has_a_run_of_its_own(name: str,
     assert note.split("(as")[0] in " ".join(report.to_html().split())
     if isinstance(report, Report):
         assert report.timing["other_codes"] > 0
-    alone = evaluate(*sets(), benchmark=name, distance="sqeuclidean", **options)
+    alone = evaluate_by(*sets(), benchmark=name, distance="sqeuclidean", **options)
     assert alone.result_digest == report.result_digest
     (note,) = (note for note in alone.notes if note.startswith(f"{other} (as published by"))
     assert note.endswith(f"`--benchmark {other}` on the same sets gives its numbers")

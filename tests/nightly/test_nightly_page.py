@@ -445,7 +445,8 @@ def test_many_nights_of_many_jobs_are_a_sensible_page() -> None:
     assert len(text.encode()) < 3_500_000
     page = Page(text)
     assert len(page.all("details", "job")) == 30
-    assert body(page).count("30 older nights are in the history.") == 30
+    # Seven jobs were not part of one night.
+    assert [body(page).count(f"{n} older nights are in the history.") for n in (29, 30)] == [7, 23]
     tables = [link for link in links_of(page) if "model07" in link]
     nights_of = {int(link.split("/")[2]) for link in tables}
     assert nights_of == set(range(31, 61)), "the last nights"

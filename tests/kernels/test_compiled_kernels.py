@@ -55,7 +55,7 @@ def package(tmp_path: Path) -> Path:
     shutil.copytree(source / "core", kernels.parent / "core")
     for name in ("_version", "errors"):
         shutil.copy(source / f"{name}.py", kernels.parent)
-    for name in ("compilations", "dispatchers", "machine_code", "settings"):
+    for name in ("compilations", "dispatchers", "machine_code", "compiled"):
         shutil.copy(source / "kernels" / f"{name}.py", kernels)
     shutil.copy(source / "kernels" / "__init__.py", kernels)
     (kernels / "second.py").write_text(_SECOND)
