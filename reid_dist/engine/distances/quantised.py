@@ -51,7 +51,7 @@ from reid_dist.kernels.quantising import LARGEST_INTEGER, quantise_rows, transpo
 from reid_dist.kernels.warmup import lacks_integers
 
 # Smaller blocks are not worth the preparation, nor the import of the library.
-_LEAST_QUERIES, _LEAST_ROWS = 256, 2048
+_LEAST_QUERIES, _LEAST_ROWS = 256, 1024
 
 
 class QuantisedRows:
