@@ -64,10 +64,20 @@ def _one(paths: Sequence[Path], rng: np.random.Generator) -> Path:
     return paths[rng.integers(len(paths))]
 
 
+def _overwrite(path: Path, content: bytes) -> None:
+    """Change a file in place: one that is emptied for a moment, as by `write_bytes`, ends a process that maps it."""
+    if path.exists() and len(content) == path.stat().st_size:
+        with path.open("r+b") as file:
+            file.write(content)
+        return
+    path.unlink(missing_ok=True)
+    path.write_bytes(content)
+
+
 def _flip(path: Path, rng: np.random.Generator) -> None:
     content = bytearray(path.read_bytes())
     content[rng.integers(len(content))] ^= 1 << int(rng.integers(8))
-    path.write_bytes(content)
+    _overwrite(path, bytes(content))
 
 
 def flip_bit(store: Path, rng: np.random.Generator) -> None:
@@ -80,7 +90,7 @@ def negate_row(store: Path, rng: np.random.Generator) -> None:
     path, row = _one(_chunks(store), rng), rng.integers(CHUNK_ROWS)
     content = np.frombuffer(path.read_bytes(), np.uint8).copy()
     content[row * _ROW_BYTES : (row + 1) * _ROW_BYTES].view(np.float32)[:] *= -1
-    path.write_bytes(content.tobytes())
+    _overwrite(path, content.tobytes())
 
 
 def swap_rows(store: Path, rng: np.random.Generator) -> None:
@@ -90,7 +100,7 @@ def swap_rows(store: Path, rng: np.random.Generator) -> None:
     rows = content[: CHUNK_ROWS * _ROW_BYTES].reshape(CHUNK_ROWS, -1)
     one, other = rng.choice(CHUNK_ROWS, 2, replace=False)
     rows[[one, other]] = rows[[other, one]]
-    path.write_bytes(content.tobytes())
+    _overwrite(path, content.tobytes())
 
 
 def swap_chunks(store: Path, rng: np.random.Generator) -> None:
@@ -98,8 +108,8 @@ def swap_chunks(store: Path, rng: np.random.Generator) -> None:
     chunks = _chunks(store)
     one, other = (chunks[place] for place in rng.choice(len(chunks), 2, replace=False))
     held = one.read_bytes()
-    one.write_bytes(other.read_bytes())
-    other.write_bytes(held)
+    _overwrite(one, other.read_bytes())
+    _overwrite(other, held)
 
 
 def truncate(store: Path, rng: np.random.Generator) -> None:
@@ -107,7 +117,7 @@ def truncate(store: Path, rng: np.random.Generator) -> None:
     path = _one(_chunks(store), rng)
     content = path.read_bytes()[: int(rng.integers(CHUNK_ROWS * _ROW_BYTES))]
     path.unlink()
-    path.write_bytes(content)
+    _overwrite(path, content)
 
 
 def remove_chunk(store: Path, rng: np.random.Generator) -> None:
@@ -381,7 +391,7 @@ class Sets:
             return
         for path in (self.kept / name).rglob("*"):
             if path.is_file():
-                (self.folder / name / path.relative_to(self.kept / name)).write_bytes(path.read_bytes())
+                _overwrite(self.folder / name / path.relative_to(self.kept / name), path.read_bytes())
 
     def forget(self) -> None:
         """Remove what runs left behind."""

@@ -36,7 +36,7 @@ from evaluate_sets import N_QUERY
         (["--protocol", "oxford", "--ground-truth", "none.json"], ["none.json", "nothing is there"]),
         (["--ground-truth", "DATA/truth.json"], ["goes by labels and takes no ground truth"]),
         (["--distances", "none.npy"], ["there is no distance block 'none.npy'"]),
-        (["--distances", "DATA/labels.npz"], ["is an archive"]),
+        (["--distances", "DATA/labels.npz"], ["is no .npy file of distances", "holds no matrix"]),
         (["--lists", "none.npz"], ["there is no file of lists 'none.npz'"]),
         (["--lists", "DATA/block.npy"], ["is no .npz file of lists"]),
         (["--lists", "DATA"], ["is no .npz file of lists"]),
