@@ -106,7 +106,7 @@ def test_without_the_library_products_are_float32():
     assert not forced.may_use_integers
     with pytest.raises(InputError, match=r"broken cannot be imported \(no libgomp\): pip install"):
         provided("broken", broken)[0].integer_product()
-    assert product_for(screen_of(block_of(np.ones((2048, 4)))), unforced) is None
+    assert product_for(screen_of(block_of(np.ones((1024, 4)))), unforced) is None
 
 
 def screen_of(rows):
@@ -116,12 +116,12 @@ def screen_of(rows):
 
 
 def test_small_blocks_are_computed_in_float32_unless_integers_are_forced(monkeypatch):
-    rows = block_of(np.random.default_rng(0).standard_normal((2047, 4)))
+    rows = block_of(np.random.default_rng(0).standard_normal((1023, 4)))
     assert product_for(screen_of(rows), FORCED) is not None
     monkeypatch.setattr(quantised, "lacks_integers", lambda: False)
     assert product_for(screen_of(rows), UNFORCED) is None
-    assert product_for(screen_of(block_of(np.ones((2048, 4)))), UNFORCED) is not None
-    assert product_for(screen_of(block_of(np.ones((2048, 4)))), Policy("float32")) is None
+    assert product_for(screen_of(block_of(np.ones((1024, 4)))), UNFORCED) is not None
+    assert product_for(screen_of(block_of(np.ones((1024, 4)))), Policy("float32")) is None
 
 
 def test_rows_too_long_for_32_bits_are_computed_in_float32():
@@ -133,7 +133,7 @@ def test_rows_too_long_for_32_bits_are_computed_in_float32():
 
 
 def test_blocks_are_left_to_float32_until_the_kernels_are_compiled(monkeypatch):
-    rows = block_of(np.random.default_rng(0).standard_normal((2048, 4)))
+    rows = block_of(np.random.default_rng(0).standard_normal((1024, 4)))
     plain = screen_of(rows)
     lacks = [True, True, False, False]
     monkeypatch.setattr(quantised, "lacks_integers", lambda: lacks.pop(0))

@@ -16,12 +16,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reid_dist.core.lazy import lazy_names
-from reid_dist.relevance.ground_truth.ground_truth_lists import LISTS, GroundTruth, RowLists
 
 if TYPE_CHECKING:
+    from reid_dist.relevance.ground_truth.ground_truth_lists import LISTS, GroundTruth, RowLists
     from reid_dist.relevance.ground_truth.ground_truth_source import read_ground_truth
 
 __all__ = ["LISTS", "GroundTruth", "RowLists", "read_ground_truth"]
 
-# Most evaluations read none.
-__getattr__, __dir__ = lazy_names(__name__, {"ground_truth_source": ("read_ground_truth",)})
+_NAMES = {
+    "ground_truth_lists": ("LISTS", "GroundTruth", "RowLists"),
+    # Most evaluations read none.
+    "ground_truth_source": ("read_ground_truth",),
+}
+
+__getattr__, __dir__ = lazy_names(__name__, _NAMES)
