@@ -502,9 +502,6 @@ JOB_OPTIONS: Final = option_table(JobOptions)
 SPLIT_OPTIONS: Final = option_table(SplitOptions)
 """Options of splits."""
 
-SPLIT_EVALUATION_OPTIONS: Final = option_table(SplitEvaluationOptions)
-"""The same with those of a single evaluation, and the benchmark."""
-
 
 # ---- values ----------------------------------------------------------------------------------------------------------
 

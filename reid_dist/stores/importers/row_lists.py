@@ -178,9 +178,6 @@ Int64 = NDArray[np.int64]
 SplitSource: TypeAlias = str | os.PathLike[str] | Sequence[Any] | Mapping[str, Any]
 """A file of splits, or what a JSON file of them holds."""
 
-ROWS_BY: Final = ("rows", "item_ids", "image_paths")
-"""What a list may hold."""
-
 _PERMUTATIONS: Final = "rand_perm_cam"
 _SIDES: Final = ("gallery", "query")
 _JUNK_PID: Final = -1
