@@ -318,8 +318,7 @@ def _few_false_accepts(names: Texts, number: int, of: str, least: int, smallest:
 
 @_of_code
 def _roc_few_false_accepts(n: int, n_points: int, number: int, least: int, smallest: str | None) -> str:
-    points = "point" if n == 1 else "points"
-    return f"ROC: {n} of its {n_points} {points} {_rest(n)} on {_few_accepts(number, 'impostor pair', least, smallest)}"
+    return f"ROC: {n} of its {n_points} points {_rest(n)} on {_few_accepts(number, 'impostor pair', least, smallest)}"
 
 
 # ---- metrics and rankings --------------------------------------------------------------------------------------------
