@@ -92,13 +92,13 @@ def _unfit_cameras(query: LabelledSet, gallery: LabelledSet) -> list[Finding]:
     """Note why cameras of the two sets cannot be compared; nothing if they can."""
     missing = [name for name, side in (("query", query), ("gallery", gallery)) if side.camids is None]
     if missing:
-        return [info("no_camera_conventions", sides=missing, why="")]
+        return [info("no_camids", sides=missing)]
     # Identities that cannot be compared are refused here.
     joined_labels(query, gallery, PROTOCOLS.get("no_cameras"), camids=False)
     try:
         joined_labels(query, gallery, PROTOCOLS.get("market1501"), camids=False)
     except InputError as error:
-        return [info("no_camera_conventions", sides=(), why=str(error))]
+        return [info("unlike_camids", why=str(error))]
     return []
 
 

@@ -158,7 +158,7 @@ def drawn_splits(query: FeatureSet, gallery: FeatureSet, draw: Draw, rules: Prot
         return SplitRows(drawn, np.setdiff1d(known, drawn, assume_unique=True) if draw.rest_as_queries else None)
 
     def notes() -> Iterator[Finding]:
-        of_groups = {"n_groups": len(sizes), "per_camera": draw.per_camera}
+        of_groups = {"n_groups": len(sizes), "of": "identity-camera pair" if draw.per_camera else "identity"}
         if n_short:
             yield info("groups_with_few_rows", n=n_short, **of_groups, n_rows=draw.per_identity, side=side)
         if draw.rest_as_queries and n_whole:
@@ -166,8 +166,8 @@ def drawn_splits(query: FeatureSet, gallery: FeatureSet, draw: Draw, rules: Prot
         if n_other := features.n_rows - len(known) - n_junk_rows:
             yield info("cameras_not_drawn", n=n_other, side=side)
         if n_junk_rows:
-            asked = draw.rest_as_queries
-            yield info("junk_not_drawn", n=n_junk_rows, pid=JUNK_PID, side=side, rest_as_queries=asked)
+            where = ["gallery", "queries"] if draw.rest_as_queries else [side]
+            yield info("junk_not_drawn", n=n_junk_rows, pid=JUNK_PID, side=side, where=where)
 
     return Trials(
         n_splits=draw.repeats,

@@ -408,8 +408,8 @@ def notes_on_metrics(metrics: Sequence[Metric]) -> list[Finding]:
         if metric.spelled
     ]
     if recall := [metric for metric in metrics if metric.family.stem == "R"]:
-        names, ranks = [metric.name for metric in recall], [metric.parameter for metric in recall]
-        notes.append(info("recall_is_a_share", names=names, ranks=ranks))
+        rates = [f"CMC@{metric.parameter}" for metric in recall]
+        notes.append(info("recall_is_a_share", names=[metric.name for metric in recall], hit_rates=rates))
     return notes
 
 

@@ -201,13 +201,13 @@ def _without_value(
     averages: Sequence[MetricAverage], reports: Sequence[Report], labels: Sequence[str]
 ) -> Iterator[Finding]:
     for metric in averages:
-        lacking = [label for label, value in zip(labels, metric.values, strict=True) if not math.isfinite(value)]
-        bounded = {
-            label for label, report in zip(labels, reports, strict=True) if metric.name in report.bounds
-        }.intersection(lacking)
-        for is_bounded in (True, False):
-            if runs := [label for label in lacking if (label in bounded) is is_bounded]:
-                yield caution("no_mean", metric=metric.name, bounded=is_bounded, runs=runs)
+        lacking: dict[str, list[str]] = {}
+        for label, report, value in zip(labels, reports, metric.values, strict=True):
+            if not math.isfinite(value):
+                why = "known only between bounds" if metric.name in report.bounds else "no value"
+                lacking.setdefault(why, []).append(label)
+        for why, runs in lacking.items():
+            yield caution("no_mean", metric=metric.name, why=why, runs=runs)
 
 
 def _cautions(reports: Sequence[Report], labels: Sequence[str]) -> Iterator[Finding]:

@@ -112,8 +112,8 @@ def test_a_missing_value_leaves_no_mean() -> None:
     assert found.interval is None
     assert all(map(math.isnan, (found.mean, found.spread, found.lowest, found.highest)))
     assert average.notes[1:] == (
-        caution("no_mean", metric="EER", bounded=True, runs=["run 1"]),
-        caution("no_mean", metric="EER", bounded=False, runs=["run 3"]),
+        caution("no_mean", metric="EER", why="known only between bounds", runs=["run 1"]),
+        caution("no_mean", metric="EER", why="no value", runs=["run 3"]),
     )
     described = average.to_dict()["metrics"]["EER"]
     assert described == {

@@ -96,7 +96,7 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
     "nearest_alone": [{}],
     "no_bounds_of_ties": [{"metric": "BAKS_votes@3", "why": "the rows at the k-th distance vote in some orders alone"}],
     "hit_rate_named_recall": [{"spelled": "recall@5", "metric": "CMC@5", "k": 5}],
-    "recall_is_a_share": [{"names": ["R@5", "R@10"], "ranks": [5, 10]}],
+    "recall_is_a_share": [{"names": ["R@5", "R@10"], "hit_rates": ["CMC@5", "CMC@10"]}],
     "cut_lists": [{"length": 100, "last_rank": 50}],
     "bounded_metrics": [{"names": ["mAP", "mINP"]}],
     "rows_not_counted": [{"n_query": 1, "n_gallery": 1040}],
@@ -123,15 +123,19 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
     ],
     "other_code_by_command": [{**PUBLISHED, "ranks": "other galleries"}],
     "groups_with_few_rows": [
-        {"n": 1, "n_groups": 1500, "per_camera": False, "n_rows": 4, "side": "gallery"},
-        {"n": 20, "n_groups": 1, "per_camera": True, "n_rows": 1, "side": "query"},
+        {"n": 1, "n_groups": 1500, "of": "identity", "n_rows": 4, "side": "gallery"},
+        {"n": 20, "n_groups": 1, "of": "identity-camera pair", "n_rows": 1, "side": "query"},
     ],
-    "groups_without_query": [{"n": 1500, "n_groups": 1600, "per_camera": False}],
+    "groups_without_query": [{"n": 1500, "n_groups": 1600, "of": "identity"}],
     "cameras_not_drawn": [{"n": 1, "side": "gallery"}],
-    "junk_not_drawn": [{"n": 2793, "pid": -1, "side": "gallery", "rest_as_queries": rest} for rest in (True, False)],
+    "junk_not_drawn": [
+        {"n": 2793, "pid": -1, "side": "gallery", "where": where} for where in (["gallery", "queries"], ["gallery"])
+    ],
     "one_split": [{}],
     "metric_of_some_runs": [{"metric": "EER", "runs": ["run 2"]}, {"metric": "EER", "runs": ["run 1", "run 2"]}],
-    "no_mean": [{"metric": "EER", "bounded": bounded, "runs": ["run 1", "run 3"]} for bounded in (True, False)],
+    "no_mean": [
+        {"metric": "EER", "why": why, "runs": ["run 1", "run 3"]} for why in ("no value", "known only between bounds")
+    ],
     "same_result": [{"runs": ["run 1", "run 3", "run 4", "run 5", "run 6"]}],
     "models_of_one_set": [{}],
     "several_versions": [
@@ -141,7 +145,8 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
     "no_verdict": [{"n_units": 5, "unit": unit, "level": 0.95} for unit in ("identity", "query")],
     "other_valid_queries": [{"baseline": 3, "candidate": 2}],
     "other_invalid_rule": [{}],
-    "no_camera_conventions": [{"sides": ["query", "gallery"], "why": ""}, {"sides": [], "why": "camids are texts"}],
+    "no_camids": [{"sides": ["query", "gallery"]}, {"sides": ["query"]}],
+    "unlike_camids": [{"why": "camids of the query set are texts"}],
     "no_single_shot": [{}],
     "no_same_set": [{"n": 1, "by": "image_paths"}, {"n": 2, "by": "item_ids"}],
     "pid_is_absent": [{"pid": -1}],
@@ -213,7 +218,8 @@ def test_notes_of_other_versions_are_texts(make_report: Any, tmp_path: Path) -> 
     restored = [*map(Finding.restored, old)]
     assert restored == [warning("text", text="query and gallery may be swapped"), info("text", text=old[1])]
     # A code of a later version, and values that this version does not know.
-    for code, values in (("later", {"x": 1}), ("few_identities", {"number": 1})):
+    later = ("new", {"x": 1}), ("few_identities", {"number": 1}), ("identical_features", {**OWN, "remedy": "new"})
+    for code, values in later:
         entry = {"code": code, "severity": CAUTION, "values": values, "text": "its sentence"}
         assert Finding.restored(entry) == caution("text", text="its sentence")
     report = make_report(n_query=40, n_invalid=0, notes=[*restored, PARTS])
