@@ -32,6 +32,9 @@ BEST = "\N{BLACK DIAMOND}"
 # Lines of one chart; more of them cannot be distinguished.
 _MOST_LINES = 8
 
+# Parameters that have another name beside a line.
+_SHORT = {"lambda_value": "lambda"}
+
 _Row = Mapping[str, Any]
 
 
@@ -90,7 +93,7 @@ def _setting(parameters: _Row) -> str:
 
 def _short(name: str, value: object) -> str:
     """A setting as it is written beside a line: a text alone, a number with the name of its parameter."""
-    return value if isinstance(value, str) else f"{name.removesuffix('_value')} {value_text(value)}"
+    return value if isinstance(value, str) else f"{_SHORT.get(name, name)} {value_text(value)}"
 
 
 def _table(rows: Sequence[_Row], best: _Row, names: Sequence[str]) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def test_few_valid_queries_are_visible(reid_dist, shared_data, threads, tmp_path
     done = reid_dist("evaluate", source, source, "--cluster", threads, "--output", tmp_path / "out")
     before_the_table = " ".join(done.out.partition("convention")[0].split())
     assert "WARNING: only 7 of 100 queries (7.0 %) are valid" in before_the_table
-    assert "the numbers rest on 7 identities" in before_the_table
+    assert "the numbers rest on 7 identities" in done.out.partition("convention")[2]
     page = (tmp_path / "out" / "report.html").read_text()
     assert 'class="cards warning"' in page
     report = Report.load(tmp_path / "out")
@@ -128,4 +128,4 @@ def test_few_valid_queries_are_visible_in_a_sweep(reid_dist, shared_data, thread
     done = reid_dist("sweep", source, source, *words, "--output", tmp_path / "out")
     assert "WARNING: only 7 of 100 queries (7.0 %) are valid" in done.out.partition("\n\n")[0]
     assert "the numbers rest on 7 identities" in done.out
-    assert 'class="evidence strong"' in (tmp_path / "out" / "sweep.html").read_text()
+    assert '<p class="evidence"' in (tmp_path / "out" / "sweep.html").read_text()

@@ -362,9 +362,9 @@ def test_another_code_with_other_rules_is_ranked_in_the_same_pass(name: str, oth
     assert variant.counts["n_valid"] != report.counts["n_valid"]
     assert (found["benchmark"], found["source"]) == (other, BENCHMARKS.get(other).source)
     assert (found["shares"], found["n_valid"]) == ("distances", variant.counts["n_valid"])
-    for (metric, value, change), name in zip(found["metrics"], ("mAP", "CMC@1"), strict=True):
-        before, after = report.metrics[name], variant.metrics[name]
-        assert (metric, value, change) == (name, pytest.approx(after), pytest.approx(after - before))
+    for (metric, value, change), expected in zip(found["metrics"], ("mAP", "CMC@1"), strict=True):
+        before, after = report.metrics[metric], variant.metrics[metric]
+        assert (metric, value, change) == (expected, pytest.approx(after), pytest.approx(after - before))
     assert note.to_dict() in json.loads(report.to_json())["notes"]
     assert str(note).split("(as")[0] in " ".join(report.to_html().split())
 
@@ -399,9 +399,9 @@ def test_another_code_that_cannot_share_the_pass_has_a_run_of_its_own(name: str,
     report = evaluate_by(*sets(), benchmark=name, other_codes=True, distance="sqeuclidean", **options)
     before, after = oracle_scores(name, 3), oracle_scores(other, 3)
     (note,) = (note for note in noted(report, "other_code") if note.values["benchmark"] == other)
-    for (metric, value, change), name in zip(note.values["metrics"], ("mAP", "CMC@1"), strict=True):
-        assert (metric, value) == (name, pytest.approx(after[name]))
-        assert change == pytest.approx(after[name] - before[name])
+    for (metric, value, change), expected in zip(note.values["metrics"], ("mAP", "CMC@1"), strict=True):
+        assert (metric, value) == (expected, pytest.approx(after[metric]))
+        assert change == pytest.approx(after[metric] - before[metric])
     assert note.values["shares"] == ""
     assert note.values["n_draws"] == (None if BENCHMARKS.get(other).draw is None else 10)
     assert note.to_dict() in json.loads(report.to_json())["notes"]
@@ -463,10 +463,10 @@ def test_given_distances_and_jobs(tmp_path) -> None:
     query, gallery = sets()
     paths = {side: str(each.save(tmp_path / side).uri) for side, each in (("query", query), ("gallery", gallery))}
     np.save(tmp_path / "block.npy", squared(items("query", (1, 2, 3))[0], items("gallery", (1, 2, 3))[0]))
-    noted = evaluate(query, gallery, benchmark="veri776", other_codes=True, distance="sqeuclidean").notes
+    expected = evaluate(query, gallery, benchmark="veri776", other_codes=True, distance="sqeuclidean").notes
     for given in ({"distances": str(tmp_path / "block.npy")}, {"distance": "sqeuclidean"}):
         job = open_job(PipelineJob(**paths, benchmark="veri776", other_codes=True, **given))
-        assert job.evaluate(Session()).notes[:2] == noted[:2]
+        assert job.evaluate(Session()).notes[:2] == expected[:2]
         alone = open_job(PipelineJob(**paths, benchmark="veri776", **given))
         assert alone.evaluate(Session()).notes[1].code == "other_code_by_command"
         assert alone.spec != job.spec
