@@ -118,7 +118,7 @@ def test_a_normal_run_has_no_warnings(reid_dist, shared_data, threads) -> None:
     done = reid_dist("evaluate", source, source, *words)
     assert done.code == 0, done.err
     assert "WARNING" not in done.out
-    assert "CAUTION" not in done.out
+    assert "\ncaution " not in done.out
     assert "are few" not in done.out
 
 
