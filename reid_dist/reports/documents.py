@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
 
-from reid_dist.core.findings import Finding, gravest_first
+from reid_dist.core.findings import CAUTION, Finding, gravest_first
 from reid_dist.core.json_text import parse_json
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError, InputError, StoreError, StoreNotFoundError
 from reid_dist.reports.heading import Heading
@@ -92,7 +92,11 @@ class DocumentReport(JsonResult):
     @property
     def findings(self) -> list[Finding]:
         """Notes and weak evidence, each once, the gravest first."""
-        return gravest_first([*self.weak_evidence, *self.notes])
+        # A note on intervals that are too narrow says how few identities there are, and more.
+        is_said = any(each.code == "narrow_intervals" and not each.values["rates"] for each in self.notes)
+        said = ("few_identities", CAUTION) if is_said else ()
+        weak = (each for each in self.weak_evidence if (each.code, each.severity) != said)
+        return gravest_first([*weak, *self.notes])
 
     @abstractmethod
     def summary(self) -> Summary:

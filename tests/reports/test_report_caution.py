@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from pages import Page, printed
 from rich.console import Console
 
 from reid_dist.core.findings import caution, info, warning
+from reid_dist.metrics.confidence import few_units
 from reid_dist.reports import Report, render_table
 
 Make = Callable[..., Report]
@@ -128,3 +130,14 @@ def test_one_pid_beside_lists_is_no_identity(make_report: Make) -> None:
     )
     assert listed.weak_evidence == []
     assert make_report(n_query=20, n_invalid=0, per_query=per_query).weak_evidence == [warning("few_identities", n=1)]
+
+
+def test_few_identities_are_said_once(make_report: Make) -> None:
+    narrow, fpir = (few_units(7, rates=rates) for rates in ((), ("FPIR",)))
+    report = made(make_report, n_valid=100, n_query=100, n_identities=7)
+    assert report.findings == [caution("few_identities", n=7), *report.notes]
+    assert dataclasses.replace(report, notes=narrow).findings == narrow
+    assert len(dataclasses.replace(report, notes=fpir).findings) == 2
+    # So few that the means are an alarm.
+    alarm = made(make_report, n_valid=100, n_query=100, n_identities=3, notes=few_units(3))
+    assert [each.severity for each in alarm.findings] == ["warning", "caution"]
