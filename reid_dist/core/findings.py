@@ -80,7 +80,9 @@ class Finding:
         if isinstance(entry, str):
             severity = WARNING if entry.startswith(_MARK) else INFO
             return cls(TEXT, severity, {"text": entry.removeprefix(_MARK)})
-        found = cls(entry["code"], entry["severity"], entry["values"], _settled(entry.get("parts")))
+        # A severity of a later version is shown as the gravest of this one.
+        severity = entry["severity"] if entry["severity"] in SEVERITIES else WARNING
+        found = cls(entry["code"], severity, entry["values"], _settled(entry.get("parts")))
         from reid_dist.core.finding_words import is_worded
 
         if is_worded(found.code, found.values):

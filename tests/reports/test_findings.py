@@ -222,6 +222,7 @@ def test_notes_of_other_versions_are_texts(make_report: Any, tmp_path: Path) -> 
     for code, values in later:
         entry = {"code": code, "severity": CAUTION, "values": values, "text": "its sentence"}
         assert Finding.restored(entry) == caution("text", text="its sentence")
+    assert Finding.restored({**PARTS.to_dict(), "severity": "later"}) == PARTS
     report = make_report(n_query=40, n_invalid=0, notes=[*restored, PARTS])
     loaded = Report.load(report.save(tmp_path / "run"))
     assert loaded.notes == report.notes
