@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ from reid_dist.relevance.protocols import REASONS, Protocol
 from reid_dist.reports import Report, TopK
 from reid_dist.reports.notes import input_notes, label_notes, own_row_notes, side_notes, threshold_notes
 from reid_dist.stores import LabelledSet
+from reid_dist.stores.labels import labels_of_rows
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -107,7 +109,7 @@ def make_report(
     }
     confidence = mean_intervals(values, query, checked)
     topk = _topk(job, results.get(NearestRows), truth)
-    return Report(
+    report = Report(
         metrics=metrics,
         curves={
             **_curves(protocol, ranks, curves, checked.values["max_rank"], n_nearest),
@@ -141,6 +143,24 @@ def make_report(
             *input_notes(query, gallery),
         ],
     )
+    items = results.get(Ranks)
+    return report if items is None else replace(report, hardest=_hardest(report, query, gallery, items))
+
+
+def _hardest(report: Report, query: LabelledSet, gallery: LabelledSet, items: RankedQueries) -> list[dict[str, Any]]:
+    """The hardest queries, each with the nearest of its relevant items."""
+    nearest = items.indptr[:-1]
+    return [
+        {
+            "query": row,
+            "gallery": int(items.row[nearest[row]]),
+            "rank": int(items.rank[nearest[row]]),
+            "distance": float(items.distance[nearest[row]]),
+            **labels_of_rows((query, gallery), (row, int(items.row[nearest[row]]))),
+        }
+        for row in report.hardest_queries().tolist()
+        if items.n_relevant[row]
+    ]
 
 
 def described_environment(

@@ -613,3 +613,14 @@ class LabelledRows(LabelledSet):
 
     def __len__(self) -> int:
         return self.n_rows
+
+
+def labels_of_rows(sides: Sequence[LabelledSet], rows: Sequence[int]) -> dict[str, Any]:
+    """Labels of one row of each side as they were given: ``pids``, and ``camids`` and ``paths`` if both sides have them."""
+    at = list(zip(sides, rows, strict=True))
+    names = {"pids": [given_labels(each.pids[[row]], each.pid_names)[0] for each, row in at]}
+    cameras = [(each.camids[[row]], each.camid_names) for each, row in at if each.camids is not None]
+    if len(cameras) == len(at):
+        names["camids"] = [given_labels(*each)[0] for each in cameras]
+    paths = [str(each.image_paths[row]) for each, row in at if each.image_paths is not None]
+    return names | ({"paths": paths} if len(paths) == len(at) else {})
