@@ -300,7 +300,7 @@ class Conventions(Result):
         by_name: dict[str, list[Row]] = {}
         for row in self.rows:
             by_name.setdefault(row.setting.name, []).append(row)
-        for name, rows in by_name.items():
+        for rows in by_name.values():
             first = rows[0]
             computed: dict[str, dict[str, None]] = {}
             for row in rows:
@@ -308,7 +308,7 @@ class Conventions(Result):
                     computed.setdefault(code.name, {})[row.metric.partition("@")[0]] = None
             invalid = f"{integer(first.n_valid)} of {integer(first.n_query)} valid"
             parts = [
-                f"{name}: {first.setting.command}" if first.setting.parts else first.setting.command,
+                first.setting.command,
                 *([] if first.n_valid == first.n_query else [invalid]),
                 *([f"same ranks: {', '.join(first.same_as)}"] if first.same_as else []),
                 *(f"{code}: {', '.join(stems)}" for code, stems in computed.items()),

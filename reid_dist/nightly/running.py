@@ -16,13 +16,13 @@ import reid_dist.core.signals as signals
 from reid_dist.core.credentials import without_credentials
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import utc_now
+from reid_dist.core.nested import PROSE
 from reid_dist.engine.task_graph import Progress
 from reid_dist.errors import ClusterError, ExitCode, ReidDistError, RunFailedError, StoreError
 from reid_dist.evaluation.runner import ReportStore, run_job
 from reid_dist.evaluation.runs import prepared_job
 from reid_dist.evaluation.sides import RowsProgress
 from reid_dist.evaluation.splits import SplitReport
-from reid_dist.nightly.causes import PROSE
 from reid_dist.nightly.gate_verdicts import apply_gates
 from reid_dist.nightly.history import History
 from reid_dist.nightly.history.history_values import (

@@ -95,8 +95,10 @@ def plain_text(*parts: RenderableType | Table) -> str:
 
 
 def _renderables(parts: Iterable[RenderableType | Table], width: int, accent: str) -> Iterator[RenderableType]:
-    for part in parts:
+    for at, part in enumerate(parts):
         if isinstance(part, Table):
+            if at and part.title:
+                yield Text()
             yield from _of_table(part, width, accent)
         else:
             yield part
