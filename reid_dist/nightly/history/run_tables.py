@@ -38,32 +38,26 @@ class ShownRuns(Result):
         return [Table(columns=columns, rows=[[*map(_plain_cell, row.values())] for row in to_rows(self.runs)])]
 
     def tables(self) -> Sequence[Table]:
-        """Return one table, with a row for each entry."""
+        """Return one table, with a row for each entry; of several names, the entries of a run are below it."""
         shown = _shown(self.runs, self.metrics)
         suites = sorted({run.suite for run in self.runs})
         names = {entry.name for run in self.runs for entry in run.entries}
-        # What all rows have in common is in the title.
-        columns = {"suite": len(suites) > 1, "entry": len(names) > 1}
-        title = f"suite {', '.join(suites)}" + (f", entry {next(iter(names))}" if len(names) == 1 else "")
+        heads = ("run", "started (UTC)", "ended") if len(names) == 1 else ("run and its entries",)
         rows: list[Row] = []
         for run in self.runs:
-            for entry in run.entries or [None]:
-                about = {"suite": run.suite, "entry": "no entry" if entry is None else entry.name}
-                found = {} if entry is None else entry.metrics
-                rows.append(
-                    [
-                        *(str(run.number), run.started[:16].replace("T", " "), _ending(run)),
-                        *(about[name] for name, is_shown in columns.items() if is_shown),
-                        *(_bare_value(name, found.get(name)) for name in shown),
-                        "-" if entry is None else entry_verdict(entry),
-                    ]
-                )
+            head = [str(run.number), run.started[:16].replace("T", " "), _ending(run)]
+            if len(names) != 1:
+                of = [run.suite] if len(suites) > 1 else []
+                empty = [] if run.entries else ["no entry"]
+                rows.append(["  ".join([*head, *of, *empty]), *("" for _ in shown), ""])
+            for entry in run.entries:
+                values = (_bare_value(name, entry.metrics.get(name)) for name in shown)
+                rows.append([*(head if len(names) == 1 else [entry.name]), *values, entry_verdict(entry)])
         return [
             Table(
-                title=title,
+                title=f"suite {', '.join(suites)}" + (f", entry {next(iter(names))}" if len(names) == 1 else ""),
                 columns=[
-                    *(Column(head, Kind.NAME) for head in ("run", "started (UTC)", "ended")),
-                    *(Column(name, Kind.TEXT) for name, is_shown in columns.items() if is_shown),
+                    *(Column(head, Kind.NAME) for head in heads),
                     *map(metric_column, shown),
                     Column("verdict", Kind.TEXT),
                 ],

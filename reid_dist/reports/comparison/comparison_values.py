@@ -179,6 +179,8 @@ class Comparison(Result):
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as plain Python values; what is not a finite number is None."""
         described: dict[str, Any] = plain(asdict(self))
+        # One run may be named in several ways.
+        del described["names"]
         for metric in described["metrics"]:
             metric["interval"] = metric["interval"] and [metric["interval"][end] for end in ("low", "high")]
         named = {metric.pop("name"): metric for metric in described["metrics"]}

@@ -68,7 +68,8 @@ def _column(column: Column, cells: Sequence[Cell]) -> list[dict[str, object]]:
     )
     found = []
     for cell in cells:
-        value: object = cell.text if cell.value is None else cell.value
+        # A dash stands for what is not known, in texts too.
+        value: object = ("" if cell.text == "-" else cell.text) if cell.value is None else cell.value
         low, high = (None, None) if cell.ends is None else cell.ends[1:]
         fields = [None if isinstance(value, float) and not math.isfinite(value) else value, low, high]
         more = [int(cell.is_best), cell.mark]
