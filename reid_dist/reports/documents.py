@@ -44,7 +44,18 @@ FORMATS: Final = {
 """Forms in which a result is written, and the suffix of a file of each."""
 
 _SUMMARISED: Final = frozenset(
-    {"benchmark", "expansion", "re-ranking", "expansion and re-ranking", "best", "splits", "queries", "digest", "note"}
+    {
+        "benchmark",
+        "expansion",
+        "re-ranking",
+        "expansion and re-ranking",
+        "best",
+        "splits",
+        "queries",
+        "gallery",
+        "digest",
+        "note",
+    }
 )
 
 
