@@ -240,12 +240,17 @@ class Conventions(Result):
         """Candidates that give every target to its printed digits."""
         return tuple(each for each in self.candidates if each.matches)
 
-    def __repr__(self) -> str:
-        from reid_dist.reports.tabular.terminal import plain_text
-
+    def summary(self) -> Table:
+        """Return the table of the first values, those nearest to the targets if there are any."""
         (table,) = self.records()
-        return plain_text(replace(table, rows=table.rows[:_SHOWN]).brief()).rstrip() + (
-            f"\n… {len(table.rows) - _SHOWN:,} more" if len(table.rows) > _SHOWN else ""
+        shown = [at for at, column in enumerate(table.columns) if not column.is_detail]
+        more = [] if len(table.rows) <= _SHOWN else [Note(f"the first {_SHOWN} of {integer(len(table.rows))}", "rows")]
+        return replace(
+            table,
+            title=f"Conventions: {counted(len(self.rows), 'value')}",
+            columns=[table.columns[at] for at in shown],
+            rows=[[row[at] for at in shown] for row in table.rows[:_SHOWN]],
+            notes=more,
         )
 
     def tables(self) -> Sequence[Table]:

@@ -71,7 +71,7 @@ class Accuracy:
     spread: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class PairResult(Result):
     """Verification over listed pairs.
 

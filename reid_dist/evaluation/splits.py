@@ -235,7 +235,8 @@ class SplitReport(DocumentReport):
             **({"ranked": self.protocol["ranked"]} if "ranked" in self.protocol else {}),
             **self.heading.chosen("version", "digest"),
         }
-        return [replace(metrics, notes=[*metrics.notes, *notes_of(facts, without_warnings(self.notes))]), splits]
+        notes = [*metrics.notes, *notes_of(facts, without_warnings(self.notes))]
+        return [replace(metrics, title=self.heading.title, notes=notes), splits]
 
     def to_pandas(self) -> Any:
         """Return a `pandas.DataFrame` with one row per split and one column per metric.

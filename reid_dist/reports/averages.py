@@ -87,7 +87,7 @@ class MetricAverage:
     values: tuple[float, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class RunAverage(Result):
     """Metrics over several runs.
 

@@ -84,25 +84,19 @@ class Result(ABC):
         """Return the tables as plain text of 80 columns; `notes` is ``none``, ``short`` or ``full``, here and below."""
         from reid_dist.reports.tabular.terminal import plain_text
 
-        return plain_text(*(table.with_notes(notes) for table in self.tables()))
-
-    def show(self, notes: str = "full") -> None:
-        """Print the tables on standard output; where that is no terminal, as plain text of 80 columns."""
-        from reid_dist.reports.tabular.terminal import print_parts
-
-        print_parts(*(table.with_notes(notes) for table in self.tables()))
+        return plain_text(*self._noted(notes))
 
     def to_markdown(self, *, notes: str = "full") -> str:
         """Return pipe tables; the best values are bold, marks are superscripts."""
         from reid_dist.reports.tabular.markup import markdown
 
-        return markdown(table.with_notes(notes) for table in self.tables())
+        return markdown(self._noted(notes))
 
     def to_latex(self, *, notes: str = "full") -> str:
         """Return one ``tabular`` per table for a document that loads ``booktabs``, with its notes below it."""
         from reid_dist.reports.tabular.markup import latex
 
-        return latex(table.with_notes(notes) for table in self.tables())
+        return latex(self._noted(notes))
 
     def to_csv(self) -> str:
         """Return a header and a line per row; every float reads back to the same bits, shares are from 0 to 1."""
@@ -118,19 +112,43 @@ class Result(ABC):
 
     def written(self, form: str, *, notes: str = "full") -> str:
         """Return the result in a form of `FORMATS`."""
-        match form:
-            case "text":
-                return self.to_text(notes=notes)
-            case "markdown":
-                return self.to_markdown(notes=notes)
-            case "latex":
-                return self.to_latex(notes=notes)
-            case "csv":
-                return self.to_csv()
-            case "html":
-                return self.to_html()
-            case _:
-                return self.to_json()
+        by_form = {"text": self.to_text, "markdown": self.to_markdown, "latex": self.to_latex}
+        if form in by_form:
+            return by_form[form](notes=notes)
+        return {"csv": self.to_csv, "html": self.to_html}.get(form, self.to_json)()
+
+    def show(self, notes: str = "full", file: IO[str] | None = None) -> None:
+        """Print the tables on standard output, or to a file; where that is no terminal, as text of 80 columns."""
+        from reid_dist.reports.tabular.terminal import print_parts
+
+        print_parts(*self._noted(notes), file=file)
+
+    def _noted(self, notes: str) -> list[Table]:
+        return [table.with_notes(notes) for table in self.tables()]
+
+    def summary(self) -> Table:
+        """Return the table that represents the result in an interpreter or a notebook."""
+        table = self.tables()[0]
+        kept = [at for at, column in enumerate(table.columns) if column.kind is not Kind.PROSE]
+        return replace(
+            table,
+            title=f"{type(self).__name__}: {table.title}",
+            columns=[table.columns[at] for at in kept],
+            rows=[[row[at] for at in kept] for row in table.rows],
+            notes=[note for each in self.tables() for note in each.notes if note.name in _SUMMARISED],
+        ).brief()
+
+    def __repr__(self) -> str:
+        from reid_dist.reports.tabular.terminal import plain_text
+
+        return plain_text(self.summary()).rstrip()
+
+    def _repr_html_(self) -> str:
+        """Return the table that a notebook shows."""
+        from reid_dist.reports.tabular.markup import html, html_notes
+
+        table = self.summary()
+        return f"<div><strong>{escape(table.title)}</strong>\n{html(table)}\n{html_notes(table.notes)}</div>"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -178,31 +196,7 @@ class DocumentReport(Result):
         """Print name, caution and tables, on standard output when `file` is None, as `print_parts` does."""
         from reid_dist.reports.tabular.terminal import print_headed
 
-        print_headed(self.heading, self.caution, [table.with_notes(notes) for table in self.tables()], file)
-
-    def summary(self) -> Table:
-        """Return the table that represents the report in an interpreter or a notebook."""
-        table = self.tables()[0]
-        kept = [at for at, column in enumerate(table.columns) if column.kind is not Kind.PROSE]
-        return replace(
-            table,
-            title=f"{type(self).__name__}: {self.heading.stages or self.heading.title}",
-            columns=[table.columns[at] for at in kept],
-            rows=[[row[at] for at in kept] for row in table.rows],
-            notes=[note for each in self.tables() for note in each.notes if note.name in _SUMMARISED],
-        ).brief()
-
-    def __repr__(self) -> str:
-        from reid_dist.reports.tabular.terminal import plain_text
-
-        return plain_text(self.summary()).rstrip()
-
-    def _repr_html_(self) -> str:
-        """Return the table that a notebook shows."""
-        from reid_dist.reports.tabular.markup import html, html_notes
-
-        table = self.summary()
-        return f"<div><strong>{escape(table.title)}</strong>\n{html(table)}\n{html_notes(table.notes)}</div>"
+        print_headed(self.heading, self.caution, self._noted(notes), file)
 
     @classmethod
     def prepare_save(cls) -> None:

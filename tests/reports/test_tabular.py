@@ -106,6 +106,9 @@ def test_a_comparison_as_text_and_for_a_paper() -> None:
     compared = compare(*runs, metrics="mAP", names=["plain", "quantised"])
     assert_golden("comparison.txt", compared.to_text())
     assert_golden("comparison.tex", compared.to_latex(notes="short"))
+    assert repr(compared).splitlines()[0] == "Comparison: quantised against plain"
+    assert len(repr(compared).splitlines()) < 12
+    assert read_tables(compared._repr_html_())[0][1][-1] == "worse"
 
 
 def test_cells_of_a_value() -> None:

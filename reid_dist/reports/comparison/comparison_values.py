@@ -123,7 +123,7 @@ class MetricComparison:
     lost: tuple[ChangedQuery, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Comparison(Result):
     """Two runs compared.
 

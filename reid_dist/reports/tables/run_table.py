@@ -29,7 +29,7 @@ SCHEMA: Final = 1
 """The version of tables as JSON."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class RunTable(TableData, Result):
     """Metrics of many runs, and their texts; the fields are those of `TableData`."""
 
