@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from reid_dist.core.findings import Finding, info, of_parts
 from reid_dist.core.fingerprint import fingerprint
 from reid_dist.core.formatting import counted
 from reid_dist.core.specs import value_text
@@ -49,15 +50,15 @@ from reid_dist.metrics.metric import ByMetric, headline_metrics, metric_family, 
 from reid_dist.reports import Report
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import DocumentReport, make_frame, plain, restored_number
-from reid_dist.reports.heading import Caution, Heading, caution_of, make_heading, without_warnings
-from reid_dist.reports.notes import notes_of_parts
+from reid_dist.reports.heading import Heading, make_heading, weak_evidence
+from reid_dist.reports.notes import input_notes
 from reid_dist.reports.sweep_page import render_sweep, sweep_table
 from reid_dist.reports.tabular.table import Table, notes_of
 from reid_dist.reports.words import metric_value
 from reid_dist.stages.method_parameters import SWEPT_PARAMETERS, Values
 from reid_dist.stages.session import Session
 from reid_dist.stores import FeatureSet, FeatureSource, Workspace, as_feature_set
-from reid_dist.stores.fused import FUSED_NOTE
+from reid_dist.stores.fused import FusedSet
 from reid_dist.stores.stored import StoreReader
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class FinishedPoint:
 
     row: dict[str, Any]
     conventions: dict[str, Any]
-    notes: list[str]
+    notes: list[dict[str, Any]]
     lowered: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
@@ -102,7 +103,7 @@ class FinishedPoint:
             "definitions": {name: text for name, text in report.definitions.items() if name in names},
         }
         lowered = [] if unranked is None else lowered_metrics(unranked, report, names)
-        return cls(row, conventions, list(report.notes), lowered)
+        return cls(row, conventions, [note.to_dict() for note in report.notes], lowered)
 
 
 def _written(value: object) -> str:
@@ -165,7 +166,7 @@ class SweepReport(DocumentReport):
     timing: dict[str, float] = field(default_factory=dict)
     run: dict[str, str] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if not self.rows:
@@ -215,9 +216,9 @@ class SweepReport(DocumentReport):
         return arrays_digest({"parameters": parameters, "metrics": metrics, "rows": digests})
 
     @property
-    def caution(self) -> Caution | None:
-        """Warnings and weak evidence; None where there is neither."""
-        return caution_of(self.counts, self.protocol, self.counts.get("n_identities"), self.notes)
+    def weak_evidence(self) -> list[Finding]:
+        """Findings on how much the numbers rest on: few valid queries, few identities."""
+        return weak_evidence(self.counts, self.protocol, self.counts.get("n_identities"))
 
     def tables(self) -> Sequence[Table]:
         """Return the metrics at all points, with what they rest on below."""
@@ -237,8 +238,7 @@ class SweepReport(DocumentReport):
             **self.heading.chosen("version", "digest"),
         }
         points = sweep_table(self.to_dict())
-        notes = [*points.notes, *notes_of(facts, without_warnings(self.notes))]
-        return [replace(points, title=self.heading.title, notes=notes)]
+        return [replace(points, title=self.heading.title, notes=[*points.notes, *notes_of(facts, self.findings)])]
 
     def to_pandas(self) -> Any:
         """Return a `pandas.DataFrame` with one row per point: parameters, metrics, ``seconds`` and ``digest``.
@@ -266,7 +266,7 @@ class SweepReport(DocumentReport):
 
     def to_html(self) -> str:
         """Return one offline page without scripts; the same report gives the same bytes."""
-        return render_sweep(self.to_dict())
+        return render_sweep(self.to_dict(), self.findings)
 
     @classmethod
     def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:
@@ -451,18 +451,19 @@ def run_sweep(
             def evaluate_point(inner: Session, point: Point = point) -> FinishedPoint:
                 plain = unranked() if point.rerank is not None and not models else None
                 sides = fused_sides(near, far, models, point.weight)
-                found = FinishedPoint.of(point, evaluate_once(inner, *sides, **options_at(point, given)), names, plain)
+                report = evaluate_once(inner, *sides, **options_at(point, given))
                 # Notes on weights say what the table says.
-                notes = [note for note in found.notes if not (models and note.startswith(FUSED_NOTE))]
-                return replace(found, notes=notes)
+                weights = [info("input", text=side.note) for side in sides if isinstance(side, FusedSet)]
+                notes = [note for note in report.notes if not (models and note in weights)]
+                return FinishedPoint.of(point, replace(report, notes=notes), names, plain)
 
             points[place] = study.part(f"point-{fingerprint(point.name)[:20]}", evaluate_point)
             removal.after(n_done)
             if on_point is not None:
                 on_point(n_done, len(grid.points), point, points[place].row)
     ordered = [points[place].row for place in range(len(points))]
-    of_points = notes_of_parts([points[place].notes for place in range(len(points))], "point", warnings_alone=True)
-    notes = [*query.notes, *gallery.notes, *of_points]
+    found = [map(Finding.restored, points[place].notes) for place in range(len(points))]
+    notes = [*input_notes(query, gallery), *of_parts(found, "point", warnings_alone=True)]
     notes += lowered_notes([(points[place].row["name"], points[place].lowered) for place in range(len(points))])
     return SweepReport(
         kind=grid.kind,

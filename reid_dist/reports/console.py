@@ -10,7 +10,6 @@ from rich.console import RenderableType
 
 from reid_dist.core.formatting import counted, duration, integer
 from reid_dist.reports.documents import DocumentReport
-from reid_dist.reports.heading import without_warnings
 from reid_dist.reports.report_data import ReportData
 from reid_dist.reports.sections.breakdown_section import breakdown_line
 from reid_dist.reports.sections.metrics import metric_table
@@ -28,13 +27,13 @@ def print_report(report: DocumentReport, file: IO[str] | None = None) -> None:
 
 def render_table(report: DocumentReport, width: int = 80) -> RenderableType:
     """Return the report as something that a :class:`rich.console.Console` prints."""
-    return headed_group(report.heading, report.caution, report.tables(), width)
+    return headed_group(report.heading, report.tables(), width)
 
 
 def report_table(report: ReportData) -> Table:
     """Return the table of all metrics with everything that they rest on."""
     table = metric_table(report)
-    return replace(table, notes=[*table.notes, *notes_of(_facts(report), without_warnings(report.notes))])
+    return replace(table, notes=[*table.notes, *notes_of(_facts(report), report.findings)])
 
 
 def _facts(report: ReportData) -> Iterator[tuple[str, str]]:

@@ -16,16 +16,17 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import IO, Any, ClassVar, Final, Self
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import numpy as np
 
+from reid_dist.core.findings import CAUTION, Finding, gravest_first
 from reid_dist.core.json_text import parse_json
 from reid_dist.core.optional_packages import import_extra
 from reid_dist.errors import DamagedStoreError, IncompleteStoreError, InputError, StoreError, StoreNotFoundError
-from reid_dist.reports.heading import Caution, Heading
+from reid_dist.reports.heading import Heading
 from reid_dist.reports.report_files import Writer, read_bytes, refuse_occupied, refuse_uri, write_together
-from reid_dist.reports.tabular.table import Kind, Table
+from reid_dist.reports.tabular.table import SEVERITY_WORDS, Kind, Table
 
 DIGEST: Final = "document_digest"
 """Entry that holds the digest of the document."""
@@ -45,16 +46,8 @@ FORMATS: Final = {
 
 _SUMMARISED: Final = frozenset(
     {
-        "benchmark",
-        "expansion",
-        "re-ranking",
-        "expansion and re-ranking",
-        "best",
-        "splits",
-        "queries",
-        "gallery",
-        "digest",
-        "note",
+        *("benchmark", "expansion", "re-ranking", "expansion and re-ranking", "best", "splits"),
+        *("queries", "gallery", "digest", *SEVERITY_WORDS),
     }
 )
 
@@ -183,20 +176,35 @@ class DocumentReport(Result):
     def heading(self) -> Heading:
         """Name of the run (without one, its stages), date, version, digest and command."""
 
+    if TYPE_CHECKING:
+
+        @property
+        def notes(self) -> list[Finding]:
+            """Findings of the run."""
+
     @property
     @abstractmethod
-    def caution(self) -> Caution | None:
-        """Warnings and weak evidence; None where there is neither."""
+    def weak_evidence(self) -> list[Finding]:
+        """Findings on how much the numbers rest on: few valid queries, few identities."""
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Notes and weak evidence, each once, the gravest first."""
+        # A note on intervals that are too narrow says how few identities there are, and more.
+        is_said = any(each.code == "narrow_intervals" and not each.values["rates"] for each in self.notes)
+        said = ("few_identities", CAUTION) if is_said else ()
+        weak = (each for each in self.weak_evidence if (each.code, each.severity) != said)
+        return gravest_first([*weak, *self.notes])
 
     @abstractmethod
     def to_html(self) -> str:
         """Return one offline page without scripts; the same report gives the same bytes."""
 
     def show(self, notes: str = "full", file: IO[str] | None = None) -> None:
-        """Print name, caution and tables, on standard output when `file` is None, as `print_parts` does."""
+        """Print name, warnings and tables, on standard output when `file` is None, as `print_parts` does."""
         from reid_dist.reports.tabular.terminal import print_headed
 
-        print_headed(self.heading, self.caution, self._noted(notes), file)
+        print_headed(self.heading, self.tables(), notes, file)
 
     @classmethod
     def prepare_save(cls) -> None:
@@ -305,6 +313,7 @@ class DocumentReport(Result):
         try:
             # A report of an earlier version has no benchmark and no spec; every other entry is always there.
             restored = {"benchmark": None, "spec": {}, **cls.restored(dict(document), read, where)}
+            restored["notes"] = [*map(Finding.restored, restored["notes"])]
             report = cls(**{each.name: restored[each.name] for each in fields(cls)})
             require_digest("result", report.result_digest, document["result_digest"])
         except (InputError, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -341,6 +350,8 @@ def plain(value: object) -> Any:
             return int(value)
         case float():
             return float(value) if math.isfinite(value) else None
+        case Finding():
+            return value.to_dict()
         case Mapping():
             return {str(name): plain(item) for name, item in value.items()}
         case Sequence():

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reid_dist.core import formatting
-from reid_dist.reports.heading import Caution
+from reid_dist.core.findings import Finding
 from reid_dist.reports.html import document_opening, page_environment
 from reid_dist.reports.sections.operating_point_section import operating_points
 from reid_dist.reports.tabular.table import Cell, Table
@@ -21,12 +21,12 @@ _COUNTS = {
 }
 
 
-def render_operating_points(document: Mapping[str, Any], caution: Caution | None) -> str:
-    """Return the page of operating points from the content of ``thresholds.json``."""
-    return page_environment().get_template("thresholds.html.j2").render(_content(document, caution))
+def render_operating_points(document: Mapping[str, Any], findings: Sequence[Finding]) -> str:
+    """Return the page of operating points from the content of ``thresholds.json``, and its findings."""
+    return page_environment().get_template("thresholds.html.j2").render(_content(document, findings))
 
 
-def _content(document: Mapping[str, Any], caution: Caution | None) -> dict[str, Any]:
+def _content(document: Mapping[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
     stages = [document[name] for name in ("protocol", "distance", "expand", "rerank") if document[name]]
     section = operating_points(document)
     points: Table = section["points"]
@@ -34,7 +34,7 @@ def _content(document: Mapping[str, Any], caution: Caution | None) -> dict[str, 
     return document_opening(
         document,
         kicker="Operating points",
-        caution=caution,
+        findings=findings,
         counted_at="counts",
         stages=stages,
         first={},

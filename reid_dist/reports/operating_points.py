@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from reid_dist.core.findings import Finding
 from reid_dist.core.formatting import counted, duration
 from reid_dist.reports.digest import arrays_digest
 from reid_dist.reports.documents import DocumentReport, make_frame, restored_number
-from reid_dist.reports.heading import Caution, Heading, caution_of, make_heading, without_warnings
+from reid_dist.reports.heading import Heading, make_heading, weak_evidence
 from reid_dist.reports.tabular.table import Table, notes_of
 from reid_dist.reports.words import call, named
 
@@ -87,7 +88,7 @@ class OperatingPoints(DocumentReport):
     timing: dict[str, float] = field(default_factory=dict)
     run: dict[str, str] = field(default_factory=dict)
     spec: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Finding] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         table = {name: list(values) if name == "point" else _column(values) for name, values in self.table.items()}
@@ -124,10 +125,10 @@ class OperatingPoints(DocumentReport):
         return arrays_digest({"table": table, **counts, "calibration": calibrations})
 
     @property
-    def caution(self) -> Caution | None:
-        """The caution that few valid queries or identities call for."""
-        identities = None if self.confidence is None else self.confidence["n_units"]
-        return caution_of(self.counts, self.protocol, identities, self.notes)
+    def weak_evidence(self) -> list[Finding]:
+        """Findings on how much the numbers rest on: few valid queries, few identities."""
+        n_units = None if self.confidence is None else self.confidence["n_units"]
+        return weak_evidence(self.counts, self.protocol, n_units)
 
     def tables(self) -> Sequence[Table]:
         """Return the table of thresholds, with what it rests on below, and the errors of the calibrations."""
@@ -146,7 +147,7 @@ class OperatingPoints(DocumentReport):
             "time": duration(self.timing["total"]),
             **self.heading.chosen("version", "digest"),
         }
-        notes = notes_of(facts, without_warnings(self.notes))
+        notes = notes_of(facts, self.findings)
         return [replace(points, title=self.heading.title, notes=[*points.notes, *notes]), error_table(self.to_dict())]
 
     def to_pandas(self) -> Any:
@@ -164,7 +165,7 @@ class OperatingPoints(DocumentReport):
         """Return one offline page without scripts; the same report gives the same bytes."""
         from reid_dist.reports.operating_page import render_operating_points
 
-        return render_operating_points(self.to_dict(), self.caution)
+        return render_operating_points(self.to_dict(), self.findings)
 
     @classmethod
     def restored(cls, entries: dict[str, Any], read: Callable[[str], bytes], where: str) -> dict[str, Any]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from reid_dist.core.formatting import counted, integer
+from reid_dist.core.findings import Finding
+from reid_dist.core.formatting import counted, integer, joined
 from reid_dist.metrics.confidence import Interval
 from reid_dist.reports.documents import Result, plain
 from reid_dist.reports.tabular.table import (
@@ -17,6 +18,7 @@ from reid_dist.reports.tabular.table import (
     Table,
     interval_head,
     metric_cell,
+    notes_of,
     points_cell,
 )
 from reid_dist.reports.verdicts import BETTER, SAME, SMALLEST_P_VALUE, UNDECIDED, WORSE
@@ -24,7 +26,6 @@ from reid_dist.reports.verdicts import BETTER, SAME, SMALLEST_P_VALUE, UNDECIDED
 SCHEMA: Final = 1
 """The version of the comparison as JSON."""
 
-_MOST_NAMED: Final = 3
 _DIGEST_DIGITS: Final = 16
 
 
@@ -59,17 +60,14 @@ class Disagreement:
 
     def worded(self, labels: Sequence[str]) -> str:
         """Return every value with its runs, which have these names."""
+        return f"{self.what}: {', '.join(f'{value} in {joined(runs)}' for value, runs in self.by_value(labels))}"
+
+    def by_value(self, labels: Sequence[str]) -> list[tuple[str, list[str]]]:
+        """Return every value with the names of its runs, which have these names."""
         runs: dict[str, list[str]] = {}
         for label, value in zip(labels, self.values, strict=True):
             runs.setdefault(value, []).append(label)
-        return f"{self.what}: {', '.join(f'{value} in {some_runs(named)}' for value, named in runs.items())}"
-
-
-def some_runs(labels: Sequence[str]) -> str:
-    """Return the names of runs, the first few of many, joined for a sentence."""
-    more = len(labels) - _MOST_NAMED
-    *others, last = [*labels[:_MOST_NAMED], f"{more} more"] if more > 0 else labels
-    return f"{', '.join(others)} and {last}" if others else last
+        return [*runs.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +162,7 @@ class Comparison(Result):
     names: tuple[str, str] = field(compare=False)
     baseline_digest: str
     candidate_digest: str
-    notes: tuple[str, ...]
+    notes: tuple[Finding, ...]
 
     @property
     def worse(self) -> tuple[str, ...]:
@@ -187,7 +185,8 @@ class Comparison(Result):
         return (
             {"schema": SCHEMA}
             | described
-            | {"metrics": named, "worse": list(self.worse), "undecided": list(self.undecided)}
+            | {"metrics": named, "notes": plain(self.notes)}
+            | {"worse": list(self.worse), "undecided": list(self.undecided)}
         )
 
     def tables(self) -> Sequence[Table]:
@@ -237,7 +236,7 @@ class Comparison(Result):
         for title, differences in (("compared", self.options), ("differs", self.conditions)):
             yield from (Note(each.arrow, title) for each in differences)
         yield from (Note(f"{each.name}: {each.untested}", "no test") for each in self.metrics if each.untested)
-        yield from map(Note, self.notes)
+        yield from notes_of((), self.notes)
 
     def changed_queries(self, *, every_metric: bool = False) -> Iterator[Table]:
         """Yield tables of the queries that changed most under the first metric that is tested, or under each."""

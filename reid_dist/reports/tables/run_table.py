@@ -22,7 +22,6 @@ from reid_dist.reports.tabular.table import (
     bare_cell,
     interval_head,
     metric_column,
-    notes_of,
 )
 
 SCHEMA: Final = 1
@@ -138,7 +137,7 @@ class ShownRuns(Result):
                 ]
                 for row in group.ranked
             ],
-            notes=[*self._meanings(group, intervals), *notes_of((), (*group.notes, *self.runs.notes))],
+            notes=[*self._meanings(group, intervals), *map(Note, (*group.notes, *self.runs.notes))],
             interval_head=interval_head(self.runs.level),
         )
 

@@ -12,10 +12,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
+from reid_dist.core.findings import CAUTION, WARNING, Finding, lines_of
 from reid_dist.core.formatting import shortened
 from reid_dist.reports.words import interval, is_share, metric_value
 
 _NOTE_LENGTH: Final = 200
+
+SEVERITY_WORDS: Final = (WARNING, CAUTION, "note")
+"""Names of notes that are findings."""
 
 NOTES: Final = ("none", "short", "full")
 """Which notes are written with a table: none, those without which it cannot be read, or all."""
@@ -157,8 +161,10 @@ class Table:
             half = most // 2
             left_out = [f"… {len(rows) - 2 * half:,} more", *("" for _ in self.columns[1:])]
             rows = [*rows[:half], left_out, *rows[-half:]]
-        facts = [note for note in notes if note.name != "note"]
-        remarks = [Note(shortened(str(note.text), _NOTE_LENGTH)) for note in notes if note.name == "note"]
+        facts = [note for note in notes if note.name not in SEVERITY_WORDS]
+        remarks = [
+            note._replace(text=shortened(str(note.text), _NOTE_LENGTH)) for note in notes if note.name in SEVERITY_WORDS
+        ]
         notes = [*facts, *remarks[:most_notes]]
         if len(remarks) > most_notes:
             notes.append(Note(f"{len(remarks) - most_notes} more in .notes", "notes"))
@@ -170,10 +176,11 @@ class Table:
         return replace(self, notes=kept)
 
 
-def notes_of(facts: Mapping[str, str] | Iterable[tuple[str, str]], remarks: Iterable[object] = ()) -> list[Note]:
-    """Return notes of facts by name and of remarks."""
+def notes_of(facts: Mapping[str, str] | Iterable[tuple[str, str]], findings: Iterable[Finding] = ()) -> list[Note]:
+    """Return notes of facts by name and of findings, the gravest first; no table is read without its warnings."""
     pairs = facts.items() if isinstance(facts, Mapping) else facts
-    return [*(Note(text, name) for name, text in pairs), *map(Note, remarks)]
+    found = (Note(text, word, word == WARNING) for word, text in lines_of(findings))
+    return [*(Note(text, name) for name, text in pairs), *found]
 
 
 def interval_head(level: float) -> str:

@@ -19,14 +19,15 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from reid_dist.core.credentials import without_controls
-from reid_dist.reports.heading import CAUTION, STRONG, Caution, Heading
+from reid_dist.core.findings import WARNING
+from reid_dist.reports.heading import Heading
 from reid_dist.reports.tabular.table import Cell, Kind, Note, Table
 
 BEST: Final = "*"
 """Mark of the best value of a column: plain text has no bold."""
 
 CALM: Final = "cyan"
-_COLOURS: Final = {CAUTION: "yellow", STRONG: "red"}
+_ALARM: Final = "red"
 
 _LOG_COLUMNS: Final = 80
 _GAP: Final = 2
@@ -62,29 +63,32 @@ def print_parts(*parts: RenderableType | Table, file: IO[str] | None = None, acc
     stream.writelines(f"{line.rstrip()}\n" for line in buffer)
 
 
-def print_headed(heading: Heading, caution: Caution | None, tables: Sequence[Table], file: IO[str] | None) -> None:
-    """Print tables of a report below its heading, and what must be known before any number is read."""
-    print_parts(*_headed(heading, caution, tables), file=file, accent=_accent(caution))
+def print_headed(heading: Heading, tables: Sequence[Table], notes: str, file: IO[str] | None) -> None:
+    """Print tables of a report below its heading and its warnings, with notes of a level as of `Table.with_notes`."""
+    print_parts(*_headed(heading, tables, notes), file=file, accent=_accent(tables))
 
 
-def headed_group(heading: Heading, caution: Caution | None, tables: Sequence[Table], width: int) -> RenderableType:
+def headed_group(heading: Heading, tables: Sequence[Table], width: int) -> RenderableType:
     """Return the same as something that a :class:`rich.console.Console` prints."""
-    return Group(*_renderables(_headed(heading, caution, tables), width, _accent(caution)))
+    return Group(*_renderables(_headed(heading, tables, "full"), width, _accent(tables)))
 
 
-def _headed(heading: Heading, caution: Caution | None, tables: Sequence[Table]) -> Iterator[RenderableType | Table]:
+def _headed(heading: Heading, tables: Sequence[Table], notes: str) -> Iterator[RenderableType | Table]:
     title, *others = heading.lines
-    lines = [Text(title, style="bold"), *map(Text, others)]
-    if caution is not None:
-        # The word as well as the colour: a log file has no colours.
-        lines.append(Text(caution.line, style=f"bold {_accent(caution)}"))
-    yield Text("\n").join(lines)
-    first, *more = tables
-    yield from (replace(first, title=""), *more)
+    # The word as well as the colour: a log file has no colours.
+    warnings = (Text(f"{WARNING.upper()}: {text}", style=f"bold {_ALARM}") for text in _warnings(tables))
+    yield Text("\n").join([Text(title, style="bold"), *map(Text, others), *warnings])
+    for number, table in enumerate(tables):
+        below = [note for note in table.with_notes(notes).notes if note.name != WARNING]
+        yield replace(table, title=table.title if number else "", notes=below)
 
 
-def _accent(caution: Caution | None) -> str:
-    return CALM if caution is None else _COLOURS[caution.level]
+def _warnings(tables: Sequence[Table]) -> list[str]:
+    return [str(note.text) for table in tables for note in table.notes if note.name == WARNING]
+
+
+def _accent(tables: Sequence[Table]) -> str:
+    return _ALARM if _warnings(tables) else CALM
 
 
 def plain_text(*parts: RenderableType | Table) -> str:
